@@ -1,0 +1,1 @@
+//! ferrule-cni: one pod's veth, routes and rules.

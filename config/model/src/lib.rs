@@ -1,0 +1,18 @@
+//! Names and numbers that every part of Ferrule shares.
+//!
+//! Pure data: no clock, no file, no socket. Start with [`registry`] for the numbers that other
+//! software on the node can see, with [`PodKey`] for what identifies one interface of one pod.
+
+mod eni;
+mod net;
+mod pod;
+pub mod registry;
+mod time;
+
+pub use eni::{
+    AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
+    VpcId,
+};
+pub use net::{Mac, Mark, ParseError};
+pub use pod::{InvalidKey, PodKey, PodName, VethName};
+pub use time::{Span, Time};

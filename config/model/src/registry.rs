@@ -1,0 +1,48 @@
+//! The registry of shared numbers: what other software on the node can see of us.
+//!
+//! Values that amazon-vpc-cni uses too are marked *shared*; changing one breaks a takeover.
+
+use crate::Mark;
+use std::net::Ipv4Addr;
+
+/// Rule priority: traffic to a pod goes to table main. *Shared.*
+pub const PREF_TO_POD: u32 = 512;
+/// Rule priority: marked traffic (node ports, SNAT) goes to table main. *Shared.*
+pub const PREF_MARKED: u32 = 1024;
+/// Rule priority: traffic from a pod goes to its ENI's table. *Shared.*
+pub const PREF_FROM_POD: u32 = 1536;
+/// Rule priority: traffic from an ENI's primary address goes to its table. *Shared.*
+pub const PREF_FROM_ENI: u32 = 32_765;
+
+/// The connection mark of traffic that must use the primary ENI. *Shared; a setting.*
+pub const CONNMARK: Mark = Mark { value: 0x80, mask: 0x80 };
+
+/// The first address of the pods' link-local gateways; interface i uses this plus i. *Shared.*
+pub const POD_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+
+/// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`) of the routes and rules we add.
+pub const ROUTE_PROTOCOL: u8 = 70;
+
+/// The device group that a host veth joins when its pod is gone and it may be deleted.
+pub const GROUP_REAP: u32 = 0x4645_5252;
+
+/// The CNI network's name. *Shared:* under another name a runtime hands DEL no `prevResult`.
+pub const CNI_NETWORK: &str = "aws-cni";
+
+/// TCP port of `/metrics`. *Shared.*
+pub const METRICS_PORT: u16 = 61_678;
+
+/// Where introspection listens. *Shared; a setting.*
+pub const INTROSPECTION_ADDRESS: &str = "127.0.0.1:61679";
+
+/// The daemon's socket.
+pub const IPAMD_SOCKET: &str = "/run/ferrule/ipamd.sock";
+
+/// The folder that survives the daemon: checkpoint and tombstones.
+pub const STATE_DIR: &str = "/var/lib/ferrule";
+
+/// The folder within [`STATE_DIR`] where the plugin leaves word of a DEL that the daemon missed.
+pub const TOMBSTONE_DIR: &str = "tombstones";
+
+/// The largest MTU of an ENI, in bytes. *Shared.*
+pub const ENI_MTU: u32 = 9001;

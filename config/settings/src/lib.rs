@@ -1,0 +1,1 @@
+//! Environment to resolved settings: the only place where defaults live.

@@ -1,0 +1,1 @@
+//! The cloud in our words, and EC2 behind it.

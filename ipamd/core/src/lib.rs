@@ -1,0 +1,1 @@
+//! The address book and the warm-pool planner, without clocks or sockets.

@@ -1,0 +1,1 @@
+//! ferrule-ipamd: the node's ENIs and addresses.

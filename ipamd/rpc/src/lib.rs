@@ -1,0 +1,1 @@
+//! The daemon's API over its unix socket.

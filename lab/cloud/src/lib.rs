@@ -1,0 +1,1 @@
+//! A pure model of EC2 and IMDS: time is an argument.

@@ -1,0 +1,1 @@
+//! Network namespaces that behave like a VPC.

@@ -1,0 +1,1 @@
+//! ferrule-lab: EC2, IMDS and a VPC on one machine.

@@ -1,0 +1,1 @@
+//! Observes the kernel and carries out routing plans.

@@ -1,0 +1,1 @@
+//! Desired and observed host networking to ordered kernel operations.

@@ -1,0 +1,1 @@
+//! Benchmarks: ratios taken within one run.

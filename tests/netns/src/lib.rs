@@ -1,0 +1,1 @@
+//! Tests against a real kernel in namespaces of their own.

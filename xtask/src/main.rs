@@ -1,0 +1,2 @@
+//! The project's commands: demo, test, bench, layers, generate.
+fn main() {}
