@@ -8,6 +8,7 @@ mod net;
 mod pod;
 pub mod registry;
 mod time;
+mod tombstone;
 
 pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
@@ -16,3 +17,4 @@ pub use eni::{
 pub use net::{Mac, Mark, ParseError};
 pub use pod::{InvalidKey, PodKey, PodName, VethName};
 pub use time::{Span, Time};
+pub use tombstone::Tombstone;
