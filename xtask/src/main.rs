@@ -1,2 +1,65 @@
-//! The project's commands: demo, test, bench, layers, generate.
-fn main() {}
+//! The project's commands: `cargo xtask demo`, `cargo xtask test`, and what they stand on.
+//!
+//! Start in [`lanes`] for the tests, in [`demo`] for the demonstration. Everything here forks
+//! other programs; nothing here is part of what runs on a node.
+
+mod bench;
+mod binaries;
+mod demo;
+mod deps;
+mod generate;
+mod lab;
+mod lanes;
+mod layers;
+mod say;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Ferrule's commands for the people who build it")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Two nodes, ninety pods, every pod to every other: the whole path for real
+    Demo(demo::Args),
+    /// Run the tests, lane by lane
+    Test(lanes::Args),
+    /// Measure; ratios are taken within one run
+    Bench(bench::Args),
+    /// Check that dependencies point down and that pure crates are pure
+    Layers,
+    /// Write the generated files (or check them with --check)
+    Generate(generate::Args),
+    /// Install what the other commands need from Debian's packages
+    InstallDeps(deps::Args),
+    /// Build the three programs and print where they are
+    Build(binaries::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(err) => {
+            say::fail(&format!("{err:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Test(args) => lanes::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Layers => layers::run(),
+        Command::Generate(args) => generate::run(&args),
+        Command::InstallDeps(args) => deps::run(&args),
+        Command::Build(args) => binaries::run(&args),
+    }
+}

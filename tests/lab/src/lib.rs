@@ -1,0 +1,1 @@
+//! Tests of whole nodes: the production programs in a lab of their own.

@@ -1,0 +1,137 @@
+//! What the commands need from the system, and how it gets there on Debian.
+
+use crate::say;
+use anyhow::{Context as _, Result, bail};
+use std::{
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+};
+
+/// What a lane or command asks of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// A C linker and static C library, for every build.
+    Linker,
+    /// `ip`, to lay out the lab.
+    Iproute,
+    /// `nft`, for the lab's router.
+    Nft,
+    /// Python with venv, for boto3 as an independent client.
+    Python,
+}
+
+struct Package {
+    need: Need,
+    debian: &'static str,
+    present: fn() -> bool,
+    elsewhere: &'static str,
+}
+
+fn on_path(program: &str) -> bool {
+    let usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').chain(usual.split(':')).any(|dir| Path::new(dir).join(program).is_file())
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        need: Need::Linker,
+        debian: "gcc libc6-dev",
+        present: || on_path("cc"),
+        elsewhere: "a C compiler named cc, and the static C library (glibc-static)",
+    },
+    Package {
+        need: Need::Iproute,
+        debian: "iproute2",
+        present: || on_path("ip"),
+        elsewhere: "iproute2 (the program ip)",
+    },
+    Package {
+        need: Need::Nft,
+        debian: "nftables",
+        present: || on_path("nft"),
+        elsewhere: "nftables (the program nft)",
+    },
+    Package {
+        need: Need::Python,
+        debian: "python3 python3-venv",
+        present: || {
+            Command::new("python3")
+                .args(["-c", "import venv, ensurepip"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        },
+        elsewhere: "Python 3 with the modules venv and ensurepip",
+    },
+];
+
+/// Everything that any command needs.
+pub(crate) const ALL: &[Need] = &[Need::Linker, Need::Iproute, Need::Nft, Need::Python];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only say what would be installed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.dry_run {
+        for package in missing(ALL) {
+            say::result(package.debian);
+        }
+    } else {
+        install(ALL)?;
+        say::good("nothing is missing");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn missing(needs: &[Need]) -> Vec<&'static Package> {
+    PACKAGES.iter().filter(|p| needs.contains(&p.need) && !(p.present)()).collect()
+}
+
+/// Whether this process may change network namespaces.
+pub(crate) fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Installs what is missing, after saying so.
+///
+/// # Errors
+/// On other systems than Debian's family, or without root, names what to install by hand.
+pub(crate) fn install(needs: &[Need]) -> Result<()> {
+    let missing = missing(needs);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().flat_map(|p| p.debian.split(' ')).collect();
+    if !on_path("apt-get") {
+        let wanted: Vec<&str> = missing.iter().map(|p| p.elsewhere).collect();
+        bail!("this is no Debian system; install by your own means: {}", wanted.join("; "));
+    }
+    if !is_root() {
+        bail!("not root; run: sudo apt-get install {}", packages.join(" "));
+    }
+    say::step(&format!("installing from Debian's packages: {}", packages.join(" ")));
+    apt(&["update", "-q"])?;
+    let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
+    args.extend(&packages);
+    apt(&args)
+}
+
+fn apt(args: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(std::io::stderr()))
+        .status()
+        .context("start apt-get")?;
+    if !status.success() {
+        bail!("apt-get {} failed with {status}; its output is above", args.join(" "));
+    }
+    Ok(())
+}

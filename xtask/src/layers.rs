@@ -1,0 +1,179 @@
+//! The rooms of the house and the direction of their doors.
+//!
+//! Edges point strictly down: binaries → adapters → pure → model. A pure crate may use only the
+//! outside crates named here: an allow-list, because a deny-list never heard of the next one.
+
+use crate::say;
+use anyhow::{Context as _, Result};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use std::process::ExitCode;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Layer {
+    Model,
+    Pure,
+    Adapter,
+    Binary,
+    /// Tests and the project's own commands: they may use everything.
+    Workshop,
+}
+
+/// Every crate of the workspace and its room.
+pub(crate) const ROOMS: &[(&str, Layer)] = &[
+    ("config-model", Layer::Model),
+    ("config-settings", Layer::Pure),
+    ("ipamd-core", Layer::Pure),
+    ("routing-plan", Layer::Pure),
+    ("lab-cloud", Layer::Pure),
+    ("ipamd-cloud", Layer::Adapter),
+    ("ipamd-rpc", Layer::Adapter),
+    ("routing-netlink", Layer::Adapter),
+    ("lab-fabric", Layer::Adapter),
+    ("cni", Layer::Binary),
+    ("ipamd-daemon", Layer::Binary),
+    ("lab-server", Layer::Binary),
+    ("tests-support", Layer::Workshop),
+    ("tests-netns", Layer::Workshop),
+    ("tests-lab", Layer::Workshop),
+    ("tests-bench", Layer::Workshop),
+    ("xtask", Layer::Workshop),
+];
+
+/// What a pure crate may use from outside: data types and derives, nothing that reaches out.
+const PURE_MAY_USE: &[&str] = &["ipnet", "serde", "sha1", "thiserror"];
+
+/// Crates that must not be found anywhere below a crate, with the reason.
+const NEVER_BELOW: &[(&str, &[&str], &str)] = &[(
+    "cni",
+    &["aws-config", "aws-sdk-ec2", "kube", "k8s-openapi"],
+    "the plugin is executed for every pod and speaks to the daemon alone",
+)];
+
+pub(crate) fn run() -> Result<ExitCode> {
+    let faults = faults(&metadata()?);
+    for fault in &faults {
+        say::fail(fault);
+    }
+    if faults.is_empty() {
+        say::good(&format!("{} crates, every edge points down", ROOMS.len()));
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+fn metadata() -> Result<Metadata> {
+    MetadataCommand::new().other_options(["--locked".to_owned()]).exec().context("cargo metadata")
+}
+
+fn room(name: &str) -> Option<Layer> {
+    ROOMS.iter().find(|(krate, _)| *krate == name).map(|(_, layer)| *layer)
+}
+
+/// The names of the pure crates, the model among them.
+pub(crate) fn pure_crates() -> impl Iterator<Item = &'static str> {
+    ROOMS.iter().filter(|(_, layer)| *layer <= Layer::Pure).map(|(name, _)| *name)
+}
+
+fn faults(metadata: &Metadata) -> Vec<String> {
+    let mut faults = Vec::new();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        let Some(at) = room(name) else {
+            faults.push(format!("{name} has no room: add it to ROOMS in xtask/src/layers.rs"));
+            continue;
+        };
+        for dep in package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development) {
+            faults.extend(edge_fault(name, at, &dep.name));
+        }
+        if !package.name.as_str().eq(&room_name(package.manifest_path.as_str(), metadata)) {
+            faults.push(format!("{name}: a crate is named as its path, with / as -"));
+        }
+    }
+    for (krate, banned, why) in NEVER_BELOW {
+        for found in below(metadata, krate).iter().filter(|dep| banned.contains(&dep.as_str())) {
+            faults.push(format!("{krate} must not have {found} in its tree: {why}"));
+        }
+    }
+    faults
+}
+
+fn edge_fault(krate: &str, at: Layer, dep: &str) -> Option<String> {
+    match room(dep) {
+        _ if at == Layer::Workshop => None,
+        Some(to) if to >= at => {
+            Some(format!("{krate} ({at:?}) must not use {dep} ({to:?}): edges point strictly down"))
+        }
+        None if at <= Layer::Pure && !PURE_MAY_USE.contains(&dep) => Some(format!(
+            "{krate} is pure and must not use {dep}; what it may use stands in PURE_MAY_USE"
+        )),
+        Some(_) | None => None,
+    }
+}
+
+fn room_name(manifest: &str, metadata: &Metadata) -> String {
+    let root = metadata.workspace_root.as_str();
+    manifest
+        .trim_start_matches(root)
+        .trim_start_matches('/')
+        .trim_end_matches("/Cargo.toml")
+        .replace('/', "-")
+}
+
+/// Everything that `krate` links, by name.
+fn below(metadata: &Metadata, krate: &str) -> std::collections::BTreeSet<String> {
+    let Some(resolve) = &metadata.resolve else { return Default::default() };
+    let mut found = std::collections::BTreeSet::new();
+    let mut queue: Vec<_> = metadata
+        .packages
+        .iter()
+        .filter(|p| p.name.as_str() == krate)
+        .map(|p| p.id.clone())
+        .collect();
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(id) = queue.pop() {
+        if !seen.insert(id.clone()) {
+            continue;
+        }
+        let Some(node) = resolve.nodes.iter().find(|node| node.id == id) else { continue };
+        for dep in &node.deps {
+            if dep.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal) {
+                queue.push(dep.pkg.clone());
+                found.insert(metadata[&dep.pkg].name.to_string());
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_edge_of_the_workspace_points_down() {
+        let metadata = metadata().expect("cargo metadata of this workspace");
+        assert_eq!(faults(&metadata), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_edge_upwards_is_named() {
+        let upward = edge_fault("routing-plan", Layer::Pure, "routing-netlink");
+        assert!(upward.is_some_and(|text| text.contains("strictly down")));
+        let sideways = edge_fault("ipamd-rpc", Layer::Adapter, "ipamd-cloud");
+        assert!(sideways.is_some());
+    }
+
+    #[test]
+    fn a_pure_crate_may_not_bring_in_a_runtime() {
+        assert!(edge_fault("ipamd-core", Layer::Pure, "tokio").is_some());
+        assert!(edge_fault("ipamd-core", Layer::Pure, "serde").is_none());
+    }
+
+    #[test]
+    fn what_the_plugin_links_is_seen_through_other_crates() {
+        let metadata = metadata().expect("cargo metadata of this workspace");
+        // ipamd-rpc brings tonic in; if the walk did not reach it, the ban would be blind.
+        assert!(below(&metadata, "cni").contains("tonic"));
+    }
+}

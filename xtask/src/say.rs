@@ -1,0 +1,54 @@
+//! What people see: progress and verdicts on standard error, results on standard output.
+
+use std::{
+    io::{IsTerminal, Write as _},
+    time::{Duration, Instant},
+};
+
+fn paint(code: &str, text: &str) -> String {
+    if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        format!("\x1b[{code}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+fn line(text: &str) {
+    // A reader that went away is no reason to stop.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A step begins.
+pub(crate) fn step(text: &str) {
+    line(&format!("{} {text}", paint("1;36", "==>")));
+}
+
+/// Something worth knowing within a step.
+pub(crate) fn note(text: &str) {
+    line(&format!("    {text}"));
+}
+
+/// A step went well.
+pub(crate) fn good(text: &str) {
+    line(&format!("{} {text}", paint("1;32", " ok")));
+}
+
+/// Something failed.
+pub(crate) fn fail(text: &str) {
+    line(&format!("{} {text}", paint("1;31", "error:")));
+}
+
+/// A result, for people or for a pipe.
+pub(crate) fn result(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Seconds since `start`, for a sentence.
+pub(crate) fn took(start: Instant) -> String {
+    let took: Duration = start.elapsed();
+    if took < Duration::from_secs(90) {
+        format!("{:.1} s", took.as_secs_f64())
+    } else {
+        format!("{} min {} s", took.as_secs() / 60, took.as_secs() % 60)
+    }
+}
