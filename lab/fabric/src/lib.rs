@@ -1,1 +1,43 @@
 //! Network namespaces that behave like a VPC.
+//!
+//! A [`Fabric`] is one lab's network: a namespace for the VPC's router and mapping service, one for
+//! a host on the internet, and per node a network, mount and UTS namespace. Its wish is a
+//! [`Wanted`], read off the cloud model; [`Fabric::apply`] observes what exists, plans the
+//! difference and carries it out. Everything lies under the lab's own state directory, so that
+//! [`Fabric::remove`] can take down what a killed process left behind.
+//!
+//! What it must never do: touch the machine's own network namespace, its sysctls, `/etc/cni`,
+//! `/opt/cni` or `/run/netns`; signal a process outside of the lab's namespaces.
+//!
+//! Start reading at [`Fabric`], then [`Node`]. Programs run in a node by re-executing the calling
+//! binary, so that binary's `main` must first hand its arguments to [`enter::dispatch`].
+//!
+//! Tested as root against the real kernel in `tests/`.
+
+mod counters;
+pub mod enter;
+mod error;
+mod fabric;
+mod internet;
+mod namespace;
+mod node;
+mod observe;
+mod pod;
+pub mod probe;
+pub mod process;
+mod remove;
+mod router;
+mod rules;
+mod state;
+mod tool;
+mod wanted;
+
+pub use counters::{Counters, DropReason, EniCounters, Packets};
+pub use error::FabricError;
+pub use fabric::{Applied, Fabric};
+pub use internet::{INTERNET_HOST, InternetHost, public_address_of};
+pub use node::{Node, OWN_FOLDERS};
+pub use remove::Removed;
+pub use wanted::{
+    EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol, Subnet, Vpc, Wanted,
+};

@@ -1,0 +1,186 @@
+//! What the fabric is to look like: the cloud's truth in the fabric's words.
+
+use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
+
+/// The facts of a VPC that hold for a lab's whole life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vpc {
+    /// Its address ranges. An address in one of them that no ENI holds is dropped and counted.
+    pub cidrs: Vec<Ipv4Net>,
+    /// Its subnets; the router answers for base + 1 of each.
+    pub subnets: BTreeMap<SubnetId, Subnet>,
+    /// Where EC2's API answers, within the VPC namespace.
+    ///
+    /// An address that EC2 reserves in a subnet (base + 2, base + 3) cannot collide.
+    pub ec2_endpoint: Ipv4Addr,
+}
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subnet {
+    /// Its range.
+    pub cidr: Ipv4Net,
+    /// Its availability zone.
+    pub zone: String,
+}
+
+impl Subnet {
+    /// The address of the subnet's gateway: base + 1.
+    pub fn gateway(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.cidr.network()).wrapping_add(1))
+    }
+}
+
+/// Everything that is to exist now. What is absent here is taken down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Instances by the lab's name for them. One that is absent is terminated: its disk goes too.
+    pub nodes: BTreeMap<String, NodeSpec>,
+    /// ENIs whose attachment is complete. One that is absent is detached.
+    pub enis: BTreeMap<EniId, EniSpec>,
+    /// Security groups.
+    pub groups: BTreeMap<SecurityGroupId, GroupSpec>,
+}
+
+/// An instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its host name, such as `ip-10-0-1-23`.
+    pub hostname: String,
+    /// How its system names and configures ENIs.
+    pub profile: NicProfile,
+    /// Whether it runs.
+    pub power: Power,
+    /// Counts its boots. When the number differs from the one that runs, the node is rebooted.
+    pub boot: u64,
+}
+
+/// Whether an instance runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Power {
+    /// It runs.
+    On,
+    /// It is stopped: its disk is kept, all else is gone.
+    Off,
+}
+
+/// How a node's system names and configures the ENIs that appear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NicProfile {
+    /// `eth0`, `eth1`, …; secondary ENIs stay down and unconfigured.
+    #[default]
+    EthN,
+    /// `ens5` for the primary; others appear as `eth1`, … and are renamed to `ens6`, … a little
+    /// later, as udev does.
+    EnsLateRename,
+    /// As `EthN`, but a network manager brings each ENI up with its primary address and a default
+    /// route in table main.
+    NetworkManager,
+}
+
+/// An attached ENI.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EniSpec {
+    /// The node it is attached to, a key of [`Wanted::nodes`].
+    pub node: String,
+    /// The network card.
+    pub card: CardIndex,
+    /// The place on the card; 0 on card 0 is the node's primary ENI.
+    pub device: DeviceIndex,
+    /// The MAC address that the node sees.
+    pub mac: Mac,
+    /// The subnet.
+    pub subnet: SubnetId,
+    /// The primary address; the internet gateway knows it.
+    pub primary: Ipv4Addr,
+    /// The secondary addresses.
+    pub secondary: BTreeSet<Ipv4Addr>,
+    /// Delegated prefixes; each address of them is the ENI's.
+    pub prefixes: BTreeSet<Ipv4Net>,
+    /// The security groups.
+    pub groups: BTreeSet<SecurityGroupId>,
+    /// EC2's `SourceDestCheck`; when false, any source may leave by this ENI.
+    pub source_dest_check: bool,
+}
+
+impl EniSpec {
+    /// Every address that is mapped to this ENI.
+    pub fn addresses(&self) -> BTreeSet<Ipv4Addr> {
+        let of_prefixes = self.prefixes.iter().flat_map(|prefix| {
+            (u32::from(prefix.network())..=u32::from(prefix.broadcast())).map(Ipv4Addr::from)
+        });
+        self.secondary.iter().copied().chain([self.primary]).chain(of_prefixes).collect()
+    }
+
+    /// Whether this is its node's primary ENI.
+    pub fn is_primary(&self) -> bool {
+        self.card == CardIndex(0) && self.device == DeviceIndex(0)
+    }
+}
+
+/// A security group: whatever no rule allows is dropped, replies always pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSpec {
+    /// What may come in.
+    pub ingress: Vec<GroupRule>,
+    /// What may go out.
+    pub egress: Vec<GroupRule>,
+}
+
+/// A rule of a security group; rules only ever allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRule {
+    /// Protocol and ports.
+    pub protocol: Protocol,
+    /// The other side.
+    pub peer: Peer,
+}
+
+/// What a rule says of a packet's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Any (`-1`).
+    All,
+    /// TCP to these destination ports, both ends included.
+    Tcp {
+        /// The first port.
+        from: u16,
+        /// The last port.
+        to: u16,
+    },
+    /// UDP to these destination ports, both ends included.
+    Udp {
+        /// The first port.
+        from: u16,
+        /// The last port.
+        to: u16,
+    },
+    /// ICMP; `None` is any type or code.
+    Icmp {
+        /// The ICMP type.
+        kind: Option<u8>,
+        /// The ICMP code.
+        code: Option<u8>,
+    },
+    /// Another protocol by its number.
+    Number(u8),
+}
+
+/// The other side of a security group's rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// Addresses in a range.
+    Cidr(Ipv4Net),
+    /// The addresses of the ENIs that have this group.
+    Group(SecurityGroupId),
+}
