@@ -1,1 +1,53 @@
-//! A pure model of EC2 and IMDS: time is an argument.
+//! A pure model of EC2 and of its instance metadata service; time is an argument.
+//!
+//! Nothing here reads a clock, a file or a socket. Whoever holds a [`Cloud`] tells it the time with
+//! every question, and the model answers as EC2 would then: with delays, limits, throttling, replies
+//! that are behind the truth, and EC2's own error codes.
+//!
+//! - [`Cloud::call`] is the EC2 API: [`Request`] in, [`Response`] or [`CallError`] out.
+//!   [`Response::document`] gives the element names that EC2's XML uses.
+//! - [`Cloud::imds`] is the metadata service of one instance.
+//! - [`Cloud::truth`] is what a fabric must build: which ENI is plugged in where, right now.
+//! - [`Cloud::launch`] and its neighbours are the operator's hands; [`Fault`] is bad weather.
+//!
+//! Where to read: `model` for the objects, `request` and `response` for the API, then one module
+//! per question (`subnet`, `eni`, `instance`, `throttle`, `filter`, `imds`, `fault`, `truth`).
+
+mod action;
+mod cloud;
+mod document;
+mod error;
+mod fault;
+mod model;
+mod operate;
+mod request;
+mod response;
+mod spec;
+mod throttle;
+mod truth;
+mod types;
+
+pub use action::Action;
+pub use cloud::{Caller, Cloud};
+pub use document::Document;
+pub use error::{CallError, Ec2Error};
+pub use fault::{Fault, FaultId};
+pub use model::{
+    Attachment, AttachmentStatus, EniStatus, Instance, InstanceState, NetworkInterface, Peer,
+    PrivateAddress, Protocol, Rule, SecurityGroup, Subnet, Tag, Vpc,
+};
+pub use operate::{Iam, Launch, OperateError};
+pub use request::{
+    AssignPrivateIpAddresses, AttachNetworkInterface, AttachmentChange, CreateNetworkInterface,
+    CreateTags, DeleteNetworkInterface, DeleteTags, DescribeInstanceTypes, DescribeInstances,
+    DescribeNetworkInterfaces, DescribeSecurityGroups, DescribeSubnets, DescribeTags, DescribeVpcs,
+    DetachNetworkInterface, Filter, ModifyNetworkInterfaceAttribute, Page, PrivateAddressRequest,
+    Request, TagSpecification, TagToDelete, UnassignPrivateIpAddresses,
+};
+pub use response::{
+    AssignedPrivateIpAddresses, Attached, DescribedInstance, Response, TagDescription,
+};
+pub use spec::{CloudSpec, SecurityGroupSpec, SubnetSpec, Throttling, Timing};
+pub use throttle::Bucket;
+pub use truth::{Truth, TruthEni, TruthInstance, TruthSubnet};
+pub use types::{Hypervisor, InstanceType, NetworkCard};

@@ -1,0 +1,174 @@
+//! EC2's error codes and texts.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+
+/// An error as EC2 answers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct Ec2Error {
+    /// For example `InvalidNetworkInterfaceID.NotFound`.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The status of the HTTP answer.
+    pub http_status: u16,
+}
+
+/// Why a call gave no response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// EC2 said no.
+    #[error(transparent)]
+    Refused(#[from] Ec2Error),
+    /// EC2 has acted, but the answer never arrives: close the connection without one.
+    #[error("the action was carried out, but its reply was lost")]
+    ReplyLost,
+}
+
+impl Ec2Error {
+    /// An error with status 400.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), http_status: 400 }
+    }
+
+    /// An error with another status.
+    pub fn with_status(self, http_status: u16) -> Self {
+        Self { http_status, ..self }
+    }
+
+    /// `InvalidAction`.
+    pub fn invalid_action(name: &str) -> Self {
+        Self::new("InvalidAction", format!("The action {name} is not valid for this web service."))
+    }
+
+    /// `MissingParameter`, naming the parameter.
+    pub fn missing_parameter(name: &str) -> Self {
+        Self::new("MissingParameter", format!("The request must contain the parameter {name}"))
+    }
+
+    /// `InvalidParameterValue`.
+    pub fn invalid_value(message: impl Into<String>) -> Self {
+        Self::new("InvalidParameterValue", message)
+    }
+
+    /// `InvalidParameterCombination`.
+    pub fn invalid_combination(message: impl Into<String>) -> Self {
+        Self::new("InvalidParameterCombination", message)
+    }
+
+    /// `AuthFailure`, status 401: credentials that nobody knows.
+    pub fn auth_failure() -> Self {
+        Self::new("AuthFailure", "AWS was not able to validate the provided access credentials")
+            .with_status(401)
+    }
+
+    /// `RequestLimitExceeded`, status 503.
+    pub fn request_limit_exceeded() -> Self {
+        Self::new("RequestLimitExceeded", "Request limit exceeded.").with_status(503)
+    }
+
+    /// `DryRunOperation`, status 412.
+    pub(crate) fn dry_run() -> Self {
+        Self::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+            .with_status(412)
+    }
+
+    /// `UnauthorizedOperation`, status 403.
+    pub(crate) fn unauthorized(caller: &str, action: &str) -> Self {
+        Self::new(
+            "UnauthorizedOperation",
+            format!(
+                "You are not authorized to perform this operation. User: {caller} is not authorized \
+                 to perform: ec2:{action} because no identity-based policy allows the \
+                 ec2:{action} action"
+            ),
+        )
+        .with_status(403)
+    }
+
+    /// `InvalidNetworkInterfaceID.NotFound`.
+    pub(crate) fn no_such_eni(id: impl Display) -> Self {
+        Self::new(
+            "InvalidNetworkInterfaceID.NotFound",
+            format!("The networkInterface ID '{id}' does not exist"),
+        )
+    }
+
+    /// `InvalidAttachmentID.NotFound`.
+    pub(crate) fn no_such_attachment(id: impl Display) -> Self {
+        Self::new(
+            "InvalidAttachmentID.NotFound",
+            format!("The attachment ID '{id}' does not exist"),
+        )
+    }
+
+    /// `InvalidInstanceID.NotFound`.
+    pub(crate) fn no_such_instance(id: impl Display) -> Self {
+        Self::new("InvalidInstanceID.NotFound", format!("The instance ID '{id}' does not exist"))
+    }
+
+    /// `InvalidSubnetID.NotFound`.
+    pub(crate) fn no_such_subnet(id: impl Display) -> Self {
+        Self::new("InvalidSubnetID.NotFound", format!("The subnet ID '{id}' does not exist"))
+    }
+
+    /// `InvalidVpcID.NotFound`.
+    pub(crate) fn no_such_vpc(id: impl Display) -> Self {
+        Self::new("InvalidVpcID.NotFound", format!("The vpc ID '{id}' does not exist"))
+    }
+
+    /// `InvalidGroup.NotFound`.
+    pub(crate) fn no_such_group(id: impl Display) -> Self {
+        Self::new("InvalidGroup.NotFound", format!("The security group '{id}' does not exist"))
+    }
+
+    /// `InvalidID`: a resource that can carry no tags, or does not exist.
+    pub(crate) fn no_such_resource(id: impl Display) -> Self {
+        Self::new("InvalidID", format!("The ID '{id}' is not valid"))
+    }
+
+    /// `PrivateIpAddressLimitExceeded`.
+    pub(crate) fn too_many_addresses() -> Self {
+        Self::new("PrivateIpAddressLimitExceeded", "Number of private addresses will exceed limit.")
+    }
+
+    /// `InsufficientFreeAddressesInSubnet`.
+    pub(crate) fn subnet_full() -> Self {
+        Self::new(
+            "InsufficientFreeAddressesInSubnet",
+            "The specified subnet does not have enough free addresses to satisfy the request.",
+        )
+    }
+
+    /// `InsufficientCidrBlocks`.
+    pub(crate) fn no_cidr_blocks() -> Self {
+        Self::new(
+            "InsufficientCidrBlocks",
+            "The specified subnet does not have enough free cidr blocks to satisfy the request.",
+        )
+    }
+
+    /// `AttachmentLimitExceeded`.
+    pub(crate) fn too_many_attachments(count: usize, instance_type: &str) -> Self {
+        Self::new(
+            "AttachmentLimitExceeded",
+            format!("Interface count {count} exceeds the limit for {instance_type}"),
+        )
+    }
+
+    /// `InvalidNetworkInterface.InUse`.
+    pub(crate) fn eni_in_use(id: impl Display) -> Self {
+        Self::new("InvalidNetworkInterface.InUse", format!("Interface: {id} in use."))
+    }
+
+    /// `OperationNotPermitted`.
+    pub(crate) fn not_permitted(message: impl Into<String>) -> Self {
+        Self::new("OperationNotPermitted", message)
+    }
+
+    /// `IncorrectState`.
+    pub(crate) fn incorrect_state(message: impl Into<String>) -> Self {
+        Self::new("IncorrectState", message)
+    }
+}

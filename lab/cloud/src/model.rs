@@ -1,0 +1,330 @@
+//! The objects of the cloud, as EC2 shows them.
+
+use config_model::{
+    AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time,
+    VpcId,
+};
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// Key and value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tag {
+    /// The key, unique on a resource.
+    pub key: String,
+    /// The value, which may be empty.
+    pub value: String,
+}
+
+impl Tag {
+    /// A tag.
+    pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into() }
+    }
+}
+
+/// The VPC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Vpc {
+    /// Its id.
+    pub id: VpcId,
+    /// The account.
+    pub owner_id: String,
+    /// Its CIDR blocks, the primary first.
+    pub cidrs: Vec<Ipv4Net>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Subnet {
+    /// Its id.
+    pub id: SubnetId,
+    /// The name that the operator gave.
+    pub name: String,
+    /// Its VPC.
+    pub vpc_id: VpcId,
+    /// The account.
+    pub owner_id: String,
+    /// Its addresses.
+    pub cidr: Ipv4Net,
+    /// For example `eu-west-1a`.
+    pub availability_zone: String,
+    /// For example `euw1-az1`.
+    pub availability_zone_id: String,
+    /// Addresses that can still be given out; EC2 keeps five for itself.
+    pub available_ip_address_count: u32,
+    /// Whether the primary ENI of a new instance gets a public address.
+    pub map_public_ip_on_launch: bool,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What a rule speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Every protocol.
+    All,
+    /// ICMP.
+    Icmp,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// Another IP protocol by number.
+    Number(u8),
+}
+
+/// The other side of a security group's rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Peer {
+    /// Addresses.
+    Cidr(Ipv4Net),
+    /// Every address of every ENI that has this group.
+    Group(SecurityGroupId),
+}
+
+/// One allowance of a security group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Rule {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// First and last port (TCP, UDP), or ICMP type and code with -1 for any; all if absent.
+    pub ports: Option<(i32, i32)>,
+    /// Who.
+    pub peer: Peer,
+}
+
+impl Rule {
+    /// Everything from or to these addresses.
+    pub fn all(cidr: Ipv4Net) -> Self {
+        Self { protocol: Protocol::All, ports: None, peer: Peer::Cidr(cidr) }
+    }
+}
+
+/// A security group; stateful, and what no rule allows is dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SecurityGroup {
+    /// Its id.
+    pub id: SecurityGroupId,
+    /// Its name, unique in the VPC.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+    /// Its VPC.
+    pub vpc_id: VpcId,
+    /// The account.
+    pub owner_id: String,
+    /// What may come in.
+    pub ingress: Vec<Rule>,
+    /// What may go out.
+    pub egress: Vec<Rule>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// Where an ENI is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EniStatus {
+    /// Just made.
+    Pending,
+    /// Not attached.
+    Available,
+    /// It has an attachment, which may still be attaching or already detaching.
+    InUse,
+}
+
+impl EniStatus {
+    /// The word that EC2 uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Available => "available",
+            Self::InUse => "in-use",
+        }
+    }
+}
+
+/// Where an attachment is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachmentStatus {
+    /// Asked for; the instance does not see the device yet.
+    Attaching,
+    /// Plugged in.
+    Attached,
+    /// Unplugging was asked for; the device is still there.
+    Detaching,
+}
+
+impl AttachmentStatus {
+    /// The word that EC2 uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Attaching => "attaching",
+            Self::Attached => "attached",
+            Self::Detaching => "detaching",
+        }
+    }
+}
+
+/// The tie of an ENI to an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attachment {
+    /// Its id.
+    pub id: AttachmentId,
+    /// The instance.
+    pub instance_id: InstanceId,
+    /// The place on the card.
+    pub device_index: DeviceIndex,
+    /// The card.
+    pub network_card_index: CardIndex,
+    /// Where it is in its life.
+    pub status: AttachmentStatus,
+    /// When it was asked for.
+    pub attach_time: Time,
+    /// Whether the ENI goes with the instance.
+    pub delete_on_termination: bool,
+}
+
+/// A private address of an ENI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PrivateAddress {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Whether it is the ENI's own.
+    pub primary: bool,
+}
+
+/// An ENI.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NetworkInterface {
+    /// Its id.
+    pub id: EniId,
+    /// Its subnet.
+    pub subnet_id: SubnetId,
+    /// Its VPC.
+    pub vpc_id: VpcId,
+    /// Its availability zone.
+    pub availability_zone: String,
+    /// The account.
+    pub owner_id: String,
+    /// Who made it: an access key's owner or a role session.
+    pub requester_id: String,
+    /// Free text.
+    pub description: String,
+    /// Its MAC.
+    pub mac: Mac,
+    /// Where it is in its life.
+    pub status: EniStatus,
+    /// Its addresses, the primary first.
+    pub private_addresses: Vec<PrivateAddress>,
+    /// Its delegated /28 prefixes.
+    pub ipv4_prefixes: Vec<Ipv4Net>,
+    /// A public address, mapped to the primary one.
+    pub public_ip: Option<Ipv4Addr>,
+    /// Its security groups.
+    pub groups: Vec<SecurityGroupId>,
+    /// Whether packets from or to other addresses are dropped.
+    pub source_dest_check: bool,
+    /// Its attachment.
+    pub attachment: Option<Attachment>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl NetworkInterface {
+    /// The primary address.
+    pub fn primary_address(&self) -> Ipv4Addr {
+        self.private_addresses.first().map_or(Ipv4Addr::UNSPECIFIED, |first| first.address)
+    }
+
+    /// The secondary addresses.
+    pub fn secondary_addresses(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.private_addresses.iter().filter(|a| !a.primary).map(|a| a.address)
+    }
+}
+
+/// Where an instance is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InstanceState {
+    /// Launching, or starting after a stop.
+    Pending,
+    /// Up.
+    Running,
+    /// Stopping.
+    Stopping,
+    /// Down, ENIs and private addresses kept.
+    Stopped,
+    /// Going for good.
+    ShuttingDown,
+    /// Gone; EC2 still shows it for an hour.
+    Terminated,
+}
+
+impl InstanceState {
+    /// The word that EC2 uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::ShuttingDown => "shutting-down",
+            Self::Terminated => "terminated",
+        }
+    }
+
+    /// The number that EC2 gives beside the word.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Pending => 0,
+            Self::Running => 16,
+            Self::ShuttingDown => 32,
+            Self::Terminated => 48,
+            Self::Stopping => 64,
+            Self::Stopped => 80,
+        }
+    }
+}
+
+/// An instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Instance {
+    /// Its id.
+    pub id: InstanceId,
+    /// The reservation of its launch, `r-…`.
+    pub reservation_id: String,
+    /// The machine image, `ami-…`.
+    pub image_id: String,
+    /// Its type, such as `c5.xlarge`.
+    pub instance_type: String,
+    /// Where it is in its life.
+    pub state: InstanceState,
+    /// When it was launched, or last started.
+    pub launch_time: Time,
+    /// Its last boot: launch, start or reboot.
+    pub boot_time: Time,
+    /// How often it has booted; a change means a new boot id.
+    pub boots: u32,
+    /// The subnet of its primary ENI.
+    pub subnet_id: SubnetId,
+    /// Its VPC.
+    pub vpc_id: VpcId,
+    /// Its availability zone.
+    pub availability_zone: String,
+    /// The IP TTL of IMDS answers.
+    pub metadata_hop_limit: u8,
+    /// Whether IMDS shows its tags.
+    pub metadata_tags: bool,
+    /// The role of its instance profile.
+    pub role: Option<String>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}

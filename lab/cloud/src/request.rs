@@ -1,0 +1,348 @@
+//! What can be asked of EC2: one struct per action, fields named as EC2's parameters.
+//!
+//! A parameter that was not sent is `None`, an empty list or `false`; the model, not the HTTP layer,
+//! says what is missing.
+
+use crate::{Action, Tag};
+use config_model::{AttachmentId, EniId, InstanceId, SecurityGroupId, SubnetId, VpcId};
+use ipnet::Ipv4Net;
+use std::net::Ipv4Addr;
+
+macro_rules! requests {
+    ($($name:ident),+ $(,)?) => {
+        /// One call of the EC2 API.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each variant is named after its struct, which says it")]
+        pub enum Request {
+            $($name($name)),+
+        }
+
+        impl Request {
+            /// Which action this is.
+            pub fn action(&self) -> Action {
+                match self {
+                    $(Self::$name(_) => Action::$name),+
+                }
+            }
+
+            /// Whether only permission is to be checked (`DryRun=true`).
+            pub fn dry_run(&self) -> bool {
+                match self {
+                    $(Self::$name(request) => request.dry_run),+
+                }
+            }
+        }
+
+        $(impl From<$name> for Request {
+            fn from(request: $name) -> Self {
+                Self::$name(request)
+            }
+        })+
+    };
+}
+
+requests!(
+    AssignPrivateIpAddresses,
+    AttachNetworkInterface,
+    CreateNetworkInterface,
+    CreateTags,
+    DeleteNetworkInterface,
+    DeleteTags,
+    DescribeInstanceTypes,
+    DescribeInstances,
+    DescribeNetworkInterfaces,
+    DescribeSecurityGroups,
+    DescribeSubnets,
+    DescribeTags,
+    DescribeVpcs,
+    DetachNetworkInterface,
+    ModifyNetworkInterfaceAttribute,
+    UnassignPrivateIpAddresses,
+);
+
+/// `Filter.N.Name` and `Filter.N.Value.M`: an object passes if any value matches; `*` and `?` are
+/// wildcards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// For example `attachment.instance-id`, `status`, `tag:Name`, `tag-key`.
+    pub name: String,
+    /// The values, any of which may match.
+    pub values: Vec<String>,
+}
+
+impl Filter {
+    /// A filter with one or more values.
+    pub fn new<V: Into<String>>(
+        name: impl Into<String>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        Self { name: name.into(), values: values.into_iter().map(Into::into).collect() }
+    }
+}
+
+/// `MaxResults` and `NextToken`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// At most this many results.
+    pub max_results: Option<u32>,
+    /// Where the previous page ended.
+    pub next_token: Option<String>,
+}
+
+/// `TagSpecification.N`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagSpecification {
+    /// `network-interface` is the only type that can be tagged on creation here.
+    pub resource_type: String,
+    /// `Tag.M`.
+    pub tags: Vec<Tag>,
+}
+
+/// `PrivateIpAddresses.N` of CreateNetworkInterface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrivateAddressRequest {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Whether it is to be the primary one.
+    pub primary: bool,
+}
+
+/// Makes an ENI in a subnet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateNetworkInterface {
+    /// `SubnetId`.
+    pub subnet_id: Option<SubnetId>,
+    /// `Description`.
+    pub description: String,
+    /// `SecurityGroupId.N`; the VPC's default group if empty.
+    pub groups: Vec<SecurityGroupId>,
+    /// `PrivateIpAddress`: the primary address.
+    pub private_ip_address: Option<Ipv4Addr>,
+    /// `PrivateIpAddresses.N`: explicit addresses.
+    pub private_ip_addresses: Vec<PrivateAddressRequest>,
+    /// `SecondaryPrivateIpAddressCount`.
+    pub secondary_private_ip_address_count: Option<u32>,
+    /// `Ipv4PrefixCount`.
+    pub ipv4_prefix_count: Option<u32>,
+    /// `Ipv4Prefix.N.Ipv4Prefix`.
+    pub ipv4_prefixes: Vec<Ipv4Net>,
+    /// `ClientToken`: the same token again gives the same ENI.
+    pub client_token: Option<String>,
+    /// `TagSpecification.N`.
+    pub tag_specifications: Vec<TagSpecification>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Plugs an ENI into an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachNetworkInterface {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `InstanceId`.
+    pub instance_id: Option<InstanceId>,
+    /// `DeviceIndex`.
+    pub device_index: Option<u16>,
+    /// `NetworkCardIndex`; 0 if absent.
+    pub network_card_index: Option<u16>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Unplugs an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DetachNetworkInterface {
+    /// `AttachmentId`.
+    pub attachment_id: Option<AttachmentId>,
+    /// `Force`.
+    pub force: bool,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Removes an ENI that is not attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteNetworkInterface {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists ENIs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeNetworkInterfaces {
+    /// `NetworkInterfaceId.N`.
+    pub network_interface_ids: Vec<EniId>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// `Attachment` of ModifyNetworkInterfaceAttribute.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachmentChange {
+    /// `Attachment.AttachmentId`.
+    pub attachment_id: Option<AttachmentId>,
+    /// `Attachment.DeleteOnTermination`.
+    pub delete_on_termination: Option<bool>,
+}
+
+/// Changes one attribute of an ENI; EC2 takes exactly one at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModifyNetworkInterfaceAttribute {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `Attachment.…`.
+    pub attachment: Option<AttachmentChange>,
+    /// `Description.Value`.
+    pub description: Option<String>,
+    /// `SecurityGroupId.N`.
+    pub groups: Vec<SecurityGroupId>,
+    /// `SourceDestCheck.Value`.
+    pub source_dest_check: Option<bool>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Adds secondary addresses or prefixes to an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssignPrivateIpAddresses {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `SecondaryPrivateIpAddressCount`.
+    pub secondary_private_ip_address_count: Option<u32>,
+    /// `PrivateIpAddress.N`.
+    pub private_ip_addresses: Vec<Ipv4Addr>,
+    /// `Ipv4PrefixCount`.
+    pub ipv4_prefix_count: Option<u32>,
+    /// `Ipv4Prefix.N`.
+    pub ipv4_prefixes: Vec<Ipv4Net>,
+    /// `AllowReassignment`: take explicit addresses away from another ENI of the subnet.
+    pub allow_reassignment: bool,
+    /// Always false: EC2 has no `DryRun` here; kept so that all requests look alike.
+    pub dry_run: bool,
+}
+
+/// Takes secondary addresses or prefixes from an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnassignPrivateIpAddresses {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `PrivateIpAddress.N`.
+    pub private_ip_addresses: Vec<Ipv4Addr>,
+    /// `Ipv4Prefix.N`.
+    pub ipv4_prefixes: Vec<Ipv4Net>,
+    /// Always false: EC2 has no `DryRun` here; kept so that all requests look alike.
+    pub dry_run: bool,
+}
+
+/// Lists instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeInstances {
+    /// `InstanceId.N`.
+    pub instance_ids: Vec<InstanceId>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists instance types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeInstanceTypes {
+    /// `InstanceType.N`.
+    pub instance_types: Vec<String>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists subnets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeSubnets {
+    /// `SubnetId.N`.
+    pub subnet_ids: Vec<SubnetId>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists VPCs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeVpcs {
+    /// `VpcId.N`.
+    pub vpc_ids: Vec<VpcId>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists security groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeSecurityGroups {
+    /// `GroupId.N`.
+    pub group_ids: Vec<SecurityGroupId>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Adds or overwrites tags of resources, named by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateTags {
+    /// `ResourceId.N`.
+    pub resources: Vec<String>,
+    /// `Tag.N`.
+    pub tags: Vec<Tag>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// `Tag.N` of DeleteTags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagToDelete {
+    /// The key.
+    pub key: String,
+    /// Delete only if the tag has this value; any value if absent.
+    pub value: Option<String>,
+}
+
+/// Removes tags of resources; without tags, all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteTags {
+    /// `ResourceId.N`.
+    pub resources: Vec<String>,
+    /// `Tag.N`.
+    pub tags: Vec<TagToDelete>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists tags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeTags {
+    /// `Filter.N`: `key`, `resource-id`, `resource-type`, `value`, `tag:…`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
