@@ -1,0 +1,417 @@
+//! Kernel objects as values, and one observation of them.
+
+use config_model::{Mac, Mark, PodKey, TableId, registry};
+use ipnet::IpNet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+/// The number by which the kernel knows a link in one network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IfIndex(pub u32);
+
+impl fmt::Display for IfIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// An IPv4 setting of one link that rtnetlink can read and write (`IFLA_INET_CONF`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ipv4Conf {
+    /// `rp_filter`: 2 accepts a packet if its source is reachable by any link.
+    RpFilter,
+    /// `promote_secondaries`: 1 keeps the other addresses of a subnet when its first one goes.
+    PromoteSecondaries,
+}
+
+impl fmt::Display for Ipv4Conf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RpFilter => "rp_filter",
+            Self::PromoteSecondaries => "promote_secondaries",
+        })
+    }
+}
+
+/// What sort of device a link is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkKind {
+    /// Hardware or loopback: the kernel names no kind.
+    Device,
+    /// One end of a veth pair.
+    Veth,
+    /// Any other kind, by the kernel's name.
+    Other(String),
+}
+
+/// The other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// Its number in its own namespace.
+    pub index: IfIndex,
+    /// The kernel's id of that namespace; `None` if it is the observed one.
+    pub netns: Option<i32>,
+}
+
+/// A network link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number: what operations go by, since names change late.
+    pub index: IfIndex,
+    /// Its name at the time of the observation.
+    pub name: String,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<Mac>,
+    /// Largest packet in bytes.
+    pub mtu: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// Its alias: on our host veths a [`PodKey`].
+    pub alias: Option<String>,
+    /// Its device group.
+    pub group: u32,
+    /// What sort of device it is.
+    pub kind: LinkKind,
+    /// The other end, for a veth.
+    pub peer: Option<Peer>,
+    /// The bridge or bond that it is part of.
+    pub master: Option<IfIndex>,
+    /// Its IPv4 settings, as far as they were read.
+    pub ipv4: BTreeMap<Ipv4Conf, u32>,
+}
+
+impl Link {
+    /// The pod interface that the alias names; `None` if the link is not ours.
+    pub fn key(&self) -> Option<PodKey> {
+        self.alias.as_deref().and_then(PodKey::from_alias)
+    }
+}
+
+/// An address on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkAddr {
+    /// The link.
+    pub dev: IfIndex,
+    /// The address and the length of its subnet's prefix.
+    pub address: IpNet,
+    /// Whether it is of global scope (not link-local, not the host's own).
+    pub global: bool,
+    /// Whether it stands behind another address of the same subnet, and goes with it.
+    pub secondary: bool,
+    /// Whether the kernel makes no route for its subnet.
+    pub noprefixroute: bool,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Selector {
+    /// Source.
+    pub src: Option<IpNet>,
+    /// Destination.
+    pub dst: Option<IpNet>,
+    /// Firewall mark.
+    pub mark: Option<Mark>,
+    /// Incoming interface, by name.
+    pub iif: Option<String>,
+    /// Whether the rule has any more conditions, or does anything but a plain lookup. Such a rule
+    /// is never ours.
+    pub other: bool,
+}
+
+impl Selector {
+    /// Everything from `address`.
+    pub fn from(address: Ipv4Addr) -> Self {
+        Self { src: Some(host(address)), ..Self::default() }
+    }
+
+    /// Everything to `address`.
+    pub fn to(address: Ipv4Addr) -> Self {
+        Self { dst: Some(host(address)), ..Self::default() }
+    }
+
+    /// Everything with `mark`.
+    pub fn marked(mark: Mark) -> Self {
+        Self { mark: Some(mark), ..Self::default() }
+    }
+}
+
+/// A policy routing rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    /// Its family.
+    pub family: Family,
+    /// Its priority; lower ones are asked first.
+    pub pref: u32,
+    /// What it looks at.
+    pub selector: Selector,
+    /// The table it sends to.
+    pub table: TableId,
+    /// Who made it. Not part of its identity: the kernel accepts twins that differ in this alone.
+    pub protocol: u8,
+}
+
+impl Rule {
+    /// An IPv4 rule of ours.
+    pub fn ours(pref: u32, selector: Selector, table: TableId) -> Self {
+        Self { family: Family::V4, pref, selector, table, protocol: registry::ROUTE_PROTOCOL }
+    }
+
+    /// Whether both are the same rule, whoever made them.
+    pub fn is_twin_of(&self, other: &Self) -> bool {
+        (self.family, self.pref, &self.selector, self.table)
+            == (other.family, other.pref, &other.selector, other.table)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pref {}", self.pref)?;
+        let Selector { src, dst, mark, iif, other } = &self.selector;
+        if let Some(src) = src {
+            write!(f, " from {}", Short(*src))?;
+        }
+        if let Some(dst) = dst {
+            write!(f, " to {}", Short(*dst))?;
+        }
+        if let Some(mark) = mark {
+            write!(f, " fwmark {mark}")?;
+        }
+        if let Some(iif) = iif {
+            write!(f, " iif {iif}")?;
+        }
+        if *other {
+            f.write_str(" (more)")?;
+        }
+        write!(f, " lookup {}", self.table)
+    }
+}
+
+/// How far away a route's destination is (`rtm_scope`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope(pub u8);
+
+impl Scope {
+    /// Anywhere: behind a gateway.
+    pub const UNIVERSE: Self = Self(0);
+    /// On the link itself.
+    pub const LINK: Self = Self(253);
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The table it is in.
+    pub table: TableId,
+    /// What it leads to.
+    pub dst: IpNet,
+    /// The next hop, if the destination is not on the link.
+    pub gateway: Option<IpAddr>,
+    /// The link; `None` if there is none or more than one.
+    pub dev: Option<IfIndex>,
+    /// How far away the destination is.
+    pub scope: Scope,
+    /// The source address it proposes.
+    pub src: Option<IpAddr>,
+    /// Its metric; lower ones win.
+    pub metric: u32,
+    /// Who made it.
+    pub protocol: u8,
+    /// Whether it is a unicast route over one next hop for every type of service. No other is ours.
+    pub plain: bool,
+}
+
+impl Route {
+    /// A route of ours to `dst` on the link itself.
+    pub fn on_link(table: TableId, dst: Ipv4Addr, dev: IfIndex) -> Self {
+        Self {
+            table,
+            dst: host(dst),
+            gateway: None,
+            dev: Some(dev),
+            scope: Scope::LINK,
+            src: None,
+            metric: 0,
+            protocol: registry::ROUTE_PROTOCOL,
+            plain: true,
+        }
+    }
+
+    /// A default route of ours.
+    pub fn default_via(table: TableId, gateway: Ipv4Addr, dev: IfIndex) -> Self {
+        Self {
+            dst: IpNet::V4(ipnet::Ipv4Net::default()),
+            gateway: Some(gateway.into()),
+            scope: Scope::UNIVERSE,
+            ..Self::on_link(table, gateway, dev)
+        }
+    }
+
+    /// Whether both send the same packets the same way, whoever made them.
+    pub fn leads_as(&self, other: &Self) -> bool {
+        (self.table, self.dst, self.gateway, self.dev, self.metric, self.plain)
+            == (other.table, other.dst, other.gateway, other.dev, other.metric, other.plain)
+    }
+
+    /// The address, if the route leads to a single IPv4 one.
+    pub fn host_address(&self) -> Option<Ipv4Addr> {
+        single(self.dst)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.dst.prefix_len() == 0 {
+            f.write_str("default")?;
+        } else {
+            write!(f, "{}", Short(self.dst))?;
+        }
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        if let Some(dev) = self.dev {
+            write!(f, " dev #{dev}")?;
+        }
+        if self.metric != 0 {
+            write!(f, " metric {}", self.metric)?;
+        }
+        write!(f, " table {}", self.table)
+    }
+}
+
+/// A permanent neighbour, or one that the kernel learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Neighbour {
+    /// The link.
+    pub dev: IfIndex,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its Ethernet address, if known.
+    pub mac: Option<Mac>,
+    /// Whether it was put there for good.
+    pub permanent: bool,
+}
+
+/// The name of a file below `/proc/sys`, such as `net/ipv4/ip_forward`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SysctlName(String);
+
+impl SysctlName {
+    /// The name, if it stays below `net/` and so within one network namespace.
+    pub fn new(name: impl Into<String>) -> Option<Self> {
+        let name = name.into();
+        let whole = name.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        (whole && name.starts_with("net/")).then_some(Self(name))
+    }
+
+    /// The path below `/proc/sys`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SysctlName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One full observation of a network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Every link.
+    pub links: BTreeMap<IfIndex, Link>,
+    /// Every address.
+    pub addresses: Vec<LinkAddr>,
+    /// Every rule, in the order in which the kernel asks them.
+    pub rules: Vec<Rule>,
+    /// Every route outside table `local`.
+    pub routes: Vec<Route>,
+    /// The neighbours, where they were asked for.
+    pub neighbours: Vec<Neighbour>,
+    /// The watched settings that are files.
+    pub sysctls: BTreeMap<SysctlName, String>,
+}
+
+impl Observed {
+    /// The link of this name.
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    /// The link whose alias is this key's.
+    pub fn link_of(&self, key: &PodKey) -> Option<&Link> {
+        let alias = key.alias();
+        self.links.values().find(|link| link.alias.as_deref() == Some(alias.as_str()))
+    }
+
+    /// Whether the route leads straight to a host end of some pod's veth pair, or is our own.
+    pub(crate) fn is_host_route(&self, route: &Route) -> bool {
+        let veth = || {
+            let link = route.dev.and_then(|dev| self.links.get(&dev));
+            link.is_some_and(|link| link.kind == LinkKind::Veth)
+        };
+        route.plain
+            && route.table == TableId::MAIN
+            && route.gateway.is_none()
+            && route.host_address().is_some()
+            && (route.protocol == registry::ROUTE_PROTOCOL || veth())
+    }
+}
+
+/// The addresses that some rule or route for a pod still names: none of them may be given away.
+pub fn addresses_in_use(observed: &Observed) -> BTreeSet<Ipv4Addr> {
+    let ruled = observed.rules.iter().filter_map(pod_of);
+    let routes = observed.routes.iter().filter(|route| observed.is_host_route(route));
+    ruled.chain(routes.filter_map(Route::host_address)).collect()
+}
+
+/// The pod address that a rule of one of the two pod priorities is about.
+pub(crate) fn pod_of(rule: &Rule) -> Option<Ipv4Addr> {
+    let Selector { src, dst, mark, iif, other } = &rule.selector;
+    if mark.is_some() || iif.is_some() || *other {
+        return None;
+    }
+    match rule.pref {
+        registry::PREF_TO_POD if src.is_none() => dst.and_then(single),
+        // Older amazon-vpc-cni wrote one such rule for each CIDR of the VPC.
+        registry::PREF_FROM_POD => src.and_then(single),
+        _ => None,
+    }
+}
+
+/// The prefix that holds `address` alone.
+pub(crate) fn host(address: Ipv4Addr) -> IpNet {
+    IpNet::from(IpAddr::V4(address))
+}
+
+fn single(net: IpNet) -> Option<Ipv4Addr> {
+    match net {
+        IpNet::V4(net) if net.prefix_len() == 32 => Some(net.addr()),
+        IpNet::V4(_) | IpNet::V6(_) => None,
+    }
+}
+
+/// A prefix as `ip` writes it: a single address without its length.
+pub(crate) struct Short(pub(crate) IpNet);
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.prefix_len() == self.0.max_prefix_len() {
+            write!(f, "{}", self.0.addr())
+        } else {
+            write!(f, "{}", self.0)
+        }
+    }
+}
