@@ -1,1 +1,26 @@
 //! The address book and the warm-pool planner, without clocks or sockets.
+//!
+//! [`Core`] is told what happens ([`Event`]) and when, and says what to do ([`Effect`]). It never
+//! reads a clock, draws a random number or calls anything; the daemon and the simulation drive the
+//! same code. Read [`Core::on_event`] first.
+
+mod call;
+mod checkpoint;
+mod config;
+mod core;
+mod effect;
+mod event;
+mod notice;
+mod snapshot;
+
+pub use crate::core::Core;
+pub use call::{
+    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, OpId, Remedy, SeenAttachment,
+    SeenEni,
+};
+pub use checkpoint::{Checkpoint, RECORD_FORMAT, Record};
+pub use config::{Limits, NodeFacts, PoolConfig, Start};
+pub use effect::{Answer, Effect, PodAddress, Refusal, RefusalReason};
+pub use event::{Event, ReleaseCause, Ticket, Witness};
+pub use notice::{Notice, Severity, Topic, Waiting};
+pub use snapshot::{CoolingView, Counts, EniView, PodView, Snapshot};
