@@ -1,0 +1,101 @@
+//! The reference page of all settings, in Markdown.
+
+use crate::table::{Effect, Kind, OnBad, Origin, Setting, TABLE};
+use std::fmt::Write as _;
+
+/// `docs/settings.md`: what an operator can set, and what comes of it.
+pub fn reference_page() -> String {
+    let mut page = String::from(HEAD);
+    for (title, origin) in
+        [("Shared with amazon-vpc-cni", Origin::AmazonVpcCni), ("Ferrule's own", Origin::Ferrule)]
+    {
+        let _ = write!(page, "\n## {title}\n\n{COLUMNS}");
+        for setting in TABLE.iter().filter(|setting| setting.origin == origin) {
+            let _ = writeln!(page, "{}", row(setting));
+        }
+    }
+    page
+}
+
+fn row(setting: &Setting) -> String {
+    let Setting { name, kind, default, unit, since, meaning, .. } = setting;
+    let default = if default.is_empty() { "—".to_owned() } else { format!("`{default}`") };
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    let since = if since.is_empty() { "—" } else { since };
+    let bad = match setting.on_bad {
+        OnBad::UseDefault => "default",
+        OnBad::Refuse => "refused",
+    };
+    let kind = kind_text(*kind);
+    let effect = effect_text(&setting.effect);
+    format!("| `{name}` | {kind} | {default}{unit} | {bad} | {since} | {meaning}{effect} |")
+}
+
+fn kind_text(kind: Kind) -> String {
+    match kind {
+        Kind::Bool => "boolean".to_owned(),
+        Kind::Int(range) => format!("integer, {range}"),
+        Kind::Text => "text".to_owned(),
+        Kind::Choice(words) => words.to_owned(),
+        Kind::Path => "absolute path".to_owned(),
+        Kind::Address => "address".to_owned(),
+        Kind::Cidrs => "IPv4 networks, comma between".to_owned(),
+        Kind::Tags => "JSON object of strings".to_owned(),
+    }
+}
+
+fn effect_text(effect: &Effect) -> String {
+    match effect {
+        Effect::Used => String::new(),
+        Effect::NotYet(why) => format!(" **No effect yet:** {why}."),
+        Effect::Refused { why, .. } => format!(" **Refused in this version:** {why}."),
+    }
+}
+
+const HEAD: &str = "\
+# Settings
+
+<!-- Generated from the table in config/settings; `cargo xtask generate` writes it anew. -->
+
+The daemon reads its settings from the environment once, at start. Where amazon-vpc-cni has a
+setting, its name, type, default and parsing hold here too; defaults are those of its manifest.
+
+- A boolean is one of `1 t T TRUE true True 0 f F FALSE false False`; an integer has base 10 and
+  an optional sign.
+- *Bad value* says what happens to a value that does not fit: the default counts and a warning in
+  the log names setting and default, or the daemon refuses to start.
+- A value in the log is shown only if it is short and plain, since it may be a secret in the wrong
+  place.
+- Settings that contradict each other are refused at start, and both are named. So is a mode that
+  this version does not have.
+- A name that begins with `FERRULE_` and is not in this list gets a warning.
+";
+
+const COLUMNS: &str = "\
+| name | type | default | bad value | since | meaning |
+|---|---|---|---|---|---|
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_page_is_the_generated_one() {
+        let committed = include_str!("../../../docs/settings.md");
+        assert!(
+            committed == reference_page(),
+            "docs/settings.md is old; write it anew: cargo run -p config-settings --example \
+             reference-page > docs/settings.md"
+        );
+    }
+
+    #[test]
+    fn every_setting_has_its_row() {
+        let page = reference_page();
+        for setting in TABLE {
+            assert_eq!(page.matches(&format!("| `{}` |", setting.name)).count(), 1);
+            assert!(setting.meaning.ends_with('.'), "{}", setting.name);
+        }
+    }
+}

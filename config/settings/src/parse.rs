@@ -1,0 +1,169 @@
+//! Values as Go's standard library reads them, since that is what operators' manifests were
+//! written for. Each function answers with what it wanted when the text is something else.
+
+use crate::values::{Bind, LogLevel, LogTo, PolicyMode, RandomizeSnat};
+use config_model::Mark;
+use ipnet::Ipv4Net;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+/// What a value should have been, with an article.
+pub(crate) type Wanted = &'static str;
+
+/// `strconv.ParseBool`.
+pub(crate) fn boolean(text: &str) -> Result<bool, Wanted> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err("a boolean (1 t T TRUE true True 0 f F FALSE false False)"),
+    }
+}
+
+/// `strconv.Atoi`: base 10, an optional sign, nothing else.
+pub(crate) fn integer(text: &str) -> Result<i64, Wanted> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("an integer");
+    }
+    text.parse().map_err(|_| "an integer of 64 bits")
+}
+
+/// An integer that is not negative.
+pub(crate) fn count(text: &str) -> Result<u32, Wanted> {
+    u32::try_from(integer(text)?).map_err(|_| "an integer, 0 or more")
+}
+
+/// An integer in a range.
+pub(crate) fn within(text: &str, least: i64, most: i64, wanted: Wanted) -> Result<u32, Wanted> {
+    let number = integer(text)?;
+    let number = (least..=most).contains(&number).then_some(number).ok_or(wanted)?;
+    u32::try_from(number).map_err(|_| wanted)
+}
+
+/// `strconv.ParseInt` with base 0, then 1 to 2³²−1.
+pub(crate) fn mark(text: &str) -> Result<Mark, Wanted> {
+    let wanted = "an integer from 1 to 4294967295, decimal or with 0x, 0o or 0b before it";
+    let unsigned = text.strip_prefix('+').unwrap_or(text);
+    let lower = unsigned.to_ascii_lowercase();
+    let (radix, digits, prefixed) = match (lower.get(..2), lower.strip_prefix('0')) {
+        (Some("0x"), _) => (16, &lower[2..], true),
+        (Some("0o"), _) => (8, &lower[2..], true),
+        (Some("0b"), _) => (2, &lower[2..], true),
+        (_, Some(rest)) if !rest.is_empty() => (8, rest, true),
+        _ => (10, lower.as_str(), false),
+    };
+    // Go allows an underscore between digits, and between the prefix and the first of them.
+    let misplaced = digits.ends_with('_')
+        || digits.contains("__")
+        || (digits.starts_with('_') && !prefixed)
+        || digits.starts_with(['+', '-']);
+    if misplaced {
+        return Err(wanted);
+    }
+    let value = u32::from_str_radix(&digits.replace('_', ""), radix).map_err(|_| wanted)?;
+    if value == 0 { Err(wanted) } else { Ok(Mark { value, mask: value }) }
+}
+
+pub(crate) fn veth_prefix(text: &str) -> Result<String, Wanted> {
+    let wanted = "1 to 4 characters that an interface name may have, and not eth, lo or vlan";
+    let fits = (1..=4).contains(&text.len())
+        && !["eth", "lo", "vlan"].contains(&text)
+        && text.chars().all(|c| c.is_ascii_graphic() && !"/:%".contains(c));
+    if fits { Ok(text.to_owned()) } else { Err(wanted) }
+}
+
+pub(crate) fn log_level(text: &str) -> Result<LogLevel, Wanted> {
+    match text.to_ascii_lowercase().as_str() {
+        "debug" => Ok(LogLevel::Debug),
+        "info" => Ok(LogLevel::Info),
+        "warn" => Ok(LogLevel::Warn),
+        // There is no level above error here: a daemon that gives up says so as an error.
+        "error" | "fatal" => Ok(LogLevel::Error),
+        _ => Err("debug, info, warn, error or fatal"),
+    }
+}
+
+pub(crate) fn log_to(text: &str) -> Result<LogTo, Wanted> {
+    match text.to_ascii_lowercase().as_str() {
+        "stdout" => Ok(LogTo::Stdout),
+        "stderr" => Ok(LogTo::Stderr),
+        _ => path(text).map(LogTo::File),
+    }
+}
+
+pub(crate) fn path(text: &str) -> Result<PathBuf, Wanted> {
+    if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("an absolute path") }
+}
+
+pub(crate) fn bind(text: &str) -> Result<Bind, Wanted> {
+    if let Some(socket) = text.strip_prefix("unix:") {
+        return path(socket).map(Bind::Unix);
+    }
+    let wanted = "an address with a port, or unix: and an absolute path";
+    let (host, port) = text.rsplit_once(':').ok_or(wanted)?;
+    let host: IpAddr = match host {
+        "" => Ipv4Addr::UNSPECIFIED.into(),
+        "localhost" => Ipv4Addr::LOCALHOST.into(),
+        _ => host.trim_matches(['[', ']']).parse().map_err(|_| wanted)?,
+    };
+    Ok(Bind::Tcp(SocketAddr::new(host, port.parse().map_err(|_| wanted)?)))
+}
+
+/// What is not a choice is `prng`, as in amazon-vpc-cni.
+pub(crate) fn randomize(text: &str) -> Result<RandomizeSnat, Wanted> {
+    match text {
+        "prng" => Ok(RandomizeSnat::Prng),
+        "hashrandom" => Ok(RandomizeSnat::Hash),
+        "none" => Ok(RandomizeSnat::None),
+        _ => Err("prng, hashrandom or none"),
+    }
+}
+
+pub(crate) fn policy_mode(text: &str) -> Result<PolicyMode, Wanted> {
+    match text.to_ascii_lowercase().as_str() {
+        "none" => Ok(PolicyMode::None),
+        "standard" => Ok(PolicyMode::Standard),
+        "strict" => Ok(PolicyMode::Strict),
+        _ => Err("none, standard or strict"),
+    }
+}
+
+/// Networks between commas; what is no IPv4 network is left out and noted by its place.
+pub(crate) fn cidrs(text: &str, notes: &mut Vec<String>) -> Vec<Ipv4Net> {
+    let mut found = Vec::new();
+    let entries = text.split(',').map(str::trim).enumerate().filter(|(_, entry)| !entry.is_empty());
+    for (at, entry) in entries {
+        match entry.parse::<Ipv4Net>() {
+            Ok(net) => found.push(net.trunc()),
+            Err(_) => notes.push(format!("entry {} is no IPv4 network and is left out", at + 1)),
+        }
+    }
+    found
+}
+
+/// Tags as a JSON object of strings; keys that EC2 or Kubernetes own are left out and noted.
+pub(crate) fn tags(
+    text: &str,
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<String, String>, Wanted> {
+    let wanted = "a JSON object of strings";
+    let read: Option<BTreeMap<String, String>> = serde_json::from_str(text).map_err(|_| wanted)?;
+    let mut tags = BTreeMap::new();
+    for (at, (key, value)) in read.unwrap_or_default().into_iter().enumerate() {
+        if key.contains("k8s.amazonaws.com") {
+            notes.push(format!("tag {} has a reserved key (k8s.amazonaws.com), left out", at + 1));
+        } else if key.to_ascii_lowercase().starts_with("aws:") {
+            notes.push(format!("tag {} has a key that EC2 reserves (aws:), left out", at + 1));
+        } else {
+            tags.insert(key, value);
+        }
+    }
+    Ok(tags)
+}
+
+pub(crate) fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,260 @@
+//! Pairs of name and value to [`Settings`], with what was odd about them.
+
+use crate::{
+    Settings,
+    table::{Effect, OnBad, Setting, TABLE},
+    values::{Draft, Modes},
+};
+use std::{collections::BTreeMap, fmt};
+
+/// Something that was put right and should be known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The setting.
+    pub setting: String,
+    /// What was found and what counts now.
+    pub text: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.text)
+    }
+}
+
+/// Settings with which the daemon must not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// One value that cannot be.
+    #[error("{setting}={value} is refused: it must be {wanted}")]
+    Invalid {
+        /// The setting.
+        setting: &'static str,
+        /// The value, as far as it may be shown.
+        value: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// Two settings that cannot both hold.
+    #[error("{first} and {second} contradict each other: {why}")]
+    Contradiction {
+        /// One, with its value.
+        first: String,
+        /// The other, with its value.
+        second: String,
+        /// What the rule is, and what to do.
+        why: &'static str,
+    },
+    /// A mode that this version does not have.
+    #[error("{setting} asks for what this version does not have: {why}")]
+    Unsupported {
+        /// The setting.
+        setting: &'static str,
+        /// Which mode is missing.
+        why: &'static str,
+    },
+}
+
+impl Settings {
+    /// Resolves pairs of name and value; names that are nobody's here are passed over, except
+    /// `FERRULE_…` ones, which are misspellings and are warned of.
+    ///
+    /// # Errors
+    /// A value that amazon-vpc-cni's entrypoint refuses as well, a contradiction, or a mode that
+    /// does not exist here: better no daemon than one that does something else.
+    pub fn resolve<K, V>(
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<(Self, Vec<Warning>), Refusal>
+    where
+        K: AsRef<str>,
+        V: AsRef<str>,
+    {
+        let given: BTreeMap<String, String> = pairs
+            .into_iter()
+            .map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned()))
+            .collect();
+        let mut draft = Draft::blank();
+        let mut warnings = misspelt(&given);
+        for setting in TABLE {
+            apply(setting, given.get(setting.name), &mut draft, &mut warnings)?;
+        }
+        refuse_contradictions(&draft, &given)?;
+        refuse_missing_modes(&draft.modes)?;
+        let settings = finish(draft);
+        warn_of_short_wait(&settings, &mut warnings);
+        Ok((settings, warnings))
+    }
+
+    /// What holds when nothing is set.
+    pub fn defaults() -> Self {
+        let mut draft = Draft::blank();
+        for setting in TABLE {
+            set_default(setting, &mut draft);
+        }
+        finish(draft)
+    }
+}
+
+fn finish(draft: Draft) -> Settings {
+    let mut settings = draft.settings;
+    if draft.modes.introspection_off {
+        settings.introspection = None;
+    }
+    settings
+}
+
+fn set_default(setting: &Setting, draft: &mut Draft) {
+    (setting.set)(draft, setting.default).expect("a default in the table fits its own type");
+}
+
+fn apply(
+    setting: &Setting,
+    given: Option<&String>,
+    draft: &mut Draft,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), Refusal> {
+    set_default(setting, draft);
+    let Some(value) = given.filter(|value| !(value.is_empty() && setting.empty_is_unset)) else {
+        return Ok(());
+    };
+    let mut warn = |text: String| warnings.push(Warning { setting: setting.name.into(), text });
+    if let Err(wanted) = (setting.set)(draft, value) {
+        let shown = shown(value);
+        return match setting.on_bad {
+            OnBad::Refuse => Err(Refusal::Invalid { setting: setting.name, value: shown, wanted }),
+            OnBad::UseDefault => {
+                set_default(setting, draft);
+                let default = shown_default(setting.default);
+                warn(format!("{shown} is not {wanted}; the default {default} is used"));
+                Ok(())
+            }
+        };
+    }
+    draft.notes.drain(..).for_each(&mut warn);
+    if let Effect::NotYet(why) = setting.effect
+        && !same_as_default(setting, value)
+    {
+        warn(format!("is set and has no effect yet: {why}"));
+    }
+    Ok(())
+}
+
+fn same_as_default(setting: &Setting, value: &str) -> bool {
+    let draft_of = |value| {
+        let mut draft = Draft::blank();
+        (setting.set)(&mut draft, value).map(|()| draft)
+    };
+    draft_of(value) == draft_of(setting.default)
+}
+
+/// A value may be a secret that landed in the wrong place, so only short plain ones are shown.
+fn shown(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-._".contains(c);
+    if value.is_empty() {
+        "the empty text".to_owned()
+    } else if value.len() <= SHOWN_MAX && value.chars().all(plain) {
+        format!("{value:?}")
+    } else {
+        format!("a text of {} bytes (not shown)", value.len())
+    }
+}
+
+fn shown_default(default: &str) -> String {
+    if default.is_empty() { "(empty)".to_owned() } else { default.to_owned() }
+}
+
+fn misspelt(given: &BTreeMap<String, String>) -> Vec<Warning> {
+    let known = |name: &str| TABLE.iter().any(|setting| setting.name == name);
+    given
+        .keys()
+        .filter(|name| name.starts_with("FERRULE_") && !known(name))
+        .map(|name| Warning {
+            setting: name.clone(),
+            text: "is not a setting of this version; it is passed over".to_owned(),
+        })
+        .collect()
+}
+
+fn refuse_contradictions(draft: &Draft, given: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let (modes, settings) = (&draft.modes, &draft.settings);
+    let named = |name: &str, value: &dyn fmt::Display| {
+        let origin = if given.contains_key(name) { "" } else { " (default)" };
+        format!("{name}={value}{origin}")
+    };
+    let clash = |first, second, why| Err(Refusal::Contradiction { first, second, why });
+    if modes.ipv4 == modes.ipv6 {
+        return clash(
+            named("ENABLE_IPv4", &modes.ipv4),
+            named("ENABLE_IPv6", &modes.ipv6),
+            "exactly one of them must be true",
+        );
+    }
+    if modes.ipv6 && !modes.prefixes {
+        return clash(
+            named("ENABLE_IPv6", &modes.ipv6),
+            named("ENABLE_PREFIX_DELEGATION", &modes.prefixes),
+            "IPv6 addresses come from prefixes only",
+        );
+    }
+    if modes.ipv6 && modes.custom_networking {
+        return clash(
+            named("ENABLE_IPv6", &modes.ipv6),
+            named("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", &modes.custom_networking),
+            "custom networking exists for IPv4 only",
+        );
+    }
+    let warm = settings.warm;
+    if modes.prefixes && modes.warm_prefixes == 0 && warm.ips == 0 && warm.minimum == 0 {
+        return clash(
+            named("ENABLE_PREFIX_DELEGATION", &modes.prefixes),
+            named("WARM_PREFIX_TARGET", &modes.warm_prefixes),
+            "one of WARM_PREFIX_TARGET, WARM_IP_TARGET and MINIMUM_IP_TARGET must be above 0",
+        );
+    }
+    if modes.pod_eni && !["strict", "standard"].contains(&modes.pod_eni_mode.as_str()) {
+        return clash(
+            named("ENABLE_POD_ENI", &modes.pod_eni),
+            "POD_SECURITY_GROUP_ENFORCING_MODE".to_owned(),
+            "the enforcing mode must be strict or standard",
+        );
+    }
+    if let Some(crate::Bind::Unix(path)) = &settings.introspection
+        && *path == settings.socket
+        && !modes.introspection_off
+    {
+        return clash(
+            "INTROSPECTION_BIND_ADDRESS".to_owned(),
+            "FERRULE_SOCKET".to_owned(),
+            "both name the same socket",
+        );
+    }
+    Ok(())
+}
+
+fn refuse_missing_modes(modes: &Modes) -> Result<(), Refusal> {
+    for setting in TABLE {
+        if let Effect::Refused { asked, why } = setting.effect
+            && asked(modes)
+        {
+            return Err(Refusal::Unsupported { setting: setting.name, why });
+        }
+    }
+    Ok(())
+}
+
+fn warn_of_short_wait(settings: &Settings, warnings: &mut Vec<Warning>) {
+    if settings.add_wait <= settings.cooldown {
+        warnings.push(Warning {
+            setting: "FERRULE_ADD_WAIT".to_owned(),
+            text: "is not longer than IP_COOLDOWN_PERIOD: an ADD gives up before a released \
+                   address can be given out again"
+                .to_owned(),
+        });
+    }
+}
+
+/// Longer values are described and not shown.
+const SHOWN_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+use super::*;
+use crate::{Bind, LogLevel, LogTo, Origin, RandomizeSnat};
+use config_model::{Mark, Span};
+use std::path::PathBuf;
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn resolve(pairs: Pairs<'_>) -> (Settings, Vec<String>) {
+    let (settings, warnings) = Settings::resolve(pairs.iter().copied()).unwrap();
+    (settings, warnings.iter().map(ToString::to_string).collect())
+}
+
+fn refusal(pairs: Pairs<'_>) -> Refusal {
+    Settings::resolve(pairs.iter().copied()).unwrap_err()
+}
+
+#[test]
+fn without_any_setting_the_manifests_defaults_hold() {
+    let (settings, warnings) = resolve(&[]);
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(settings, Settings::defaults());
+    assert_eq!((settings.warm.enis, settings.warm.ips, settings.warm.minimum), (1, 0, 0));
+    assert_eq!(settings.max_enis, None);
+    assert_eq!(settings.cooldown, Span::seconds(30));
+    assert_eq!(settings.eni_mtu, 9001);
+    assert!(settings.node_port_support && !settings.external_snat);
+    assert_eq!(settings.connmark, Mark { value: 0x80, mask: 0x80 });
+    assert_eq!(settings.veth_prefix, "eni");
+    assert_eq!(settings.randomize_snat, RandomizeSnat::Prng);
+    assert_eq!(settings.log_level, LogLevel::Debug);
+    assert_eq!(
+        settings.log_to,
+        LogTo::File(PathBuf::from("/host/var/log/aws-routed-eni/ipamd.log"))
+    );
+    assert_eq!(settings.introspection, Some(Bind::Tcp("127.0.0.1:61679".parse().unwrap())));
+    assert!(settings.metrics && settings.manage_untagged_enis);
+    assert_eq!(settings.http_timeout, Span::seconds(10));
+    assert_eq!(settings.add_wait, Span::seconds(45));
+    assert_eq!(settings.state_dir, PathBuf::from("/var/lib/ferrule"));
+    assert_eq!(settings.socket, PathBuf::from("/run/ferrule/ipamd.sock"));
+    assert_eq!(settings.proc_sys_net, PathBuf::from("/host/proc/sys/net"));
+}
+
+#[test]
+fn amazons_own_manifest_is_taken_without_a_word() {
+    let (_, warnings) = resolve(&[
+        ("ADDITIONAL_ENI_TAGS", "{}"),
+        ("AWS_VPC_CNI_NODE_PORT_SUPPORT", "true"),
+        ("AWS_VPC_ENI_MTU", "9001"),
+        ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "false"),
+        ("AWS_VPC_K8S_CNI_EXTERNALSNAT", "false"),
+        ("AWS_VPC_K8S_CNI_LOGLEVEL", "DEBUG"),
+        ("AWS_VPC_K8S_CNI_LOG_FILE", "/host/var/log/aws-routed-eni/ipamd.log"),
+        ("AWS_VPC_K8S_CNI_RANDOMIZESNAT", "prng"),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", "eni"),
+        ("AWS_VPC_K8S_PLUGIN_LOG_FILE", "/var/log/aws-routed-eni/plugin.log"),
+        ("DISABLE_INTROSPECTION", "false"),
+        ("DISABLE_METRICS", "false"),
+        ("DISABLE_NETWORK_RESOURCE_PROVISIONING", "false"),
+        ("ENABLE_IMDS_ONLY_MODE", "false"),
+        ("ENABLE_IPv4", "true"),
+        ("ENABLE_IPv6", "false"),
+        ("ENABLE_MULTI_NIC", "false"),
+        ("ENABLE_POD_ENI", "false"),
+        ("ENABLE_PREFIX_DELEGATION", "false"),
+        ("ENABLE_SUBNET_DISCOVERY", "true"),
+        ("NETWORK_POLICY_ENFORCING_MODE", "standard"),
+        ("VPC_CNI_VERSION", "v1.23.1"),
+        ("WARM_ENI_TARGET", "1"),
+        ("WARM_PREFIX_TARGET", "1"),
+        ("MY_NODE_NAME", "ip-10-0-0-1"),
+        ("MY_POD_NAME", "aws-node-x"),
+    ]);
+    assert_eq!(warnings, Vec::<String>::new());
+}
+
+#[test]
+fn booleans_are_read_as_go_reads_them() {
+    for (text, value) in
+        [("1", true), ("t", true), ("TRUE", true), ("True", true), ("0", false), ("F", false)]
+    {
+        let (settings, warnings) = resolve(&[("AWS_VPC_K8S_CNI_EXTERNALSNAT", text)]);
+        assert_eq!((settings.external_snat, warnings.len()), (value, 0), "{text}");
+    }
+    for text in ["yes", "tRUE", " true", "on"] {
+        let (settings, warnings) = resolve(&[("AWS_VPC_CNI_NODE_PORT_SUPPORT", text)]);
+        assert!(settings.node_port_support, "{text}: the default holds");
+        let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert!(warning.starts_with("AWS_VPC_CNI_NODE_PORT_SUPPORT: "), "{warning}");
+        assert!(warning.ends_with("the default true is used"), "{warning}");
+    }
+}
+
+#[test]
+fn an_empty_boolean_is_unset_or_wrong_as_amazon_has_it() {
+    assert_eq!(resolve(&[("AWS_VPC_K8S_CNI_EXTERNALSNAT", "")]).1.len(), 0);
+    let (settings, warnings) = resolve(&[("DISABLE_METRICS", "")]);
+    assert!(settings.metrics);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[test]
+fn warm_targets_with_bad_or_negative_values_are_the_default() {
+    for text in ["-1", "", "1.5", "0x10", "1_000", " 3", "many", "99999999999999999999"] {
+        let (settings, warnings) = resolve(&[("WARM_ENI_TARGET", text), ("WARM_IP_TARGET", text)]);
+        assert_eq!((settings.warm.enis, settings.warm.ips), (1, 0), "{text:?}");
+        assert_eq!(warnings.len(), 2, "{text:?}: {warnings:?}");
+    }
+    let (settings, warnings) = resolve(&[("WARM_IP_TARGET", "+5"), ("MINIMUM_IP_TARGET", "010")]);
+    assert_eq!((settings.warm.ips, settings.warm.minimum, warnings.len()), (5, 10, 0));
+}
+
+#[test]
+fn max_eni_below_one_is_the_limit_of_the_instance() {
+    for (text, expected) in [("-1", None), ("0", None), ("3", Some(3))] {
+        let (settings, warnings) = resolve(&[("MAX_ENI", text)]);
+        assert_eq!((settings.max_enis, warnings.len()), (expected, 0), "{text}");
+    }
+    assert_eq!(resolve(&[("MAX_ENI", "x")]).1.len(), 1);
+}
+
+#[test]
+fn what_amazons_entrypoint_refuses_is_refused() {
+    for (setting, value) in [
+        ("IP_COOLDOWN_PERIOD", "-1"),
+        ("IP_COOLDOWN_PERIOD", "30s"),
+        ("IP_COOLDOWN_PERIOD", ""),
+        ("AWS_VPC_ENI_MTU", "575"),
+        ("AWS_VPC_ENI_MTU", "9002"),
+        ("AWS_VPC_ENI_MTU", "jumbo"),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", "ferrule"),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", "eth"),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", "lo"),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", "vlan"),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", ""),
+        ("AWS_VPC_K8S_CNI_VETHPREFIX", "a/b"),
+        ("NETWORK_POLICY_ENFORCING_MODE", "maybe"),
+        ("FERRULE_ADD_WAIT", "0"),
+        ("FERRULE_STATE_DIR", "state"),
+    ] {
+        let refusal = refusal(&[(setting, value)]);
+        assert!(
+            matches!(refusal, Refusal::Invalid { setting: named, .. } if named == setting),
+            "{setting}={value}: {refusal:?}"
+        );
+        assert!(refusal.to_string().starts_with(setting), "{refusal}");
+    }
+    for (setting, value) in [("AWS_VPC_ENI_MTU", "576"), ("AWS_VPC_K8S_CNI_VETHPREFIX", "cali")] {
+        assert_eq!(resolve(&[(setting, value)]).1.len(), 0);
+    }
+}
+
+#[test]
+fn the_connmark_may_be_written_in_any_base() {
+    for (text, value) in [
+        ("0x80", 0x80),
+        ("128", 128),
+        ("0200", 128),
+        ("0o200", 128),
+        ("0b1000_0000", 128),
+        ("0X_80", 128),
+        ("4294967295", u32::MAX),
+    ] {
+        let (settings, warnings) = resolve(&[("AWS_VPC_K8S_CNI_CONNMARK", text)]);
+        assert_eq!(settings.connmark, Mark { value, mask: value }, "{text}");
+        assert_eq!(warnings.len(), 0, "{text}");
+    }
+    for text in ["0", "-1", "4294967296", "0x", "1__0", "_1", "1_", "0x+8", "mark", "08"] {
+        let (settings, warnings) = resolve(&[("AWS_VPC_K8S_CNI_CONNMARK", text)]);
+        assert_eq!((settings.connmark.value, warnings.len()), (0x80, 1), "{text}");
+    }
+}
+
+#[test]
+fn the_http_timeout_has_a_floor() {
+    assert_eq!(resolve(&[("HTTP_TIMEOUT", "60")]).0.http_timeout, Span::seconds(60));
+    let (settings, warnings) = resolve(&[("HTTP_TIMEOUT", "9")]);
+    assert_eq!((settings.http_timeout, warnings.len()), (Span::seconds(10), 1));
+}
+
+#[test]
+fn tags_are_a_json_object_without_reserved_keys() {
+    let tags = r#"{"team":"blue","node.k8s.amazonaws.com/x":"y","aws:z":"1"}"#;
+    let (settings, warnings) = resolve(&[("ADDITIONAL_ENI_TAGS", tags)]);
+    assert_eq!(settings.eni_tags, BTreeMap::from([("team".to_owned(), "blue".to_owned())]));
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(resolve(&[("ADDITIONAL_ENI_TAGS", "null")]).1.len(), 0);
+    for bad in ["{", "[]", r#"{"a":1}"#] {
+        let (settings, warnings) = resolve(&[("ADDITIONAL_ENI_TAGS", bad)]);
+        assert_eq!((settings.eni_tags.len(), warnings.len()), (0, 1), "{bad}");
+    }
+}
+
+#[test]
+fn networks_are_normalised_and_wrong_ones_left_out() {
+    let (settings, warnings) =
+        resolve(&[("AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS", " 10.1.2.3/8 ,fd00::/8,,192.168.0.0/16")]);
+    let expected: Vec<ipnet::Ipv4Net> =
+        vec!["10.0.0.0/8".parse().unwrap(), "192.168.0.0/16".parse().unwrap()];
+    assert_eq!(settings.exclude_snat_cidrs, expected);
+    assert!(warnings[0].contains("entry 2"), "{warnings:?}");
+    assert!(warnings[1].contains("no effect yet"), "{warnings:?}");
+}
+
+#[test]
+fn logs_go_where_they_are_told() {
+    let log = |text| resolve(&[("AWS_VPC_K8S_CNI_LOG_FILE", text)]).0.log_to;
+    assert_eq!(log("stdout"), LogTo::Stdout);
+    assert_eq!(log("stderr"), LogTo::Stderr);
+    assert_eq!(log("/var/log/x"), LogTo::File(PathBuf::from("/var/log/x")));
+    let level = |text| resolve(&[("AWS_VPC_K8S_CNI_LOGLEVEL", text)]).0.log_level;
+    assert_eq!([level("Info"), level("fatal")], [LogLevel::Info, LogLevel::Error]);
+    let (settings, warnings) = resolve(&[("AWS_VPC_K8S_CNI_LOGLEVEL", "loud")]);
+    assert_eq!((settings.log_level, warnings.len()), (LogLevel::Debug, 1));
+}
+
+#[test]
+fn introspection_listens_on_tcp_on_a_socket_or_not_at_all() {
+    let bind = |text| resolve(&[("INTROSPECTION_BIND_ADDRESS", text)]).0.introspection;
+    assert_eq!(bind("unix:/run/x.sock"), Some(Bind::Unix(PathBuf::from("/run/x.sock"))));
+    assert_eq!(bind("localhost:1"), Some(Bind::Tcp("127.0.0.1:1".parse().unwrap())));
+    assert_eq!(bind(":1"), Some(Bind::Tcp("0.0.0.0:1".parse().unwrap())));
+    assert_eq!(bind("[::1]:1"), Some(Bind::Tcp("[::1]:1".parse().unwrap())));
+    assert_eq!(resolve(&[("INTROSPECTION_BIND_ADDRESS", "here")]).1.len(), 1);
+    assert_eq!(resolve(&[("DISABLE_INTROSPECTION", "true")]).0.introspection, None);
+}
+
+#[test]
+fn contradictions_name_both_settings() {
+    let cases: [(Pairs<'_>, &str, &str); 6] = [
+        (&[("ENABLE_IPv4", "false")], "ENABLE_IPv4=false", "ENABLE_IPv6=false (default)"),
+        (&[("ENABLE_IPv6", "true")], "ENABLE_IPv4=true (default)", "ENABLE_IPv6=true"),
+        (
+            &[("ENABLE_IPv4", "false"), ("ENABLE_IPv6", "true")],
+            "ENABLE_IPv6=true",
+            "ENABLE_PREFIX_DELEGATION=false (default)",
+        ),
+        (
+            &[
+                ("ENABLE_IPv4", "false"),
+                ("ENABLE_IPv6", "true"),
+                ("ENABLE_PREFIX_DELEGATION", "true"),
+                ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "true"),
+            ],
+            "ENABLE_IPv6=true",
+            "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG=true",
+        ),
+        (
+            &[("ENABLE_PREFIX_DELEGATION", "true"), ("WARM_PREFIX_TARGET", "0")],
+            "ENABLE_PREFIX_DELEGATION=true",
+            "WARM_PREFIX_TARGET=0",
+        ),
+        (
+            &[("FERRULE_SOCKET", "/run/a"), ("INTROSPECTION_BIND_ADDRESS", "unix:/run/a")],
+            "INTROSPECTION_BIND_ADDRESS",
+            "FERRULE_SOCKET",
+        ),
+    ];
+    for (pairs, first, second) in cases {
+        let refusal = refusal(pairs);
+        assert!(matches!(refusal, Refusal::Contradiction { .. }), "{refusal:?}");
+        let text = refusal.to_string();
+        assert!(text.contains(first) && text.contains(second), "{text}");
+    }
+}
+
+#[test]
+fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
+    for setting in [
+        "ENABLE_PREFIX_DELEGATION",
+        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG",
+        "ENABLE_MULTI_NIC",
+        "ENABLE_POD_ENI",
+        "DISABLE_NETWORK_RESOURCE_PROVISIONING",
+        "ENABLE_IMDS_ONLY_MODE",
+        "ANNOTATE_POD_IP",
+        "ENABLE_V6_EGRESS",
+        "ENABLE_BANDWIDTH_PLUGIN",
+    ] {
+        let refusal = refusal(&[(setting, "true")]);
+        assert!(
+            matches!(refusal, Refusal::Unsupported { setting: named, .. } if named == setting),
+            "{refusal:?}"
+        );
+    }
+    assert!(matches!(
+        refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
+        Refusal::Unsupported { .. }
+    ));
+}
+
+#[test]
+fn a_setting_without_effect_yet_says_so_only_when_it_asks_for_something() {
+    assert_eq!(resolve(&[("ENABLE_SUBNET_DISCOVERY", "T")]).1.len(), 0);
+    let (_, warnings) = resolve(&[("ENABLE_SUBNET_DISCOVERY", "f")]);
+    assert!(warnings[0].contains("no effect yet"), "{warnings:?}");
+}
+
+#[test]
+fn a_misspelt_setting_of_ours_is_named() {
+    let (_, warnings) = resolve(&[("FERRULE_ADDWAIT", "3"), ("PATH", "/bin")]);
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].starts_with("FERRULE_ADDWAIT: "), "{warnings:?}");
+}
+
+#[test]
+fn a_wait_shorter_than_the_cooldown_is_warned_of() {
+    let (_, warnings) = resolve(&[("FERRULE_ADD_WAIT", "30")]);
+    assert!(warnings[0].contains("IP_COOLDOWN_PERIOD"), "{warnings:?}");
+}
+
+#[test]
+fn a_secret_in_any_setting_is_never_shown() {
+    let canary = "canary-5ecret-value";
+    for setting in TABLE {
+        for value in [canary.to_owned(), format!("{{\"{canary}\":1}}"), format!("/x {canary},")] {
+            let shown = match Settings::resolve([(setting.name, value.as_str())]) {
+                Ok((_, warnings)) => format!("{warnings:?}"),
+                Err(refusal) => format!("{refusal} {refusal:?}"),
+            };
+            assert!(!shown.contains(canary), "{}: {shown}", setting.name);
+        }
+    }
+}
+
+#[test]
+fn a_short_wrong_value_is_shown() {
+    let (_, warnings) = resolve(&[("WARM_IP_TARGET", "five")]);
+    assert_eq!(
+        warnings,
+        ["WARM_IP_TARGET: \"five\" is not an integer; the default 0 is used".to_owned()]
+    );
+}
+
+#[test]
+fn every_default_of_the_table_fits_its_type_and_names_are_unique() {
+    let mut names: Vec<&str> = TABLE.iter().map(|setting| setting.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), TABLE.len());
+    for setting in TABLE {
+        let ours = setting.name.starts_with("FERRULE_");
+        assert_eq!(ours, setting.origin == Origin::Ferrule, "{}", setting.name);
+        let (_, warnings) = resolve(&[(setting.name, setting.default)]);
+        // An empty default is written by leaving the setting out.
+        assert!(warnings.is_empty() || setting.default.is_empty(), "{}", setting.name);
+    }
+}
