@@ -2,7 +2,11 @@
 
 use crate::{layers, say};
 use anyhow::{Context as _, Result};
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,24 +22,42 @@ pub(crate) fn root() -> PathBuf {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let mut stale = 0;
+    let good = if args.check { check()? } else { write()? };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn is_as_generated(path: &Path, text: &str) -> bool {
+    fs::read_to_string(root().join(path)).is_ok_and(|now| now == text)
+}
+
+/// Whether every file is as it would be written; names those that are not.
+pub(crate) fn check() -> Result<bool> {
+    let mut good = true;
     for (path, text) in files() {
-        let full = root().join(&path);
-        if fs::read_to_string(&full).is_ok_and(|now| now == text) {
-            continue;
-        }
-        if args.check {
-            say::fail(&format!("{} is not as generated; run: cargo xtask generate", path.display()));
-            stale += 1;
-        } else {
-            if let Some(folder) = full.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            fs::write(&full, text).with_context(|| format!("write {}", path.display()))?;
-            say::good(&format!("wrote {}", path.display()));
+        if !is_as_generated(&path, &text) {
+            say::fail(&format!(
+                "{} is not as generated; run: cargo xtask generate",
+                path.display()
+            ));
+            good = false;
         }
     }
-    Ok(if stale == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(good)
+}
+
+fn write() -> Result<bool> {
+    for (path, text) in files() {
+        if is_as_generated(&path, &text) {
+            continue;
+        }
+        let full = root().join(&path);
+        if let Some(folder) = full.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&full, text).with_context(|| format!("write {}", path.display()))?;
+        say::good(&format!("wrote {}", path.display()));
+    }
+    Ok(true)
 }
 
 fn files() -> Vec<(PathBuf, String)> {

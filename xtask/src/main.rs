@@ -8,7 +8,6 @@ mod binaries;
 mod demo;
 mod deps;
 mod generate;
-mod lab;
 mod lanes;
 mod layers;
 mod say;

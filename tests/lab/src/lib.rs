@@ -1,1 +1,135 @@
-//! Tests of whole nodes: the production programs in a lab of their own.
+//! A lab to test whole nodes in: `ferrule-lab` as a value that is taken down when it is dropped.
+//!
+//! Used by this crate's tests and by `cargo xtask demo` and `bench`. Everything goes through the
+//! tool's own command line and its JSON, as a person or a script would do it.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A running lab.
+pub struct Lab {
+    tool: PathBuf,
+    name: String,
+    keep: bool,
+}
+
+impl Lab {
+    /// Starts a lab from the programs in `bin_dir`; `args` follow `ferrule-lab up`.
+    ///
+    /// # Errors
+    /// Carries what the tool said.
+    pub fn up(bin_dir: &Path, name: &str, args: &[&str]) -> Result<Self> {
+        let tool = bin_dir.join("ferrule-lab");
+        let lab = Self { tool, name: name.to_owned(), keep: false };
+        let dir = bin_dir.to_str().context("the folder of the programs is not UTF-8")?;
+        lab.run(&[&["up", "--bin-dir", dir], args].concat())?;
+        Ok(lab)
+    }
+
+    /// Leaves the lab running when the value goes.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    /// The lab's name, for `ferrule-lab --name`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tool's command line for people to repeat.
+    pub fn command_line(&self) -> String {
+        format!("{} --name {}", self.tool.display(), self.name)
+    }
+
+    /// The tool with these arguments, not yet started.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.tool);
+        command.args(["--name", &self.name]).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a verb and gives what came of it, also when it failed.
+    ///
+    /// # Errors
+    /// Only when the tool could not be started.
+    pub fn output(&self, args: &[&str]) -> Result<Output> {
+        self.command(args).output().with_context(|| format!("start {}", self.tool.display()))
+    }
+
+    /// Runs a verb to its end; its standard output.
+    ///
+    /// # Errors
+    /// Carries what the tool said when it failed.
+    pub fn run(&self, args: &[&str]) -> Result<String> {
+        let output = self.output(args)?;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("ferrule-lab {}: {}\n{stdout}{stderr}", args.join(" "), output.status);
+        }
+        Ok(stdout)
+    }
+
+    /// Runs a verb with `-o json`.
+    ///
+    /// # Errors
+    /// Carries what the tool said when it failed, or what is wrong with its JSON.
+    pub fn json(&self, args: &[&str]) -> Result<Value> {
+        let text = self.run(&[&["-o", "json"], args].concat())?;
+        serde_json::from_str(&text).with_context(|| format!("JSON of {}: {text}", args.join(" ")))
+    }
+
+    /// Runs a program in a node's namespaces; its standard output.
+    ///
+    /// # Errors
+    /// Carries what it said when it failed.
+    pub fn on_node(&self, node: &str, command: &[&str]) -> Result<String> {
+        self.run(&[&["node", "exec", node, "--"], command].concat())
+    }
+
+    /// Takes the lab down.
+    ///
+    /// # Errors
+    /// Carries what the tool said when it failed.
+    pub fn down(mut self) -> Result<()> {
+        self.keep = true;
+        self.run(&["down"]).map(drop)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        if let Err(err) = self.run(&["down"]) {
+            eprintln!("{err:#}");
+        }
+    }
+}
+
+/// Waits until `done` says so.
+///
+/// # Errors
+/// After `patience`, with the last reason why it is not so yet.
+pub fn wait_for(
+    what: &str,
+    patience: Duration,
+    mut done: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let give_up = Instant::now() + patience;
+    loop {
+        let last = match done() {
+            Ok(true) => return Ok(()),
+            Ok(false) => "not yet so".to_owned(),
+            Err(err) => format!("{err:#}"),
+        };
+        ensure!(Instant::now() < give_up, "waited {patience:?} for {what}: {last}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

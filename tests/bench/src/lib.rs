@@ -1,1 +1,0 @@
-//! Benchmarks: ratios taken within one run.

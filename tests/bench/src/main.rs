@@ -1,0 +1,179 @@
+//! Measures ADD and DEL through the production plugin, beside the floor, on the node it runs on.
+//!
+//! Runs inside a lab's node (`ferrule-lab node exec NODE -- bench-add …`), where the production
+//! daemon has a warm pool. The floor is a static C program that sends the same netlink messages;
+//! both are spawned by the same code, alternating, in one run: only ratios carry over to other
+//! machines.
+
+mod daemon;
+mod figures;
+mod programs;
+mod sandbox;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use daemon::Daemon;
+use figures::{Bench, Figure, Samples};
+use programs::{Floor, Plugin, Verb};
+use sandbox::Sandbox;
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Barrier,
+    time::{Duration, Instant},
+};
+
+/// The pools are warm when this many addresses are free.
+const WARM: u64 = 112;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Parser)]
+struct Args {
+    /// The production plugin
+    #[arg(long)]
+    plugin: PathBuf,
+    /// The floor's program
+    #[arg(long)]
+    floor: PathBuf,
+    /// The node's conflist
+    #[arg(long)]
+    conflist: PathBuf,
+    /// How many ADDs one at a time
+    #[arg(long, default_value_t = 100)]
+    rounds: usize,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let plugin = Plugin::new(&args.plugin, &args.conflist)?;
+    let floor = Floor::new(&args.floor);
+    let daemon = Daemon::find()?;
+    let mut bench = Bench::new("add");
+
+    daemon.wait_free(WARM, PATIENCE)?;
+    let idle = daemon.resident_kib()?;
+    bench.push(Figure::bounded("daemon_resident_idle", idle as f64 / 1024.0, "MiB", 20.0));
+    startup(&mut bench, &args)?;
+    one_at_a_time(&mut bench, &plugin, &floor, args.rounds)?;
+    for count in [30, 110] {
+        daemon.wait_free(WARM, PATIENCE)?;
+        burst(&mut bench, &plugin, &floor, count)?;
+    }
+    daemon.wait_free(WARM, PATIENCE)?;
+    with_pods(&mut bench, &plugin, &daemon)?;
+    figures::print(&bench)
+}
+
+/// The plugin's size, and its start beside that of a program that does nothing.
+fn startup(bench: &mut Bench, args: &Args) -> Result<()> {
+    let size = std::fs::metadata(&args.plugin).context("the plugin's size")?.len();
+    bench.push(Figure::bounded("plugin_size", size as f64 / 1e6, "MB", 3.0));
+    let (mut ours, mut nothing) = (Samples::default(), Samples::default());
+    for _ in 0..200 {
+        nothing.time(|| programs::exec(Command::new("/bin/true")))?;
+        let mut version = Command::new(&args.plugin);
+        version.env_clear().env("CNI_COMMAND", "VERSION").stdout(Stdio::null());
+        ours.time(|| programs::exec(version))?;
+    }
+    bench.push(Figure::against("exec_version_p50", ours.p50(), nothing.p50(), 1.3));
+    Ok(())
+}
+
+fn one_at_a_time(bench: &mut Bench, plugin: &Plugin, floor: &Floor, rounds: usize) -> Result<()> {
+    let (mut add, mut add_floor) = (Samples::default(), Samples::default());
+    let (mut del, mut del_floor) = (Samples::default(), Samples::default());
+    let mut gone = Samples::default();
+    for round in 0..rounds {
+        let (pod, bare) = (Sandbox::new("one", round)?, Sandbox::new("floor", round)?);
+        add_floor.time(|| floor.add(&bare))?;
+        add.time(|| plugin.call(Verb::Add, &pod))?;
+        del_floor.time(|| floor.del(&bare))?;
+        del.time(|| plugin.call(Verb::Del, &pod))?;
+        let left = Instant::now();
+        wait_until(|| !plugin.has_link(&pod), "the host veth to go")?;
+        gone.push(left.elapsed());
+    }
+    bench.push(Figure::against("add_one_p50", add.p50(), add_floor.p50(), 2.0));
+    bench.push(Figure::against("add_one_p99", add.p99(), add_floor.p50(), 10.0));
+    bench.push(Figure::against("del_one_p50", del.p50(), del_floor.p50(), 2.0));
+    bench.push(Figure::against("del_one_p99", del.p99(), del_floor.p50(), 10.0));
+    bench.push(Figure::bounded("del_link_gone_p99", gone.p99(), "ms", 100.0));
+    Ok(())
+}
+
+/// `count` programs side by side; the time until the last one ended.
+fn side_by_side<T: Sync>(items: &[T], call: impl Fn(&T) -> Result<()> + Sync) -> Result<Duration> {
+    let barrier = Barrier::new(items.len() + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = items
+            .iter()
+            .map(|item| {
+                let (barrier, call) = (&barrier, &call);
+                scope.spawn(move || {
+                    barrier.wait();
+                    call(item)
+                })
+            })
+            .collect();
+        barrier.wait();
+        let started = Instant::now();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        }
+        Ok(started.elapsed())
+    })
+}
+
+fn burst(bench: &mut Bench, plugin: &Plugin, floor: &Floor, count: usize) -> Result<()> {
+    let sandboxes =
+        |name: &str| (0..count).map(|at| Sandbox::new(name, at)).collect::<Result<Vec<_>>>();
+    let bare = sandboxes("bfloor")?;
+    let reference = side_by_side(&bare, |s| floor.add(s))?;
+    side_by_side(&bare, |s| floor.del(s))?;
+    drop(bare);
+    let pods = sandboxes("burst")?;
+    let total = side_by_side(&pods, |s| plugin.call(Verb::Add, s))?;
+    let name = format!("add_burst_{count}_total");
+    bench.push(Figure::against(&name, figures::ms(total), figures::ms(reference), 2.0));
+    let total = side_by_side(&pods, |s| plugin.call(Verb::Del, s))?;
+    let name = format!("del_burst_{count}_total");
+    bench.push(Figure::bounded(&name, figures::ms(total), "ms", 500.0));
+    Ok(())
+}
+
+/// What holds with a hundred pods on the node: memory, and the repair of what somebody removes.
+fn with_pods(bench: &mut Bench, plugin: &Plugin, daemon: &Daemon) -> Result<()> {
+    let pods = (0..100).map(|at| Sandbox::new("held", at)).collect::<Result<Vec<_>>>()?;
+    for pod in &pods {
+        plugin.call(Verb::Add, pod)?;
+    }
+    let resident = daemon.resident_kib()? as f64 / 1024.0;
+    bench.push(Figure::bounded("daemon_resident_100_pods", resident, "MiB", 35.0));
+    let rules = programs::rules_to_pods()?;
+    ensure!(rules.len() >= pods.len(), "{} pods but {} rules", pods.len(), rules.len());
+    let mut repair = Samples::default();
+    for address in rules.iter().take(40) {
+        programs::delete_rule_to(address)?;
+        let removed = Instant::now();
+        wait_until(
+            || programs::rules_to_pods().is_ok_and(|rules| rules.contains(address)),
+            "the daemon to put the rule back",
+        )?;
+        repair.push(removed.elapsed());
+    }
+    bench.push(Figure::bounded("drift_repaired_p50", repair.p50(), "ms", 2000.0));
+    bench.push(Figure::bounded("drift_repaired_p99", repair.p99(), "ms", 2000.0));
+    for pod in &pods {
+        plugin.call(Verb::Del, pod)?;
+    }
+    Ok(())
+}
+
+fn wait_until(done: impl Fn() -> bool, what: &str) -> Result<()> {
+    let give_up = Instant::now() + PATIENCE;
+    while !done() {
+        ensure!(Instant::now() < give_up, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! The three programs: how each is built, and where it then lies.
+
+use crate::{deps, generate, say};
+use anyhow::{Context as _, Result, bail};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+/// Where the programs are, all in one folder.
+pub(crate) struct Binaries {
+    /// The folder that `ferrule-lab --bin-dir` takes.
+    pub(crate) dir: PathBuf,
+}
+
+impl Binaries {
+    /// The lab's tool.
+    pub(crate) fn lab(&self) -> PathBuf {
+        self.dir.join("ferrule-lab")
+    }
+
+    /// The plugin.
+    pub(crate) fn plugin(&self) -> PathBuf {
+        self.dir.join("ferrule-cni")
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_args: &Args) -> Result<ExitCode> {
+    deps::install(&[deps::Need::Linker])?;
+    say::result(&build()?.dir.display().to_string());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| generate::root().join("target"), Into::into)
+}
+
+/// The `cargo` that runs us.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(generate::root()).stdin(Stdio::null());
+    cargo
+}
+
+/// Builds daemon, lab and plugin as they run on a node, and gathers them in one folder.
+///
+/// # Errors
+/// Tells which build failed; cargo's own words stand above.
+pub(crate) fn build() -> Result<Binaries> {
+    let dir = target_dir().join("ferrule");
+    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    let started = Instant::now();
+    say::step("building the daemon and the lab (the first time takes minutes: the EC2 SDK)");
+    cargo_build(&["--release", "-p", "ipamd-daemon", "-p", "lab-server"])?;
+    for name in ["ferrule-ipamd", "ferrule-lab"] {
+        place(&target_dir().join("release").join(name), &dir.join(name))?;
+    }
+    place(&plugin()?, &dir.join("ferrule-cni"))?;
+    say::good(&format!("built in {}", say::took(started)));
+    Ok(Binaries { dir })
+}
+
+/// Builds the plugin: stripped, and static down to the C library.
+fn plugin() -> Result<PathBuf> {
+    say::step("building the plugin (static)");
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let flags = format!("target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\"]");
+    cargo_build(&["--profile", "plugin", "-p", "cni", "--target", &triple, "--config", &flags])?;
+    Ok(target_dir().join(triple).join("plugin").join("ferrule-cni"))
+}
+
+pub(crate) fn cargo_build(args: &[&str]) -> Result<()> {
+    let status = cargo()
+        .args(["build", "--locked"])
+        .args(args)
+        .stdout(Stdio::from(std::io::stderr()))
+        .status()
+        .context("start cargo")?;
+    if !status.success() {
+        bail!("cargo build {} failed; its output is above", args.join(" "));
+    }
+    Ok(())
+}
+
+/// Puts `from` at `to` unless it is there: under another name first, as a lab may be running it.
+pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
+    let context = || format!("copy {} to {}", from.display(), to.display());
+    let next = to.with_extension("next");
+    std::fs::copy(from, &next).with_context(context)?;
+    std::fs::rename(&next, to).with_context(context)
+}

@@ -1,0 +1,256 @@
+//! Tests stand in lanes by what they need of the machine.
+//!
+//! A test that finds something missing prints a line `SKIP <test>: <reason>` and passes. A lane
+//! that exists to run such tests fails when one of them skipped.
+
+use crate::{
+    binaries::{self, Binaries},
+    demo,
+    deps::{self, Need},
+    generate, layers, say,
+};
+use anyhow::{Context as _, Result};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, ExitCode, Stdio},
+    time::Instant,
+};
+
+struct Lane {
+    name: &'static str,
+    what: &'static str,
+    needs: &'static [Need],
+    root: bool,
+    run: fn(&mut Tally) -> Result<()>,
+}
+
+const LANES: &[Lane] = &[
+    Lane {
+        name: "lint",
+        what: "format, generated files, layers; clippy of every crate; documentation",
+        needs: &[Need::Linker],
+        root: false,
+        run: lint,
+    },
+    Lane {
+        name: "pure",
+        what: "cores and planners: tables, properties, laws",
+        needs: &[Need::Linker],
+        root: false,
+        run: |tally| {
+            let pure = layers::pure_crates().collect::<Vec<_>>();
+            cargo_test(tally, &[&pure[..], &["tests-support", "xtask"]].concat(), &[])
+        },
+    },
+    Lane {
+        name: "loopback",
+        what: "adapters on loopback and unix sockets; boto3 and the EC2 SDK against the lab's EC2",
+        needs: &[Need::Linker, Need::Python],
+        root: false,
+        run: |tally| {
+            let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
+            cargo_test(tally, &crates, &[])
+        },
+    },
+    Lane {
+        name: "netns",
+        what: "real kernel in namespaces of its own: routing, plugin, fabric",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft],
+        root: true,
+        run: |tally| {
+            let plugin = with_binaries()?.plugin();
+            let crates = ["routing-netlink", "lab-fabric", "tests-netns"];
+            cargo_test(tally, &crates, &[("FERRULE_CNI", plugin.as_os_str())])
+        },
+    },
+    Lane {
+        name: "lab",
+        what: "whole nodes: production daemon, plugin, simulated EC2, faults",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft],
+        root: true,
+        run: |tally| {
+            let bin = with_binaries()?.dir;
+            cargo_test(tally, &["tests-lab"], &[("FERRULE_BIN_DIR", bin.as_os_str())])
+        },
+    },
+    Lane {
+        name: "demo",
+        what: "the demo, with its verdict",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft],
+        root: true,
+        run: |tally| {
+            let code = demo::run(&demo::Args::default())?;
+            tally.count("demo", code == ExitCode::SUCCESS);
+            Ok(())
+        },
+    },
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The lanes to run; none means all
+    lanes: Vec<String>,
+    /// Print the lanes and what each needs
+    #[arg(long)]
+    list: bool,
+}
+
+/// What came of the tests so far.
+#[derive(Default)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, what: &str, passed: bool) {
+        if passed {
+            self.passed += 1;
+        } else {
+            self.failed.push(what.to_owned());
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.list {
+        for lane in LANES {
+            let root = if lane.root { " (root)" } else { "" };
+            say::result(&format!("{:9} {}{root}", lane.name, lane.what));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names = || LANES.iter().map(|lane| lane.name).collect::<Vec<_>>().join(", ");
+    if let Some(unknown) = args.lanes.iter().find(|n| LANES.iter().all(|l| l.name != n.as_str())) {
+        anyhow::bail!("no lane is named {unknown:?}; the lanes are {}", names());
+    }
+    let wanted = |lane: &&Lane| args.lanes.is_empty() || args.lanes.iter().any(|n| n == lane.name);
+    let mut tally = Tally::default();
+    for lane in LANES.iter().filter(wanted) {
+        run_lane(lane, &mut tally)?;
+    }
+    for skipped in &tally.skipped {
+        say::note(&format!("skipped: {skipped}"));
+    }
+    for failed in &tally.failed {
+        say::fail(failed);
+    }
+    let (passed, failed, skipped) = (tally.passed, tally.failed.len(), tally.skipped.len());
+    say::result(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_lane(lane: &Lane, tally: &mut Tally) -> Result<()> {
+    say::step(&format!("lane {}: {}", lane.name, lane.what));
+    if lane.root && !deps::is_root() {
+        tally.skipped.push(format!(
+            "lane {}: needs root, to make network namespaces; run: sudo -E env \"PATH=$PATH\" \
+             cargo xtask test {}",
+            lane.name, lane.name
+        ));
+        return Ok(());
+    }
+    let started = Instant::now();
+    let skipped_before = tally.skipped.len();
+    if let Err(err) = deps::install(lane.needs).and_then(|()| (lane.run)(tally)) {
+        tally.failed.push(format!("lane {}: {err:#}", lane.name));
+    }
+    // With root and its packages there, a lane has no excuse.
+    let skipped = tally.skipped.len() - skipped_before;
+    if skipped > 0 && (lane.root || std::env::var_os("CI").is_some()) {
+        tally
+            .failed
+            .push(format!("lane {}: {skipped} tests skipped what it exists for", lane.name));
+    }
+    say::good(&format!("lane {} took {}", lane.name, say::took(started)));
+    Ok(())
+}
+
+fn lint(tally: &mut Tally) -> Result<()> {
+    let step = |tally: &mut Tally, what: &str, args: &[&str]| -> Result<()> {
+        let mut cargo = binaries::cargo();
+        cargo.args(args).stdout(Stdio::from(std::io::stderr())).env("RUSTDOCFLAGS", "-D warnings");
+        tally.count(what, cargo.status().with_context(|| format!("run {what}"))?.success());
+        Ok(())
+    };
+    step(tally, "cargo fmt", &["fmt", "--all", "--check"])?;
+    let generated = generate::check()?;
+    tally.count("generated files", generated);
+    tally.count("layers", layers::run()? == ExitCode::SUCCESS);
+    step(
+        tally,
+        "cargo clippy",
+        &["clippy", "--locked", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    )?;
+    step(tally, "cargo doc", &["doc", "--locked", "-q", "--workspace", "--no-deps"])
+}
+
+fn with_binaries() -> Result<Binaries> {
+    binaries::build()
+}
+
+/// Runs the tests of these crates, shows their output, and counts.
+fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &std::ffi::OsStr)]) -> Result<()> {
+    let mut cargo: Command = binaries::cargo();
+    cargo.args(["test", "--locked", "--no-fail-fast"]);
+    for krate in crates {
+        cargo.args(["-p", krate]);
+    }
+    // Skip lines are printed by tests that pass, so their output must not be caught.
+    cargo.args(["--", "--nocapture"]).envs(env.iter().copied()).stdout(Stdio::piped());
+    let mut child = cargo.spawn().context("start cargo test")?;
+    let stdout = child.stdout.take().context("cargo test has no output")?;
+    let mut ran = 0;
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context("read the output of cargo test")?;
+        say::note(&line);
+        ran += read_line(tally, &line);
+    }
+    let status = child.wait().context("wait for cargo test")?;
+    if !status.success() && tally.failed.is_empty() {
+        tally.failed.push(format!("cargo test of {} failed: see above", crates.join(", ")));
+    }
+    if ran == 0 && status.success() {
+        tally.failed.push(format!("no test ran in {}", crates.join(", ")));
+    }
+    Ok(())
+}
+
+/// Takes from a line of libtest what counts; returns how many tests it tells of.
+fn read_line(tally: &mut Tally, line: &str) -> u64 {
+    if let Some(skip) = line.find("SKIP ").map(|at| &line[at + 5..]) {
+        tally.skipped.push(skip.to_owned());
+    }
+    let Some(result) = line.strip_prefix("test result: ") else { return 0 };
+    let number = |word: &str| -> u64 {
+        result
+            .split([';', '.'])
+            .filter_map(|part| part.trim().strip_suffix(word))
+            .find_map(|n| n.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    let (passed, failed) = (number("passed"), number("failed"));
+    tally.passed += passed;
+    for _ in 0..failed {
+        tally.failed.push("a test failed: see above".to_owned());
+    }
+    passed + failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_libtest_are_counted() {
+        let mut tally = Tally::default();
+        read_line(
+            &mut tally,
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        );
+        read_line(&mut tally, "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured");
+        read_line(&mut tally, "SKIP kernel: needs root");
+        assert_eq!((tally.passed, tally.failed.len(), tally.skipped.len()), (15, 2, 1));
+    }
+}
