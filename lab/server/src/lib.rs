@@ -1,1 +1,17 @@
-//! ferrule-lab: EC2, IMDS and a VPC on one machine.
+//! EC2, IMDS and a VPC on one machine: the library behind `ferrule-lab`.
+//!
+//! - [`LiveCloud`] is the pure model of `lab-cloud` under a real clock.
+//! - [`serve_loopback`] gives a test both services on loopback, without any privilege.
+//! - The EC2 face speaks the Query protocol and answers XML; the IMDS face is version 2 alone. What
+//!   either says is the model's; here are forms, XML, HTTP and time.
+//!
+//! It must never touch the machine's own network: everything of a lab is in namespaces of its own.
+
+mod ec2;
+mod http;
+mod imds;
+mod live;
+mod loopback;
+
+pub use live::{LiveCloud, Source};
+pub use loopback::{Loopback, serve_loopback};

@@ -1,0 +1,438 @@
+//! The command line of `ferrule-lab`.
+
+use crate::control::{FaultSpec, NodeSpec, Profile, Timing};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::Ipv4Net;
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+/// A VPC on this machine: EC2, IMDS and nodes in network namespaces, for Ferrule to run in.
+#[derive(Debug, Parser)]
+#[command(name = "ferrule-lab", version, max_term_width = 100)]
+pub struct Cli {
+    /// Which lab; labs of different names do not know of each other.
+    #[arg(long, global = true, default_value = "default", value_parser = lab_name)]
+    pub name: String,
+    /// How the result is printed.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Tables and sentences.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Make a lab and leave it running.
+    Up(UpArgs),
+    /// Be the lab's server in the foreground (`up` starts this).
+    #[command(hide = true)]
+    Serve(UpArgs),
+    /// Remove the lab and everything in it, also after its server was killed.
+    Down,
+    /// What the lab holds.
+    Status,
+    /// Nodes.
+    #[command(subcommand)]
+    Node(NodeVerb),
+    /// Pods.
+    #[command(subcommand)]
+    Pod(PodVerb),
+    /// Run a command in a pod's network namespace.
+    Exec {
+        /// The pod: `name` or `namespace/name`.
+        pod: String,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// The production daemon of a node.
+    #[command(subcommand)]
+    Daemon(DaemonVerb),
+    /// Make the cloud misbehave.
+    #[command(subcommand)]
+    Fault(FaultVerb),
+    /// What the lab, or a node's daemon and plugin, wrote.
+    Logs {
+        /// The node; without it the lab's server.
+        node: Option<String>,
+        /// At most this many lines of each file, from its end.
+        #[arg(long, default_value_t = 200)]
+        lines: usize,
+    },
+    /// Check every pod against every other, and the hosts; ends with 1 if anything was not reached.
+    Check(CheckArgs),
+    /// What the VPC forwarded and dropped, and what EC2 was asked.
+    Counters,
+}
+
+/// What a new lab looks like.
+#[derive(Args, Clone, Debug)]
+pub struct UpArgs {
+    /// How many nodes to start with.
+    #[arg(long, default_value_t = 0)]
+    pub nodes: usize,
+    /// Where `ferrule-ipamd` and `ferrule-cni` are; default: beside this program.
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// The VPC's address block.
+    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
+    pub vpc: Ipv4Net,
+    /// A subnet's address block; give it once for each, AZs a, b, … in turn. At least two.
+    #[arg(long = "subnet", value_name = "CIDR", default_values = ["10.0.0.0/19", "10.0.32.0/19"])]
+    pub subnets: Vec<Ipv4Net>,
+    /// How long an attach takes until the device is there, such as 1500ms or 2s.
+    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1500ms")]
+    pub attach_delay: Duration,
+    /// How long a detach takes.
+    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1s")]
+    pub detach_delay: Duration,
+    /// How long instance metadata lags behind the truth.
+    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "500ms")]
+    pub imds_lag: Duration,
+    /// How the first nodes are made.
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+impl UpArgs {
+    /// The delays of the model.
+    pub fn timing(&self) -> Timing {
+        Timing {
+            attach_delay: self.attach_delay,
+            detach_delay: self.detach_delay,
+            imds_lag: self.imds_lag,
+        }
+    }
+}
+
+/// How a node is made.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// The instance type.
+    #[arg(long = "type", default_value = "c5.xlarge", value_name = "TYPE")]
+    pub instance_type: String,
+    /// How the node names the devices of its ENIs.
+    #[arg(long, value_enum, default_value_t = Profile::Eth)]
+    pub profile: Profile,
+    /// Do not run the production daemon on it.
+    #[arg(long)]
+    pub no_daemon: bool,
+    /// A setting of the daemon, such as `WARM_IP_TARGET=2`; may be given often.
+    #[arg(long = "env", value_parser = key_value, value_name = "K=V")]
+    pub env: Vec<(String, String)>,
+}
+
+impl NodeArgs {
+    /// The node that these ask for.
+    pub fn spec(&self, name: Option<String>, subnet: Option<usize>) -> NodeSpec {
+        NodeSpec {
+            name,
+            subnet,
+            instance_type: self.instance_type.clone(),
+            profile: self.profile,
+            daemon: !self.no_daemon,
+            env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(),
+        }
+    }
+}
+
+/// What to do with nodes.
+#[derive(Debug, Subcommand)]
+pub enum NodeVerb {
+    /// Launch an instance and make it a node.
+    Add {
+        /// Its name; default: node1, node2, …
+        node: Option<String>,
+        /// Which of the lab's subnets its primary ENI is in, from 0; default: in turn.
+        #[arg(long)]
+        subnet: Option<usize>,
+        /// How it is made.
+        #[command(flatten)]
+        how: NodeArgs,
+    },
+    /// Terminate the instance and forget the node.
+    Remove {
+        /// The node.
+        node: String,
+    },
+    /// Reboot: all processes and namespaces of pods end, `/run` is emptied, ENIs stay.
+    Reboot {
+        /// The node.
+        node: String,
+    },
+    /// Stop the instance.
+    Stop {
+        /// The node.
+        node: String,
+    },
+    /// Start a stopped instance.
+    Start {
+        /// The node.
+        node: String,
+    },
+    /// Terminate the instance; the node stays listed.
+    Terminate {
+        /// The node.
+        node: String,
+    },
+    /// All nodes.
+    List,
+    /// Run a command in the node's namespaces.
+    Exec {
+        /// The node.
+        node: String,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+/// What to do with pods.
+#[derive(Debug, Subcommand)]
+pub enum PodVerb {
+    /// Make a namespace and run the plugin's ADD, as a runtime would.
+    Add {
+        /// The node.
+        node: String,
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        count: usize,
+        /// Their names are this and a number; default: pod-NODE.
+        #[arg(long, conflicts_with = "pod")]
+        prefix: Option<String>,
+        /// The first number.
+        #[arg(long, default_value_t = 0)]
+        from: usize,
+        /// One pod of this name: `name` or `namespace/name`.
+        #[arg(long, conflicts_with = "count")]
+        pod: Option<String>,
+        /// How many at a time.
+        #[arg(long, default_value_t = 8)]
+        parallel: usize,
+    },
+    /// Run the plugin's DEL and remove the namespace.
+    Delete {
+        /// Pods: `name` or `namespace/name`.
+        #[arg(required_unless_present_any = ["all", "node"])]
+        pods: Vec<String>,
+        /// Every pod.
+        #[arg(long)]
+        all: bool,
+        /// Every pod of this node.
+        #[arg(long)]
+        node: Option<String>,
+        /// How many at a time.
+        #[arg(long, default_value_t = 8)]
+        parallel: usize,
+    },
+    /// All pods.
+    List,
+    /// Run the plugin's CHECK.
+    Check {
+        /// Pods; without any, all.
+        pods: Vec<String>,
+    },
+}
+
+/// What to do with the daemon of a node.
+#[derive(Debug, Subcommand)]
+pub enum DaemonVerb {
+    /// Start it and keep it running.
+    Start {
+        /// The node.
+        node: String,
+        /// Settings that replace those of before, such as `WARM_IP_TARGET=2`.
+        #[arg(long = "env", value_parser = key_value, value_name = "K=V")]
+        env: Vec<(String, String)>,
+    },
+    /// End it by SIGTERM and keep it down.
+    Stop {
+        /// The node.
+        node: String,
+    },
+    /// End it by SIGKILL; it is restarted, as a kubelet would.
+    Kill {
+        /// The node.
+        node: String,
+    },
+    /// Send it a signal, such as STOP or CONT.
+    Signal {
+        /// The node.
+        node: String,
+        /// The signal's name or number.
+        signal: String,
+    },
+}
+
+/// What to do with faults.
+#[derive(Debug, Subcommand)]
+pub enum FaultVerb {
+    /// Set one.
+    Set {
+        /// Which.
+        #[command(subcommand)]
+        fault: FaultArgs,
+    },
+    /// Clear those of a kind, or all.
+    Clear {
+        /// The kind, as `fault list` shows it.
+        kind: Option<String>,
+    },
+    /// Those that are set.
+    List,
+}
+
+/// A fault of the cloud.
+#[derive(Clone, Debug, Subcommand)]
+pub enum FaultArgs {
+    /// EC2 answers RequestLimitExceeded.
+    Throttle {
+        /// The action; default: all.
+        #[arg(long)]
+        action: Option<String>,
+        /// Every how many calls.
+        #[arg(long, default_value_t = 2)]
+        every: u32,
+    },
+    /// EC2 answers with this error.
+    Error {
+        /// EC2's code, such as InsufficientFreeAddressesInSubnet.
+        code: String,
+        /// The action; default: all.
+        #[arg(long)]
+        action: Option<String>,
+        /// Every how many calls.
+        #[arg(long, default_value_t = 1)]
+        every: u32,
+    },
+    /// EC2 acts, but the answer is lost.
+    LoseReplies {
+        /// The action; default: all.
+        #[arg(long)]
+        action: Option<String>,
+        /// Every how many calls.
+        #[arg(long, default_value_t = 2)]
+        every: u32,
+    },
+    /// EC2 answers late.
+    Latency {
+        /// How late, such as 800ms.
+        #[arg(value_parser = duration)]
+        delay: Duration,
+        /// The action; default: all.
+        #[arg(long)]
+        action: Option<String>,
+    },
+    /// Instance metadata lags behind the truth.
+    ImdsLag {
+        /// How far, such as 30s.
+        #[arg(value_parser = duration)]
+        lag: Duration,
+    },
+    /// Attachments stay `attaching`.
+    AttachNever,
+    /// An ENI is detached by somebody else, at once.
+    Detach {
+        /// The ENI.
+        eni: String,
+    },
+}
+
+impl From<FaultArgs> for FaultSpec {
+    fn from(args: FaultArgs) -> Self {
+        match args {
+            FaultArgs::Throttle { action, every } => Self::Throttle { action, every },
+            FaultArgs::Error { code, action, every } => Self::Error { code, action, every },
+            FaultArgs::LoseReplies { action, every } => Self::LoseReplies { action, every },
+            FaultArgs::Latency { delay, action } => Self::Latency { delay, action },
+            FaultArgs::ImdsLag { lag } => Self::ImdsLag { lag },
+            FaultArgs::AttachNever => Self::AttachNever,
+            FaultArgs::Detach { eni } => Self::Detach { eni },
+        }
+    }
+}
+
+/// How far a check goes.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// The length of the ICMP packets, IP header included.
+    #[arg(long, default_value_t = 9001)]
+    pub packet: u16,
+    /// How many pairs send 1 MB each way over TCP.
+    #[arg(long, default_value_t = 24)]
+    pub tcp: usize,
+    /// How long an answer may take.
+    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "2s")]
+    pub timeout: Duration,
+}
+
+fn lab_name(text: &str) -> Result<String, String> {
+    let fits = (1..=12).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let rule = "a lab's name has 1 to 12 lower-case letters, digits and dashes";
+    if fits { Ok(text.to_owned()) } else { Err(rule.to_owned()) }
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("it has the form KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| "it has the form 800ms or 2s or 1m")?;
+    match &text[digits.len()..] {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" | "" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number * 60)),
+        _ => Err("it has the form 800ms or 2s or 1m".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn pods_are_added_in_batches() {
+        let line = "ferrule-lab --name a pod add node1 --count 45 --prefix p --parallel 8 -o json";
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!(cli.output, Output::Json);
+        let Verb::Pod(PodVerb::Add { count, prefix, parallel, .. }) = cli.verb else { panic!() };
+        assert_eq!((count, prefix.as_deref(), parallel), (45, Some("p"), 8));
+    }
+
+    #[test]
+    fn times_need_a_unit_that_we_know() {
+        assert_eq!(duration("800ms"), Ok(Duration::from_millis(800)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "2h", "-1s", "1.5s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_name_is_refused() {
+        for bad in ["", "A", "../x", "-a", "thirteen-chars"] {
+            assert!(lab_name(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What the lab's server and its command line say to each other: JSON over a unix socket.
+
+mod client;
+mod routes;
+
+pub use client::{Client, ClientError};
+pub(crate) use routes::router;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+
+/// How a node names the devices of its ENIs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// eth0, eth1, …
+    #[default]
+    Eth,
+    /// ens5, ens6, …: the kernel says ethN, a moment later the device is renamed.
+    Ens,
+}
+
+/// The model's delays.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Timing {
+    /// From the attach to the device.
+    pub attach_delay: Duration,
+    /// From the detach to its end.
+    pub detach_delay: Duration,
+    /// From a change to instance metadata.
+    pub imds_lag: Duration,
+}
+
+/// A node to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its name; `None` picks the next free `nodeN`.
+    pub name: Option<String>,
+    /// Which subnet its primary ENI is in; `None` takes them in turn.
+    pub subnet: Option<usize>,
+    /// The instance type.
+    pub instance_type: String,
+    /// How devices are named.
+    pub profile: Profile,
+    /// Whether the production daemon runs.
+    pub daemon: bool,
+    /// The daemon's settings.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A pod to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PodSpec {
+    /// The node.
+    pub node: String,
+    /// The Kubernetes namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+}
+
+/// A fault to be set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum FaultSpec {
+    /// RequestLimitExceeded for every n-th call of an action, or of all.
+    Throttle {
+        /// The action.
+        action: Option<String>,
+        /// Every how many calls.
+        every: u32,
+    },
+    /// This code for every n-th call of an action, or of all.
+    Error {
+        /// EC2's code.
+        code: String,
+        /// The action.
+        action: Option<String>,
+        /// Every how many calls.
+        every: u32,
+    },
+    /// The answer of every n-th call is lost after acting.
+    LoseReplies {
+        /// The action.
+        action: Option<String>,
+        /// Every how many calls.
+        every: u32,
+    },
+    /// Answers come late.
+    Latency {
+        /// How late.
+        delay: Duration,
+        /// The action.
+        action: Option<String>,
+    },
+    /// Instance metadata lags.
+    ImdsLag {
+        /// How far.
+        lag: Duration,
+    },
+    /// Attachments never come to an end.
+    AttachNever,
+    /// An ENI is detached behind the daemon's back.
+    Detach {
+        /// The ENI.
+        eni: String,
+    },
+}
+
+/// A node as the lab shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its instance.
+    pub instance: String,
+    /// The instance's type.
+    pub instance_type: String,
+    /// The instance's state in EC2's words.
+    pub state: String,
+    /// Its availability zone.
+    pub zone: String,
+    /// Its primary address.
+    pub address: Option<Ipv4Addr>,
+    /// Its ENIs, in the order of their device numbers.
+    pub enis: Vec<EniView>,
+    /// Its daemon.
+    pub daemon: DaemonView,
+    /// How many pods it has.
+    pub pods: usize,
+    /// A process in its namespaces; `nsenter -t PID -n -m -u` goes there.
+    pub pid: Option<u32>,
+}
+
+/// An ENI as the lab shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EniView {
+    /// Its id.
+    pub id: String,
+    /// Its device number.
+    pub device: u16,
+    /// Its MAC address.
+    pub mac: String,
+    /// Its subnet.
+    pub subnet: String,
+    /// Its primary address.
+    pub primary: Ipv4Addr,
+    /// Its other addresses.
+    pub secondary: Vec<Ipv4Addr>,
+    /// The state of its attachment in EC2's words.
+    pub attachment: String,
+}
+
+/// The daemon of a node as the lab shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonView {
+    /// `running`, `waiting` (for its restart) or `stopped`.
+    pub state: String,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// How often it was restarted.
+    pub restarts: u32,
+}
+
+/// A pod as the lab shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PodView {
+    /// The Kubernetes namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// Its node.
+    pub node: String,
+    /// Its address.
+    pub address: Option<Ipv4Addr>,
+    /// The ENI that holds the address, as EC2 has it now.
+    pub eni: Option<String>,
+    /// The ENI's device number.
+    pub device: Option<u16>,
+    /// Its sandbox.
+    pub container_id: String,
+    /// Its network namespace as the node sees it.
+    pub netns: String,
+    /// How long the plugin ran for the ADD, in microseconds.
+    pub add_us: u64,
+    /// What the plugin answered.
+    pub result: serde_json::Value,
+}
+
+/// The lab as a whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusView {
+    /// The lab's name.
+    pub name: String,
+    /// Its server's process.
+    pub pid: u32,
+    /// The EC2 endpoint as nodes see it.
+    pub ec2_endpoint: String,
+    /// Its subnets.
+    pub subnets: Vec<SubnetView>,
+    /// Its nodes.
+    pub nodes: Vec<NodeView>,
+    /// How many pods it has.
+    pub pods: usize,
+}
+
+/// A subnet as the lab shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SubnetView {
+    /// Its id.
+    pub id: String,
+    /// Its address block.
+    pub cidr: String,
+    /// Its availability zone.
+    pub zone: String,
+    /// How many addresses are free.
+    pub free: usize,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The reason, with its causes.
+    pub error: String,
+    /// The plugin's own error object, when it was the plugin that refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cni: Option<serde_json::Value>,
+}
+
+/// A command to be run in the namespaces of a node or a pod: where it has to go.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entrance {
+    /// Files of namespaces to enter, in this order.
+    pub namespaces: Vec<std::path::PathBuf>,
+}
+
+/// One line of a node's or the server's log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogFile {
+    /// Where it lies on this machine.
+    pub path: std::path::PathBuf,
+    /// Its last lines.
+    pub lines: Vec<String>,
+}

@@ -1,0 +1,155 @@
+//! The pure model under a real clock.
+
+use config_model::{InstanceId, Span, Time};
+use lab_cloud::{Cloud, CloudSpec, OperateError};
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+use tokio::sync::Notify;
+
+/// A [`Cloud`] that knows the time; clones are handles of the same one.
+#[derive(Clone, Debug)]
+pub struct LiveCloud {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    cloud: Mutex<Cloud>,
+    changed: Notify,
+    started: Instant,
+    epoch_unix_ms: u64,
+    calls: Mutex<BTreeMap<(String, String), u64>>,
+    sources: Mutex<Sources>,
+}
+
+/// Whose packets carry an address; made anew when the truth has another version.
+#[derive(Debug, Default)]
+struct Sources {
+    version: Option<u64>,
+    owners: BTreeMap<Ipv4Addr, Source>,
+    prefixes: Vec<(ipnet::Ipv4Net, Source)>,
+}
+
+/// The instance that an address belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The IP TTL of the metadata service's answers to it.
+    pub hop_limit: u8,
+}
+
+impl LiveCloud {
+    /// The cloud of this spec; its `epoch_unix_ms` is replaced by the wall clock's now.
+    ///
+    /// # Errors
+    /// If the spec contradicts itself.
+    pub fn new(mut spec: CloudSpec, seed: u64) -> Result<Self, OperateError> {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        spec.epoch_unix_ms = millis(wall);
+        let epoch_unix_ms = spec.epoch_unix_ms;
+        let shared = Shared {
+            cloud: Mutex::new(Cloud::new(spec, seed)?),
+            changed: Notify::new(),
+            started: Instant::now(),
+            epoch_unix_ms,
+            calls: Mutex::default(),
+            sources: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The time that the model is told.
+    pub fn now(&self) -> Time {
+        Time(millis(self.shared.started.elapsed()))
+    }
+
+    /// The wall clock at the model's time 0.
+    pub fn epoch_unix_ms(&self) -> u64 {
+        self.shared.epoch_unix_ms
+    }
+
+    /// Lets `ask` look at the model, or change it.
+    pub fn with<R>(&self, ask: impl FnOnce(&mut Cloud, Time) -> R) -> R {
+        let answer = {
+            let mut cloud = unpoisoned(&self.shared.cloud);
+            // Read under the lock, so that the model never sees time go back.
+            let now = self.now();
+            ask(&mut cloud, now)
+        };
+        self.shared.changed.notify_one();
+        answer
+    }
+
+    /// Waits until the truth may have changed: somebody asked something, or what was under way is
+    /// done. One task may wait.
+    pub async fn changed(&self) {
+        // Not by `with`: looking when the next change comes is no change.
+        let next = {
+            let mut cloud = unpoisoned(&self.shared.cloud);
+            let now = self.now();
+            cloud.next_change_at(now).map(|at| at.since(now))
+        };
+        let wait = next.map_or(IDLE, |Span(ms)| Duration::from_millis(ms).min(IDLE));
+        let _ = tokio::time::timeout(wait, self.shared.changed.notified()).await;
+    }
+
+    /// Whose address this is now.
+    pub fn source(&self, address: Ipv4Addr) -> Option<Source> {
+        let mut sources = unpoisoned(&self.shared.sources);
+        let mut cloud = unpoisoned(&self.shared.cloud);
+        let now = self.now();
+        let version = cloud.version(now);
+        if sources.version != Some(version) {
+            *sources = Sources::of(&cloud.truth(now), version);
+        }
+        sources.find(address)
+    }
+
+    /// How often each action ended how: the action and `ok` or EC2's code.
+    pub fn calls(&self) -> BTreeMap<(String, String), u64> {
+        unpoisoned(&self.shared.calls).clone()
+    }
+
+    pub(crate) fn count_call(&self, action: &str, outcome: &str) {
+        let key = (action.to_owned(), outcome.to_owned());
+        *unpoisoned(&self.shared.calls).entry(key).or_default() += 1;
+    }
+}
+
+impl Sources {
+    fn of(truth: &lab_cloud::Truth, version: u64) -> Self {
+        let mut sources = Self { version: Some(version), ..Self::default() };
+        for instance in &truth.instances {
+            let source =
+                Source { instance: instance.id.clone(), hop_limit: instance.metadata_hop_limit };
+            for eni in &instance.enis {
+                sources.owners.extend(eni.addresses().map(|address| (address, source.clone())));
+                let prefixes = eni.prefixes.iter().map(|&prefix| (prefix, source.clone()));
+                sources.prefixes.extend(prefixes);
+            }
+        }
+        sources
+    }
+
+    fn find(&self, address: Ipv4Addr) -> Option<Source> {
+        let in_prefix = || self.prefixes.iter().find(|(net, _)| net.contains(&address));
+        self.owners.get(&address).or_else(|| in_prefix().map(|(_, source)| source)).cloned()
+    }
+}
+
+/// The model has no invariant that a panic elsewhere could leave half done for its readers.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long nobody looks when nothing is under way.
+const IDLE: Duration = Duration::from_secs(5);
