@@ -3,6 +3,8 @@
 //! Used by this crate's tests and by `cargo xtask demo` and `bench`. Everything goes through the
 //! tool's own command line and its JSON, as a person or a script would do it.
 
+#![expect(clippy::print_stdout, reason = "a skip is told on standard output")]
+
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::{
@@ -92,6 +94,62 @@ impl Lab {
         self.run(&[&["node", "exec", node, "--"], command].concat())
     }
 
+    /// The body of an HTTP answer from a port on the node's loopback.
+    ///
+    /// # Errors
+    /// When nothing answers there.
+    pub fn get(&self, node: &str, port: u16, path: &str) -> Result<String> {
+        // bash can speak TCP: a node needs no HTTP client of its own.
+        let script = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{port}; \
+             printf 'GET {path} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
+             cat <&3"
+        );
+        let answer = self.on_node(node, &["bash", "-c", &script])?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+        ensure!(head.starts_with("HTTP/1.1 200"), "{path} on port {port}: {head}");
+        Ok(body.to_owned())
+    }
+
+    /// The sum of a metric of the node's daemon over those of its series whose labels contain all of
+    /// `labels`; `None` if it has no such series.
+    ///
+    /// # Errors
+    /// When the daemon serves no metrics.
+    pub fn metric(&self, node: &str, name: &str, labels: &[&str]) -> Result<Option<f64>> {
+        let body = self.get(node, 61678, "/metrics")?;
+        let values: Vec<f64> = body
+            .lines()
+            .filter_map(|line| line.strip_prefix(name))
+            .filter(|rest| rest.starts_with([' ', '{']))
+            .filter(|rest| labels.iter().all(|label| rest.contains(label)))
+            .filter_map(|rest| rest.rsplit(' ').next()?.parse().ok())
+            .collect();
+        Ok(if values.is_empty() { None } else { Some(values.iter().sum()) })
+    }
+
+    /// The pods of a node, by the lab's list.
+    ///
+    /// # Errors
+    /// When the lab does not answer.
+    pub fn pods(&self, node: &str) -> Result<Vec<Value>> {
+        let Value::Array(pods) = self.json(&["pod", "list"])? else {
+            bail!("pod list is no array")
+        };
+        Ok(pods.into_iter().filter(|pod| pod["node"] == node).collect())
+    }
+
+    /// What the lab shows of a node.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn node(&self, node: &str) -> Result<Value> {
+        let nodes = self.json(&["node", "list"])?;
+        let nodes = nodes.as_array().context("node list is no array")?;
+        let found = nodes.iter().find(|found| found["name"] == node);
+        found.cloned().with_context(|| format!("no node {node}"))
+    }
+
     /// Takes the lab down.
     ///
     /// # Errors
@@ -111,6 +169,23 @@ impl Drop for Lab {
             eprintln!("{err:#}");
         }
     }
+}
+
+/// The folder of the programs under test, as `cargo xtask test` hands it over; `None`, after saying
+/// so, where a lab cannot run.
+pub fn programs(test: &str) -> Option<PathBuf> {
+    let skip = |why: &str| {
+        println!("SKIP {test}: {why}");
+        None
+    };
+    let Some(dir) = std::env::var_os("FERRULE_BIN_DIR") else {
+        return skip("FERRULE_BIN_DIR is not set; run: cargo xtask test lab");
+    };
+    let root = std::fs::metadata("/proc/self").is_ok_and(|of| {
+        use std::os::unix::fs::MetadataExt as _;
+        of.uid() == 0
+    });
+    if root { Some(dir.into()) } else { skip("needs root") }
 }
 
 /// Waits until `done` says so.
