@@ -1,0 +1,196 @@
+//! The plugin's side of the socket.
+
+mod connection;
+
+use crate::{
+    Confirm, Held, MAX_MESSAGE_BYTES, Malformed, Release, Released, Reserve, ReserveOutcome,
+    RpcError, SPOKEN, Versions, message::conversion, wire::ipam_client::IpamClient,
+};
+use config_model::PodKey;
+use connection::Connection;
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+use tokio::time::timeout_at;
+use tonic::{Code, Request, Response, Status};
+
+/// A connection to the daemon.
+///
+/// Works on any tokio runtime with I/O and time, also on a current-thread one: the connection is
+/// driven while a call is awaited. Every call may be repeated, also after an error.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: IpamClient<Connection>,
+    peer: Peer,
+}
+
+/// Who is asked, and in which versions.
+#[derive(Clone, Debug)]
+struct Peer {
+    socket: PathBuf,
+    versions: Versions,
+}
+
+impl Client {
+    /// Connects, trying again while the socket is missing or refuses, until `deadline`.
+    ///
+    /// At least one attempt is made, however little time is left.
+    ///
+    /// # Errors
+    /// What stood in the way at the deadline, or at once what waiting does not cure.
+    pub async fn connect(socket: &Path, deadline: Instant) -> Result<Self, RpcError> {
+        let connection = connection::open(socket, deadline).await?;
+        let inner = IpamClient::with_origin(connection, connection::origin())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        Ok(Self { inner, peer: Peer::at(socket) })
+    }
+
+    /// The same connection, speaking other versions than this build's own.
+    #[must_use]
+    pub fn speaking(self, versions: Versions) -> Self {
+        Self { peer: Peer { versions, ..self.peer }, ..self }
+    }
+
+    /// Reserves addresses, waiting for one up to `request.wait`.
+    ///
+    /// # Errors
+    /// When there is no valid answer by `deadline`. A refusal is an answer.
+    pub async fn reserve(
+        &self,
+        request: Reserve,
+        deadline: Instant,
+    ) -> Result<ReserveOutcome, RpcError> {
+        let mut inner = self.inner.clone();
+        let request = within(deadline, request.into_wire(self.peer.versions));
+        let reply = self.peer.answer("reserve", deadline, inner.reserve(request)).await?;
+        self.peer.check_version("reserve", reply.version)?;
+        valid("reserve", reply.try_into())
+    }
+
+    /// Says that everything is built. False when the reservation is gone: undo what was built.
+    ///
+    /// # Errors
+    /// When there is no valid answer by `deadline`.
+    pub async fn confirm(&self, request: Confirm, deadline: Instant) -> Result<bool, RpcError> {
+        let mut inner = self.inner.clone();
+        let request = within(deadline, request.into_wire(self.peer.versions));
+        let reply = self.peer.answer("confirm", deadline, inner.confirm(request)).await?;
+        self.peer.check_version("confirm", reply.version)?;
+        Ok(reply.confirmed)
+    }
+
+    /// Gives the addresses back and says which they were.
+    ///
+    /// # Errors
+    /// When there is no valid answer by `deadline`.
+    pub async fn release(&self, request: Release, deadline: Instant) -> Result<Released, RpcError> {
+        let mut inner = self.inner.clone();
+        let request = within(deadline, request.into_wire(self.peer.versions));
+        let reply = self.peer.answer("release", deadline, inner.release(request)).await?;
+        self.peer.check_version("release", reply.version)?;
+        valid("release", reply.try_into())
+    }
+
+    /// What the key holds; `None` when the daemon does not know it.
+    ///
+    /// # Errors
+    /// When there is no valid answer by `deadline`.
+    pub async fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
+        let mut inner = self.inner.clone();
+        let request = within(deadline, conversion::inspect_request(key, self.peer.versions));
+        let reply = self.peer.answer("inspect", deadline, inner.inspect(request)).await?;
+        self.peer.check_version("inspect", reply.version)?;
+        valid("inspect", conversion::held(reply))
+    }
+}
+
+impl Peer {
+    fn at(socket: &Path) -> Self {
+        Self { socket: socket.to_owned(), versions: SPOKEN }
+    }
+
+    async fn answer<T>(
+        &self,
+        attempt: &'static str,
+        deadline: Instant,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, RpcError> {
+        match timeout_at(deadline.into(), call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.judge(attempt, status)),
+            Err(_) => Err(RpcError::TimedOut { attempt, socket: self.socket.clone() }),
+        }
+    }
+
+    /// What a status means. One that was made on this side has a source: the connection was lost.
+    fn judge(&self, attempt: &'static str, status: Status) -> RpcError {
+        let (socket, said) = (self.socket.clone(), status.message().to_owned());
+        match status.code() {
+            _ if std::error::Error::source(&status).is_some() => {
+                RpcError::Lost { attempt, cause: Box::new(status) }
+            }
+            Code::DeadlineExceeded | Code::Cancelled => RpcError::TimedOut { attempt, socket },
+            Code::PermissionDenied | Code::Unauthenticated => {
+                RpcError::PermissionDenied { attempt, socket, said }
+            }
+            // A method or a whole service that the other side has not got is of another version.
+            Code::FailedPrecondition | Code::Unimplemented => {
+                RpcError::VersionMismatch { attempt, ours: self.versions, said }
+            }
+            Code::ResourceExhausted => RpcError::Busy { attempt },
+            Code::Unavailable
+            | Code::Ok
+            | Code::Unknown
+            | Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Internal
+            | Code::DataLoss => RpcError::Failed { attempt, said, cause: Box::new(status) },
+        }
+    }
+
+    fn check_version(&self, attempt: &'static str, used: u32) -> Result<(), RpcError> {
+        if self.versions.contains(used) {
+            return Ok(());
+        }
+        let said = format!("it answered in version {used}");
+        Err(RpcError::VersionMismatch { attempt, ours: self.versions, said })
+    }
+}
+
+fn valid<T>(attempt: &'static str, read: Result<T, Malformed>) -> Result<T, RpcError> {
+    read.map_err(|cause| RpcError::Malformed { attempt, cause })
+}
+
+/// The request, with the time left told to the daemon: it stops working for a caller that has gone.
+fn within<T>(deadline: Instant, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    request
+}
+
+/// Asks a daemon for one of its two kinds of health; what a container's probe does.
+///
+/// # Errors
+/// When there is no answer by `deadline`, or the daemon does not know the name yet.
+#[cfg(feature = "server")]
+pub async fn probe(
+    socket: &Path,
+    health: crate::server::HealthName,
+    deadline: Instant,
+) -> Result<bool, RpcError> {
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    let connection = connection::open(socket, deadline).await?;
+    let mut inner = HealthClient::with_origin(connection, connection::origin());
+    let asked = HealthCheckRequest { service: health.as_str().to_owned() };
+    let reply =
+        Peer::at(socket).answer("probe", deadline, inner.check(within(deadline, asked))).await?;
+    Ok(reply.status() == ServingStatus::Serving)
+}

@@ -1,0 +1,155 @@
+//! The messages in our words. Checked in both directions: see `conversion` for the rules.
+
+pub(crate) mod conversion;
+
+use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
+use ipnet::Ipv4Net;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Part of a message that breaks the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {value:?} is not {wanted}")]
+pub struct Malformed {
+    /// Which part.
+    pub field: &'static str,
+    /// What it held.
+    pub value: String,
+    /// What belongs there, with an article.
+    pub wanted: &'static str,
+}
+
+/// The pod that an interface belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub name: PodName,
+    /// Its uid, when the runtime told it.
+    pub uid: Option<String>,
+    /// The sandbox by the name that amazon-vpc-cni uses, when the runtime told it.
+    pub infra_container_id: Option<String>,
+}
+
+/// Asks for addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// For which interface. The same key gets the same addresses.
+    pub key: PodKey,
+    /// Of which pod.
+    pub pod: Pod,
+    /// The pod's network namespace, as the runtime named it.
+    pub netns: String,
+    /// How long to wait for an address. Shorter than the call's deadline, or the refusal that says
+    /// why comes too late.
+    pub wait: Span,
+    /// One address from each network card.
+    pub multi_nic: bool,
+}
+
+/// The answer to [`Reserve`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReserveOutcome {
+    /// The addresses are the caller's; to be confirmed once they are set up.
+    Reserved(Reservation),
+    /// There is none.
+    Refused(Refusal),
+}
+
+/// Addresses held for a caller, and what it needs to set them up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// One for each interface of the pod; at least one.
+    pub addresses: Vec<PodAddress>,
+    /// The VPC's IPv4 ranges.
+    pub vpc_v4_cidrs: Vec<Ipv4Net>,
+    /// Somebody else translates source addresses.
+    pub use_external_snat: bool,
+    /// What the policy agent is told; forwarded unchanged.
+    pub network_policy_mode: String,
+}
+
+/// An address and the way out of it. Has an IPv4 or an IPv6 address or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodAddress {
+    /// The IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// The IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// The ENI's place on its card.
+    pub device: DeviceIndex,
+    /// The ENI's route table.
+    pub table: TableId,
+    /// The ENI.
+    pub eni: EniId,
+}
+
+/// Why there is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The kind of reason.
+    pub reason: Reason,
+    /// What happened, and to which object.
+    pub message: String,
+    /// What a person can do about it.
+    pub next_step: String,
+}
+
+/// The kinds of reason for a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No address in time; another try may find one. Also any reason that a newer daemon may give.
+    TryAgain,
+    /// The subnet, the ENI or the instance type has no room.
+    Exhausted,
+    /// The request contradicts itself or what is known.
+    Invalid,
+    /// The daemon is going away.
+    Stopping,
+}
+
+/// Says that everything is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confirm {
+    /// Of which interface.
+    pub key: PodKey,
+    /// The name of its host end.
+    pub host_interface: String,
+}
+
+/// Gives addresses back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Of which interface.
+    pub key: PodKey,
+    /// Of which pod, when known: a DEL may come without its name.
+    pub pod: Option<Pod>,
+    /// Why.
+    pub cause: ReleaseCause,
+}
+
+/// Why addresses come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseCause {
+    /// The pod is gone.
+    PodDeleted,
+    /// Its network could not be set up.
+    SetupFailed,
+}
+
+/// What was given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The key held these.
+    Known(Vec<PodAddress>),
+    /// The key held nothing.
+    Unknown,
+}
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its addresses.
+    pub addresses: Vec<PodAddress>,
+    /// Whether [`Confirm`] was seen.
+    pub confirmed: bool,
+}

@@ -1,0 +1,322 @@
+//! Between our words and the wire. What arrives is checked; what leaves was checked when it was made.
+
+use super::{
+    Confirm, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release, ReleaseCause, Released,
+    Reservation, Reserve, ReserveOutcome,
+};
+use crate::{Versions, wire};
+use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
+use std::str::FromStr;
+
+impl From<Versions> for wire::Versions {
+    fn from(Versions { oldest, newest }: Versions) -> Self {
+        Self { oldest, newest }
+    }
+}
+
+impl From<PodKey> for wire::Key {
+    fn from(PodKey { network, container_id, ifname }: PodKey) -> Self {
+        Self { network, container_id, ifname }
+    }
+}
+
+impl From<Pod> for wire::Pod {
+    fn from(pod: Pod) -> Self {
+        Self {
+            namespace: pod.name.namespace,
+            name: pod.name.name,
+            uid: pod.uid.unwrap_or_default(),
+            infra_container_id: pod.infra_container_id.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<PodAddress> for wire::Address {
+    fn from(address: PodAddress) -> Self {
+        Self {
+            ipv4: address.ipv4.map(|ip| ip.to_string()).unwrap_or_default(),
+            ipv6: address.ipv6.map(|ip| ip.to_string()).unwrap_or_default(),
+            device_number: i32::from(address.device.0),
+            route_table: address.table.0,
+            eni: address.eni.as_str().to_owned(),
+        }
+    }
+}
+
+impl TryFrom<wire::Address> for PodAddress {
+    type Error = Malformed;
+
+    fn try_from(sent: wire::Address) -> Result<Self, Malformed> {
+        if sent.ipv4.is_empty() && sent.ipv6.is_empty() {
+            return Err(malformed("address of", sent.eni, "one with an IPv4 or IPv6 part"));
+        }
+        let device = u16::try_from(sent.device_number).map_err(|_| {
+            malformed("device number", sent.device_number, "a number from 0 to 65535")
+        })?;
+        if sent.route_table == 0 {
+            return Err(malformed("route table", sent.route_table, "a table's number"));
+        }
+        Ok(Self {
+            ipv4: optional("IPv4 address", &sent.ipv4, "an IPv4 address without a mask")?,
+            ipv6: optional("IPv6 address", &sent.ipv6, "an IPv6 address without a mask")?,
+            device: DeviceIndex(device),
+            table: TableId(sent.route_table),
+            eni: EniId::new(sent.eni),
+        })
+    }
+}
+
+fn key(sent: Option<wire::Key>) -> Result<PodKey, Malformed> {
+    let sent = sent.ok_or_else(|| malformed("key", "", "present"))?;
+    PodKey::new(sent.network, sent.container_id, sent.ifname).map_err(|e| Malformed {
+        field: e.field,
+        value: e.value,
+        wanted: "as the CNI spec asks",
+    })
+}
+
+fn pod(sent: wire::Pod) -> Result<Pod, Malformed> {
+    for (field, text) in [("pod namespace", &sent.namespace), ("pod name", &sent.name)] {
+        if text.is_empty() {
+            return Err(malformed(field, text, "a name"));
+        }
+    }
+    Ok(Pod {
+        name: PodName { namespace: sent.namespace, name: sent.name },
+        uid: present(sent.uid),
+        infra_container_id: present(sent.infra_container_id),
+    })
+}
+
+impl Reserve {
+    pub(crate) fn into_wire(self, versions: Versions) -> wire::ReserveRequest {
+        wire::ReserveRequest {
+            versions: Some(versions.into()),
+            key: Some(self.key.into()),
+            pod: Some(self.pod.into()),
+            netns: self.netns,
+            wait_ms: u32::try_from(self.wait.0).unwrap_or(u32::MAX),
+            multi_nic: self.multi_nic,
+        }
+    }
+}
+
+impl TryFrom<wire::ReserveRequest> for Reserve {
+    type Error = Malformed;
+
+    fn try_from(sent: wire::ReserveRequest) -> Result<Self, Malformed> {
+        Ok(Self {
+            key: key(sent.key)?,
+            pod: pod(sent.pod.ok_or_else(|| malformed("pod", "", "present"))?)?,
+            netns: sent.netns,
+            wait: Span::millis(u64::from(sent.wait_ms)),
+            multi_nic: sent.multi_nic,
+        })
+    }
+}
+
+impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
+    fn from(outcome: ReserveOutcome) -> Self {
+        match outcome {
+            ReserveOutcome::Reserved(held) => Self::Reserved(wire::Reservation {
+                addresses: held.addresses.into_iter().map(Into::into).collect(),
+                vpc_v4_cidrs: held.vpc_v4_cidrs.iter().map(ToString::to_string).collect(),
+                use_external_snat: held.use_external_snat,
+                network_policy_mode: held.network_policy_mode,
+            }),
+            ReserveOutcome::Refused(refusal) => Self::Refused(wire::Refusal {
+                reason: wire::refusal::Reason::from(refusal.reason).into(),
+                message: refusal.message,
+                next_step: refusal.next_step,
+            }),
+        }
+    }
+}
+
+impl TryFrom<wire::ReserveReply> for ReserveOutcome {
+    type Error = Malformed;
+
+    fn try_from(reply: wire::ReserveReply) -> Result<Self, Malformed> {
+        use wire::reserve_reply::Outcome;
+        match reply.outcome {
+            Some(Outcome::Reserved(sent)) => reservation(sent).map(Self::Reserved),
+            Some(Outcome::Refused(sent)) => Ok(Self::Refused(Refusal {
+                reason: sent.reason().into(),
+                message: sent.message,
+                next_step: sent.next_step,
+            })),
+            None => Err(malformed("outcome", "", "a reservation or a refusal")),
+        }
+    }
+}
+
+fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
+    if sent.addresses.is_empty() {
+        return Err(malformed("addresses", "", "at least one address"));
+    }
+    let ranges = sent.vpc_v4_cidrs.iter().map(|text| parse("VPC range", text, "an IPv4 prefix"));
+    Ok(Reservation {
+        addresses: addresses(sent.addresses)?,
+        vpc_v4_cidrs: ranges.collect::<Result<_, _>>()?,
+        use_external_snat: sent.use_external_snat,
+        network_policy_mode: sent.network_policy_mode,
+    })
+}
+
+impl From<Reason> for wire::refusal::Reason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::TryAgain => Self::TryAgain,
+            Reason::Exhausted => Self::Exhausted,
+            Reason::Invalid => Self::Invalid,
+            Reason::Stopping => Self::Stopping,
+        }
+    }
+}
+
+impl From<wire::refusal::Reason> for Reason {
+    fn from(sent: wire::refusal::Reason) -> Self {
+        match sent {
+            wire::refusal::Reason::Unspecified | wire::refusal::Reason::TryAgain => Self::TryAgain,
+            wire::refusal::Reason::Exhausted => Self::Exhausted,
+            wire::refusal::Reason::Invalid => Self::Invalid,
+            wire::refusal::Reason::Stopping => Self::Stopping,
+        }
+    }
+}
+
+impl Confirm {
+    pub(crate) fn into_wire(self, versions: Versions) -> wire::ConfirmRequest {
+        wire::ConfirmRequest {
+            versions: Some(versions.into()),
+            key: Some(self.key.into()),
+            host_interface: self.host_interface,
+        }
+    }
+}
+
+impl TryFrom<wire::ConfirmRequest> for Confirm {
+    type Error = Malformed;
+
+    fn try_from(sent: wire::ConfirmRequest) -> Result<Self, Malformed> {
+        let fits = (1..=15).contains(&sent.host_interface.len());
+        if !fits || sent.host_interface.contains(|c: char| c == '/' || c.is_whitespace()) {
+            return Err(malformed("host interface", sent.host_interface, "an interface name"));
+        }
+        Ok(Self { key: key(sent.key)?, host_interface: sent.host_interface })
+    }
+}
+
+impl Release {
+    pub(crate) fn into_wire(self, versions: Versions) -> wire::ReleaseRequest {
+        let cause = match self.cause {
+            ReleaseCause::PodDeleted => wire::release_request::Cause::PodDeleted,
+            ReleaseCause::SetupFailed => wire::release_request::Cause::SetupFailed,
+        };
+        wire::ReleaseRequest {
+            versions: Some(versions.into()),
+            key: Some(self.key.into()),
+            pod: self.pod.map(Into::into),
+            cause: cause.into(),
+        }
+    }
+}
+
+impl TryFrom<wire::ReleaseRequest> for Release {
+    type Error = Malformed;
+
+    /// A cause from a newer plugin counts as the pod's deletion: the address comes back either way.
+    fn try_from(sent: wire::ReleaseRequest) -> Result<Self, Malformed> {
+        use wire::release_request::Cause;
+        let cause = match sent.cause() {
+            Cause::SetupFailed => ReleaseCause::SetupFailed,
+            Cause::PodDeleted | Cause::Unspecified => ReleaseCause::PodDeleted,
+        };
+        Ok(Self { key: key(sent.key)?, pod: sent.pod.map(pod).transpose()?, cause })
+    }
+}
+
+impl TryFrom<wire::ReleaseReply> for Released {
+    type Error = Malformed;
+
+    fn try_from(reply: wire::ReleaseReply) -> Result<Self, Malformed> {
+        if reply.known { addresses(reply.addresses).map(Self::Known) } else { Ok(Self::Unknown) }
+    }
+}
+
+pub(crate) fn inspect_request(key: PodKey, versions: Versions) -> wire::InspectRequest {
+    wire::InspectRequest { versions: Some(versions.into()), key: Some(key.into()) }
+}
+
+pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed> {
+    if !reply.known {
+        return Ok(None);
+    }
+    Ok(Some(Held { addresses: addresses(reply.addresses)?, confirmed: reply.confirmed }))
+}
+
+fn addresses(sent: Vec<wire::Address>) -> Result<Vec<PodAddress>, Malformed> {
+    sent.into_iter().map(TryInto::try_into).collect()
+}
+
+fn optional<T: FromStr>(
+    field: &'static str,
+    text: &str,
+    wanted: &'static str,
+) -> Result<Option<T>, Malformed> {
+    if text.is_empty() { Ok(None) } else { parse(field, text, wanted).map(Some) }
+}
+
+fn parse<T: FromStr>(
+    field: &'static str,
+    text: &str,
+    wanted: &'static str,
+) -> Result<T, Malformed> {
+    text.parse().map_err(|_| malformed(field, text, wanted))
+}
+
+fn present(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) -> Malformed {
+    Malformed { field, value: value.to_string(), wanted }
+}
+
+/// What only the daemon needs.
+#[cfg(feature = "server")]
+pub(crate) mod reply {
+    use super::{Held, Malformed, PodKey, Released, Versions, wire};
+
+    /// The versions in a request; none named is a range that no one shares.
+    pub(crate) fn versions(sent: Option<wire::Versions>) -> Versions {
+        let wire::Versions { oldest, newest } = sent.unwrap_or_default();
+        Versions { oldest, newest }
+    }
+
+    pub(crate) fn inspected_key(sent: wire::InspectRequest) -> Result<PodKey, Malformed> {
+        super::key(sent.key)
+    }
+
+    pub(crate) fn released(released: Released, version: u32) -> wire::ReleaseReply {
+        let (known, held) = match released {
+            Released::Known(held) => (true, held),
+            Released::Unknown => (false, Vec::new()),
+        };
+        let addresses = held.into_iter().map(Into::into).collect();
+        wire::ReleaseReply { version, known, addresses }
+    }
+
+    pub(crate) fn inspected(held: Option<Held>, version: u32) -> wire::InspectReply {
+        match held {
+            Some(Held { addresses, confirmed }) => {
+                let addresses = addresses.into_iter().map(Into::into).collect();
+                wire::InspectReply { version, known: true, confirmed, addresses }
+            }
+            None => wire::InspectReply { version, ..Default::default() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+use super::*;
+use crate::SPOKEN;
+
+fn key() -> PodKey {
+    PodKey::new("aws-cni", "a1b2", "eth0").unwrap()
+}
+
+fn pod() -> Pod {
+    let name = PodName { namespace: "default".into(), name: "web-0".into() };
+    Pod { name, uid: Some("u-1".into()), infra_container_id: None }
+}
+
+fn address() -> PodAddress {
+    PodAddress {
+        ipv4: Some("10.0.1.7".parse().unwrap()),
+        ipv6: Some("2001:db8::7".parse().unwrap()),
+        device: DeviceIndex(2),
+        table: TableId(3),
+        eni: "eni-1".into(),
+    }
+}
+
+fn reservation() -> Reservation {
+    Reservation {
+        addresses: vec![address()],
+        vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap(), "100.64.0.0/10".parse().unwrap()],
+        use_external_snat: true,
+        network_policy_mode: "Standard".into(),
+    }
+}
+
+fn reply(outcome: ReserveOutcome) -> wire::ReserveReply {
+    wire::ReserveReply { version: 1, outcome: Some(outcome.into()) }
+}
+
+#[test]
+fn every_request_survives_the_wire() {
+    let reserve = Reserve {
+        key: key(),
+        pod: pod(),
+        netns: "/run/netns/x".into(),
+        wait: Span::seconds(45),
+        multi_nic: true,
+    };
+    assert_eq!(Reserve::try_from(reserve.clone().into_wire(SPOKEN)), Ok(reserve));
+
+    let confirm = Confirm { key: key(), host_interface: "eni0d7763386da".into() };
+    assert_eq!(Confirm::try_from(confirm.clone().into_wire(SPOKEN)), Ok(confirm));
+
+    for cause in [ReleaseCause::PodDeleted, ReleaseCause::SetupFailed] {
+        for pod in [Some(pod()), None] {
+            let release = Release { key: key(), pod, cause };
+            assert_eq!(Release::try_from(release.clone().into_wire(SPOKEN)), Ok(release));
+        }
+    }
+}
+
+#[test]
+fn every_answer_survives_the_wire() {
+    let reserved = ReserveOutcome::Reserved(reservation());
+    assert_eq!(reply(reserved.clone()).try_into(), Ok(reserved));
+
+    for reason in [Reason::TryAgain, Reason::Exhausted, Reason::Invalid, Reason::Stopping] {
+        let refused = ReserveOutcome::Refused(Refusal {
+            reason,
+            message: "subnet-1 is full".into(),
+            next_step: "add a subnet".into(),
+        });
+        assert_eq!(reply(refused.clone()).try_into(), Ok(refused));
+    }
+
+    for answer in [Released::Known(vec![address()]), Released::Unknown] {
+        assert_eq!(reply::released(answer.clone(), 1).try_into(), Ok(answer));
+    }
+    for answer in [Some(Held { addresses: vec![address()], confirmed: true }), None] {
+        assert_eq!(held(reply::inspected(answer.clone(), 1)), Ok(answer));
+    }
+}
+
+#[test]
+fn a_wait_beyond_the_wires_range_becomes_the_longest_it_holds() {
+    let long = Reserve {
+        key: key(),
+        pod: pod(),
+        netns: String::new(),
+        wait: Span::millis(u64::MAX),
+        multi_nic: false,
+    };
+    assert_eq!(long.into_wire(SPOKEN).wait_ms, u32::MAX);
+}
+
+#[test]
+fn a_reason_or_cause_from_a_newer_peer_is_taken_for_the_harmless_one() {
+    let refused = ReserveOutcome::Refused(Refusal {
+        reason: Reason::Exhausted,
+        message: String::new(),
+        next_step: String::new(),
+    });
+    let mut newer = reply(refused);
+    if let Some(wire::reserve_reply::Outcome::Refused(refusal)) = &mut newer.outcome {
+        refusal.reason = 99;
+    }
+    let Ok(ReserveOutcome::Refused(read)) = ReserveOutcome::try_from(newer) else {
+        panic!("a refusal stays a refusal")
+    };
+    assert_eq!(read.reason, Reason::TryAgain);
+
+    let release = Release { key: key(), pod: None, cause: ReleaseCause::SetupFailed };
+    let newer = wire::ReleaseRequest { cause: 99, ..release.into_wire(SPOKEN) };
+    assert_eq!(Release::try_from(newer).unwrap().cause, ReleaseCause::PodDeleted);
+}
+
+#[test]
+fn addresses_that_are_none_are_refused_by_name() {
+    let good = wire::Address::from(address());
+    type Break = fn(&mut wire::Address);
+    let broken: [(Break, &str); 6] = [
+        (|a| a.ipv4 = "10.0.1.7/32".into(), "IPv4 address"),
+        (|a| a.ipv6 = "10.0.1.7".into(), "IPv6 address"),
+        (|a| (a.ipv4, a.ipv6) = (String::new(), String::new()), "address of"),
+        (|a| a.device_number = -1, "device number"),
+        (|a| a.device_number = 70_000, "device number"),
+        (|a| a.route_table = 0, "route table"),
+    ];
+    for (change, field) in broken {
+        let mut sent = good.clone();
+        change(&mut sent);
+        assert_eq!(PodAddress::try_from(sent).unwrap_err().field, field);
+    }
+}
+
+#[test]
+fn requests_without_what_they_need_are_refused_by_name() {
+    let reserve = Reserve {
+        key: key(),
+        pod: pod(),
+        netns: String::new(),
+        wait: Span::default(),
+        multi_nic: false,
+    };
+    let good = reserve.into_wire(SPOKEN);
+    type Break = fn(&mut wire::ReserveRequest);
+    let broken: [(Break, &str); 5] = [
+        (|r| r.key = None, "key"),
+        (|r| r.key.as_mut().unwrap().container_id = "../etc".into(), "container id"),
+        (|r| r.key.as_mut().unwrap().ifname = "a/b".into(), "interface name"),
+        (|r| r.pod = None, "pod"),
+        (|r| r.pod.as_mut().unwrap().name.clear(), "pod name"),
+    ];
+    for (change, field) in broken {
+        let mut sent = good.clone();
+        change(&mut sent);
+        assert_eq!(Reserve::try_from(sent).unwrap_err().field, field);
+    }
+    let confirm = Confirm { key: key(), host_interface: "a name with spaces".into() };
+    assert!(Confirm::try_from(confirm.into_wire(SPOKEN)).is_err());
+}
+
+#[test]
+fn an_answer_without_an_outcome_or_an_address_is_refused() {
+    let silent = wire::ReserveReply { version: 1, outcome: None };
+    assert_eq!(ReserveOutcome::try_from(silent).unwrap_err().field, "outcome");
+    let empty = Reservation { addresses: Vec::new(), ..reservation() };
+    let empty = reply(ReserveOutcome::Reserved(empty));
+    assert_eq!(ReserveOutcome::try_from(empty).unwrap_err().field, "addresses");
+}

@@ -1,0 +1,130 @@
+//! From requests on the wire to questions in our words.
+
+use super::MAX_REQUESTS;
+use crate::{
+    Confirm, Held, Malformed, Release, Released, Reserve, ReserveOutcome,
+    message::conversion::reply,
+    negotiate,
+    wire::{self, ipam_server},
+};
+use config_model::PodKey;
+use std::{future::Future, sync::Arc};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::{Request, Response, Status};
+
+/// What the daemon answers. Each call may be repeated by the plugin and must give the same again.
+///
+/// The future of a call is dropped when the caller goes away or its deadline passes; what was begun
+/// for it must then stand by itself (a reservation lapses unless it is confirmed).
+pub trait Ipam: Send + Sync + 'static {
+    /// Holds addresses for the key, waiting for them up to `request.wait`.
+    fn reserve(
+        &self,
+        request: Reserve,
+    ) -> impl Future<Output = Result<ReserveOutcome, Unable>> + Send;
+
+    /// The interface is built. False when nothing is held for the key.
+    fn confirm(&self, request: Confirm) -> impl Future<Output = Result<bool, Unable>> + Send;
+
+    /// Takes the addresses back.
+    fn release(&self, request: Release) -> impl Future<Output = Result<Released, Unable>> + Send;
+
+    /// What is held for the key.
+    fn inspect(&self, key: PodKey) -> impl Future<Output = Result<Option<Held>, Unable>> + Send;
+}
+
+/// The daemon could not do what it was asked; the plugin sees the message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Unable {
+    /// What failed, to which object.
+    pub message: String,
+}
+
+impl From<Unable> for Status {
+    fn from(unable: Unable) -> Self {
+        Self::internal(unable.message)
+    }
+}
+
+impl From<Malformed> for Status {
+    fn from(malformed: Malformed) -> Self {
+        Self::invalid_argument(malformed.to_string())
+    }
+}
+
+pub(super) struct Endpoint<I> {
+    ipam: Arc<I>,
+    /// A reservation may wait for an address, and only a release brings one back: so those that
+    /// wait must not take the room of those that give.
+    waiting: Semaphore,
+    brief: Semaphore,
+}
+
+impl<I> Endpoint<I> {
+    pub(super) fn new(ipam: Arc<I>) -> Self {
+        let room = || Semaphore::new(MAX_REQUESTS);
+        Self { ipam, waiting: room(), brief: room() }
+    }
+
+    /// Room for one more request, and the version to answer it in.
+    fn admit(
+        room: &Semaphore,
+        theirs: Option<wire::Versions>,
+    ) -> Result<(u32, SemaphorePermit<'_>), Status> {
+        let theirs = reply::versions(theirs);
+        let version = negotiate(theirs).map_err(|e| {
+            Status::failed_precondition(format!(
+                "the daemon speaks protocol version {}, was asked in {}",
+                e.ours, e.theirs
+            ))
+        })?;
+        let room = room.try_acquire().map_err(|_| {
+            Status::resource_exhausted(format!("{MAX_REQUESTS} requests are under way"))
+        })?;
+        Ok((version, room))
+    }
+}
+
+#[tonic::async_trait]
+impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
+    async fn reserve(
+        &self,
+        request: Request<wire::ReserveRequest>,
+    ) -> Result<Response<wire::ReserveReply>, Status> {
+        let request = request.into_inner();
+        let (version, _room) = Self::admit(&self.waiting, request.versions)?;
+        let outcome = self.ipam.reserve(request.try_into()?).await?;
+        Ok(Response::new(wire::ReserveReply { version, outcome: Some(outcome.into()) }))
+    }
+
+    async fn confirm(
+        &self,
+        request: Request<wire::ConfirmRequest>,
+    ) -> Result<Response<wire::ConfirmReply>, Status> {
+        let request = request.into_inner();
+        let (version, _room) = Self::admit(&self.brief, request.versions)?;
+        let confirmed = self.ipam.confirm(request.try_into()?).await?;
+        Ok(Response::new(wire::ConfirmReply { version, confirmed }))
+    }
+
+    async fn release(
+        &self,
+        request: Request<wire::ReleaseRequest>,
+    ) -> Result<Response<wire::ReleaseReply>, Status> {
+        let request = request.into_inner();
+        let (version, _room) = Self::admit(&self.brief, request.versions)?;
+        let released = self.ipam.release(request.try_into()?).await?;
+        Ok(Response::new(reply::released(released, version)))
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<wire::InspectRequest>,
+    ) -> Result<Response<wire::InspectReply>, Status> {
+        let request = request.into_inner();
+        let (version, _room) = Self::admit(&self.brief, request.versions)?;
+        let held = self.ipam.inspect(reply::inspected_key(request)?).await?;
+        Ok(Response::new(reply::inspected(held, version)))
+    }
+}
