@@ -1,1 +1,27 @@
 //! Observes the kernel and carries out routing plans.
+//!
+//! Decides nothing: what to do comes from `routing-plan`, what an error number means stands there
+//! too. Two ways in, over one translation (`encode.rs`, `decode.rs`):
+//!
+//! - [`Socket`], blocking, for the plugin: all of a pod's messages in one send;
+//! - [`Kernel`] and its one real implementation [`LinuxKernel`], for the daemon (feature
+//!   `daemon`), with [`Monitor`] that tells when to look again.
+//!
+//! Tested against a real kernel in `tests/netns/tests/kernel.rs`, by the suite that the fake
+//! kernel passes as well.
+
+mod decode;
+mod encode;
+#[cfg(feature = "daemon")]
+mod kernel;
+#[cfg(feature = "daemon")]
+mod monitor;
+mod netns;
+mod socket;
+
+#[cfg(feature = "daemon")]
+pub use kernel::{Kernel, KernelError, LinuxKernel};
+#[cfg(feature = "daemon")]
+pub use monitor::Monitor;
+pub use netns::{Netns, NetnsError};
+pub use socket::{Socket, SocketError, With};

@@ -247,10 +247,7 @@ pub enum Outcome {
 /// same protocol is there; for a route it can be another next hop on the same key.
 pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
     let Err(errno) = answer else { return Outcome::Changed };
-    let gone = matches!(
-        errno,
-        Errno::ENOENT | Errno::ESRCH | Errno::ENODEV | Errno::EADDRNOTAVAIL
-    );
+    let gone = matches!(errno, Errno::ENOENT | Errno::ESRCH | Errno::ENODEV | Errno::EADDRNOTAVAIL);
     match action {
         Action::AddRule(_) | Action::AddAddress(_) if errno == Errno::EEXIST => Outcome::AlreadySo,
         Action::AddRoute(_) if errno == Errno::EEXIST => Outcome::Conflict(errno),

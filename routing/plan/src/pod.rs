@@ -2,8 +2,7 @@
 
 use crate::{
     Action, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Observed, Op, Route, Rule,
-    RulePattern, Selector, Subject,
-    kernel::host,
+    RulePattern, Selector, Subject, kernel::host,
 };
 use config_model::{Mac, PodKey, TableId, VethName, registry};
 use std::{
@@ -52,10 +51,7 @@ impl PodNet {
     /// The links to make. Both addresses should be locally administered: then udev lets them be.
     pub fn veth_pair(&self, host_mac: Mac, pod_mac: Mac) -> VethPair {
         let end = |name: &str, mac| VethEnd { name: name.to_owned(), mac, mtu: self.mtu };
-        VethPair {
-            host: end(self.veth.as_str(), host_mac),
-            pod: end(&self.key.ifname, pod_mac),
-        }
+        VethPair { host: end(self.veth.as_str(), host_mac), pod: end(&self.key.ifname, pod_mac) }
     }
 
     /// What to do in the pod's namespace once the links are there.
@@ -134,8 +130,9 @@ pub(crate) fn rules_of(address: Ipv4Addr, table: TableId) -> Vec<Rule> {
 /// What a DEL does for one address in the host's namespace: every rule of the pod, and the host
 /// route if it leads to `host_end`, the link that carries the pod's own key.
 pub fn removal(address: Ipv4Addr, host_end: Option<IfIndex>) -> Vec<Op> {
-    let route = host_end
-        .map(|dev| Action::DeleteRoute(Route { protocol: 0, ..Route::on_link(TableId::MAIN, address, dev) }));
+    let route = host_end.map(|dev| {
+        Action::DeleteRoute(Route { protocol: 0, ..Route::on_link(TableId::MAIN, address, dev) })
+    });
     purges(address)
         .into_iter()
         .chain(route)

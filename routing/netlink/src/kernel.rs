@@ -1,0 +1,246 @@
+//! The kernel as the daemon sees it: observe everything, carry out a plan.
+
+use crate::{
+    encode::{self, Means, Request},
+    socket::{DUMP_TRIES, PURGE_ROUNDS, address_in, link_in, route_in, rule_in},
+};
+use futures::{Stream, StreamExt as _};
+use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use routing_plan::{Applied, Errno, Execution, Observed, Op, SysctlName};
+use rtnetlink::Handle;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    future::Future,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::task::JoinHandle;
+
+/// The host networking of one namespace.
+pub trait Kernel {
+    /// One full observation.
+    ///
+    /// # Errors
+    /// A list cannot be had in full. Nothing may be concluded from what came of it.
+    fn observe(&mut self) -> impl Future<Output = Result<Observed, KernelError>> + Send;
+
+    /// Carries out operations in order. A refused one stops the rest of its own subject, no other;
+    /// every refusal comes back.
+    fn apply(&mut self, ops: &[Op]) -> impl Future<Output = Applied> + Send;
+}
+
+/// Why there is no observation.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The socket cannot be opened.
+    #[error("open a netlink socket")]
+    Open(#[source] io::Error),
+    /// The connection to the kernel has ended.
+    #[error("the netlink connection ended while it listed {0}")]
+    Closed(&'static str),
+    /// A list changed each time while it was read.
+    #[error("the kernel's list of {0} changed {DUMP_TRIES} times while it was read")]
+    Interrupted(&'static str),
+    /// The kernel refused to list something.
+    #[error("list {what}: {errno}")]
+    List {
+        /// What.
+        what: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// A setting cannot be read.
+    #[error("read {name} below {root}")]
+    Sysctl {
+        /// Which.
+        name: SysctlName,
+        /// Where `/proc/sys` is.
+        root: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// The real kernel, in the network namespace where it was opened.
+pub struct LinuxKernel {
+    handle: Handle,
+    connection: JoinHandle<()>,
+    sysctl_root: PathBuf,
+    watched: BTreeSet<SysctlName>,
+}
+
+/// How long to wait before a list that changed is read again; the n-th wait is n times as long.
+const DUMP_PAUSE: Duration = Duration::from_millis(5);
+
+impl LinuxKernel {
+    /// Opens the kernel of the calling thread's network namespace, within a tokio runtime.
+    ///
+    /// `sysctl_root` is where `/proc/sys` can be written: in a container that is another place.
+    /// `watched` names the settings below it that an observation holds.
+    ///
+    /// # Errors
+    /// The kernel gives no socket.
+    pub fn open(
+        sysctl_root: impl AsRef<Path>,
+        watched: BTreeSet<SysctlName>,
+    ) -> Result<Self, KernelError> {
+        let (mut connection, handle, _unasked) =
+            rtnetlink::new_connection_with_strict_check().map_err(KernelError::Open)?;
+        // Without these, a connection that dies would look like the end of a list.
+        connection.set_forward_ack(true);
+        connection.set_forward_done(true);
+        let connection = tokio::spawn(connection);
+        Ok(Self { handle, connection, sysctl_root: sysctl_root.as_ref().to_owned(), watched })
+    }
+
+    /// The watched settings alone: they change without an event.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn sysctls(&self) -> Result<BTreeMap<SysctlName, String>, KernelError> {
+        let read = |name: &SysctlName| match fs::read_to_string(self.file(name)) {
+            Ok(value) => Ok((name.clone(), value.trim_end().to_owned())),
+            Err(cause) => {
+                let root = self.sysctl_root.clone();
+                Err(KernelError::Sysctl { name: name.clone(), root, cause })
+            }
+        };
+        self.watched.iter().map(read).collect()
+    }
+
+    fn file(&self, name: &SysctlName) -> PathBuf {
+        self.sysctl_root.join(name.as_str())
+    }
+
+    async fn dump(
+        &mut self,
+        what: &'static str,
+        request: Request,
+    ) -> Result<Vec<RouteNetlinkMessage>, KernelError> {
+        for round in 1..=DUMP_TRIES {
+            let list = self.list(&request).await.map_err(|failure| match failure {
+                Some(errno) => KernelError::List { what, errno },
+                None => KernelError::Closed(what),
+            })?;
+            if let Some(objects) = list {
+                return Ok(objects);
+            }
+            tokio::time::sleep(DUMP_PAUSE.saturating_mul(u32::try_from(round).unwrap_or(1))).await;
+        }
+        Err(KernelError::Interrupted(what))
+    }
+
+    /// One attempt at a list; nothing if it changed meanwhile.
+    async fn list(
+        &mut self,
+        request: &Request,
+    ) -> Result<Option<Vec<RouteNetlinkMessage>>, Option<Errno>> {
+        let mut answers = self.ask(request, false).ok_or(None)?;
+        let (mut objects, mut whole) = (Vec::new(), true);
+        while let Some(message) = answers.next().await {
+            whole &= message.header.flags & NLM_F_DUMP_INTR == 0;
+            match ending(message) {
+                Ok(object) => objects.push(object),
+                Err(Some(Ok(()))) => return Ok(whole.then_some(objects)),
+                Err(Some(Err(errno))) => return Err(Some(errno)),
+                Err(None) => {}
+            }
+        }
+        Err(None)
+    }
+
+    async fn execute(&mut self, op: &Op) -> Result<(), Errno> {
+        match encode::means(&op.action) {
+            Means::One(request) => self.tell(&request).await,
+            Means::UntilGone(request) => {
+                self.tell(&request).await?;
+                for _ in 1..PURGE_ROUNDS {
+                    match self.tell(&request).await {
+                        Err(Errno::ENOENT) => break,
+                        answer => answer?,
+                    }
+                }
+                Ok(())
+            }
+            Means::File => self.write(op),
+        }
+    }
+
+    async fn tell(&mut self, request: &Request) -> Result<(), Errno> {
+        let mut answers = self.ask(request, true).ok_or(Errno::EIO)?;
+        while let Some(message) = answers.next().await {
+            if let Err(Some(end)) = ending(message) {
+                return end;
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    fn ask(
+        &mut self,
+        request: &Request,
+        acknowledge: bool,
+    ) -> Option<impl Stream<Item = NetlinkMessage<RouteNetlinkMessage>> + use<>> {
+        // The connection numbers its messages itself.
+        self.handle.request(request.message(0, acknowledge)).ok()
+    }
+
+    fn write(&self, op: &Op) -> Result<(), Errno> {
+        let routing_plan::Action::WriteSysctl(name, value) = &op.action else { return Ok(()) };
+        fs::write(self.file(name), value)
+            .map_err(|cause| cause.raw_os_error().map_or(Errno::EIO, Errno))
+    }
+}
+
+impl Kernel for LinuxKernel {
+    async fn observe(&mut self) -> Result<Observed, KernelError> {
+        let links = self.dump("links", encode::dump_links()).await?;
+        let addresses = self.dump("addresses", encode::dump_addresses()).await?;
+        let rules = self.dump("rules", encode::dump_rules()).await?;
+        let routes = self.dump("routes", encode::dump_routes()).await?;
+        Ok(Observed {
+            links: links.iter().filter_map(link_in).map(|link| (link.index, link)).collect(),
+            addresses: addresses.iter().filter_map(address_in).collect(),
+            rules: rules.iter().filter_map(rule_in).collect(),
+            routes: routes.iter().filter_map(route_in).collect(),
+            neighbours: Vec::new(),
+            sysctls: self.sysctls()?,
+        })
+    }
+
+    async fn apply(&mut self, ops: &[Op]) -> Applied {
+        let mut execution = Execution::default();
+        for op in ops {
+            if execution.admits(op) {
+                let answer = self.execute(op).await;
+                execution.record(op, answer);
+            }
+        }
+        execution.finish()
+    }
+}
+
+impl Drop for LinuxKernel {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// An object, or the end of the answers: how it ended, or `None` for what says nothing.
+fn ending(
+    message: NetlinkMessage<RouteNetlinkMessage>,
+) -> Result<RouteNetlinkMessage, Option<Result<(), Errno>>> {
+    let code = match message.payload {
+        NetlinkPayload::InnerMessage(object) => return Ok(object),
+        NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
+        NetlinkPayload::Done(done) => done.code,
+        // Some of the answer was lost.
+        NetlinkPayload::Overrun(_) => -Errno::EIO.0,
+        _ => return Err(None),
+    };
+    Err(Some(if code == 0 { Ok(()) } else { Err(Errno(-code)) }))
+}

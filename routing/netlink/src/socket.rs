@@ -1,0 +1,370 @@
+//! A blocking netlink socket: all of a batch in one send.
+
+use crate::{decode, encode, encode::Request};
+use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
+use routing_plan::{Action, Applied, Errno, Execution, Link, Observed, Op, pod::VethPair};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+/// A blocking netlink socket of one network namespace, for the plugin.
+pub struct Socket {
+    inner: netlink_sys::Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// What can go wrong with the socket itself. A refusal by the kernel is not among it.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The socket cannot be opened.
+    #[error("open a netlink socket")]
+    Open(#[source] io::Error),
+    /// The messages cannot be sent.
+    #[error("send to the kernel")]
+    Send(#[source] io::Error),
+    /// The answer cannot be received.
+    #[error("receive the kernel's answer")]
+    Receive(#[source] io::Error),
+    /// The answer cannot be read.
+    #[error("read the kernel's answer: {0}")]
+    Decode(String),
+    /// A list changed each time while it was read.
+    #[error("the kernel's list of {0} changed {DUMP_TRIES} times while it was read")]
+    Interrupted(&'static str),
+    /// The kernel refused to list something.
+    #[error("list {what}: {errno}")]
+    List {
+        /// What.
+        what: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// The kernel refused to make the pair of links.
+    #[error("make the links {host} and {pod}: {errno}")]
+    CreateVeth {
+        /// The host end.
+        host: String,
+        /// The pod's end.
+        pod: String,
+        /// Why; EEXIST if either name is taken.
+        errno: Errno,
+    },
+}
+
+/// What an observation holds beyond links, addresses, rules and routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum With {
+    /// Nothing.
+    Nothing,
+    /// The neighbours.
+    Neighbours,
+}
+
+/// How often a list that changed while it was read is read again.
+pub(crate) const DUMP_TRIES: usize = 10;
+/// How often a deletion is repeated to find that nothing is left.
+pub(crate) const PURGE_ROUNDS: usize = 16;
+/// The kernel fills at most 32 KiB with one part of a list.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+impl Socket {
+    /// A socket in the namespace of the calling thread; elsewhere, see [`crate::Netns::socket`].
+    ///
+    /// # Errors
+    /// The kernel gives none.
+    pub fn open() -> Result<Self, SocketError> {
+        let open = || {
+            let mut inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+            inner.bind_auto()?;
+            inner.connect(&SocketAddr::new(0, 0))?;
+            inner.set_cap_ack(true)?;
+            inner.set_netlink_get_strict_chk(true)?;
+            Ok(inner)
+        };
+        let inner = open().map_err(SocketError::Open)?;
+        Ok(Self { inner, sequence: 0, buffer: Vec::with_capacity(RECEIVE_BYTES) })
+    }
+
+    /// Makes both ends of a veth pair, each in its final namespace, by one message: the host end
+    /// here, up; the pod's end in `pod`, still down.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the socket fails.
+    pub fn create_veth(&mut self, pair: &VethPair, pod: BorrowedFd<'_>) -> Result<(), SocketError> {
+        let answers = self.send(&[encode::create_veth(pair, pod)])?;
+        match answers.errors.first_key_value() {
+            None => Ok(()),
+            Some((_, errno)) => Err(SocketError::CreateVeth {
+                host: pair.host.name.clone(),
+                pod: pair.pod.name.clone(),
+                errno: *errno,
+            }),
+        }
+    }
+
+    /// The link of this name, if there is one.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the socket fails.
+    pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, SocketError> {
+        let answers = self.send(&[encode::get_link(name)])?;
+        match answers.errors.first_key_value() {
+            None => Ok(answers.objects.iter().find_map(link_in)),
+            Some((_, &Errno::ENODEV)) => Ok(None),
+            Some((_, &errno)) => Err(SocketError::List { what: "links", errno }),
+        }
+    }
+
+    /// Carries out all operations in one send. The kernel goes through them in order and past
+    /// refusals, so unlike the daemon's executor this one stops no subject: whoever sends a batch
+    /// takes it back as a whole.
+    ///
+    /// # Errors
+    /// The socket fails. What the kernel refuses stands in the result.
+    ///
+    /// # Panics
+    /// On an operation that is no message ([`Action::WriteSysctl`]): no batch has one.
+    pub fn run(&mut self, ops: &[Op]) -> Result<Applied, SocketError> {
+        let mut batch = Batch::new(ops);
+        while let Some(requests) = batch.round() {
+            let answers = self.send(requests)?;
+            batch.take(&answers.errors);
+        }
+        Ok(batch.finish())
+    }
+
+    /// Observes the whole namespace.
+    ///
+    /// # Errors
+    /// A list cannot be had, or keeps changing.
+    pub fn observe(&mut self, with: With) -> Result<Observed, SocketError> {
+        let mut observed = Observed::default();
+        for message in self.dump("links", &encode::dump_links())? {
+            observed.links.extend(link_in(&message).map(|link| (link.index, link)));
+        }
+        let addresses = self.dump("addresses", &encode::dump_addresses())?;
+        observed.addresses = addresses.iter().filter_map(address_in).collect();
+        let rules = self.dump("rules", &encode::dump_rules())?;
+        observed.rules = rules.iter().filter_map(rule_in).collect();
+        let routes = self.dump("routes", &encode::dump_routes())?;
+        observed.routes = routes.iter().filter_map(route_in).collect();
+        if with == With::Neighbours {
+            let neighbours = self.dump("neighbours", &encode::dump_neighbours())?;
+            observed.neighbours = neighbours.iter().filter_map(neighbour_in).collect();
+        }
+        Ok(observed)
+    }
+
+    fn dump(
+        &mut self,
+        what: &'static str,
+        request: &Request,
+    ) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
+        for _ in 0..DUMP_TRIES {
+            self.sequence = self.sequence.wrapping_add(1);
+            let message = request.message(self.sequence, false);
+            self.transmit(&[message])?;
+            let answers = self.receive(self.sequence, 1)?;
+            if let Some(&errno) = answers.errors.get(&0) {
+                return Err(SocketError::List { what, errno });
+            }
+            if !answers.interrupted {
+                return Ok(answers.objects);
+            }
+        }
+        Err(SocketError::Interrupted(what))
+    }
+
+    /// Sends all in one piece. Only the last asks to be acknowledged: the kernel works them off in
+    /// order before the send returns, failures answer anyhow, and so one receive is mostly enough.
+    fn send(&mut self, requests: &[Request]) -> Result<Answers, SocketError> {
+        let first = self.sequence.wrapping_add(1);
+        let count = u32::try_from(requests.len()).expect("a batch has a handful of messages");
+        self.sequence = self.sequence.wrapping_add(count);
+        let numbered = (first..).zip(requests);
+        let messages: Vec<_> = numbered
+            .map(|(number, request)| request.message(number, number == self.sequence))
+            .collect();
+        self.transmit(&messages)?;
+        self.receive(first, count)
+    }
+
+    fn transmit(
+        &mut self,
+        messages: &[NetlinkMessage<RouteNetlinkMessage>],
+    ) -> Result<(), SocketError> {
+        let padded = |message: &NetlinkMessage<_>| message.buffer_len().next_multiple_of(4);
+        let mut bytes = vec![0; messages.iter().map(padded).sum()];
+        let mut at = 0;
+        for message in messages {
+            message.serialize(&mut bytes[at..at + message.buffer_len()]);
+            at += padded(message);
+        }
+        self.inner.send(&bytes, 0).map(drop).map_err(SocketError::Send)
+    }
+
+    /// Everything up to the answer to the last of `count` messages.
+    fn receive(&mut self, first: u32, count: u32) -> Result<Answers, SocketError> {
+        let mut answers = Answers::default();
+        loop {
+            self.buffer.clear();
+            let received = loop {
+                match self.inner.recv(&mut self.buffer, 0) {
+                    Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other.map_err(SocketError::Receive)?,
+                }
+            };
+            let mut rest = &self.buffer[..received.min(self.buffer.len())];
+            while !rest.is_empty() {
+                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                    .map_err(|cause| SocketError::Decode(cause.to_string()))?;
+                let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+                let place = message.header.sequence_number.wrapping_sub(first);
+                if place < count && answers.take(place, message) && place + 1 == count {
+                    return Ok(answers);
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+#[derive(Default)]
+struct Answers {
+    /// By the place of the message in its batch.
+    errors: BTreeMap<u32, Errno>,
+    objects: Vec<RouteNetlinkMessage>,
+    interrupted: bool,
+}
+
+impl Answers {
+    /// Takes in a message; tells whether it is the last answer to its request.
+    fn take(&mut self, place: u32, message: NetlinkMessage<RouteNetlinkMessage>) -> bool {
+        self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+        let code = match message.payload {
+            NetlinkPayload::InnerMessage(object) => {
+                self.objects.push(object);
+                return false;
+            }
+            NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
+            NetlinkPayload::Done(done) => done.code,
+            _ => return false,
+        };
+        if code != 0 {
+            self.errors.insert(place, Errno(-code));
+        }
+        true
+    }
+}
+
+/// A batch on its way: which operation each message of a round is for.
+struct Batch<'a> {
+    ops: &'a [Op],
+    execution: Execution,
+    waiting: Vec<usize>,
+    purged: BTreeSet<usize>,
+    owners: Vec<usize>,
+    requests: Vec<Request>,
+    rounds: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn new(ops: &'a [Op]) -> Self {
+        Self {
+            ops,
+            execution: Execution::default(),
+            waiting: (0..ops.len()).collect(),
+            purged: BTreeSet::new(),
+            owners: Vec::new(),
+            requests: Vec::new(),
+            rounds: 0,
+        }
+    }
+
+    fn round(&mut self) -> Option<&[Request]> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        self.rounds += 1;
+        self.owners.clear();
+        self.requests.clear();
+        for &at in &self.waiting {
+            match encode::means(&self.ops[at].action) {
+                encode::Means::One(request) => {
+                    self.owners.push(at);
+                    self.requests.push(request);
+                }
+                encode::Means::UntilGone(request) => {
+                    // Two at once: mostly the second finds nothing left, and no round follows.
+                    let again = request.clone();
+                    self.owners.extend([at, at]);
+                    self.requests.extend([request, again]);
+                }
+                encode::Means::File => unreachable!("a batch is made of messages"),
+            }
+        }
+        Some(&self.requests)
+    }
+
+    fn take(&mut self, errors: &BTreeMap<u32, Errno>) {
+        let mut last: BTreeMap<usize, Result<(), Errno>> = BTreeMap::new();
+        for (place, &owner) in (0..).zip(&self.owners) {
+            let answer = errors.get(&place).map_or(Ok(()), |&errno| Err(errno));
+            let purge = matches!(self.ops[owner].action, Action::PurgeRules(_));
+            if purge && answer.is_ok() {
+                self.purged.insert(owner);
+            }
+            last.insert(owner, answer);
+        }
+        self.waiting.clear();
+        for (owner, answer) in last {
+            let op = &self.ops[owner];
+            let purged = self.purged.contains(&owner);
+            match answer {
+                Ok(()) if purged && self.rounds < PURGE_ROUNDS => self.waiting.push(owner),
+                Err(Errno::ENOENT) if purged => drop(self.execution.record(op, Ok(()))),
+                answer => drop(self.execution.record(op, answer)),
+            }
+        }
+    }
+
+    fn finish(self) -> Applied {
+        self.execution.finish()
+    }
+}
+
+pub(crate) fn link_in(message: &RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+    Some(decode::link(message))
+}
+
+pub(crate) fn address_in(message: &RouteNetlinkMessage) -> Option<routing_plan::LinkAddr> {
+    let RouteNetlinkMessage::NewAddress(message) = message else { return None };
+    decode::address(message)
+}
+
+pub(crate) fn rule_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Rule> {
+    let RouteNetlinkMessage::NewRule(message) = message else { return None };
+    decode::rule(message)
+}
+
+pub(crate) fn route_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Route> {
+    let RouteNetlinkMessage::NewRoute(message) = message else { return None };
+    decode::route(message)
+}
+
+fn neighbour_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Neighbour> {
+    let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
+    decode::neighbour(message)
+}
