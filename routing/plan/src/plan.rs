@@ -1,6 +1,12 @@
 //! The node's plan: the order of the questions, and the answers that are not operations.
 
-use crate::{IfIndex, NodeDesired, Observed, Op, Subject};
+mod eni;
+mod node;
+mod orphans;
+mod pods;
+mod reap;
+
+use crate::{Action, IfIndex, Link, LinkKind, NodeDesired, Observed, Op, Route, Rule, Subject};
 use config_model::{EniId, Mac, PodKey};
 use std::{collections::BTreeSet, fmt, net::Ipv4Addr};
 
@@ -23,6 +29,10 @@ impl Plan {
     /// Whether the observation showed the primary ENI and the node's own rules as desired.
     pub fn node_ready(&self) -> bool {
         self.settled(&Subject::Node)
+    }
+
+    fn push(&mut self, subject: Subject, action: Action) {
+        self.ops.push(Op::new(subject, action));
     }
 
     fn settled(&self, subject: &Subject) -> bool {
@@ -86,7 +96,97 @@ impl fmt::Display for Note {
 }
 
 /// Compares and orders.
+///
+/// Within a subject what is new is made before what it replaces is removed; subjects do not depend
+/// on each other.
 pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
-    let _ = (desired, observed);
-    Plan::default()
+    let mut plan = Plan::default();
+    sysctls(&mut plan, desired, observed);
+    node::plan(&mut plan, desired, observed);
+    for eni in &desired.enis {
+        eni::plan(&mut plan, eni, observed);
+    }
+    for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
+        pods::plan(&mut plan, pod, observed);
+    }
+    orphans::plan(&mut plan, desired, observed);
+    reap::plan(&mut plan, desired, observed);
+    plan
+}
+
+fn sysctls(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
+    for (name, value) in &desired.sysctls {
+        if observed.sysctls.get(name) != Some(value) {
+            let action = Action::WriteSysctl(name.clone(), value.clone());
+            plan.push(Subject::Sysctl(name.clone()), action);
+        }
+    }
+}
+
+/// The link of an ENI, by its Ethernet address.
+///
+/// A VLAN, bridge or macvlan on an ENI copies its address, so only devices count, and veths, which
+/// are what a laboratory's ENIs are made of.
+fn link_of_eni<'a>(
+    plan: &mut Plan,
+    subject: &Subject,
+    mac: Mac,
+    observed: &'a Observed,
+) -> Option<&'a Link> {
+    let fits = |link: &&Link| {
+        link.mac == Some(mac)
+            && matches!(link.kind, LinkKind::Device | LinkKind::Veth)
+            && link.key().is_none()
+    };
+    let links: Vec<&Link> = observed.links.values().filter(fits).collect();
+    let subject = subject.clone();
+    match links[..] {
+        [link] => {
+            plan.found.insert(subject);
+            return Some(link);
+        }
+        [] => plan.notes.push(Note::LinkMissing { subject, mac }),
+        _ => {
+            let links = links.iter().map(|link| link.index).collect();
+            plan.notes.push(Note::LinkAmbiguous { subject, mac, links });
+        }
+    }
+    None
+}
+
+/// Sees to it that `route` is the one that counts for its table, destination and metric.
+fn place(plan: &mut Plan, subject: &Subject, route: Route, observed: &Observed) {
+    let rivals = |other: &&Route| {
+        other.plain
+            && (other.table, other.dst, other.metric) == (route.table, route.dst, route.metric)
+    };
+    let same_key: Vec<&Route> = observed.routes.iter().filter(rivals).collect();
+    match same_key.iter().position(|other| other.leads_as(&route)) {
+        None => plan.push(subject.clone(), Action::ReplaceRoute(route)),
+        // The kernel takes the first of a key, so what stands before ours hides it.
+        Some(place) => {
+            for hiding in &same_key[..place] {
+                plan.push(subject.clone(), Action::DeleteRoute((*hiding).clone()));
+            }
+        }
+    }
+}
+
+/// Adds the rule unless it, or its twin by another maker, is there.
+fn ensure(plan: &mut Plan, subject: &Subject, rule: Rule, observed: &Observed) {
+    if !observed.rules.iter().any(|other| other.is_twin_of(&rule)) {
+        plan.push(subject.clone(), Action::AddRule(rule));
+    }
+}
+
+/// Removes every rule that is `stale`, each twin by itself.
+fn remove_rules(
+    plan: &mut Plan,
+    subject: &Subject,
+    observed: &Observed,
+    stale: impl Fn(&Rule) -> bool,
+) {
+    for rule in observed.rules.iter().filter(|rule| stale(rule)) {
+        plan.push(subject.clone(), Action::DeleteRule(rule.clone()));
+    }
 }

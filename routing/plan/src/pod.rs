@@ -1,14 +1,15 @@
 //! One pod's plumbing, as the plugin builds, checks and removes it.
 
+mod check;
+
+pub use check::{Mismatch, check};
+
 use crate::{
-    Action, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Observed, Op, Route, Rule,
-    RulePattern, Selector, Subject, kernel::host,
+    Action, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route, Rule, RulePattern, Selector,
+    Subject, kernel::host,
 };
 use config_model::{Mac, PodKey, TableId, VethName, registry};
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Everything that decides how one pod interface is plumbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,20 +97,20 @@ impl PodNet {
         rules_of(self.address, self.table)
     }
 
-    fn pod_address(&self, dev: IfIndex) -> LinkAddr {
+    pub(crate) fn pod_address(&self, dev: IfIndex) -> LinkAddr {
         let address = host(self.address);
         LinkAddr { dev, address, global: true, secondary: false, noprefixroute: false }
     }
 
-    fn gateway_route(&self, dev: IfIndex) -> Route {
+    pub(crate) fn gateway_route(&self, dev: IfIndex) -> Route {
         Route::on_link(TableId::MAIN, self.gateway, dev)
     }
 
-    fn default_route(&self, dev: IfIndex) -> Route {
+    pub(crate) fn default_route(&self, dev: IfIndex) -> Route {
         Route::default_via(TableId::MAIN, self.gateway, dev)
     }
 
-    fn gateway_neighbour(&self, dev: IfIndex, mac: Mac) -> Neighbour {
+    pub(crate) fn gateway_neighbour(&self, dev: IfIndex, mac: Mac) -> Neighbour {
         Neighbour { dev, address: IpAddr::V4(self.gateway), mac: Some(mac), permanent: true }
     }
 
@@ -152,14 +153,4 @@ fn purges(address: Ipv4Addr) -> [Action; 2] {
         Action::PurgeRules(RulePattern::To { pref: registry::PREF_TO_POD, address }),
         Action::PurgeRules(RulePattern::From { pref: registry::PREF_FROM_POD, address }),
     ]
-}
-
-/// Something of a pod that is not as it should be: the object, what was expected, what is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch(String);
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }

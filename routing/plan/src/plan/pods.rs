@@ -1,0 +1,46 @@
+//! A confirmed pod: the host's route to it and its rules.
+
+use super::{Note, Plan, ensure, place, remove_rules};
+use crate::{
+    Action, Link, LinkKind, LinkRef, Observed, PodDesired, Route, Subject, kernel::pod_of,
+    pod::rules_of,
+};
+use config_model::{TableId, registry};
+
+pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
+    let Some(link) = host_end(pod, observed) else {
+        plan.notes.push(Note::VethMissing {
+            key: pod.key.clone(),
+            veth: pod.veth.as_str().to_owned(),
+            address: pod.address,
+        });
+        return;
+    };
+    let subject = Subject::Address(pod.address);
+    if link.group == registry::GROUP_REAP {
+        plan.push(subject.clone(), Action::SetGroup(LinkRef::from(link), 0));
+    }
+    if !link.up {
+        plan.push(subject.clone(), Action::SetUp(LinkRef::from(link)));
+    }
+    place(plan, &subject, Route::on_link(TableId::MAIN, pod.address, link.index), observed);
+    let rules = rules_of(pod.address, pod.table);
+    for rule in &rules {
+        ensure(plan, &subject, rule.clone(), observed);
+    }
+    // A rule that sends the pod's traffic to another table; one for part of it is not ours.
+    remove_rules(plan, &subject, observed, |other| {
+        let whole = other.selector.src.is_none() || other.selector.dst.is_none();
+        whole
+            && pod_of(other) == Some(pod.address)
+            && !rules.iter().any(|rule| rule.is_twin_of(other))
+    });
+}
+
+/// By its alias; a pod that was made before Ferrule has none, so there by its name.
+fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
+    observed.link_of(&pod.key).or_else(|| {
+        let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();
+        observed.link_named(pod.veth.as_str()).filter(unmarked)
+    })
+}

@@ -1,0 +1,43 @@
+//! Host veths of pods that are gone.
+//!
+//! Deleting a link costs a grace period of the kernel, and deleting a group of them costs one as
+//! well. So links are first put in a group, by the plugin or here, and then go together.
+
+use super::{Note, Plan};
+use crate::{Action, IfIndex, Link, LinkKind, LinkRef, NodeDesired, Observed, Subject};
+use config_model::{PodKey, registry};
+use std::collections::BTreeSet;
+
+pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
+    let known: BTreeSet<&PodKey> = desired.pods.iter().map(|pod| &pod.key).collect();
+    let in_group = |link: &&Link| link.group == registry::GROUP_REAP;
+    let is_orphan = |link: &&Link| {
+        link.kind == LinkKind::Veth && link.key().is_some_and(|key| !known.contains(&key))
+    };
+    let orphans: Vec<&Link> = observed.links.values().filter(is_orphan).collect();
+    let doomed: BTreeSet<IfIndex> = orphans.iter().map(|link| link.index).collect();
+    let others: Vec<&Link> = observed
+        .links
+        .values()
+        .filter(|link| in_group(link) && !doomed.contains(&link.index))
+        .collect();
+    for link in others.iter().filter(|link| link.key().is_none()) {
+        plan.notes.push(Note::ForeignInReapGroup { link: link.index });
+    }
+    if orphans.is_empty() {
+        return;
+    }
+    if !others.is_empty() {
+        // The group would take a stranger, or a living pod, along.
+        for link in orphans {
+            let action = Action::DeleteLink(LinkRef::from(link));
+            plan.push(Subject::Link(link.index), action);
+        }
+        return;
+    }
+    for link in orphans.iter().filter(|link| !in_group(link)) {
+        let action = Action::SetGroup(LinkRef::from(*link), registry::GROUP_REAP);
+        plan.push(Subject::Link(link.index), action);
+    }
+    plan.push(Subject::Reap, Action::DeleteGroup(registry::GROUP_REAP));
+}

@@ -1,0 +1,138 @@
+//! CHECK: what of a pod is not as ADD left it.
+
+use super::PodNet;
+use crate::{IfIndex, Link, Observed, Route, kernel::Short};
+use ipnet::IpNet;
+use std::fmt;
+
+/// Something of a pod that is not as it should be: the object, what was expected, what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch(String);
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Compares the pod's namespace (with neighbours) and the host's with what ADD builds.
+pub fn check(net: &PodNet, pod: &Observed, host: &Observed) -> Vec<Mismatch> {
+    let mut found = Findings(Vec::new());
+    let host_end = host_end(net, host, &mut found);
+    pod_end(net, pod, host_end, &mut found);
+    found.0
+}
+
+struct Findings(Vec<Mismatch>);
+
+impl Findings {
+    fn add(&mut self, text: String) {
+        self.0.push(Mismatch(text));
+    }
+
+    fn link(&mut self, link: &Link, place: &str, net: &PodNet) {
+        if !link.up {
+            self.add(format!("link {} {place} is down, not up", link.name));
+        }
+        if link.mtu != net.mtu {
+            let (name, mtu) = (&link.name, link.mtu);
+            self.add(format!("link {name} {place} has MTU {mtu}, not {}", net.mtu));
+        }
+    }
+
+    /// The first route of a key is the one that the kernel uses.
+    fn route(&mut self, wanted: &Route, link: &str, place: &str, observed: &Observed) {
+        let key = |route: &&Route| {
+            (route.table, route.dst, route.metric) == (wanted.table, wanted.dst, wanted.metric)
+        };
+        match observed.routes.iter().find(key) {
+            None => self.add(format!("no route {} {place}", Named(wanted, link))),
+            Some(there) if there.leads_as(wanted) => {}
+            Some(there) => {
+                let name = there.dev.and_then(|dev| observed.links.get(&dev));
+                let there = Named(there, name.map_or("nothing", |link| link.name.as_str()));
+                self.add(format!("route {there} {place} should be {}", Named(wanted, link)));
+            }
+        }
+    }
+}
+
+fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Option<&'a Link> {
+    const PLACE: &str = "on the host";
+    let link = host.link_of(&net.key);
+    match (link, host.link_named(net.veth.as_str())) {
+        (Some(link), _) => {
+            found.link(link, PLACE, net);
+            let route = net.host_route(link.index);
+            found.route(&route, &link.name, PLACE, host);
+        }
+        (None, Some(other)) => {
+            let alias = other.alias.as_deref().unwrap_or("");
+            let (name, wanted) = (net.veth.as_str(), net.key.alias());
+            found.add(format!("link {name} on the host has alias {alias:?}, not {wanted:?}"));
+        }
+        (None, None) => found.add(format!("no link {} on the host", net.veth)),
+    }
+    for rule in net.rules() {
+        if !host.rules.iter().any(|other| other.is_twin_of(&rule)) {
+            found.add(format!("no rule {rule}"));
+        }
+    }
+    link
+}
+
+fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Findings) {
+    const PLACE: &str = "in the pod";
+    let ifname = &net.key.ifname;
+    let Some(link) = pod.link_named(ifname) else {
+        return found.add(format!("no link {ifname} in the pod"));
+    };
+    found.link(link, PLACE, net);
+    addresses(net, pod, link.index, found);
+    found.route(&net.gateway_route(link.index), ifname, PLACE, pod);
+    found.route(&net.default_route(link.index), ifname, PLACE, pod);
+    let Some(mac) = host_end.and_then(|link| link.mac) else { return };
+    let wanted = net.gateway_neighbour(link.index, mac);
+    let gateway = net.gateway;
+    let there = pod.neighbours.iter().find(|n| (n.dev, n.address) == (wanted.dev, wanted.address));
+    match there {
+        None => found.add(format!("no neighbour {gateway} at {mac} on {ifname} in the pod")),
+        Some(there) if *there == wanted => {}
+        Some(there) => {
+            let at = there.mac.map_or_else(|| "nowhere".to_owned(), |mac| mac.to_string());
+            let kind = if there.permanent { "permanent" } else { "not permanent" };
+            found.add(format!(
+                "neighbour {gateway} in the pod is at {at}, {kind}; it should be at {mac}, permanent"
+            ));
+        }
+    }
+}
+
+fn addresses(net: &PodNet, pod: &Observed, dev: IfIndex, found: &mut Findings) {
+    let wanted = net.pod_address(dev).address;
+    let there: Vec<IpNet> =
+        pod.addresses.iter().filter(|a| a.dev == dev).map(|a| a.address).collect();
+    if !there.contains(&wanted) {
+        let there: Vec<String> = there.iter().map(ToString::to_string).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        found.add(format!("no address {wanted} on {} in the pod: {there}", net.key.ifname));
+    }
+}
+
+/// A route as people know it, by the name of its link.
+struct Named<'a>(&'a Route, &'a str);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(route, link) = self;
+        if route.dst.prefix_len() == 0 {
+            f.write_str("default")?;
+        } else {
+            write!(f, "{}", Short(route.dst))?;
+        }
+        if let Some(gateway) = route.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        write!(f, " dev {link}")
+    }
+}
