@@ -1,0 +1,68 @@
+//! One call, checked: which interface of which pod, with which settings.
+
+use crate::{
+    fault::{Code, Fault},
+    invocation::Attachment,
+    netconf::NetConf,
+};
+use config_model::{PodKey, VethName};
+use serde_json::Value;
+
+/// A call of ADD, DEL or CHECK.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) key: PodKey,
+    pub(crate) attachment: Attachment,
+    pub(crate) conf: NetConf,
+}
+
+/// What a verb that succeeded leaves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Served {
+    /// For the runtime.
+    pub(crate) stdout: Vec<u8>,
+    /// For the log.
+    pub(crate) fields: Vec<(&'static str, Value)>,
+}
+
+impl Call {
+    /// Puts the key together from both inputs.
+    pub(crate) fn new(attachment: Attachment, conf: NetConf) -> Result<Self, Fault> {
+        let Attachment { container_id, ifname, .. } = &attachment;
+        let key = PodKey::new(&conf.network, container_id, ifname).map_err(|invalid| {
+            // By place, not by value: an identifier that is none may be anything.
+            let (code, place) = match invalid.field {
+                "network name" => (Code::InvalidConfig, "name in the network configuration"),
+                "interface name" => (Code::InvalidEnvironment, "CNI_IFNAME"),
+                _ => (Code::InvalidEnvironment, "CNI_CONTAINERID"),
+            };
+            Fault::new(code, format!("{place} is not valid"), invalid.rule)
+        })?;
+        Ok(Self { key, attachment, conf })
+    }
+
+    /// The pod as messages name it.
+    pub(crate) fn pod_text(&self) -> String {
+        match &self.attachment.pod.pod {
+            Some(pod) => pod.to_string(),
+            None => format!("sandbox {}", self.key.container_id),
+        }
+    }
+
+    /// The name of the host veth, if the pod's name is known.
+    pub(crate) fn veth(&self) -> Option<VethName> {
+        let pod = self.attachment.pod.pod.as_ref()?;
+        Some(VethName::of(&self.conf.veth_prefix, pod, 0))
+    }
+
+    /// The pod as the daemon is told.
+    pub(crate) fn pod(&self) -> Option<ipamd_rpc::Pod> {
+        let args = &self.attachment.pod;
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        Some(ipamd_rpc::Pod {
+            name: args.pod.clone()?,
+            uid: given(&args.uid),
+            infra_container_id: given(&args.infra_container_id),
+        })
+    }
+}

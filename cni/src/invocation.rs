@@ -1,0 +1,178 @@
+//! What the runtime asks: the `CNI_*` variables, checked.
+
+use crate::{
+    args::PodArgs,
+    fault::{Code, Fault},
+};
+use std::{ffi::OsString, path::PathBuf};
+
+/// A verb that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Give a pod its interface.
+    Add,
+    /// Take it away.
+    Del,
+    /// See whether it is as ADD made it.
+    Check,
+    /// Tell the versions spoken.
+    Version,
+}
+
+impl Verb {
+    /// The verbs that are served, for messages.
+    pub const SERVED: &str = "ADD, DEL, CHECK, VERSION";
+
+    /// As `CNI_COMMAND` writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Version => "VERSION",
+        }
+    }
+
+    fn of(text: &str) -> Result<Self, Fault> {
+        match text {
+            "ADD" => Ok(Self::Add),
+            "DEL" => Ok(Self::Del),
+            "CHECK" => Ok(Self::Check),
+            "VERSION" => Ok(Self::Version),
+            "STATUS" | "GC" => Err(Fault::new(
+                Code::InvalidEnvironment,
+                format!("CNI_COMMAND {text} is not served by this version of ferrule-cni"),
+                format!("it serves {}; they are enough to run pods", Self::SERVED),
+            )),
+            _ => Err(Fault::new(
+                Code::InvalidEnvironment,
+                "CNI_COMMAND names no verb of the CNI specification",
+                format!("ferrule-cni serves {}, in capitals", Self::SERVED),
+            )),
+        }
+    }
+}
+
+/// The variables that go with ADD, DEL and CHECK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The sandbox.
+    pub container_id: String,
+    /// The interface's name in the pod.
+    pub ifname: String,
+    /// The pod's network namespace; DEL may come without.
+    pub netns: Option<PathBuf>,
+    /// Whether the plugin may work in its own namespace.
+    pub netns_override: bool,
+    /// The pod, as far as the runtime names it.
+    pub pod: PodArgs,
+}
+
+/// Which verb the variables ask for; `None` when there is no `CNI_COMMAND` at all.
+///
+/// # Errors
+/// With code 4, if the verb is not served.
+pub fn verb(var: &impl Fn(&str) -> Option<OsString>) -> Result<Option<Verb>, Fault> {
+    match var("CNI_COMMAND").filter(|text| !text.is_empty()) {
+        None => Ok(None),
+        Some(text) => Verb::of(&text.to_string_lossy()).map(Some),
+    }
+}
+
+impl Attachment {
+    /// Reads the variables that go with `verb`.
+    ///
+    /// # Errors
+    /// With code 4, naming every variable that is missing or the one that is wrong.
+    pub fn of(verb: Verb, var: &impl Fn(&str) -> Option<OsString>) -> Result<Self, Fault> {
+        let given = |name: &str| var(name).filter(|text| !text.is_empty());
+        let mut needed = vec!["CNI_CONTAINERID", "CNI_IFNAME"];
+        if verb != Verb::Del {
+            needed.push("CNI_NETNS");
+        }
+        let missing: Vec<&str> = needed.into_iter().filter(|name| given(name).is_none()).collect();
+        if !missing.is_empty() {
+            return Err(Fault::new(
+                Code::InvalidEnvironment,
+                format!(
+                    "{} needs {}, which the runtime left out",
+                    verb.as_str(),
+                    missing.join(", ")
+                ),
+                "the container runtime must set every variable of the CNI specification",
+            ));
+        }
+        let text = |name: &str| -> Result<String, Fault> {
+            given(name).unwrap_or_default().into_string().map_err(|_| {
+                Fault::new(
+                    Code::InvalidEnvironment,
+                    format!("{name} is not UTF-8"),
+                    "the container runtime must set it as the CNI specification says",
+                )
+            })
+        };
+        let pod = PodArgs::parse(&text("CNI_ARGS")?)?;
+        if verb == Verb::Add {
+            pod.demand_name()?;
+        }
+        Ok(Self {
+            container_id: text("CNI_CONTAINERID")?,
+            ifname: text("CNI_IFNAME")?,
+            netns: given("CNI_NETNS").map(PathBuf::from),
+            netns_override: given("CNI_NETNS_OVERRIDE").is_some_and(|text| is_true(&text)),
+            pod,
+        })
+    }
+}
+
+fn is_true(text: &OsString) -> bool {
+    text == "1" || text.eq_ignore_ascii_case("true")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn env<'a>(vars: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + use<'a> {
+        move |name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
+    }
+
+    const ARGS: (&str, &str) = ("CNI_ARGS", "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b");
+
+    #[test]
+    fn no_command_is_not_an_error_but_an_unknown_one_is() {
+        assert_eq!(verb(&env(&[])).unwrap(), None);
+        assert_eq!(verb(&env(&[("CNI_COMMAND", "DEL")])).unwrap(), Some(Verb::Del));
+        for other in ["add", "DELETE", "STATUS", "GC"] {
+            let fault = verb(&env(&[("CNI_COMMAND", other)])).unwrap_err();
+            assert_eq!(fault.code, Code::InvalidEnvironment, "{other}");
+            assert!(fault.details.contains("ADD, DEL, CHECK, VERSION"), "{other}");
+        }
+    }
+
+    #[test]
+    fn every_missing_variable_is_named() {
+        let fault = Attachment::of(Verb::Add, &env(&[ARGS, ("CNI_NETNS", "")])).unwrap_err();
+        assert_eq!(fault.code, Code::InvalidEnvironment);
+        for name in ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"] {
+            assert!(fault.message.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn del_needs_neither_namespace_nor_pod() {
+        let vars = [("CNI_CONTAINERID", "c"), ("CNI_IFNAME", "eth0"), ("CNI_NETNS", "")];
+        let attachment = Attachment::of(Verb::Del, &env(&vars)).unwrap();
+        assert_eq!((attachment.netns, attachment.pod), (None, PodArgs::default()));
+    }
+
+    #[test]
+    fn add_needs_a_pod_name() {
+        let vars = [("CNI_CONTAINERID", "c"), ("CNI_IFNAME", "eth0"), ("CNI_NETNS", "/n")];
+        let fault = Attachment::of(Verb::Add, &env(&vars)).unwrap_err();
+        assert_eq!(fault.code, Code::InvalidEnvironment);
+        assert!(fault.message.contains("K8S_POD_NAME"));
+    }
+}

@@ -1,0 +1,14 @@
+//! The plugin's binary: the process's environment and standard streams, and nothing else.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+fn main() -> ExitCode {
+    let reply = cni::run(|name| std::env::var_os(name), io::stdin().lock());
+    // A runtime that has closed its end has given up on this call; the exit code is all it may see.
+    let _ = io::stderr().write_all(reply.stderr.as_bytes());
+    let written = io::stdout().write_all(&reply.stdout);
+    if reply.failed || written.is_err() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,243 @@
+//! The network configuration on standard input, as typed settings.
+//!
+//! Every message here tells the field and the rule, never the value: whoever writes a configuration
+//! may have put a secret into the wrong place.
+
+use crate::{
+    fault::{Code, Fault},
+    log::{Destination, Level},
+    result::AddResult,
+    version::SpecVersion,
+};
+use config_model::registry;
+use serde_json::{Map, Value};
+use std::{path::PathBuf, time::Duration};
+
+/// The settings of one call.
+#[derive(Clone, Debug)]
+pub struct NetConf {
+    /// The version that result and errors must be in.
+    pub version: SpecVersion,
+    /// The network's name.
+    pub network: String,
+    /// The MTU of both ends of a pod's link, in bytes.
+    pub mtu: u32,
+    /// What host interfaces' names start with.
+    pub veth_prefix: String,
+    /// How long an ADD waits for the daemon and an address, all in all.
+    pub add_wait: Duration,
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The folder of the tombstones' folder.
+    pub state_dir: PathBuf,
+    /// What the plugin before us made, or, for DEL and CHECK, what the whole chain made.
+    pub prev_result: PrevResult,
+}
+
+/// `prevResult`, which each verb reads with other eyes.
+#[derive(Clone, Debug, Default)]
+pub enum PrevResult {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There is one, but it is no result of a version we speak.
+    Unreadable,
+    /// This one.
+    Given(AddResult),
+}
+
+impl PrevResult {
+    /// The result, if there is a readable one.
+    pub fn given(&self) -> Option<&AddResult> {
+        match self {
+            Self::Given(result) => Some(result),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+}
+
+/// Where to log, and how much. It is found apart from the rest, so that a configuration that is
+/// otherwise wrong can still be told about in the right file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Where to.
+    pub destination: Destination,
+    /// From which level on.
+    pub level: Level,
+}
+
+/// The longest wait of an ADD: kubelet gives a sandbox four minutes.
+const ADD_WAIT_MAX_S: u64 = 180;
+const ADD_WAIT_DEFAULT_S: u64 = 45;
+const MTU_MIN: u64 = 576;
+/// The kernel's limit of a path in a socket address.
+const SOCKET_PATH_MAX: usize = 107;
+/// amazon-vpc-cni's limit: the hash takes the other eleven bytes of an interface name.
+const PREFIX_MAX: usize = 4;
+/// Prefixes that other links of a node have.
+const PREFIXES_TAKEN: [&str; 3] = ["eth", "lo", "vlan"];
+
+/// A configuration that is a JSON object; nothing in it has been checked yet.
+pub struct RawConf(Map<String, Value>);
+
+impl RawConf {
+    /// Reads JSON.
+    ///
+    /// # Errors
+    /// With code 6, if it is not a JSON object.
+    pub fn parse(stdin: &[u8]) -> Result<Self, Fault> {
+        let not_json = |why: String| {
+            Fault::new(
+                Code::Undecodable,
+                format!("the network configuration on standard input {why}"),
+                "look at the conflist in /etc/cni/net.d that the runtime loaded",
+            )
+        };
+        match serde_json::from_slice(stdin) {
+            Ok(Value::Object(map)) => Ok(Self(map)),
+            Ok(_) => Err(not_json("is JSON, but not an object".to_owned())),
+            Err(_) if stdin.trim_ascii().is_empty() => Err(not_json("is empty".to_owned())),
+            Err(error) => Err(not_json(format!(
+                "is not JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            ))),
+        }
+    }
+
+    /// The version it names, if it is one that we speak: even a refusal should be in it.
+    pub fn version(&self) -> Option<SpecVersion> {
+        SpecVersion::of(self.0.get("cniVersion")?.as_str()?)
+    }
+
+    /// Where to log; what is missing or makes no sense is the default.
+    pub fn log_settings(&self) -> LogSettings {
+        let text = |key: &str| self.0.get(key).and_then(Value::as_str).unwrap_or_default();
+        LogSettings {
+            destination: Destination::of(text("pluginLogFile")),
+            level: Level::of(text("pluginLogLevel")),
+        }
+    }
+
+    /// Checks every field that we know; the others belong to libcni or to the future.
+    ///
+    /// # Errors
+    /// With code 1, if the version is not spoken, or code 7, naming the field and its rule.
+    pub fn resolve(&self) -> Result<NetConf, Fault> {
+        let version = self.resolve_version()?;
+        let network = self.text("name")?.unwrap_or_default();
+        if network.is_empty() {
+            return Err(invalid("name", "is missing", "the network's name, `aws-cni` as a rule"));
+        }
+        let mtu =
+            self.number("mtu", u64::from(registry::ENI_MTU), MTU_MIN..=registry::ENI_MTU.into())?;
+        let add_wait = self.number("addWait", ADD_WAIT_DEFAULT_S, 1..=ADD_WAIT_MAX_S)?;
+        Ok(NetConf {
+            version,
+            network: network.to_owned(),
+            mtu: u32::try_from(mtu).expect("the range was checked"),
+            veth_prefix: self.veth_prefix()?,
+            add_wait: Duration::from_secs(add_wait),
+            socket: self.socket()?,
+            state_dir: self.absolute_path("stateDir", registry::STATE_DIR)?,
+            prev_result: self.prev_result(),
+        })
+    }
+
+    fn resolve_version(&self) -> Result<SpecVersion, Fault> {
+        let next = format!("a version of the CNI specification, as text: {}", SpecVersion::list());
+        match self.0.get("cniVersion") {
+            None | Some(Value::Null) => Err(invalid("cniVersion", "is missing", &next)),
+            Some(Value::String(_)) => self.version().ok_or_else(|| {
+                Fault::new(
+                    Code::IncompatibleVersion,
+                    "cniVersion in the network configuration is not a version that ferrule-cni \
+                     speaks",
+                    format!("use one of {}", SpecVersion::list()),
+                )
+            }),
+            Some(_) => Err(invalid("cniVersion", "is not text", &next)),
+        }
+    }
+
+    fn veth_prefix(&self) -> Result<String, Fault> {
+        let prefix = self.text("vethPrefix")?.unwrap_or("eni");
+        let fits = (1..=PREFIX_MAX).contains(&prefix.len())
+            && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        if !fits || PREFIXES_TAKEN.contains(&prefix) {
+            return Err(invalid(
+                "vethPrefix",
+                "cannot start an interface name",
+                "1 to 4 letters or digits, other than eth, lo and vlan; the default is eni",
+            ));
+        }
+        Ok(prefix.to_owned())
+    }
+
+    fn socket(&self) -> Result<PathBuf, Fault> {
+        let path = self.absolute_path("ipamdSocket", registry::IPAMD_SOCKET)?;
+        if path.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(invalid(
+                "ipamdSocket",
+                "is too long for a socket",
+                "at most 107 bytes; the default is /run/ferrule/ipamd.sock",
+            ));
+        }
+        Ok(path)
+    }
+
+    fn prev_result(&self) -> PrevResult {
+        match self.0.get("prevResult") {
+            None | Some(Value::Null) => PrevResult::Absent,
+            Some(value @ Value::Object(_)) => serde_json::from_value(value.clone())
+                .map_or(PrevResult::Unreadable, PrevResult::Given),
+            Some(_) => PrevResult::Unreadable,
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(invalid(key, "is not text", "put it into quotation marks")),
+        }
+    }
+
+    /// A number; amazon-vpc-cni writes numbers as text.
+    fn number(
+        &self,
+        key: &str,
+        default: u64,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<u64, Fault> {
+        let number = match self.0.get(key) {
+            None | Some(Value::Null) => Some(default),
+            Some(Value::String(text)) if text.is_empty() => Some(default),
+            Some(Value::String(text)) => text.parse().ok(),
+            Some(value) => value.as_u64(),
+        };
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let rule = format!("a number from {} to {}", range.start(), range.end());
+            invalid(key, "is out of range or not a number", &rule)
+        })
+    }
+
+    fn absolute_path(&self, key: &str, default: &str) -> Result<PathBuf, Fault> {
+        let path = self.text(key)?.filter(|path| !path.is_empty()).unwrap_or(default);
+        if !path.starts_with('/') || path.contains('\0') {
+            return Err(invalid(key, "is not an absolute path", "a path that starts with /"));
+        }
+        Ok(PathBuf::from(path))
+    }
+}
+
+fn invalid(key: &str, what: &str, rule: &str) -> Fault {
+    Fault::new(
+        Code::InvalidConfig,
+        format!("{key} in the network configuration {what}"),
+        format!("it must be {rule}"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

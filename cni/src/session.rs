@@ -1,0 +1,126 @@
+//! Talking to the daemon: one connection, on a runtime that exists only while it is needed.
+
+use crate::fault::{Code, Fault, chain};
+use config_model::PodKey;
+use ipamd_rpc::{
+    Client, Confirm, Held, Reason, Refusal, Release, Released, Reserve, ReserveOutcome, RpcError,
+};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
+use tokio::runtime::Runtime;
+
+/// A connection to the daemon. Its calls block.
+pub(crate) struct Session {
+    runtime: Runtime,
+    client: Client,
+}
+
+/// The daemon answers a reservation this long before the caller's own deadline, so that its
+/// reason is heard.
+const HEARING: Duration = Duration::from_millis(500);
+/// A rest after a connection that was lost, so that a daemon that falls over is not hammered.
+const REST: Duration = Duration::from_millis(100);
+
+impl Session {
+    /// Connects, waiting for the socket until the deadline.
+    pub(crate) fn open(socket: &Path, deadline: Instant) -> Result<Self, RpcError> {
+        let runtime = runtime()
+            .map_err(|cause| RpcError::Other { socket: socket.to_owned(), cause: cause.into() })?;
+        let client = runtime.block_on(Client::connect(socket, deadline))?;
+        Ok(Self { runtime, client })
+    }
+
+    /// Connects and reserves, as often as the connection is lost, until the deadline: a daemon that
+    /// is restarted in the middle is no reason to fail a pod.
+    pub(crate) fn reserve(
+        socket: &Path,
+        request: &Reserve,
+        deadline: Instant,
+    ) -> Result<(Self, ReserveOutcome), RpcError> {
+        loop {
+            let session = Self::open(socket, deadline)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = left.saturating_sub(HEARING.min(left / 4));
+            let mut request = request.clone();
+            request.wait =
+                config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            match session.runtime.block_on(session.client.reserve(request, deadline)) {
+                Ok(outcome) => return Ok((session, outcome)),
+                Err(RpcError::Lost { .. }) if Instant::now() + REST < deadline => {
+                    std::thread::sleep(REST);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn confirm(&self, request: Confirm, deadline: Instant) -> Result<bool, RpcError> {
+        self.runtime.block_on(self.client.confirm(request, deadline))
+    }
+
+    pub(crate) fn release(
+        &self,
+        request: Release,
+        deadline: Instant,
+    ) -> Result<Released, RpcError> {
+        self.runtime.block_on(self.client.release(request, deadline))
+    }
+
+    pub(crate) fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
+        self.runtime.block_on(self.client.inspect(key, deadline))
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()
+}
+
+/// What an ADD or CHECK answers when the daemon does not.
+pub(crate) fn unavailable(pod: &str, error: &RpcError) -> Fault {
+    let next_step = match error {
+        RpcError::VersionMismatch { .. } => {
+            "finish the upgrade: plugin and daemon may be one release apart, not more"
+        }
+        RpcError::PermissionDenied { .. } => {
+            "the daemon answers root and its own user alone; run the plugin as root"
+        }
+        _ => "look at the log of ferrule-ipamd on this node; the runtime will try again",
+    };
+    Fault::new(Code::TryAgainLater, format!("{pod}: {}", chain(error)), next_step)
+}
+
+/// What an ADD answers when the daemon has no address.
+pub(crate) fn refused(pod: &str, refusal: &Refusal) -> Fault {
+    let code = match refusal.reason {
+        Reason::TryAgain | Reason::Stopping => Code::TryAgainLater,
+        Reason::Exhausted => Code::Exhausted,
+        Reason::Invalid => Code::InvalidConfig,
+    };
+    Fault::new(code, format!("no address for {pod}: {}", refusal.message), &refusal.next_step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_has_the_code_that_says_whether_to_try_again() {
+        for (reason, code) in [
+            (Reason::TryAgain, 11),
+            (Reason::Stopping, 11),
+            (Reason::Exhausted, 100),
+            (Reason::Invalid, 7),
+        ] {
+            let refusal = Refusal { reason, message: "m".into(), next_step: "n".into() };
+            let fault = refused("default/web-0", &refusal);
+            assert_eq!(fault.code.number(), code);
+            assert_eq!(
+                (fault.message.as_str(), fault.details.as_str()),
+                ("no address for default/web-0: m", "n")
+            );
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Building a pod's links, routes and rules, and taking a failed build back.
+
+use crate::{
+    attachment::Call,
+    fault::{Code, Fault, chain},
+    sandbox::Sandbox,
+};
+use config_model::{Mac, PodKey, VethName, registry};
+use routing_netlink::{Socket, SocketError, With};
+use routing_plan::{
+    Action, Applied, Errno, IfIndex, Link, LinkKind, LinkRef, Op, Route, Subject, pod::PodNet,
+};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// The two namespaces that a pod's interface is built in.
+pub(crate) struct Wiring<'a> {
+    key: &'a PodKey,
+    veth: &'a VethName,
+    sandbox: &'a Sandbox,
+    host: Socket,
+    pod: Socket,
+    /// The host end, as soon as there is one that is ours to take back.
+    host_end: Option<IfIndex>,
+    /// Whether rules or routes of the address may be ours to take back.
+    addressed: bool,
+}
+
+/// The two ends that were built.
+pub(crate) struct Pair {
+    pub(crate) host: Link,
+    pub(crate) pod: Link,
+}
+
+/// Between two tries to make links while an old one of the same name dies.
+const RETRY: Duration = Duration::from_millis(10);
+
+impl<'a> Wiring<'a> {
+    /// Opens both namespaces and sees that the pod's interface name is free or ours.
+    pub(crate) fn open(
+        call: &'a Call,
+        veth: &'a VethName,
+        sandbox: &'a Sandbox,
+    ) -> Result<Self, Fault> {
+        let pod = sandbox.socket()?;
+        let host = Socket::open().map_err(|error| failed(&call.key, &error))?;
+        let (host_end, addressed) = (None, false);
+        let mut wiring = Self { key: &call.key, veth, sandbox, host, pod, host_end, addressed };
+        wiring.own_pair()?;
+        Ok(wiring)
+    }
+
+    /// Builds everything, or finds it built and repairs it. Old links of the same name give way,
+    /// until the deadline.
+    pub(crate) fn build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
+        let built = self.try_build(net, deadline);
+        // Whatever else went wrong: that the pod is gone explains it better.
+        built.map_err(|fault| self.sandbox.ensure_current().err().unwrap_or(fault))
+    }
+
+    fn try_build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
+        let pair = match self.own_pair()? {
+            Some(pair) => self.unless_readdressed(pair, net)?,
+            None => None,
+        };
+        let pair = match pair {
+            Some(pair) => pair,
+            None => self.create(net, deadline)?,
+        };
+        self.host_end = Some(pair.host.index);
+        let host_mac = pair.host.mac.unwrap_or_else(|| macs(self.key).0);
+        let batch = net.pod_batch(pair.pod.index, host_mac);
+        let applied = self.pod.run(&batch).map_err(|error| failed(self.key, &error))?;
+        self.demand(&applied, "in the pod's namespace")?;
+        self.address_host(net, &pair.host)?;
+        Ok(pair)
+    }
+
+    /// Takes back whatever of a build was done. Returns what could not be taken back.
+    pub(crate) fn undo(&mut self, net: &PodNet) -> Result<(), Fault> {
+        let ops = match (self.addressed, self.host_end) {
+            (true, host_end) => net.undo_batch(host_end),
+            (false, Some(index)) => {
+                let name = self.veth.as_str().to_owned();
+                let action = Action::DeleteLink(LinkRef { index, name });
+                vec![Op::new(Subject::Link(index), action)]
+            }
+            (false, None) => return Ok(()),
+        };
+        let applied = self.host.run(&ops).map_err(|error| failed(self.key, &error))?;
+        self.demand(&applied, "while taking back")
+    }
+
+    /// The links of an ADD of this very key that came before, if it got so far.
+    ///
+    /// A host end without alias, but with the pod's end as its peer, is of an ADD that was killed
+    /// between two messages.
+    fn own_pair(&mut self) -> Result<Option<Pair>, Fault> {
+        let ifname = &self.key.ifname;
+        let pod = self.pod.link_named(ifname).map_err(|error| failed(self.key, &error))?;
+        let Some(pod) = pod else { return Ok(None) };
+        let host = self.host_link()?.filter(|host| match &host.alias {
+            Some(alias) => *alias == self.key.alias(),
+            None => host.kind == LinkKind::Veth,
+        });
+        match host {
+            // A DEL has given the link up, and the daemon is about to delete it.
+            Some(host) if are_peers(&host, &pod) && host.group == registry::GROUP_REAP => {
+                self.delete(&host).map(|()| None)
+            }
+            Some(host) if are_peers(&host, &pod) => Ok(Some(Pair { host, pod })),
+            _ => Err(Fault::new(
+                Code::KernelRefused,
+                format!(
+                    "interface {ifname} already exists in network namespace {} and is not of {}",
+                    self.sandbox.path(),
+                    self.key
+                ),
+                "another plugin or a second runtime has made it; give this network another \
+                 interface name or remove that one",
+            )),
+        }
+    }
+
+    /// The pair, if it has the right address already. One that was built for another address is
+    /// taken down: what the pod learned from it would not hold any more.
+    fn unless_readdressed(&mut self, pair: Pair, net: &PodNet) -> Result<Option<Pair>, Fault> {
+        let seen = self.pod.observe(With::Nothing).map_err(|error| failed(self.key, &error))?;
+        let foreign = seen
+            .addresses
+            .iter()
+            .filter(|address| address.dev == pair.pod.index && address.global)
+            .any(|address| address.address.addr() != net.address);
+        if foreign {
+            self.delete(&pair.host)?;
+            return Ok(None);
+        }
+        Ok(Some(pair))
+    }
+
+    fn create(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
+        let (host_mac, pod_mac) = macs(self.key);
+        let pair = net.veth_pair(host_mac, pod_mac);
+        loop {
+            self.clear_name()?;
+            let netns = std::os::fd::AsFd::as_fd(self.sandbox);
+            match self.host.create_veth(&pair, netns) {
+                Ok(()) => break,
+                Err(SocketError::CreateVeth { errno: Errno::EEXIST, .. })
+                    if Instant::now() < deadline =>
+                {
+                    // Either an old host end is still dying, or the pod's name was taken just now.
+                    self.own_pair()?;
+                    sleep(RETRY);
+                }
+                Err(error) => return Err(failed(self.key, &error)),
+            }
+        }
+        let host = self.host_link()?.ok_or_else(|| self.vanished())?;
+        self.host_end = Some(host.index);
+        let pod = self.pod.link_named(&self.key.ifname).map_err(|e| failed(self.key, &e))?;
+        Ok(Pair { host, pod: pod.ok_or_else(|| self.vanished())? })
+    }
+
+    /// Deletes the host link of an older sandbox of the same pod.
+    fn clear_name(&mut self) -> Result<(), Fault> {
+        match self.host_link()? {
+            None => Ok(()),
+            Some(link) if link.kind == LinkKind::Veth => self.delete(&link),
+            Some(link) => Err(Fault::new(
+                Code::KernelRefused,
+                format!(
+                    "host interface {} is needed for {} but is no veth of a pod",
+                    link.name, self.key
+                ),
+                "rename it, or set vethPrefix in the network configuration",
+            )),
+        }
+    }
+
+    /// Host route first and alone: if another pod has one, nothing of that pod is touched.
+    fn address_host(&mut self, net: &PodNet, host_end: &Link) -> Result<(), Fault> {
+        let (rules, rest): (Vec<Op>, Vec<Op>) = net
+            .host_batch(host_end.index)
+            .into_iter()
+            .partition(|op| matches!(op.action, Action::AddRule(_)));
+        let first: Vec<Op> = rest
+            .into_iter()
+            .map(|op| match op.action {
+                Action::ReplaceRoute(route) => Op::new(op.subject, Action::AddRoute(route)),
+                action => Op::new(op.subject, action),
+            })
+            .collect();
+        let applied = self.host.run(&first).map_err(|error| failed(self.key, &error))?;
+        match conflicting_route(&applied) {
+            None => self.demand(&applied, "on the host")?,
+            Some(route) => self.take_over_route(&route, host_end)?,
+        }
+        self.addressed = true;
+        let applied = self.host.run(&rules).map_err(|error| failed(self.key, &error))?;
+        self.demand(&applied, "on the host")
+    }
+
+    /// Puts our route where another one is, unless that is of a pod that lives.
+    fn take_over_route(&mut self, ours: &Route, host_end: &Link) -> Result<(), Fault> {
+        let seen = self.host.observe(With::Nothing).map_err(|error| failed(self.key, &error))?;
+        let holder = seen
+            .routes
+            .iter()
+            .filter(|route| (route.table, route.dst) == (ours.table, ours.dst))
+            .filter_map(|route| seen.links.get(&route.dev?))
+            .find(|link| link.index != host_end.index && link.group != registry::GROUP_REAP)
+            .and_then(Link::key);
+        if let Some(holder) = holder {
+            return Err(Fault::new(
+                Code::TryAgainLater,
+                format!("address {} for {} is in use by {holder}", ours.dst.addr(), self.key),
+                "ferrule-ipamd gave it out twice: please report it; the next try may get another",
+            ));
+        }
+        let subject = Subject::Link(host_end.index);
+        let op = Op::new(subject, Action::ReplaceRoute(ours.clone()));
+        let applied = self.host.run(&[op]).map_err(|error| failed(self.key, &error))?;
+        self.demand(&applied, "on the host")
+    }
+
+    fn host_link(&mut self) -> Result<Option<Link>, Fault> {
+        self.host.link_named(self.veth.as_str()).map_err(|error| failed(self.key, &error))
+    }
+
+    fn delete(&mut self, link: &Link) -> Result<(), Fault> {
+        let op = Op::new(Subject::Link(link.index), Action::DeleteLink(LinkRef::from(link)));
+        let applied = self.host.run(&[op]).map_err(|error| failed(self.key, &error))?;
+        self.demand(&applied, "on the host")
+    }
+
+    fn demand(&self, applied: &Applied, place: &str) -> Result<(), Fault> {
+        let Some(refused) = applied.refused.first() else { return Ok(()) };
+        let more = applied.refused.len() - 1;
+        let more = if more > 0 { format!(" (and {more} more steps)") } else { String::new() };
+        Err(refusal(format!("{}: {place}: {refused}{more}", self.key)))
+    }
+
+    fn vanished(&self) -> Fault {
+        refusal(format!("{}: the links vanished as soon as they were made", self.key))
+    }
+}
+
+fn conflicting_route(applied: &Applied) -> Option<Route> {
+    match applied.refused.as_slice() {
+        [refused] if refused.errno == Errno::EEXIST => match &refused.op.action {
+            Action::AddRoute(route) => Some(route.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn are_peers(host: &Link, pod: &Link) -> bool {
+    host.peer.is_some_and(|peer| peer.index == pod.index)
+        && pod.peer.is_some_and(|peer| peer.index == host.index)
+}
+
+/// The addresses of both ends. They follow from the key, so they need no randomness and tell in a
+/// packet capture whose they are; being set and locally administered, udev leaves them alone.
+fn macs(key: &PodKey) -> (Mac, Mac) {
+    let digest = key.digest();
+    let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap_or(0);
+    let mac = |from: usize| {
+        let mut bytes: [u8; 6] = std::array::from_fn(|at| byte(from + at));
+        bytes[0] = (bytes[0] & 0xfc) | 0x02;
+        Mac(bytes)
+    };
+    (mac(0), mac(6))
+}
+
+/// What the kernel or the way to it refused.
+pub(crate) fn failed(key: &PodKey, error: &SocketError) -> Fault {
+    refusal(format!("{key}: {}", chain(error)))
+}
+
+fn refusal(message: String) -> Fault {
+    Fault::new(
+        Code::KernelRefused,
+        message,
+        "nothing was left behind; the runtime will try again, and the kernel's log may say more",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn both_ends_have_unicast_addresses_of_their_own_that_follow_from_the_key() {
+        let key = PodKey::new("aws-cni", "a1", "eth0").unwrap();
+        let (host, pod) = macs(&key);
+        assert_ne!(host, pod);
+        assert_eq!((host, pod), macs(&key));
+        assert_ne!(host, macs(&PodKey::new("aws-cni", "a2", "eth0").unwrap()).0);
+        for Mac(bytes) in [host, pod] {
+            assert_eq!(bytes[0] & 0x03, 0x02, "locally administered, not multicast");
+        }
+    }
+}
