@@ -43,8 +43,7 @@ impl Client {
     pub async fn connect(socket: &Path, deadline: Instant) -> Result<Self, RpcError> {
         let connection = connection::open(socket, deadline).await?;
         let inner = IpamClient::with_origin(connection, connection::origin())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+            .max_decoding_message_size(MAX_MESSAGE_BYTES);
         Ok(Self { inner, peer: Peer::at(socket) })
     }
 

@@ -70,15 +70,16 @@ async fn attempt(socket: &Path) -> Result<Connection, RpcError> {
 }
 
 fn judge(socket: &Path, cause: io::Error) -> RpcError {
-    let socket = socket.to_owned();
-    match cause.kind() {
-        ErrorKind::NotFound => RpcError::Missing { socket },
+    let (socket, kind) = (socket.to_owned(), cause.kind());
+    if kind == ErrorKind::NotFound {
+        RpcError::Missing { socket }
+    } else if kind == ErrorKind::ConnectionRefused || kind == ErrorKind::WouldBlock {
         // WouldBlock: its queue of connections is full.
-        ErrorKind::ConnectionRefused | ErrorKind::WouldBlock => RpcError::Refused { socket, cause },
-        ErrorKind::PermissionDenied => {
-            RpcError::PermissionDenied { attempt: "connect", socket, said: cause.to_string() }
-        }
-        _ => RpcError::Other { socket, cause: cause.into() },
+        RpcError::Refused { socket, cause }
+    } else if kind == ErrorKind::PermissionDenied {
+        RpcError::PermissionDenied { attempt: "connect", socket, said: cause.to_string() }
+    } else {
+        RpcError::Other { socket, cause: cause.into() }
     }
 }
 

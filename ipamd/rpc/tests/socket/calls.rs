@@ -1,0 +1,152 @@
+//! What each call gives.
+
+use crate::daemon::{Daemon, address, confirm, key, release, reserve, soon};
+use ipamd_rpc::{
+    Held, Reason, Released, ReserveOutcome, RpcError, Versions, probe,
+    server::HealthName,
+    wire::{self, ipam_server},
+};
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_pod_lives_from_reserve_to_release_on_one_thread() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let client = daemon.client().await;
+
+    let ReserveOutcome::Reserved(first) = client.reserve(reserve("a"), soon()).await.unwrap()
+    else {
+        panic!("there is an address")
+    };
+    assert_eq!(first.addresses, [address()]);
+    let again = client.reserve(reserve("a"), soon()).await.unwrap();
+    assert_eq!(again, ReserveOutcome::Reserved(first));
+
+    let unconfirmed = Held { addresses: vec![address()], confirmed: false };
+    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(unconfirmed));
+    assert!(client.confirm(confirm("a"), soon()).await.unwrap());
+    let confirmed = Held { addresses: vec![address()], confirmed: true };
+    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(confirmed));
+
+    let released = client.release(release("a"), soon()).await.unwrap();
+    assert_eq!(released, Released::Known(vec![address()]));
+    assert_eq!(client.release(release("a"), soon()).await.unwrap(), Released::Unknown);
+    assert!(!client.confirm(confirm("a"), soon()).await.unwrap());
+    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer_and_a_failure_an_error_with_the_daemons_words() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let client = daemon.client().await;
+
+    let ReserveOutcome::Refused(refusal) = client.reserve(reserve("full"), soon()).await.unwrap()
+    else {
+        panic!("the subnet is full")
+    };
+    assert_eq!(refusal.reason, Reason::Exhausted);
+    assert_eq!(refusal.next_step, "add a subnet");
+
+    let error = client.reserve(reserve("broken"), soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::Failed { .. }) && !error.daemon_unavailable(), "{error:?}");
+    assert!(error.to_string().contains("disk full"), "{error}");
+}
+
+#[tokio::test]
+async fn a_peer_that_shares_a_version_is_served_and_another_is_not() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    for (oldest, newest, served) in [(1, 1, true), (1, 2, true), (2, 3, false), (0, 0, false)] {
+        let client = daemon.client().await.speaking(Versions { oldest, newest });
+        let answer = client.release(release("a"), soon()).await;
+        match (served, answer) {
+            (true, Ok(Released::Unknown)) | (false, Err(RpcError::VersionMismatch { .. })) => {}
+            (_, answer) => panic!("{oldest} to {newest}: {answer:?}"),
+        }
+    }
+}
+
+/// A daemon of another release, which answers in a version that was not offered.
+struct FromTheFuture;
+
+#[tonic::async_trait]
+impl ipam_server::Ipam for FromTheFuture {
+    async fn reserve(
+        &self,
+        _: Request<wire::ReserveRequest>,
+    ) -> Result<Response<wire::ReserveReply>, Status> {
+        Ok(Response::new(wire::ReserveReply { version: 1, outcome: None }))
+    }
+
+    async fn confirm(
+        &self,
+        _: Request<wire::ConfirmRequest>,
+    ) -> Result<Response<wire::ConfirmReply>, Status> {
+        Ok(Response::new(wire::ConfirmReply { version: 9, confirmed: true }))
+    }
+
+    async fn release(
+        &self,
+        _: Request<wire::ReleaseRequest>,
+    ) -> Result<Response<wire::ReleaseReply>, Status> {
+        Err(Status::unimplemented("no such method"))
+    }
+
+    async fn inspect(
+        &self,
+        _: Request<wire::InspectRequest>,
+    ) -> Result<Response<wire::InspectReply>, Status> {
+        Err(Status::resource_exhausted("too much"))
+    }
+}
+
+#[tokio::test]
+async fn answers_that_break_the_protocol_are_told_apart() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("ipamd.sock");
+    let incoming = ipamd_rpc::server::listen(&socket).await.unwrap();
+    let service = ipam_server::IpamServer::new(FromTheFuture);
+    tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),
+    );
+    let client = ipamd_rpc::Client::connect(&socket, soon()).await.unwrap();
+
+    let error = client.confirm(confirm("a"), soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::VersionMismatch { .. }), "{error:?}");
+    let error = client.release(release("a"), soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::VersionMismatch { .. }), "{error:?}");
+    let error = client.reserve(reserve("a"), soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::Malformed { .. }), "{error:?}");
+    let error = client.inspect(key("a"), soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::Busy { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn live_and_ready_are_told_apart() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let ask = |name| probe(&daemon.socket, name, soon());
+    assert!(!ask(HealthName::Live).await.unwrap());
+    daemon.health.set(HealthName::Live, true).await;
+    assert!(ask(HealthName::Live).await.unwrap());
+    assert!(!ask(HealthName::Ready).await.unwrap());
+    daemon.health.set(HealthName::Ready, true).await;
+    assert!(ask(HealthName::Ready).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_request_under_way_is_answered_before_the_server_ends() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let client = daemon.client().await;
+    let short = std::time::Instant::now() + Duration::from_millis(500);
+    let waiting = tokio::spawn(async move { client.reserve(reserve("slow"), short).await });
+    daemon.waiting_becomes(1).await;
+    let book = std::sync::Arc::clone(&daemon.book);
+    daemon.stop().await;
+    assert_eq!(*book.waiting.borrow(), 0);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, RpcError::TimedOut { .. }), "{error:?}");
+}

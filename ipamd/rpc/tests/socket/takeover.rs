@@ -1,0 +1,102 @@
+//! Who gets the socket, and how it looks.
+
+use crate::daemon::{Daemon, release, soon};
+use ipamd_rpc::server::{ListenError, listen};
+use std::{
+    fs,
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
+};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn the_socket_is_for_its_owner_and_the_directory_for_all_to_see() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("run");
+    let daemon = Daemon::start(&directory.join("ipamd.sock")).await;
+    assert_eq!(mode(&daemon.socket), 0o600);
+    assert_eq!(mode(&directory), 0o755);
+    let names: Vec<_> = fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["ipamd.sock"], "the temporary name is gone");
+}
+
+#[tokio::test]
+async fn the_socket_is_private_before_it_has_its_name() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("ipamd.sock");
+    let watched = home.path().to_owned();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let watcher = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        while stopped.try_recv().is_err() {
+            for entry in fs::read_dir(&watched).unwrap().flatten() {
+                if let Ok(found) = entry.metadata() {
+                    seen.push(found.permissions().mode() & 0o777);
+                }
+            }
+        }
+        seen
+    });
+    for _ in 0..50 {
+        drop(listen(&socket).await.unwrap());
+        // The last listener's task closes its socket when it notices.
+        while answers(&socket) {
+            tokio::task::yield_now().await;
+        }
+    }
+    stop.send(()).unwrap();
+    let seen = watcher.join().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|mode| *mode == 0o600), "{seen:?}");
+}
+
+fn answers(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("ipamd.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    let daemon = Daemon::start(&socket).await;
+    assert!(daemon.client().await.release(release("a"), soon()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_daemon_that_serves_is_not_pushed_aside_even_when_it_hangs() {
+    let home = tempfile::tempdir().unwrap();
+    let served = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let error = listen(&served.socket).await.unwrap_err();
+    assert!(matches!(error, ListenError::Served { .. }), "{error:?}");
+    assert!(served.client().await.release(release("a"), soon()).await.is_ok());
+
+    let hung = home.path().join("hung.sock");
+    let _hung = UnixListener::bind(&hung).unwrap();
+    let error = listen(&hung).await.unwrap_err();
+    assert!(matches!(error, ListenError::Served { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_socket_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("ipamd.sock");
+    fs::write(&file, "somebody's").unwrap();
+    let error = listen(&file).await.unwrap_err();
+    assert!(matches!(error, ListenError::NotASocket { .. }), "{error:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "somebody's");
+}
+
+#[tokio::test]
+async fn after_a_stop_the_next_daemon_takes_over() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("ipamd.sock");
+    Daemon::start(&socket).await.stop().await;
+    let next = Daemon::start(&socket).await;
+    assert!(next.client().await.release(release("a"), soon()).await.is_ok());
+}
