@@ -1,10 +1,23 @@
-//! The model itself: the questions that can be put to it.
+//! The model itself: what it holds, and how a call of the API runs.
 
 use crate::{
-    Action, CallError, CloudSpec, Fault, FaultId, Iam, Launch, OperateError, Request, Response,
-    Rule, SecurityGroupSpec, Subnet, SubnetSpec, Truth,
+    Action, CallError, CloudSpec, Ec2Error, Iam, OperateError, Request, Response, Vpc,
+    clock::Epoch,
+    fault::Faults,
+    filter,
+    idempotency::Tokens,
+    rng::{Rng, mix},
+    state::{History, State},
+    subnet::Ledger,
+    throttle::Buckets,
+    transition::Agenda,
 };
-use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, Time};
+use config_model::{InstanceId, Span, SubnetId, Time, VpcId};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::Arc,
+};
 
 /// Who calls the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,16 +37,70 @@ pub enum Caller {
 ///
 /// Time never goes back: a `now` before the latest one is taken as the latest one.
 #[derive(Debug)]
-pub struct Cloud;
+pub struct Cloud {
+    pub(crate) spec: CloudSpec,
+    pub(crate) seed: u64,
+    pub(crate) now: Time,
+    pub(crate) rng: Rng,
+    pub(crate) state: Arc<State>,
+    pub(crate) version: u64,
+    pub(crate) history: History,
+    pub(crate) agenda: Agenda,
+    pub(crate) ledgers: BTreeMap<SubnetId, Ledger>,
+    pub(crate) public: BTreeSet<Ipv4Addr>,
+    pub(crate) tokens: Tokens,
+    pub(crate) buckets: Buckets,
+    pub(crate) faults: Faults,
+    pub(crate) iam: BTreeMap<String, Iam>,
+}
 
-#[expect(unused_variables, reason = "bodies follow")]
 impl Cloud {
+    /// The administrator's access key id; its secret is not checked.
+    pub const ADMINISTRATOR_KEY: &'static str = "AKIALABADMINISTRATOR";
+
     /// The cloud of a spec. Ids, MACs and addresses follow from the seed.
     ///
     /// # Errors
     /// If the spec contradicts itself.
     pub fn new(spec: CloudSpec, seed: u64) -> Result<Self, OperateError> {
-        todo!()
+        let mut rng = Rng::new(mix(seed ^ 0xfe44_01e5));
+        let vpc = Vpc {
+            id: VpcId::new(rng.id("vpc")),
+            owner_id: spec.account.clone(),
+            cidrs: spec.vpc_cidrs.clone(),
+            tags: BTreeMap::new(),
+        };
+        let state = State {
+            vpc: Arc::new(vpc),
+            subnets: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            enis: BTreeMap::new(),
+        };
+        let mut cloud = Self {
+            seed,
+            now: Time::default(),
+            rng,
+            state: Arc::new(state),
+            version: 0,
+            history: History::default(),
+            agenda: Agenda::default(),
+            ledgers: BTreeMap::new(),
+            public: BTreeSet::new(),
+            tokens: Tokens::default(),
+            buckets: Buckets::default(),
+            faults: Faults::default(),
+            iam: BTreeMap::new(),
+            spec: spec.clone(),
+        };
+        cloud.add_default_group();
+        for subnet in spec.subnets {
+            cloud.add_subnet(Time::default(), subnet)?;
+        }
+        for group in spec.security_groups {
+            cloud.add_security_group(Time::default(), group)?;
+        }
+        Ok(cloud)
     }
 
     /// The EC2 API.
@@ -46,181 +113,181 @@ impl Cloud {
         caller: &Caller,
         request: impl Into<Request>,
     ) -> Result<Response, CallError> {
-        todo!()
+        let request = request.into();
+        let action = request.action();
+        self.advance(now);
+        self.admit(caller, &request)?;
+        if request.dry_run() {
+            return Err(Ec2Error::dry_run().into());
+        }
+        let response = self.dispatch(caller, request)?;
+        self.settle();
+        if self.faults.loses_reply(action) { Err(CallError::ReplyLost) } else { Ok(response) }
+    }
+
+    /// Throttling comes first, then permission, then whatever else goes wrong.
+    fn admit(&mut self, caller: &Caller, request: &Request) -> Result<(), Ec2Error> {
+        let action = request.action();
+        if !self.take_token(action, request.is_unfiltered()) {
+            return Err(Ec2Error::request_limit_exceeded());
+        }
+        self.authorize(caller, action)?;
+        if request.tags_on_creation() {
+            self.authorize(caller, Action::CreateTags)?;
+        }
+        self.faults.error_for(action).map_or(Ok(()), Err)
+    }
+
+    fn take_token(&mut self, action: Action, unfiltered: bool) -> bool {
+        match self.faults.throttles(self.now, action) {
+            Some(verdict) => verdict,
+            None => self.buckets.take_by(self.now, &self.spec.throttling, action, unfiltered),
+        }
+    }
+
+    fn authorize(&self, caller: &Caller, action: Action) -> Result<(), Ec2Error> {
+        let Caller::Role { role, .. } = caller else { return Ok(()) };
+        let denied = self
+            .iam
+            .get(role)
+            .is_some_and(|iam| iam.deny.iter().any(|deny| filter::wildcard(deny, action.name())));
+        if denied {
+            Err(Ec2Error::unauthorized(&self.arn_of(caller), action.name()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// How EC2 names a caller.
+    pub(crate) fn arn_of(&self, caller: &Caller) -> String {
+        let account = &self.spec.account;
+        match caller {
+            Caller::Administrator => format!("arn:aws:iam::{account}:root"),
+            Caller::Role { role, instance } => {
+                format!("arn:aws:sts::{account}:assumed-role/{role}/{instance}")
+            }
+        }
+    }
+
+    fn dispatch(&mut self, caller: &Caller, request: Request) -> Result<Response, Ec2Error> {
+        match request {
+            Request::AssignPrivateIpAddresses(r) => self.assign_addresses(&r),
+            Request::AttachNetworkInterface(r) => self.attach(&r),
+            Request::CreateNetworkInterface(r) => self.create_eni(caller, &r),
+            Request::CreateTags(r) => self.create_tags(r),
+            Request::DeleteNetworkInterface(r) => self.delete_eni(&r),
+            Request::DeleteTags(r) => self.delete_tags(r),
+            Request::DescribeInstanceTypes(r) => self.describe_instance_types(&r),
+            Request::DescribeInstances(r) => self.describe_instances(&r),
+            Request::DescribeNetworkInterfaces(r) => self.describe_enis(&r),
+            Request::DescribeSecurityGroups(r) => self.describe_groups(&r),
+            Request::DescribeSubnets(r) => self.describe_subnets(&r),
+            Request::DescribeTags(r) => self.describe_tags(&r),
+            Request::DescribeVpcs(r) => self.describe_vpcs(&r),
+            Request::DetachNetworkInterface(r) => self.detach(&r),
+            Request::ModifyNetworkInterfaceAttribute(r) => self.modify_eni(&r),
+            Request::UnassignPrivateIpAddresses(r) => self.unassign_addresses(&r),
+        }
     }
 
     /// How long a call of this action takes now: sleep so long around [`Cloud::call`].
+    ///
+    /// A fault's latency is exact; the spec's varies by a quarter, as the seed says.
     pub fn latency(&mut self, now: Time, action: Action) -> Span {
-        todo!()
+        self.advance(now);
+        if let Some(latency) = self.faults.latency(action) {
+            return latency;
+        }
+        let timing = &self.spec.timing;
+        let usual =
+            if action.is_mutating() { timing.mutate_latency } else { timing.describe_latency };
+        let percent = 75 + mix(self.seed ^ self.now.0) % 51;
+        Span(usual.0 * percent / 100)
     }
 
     /// Whose access key this is; `None` means `AuthFailure` ([`crate::Ec2Error::auth_failure`]).
     /// [`Cloud::ADMINISTRATOR_KEY`] is the administrator's.
     pub fn caller_of(&self, access_key_id: &str) -> Option<Caller> {
-        todo!()
+        if access_key_id == Self::ADMINISTRATOR_KEY {
+            return Some(Caller::Administrator);
+        }
+        let instance = self.state.instances.values().find(|instance| {
+            instance.state != crate::InstanceState::Terminated
+                && self.access_key_of(&instance.id) == access_key_id
+        })?;
+        Some(Caller::Role { role: instance.role.clone()?, instance: instance.id.clone() })
     }
 
-    /// The administrator's access key id; its secret is not checked.
-    pub const ADMINISTRATOR_KEY: &'static str = "AKIALABADMINISTRATOR";
-
-    /// What IMDS answers to an instance; `None` is 404. The path is the URL's, such as
-    /// `/latest/meta-data/mac`; the token dance is the HTTP layer's.
-    pub fn imds(&mut self, now: Time, instance: &InstanceId, path: &str) -> Option<String> {
-        todo!()
+    /// Where the model's clock stands on the wall.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.spec.epoch_unix_ms)
     }
 
-    /// The HTTP status with which IMDS fails for this instance now, if a fault says so.
-    pub fn imds_outage(&self, instance: &InstanceId) -> Option<u16> {
-        todo!()
+    /// Changes the state; whoever looks back sees it as it was.
+    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut State) -> R) -> R {
+        if self.furthest_lag() == Span(0) {
+            self.history.clear();
+        }
+        let result = change(Arc::make_mut(&mut self.state));
+        self.version += 1;
+        self.history.record(self.now, Arc::clone(&self.state));
+        result
     }
 
-    /// The network as it really is now.
-    pub fn truth(&mut self, now: Time) -> Truth {
-        todo!()
+    /// The state that a reader sees who is behind by `lag`.
+    pub(crate) fn lagged(&self, lag: Span) -> Arc<State> {
+        let past = if lag == Span(0) { None } else { self.history.at(self.now - lag) };
+        Arc::clone(past.unwrap_or(&self.state))
     }
 
-    /// Grows with every change of the truth that is visible at `now`.
-    pub fn version(&mut self, now: Time) -> u64 {
-        todo!()
+    /// How far Describe calls are behind now.
+    pub(crate) fn read_lag(&self) -> Span {
+        self.faults.read_lag().unwrap_or(self.spec.timing.read_lag)
     }
 
-    /// When something that is under way will be visible next, if nobody does anything.
-    pub fn next_change_at(&mut self, now: Time) -> Option<Time> {
-        todo!()
+    /// How far IMDS is behind now.
+    pub(crate) fn imds_lag(&self) -> Span {
+        self.faults.imds_lag().unwrap_or(self.spec.timing.imds_lag)
     }
 
-    /// The subnet that the operator called so.
-    pub fn subnet_named(&self, name: &str) -> Option<&Subnet> {
-        todo!()
+    pub(crate) fn furthest_lag(&self) -> Span {
+        self.read_lag().max(self.imds_lag())
+    }
+}
+
+impl Request {
+    /// Whether a read asks for everything at once, which EC2 throttles harder.
+    fn is_unfiltered(&self) -> bool {
+        match self {
+            Self::DescribeInstances(r) => {
+                r.instance_ids.is_empty() && r.filters.is_empty() && r.page.max_results.is_none()
+            }
+            Self::DescribeNetworkInterfaces(r) => {
+                r.network_interface_ids.is_empty()
+                    && r.filters.is_empty()
+                    && r.page.max_results.is_none()
+            }
+            Self::DescribeSecurityGroups(r) => {
+                r.group_ids.is_empty() && r.filters.is_empty() && r.page.max_results.is_none()
+            }
+            Self::AssignPrivateIpAddresses(_)
+            | Self::AttachNetworkInterface(_)
+            | Self::CreateNetworkInterface(_)
+            | Self::CreateTags(_)
+            | Self::DeleteNetworkInterface(_)
+            | Self::DeleteTags(_)
+            | Self::DescribeInstanceTypes(_)
+            | Self::DescribeSubnets(_)
+            | Self::DescribeTags(_)
+            | Self::DescribeVpcs(_)
+            | Self::DetachNetworkInterface(_)
+            | Self::ModifyNetworkInterfaceAttribute(_)
+            | Self::UnassignPrivateIpAddresses(_) => false,
+        }
     }
 
-    /// The security group of this name.
-    pub fn group_named(&self, name: &str) -> Option<SecurityGroupId> {
-        todo!()
-    }
-
-    /// The instance whose `Name` tag this is and that is not terminated.
-    pub fn instance_named(&self, name: &str) -> Option<InstanceId> {
-        todo!()
-    }
-
-    /// Launches an instance with its primary ENI.
-    ///
-    /// # Errors
-    /// If type, subnet or groups do not exist, or the subnet is full.
-    pub fn launch(&mut self, now: Time, launch: Launch) -> Result<InstanceId, OperateError> {
-        todo!()
-    }
-
-    /// Boots a running instance again; it stays `running`, its boot count grows.
-    ///
-    /// # Errors
-    /// If it is not running.
-    pub fn reboot(&mut self, now: Time, instance: &InstanceId) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Stops an instance; ENIs and private addresses stay, the public address goes.
-    ///
-    /// # Errors
-    /// If it is not running.
-    pub fn stop(&mut self, now: Time, instance: &InstanceId) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Starts a stopped instance.
-    ///
-    /// # Errors
-    /// If it is not stopped.
-    pub fn start(&mut self, now: Time, instance: &InstanceId) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Terminates an instance: ENIs with DeleteOnTermination go, the others become available.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn terminate(&mut self, now: Time, instance: &InstanceId) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Sets the IP TTL of IMDS answers.
-    ///
-    /// # Errors
-    /// If there is no such instance.
-    pub fn set_hop_limit(
-        &mut self,
-        now: Time,
-        instance: &InstanceId,
-        hops: u8,
-    ) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Adds a subnet.
-    ///
-    /// # Errors
-    /// If it lies outside of the VPC or overlaps another.
-    pub fn add_subnet(&mut self, now: Time, spec: SubnetSpec) -> Result<SubnetId, OperateError> {
-        todo!()
-    }
-
-    /// Adds a security group.
-    ///
-    /// # Errors
-    /// If its name is taken.
-    pub fn add_security_group(
-        &mut self,
-        now: Time,
-        spec: SecurityGroupSpec,
-    ) -> Result<SecurityGroupId, OperateError> {
-        todo!()
-    }
-
-    /// Replaces the rules of a security group.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn set_security_group_rules(
-        &mut self,
-        now: Time,
-        group: &SecurityGroupId,
-        ingress: Vec<Rule>,
-        egress: Vec<Rule>,
-    ) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Says what a role may not do.
-    pub fn set_iam(&mut self, role: &str, iam: Iam) {
-        todo!()
-    }
-
-    /// Pulls an ENI out of its instance behind the daemon's back.
-    ///
-    /// # Errors
-    /// If it is not attached, or is the primary.
-    pub fn pull_eni(&mut self, now: Time, eni: &EniId) -> Result<(), OperateError> {
-        todo!()
-    }
-
-    /// Makes something go wrong.
-    pub fn set_fault(&mut self, now: Time, fault: Fault) -> FaultId {
-        todo!()
-    }
-
-    /// Ends a fault; false if it was not set.
-    pub fn clear_fault(&mut self, now: Time, id: FaultId) -> bool {
-        todo!()
-    }
-
-    /// Ends all faults.
-    pub fn clear_faults(&mut self, now: Time) {
-        todo!()
-    }
-
-    /// The faults that are set; counted ones show what is left of them.
-    pub fn faults(&self) -> Vec<(FaultId, Fault)> {
-        todo!()
+    fn tags_on_creation(&self) -> bool {
+        matches!(self, Self::CreateNetworkInterface(r)
+            if r.tag_specifications.iter().any(|spec| !spec.tags.is_empty()))
     }
 }

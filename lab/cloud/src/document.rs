@@ -1,5 +1,13 @@
 //! Responses as trees, with the element names of EC2's XML.
 
+use crate::{
+    DescribedInstance, InstanceType, NetworkInterface, Peer, Protocol, Response, Rule,
+    SecurityGroup, Subnet, TagDescription, Vpc,
+    clock::Epoch,
+    describe::{private_dns_name, public_dns_name},
+};
+use std::collections::BTreeMap;
+
 /// A piece of an EC2 response, ready to be printed.
 ///
 /// `Fields` become one element each, `Set` becomes an `<item>` per member, `Text` is escaped text.
@@ -13,9 +21,366 @@ pub enum Document {
     Set(Vec<Document>),
 }
 
-impl crate::Response {
-    /// The elements inside of `<ActionResponse>`, after `<requestId>`.
+use Document::{Fields, Set};
+
+impl Response {
+    /// The elements inside of `<ActionResponse>`, after `<requestId>`. The epoch is
+    /// [`crate::CloudSpec::epoch_unix_ms`].
     pub fn document(&self, epoch_unix_ms: u64) -> Document {
-        todo!("{epoch_unix_ms}")
+        let epoch = Epoch(epoch_unix_ms);
+        match self {
+            Self::AssignPrivateIpAddresses(assigned) => Fields(vec![
+                ("networkInterfaceId", text(&assigned.network_interface_id)),
+                (
+                    "assignedPrivateIpAddressesSet",
+                    set(&assigned.private_ip_addresses, |address| {
+                        Fields(vec![("privateIpAddress", text(address))])
+                    }),
+                ),
+                (
+                    "assignedIpv4PrefixSet",
+                    set(&assigned.ipv4_prefixes, |prefix| {
+                        Fields(vec![("ipv4Prefix", text(prefix))])
+                    }),
+                ),
+                ("return", text(true)),
+            ]),
+            Self::AttachNetworkInterface(attached) => Fields(vec![
+                ("attachmentId", text(&attached.attachment_id)),
+                ("networkCardIndex", text(attached.network_card_index.0)),
+            ]),
+            Self::CreateNetworkInterface { network_interface, client_token } => {
+                let mut fields = vec![("networkInterface", eni(network_interface, epoch, true))];
+                fields.extend(client_token.as_ref().map(|token| ("clientToken", text(token))));
+                Fields(fields)
+            }
+            Self::CreateTags
+            | Self::DeleteNetworkInterface
+            | Self::DeleteTags
+            | Self::DetachNetworkInterface
+            | Self::ModifyNetworkInterfaceAttribute
+            | Self::UnassignPrivateIpAddresses => Fields(vec![("return", text(true))]),
+            Self::DescribeInstanceTypes { instance_types, next_token } => {
+                listing("instanceTypeSet", set(instance_types, instance_type), next_token)
+            }
+            Self::DescribeInstances { instances, next_token } => {
+                listing("reservationSet", set(instances, |i| reservation(i, epoch)), next_token)
+            }
+            Self::DescribeNetworkInterfaces { network_interfaces, next_token } => listing(
+                "networkInterfaceSet",
+                set(network_interfaces, |e| eni(e, epoch, true)),
+                next_token,
+            ),
+            Self::DescribeSecurityGroups { security_groups, next_token } => {
+                listing("securityGroupInfo", set(security_groups, group), next_token)
+            }
+            Self::DescribeSubnets { subnets, next_token } => {
+                listing("subnetSet", set(subnets, subnet), next_token)
+            }
+            Self::DescribeTags { tags, next_token } => {
+                listing("tagSet", set(tags, described_tag), next_token)
+            }
+            Self::DescribeVpcs { vpcs, next_token } => {
+                listing("vpcSet", set(vpcs, vpc), next_token)
+            }
+        }
     }
+}
+
+fn text(value: impl ToString) -> Document {
+    Document::Text(value.to_string())
+}
+
+fn set<T>(items: &[T], each: impl Fn(&T) -> Document) -> Document {
+    Set(items.iter().map(each).collect())
+}
+
+fn listing(name: &'static str, items: Document, next_token: &Option<String>) -> Document {
+    let mut fields = vec![(name, items)];
+    fields.extend(next_token.as_ref().map(|token| ("nextToken", text(token))));
+    Fields(fields)
+}
+
+fn tags(tags: &BTreeMap<String, String>) -> Document {
+    let item =
+        |(key, value): (&String, &String)| Fields(vec![("key", text(key)), ("value", text(value))]);
+    Set(tags.iter().map(item).collect())
+}
+
+fn described_tag(tag: &TagDescription) -> Document {
+    Fields(vec![
+        ("resourceId", text(&tag.resource_id)),
+        ("resourceType", text(tag.resource_type)),
+        ("key", text(&tag.tag.key)),
+        ("value", text(&tag.tag.value)),
+    ])
+}
+
+fn region_of(zone: &str) -> &str {
+    zone.trim_end_matches(|c: char| c.is_ascii_lowercase())
+}
+
+fn groups(eni: &NetworkInterface) -> Document {
+    set(&eni.groups, |group| {
+        Fields(vec![("groupId", text(&group.id)), ("groupName", text(&group.name))])
+    })
+}
+
+/// An ENI by itself, or within its instance, where EC2 leaves out who holds it.
+fn eni(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Document {
+    let region = region_of(&eni.availability_zone);
+    let association = eni.public_ip.map(|public| {
+        Fields(vec![
+            ("publicIp", text(public)),
+            ("publicDnsName", text(public_dns_name(public, region))),
+            ("ipOwnerId", text("amazon")),
+        ])
+    });
+    let addresses = set(&eni.private_addresses, |address| {
+        let mut fields = vec![
+            ("privateIpAddress", text(address.address)),
+            ("privateDnsName", text(private_dns_name(address.address, region))),
+            ("primary", text(address.primary)),
+        ];
+        if address.primary {
+            fields.extend(association.clone().map(|association| ("association", association)));
+        }
+        Fields(fields)
+    });
+    let mut fields = vec![
+        ("networkInterfaceId", text(&eni.id)),
+        ("subnetId", text(&eni.subnet_id)),
+        ("vpcId", text(&eni.vpc_id)),
+        ("description", text(&eni.description)),
+        ("ownerId", text(&eni.owner_id)),
+        ("status", text(eni.status.as_str())),
+        ("macAddress", text(eni.mac)),
+        ("privateIpAddress", text(eni.primary_address())),
+        ("privateDnsName", text(private_dns_name(eni.primary_address(), region))),
+        ("sourceDestCheck", text(eni.source_dest_check)),
+        ("groupSet", groups(eni)),
+    ];
+    if by_itself {
+        fields.extend([
+            ("availabilityZone", text(&eni.availability_zone)),
+            ("requesterId", text(&eni.requester_id)),
+            ("requesterManaged", text(false)),
+            ("tagSet", tags(&eni.tags)),
+        ]);
+    }
+    fields.extend(attachment(eni, epoch, by_itself).map(|attachment| ("attachment", attachment)));
+    fields.extend(association.clone().map(|association| ("association", association)));
+    fields.extend([
+        ("privateIpAddressesSet", addresses),
+        ("ipv6AddressesSet", Set(Vec::new())),
+        (
+            "ipv4PrefixSet",
+            set(&eni.ipv4_prefixes, |prefix| Fields(vec![("ipv4Prefix", text(prefix))])),
+        ),
+        ("interfaceType", text("interface")),
+    ]);
+    Fields(fields)
+}
+
+fn attachment(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Option<Document> {
+    let attachment = eni.attachment.as_ref()?;
+    let mut fields = vec![("attachmentId", text(&attachment.id))];
+    if by_itself {
+        fields.extend([
+            ("instanceId", text(&attachment.instance_id)),
+            ("instanceOwnerId", text(&eni.owner_id)),
+        ]);
+    }
+    fields.extend([
+        ("deviceIndex", text(attachment.device_index.0)),
+        ("networkCardIndex", text(attachment.network_card_index.0)),
+        ("status", text(attachment.status.as_str())),
+        ("attachTime", text(epoch.with_millis(attachment.attach_time))),
+        ("deleteOnTermination", text(attachment.delete_on_termination)),
+    ]);
+    Some(Fields(fields))
+}
+
+/// Every instance here has a reservation of its own.
+fn reservation(described: &DescribedInstance, epoch: Epoch) -> Document {
+    let instance = &described.instance;
+    let owner = described.network_interfaces.first().map(|eni| eni.owner_id.clone());
+    Fields(vec![
+        ("reservationId", text(&instance.reservation_id)),
+        ("ownerId", text(owner.unwrap_or_default())),
+        ("groupSet", Set(Vec::new())),
+        ("instancesSet", Set(vec![instance_item(described, epoch)])),
+    ])
+}
+
+fn instance_item(described: &DescribedInstance, epoch: Epoch) -> Document {
+    let instance = &described.instance;
+    let region = region_of(&instance.availability_zone);
+    let kind = InstanceType::named(&instance.instance_type);
+    let state =
+        vec![("code", text(instance.state.code())), ("name", text(instance.state.as_str()))];
+    let placement = vec![
+        ("availabilityZone", text(&instance.availability_zone)),
+        ("groupName", text("")),
+        ("tenancy", text("default")),
+    ];
+    let in_tags = if instance.metadata_tags { "enabled" } else { "disabled" };
+    let metadata = vec![
+        ("state", text("applied")),
+        ("httpTokens", text("required")),
+        ("httpPutResponseHopLimit", text(instance.metadata_hop_limit)),
+        ("httpEndpoint", text("enabled")),
+        ("instanceMetadataTags", text(in_tags)),
+    ];
+    let mut fields = vec![
+        ("instanceId", text(&instance.id)),
+        ("imageId", text(&instance.image_id)),
+        ("instanceState", Fields(state)),
+        ("amiLaunchIndex", text(0)),
+        ("instanceType", text(&instance.instance_type)),
+        ("launchTime", text(epoch.with_millis(instance.launch_time))),
+        ("placement", Fields(placement)),
+        ("monitoring", Fields(vec![("state", text("disabled"))])),
+        ("architecture", text(kind.map_or("x86_64", |kind| kind.architecture))),
+        ("rootDeviceType", text("ebs")),
+        ("virtualizationType", text("hvm")),
+        // EC2 says so for Nitro too.
+        ("hypervisor", text("xen")),
+        ("tagSet", tags(&instance.tags)),
+        ("metadataOptions", Fields(metadata)),
+    ];
+    if let Some(primary) = described.network_interfaces.first() {
+        let address = primary.primary_address();
+        fields.extend([
+            ("subnetId", text(&instance.subnet_id)),
+            ("vpcId", text(&instance.vpc_id)),
+            ("privateIpAddress", text(address)),
+            ("privateDnsName", text(private_dns_name(address, region))),
+            ("sourceDestCheck", text(primary.source_dest_check)),
+            ("groupSet", groups(primary)),
+        ]);
+        if let Some(public) = primary.public_ip {
+            fields.extend([
+                ("ipAddress", text(public)),
+                ("dnsName", text(public_dns_name(public, region))),
+            ]);
+        }
+    }
+    let enis = set(&described.network_interfaces, |e| eni(e, epoch, false));
+    fields.push(("networkInterfaceSet", enis));
+    Fields(fields)
+}
+
+fn instance_type(kind: &InstanceType) -> Document {
+    let cards = set(&kind.cards, |card| {
+        Fields(vec![
+            ("networkCardIndex", text(card.index)),
+            ("maximumNetworkInterfaces", text(card.maximum_network_interfaces)),
+        ])
+    });
+    let network = vec![
+        ("maximumNetworkInterfaces", text(kind.maximum_network_interfaces())),
+        ("maximumNetworkCards", text(kind.cards.len())),
+        ("defaultNetworkCardIndex", text(0)),
+        ("networkCards", cards),
+        ("ipv4AddressesPerInterface", text(kind.ipv4_per_interface)),
+        ("ipv6AddressesPerInterface", text(kind.ipv6_per_interface)),
+        ("ipv6Supported", text(kind.ipv6_per_interface > 0)),
+    ];
+    let mut fields = vec![
+        ("instanceType", text(kind.name)),
+        ("currentGeneration", text(true)),
+        ("bareMetal", text(kind.bare_metal)),
+    ];
+    fields.extend(kind.hypervisor.as_str().map(|hypervisor| ("hypervisor", text(hypervisor))));
+    let architectures = Set(vec![text(kind.architecture)]);
+    fields.extend([
+        ("processorInfo", Fields(vec![("supportedArchitectures", architectures)])),
+        ("networkInfo", Fields(network)),
+    ]);
+    Fields(fields)
+}
+
+fn subnet(subnet: &Subnet) -> Document {
+    let region = region_of(&subnet.availability_zone);
+    let arn = format!("arn:aws:ec2:{region}:{}:subnet/{}", subnet.owner_id, subnet.id);
+    Fields(vec![
+        ("subnetId", text(&subnet.id)),
+        ("subnetArn", text(arn)),
+        ("state", text("available")),
+        ("ownerId", text(&subnet.owner_id)),
+        ("vpcId", text(&subnet.vpc_id)),
+        ("cidrBlock", text(subnet.cidr)),
+        ("ipv6CidrBlockAssociationSet", Set(Vec::new())),
+        ("availableIpAddressCount", text(subnet.available_ip_address_count)),
+        ("availabilityZone", text(&subnet.availability_zone)),
+        ("availabilityZoneId", text(&subnet.availability_zone_id)),
+        ("defaultForAz", text(false)),
+        ("mapPublicIpOnLaunch", text(subnet.map_public_ip_on_launch)),
+        ("assignIpv6AddressOnCreation", text(false)),
+        ("tagSet", tags(&subnet.tags)),
+    ])
+}
+
+fn vpc(vpc: &Vpc) -> Document {
+    let blocks = vpc.cidrs.iter().enumerate().map(|(index, cidr)| {
+        Fields(vec![
+            ("cidrBlock", text(cidr)),
+            ("associationId", text(format!("vpc-cidr-assoc-{index:017x}"))),
+            ("cidrBlockState", Fields(vec![("state", text("associated"))])),
+        ])
+    });
+    let mut fields = vec![
+        ("vpcId", text(&vpc.id)),
+        ("ownerId", text(&vpc.owner_id)),
+        ("state", text("available")),
+    ];
+    fields.extend(vpc.cidrs.first().map(|cidr| ("cidrBlock", text(cidr))));
+    fields.extend([
+        ("cidrBlockAssociationSet", Set(blocks.collect())),
+        ("instanceTenancy", text("default")),
+        ("isDefault", text(false)),
+        ("tagSet", tags(&vpc.tags)),
+    ]);
+    Fields(fields)
+}
+
+fn group(group: &SecurityGroup) -> Document {
+    Fields(vec![
+        ("ownerId", text(&group.owner_id)),
+        ("groupId", text(&group.id)),
+        ("groupName", text(&group.name)),
+        ("groupDescription", text(&group.description)),
+        ("vpcId", text(&group.vpc_id)),
+        ("ipPermissions", set(&group.ingress, |rule| permission(rule, &group.owner_id))),
+        ("ipPermissionsEgress", set(&group.egress, |rule| permission(rule, &group.owner_id))),
+        ("tagSet", tags(&group.tags)),
+    ])
+}
+
+fn permission(rule: &Rule, owner: &str) -> Document {
+    let protocol = match rule.protocol {
+        Protocol::All => "-1".to_owned(),
+        Protocol::Icmp => "icmp".to_owned(),
+        Protocol::Tcp => "tcp".to_owned(),
+        Protocol::Udp => "udp".to_owned(),
+        Protocol::Number(number) => number.to_string(),
+    };
+    let mut fields = vec![("ipProtocol", text(protocol))];
+    if let Some((from, to)) = rule.ports {
+        fields.extend([("fromPort", text(from)), ("toPort", text(to))]);
+    }
+    let (members, ranges) = match &rule.peer {
+        Peer::Group(id) => {
+            (vec![Fields(vec![("userId", text(owner)), ("groupId", text(id))])], Vec::new())
+        }
+        Peer::Cidr(cidr) => (Vec::new(), vec![Fields(vec![("cidrIp", text(cidr))])]),
+    };
+    fields.extend([
+        ("groups", Set(members)),
+        ("ipRanges", Set(ranges)),
+        ("ipv6Ranges", Set(Vec::new())),
+        ("prefixListIds", Set(Vec::new())),
+    ]);
+    Fields(fields)
 }

@@ -95,6 +95,14 @@ impl Ec2Error {
         )
     }
 
+    /// `InvalidNetworkInterfaceID.NotFound` for several ENIs, which EC2 lists.
+    pub(crate) fn no_such_enis(ids: &str) -> Self {
+        Self::new(
+            "InvalidNetworkInterfaceID.NotFound",
+            format!("The networkInterface IDs '{ids}' do not exist"),
+        )
+    }
+
     /// `InvalidAttachmentID.NotFound`.
     pub(crate) fn no_such_attachment(id: impl Display) -> Self {
         Self::new(

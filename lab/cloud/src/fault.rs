@@ -1,9 +1,9 @@
 //! Bad weather: what an operator can make go wrong.
 
-use crate::{Action, Bucket, Ec2Error};
-use config_model::{InstanceId, Span};
+use crate::{Action, Bucket, Cloud, Ec2Error, throttle::Buckets, transition::Transition};
+use config_model::{AttachmentId, EniId, InstanceId, Span, Time};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// One thing that goes wrong until it is cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,5 +78,190 @@ pub struct FaultId(pub u32);
 impl fmt::Display for FaultId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "fault-{}", self.0)
+    }
+}
+
+/// The faults that are set, and what they have done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    set: BTreeMap<FaultId, Active>,
+    next: u32,
+}
+
+#[derive(Debug)]
+struct Active {
+    fault: Fault,
+    calls: BTreeMap<Action, u32>,
+    buckets: Buckets,
+    held: Vec<(EniId, AttachmentId)>,
+}
+
+fn hits(only: Option<Action>, action: Action) -> bool {
+    only.is_none_or(|only| only == action)
+}
+
+/// Uses a counted fault once; false if nothing is left of it.
+fn spend(times: &mut Option<u32>) -> bool {
+    match times {
+        None => true,
+        Some(0) => false,
+        Some(left) => {
+            *left -= 1;
+            true
+        }
+    }
+}
+
+impl Faults {
+    /// Whether a fault decides about throttling: `Some(true)` lets the call pass its own bucket.
+    pub(crate) fn throttles(&mut self, now: Time, action: Action) -> Option<bool> {
+        let mut verdict = None;
+        for active in self.set.values_mut() {
+            let passes = active.passes_throttle(now, action);
+            verdict = passes.map_or(verdict, |passes| Some(verdict.unwrap_or(true) && passes));
+        }
+        verdict
+    }
+
+    pub(crate) fn error_for(&mut self, action: Action) -> Option<Ec2Error> {
+        self.set.values_mut().find_map(|active| {
+            if let Fault::Error { action: only, error, times } = &mut active.fault
+                && hits(*only, action)
+                && spend(times)
+            {
+                Some(error.clone())
+            } else {
+                None
+            }
+        })
+    }
+
+    pub(crate) fn loses_reply(&mut self, action: Action) -> bool {
+        self.set.values_mut().any(|active| {
+            if let Fault::LoseReply { action: only, times } = &mut active.fault
+                && hits(*only, action)
+            {
+                spend(times)
+            } else {
+                false
+            }
+        })
+    }
+
+    pub(crate) fn latency(&self, action: Action) -> Option<Span> {
+        self.latest(|fault| {
+            if let Fault::Latency { action: only, latency } = fault
+                && hits(*only, action)
+            {
+                Some(*latency)
+            } else {
+                None
+            }
+        })
+    }
+
+    pub(crate) fn imds_lag(&self) -> Option<Span> {
+        self.latest(|fault| if let Fault::ImdsLag { lag } = fault { Some(*lag) } else { None })
+    }
+
+    pub(crate) fn read_lag(&self) -> Option<Span> {
+        self.latest(|fault| if let Fault::ReadLag { lag } = fault { Some(*lag) } else { None })
+    }
+
+    fn imds_status(&self, instance: &InstanceId) -> Option<u16> {
+        self.latest(|fault| {
+            if let Fault::ImdsStatus { instance: only, status } = fault
+                && only.as_ref().is_none_or(|only| only == instance)
+            {
+                Some(*status)
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Whether a new attachment has to wait for a fault's end.
+    pub(crate) fn holds_attach(
+        &mut self,
+        instance: &InstanceId,
+        eni: &EniId,
+        attachment: &AttachmentId,
+    ) -> bool {
+        let holder = self.set.values_mut().find(|active| {
+            matches!(&active.fault, Fault::AttachNeverCompletes { instance: only }
+                if only.as_ref().is_none_or(|only| only == instance))
+        });
+        holder.is_some_and(|active| {
+            active.held.push((eni.clone(), attachment.clone()));
+            true
+        })
+    }
+
+    /// What the latest fault says that says anything.
+    fn latest<T>(&self, say: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+        self.set.values().rev().find_map(|active| say(&active.fault))
+    }
+}
+
+impl Active {
+    fn passes_throttle(&mut self, now: Time, action: Action) -> Option<bool> {
+        if let Fault::ThrottleEveryNth { action: only, nth } = &self.fault
+            && hits(*only, action)
+        {
+            let calls = self.calls.entry(action).or_default();
+            *calls += 1;
+            // Without a refusal the spec's bucket still decides.
+            return calls.is_multiple_of((*nth).max(1)).then_some(false);
+        }
+        if let Fault::ThrottleBucket { action: only, bucket } = &self.fault
+            && hits(*only, action)
+        {
+            return Some(self.buckets.take(now, (action, false), *bucket));
+        }
+        None
+    }
+}
+
+impl Cloud {
+    /// Makes something go wrong.
+    pub fn set_fault(&mut self, now: Time, fault: Fault) -> FaultId {
+        self.advance(now);
+        // A lag that begins now looks back to now at first, and no further.
+        self.history.record(self.now, Arc::clone(&self.state));
+        self.faults.next += 1;
+        let id = FaultId(self.faults.next);
+        let active =
+            Active { fault, calls: BTreeMap::new(), buckets: Buckets::default(), held: Vec::new() };
+        self.faults.set.insert(id, active);
+        id
+    }
+
+    /// Ends a fault; false if it was not set. Attachments that it held up now go on.
+    pub fn clear_fault(&mut self, now: Time, id: FaultId) -> bool {
+        self.advance(now);
+        let Some(active) = self.faults.set.remove(&id) else { return false };
+        for (eni, attachment) in active.held {
+            self.after(self.spec.timing.attach, Transition::Attached(eni, attachment));
+        }
+        self.settle();
+        true
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&mut self, now: Time) {
+        let ids: Vec<FaultId> = self.faults.set.keys().copied().collect();
+        for id in ids {
+            self.clear_fault(now, id);
+        }
+    }
+
+    /// The faults that are set; counted ones show what is left of them.
+    pub fn faults(&self) -> Vec<(FaultId, Fault)> {
+        self.faults.set.iter().map(|(id, active)| (*id, active.fault.clone())).collect()
+    }
+
+    /// The HTTP status with which IMDS fails for this instance now, if a fault says so.
+    pub fn imds_outage(&self, instance: &InstanceId) -> Option<u16> {
+        self.faults.imds_status(instance)
     }
 }

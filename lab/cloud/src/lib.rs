@@ -14,16 +14,31 @@
 //! per question (`subnet`, `eni`, `instance`, `throttle`, `filter`, `imds`, `fault`, `truth`).
 
 mod action;
+mod address;
+mod attachment;
+mod clock;
 mod cloud;
+mod describe;
 mod document;
+mod eni;
 mod error;
 mod fault;
+mod filter;
+mod idempotency;
+mod imds;
+mod instance;
 mod model;
 mod operate;
+mod paging;
 mod request;
 mod response;
+mod rng;
 mod spec;
+mod state;
+mod subnet;
+mod tag;
 mod throttle;
+mod transition;
 mod truth;
 mod types;
 
@@ -33,8 +48,8 @@ pub use document::Document;
 pub use error::{CallError, Ec2Error};
 pub use fault::{Fault, FaultId};
 pub use model::{
-    Attachment, AttachmentStatus, EniStatus, Instance, InstanceState, NetworkInterface, Peer,
-    PrivateAddress, Protocol, Rule, SecurityGroup, Subnet, Tag, Vpc,
+    Attachment, AttachmentStatus, EniStatus, GroupIdentifier, Instance, InstanceState,
+    NetworkInterface, Peer, PrivateAddress, Protocol, Rule, SecurityGroup, Subnet, Tag, Vpc,
 };
 pub use operate::{Iam, Launch, OperateError};
 pub use request::{

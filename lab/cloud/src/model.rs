@@ -192,6 +192,15 @@ pub struct Attachment {
     pub delete_on_termination: bool,
 }
 
+/// A security group by id and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct GroupIdentifier {
+    /// Its id.
+    pub id: SecurityGroupId,
+    /// Its name.
+    pub name: String,
+}
+
 /// A private address of an ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PrivateAddress {
@@ -229,7 +238,7 @@ pub struct NetworkInterface {
     /// A public address, mapped to the primary one.
     pub public_ip: Option<Ipv4Addr>,
     /// Its security groups.
-    pub groups: Vec<SecurityGroupId>,
+    pub groups: Vec<GroupIdentifier>,
     /// Whether packets from or to other addresses are dropped.
     pub source_dest_check: bool,
     /// Its attachment.

@@ -1,8 +1,16 @@
 //! The operator's hands: what happens outside of the API that the daemon uses.
 
-use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId};
+use crate::{
+    Cloud, InstanceState, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec, Subnet,
+    SubnetSpec, subnet::Ledger,
+};
+use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, Time};
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// An instance to launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +70,8 @@ pub enum OperateError {
     NoEni(EniId),
     #[error("ENI {0} is not attached")]
     NotAttached(EniId),
+    #[error("ENI {0} is the primary one of its instance")]
+    PrimaryEni(EniId),
     #[error("there is no subnet {0}")]
     NoSubnet(SubnetId),
     #[error("there is no security group {0}")]
@@ -71,11 +81,197 @@ pub enum OperateError {
     #[error("instance {instance} is {state}, but should be {wanted}")]
     WrongState { instance: InstanceId, state: &'static str, wanted: &'static str },
     #[error("subnet {cidr} {why}")]
-    BadSubnet { cidr: ipnet::Ipv4Net, why: &'static str },
+    BadSubnet { cidr: Ipv4Net, why: &'static str },
     #[error("the VPC already has a security group {0:?}")]
     GroupExists(String),
     #[error("subnet {0} has no free address")]
     SubnetFull(SubnetId),
+    #[error("EC2 would refuse this: {0}")]
+    Refused(String),
     #[error("there is no public address left in {0}")]
-    PublicPoolEmpty(ipnet::Ipv4Net),
+    PublicPoolEmpty(Ipv4Net),
+}
+
+impl Cloud {
+    /// The subnet that the operator called so.
+    pub fn subnet_named(&self, name: &str) -> Option<&Subnet> {
+        self.state.subnets.values().find(|subnet| subnet.name == name).map(Arc::as_ref)
+    }
+
+    /// The security group of this name.
+    pub fn group_named(&self, name: &str) -> Option<SecurityGroupId> {
+        self.state.groups.values().find(|group| group.name == name).map(|group| group.id.clone())
+    }
+
+    /// The instance whose `Name` tag this is and that is not terminated.
+    pub fn instance_named(&self, name: &str) -> Option<InstanceId> {
+        let found = self.state.instances.values().find(|instance| {
+            !matches!(instance.state, InstanceState::ShuttingDown | InstanceState::Terminated)
+                && instance.tags.get("Name").is_some_and(|tag| tag == name)
+        })?;
+        Some(found.id.clone())
+    }
+
+    /// Adds a subnet.
+    ///
+    /// # Errors
+    /// If it lies outside of the VPC or overlaps another.
+    pub fn add_subnet(&mut self, now: Time, spec: SubnetSpec) -> Result<SubnetId, OperateError> {
+        self.advance(now);
+        let cidr = spec.cidr;
+        let bad = |why| Err(OperateError::BadSubnet { cidr, why });
+        if cidr.trunc() != cidr || !(16..=28).contains(&cidr.prefix_len()) {
+            return bad("is not a /16 to /28 network");
+        }
+        if !self.spec.vpc_cidrs.iter().any(|vpc| vpc.contains(&cidr)) {
+            return bad("lies outside of the VPC");
+        }
+        let overlaps = |other: &Subnet| other.cidr.contains(&cidr) || cidr.contains(&other.cidr);
+        if self.state.subnets.values().any(|other| overlaps(other)) {
+            return bad("overlaps another subnet");
+        }
+        let id = SubnetId::new(self.rng.id("subnet"));
+        let ledger = Ledger::new(cidr);
+        let mut tags = spec.tags;
+        tags.insert("Name".to_owned(), spec.name.clone());
+        let subnet = Subnet {
+            id: id.clone(),
+            name: spec.name,
+            vpc_id: self.state.vpc.id.clone(),
+            owner_id: self.spec.account.clone(),
+            cidr,
+            availability_zone_id: zone_id(&spec.availability_zone),
+            availability_zone: spec.availability_zone,
+            available_ip_address_count: ledger.free(),
+            map_public_ip_on_launch: spec.map_public_ip_on_launch,
+            tags,
+        };
+        self.ledgers.insert(id.clone(), ledger);
+        self.edit(|state| state.subnets.insert(id.clone(), Arc::new(subnet)));
+        Ok(id)
+    }
+
+    /// The group that every VPC has: its members reach each other, and may send anywhere.
+    pub(crate) fn add_default_group(&mut self) {
+        let id = self.insert_group(SecurityGroupSpec {
+            name: "default".to_owned(),
+            description: "default VPC security group".to_owned(),
+            ingress: Vec::new(),
+            egress: vec![Rule::all(Ipv4Net::default())],
+        });
+        let members = Rule { protocol: Protocol::All, ports: None, peer: Peer::Group(id.clone()) };
+        self.edit_group(&id, |group| group.ingress.push(members));
+    }
+
+    /// Adds a security group.
+    ///
+    /// # Errors
+    /// If its name is taken.
+    pub fn add_security_group(
+        &mut self,
+        now: Time,
+        spec: SecurityGroupSpec,
+    ) -> Result<SecurityGroupId, OperateError> {
+        self.advance(now);
+        if self.group_named(&spec.name).is_some() {
+            return Err(OperateError::GroupExists(spec.name));
+        }
+        Ok(self.insert_group(spec))
+    }
+
+    fn insert_group(&mut self, spec: SecurityGroupSpec) -> SecurityGroupId {
+        let id = SecurityGroupId::new(self.rng.id("sg"));
+        let group = SecurityGroup {
+            id: id.clone(),
+            name: spec.name,
+            description: spec.description,
+            vpc_id: self.state.vpc.id.clone(),
+            owner_id: self.spec.account.clone(),
+            ingress: spec.ingress,
+            egress: spec.egress,
+            tags: BTreeMap::new(),
+        };
+        self.edit(|state| state.groups.insert(id.clone(), Arc::new(group)));
+        id
+    }
+
+    /// Replaces the rules of a security group.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn set_security_group_rules(
+        &mut self,
+        now: Time,
+        group: &SecurityGroupId,
+        ingress: Vec<Rule>,
+        egress: Vec<Rule>,
+    ) -> Result<(), OperateError> {
+        self.advance(now);
+        if !self.state.groups.contains_key(group) {
+            return Err(OperateError::NoGroup(group.clone()));
+        }
+        self.edit_group(group, |group| {
+            group.ingress = ingress;
+            group.egress = egress;
+        });
+        Ok(())
+    }
+
+    fn edit_group(&mut self, id: &SecurityGroupId, change: impl FnOnce(&mut SecurityGroup)) {
+        self.edit(|state| state.groups.get_mut(id).map(|group| change(Arc::make_mut(group))));
+    }
+
+    /// Says what a role may not do.
+    pub fn set_iam(&mut self, role: &str, iam: Iam) {
+        self.iam.insert(role.to_owned(), iam);
+    }
+
+    /// Pulls an ENI out of its instance behind the daemon's back.
+    ///
+    /// # Errors
+    /// If it is not attached, or is the primary.
+    pub fn pull_eni(&mut self, now: Time, eni: &EniId) -> Result<(), OperateError> {
+        self.advance(now);
+        let found = self.state.enis.get(eni).ok_or_else(|| OperateError::NoEni(eni.clone()))?;
+        let Some(attachment) = found.attachment.clone() else {
+            return Err(OperateError::NotAttached(eni.clone()));
+        };
+        if (attachment.network_card_index.0, attachment.device_index.0) == (0, 0) {
+            return Err(OperateError::PrimaryEni(eni.clone()));
+        }
+        self.unplug(eni, &attachment.id, self.spec.timing.force_detach);
+        self.settle();
+        Ok(())
+    }
+}
+
+/// `euw1-az1` for `eu-west-1a`: the same zone by the name that all accounts share.
+fn zone_id(zone: &str) -> String {
+    let digits = zone.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let letter = zone.as_bytes().last().copied().unwrap_or(b'a');
+    let mut parts = digits.split('-').collect::<Vec<_>>();
+    let number = parts.pop().unwrap_or("1");
+    let area = parts.first().copied().unwrap_or("");
+    let side = parts.get(1..).unwrap_or_default().join("");
+    let short = ["north", "south", "east", "west", "central"]
+        .iter()
+        .fold(side, |side, word| side.replace(word, word.get(..1).unwrap_or("")));
+    format!("{area}{short}{number}-az{}", letter.saturating_sub(b'a') + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::zone_id;
+
+    #[test]
+    fn zone_ids_are_short_region_names() {
+        for (zone, id) in [
+            ("eu-west-1a", "euw1-az1"),
+            ("us-east-1f", "use1-az6"),
+            ("ap-southeast-2c", "apse2-az3"),
+            ("eu-central-1b", "euc1-az2"),
+        ] {
+            assert_eq!(zone_id(zone), id);
+        }
+    }
 }

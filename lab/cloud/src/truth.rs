@@ -1,8 +1,10 @@
 //! What is really plugged in where: the fabric's orders.
 
-use crate::{InstanceState, SecurityGroup};
+use crate::{
+    AttachmentStatus, Cloud, Instance, InstanceState, NetworkInterface, SecurityGroup, Subnet,
+};
 use config_model::{
-    CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId,
+    CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time, VpcId,
 };
 use ipnet::Ipv4Net;
 use serde::Serialize;
@@ -108,4 +110,87 @@ impl Truth {
             .flat_map(|instance| instance.enis.iter().map(move |eni| (instance, eni)))
             .filter(move |(_, eni)| eni.security_groups.contains(group))
     }
+}
+
+impl Cloud {
+    /// The network as it really is now.
+    pub fn truth(&mut self, now: Time) -> Truth {
+        self.advance(now);
+        let state = &self.state;
+        Truth {
+            version: self.version,
+            vpc_id: state.vpc.id.clone(),
+            vpc_cidrs: state.vpc.cidrs.clone(),
+            subnets: state.subnets.values().map(|subnet| truth_of_subnet(subnet)).collect(),
+            security_groups: state
+                .groups
+                .iter()
+                .map(|(id, group)| (id.clone(), SecurityGroup::clone(group)))
+                .collect(),
+            instances: state.instances.values().map(|i| self.truth_of_instance(i)).collect(),
+        }
+    }
+
+    /// Grows with every change of the truth that is visible at `now`.
+    pub fn version(&mut self, now: Time) -> u64 {
+        self.advance(now);
+        self.version
+    }
+
+    fn truth_of_instance(&self, instance: &Instance) -> TruthInstance {
+        let name = instance.tags.get("Name").cloned();
+        TruthInstance {
+            id: instance.id.clone(),
+            name: name.unwrap_or_else(|| instance.id.to_string()),
+            instance_type: instance.instance_type.clone(),
+            state: instance.state,
+            boots: instance.boots,
+            metadata_hop_limit: instance.metadata_hop_limit,
+            enis: self
+                .state
+                .enis_of(&instance.id)
+                .into_iter()
+                .filter_map(|eni| self.truth_of_eni(eni))
+                .collect(),
+        }
+    }
+
+    /// `None` while the instance does not see it.
+    fn truth_of_eni(&self, eni: &NetworkInterface) -> Option<TruthEni> {
+        let attachment = eni.attachment.as_ref()?;
+        let subnet = self.state.subnets.get(&eni.subnet_id)?;
+        if attachment.status == AttachmentStatus::Attaching {
+            return None;
+        }
+        Some(TruthEni {
+            id: eni.id.clone(),
+            mac: eni.mac,
+            network_card_index: attachment.network_card_index,
+            device_index: attachment.device_index,
+            subnet_id: eni.subnet_id.clone(),
+            subnet_cidr: subnet.cidr,
+            gateway: gateway(subnet.cidr),
+            primary: eni.primary_address(),
+            secondary: eni.secondary_addresses().collect(),
+            prefixes: eni.ipv4_prefixes.clone(),
+            public_ip: eni.public_ip,
+            security_groups: eni.groups.iter().map(|group| group.id.clone()).collect(),
+            source_dest_check: eni.source_dest_check,
+        })
+    }
+}
+
+fn truth_of_subnet(subnet: &Subnet) -> TruthSubnet {
+    TruthSubnet {
+        id: subnet.id.clone(),
+        name: subnet.name.clone(),
+        cidr: subnet.cidr,
+        gateway: gateway(subnet.cidr),
+        availability_zone: subnet.availability_zone.clone(),
+    }
+}
+
+/// The VPC router's address in a subnet.
+fn gateway(cidr: Ipv4Net) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(cidr.network()) + 1)
 }

@@ -1,6 +1,7 @@
 //! Instance types and their network limits.
 
 use serde::Serialize;
+use std::sync::LazyLock;
 
 /// What runs under the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -14,6 +15,17 @@ pub enum Hypervisor {
     None,
 }
 
+impl Hypervisor {
+    /// The word that DescribeInstanceTypes uses; bare metal has none.
+    pub const fn as_str(self) -> Option<&'static str> {
+        match self {
+            Self::Nitro => Some("nitro"),
+            Self::Xen => Some("xen"),
+            Self::None => None,
+        }
+    }
+}
+
 /// A network card of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NetworkCard {
@@ -23,11 +35,11 @@ pub struct NetworkCard {
     pub maximum_network_interfaces: u16,
 }
 
-/// An instance type.
+/// An instance type, as EC2's DescribeInstanceTypes knows it; the source stands in `types.tsv`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceType {
     /// For example `c5.xlarge`.
-    pub name: String,
+    pub name: &'static str,
     /// What runs under it.
     pub hypervisor: Hypervisor,
     /// Whether it is bare metal.
@@ -38,4 +50,67 @@ pub struct InstanceType {
     pub ipv6_per_interface: u16,
     /// Its cards; every type has at least card 0.
     pub cards: Vec<NetworkCard>,
+    /// `x86_64` or `arm64`.
+    pub architecture: &'static str,
+}
+
+impl InstanceType {
+    /// The type of this name, if the table has it.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        let at = TABLE.binary_search_by(|row| row.name.cmp(name)).ok()?;
+        TABLE.get(at)
+    }
+
+    /// Every type of the table, by name.
+    pub fn all() -> &'static [Self] {
+        &TABLE
+    }
+
+    /// How many ENIs one card takes; `None` if there is no such card.
+    pub fn interfaces_of_card(&self, index: u16) -> Option<u16> {
+        self.cards.get(usize::from(index)).map(|card| card.maximum_network_interfaces)
+    }
+
+    /// How many ENIs all cards take together.
+    pub fn maximum_network_interfaces(&self) -> u32 {
+        self.cards.iter().map(|card| u32::from(card.maximum_network_interfaces)).sum()
+    }
+}
+
+static TABLE: LazyLock<Vec<InstanceType>> = LazyLock::new(|| {
+    let mut rows: Vec<InstanceType> = include_str!("types.tsv")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| parse(line).expect("types.tsv is well-formed; a test reads all of it"))
+        .collect();
+    rows.sort_by_key(|row| row.name);
+    rows
+});
+
+fn parse(line: &'static str) -> Option<InstanceType> {
+    let mut cells = line.split('\t');
+    let row = InstanceType {
+        name: cells.next()?,
+        ipv4_per_interface: cells.next()?.parse().ok()?,
+        ipv6_per_interface: cells.next()?.parse().ok()?,
+        cards: (0..)
+            .zip(cells.next()?.split(','))
+            .map(|(index, enis)| {
+                Some(NetworkCard { index, maximum_network_interfaces: enis.parse().ok()? })
+            })
+            .collect::<Option<_>>()?,
+        hypervisor: match cells.next()? {
+            "nitro" => Hypervisor::Nitro,
+            "xen" => Hypervisor::Xen,
+            "none" => Hypervisor::None,
+            _ => return None,
+        },
+        bare_metal: match cells.next()? {
+            "metal" => true,
+            "virtual" => false,
+            _ => return None,
+        },
+        architecture: cells.next()?,
+    };
+    cells.next().is_none().then_some(row)
 }

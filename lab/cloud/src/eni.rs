@@ -1,0 +1,268 @@
+//! The life of an ENI: creation, change, removal.
+
+use crate::{
+    Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
+    GroupIdentifier, ModifyNetworkInterfaceAttribute, NetworkInterface, PrivateAddress, Response,
+    Tag, address::Wanted, tag, transition::Transition,
+};
+use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
+use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+
+/// Security groups per ENI, AWS's default quota.
+const MOST_GROUPS: usize = 5;
+
+impl Cloud {
+    pub(crate) fn create_eni(
+        &mut self,
+        caller: &Caller,
+        request: &CreateNetworkInterface,
+    ) -> Result<Response, Ec2Error> {
+        if let Some(made) = self.tokens.made_before(request)? {
+            // As it is now; as it was then, if it is gone: the token never makes a second one.
+            let now = self.state.enis.get(&made.id).map_or(made, Arc::as_ref);
+            return Ok(created(now.clone(), request));
+        }
+        let subnet =
+            request.subnet_id.as_ref().ok_or_else(|| Ec2Error::missing_parameter("subnetId"))?;
+        if !self.state.subnets.contains_key(subnet) {
+            return Err(Ec2Error::no_such_subnet(subnet));
+        }
+        let groups = self.groups_or_default(&request.groups)?;
+        let tags = tags_for_creation(request)?;
+        let wanted = Wanted::by_creation(request)?;
+        let eni =
+            self.make_eni(subnet, &wanted, groups, &request.description, self.arn_of(caller))?;
+        self.edit_eni(&eni, |eni| eni.tags = tags);
+        self.after(self.spec.timing.create, Transition::EniCreated(eni.clone()));
+        let made = self.state.enis.get(&eni).ok_or_else(|| Ec2Error::no_such_eni(&eni))?;
+        let made = NetworkInterface::clone(made);
+        self.tokens.remember(request, &made);
+        Ok(created(made, request))
+    }
+
+    /// Makes an ENI with addresses; it is `pending` and has no tags.
+    pub(crate) fn make_eni(
+        &mut self,
+        subnet_id: &SubnetId,
+        wanted: &Wanted,
+        groups: Vec<GroupIdentifier>,
+        description: &str,
+        requester_id: String,
+    ) -> Result<EniId, Ec2Error> {
+        let subnet = self
+            .state
+            .subnets
+            .get(subnet_id)
+            .map(Arc::clone)
+            .ok_or_else(|| Ec2Error::no_such_subnet(subnet_id))?;
+        let id = EniId::new(self.rng.id("eni"));
+        let (addresses, ipv4_prefixes) = self.take_addresses_of_new(subnet_id, &id, wanted)?;
+        let private_addresses = addresses
+            .into_iter()
+            .enumerate()
+            .map(|(at, address)| PrivateAddress { address, primary: at == 0 })
+            .collect();
+        let eni = NetworkInterface {
+            id: id.clone(),
+            subnet_id: subnet_id.clone(),
+            vpc_id: subnet.vpc_id.clone(),
+            availability_zone: subnet.availability_zone.clone(),
+            owner_id: self.spec.account.clone(),
+            requester_id,
+            description: description.to_owned(),
+            mac: self.new_mac(),
+            status: EniStatus::Pending,
+            private_addresses,
+            ipv4_prefixes,
+            public_ip: None,
+            groups,
+            source_dest_check: true,
+            attachment: None,
+            tags: BTreeMap::new(),
+        };
+        self.edit(|state| state.enis.insert(id.clone(), Arc::new(eni)));
+        self.count_free(subnet_id);
+        Ok(id)
+    }
+
+    /// A MAC that no ENI has; EC2's start with 02 or 06 (locally administered).
+    fn new_mac(&mut self) -> Mac {
+        loop {
+            let [a, b, c, d, e, first, ..] = self.rng.next().to_le_bytes();
+            let mac = Mac([if first % 2 == 0 { 0x02 } else { 0x06 }, a, b, c, d, e]);
+            if self.state.enis.values().all(|eni| eni.mac != mac) {
+                return mac;
+            }
+        }
+    }
+
+    pub(crate) fn delete_eni(
+        &mut self,
+        request: &DeleteNetworkInterface,
+    ) -> Result<Response, Ec2Error> {
+        let eni = self.eni(request.network_interface_id.as_ref())?;
+        if eni.attachment.is_some() {
+            let message = format!("Network interface '{}' is currently in use.", eni.id);
+            return Err(Ec2Error::invalid_value(message));
+        }
+        let id = eni.id.clone();
+        self.remove_eni(&id);
+        Ok(Response::DeleteNetworkInterface)
+    }
+
+    /// Removes an ENI; its addresses are free at once.
+    pub(crate) fn remove_eni(&mut self, id: &EniId) {
+        let Some(eni) = self.edit(|state| state.enis.remove(id)) else { return };
+        if let Some(public) = eni.public_ip {
+            self.public.remove(&public);
+        }
+        if let Some(ledger) = self.ledgers.get_mut(&eni.subnet_id) {
+            for address in &eni.private_addresses {
+                ledger.release(address.address);
+            }
+            for prefix in &eni.ipv4_prefixes {
+                ledger.release_prefix(*prefix);
+            }
+        }
+        self.count_free(&eni.subnet_id);
+    }
+
+    pub(crate) fn modify_eni(
+        &mut self,
+        request: &ModifyNetworkInterfaceAttribute,
+    ) -> Result<Response, Ec2Error> {
+        let eni = self.eni(request.network_interface_id.as_ref())?;
+        let attributes = [
+            request.attachment.is_some(),
+            request.description.is_some(),
+            !request.groups.is_empty(),
+            request.source_dest_check.is_some(),
+        ];
+        match attributes.iter().filter(|given| **given).count() {
+            1 => {}
+            0 => return Err(Ec2Error::invalid_combination("No attributes specified.")),
+            _ => {
+                let message = "Fields for multiple attribute types specified";
+                return Err(Ec2Error::invalid_combination(message));
+            }
+        }
+        if let Some(change) = &request.attachment {
+            let id = change
+                .attachment_id
+                .as_ref()
+                .ok_or_else(|| Ec2Error::missing_parameter("attachmentId"))?;
+            let Some(attachment) = eni.attachment.as_ref().filter(|a| a.id == *id) else {
+                return Err(Ec2Error::no_such_attachment(id));
+            };
+            let delete = change.delete_on_termination.unwrap_or(attachment.delete_on_termination);
+            self.edit_attachment(&eni.id, |attachment| attachment.delete_on_termination = delete);
+        }
+        if let Some(description) = &request.description {
+            self.edit_eni(&eni.id, |eni| eni.description.clone_from(description));
+        }
+        if !request.groups.is_empty() {
+            let groups = self.groups_or_default(&request.groups)?;
+            self.edit_eni(&eni.id, |eni| eni.groups = groups);
+        }
+        if let Some(check) = request.source_dest_check {
+            self.edit_eni(&eni.id, |eni| eni.source_dest_check = check);
+        }
+        Ok(Response::ModifyNetworkInterfaceAttribute)
+    }
+
+    /// The groups by these ids; the VPC's default group if there are none.
+    pub(crate) fn groups_or_default(
+        &self,
+        ids: &[SecurityGroupId],
+    ) -> Result<Vec<GroupIdentifier>, Ec2Error> {
+        let identify = |group: &crate::SecurityGroup| GroupIdentifier {
+            id: group.id.clone(),
+            name: group.name.clone(),
+        };
+        if ids.is_empty() {
+            let default = self.state.groups.values().find(|group| group.name == "default");
+            return Ok(default.map(|group| identify(group)).into_iter().collect());
+        }
+        if ids.len() > MOST_GROUPS {
+            return Err(Ec2Error::new(
+                "SecurityGroupsPerInterfaceLimitExceeded",
+                "The maximum number of security groups per interface has been reached.",
+            ));
+        }
+        ids.iter()
+            .map(|id| {
+                let group = self.state.groups.get(id);
+                group.map(|group| identify(group)).ok_or_else(|| Ec2Error::no_such_group(id))
+            })
+            .collect()
+    }
+
+    /// The ENI that a request names.
+    pub(crate) fn eni(&self, id: Option<&EniId>) -> Result<Arc<NetworkInterface>, Ec2Error> {
+        let id = id.ok_or_else(|| Ec2Error::missing_parameter("networkInterfaceId"))?;
+        check_id(id)?;
+        self.state.enis.get(id).map(Arc::clone).ok_or_else(|| Ec2Error::no_such_eni(id))
+    }
+
+    pub(crate) fn edit_eni(&mut self, id: &EniId, change: impl FnOnce(&mut NetworkInterface)) {
+        self.edit(|state| state.enis.get_mut(id).map(|eni| change(Arc::make_mut(eni))));
+    }
+
+    pub(crate) fn edit_attachment(&mut self, id: &EniId, change: impl FnOnce(&mut Attachment)) {
+        self.edit_eni(id, |eni| {
+            if let Some(attachment) = &mut eni.attachment {
+                change(attachment);
+            }
+        });
+    }
+
+    /// Shows in a subnet how many addresses it has left.
+    pub(crate) fn count_free(&mut self, id: &SubnetId) {
+        let free = self.ledgers.get(id).map_or(0, crate::subnet::Ledger::free);
+        self.edit(|state| {
+            if let Some(subnet) = state.subnets.get_mut(id) {
+                Arc::make_mut(subnet).available_ip_address_count = free;
+            }
+        });
+    }
+
+    /// Whether an address of a subnet is held by anyone.
+    pub(crate) fn is_held(&self, subnet: &SubnetId, address: Ipv4Addr) -> bool {
+        self.ledgers.get(subnet).is_some_and(|ledger| ledger.holder(address).is_some())
+    }
+}
+
+fn created(eni: NetworkInterface, request: &CreateNetworkInterface) -> Response {
+    Response::CreateNetworkInterface {
+        network_interface: Box::new(eni),
+        client_token: request.client_token.clone(),
+    }
+}
+
+/// `eni-` and hex digits; anything else is not even looked up.
+pub(crate) fn check_id(id: &EniId) -> Result<(), Ec2Error> {
+    let digits = id.as_str().strip_prefix("eni-").unwrap_or("");
+    if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Ok(());
+    }
+    let message = format!("Invalid id: \"{id}\" (expecting \"eni-...\")");
+    Err(Ec2Error::new("InvalidNetworkInterfaceId.Malformed", message))
+}
+
+fn tags_for_creation(
+    request: &CreateNetworkInterface,
+) -> Result<BTreeMap<String, String>, Ec2Error> {
+    let mut tags: Vec<Tag> = Vec::new();
+    for spec in &request.tag_specifications {
+        if spec.resource_type != "network-interface" {
+            let message = format!(
+                "'{}' is not a valid taggable resource type for this operation.",
+                spec.resource_type
+            );
+            return Err(Ec2Error::invalid_value(message));
+        }
+        tags.extend(spec.tags.iter().cloned());
+    }
+    tag::check(&BTreeMap::new(), &tags)?;
+    Ok(tags.into_iter().map(|tag| (tag.key, tag.value)).collect())
+}
