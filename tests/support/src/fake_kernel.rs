@@ -1,0 +1,211 @@
+//! A kernel in memory: it executes operations, answers with the errors that Linux answers with,
+//! records what it was asked, and fails where it is told to.
+
+mod addresses;
+mod routes;
+mod rules;
+
+use config_model::{Mac, TableId};
+use routing_plan::{
+    Action, Applied, Errno, Execution, Family, IfIndex, Ipv4Conf, Link, LinkKind, LinkRef,
+    Observed, Op, Peer, Rule, Selector,
+};
+use std::collections::BTreeMap;
+
+/// One recorded request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What was asked.
+    pub op: Op,
+    /// What was answered.
+    pub answer: Result<(), Errno>,
+}
+
+/// The fake.
+#[derive(Clone, Debug)]
+pub struct FakeKernel {
+    /// Its state, free to be tampered with.
+    pub state: Observed,
+    /// Everything it was asked, in order.
+    pub calls: Vec<Call>,
+    faults: BTreeMap<usize, Errno>,
+    next_index: u32,
+}
+
+impl Default for FakeKernel {
+    fn default() -> Self {
+        let rule = |pref, table| Rule {
+            family: Family::V4,
+            pref,
+            selector: Selector::default(),
+            table: TableId(table),
+            protocol: 2,
+        };
+        let rules = vec![rule(0, 255), rule(32_766, 254), rule(32_767, 253)];
+        Self {
+            state: Observed { rules, ..Observed::default() },
+            calls: Vec::new(),
+            faults: BTreeMap::new(),
+            next_index: 2,
+        }
+    }
+}
+
+impl FakeKernel {
+    /// Everything there is.
+    pub fn observe(&self) -> Observed {
+        self.state.clone()
+    }
+
+    /// Carries out operations as an executor must.
+    pub fn apply(&mut self, ops: &[Op]) -> Applied {
+        self.apply_watching(ops, |_, _| ())
+    }
+
+    /// The same, and shows the kernel after every single step.
+    pub fn apply_watching(&mut self, ops: &[Op], mut watch: impl FnMut(&Op, &Self)) -> Applied {
+        let mut execution = Execution::default();
+        for op in ops {
+            if execution.admits(op) {
+                let answer = match self.faults.remove(&self.calls.len()) {
+                    Some(errno) => Err(errno),
+                    None => self.execute(&op.action),
+                };
+                self.calls.push(Call { op: op.clone(), answer });
+                execution.record(op, answer);
+                watch(op, self);
+            }
+        }
+        execution.finish()
+    }
+
+    /// Makes the request after `calls` more of them fail, whatever it is.
+    pub fn refuse_after(&mut self, calls: usize, errno: Errno) {
+        self.faults.insert(self.calls.len() + calls, errno);
+    }
+
+    /// A new device or veth, down, without addresses.
+    pub fn add_link(&mut self, name: &str, mac: Mac, kind: LinkKind) -> IfIndex {
+        let index = IfIndex(self.next_index);
+        self.next_index += 1;
+        let peer = (kind == LinkKind::Veth).then_some(Peer { index: IfIndex(2), netns: Some(0) });
+        let conf = [(Ipv4Conf::RpFilter, 0), (Ipv4Conf::PromoteSecondaries, 0)];
+        let link = Link {
+            index,
+            name: name.to_owned(),
+            mac: Some(mac),
+            mtu: 1500,
+            up: false,
+            alias: None,
+            group: 0,
+            kind,
+            peer,
+            master: None,
+            ipv4: BTreeMap::from(conf),
+        };
+        self.state.links.insert(index, link);
+        index
+    }
+
+    /// Takes a link down: its routes go, its addresses stay.
+    pub fn set_down(&mut self, index: IfIndex) {
+        if let Some(link) = self.state.links.get_mut(&index) {
+            link.up = false;
+            self.flush_routes_of(index);
+        }
+    }
+
+    fn execute(&mut self, action: &Action) -> Result<(), Errno> {
+        match action {
+            Action::SetUp(link) => {
+                let link = self.link_mut(link)?;
+                let (was_up, index) = (link.up, link.index);
+                link.up = true;
+                if !was_up {
+                    self.connect_subnets(index);
+                }
+                Ok(())
+            }
+            Action::SetMtu(link, mtu) => match mtu {
+                68..=65_535 => self.link_mut(link).map(|link| link.mtu = *mtu),
+                _ => self.link_mut(link).and(Err(Errno::EINVAL)),
+            },
+            Action::SetAlias(link, alias) => {
+                self.link_mut(link).map(|link| link.alias = Some(alias.clone()))
+            }
+            Action::SetGroup(link, group) => self.link_mut(link).map(|link| link.group = *group),
+            Action::SetIpv4(link, conf, value) => {
+                self.link_mut(link)?.ipv4.insert(*conf, *value);
+                Ok(())
+            }
+            Action::DeleteLink(link) => {
+                let kind = self.link_mut(link)?.kind.clone();
+                self.deletable(&kind)?;
+                self.remove_link(link.index);
+                Ok(())
+            }
+            Action::DeleteGroup(group) => self.delete_group(*group),
+            Action::AddAddress(address) => self.add_address(*address),
+            Action::DeleteAddress(address) => self.delete_address(address),
+            Action::ReplaceRoute(route) => self.put_route(route, true),
+            Action::AddRoute(route) => self.put_route(route, false),
+            Action::DeleteRoute(route) => self.delete_route(route),
+            Action::AddRule(rule) => self.add_rule(rule),
+            Action::DeleteRule(rule) => self.delete_rule(rule),
+            Action::PurgeRules(pattern) => self.purge_rules(*pattern),
+            Action::SetNeighbour(neighbour) => {
+                if !self.state.links.contains_key(&neighbour.dev) {
+                    return Err(Errno::ENODEV);
+                }
+                let key = (neighbour.dev, neighbour.address);
+                self.state.neighbours.retain(|other| (other.dev, other.address) != key);
+                self.state.neighbours.push(*neighbour);
+                Ok(())
+            }
+            Action::WriteSysctl(name, value) => match self.state.sysctls.get_mut(name) {
+                Some(there) => {
+                    there.clone_from(value);
+                    Ok(())
+                }
+                None => Err(Errno::ENOENT),
+            },
+        }
+    }
+
+    fn link_mut(&mut self, link: &LinkRef) -> Result<&mut Link, Errno> {
+        self.state.links.get_mut(&link.index).ok_or(Errno::ENODEV)
+    }
+
+    fn deletable(&self, kind: &LinkKind) -> Result<(), Errno> {
+        if *kind == LinkKind::Device { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+    }
+
+    fn delete_group(&mut self, group: u32) -> Result<(), Errno> {
+        let members: Vec<(IfIndex, LinkKind)> = self
+            .state
+            .links
+            .values()
+            .filter(|link| link.group == group)
+            .map(|link| (link.index, link.kind.clone()))
+            .collect();
+        if members.is_empty() {
+            return Err(Errno::ENODEV);
+        }
+        members.iter().try_for_each(|(_, kind)| self.deletable(kind))?;
+        for (index, _) in members {
+            self.remove_link(index);
+        }
+        Ok(())
+    }
+
+    fn remove_link(&mut self, index: IfIndex) {
+        self.state.links.remove(&index);
+        self.flush_routes_of(index);
+        self.state.addresses.retain(|address| address.dev != index);
+        self.state.neighbours.retain(|neighbour| neighbour.dev != index);
+    }
+
+    fn is_up(&self, index: IfIndex) -> bool {
+        self.state.links.get(&index).is_some_and(|link| link.up)
+    }
+}

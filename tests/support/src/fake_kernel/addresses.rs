@@ -1,0 +1,99 @@
+//! Addresses: what they bring along and what goes with them.
+
+use super::FakeKernel;
+use config_model::TableId;
+use ipnet::IpNet;
+use routing_plan::{Errno, IfIndex, Ipv4Conf, LinkAddr, Route, Scope};
+
+impl FakeKernel {
+    pub(super) fn add_address(&mut self, address: LinkAddr) -> Result<(), Errno> {
+        if !self.state.links.contains_key(&address.dev) {
+            return Err(Errno::ENODEV);
+        }
+        let same = |a: &LinkAddr| (a.dev, a.address) == (address.dev, address.address);
+        if self.state.addresses.iter().any(same) {
+            return Err(Errno::EEXIST);
+        }
+        let secondary = self.state.addresses.iter().any(|a| in_same_subnet(a, &address));
+        let address = LinkAddr { secondary, ..address };
+        self.state.addresses.push(address);
+        self.connect_subnet(&address);
+        Ok(())
+    }
+
+    pub(super) fn delete_address(&mut self, address: &LinkAddr) -> Result<(), Errno> {
+        let same = |a: &LinkAddr| (a.dev, a.address) == (address.dev, address.address);
+        let place = self.state.addresses.iter().position(same).ok_or(Errno::EADDRNOTAVAIL)?;
+        let gone = self.state.addresses.remove(place);
+        self.forget(&gone);
+        if !gone.secondary {
+            self.succeed(&gone);
+        }
+        if !self.state.addresses.iter().any(|a| a.dev == gone.dev) {
+            self.flush_routes_of(gone.dev);
+        }
+        Ok(())
+    }
+
+    /// The subnet's other addresses go too, or the first of them takes the place.
+    fn succeed(&mut self, gone: &LinkAddr) {
+        let link = self.state.links.get(&gone.dev);
+        let promote = link.and_then(|link| link.ipv4.get(&Ipv4Conf::PromoteSecondaries));
+        if promote.is_some_and(|value| *value != 0) {
+            let heir = self.state.addresses.iter_mut().find(|a| in_same_subnet(a, gone));
+            if let Some(heir) = heir {
+                heir.secondary = false;
+                let heir = *heir;
+                self.connect_subnet(&heir);
+            }
+            return;
+        }
+        let (go, stay) = self.state.addresses.iter().partition(|a| in_same_subnet(a, gone));
+        self.state.addresses = stay;
+        let go: Vec<LinkAddr> = go;
+        for address in go {
+            self.forget(&address);
+        }
+    }
+
+    /// Routes that propose the address go with it, the one to its subnet among them.
+    fn forget(&mut self, address: &LinkAddr) {
+        let ip = address.address.addr();
+        self.state.routes.retain(|route| route.src != Some(ip));
+    }
+
+    pub(super) fn connect_subnets(&mut self, index: IfIndex) {
+        let addresses: Vec<LinkAddr> =
+            self.state.addresses.iter().filter(|a| a.dev == index).copied().collect();
+        for address in addresses {
+            self.connect_subnet(&address);
+        }
+    }
+
+    fn connect_subnet(&mut self, address: &LinkAddr) {
+        let LinkAddr { dev, address, secondary, noprefixroute, global: _ } = *address;
+        let whole = address.prefix_len() == address.max_prefix_len();
+        if secondary || noprefixroute || whole || !self.is_up(dev) {
+            return;
+        }
+        let route = Route {
+            table: TableId::MAIN,
+            dst: address.trunc(),
+            gateway: None,
+            dev: Some(dev),
+            scope: Scope::LINK,
+            src: Some(address.addr()),
+            metric: 0,
+            protocol: 2,
+            plain: true,
+        };
+        if !self.state.routes.contains(&route) {
+            self.state.routes.push(route);
+        }
+    }
+}
+
+fn in_same_subnet(a: &LinkAddr, b: &LinkAddr) -> bool {
+    let net = |address: IpNet| address.trunc();
+    (a.dev, net(a.address)) == (b.dev, net(b.address))
+}

@@ -1,0 +1,291 @@
+//! A whole node: built from nothing, disturbed, and repaired in one pass.
+
+use super::{BOOT, Case, DHCP, STATIC, Stage, TestKernel, subnet_address};
+use crate::{
+    lookup::pod_is_connected,
+    node::{address, eni, key, mac, node, table},
+};
+use config_model::{TableId, registry};
+use ipnet::IpNet;
+use routing_plan::{
+    Action, IfIndex, Ipv4Conf, LinkAddr, Note, Observed, Route, Rule, Selector, plan,
+};
+
+pub(super) const CASES: &[Case] = &[
+    ("a node is built in one pass and then rests", built_in_one_pass),
+    ("an ENI whose link is not there is waited for", waits_for_links),
+    ("deleted rules come back in one pass", deleted_rules),
+    ("a flushed table comes back in one pass", flushed_table),
+    ("an ENI that was taken down comes back in one pass", eni_down),
+    ("a pod's veth that was taken down comes back in one pass", pod_veth_down),
+    ("rp_filter and MTU set back are repaired in one pass", settings),
+    ("what a DHCP client puts on a secondary ENI goes in one pass", dhcp),
+    ("an ENI set up by DHCP alone is taken over in one pass", taken_over_from_dhcp),
+    ("a twin of a rule changes nothing, and goes with the pod", twins),
+    ("what a pod leaves behind goes in one pass", leftovers),
+    ("what belongs to an ADD or a DEL in flight is left alone", in_flight),
+    ("what is not ours is left alone", foreign),
+];
+
+fn built_in_one_pass(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::raw(kernel);
+    let before = plan(&stage.desired, &stage.kernel.observe());
+    assert!(!before.ready(&eni(1).eni) && !before.node_ready());
+    stage.pass();
+    stage.assert_rests();
+    assert_connected(&mut stage);
+    let observed = stage.kernel.observe();
+    for n in [1, 2] {
+        let dev = stage.eni_links[usize::from(n) - 1];
+        assert_eq!(observed.links[&dev].mtu, registry::ENI_MTU);
+        let on_link = |a: &&LinkAddr| a.dev == dev && matches!(a.address, IpNet::V4(_));
+        let addresses: Vec<IpNet> =
+            observed.addresses.iter().filter(on_link).map(|a| a.address).collect();
+        assert_eq!(addresses, [subnet_address(n, dev).address]);
+        let in_main = |route: &&Route| route.table == TableId::MAIN && route.dev == Some(dev);
+        assert_eq!(observed.routes.iter().filter(in_main).count(), 0);
+    }
+}
+
+fn waits_for_links(kernel: &mut dyn TestKernel) {
+    let desired = node(1, Vec::new());
+    kernel.add_eni("eth0", mac(0));
+    let observed = kernel.observe();
+    let waiting = plan(&desired, &observed);
+    assert!(!waiting.ready(&eni(1).eni));
+    let text = waiting.notes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text, ["eni-1: waiting for link with MAC 02:00:00:00:00:01"]);
+    kernel.apply(&waiting.ops);
+    // Whatever the link is called.
+    kernel.add_eni("ens6", mac(1));
+    let mut stage = Stage { kernel, desired, pod_links: Vec::new(), eni_links: Vec::new() };
+    stage.pass();
+    stage.assert_rests();
+}
+
+fn deleted_rules(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let ours = |rule: &Rule| rule.protocol == registry::ROUTE_PROTOCOL;
+    let rules: Vec<Rule> = stage.kernel.observe().rules.into_iter().filter(ours).collect();
+    // Marked traffic, two ENIs, three pods of which two leave by a secondary ENI.
+    assert_eq!(rules.len(), 1 + 2 + 3 + 2, "{rules:?}");
+    for rule in &rules {
+        stage.force(Action::DeleteRule(rule.clone()));
+    }
+    repaired(&mut stage);
+    let back = stage.kernel.observe().rules;
+    assert!(rules.iter().all(|rule| back.contains(rule)));
+}
+
+fn flushed_table(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let routes = stage.kernel.observe().routes;
+    let ours = |route: &&Route| route.protocol == registry::ROUTE_PROTOCOL;
+    for route in routes.iter().filter(ours).rev() {
+        stage.force(Action::DeleteRoute(route.clone()));
+    }
+    repaired(&mut stage);
+}
+
+fn eni_down(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    stage.kernel.set_down(stage.eni_links[0]);
+    repaired(&mut stage);
+}
+
+fn pod_veth_down(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    stage.kernel.set_down(stage.pod_links[1]);
+    repaired(&mut stage);
+}
+
+fn settings(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let observed = stage.kernel.observe();
+    let primary = observed.link_named("eth0").map(|link| link.index).expect("eth0 was made");
+    let (primary, secondary) = (stage.link(primary), stage.link(stage.eni_links[1]));
+    stage.force(Action::SetIpv4(primary.clone(), Ipv4Conf::RpFilter, 1));
+    stage.force(Action::SetMtu(primary.clone(), 1500));
+    stage.force(Action::SetMtu(secondary, 1500));
+    repaired(&mut stage);
+    let link = stage.kernel.observe().links[&primary.index].clone();
+    assert_eq!((link.ipv4[&Ipv4Conf::RpFilter], link.mtu), (2, registry::ENI_MTU));
+}
+
+fn dhcp(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let dev = stage.eni_links[0];
+    // A secondary address that DHCP would never give, and the routes that it does.
+    let extra = "10.0.1.66/24".parse().expect("a prefix");
+    stage.force(Action::AddAddress(LinkAddr { address: extra, ..subnet_address(1, dev) }));
+    let gateway = Route::on_link(TableId::MAIN, address(1, 1), dev);
+    let default = Route::default_via(TableId::MAIN, address(1, 1), dev);
+    for (metric, protocol) in [(512, DHCP), (600, BOOT)] {
+        stage.force(Action::AddRoute(Route { metric, protocol: DHCP, ..gateway.clone() }));
+        stage.force(Action::AddRoute(Route { metric, protocol, ..default.clone() }));
+    }
+    repaired(&mut stage);
+    let observed = stage.kernel.observe();
+    let in_main = |route: &&Route| route.table == TableId::MAIN && route.dev == Some(dev);
+    assert_eq!(observed.routes.iter().filter(in_main).count(), 0, "{:?}", observed.routes);
+    assert!(!observed.addresses.iter().any(|a| a.address == extra));
+}
+
+fn taken_over_from_dhcp(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::raw(kernel);
+    for (n, dev) in [(1, stage.eni_links[0]), (2, stage.eni_links[1])] {
+        let link = stage.link(dev);
+        stage.force(Action::SetUp(link));
+        stage.force(Action::AddAddress(subnet_address(n, dev)));
+        let default = Route::default_via(TableId::MAIN, address(n, 1), dev);
+        stage.force(Action::AddRoute(Route {
+            metric: 100 + u32::from(n),
+            protocol: DHCP,
+            ..default
+        }));
+    }
+    // With the link down, the subnet's route is not there yet: it comes with the repair itself.
+    stage.kernel.set_down(stage.eni_links[1]);
+    stage.pass();
+    stage.assert_rests();
+    assert_connected(&mut stage);
+}
+
+fn twins(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let rules = [
+        Rule::ours(registry::PREF_TO_POD, Selector::to(address(1, 21)), TableId::MAIN),
+        Rule::ours(registry::PREF_FROM_POD, Selector::from(address(1, 21)), table(1)),
+    ];
+    for rule in &rules {
+        stage.force(Action::AddRule(Rule { protocol: BOOT, ..rule.clone() }));
+    }
+    stage.assert_rests();
+    for rule in &rules {
+        stage.force(Action::DeleteRule(rule.clone()));
+    }
+    stage.assert_rests();
+    assert_connected(&mut stage);
+    for rule in &rules {
+        stage.force(Action::AddRule(rule.clone()));
+    }
+    stage.desired.pods.remove(1);
+    stage.pass();
+    stage.assert_rests();
+    let left = stage.kernel.observe().rules;
+    assert!(!left.iter().any(|rule| rules.iter().any(|gone| gone.is_twin_of(rule))), "{left:?}");
+}
+
+fn leftovers(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let gone = stage.desired.pods.remove(2);
+    let former = stage.desired.enis.remove(1);
+    let left = stage.pod_links.remove(2);
+    stage.pass();
+    stage.assert_rests();
+    let observed = stage.kernel.observe();
+    assert!(!observed.links.contains_key(&left), "its veth");
+    assert!(!routing_plan::addresses_in_use(&observed).contains(&gone.address));
+    let names = |rule: &Rule| rule.selector == Selector::from(former.address);
+    assert!(!observed.rules.iter().any(names), "the rule of the ENI that left");
+    assert_connected(&mut stage);
+}
+
+fn in_flight(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    // One pod reserved, half built; another that only its address speaks for.
+    stage.desired.pods[1].confirmed = false;
+    let spared = stage.desired.pods.remove(2).address;
+    stage.desired.spared.insert(spared);
+    let veth = stage.pod_links[2];
+    let link = stage.link(veth);
+    stage.force(Action::SetAlias(link, "someone".to_owned()));
+    let rule = Rule::ours(registry::PREF_TO_POD, Selector::to(address(1, 21)), TableId::MAIN);
+    stage.force(Action::DeleteRule(rule));
+    let before = stage.kernel.observe();
+    stage.assert_rests();
+    assert_eq!(stage.kernel.observe(), before);
+}
+
+fn foreign(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let calico = stage.kernel.add_pod_veth("cali0123", Some("pod of somebody"));
+    let unmanaged = "172.16.0.9".parse().expect("an address");
+    let dev = stage.eni_links[0];
+    let rules = [
+        // Our priorities, addresses that are not our ENIs'.
+        Rule::ours(registry::PREF_TO_POD, Selector::to(unmanaged), TableId::MAIN),
+        Rule::ours(registry::PREF_FROM_POD, Selector::from(unmanaged), TableId(99)),
+        // One of our addresses, another priority.
+        Rule::ours(600, Selector::from(address(1, 70)), TableId(99)),
+        Rule::ours(registry::PREF_MARKED, Selector::marked(OTHER_MARK), TableId(99)),
+        // Our priority and address, but more than our rules ask for.
+        Rule::ours(
+            registry::PREF_TO_POD,
+            Selector { iif: Some("lo".to_owned()), ..Selector::to(address(1, 71)) },
+            TableId::MAIN,
+        ),
+    ];
+    for rule in rules {
+        stage.force(Action::AddRule(Rule { protocol: STATIC, ..rule }));
+    }
+    let routes = [
+        Route::on_link(TableId::MAIN, unmanaged, calico),
+        // One of our addresses, by a veth that is not ours.
+        Route::on_link(TableId::MAIN, address(1, 72), calico),
+        Route {
+            dst: "10.9.0.0/16".parse().expect("a prefix"),
+            ..Route::on_link(TableId::MAIN, unmanaged, dev)
+        },
+        Route::on_link(TableId(77), address(1, 73), dev),
+    ];
+    for route in routes {
+        stage.force(Action::AddRoute(Route { protocol: STATIC, ..route }));
+    }
+    stage.assert_rests();
+    // Nor are they hurt when there is work to do.
+    let before = stage.kernel.observe();
+    stage.kernel.set_down(stage.pod_links[0]);
+    repaired(&mut stage);
+    assert_same(&stage.kernel.observe(), &before);
+    // A stranger in the group of links to be deleted keeps the group from going as one.
+    let link = stage.link(calico);
+    stage.force(Action::SetGroup(link, registry::GROUP_REAP));
+    let orphan = stage.kernel.add_pod_veth("eniorphan", Some(&key("gone").alias()));
+    let applied = stage.pass();
+    assert_eq!(applied.changed, 1);
+    let observed = stage.kernel.observe();
+    assert!(observed.links.contains_key(&calico) && !observed.links.contains_key(&orphan));
+    let notes = plan(&stage.desired, &observed).notes;
+    assert_eq!(notes, [Note::ForeignInReapGroup { link: calico }]);
+}
+
+/// One pass, and all is as it should be.
+fn repaired(stage: &mut Stage<'_>) {
+    let applied = stage.pass();
+    assert!(applied.changed > 0, "there was nothing to repair");
+    stage.assert_rests();
+    assert_connected(stage);
+}
+
+fn assert_connected(stage: &mut Stage<'_>) {
+    let observed = stage.kernel.observe();
+    for wanted in &stage.desired.pods {
+        let n = (0..=2).find(|n| table(*n) == wanted.table).expect("a table of the stage");
+        assert!(pod_is_connected(&observed, wanted, mac(n)), "{} in {observed:#?}", wanted.address);
+    }
+}
+
+/// The same objects; the order of routes and of rules of one priority may differ.
+fn assert_same(a: &Observed, b: &Observed) {
+    let sorted = |observed: &Observed| {
+        let (mut rules, mut routes) = (observed.rules.clone(), observed.routes.clone());
+        rules.sort();
+        routes.sort();
+        let links: Vec<IfIndex> = observed.links.keys().copied().collect();
+        (rules, routes, links)
+    };
+    assert_eq!(sorted(a), sorted(b));
+}
+
+const OTHER_MARK: config_model::Mark = config_model::Mark { value: 0x4000, mask: 0xc000 };
