@@ -1,8 +1,17 @@
 //! What the VPC's router counted.
 
+use crate::{
+    FabricError,
+    rules::{HOMELESS, SOURCES, SPOOFED, TABLE, counter_name},
+    tool,
+};
 use config_model::EniId;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
 
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,6 +40,18 @@ pub enum DropReason {
     FromInternet,
 }
 
+impl DropReason {
+    /// All reasons.
+    pub const ALL: [Self; 6] = [
+        Self::SourceCheck,
+        Self::GroupEgress,
+        Self::GroupIngress,
+        Self::NoPublicAddress,
+        Self::NoSuchAddress,
+        Self::FromInternet,
+    ];
+}
+
 /// What one ENI's port counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EniCounters {
@@ -57,4 +78,84 @@ impl Counters {
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops.get(&reason).map_or(0, |count| count.packets)
     }
+
+    /// Sorts what the ruleset counted; `ports` names each ENI's port.
+    pub(crate) fn of(ruleset: &Ruleset, ports: &BTreeMap<String, EniId>) -> Self {
+        let mut enis: BTreeMap<EniId, EniCounters> =
+            ports.values().map(|eni| (eni.clone(), EniCounters::default())).collect();
+        let mut sort = |set: &str, slot: fn(&mut EniCounters) -> &mut BTreeMap<Ipv4Addr, Packets>| {
+            for ((port, source), count) in ruleset.set(set).into_iter().flatten() {
+                if let Some(eni) = ports.get(port).and_then(|eni| enis.get_mut(eni)) {
+                    slot(eni).insert(*source, *count);
+                }
+            }
+        };
+        sort(SOURCES, |eni| &mut eni.sources);
+        sort(SPOOFED, |eni| &mut eni.spoofed);
+        sort(HOMELESS, |eni| &mut eni.no_public_address);
+        let count = |reason| {
+            let count = ruleset.counters.get(counter_name(reason)).copied();
+            (reason, count.unwrap_or_default())
+        };
+        Self { enis, drops: DropReason::ALL.into_iter().map(count).collect() }
+    }
+}
+
+/// The elements of a counting set: port and source.
+pub(crate) type Counted = BTreeMap<(String, Ipv4Addr), Packets>;
+
+/// What nft showed of the fabric's table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ruleset {
+    /// Chains by name.
+    pub(crate) chains: BTreeSet<String>,
+    /// Sets by name, with those elements that count.
+    pub(crate) sets: BTreeMap<String, Counted>,
+    /// Named counters.
+    pub(crate) counters: BTreeMap<String, Packets>,
+}
+
+impl Ruleset {
+    /// Runs inside the VPC namespace; empty when there is no table yet.
+    pub(crate) fn observe() -> Result<Self, FabricError> {
+        tool::nft_list(TABLE)?.map_or_else(|| Ok(Self::default()), |text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Result<Self, FabricError> {
+        let list: Value = tool::parse(text, "the ruleset")?;
+        let mut ruleset = Self::default();
+        for item in list["nftables"].as_array().into_iter().flatten() {
+            let name = |kind: &str| item[kind]["name"].as_str().map(str::to_owned);
+            if let Some(chain) = name("chain") {
+                ruleset.chains.insert(chain);
+            } else if let Some(set) = name("set") {
+                ruleset.sets.insert(set, counted(&item["set"]["elem"]));
+            } else if let Some(counter) = name("counter") {
+                ruleset.counters.insert(counter, packets(&item["counter"]));
+            }
+        }
+        Ok(ruleset)
+    }
+
+    /// A counting set, if it exists.
+    pub(crate) fn set(&self, name: &str) -> Option<&Counted> {
+        self.sets.get(name)
+    }
+}
+
+fn counted(elements: &Value) -> Counted {
+    let of = |element: &Value| {
+        // An element without a counter of its own is written as the bare value.
+        let element = element.get("elem").unwrap_or(element);
+        let value = element.get("val").unwrap_or(element);
+        let pair = value.get("concat")?;
+        let source = pair.get(1)?.as_str()?.parse().ok()?;
+        Some(((pair.get(0)?.as_str()?.to_owned(), source), packets(&element["counter"])))
+    };
+    elements.as_array().into_iter().flatten().filter_map(of).collect()
+}
+
+fn packets(counter: &Value) -> Packets {
+    let number = |field: &str| counter[field].as_u64().unwrap_or_default();
+    Packets { packets: number("packets"), bytes: number("bytes") }
 }

@@ -1,8 +1,25 @@
 //! The step between the caller and a program in a node: the calling binary runs itself once more,
 //! enters the namespaces while it has a single thread, and becomes the program.
 
+use crate::{
+    FabricError,
+    namespace::{Place, bind, do_mount, forget_namespaces},
+    node::make_private,
+};
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::{
+    mount::MsFlags,
+    sched::{CloneFlags, unshare},
+};
 use serde::{Deserialize, Serialize};
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fmt, io,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
 
 /// Where the daemon's container finds a writable `/proc/sys/net`.
 pub const HOST_PROC_SYS_NET: &str = "/host/proc/sys/net";
@@ -13,9 +30,121 @@ pub const ENTER_ARGUMENT: &str = "__enter";
 /// Call this first in `main`: when the process was started to enter a node, it becomes the program
 /// (or returns the exit code of its failure, 125); otherwise `None`, and `main` goes on.
 pub fn dispatch() -> Option<ExitCode> {
-    todo!()
+    let mut args = env::args_os().skip(1);
+    if args.next()? != ENTER_ARGUMENT {
+        return None;
+    }
+    let failure = match become_program(args) {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    eprintln!("{ENTER_ARGUMENT}: {failure}");
+    Some(ExitCode::from(failure.exit_code()))
 }
 
-/// What to enter.
+/// What to enter, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct EnterSpec {}
+pub(crate) struct EnterSpec {
+    /// The namespaces.
+    pub(crate) place: Place,
+    /// Whether as the daemon's container.
+    pub(crate) contained: bool,
+}
+
+/// The command that enters and becomes `program`; arguments added to it are the program's.
+pub(crate) fn enter_command(binary: &Path, spec: &EnterSpec, program: &OsStr) -> Command {
+    let spec = serde_json::to_string(spec).expect("paths of a lab are UTF-8");
+    let mut command = Command::new(binary);
+    command.arg(ENTER_ARGUMENT).arg(spec).arg(absolute(program));
+    command
+}
+
+/// A program given by a relative path is the caller's, whose folder is left on entering.
+fn absolute(program: &OsStr) -> OsString {
+    let path = Path::new(program);
+    if path.components().count() < 2 {
+        return program.to_owned();
+    }
+    std::path::absolute(path).map_or_else(|_| program.to_owned(), PathBuf::into_os_string)
+}
+
+enum Never {}
+
+struct Failure {
+    what: String,
+    exit_code: u8,
+}
+
+impl Failure {
+    fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), exit_code: 125 }
+    }
+
+    fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl From<FabricError> for Failure {
+    fn from(error: FabricError) -> Self {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        Self::new(format!("{error}{}", cause.unwrap_or_default()))
+    }
+}
+
+fn become_program(mut args: impl Iterator<Item = OsString>) -> Result<Never, Failure> {
+    let spec = args.next().and_then(|spec| spec.into_string().ok());
+    let spec: EnterSpec = spec
+        .and_then(|spec| serde_json::from_str(&spec).ok())
+        .ok_or_else(|| Failure::new("the first argument does not say what to enter"))?;
+    let program = args.next().ok_or_else(|| Failure::new("no program is named"))?;
+    spec.place.enter()?;
+    if spec.contained {
+        contain_mounts()?;
+        contain_capabilities().map_err(|e| Failure::new(format!("drop capabilities: {e}")))?;
+    }
+    env::set_current_dir("/").map_err(|e| Failure::new(format!("go to /: {e}")))?;
+    let error = Command::new(&program).args(args).exec();
+    let exit_code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    Err(Failure { what: format!("run {}: {error}", Path::new(&program).display()), exit_code })
+}
+
+/// A container's mounts: `/proc/sys` cannot be written, but for the part that the pod's manifest
+/// mounts at a path of its own.
+fn contain_mounts() -> Result<(), FabricError> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|cause| FabricError::Namespace {
+        action: "create",
+        name: "container".to_owned(),
+        cause: cause.into(),
+    })?;
+    make_private()?;
+    forget_namespaces()?;
+    bind(Path::new("/proc/sys/net"), Path::new(HOST_PROC_SYS_NET), false)?;
+    let sys = Path::new("/proc/sys");
+    // Deep, to keep the node's boot id, which is bound below.
+    bind(sys, sys, true)?;
+    for path in [sys, Path::new("/proc/sys/kernel/random/boot_id")] {
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        do_mount(None, path, None, flags, None, "make read-only")?;
+    }
+    Ok(())
+}
+
+/// Root's exec raises what the bounding set holds, so that set alone decides.
+fn contain_capabilities() -> Result<(), caps::errors::CapsError> {
+    let kept = CapsHashSet::from([Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW]);
+    let mut dropped: Vec<Capability> =
+        caps::read(None, CapSet::Bounding)?.difference(&kept).copied().collect();
+    dropped.sort_by_key(|capability| capability.index());
+    for capability in dropped {
+        caps::drop(None, CapSet::Bounding, capability)?;
+    }
+    caps::clear(None, CapSet::Ambient)?;
+    caps::clear(None, CapSet::Inheritable)
+}

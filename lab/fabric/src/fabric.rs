@@ -1,10 +1,23 @@
 //! One lab's network, and the loop that makes it what is wanted.
 
-use crate::{Counters, FabricError, InternetHost, Node, Removed, Vpc, Wanted};
+use crate::{
+    Counters, EniSpec, FabricError, InternetHost, NicProfile, Node, NodeSpec, Power, Removed, Vpc,
+    Wanted,
+    counters::Ruleset,
+    internet,
+    namespace::{self, Kind, Place},
+    router, rules,
+    state::State,
+    tool,
+};
 use config_model::EniId;
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    collections::{BTreeMap, BTreeSet},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
 };
 
 /// One lab's network.
@@ -12,7 +25,13 @@ use std::{
 /// Its state is the kernel's and the state directory's: a second process may [`Fabric::open`] it.
 /// Dropping it takes nothing down; see [`Fabric::remove`].
 #[derive(Debug)]
-pub struct Fabric {}
+pub struct Fabric {
+    state: State,
+    vpc: Vpc,
+    enter_binary: PathBuf,
+    /// Links whose late rename is under way, by node and ENI's MAC.
+    renaming: Arc<Mutex<BTreeSet<(String, String)>>>,
+}
 
 /// What one [`Fabric::apply`] changed; all empty when nothing was to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,15 +46,28 @@ pub struct Applied {
     pub detached: Vec<EniId>,
     /// Addresses that the router learnt or forgot.
     pub remapped: usize,
+    /// Whether the packet filter changed.
+    pub refiltered: bool,
 }
 
 impl Fabric {
     /// Makes a lab's VPC and internet namespaces; `state_dir` must be absolute, and empty or absent.
     ///
+    /// When this fails, [`Fabric::remove`] takes away what it had begun.
+    ///
     /// # Errors
     /// A directory that holds a lab already, missing privileges, missing tools.
     pub fn create(state_dir: &Path, vpc: &Vpc) -> Result<Self, FabricError> {
-        todo!()
+        let state = State::create(state_dir, vpc)?;
+        namespace::create("inet", &[(Kind::Net, state.internet_pin())], || Ok(()))?;
+        let internet_pin = state.internet_pin();
+        namespace::create("vpc", &[(Kind::Net, state.vpc_pin())], || {
+            router::set_up(vpc)?;
+            internet::connect(&internet_pin)
+        })?;
+        let fabric = Self::at(state, vpc.clone());
+        fabric.internet().try_run(internet::set_up_host)?;
+        Ok(fabric)
     }
 
     /// Opens the lab that another process made.
@@ -43,7 +75,14 @@ impl Fabric {
     /// # Errors
     /// When there is none.
     pub fn open(state_dir: &Path) -> Result<Self, FabricError> {
-        todo!()
+        let (state, vpc) = State::open(state_dir)?;
+        Ok(Self::at(state, vpc))
+    }
+
+    fn at(state: State, vpc: Vpc) -> Self {
+        // What this process is, also after its file was replaced by a newer build.
+        let enter_binary = PathBuf::from("/proc/self/exe");
+        Self { state, vpc, enter_binary, renaming: Arc::default() }
     }
 
     /// Takes everything down that the directory knows of, kills what runs in the lab's namespaces,
@@ -58,25 +97,18 @@ impl Fabric {
     /// Names the binary that [`crate::enter::dispatch`]es; by default the one that runs.
     #[must_use]
     pub fn with_enter_binary(mut self, binary: PathBuf) -> Self {
-        todo!()
-    }
-
-    /// Observes what exists and makes it what is wanted.
-    ///
-    /// # Errors
-    /// The first step that failed; the next call observes anew and goes on.
-    pub fn apply(&mut self, wanted: &Wanted) -> Result<Applied, FabricError> {
-        todo!()
+        self.enter_binary = binary;
+        self
     }
 
     /// The state directory.
     pub fn state_dir(&self) -> &Path {
-        todo!()
+        self.state.root()
     }
 
     /// The VPC's facts.
     pub fn vpc(&self) -> &Vpc {
-        todo!()
+        &self.vpc
     }
 
     /// A handle on a node, which may be off.
@@ -84,7 +116,9 @@ impl Fabric {
     /// # Errors
     /// When the lab has no node of that name.
     pub fn node(&self, name: &str) -> Result<Node, FabricError> {
-        todo!()
+        let spec = self.state.node_spec(name)?;
+        spec.map(|spec| self.handle(name, spec))
+            .ok_or_else(|| FabricError::NoNode(name.to_owned()))
     }
 
     /// All nodes, by name.
@@ -92,7 +126,19 @@ impl Fabric {
     /// # Errors
     /// When the state directory cannot be read.
     pub fn nodes(&self) -> Result<Vec<Node>, FabricError> {
-        todo!()
+        self.state.node_names()?.iter().map(|name| self.node(name)).collect()
+    }
+
+    fn handle(&self, name: &str, spec: NodeSpec) -> Node {
+        Node::new(self.state.clone(), name, spec, self.enter_binary.clone())
+    }
+
+    fn router(&self) -> Place {
+        Place::net("vpc", &self.state.vpc_pin())
+    }
+
+    fn internet(&self) -> Place {
+        Place::net("inet", &self.state.internet_pin())
     }
 
     /// What the router counted since the lab was made.
@@ -100,7 +146,11 @@ impl Fabric {
     /// # Errors
     /// When the ruleset cannot be read.
     pub fn counters(&self) -> Result<Counters, FabricError> {
-        todo!()
+        let (seen, ruleset) =
+            self.router().try_run(|| Ok((router::observe()?, Ruleset::observe()?)))?;
+        let eni = |alias: String| alias.split(' ').next().map(EniId::new);
+        let ports = seen.ports.into_iter().filter_map(|(port, alias)| Some((port, eni(alias)?)));
+        Ok(Counters::of(&ruleset, &ports.collect()))
     }
 
     /// A TCP listener inside the VPC namespace, where 169.254.169.254 and the EC2 endpoint are.
@@ -108,7 +158,11 @@ impl Fabric {
     /// # Errors
     /// When the address is taken or is not the VPC's.
     pub fn listen_in_vpc(&self, at: SocketAddr) -> Result<TcpListener, FabricError> {
-        todo!()
+        self.router().run(|| TcpListener::bind(at))?.map_err(|cause| FabricError::Socket {
+            action: "listen",
+            place: "vpc".to_owned(),
+            cause,
+        })
     }
 
     /// Starts the internet's host: TCP and UDP echo on port 7 of [`crate::INTERNET_HOST`]. ICMP echo
@@ -117,6 +171,174 @@ impl Fabric {
     /// # Errors
     /// When the ports are taken.
     pub fn serve_internet(&self) -> Result<InternetHost, FabricError> {
-        todo!()
+        InternetHost::start(&self.internet())
+    }
+
+    /// Observes what exists and makes it what is wanted.
+    ///
+    /// # Errors
+    /// The first step that failed; the next call observes anew and goes on.
+    pub fn apply(&mut self, wanted: &Wanted) -> Result<Applied, FabricError> {
+        wanted.check(&self.vpc)?;
+        let mut applied = Applied::default();
+        let gone = self.gone(wanted)?;
+        // A node that goes down takes its links with it, at once and not when the kernel finds time.
+        let down: BTreeSet<&str> = gone.iter().map(|(node, _)| node.name()).collect();
+        let staying = router::plugged(wanted, |node| {
+            !down.contains(node)
+                && wanted.nodes.get(node).is_some_and(|spec| spec.power == Power::On)
+        });
+        let seen = self.router().try_run(|| {
+            let seen = router::observe()?;
+            let plan = router::plan(&staying, &seen);
+            router::remove_ports(&plan.remove)?;
+            if plan.remove.is_empty() { Ok(seen) } else { router::observe() }
+        })?;
+        for (node, ending) in &gone {
+            match ending {
+                Ending::Halt => node.halt()?,
+                Ending::Stop => node.halt().and_then(|()| node.note_off())?,
+                Ending::Terminate => node.terminate()?,
+            }
+            applied.halted.push(node.name().to_owned());
+        }
+        self.boot(wanted, &mut applied)?;
+        self.plug(wanted, &seen, &mut applied)?;
+        Ok(applied)
+    }
+
+    /// The nodes that run and are not to, or not in this boot.
+    fn gone(&self, wanted: &Wanted) -> Result<Vec<(Node, Ending)>, FabricError> {
+        let mut gone = Vec::new();
+        for node in self.nodes()? {
+            let ending = match wanted.nodes.get(node.name()) {
+                None => Ending::Terminate,
+                Some(spec) if spec.power == Power::Off => Ending::Stop,
+                Some(spec) if spec.boot != node.spec().boot || !node.is_up() => Ending::Halt,
+                Some(_) => continue,
+            };
+            let was_on = node.spec().power == Power::On;
+            if was_on || ending == Ending::Terminate {
+                gone.push((node, ending));
+            }
+        }
+        Ok(gone)
+    }
+
+    fn boot(&self, wanted: &Wanted, applied: &mut Applied) -> Result<(), FabricError> {
+        for (name, spec) in &wanted.nodes {
+            let node = self.handle(name, spec.clone());
+            if spec.power == Power::On && !node.is_up() {
+                node.boot()?;
+                applied.booted.push(name.clone());
+            } else if self.state.node_spec(name)?.is_none() {
+                self.state.write_node_spec(name, spec)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ports, routes and rules; the packet filter knows an ENI before its first packet.
+    fn plug(
+        &self,
+        wanted: &Wanted,
+        seen: &router::Seen,
+        applied: &mut Applied,
+    ) -> Result<(), FabricError> {
+        let enis = router::plugged(wanted, |node| {
+            wanted.nodes.get(node).is_some_and(|spec| spec.power == Power::On)
+        });
+        let plan = router::plan(&enis, seen);
+        self.router().try_run(|| {
+            let ruleset = Ruleset::observe()?;
+            if let Some(transaction) = rules::transaction(wanted, &enis, &self.vpc, &ruleset) {
+                rules::commit(&transaction)?;
+                applied.refiltered = true;
+            }
+            for id in &plan.attach {
+                self.attach(wanted, id, enis[id])?;
+                applied.attached.push(id.clone());
+            }
+            tool::ip_batch(&plan.mapping, "map addresses to ENIs")
+        })?;
+        applied.detached = plan.detached;
+        applied.remapped = plan.remapped;
+        self.rename_late(wanted, &enis)
+    }
+
+    /// Makes the link and lets the node's system do what its profile says.
+    fn attach(&self, wanted: &Wanted, id: &EniId, eni: &EniSpec) -> Result<(), FabricError> {
+        let spec = &wanted.nodes[&eni.node];
+        let node = self.handle(&eni.node, spec.clone());
+        let (first, _) = router::link_names(eni, spec.profile);
+        router::add_port(id, eni, &first, &node.net_pin())?;
+        match router::configuration(eni, spec.profile, &self.vpc) {
+            Some(script) => node
+                .net_place()
+                .try_run(|| tool::ip_batch(&script, &format!("configure {first}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Renames what still bears its first name: a little later, on a thread of its own, as udev does.
+    fn rename_late(
+        &self,
+        wanted: &Wanted,
+        enis: &BTreeMap<&EniId, &EniSpec>,
+    ) -> Result<(), FabricError> {
+        for (name, spec) in wanted.nodes.iter().filter(|(_, spec)| {
+            spec.power == Power::On && spec.profile == NicProfile::EnsLateRename
+        }) {
+            let place = self.handle(name, spec.clone()).net_place();
+            let links = place.try_run(links)?;
+            for eni in enis.values().filter(|eni| eni.node == *name) {
+                let (first, last) = router::link_names(eni, spec.profile);
+                let mac = eni.mac.to_string();
+                let is_due = links.iter().any(|link| link.address == mac && link.ifname == first);
+                let key = (name.clone(), mac);
+                if is_due && first != last && lock(&self.renaming).insert(key.clone()) {
+                    let (place, renaming) = (place.clone(), Arc::clone(&self.renaming));
+                    thread::spawn(move || {
+                        thread::sleep(RENAME_DELAY);
+                        // Gone by now, or not to be renamed while it is up: the next pass looks again.
+                        let _ = place.try_run(|| rename(&key.1, &first, &last));
+                        lock(&renaming).remove(&key);
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Halt,
+    Stop,
+    Terminate,
+}
+
+#[derive(serde::Deserialize)]
+struct NodeLink {
+    ifname: String,
+    #[serde(default)]
+    address: String,
+}
+
+fn links() -> Result<Vec<NodeLink>, FabricError> {
+    tool::ip_json(&["link", "show"], "list the node's links")
+}
+
+fn rename(mac: &str, first: &str, last: &str) -> Result<(), FabricError> {
+    if links()?.iter().any(|link| link.address == mac && link.ifname == first) {
+        tool::ip_batch(&format!("link set {first} name {last}\n"), "rename a link late")?;
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long after its appearance udev renames a link.
+const RENAME_DELAY: Duration = Duration::from_millis(100);

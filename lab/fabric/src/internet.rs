@@ -1,10 +1,33 @@
-//! The host beyond the internet gateway.
+//! The internet gateway's wire and the one host beyond it.
 
-use std::net::Ipv4Addr;
+use crate::{
+    FabricError,
+    namespace::Place,
+    node::write_sysctl,
+    router::{INTERNET_PORT, IMDS},
+    tool,
+};
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 /// The internet's one host; answers ICMP echo, and echoes on TCP and UDP port 7 while an
 /// [`InternetHost`] lives.
 pub const INTERNET_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// The gateway's own address on the wire to the internet.
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
+
+/// EC2's internet gateways pass no larger packets.
+const INTERNET_MTU: u32 = 1500;
 
 /// The public address to which the internet gateway translates an ENI's primary address.
 ///
@@ -13,6 +36,114 @@ pub fn public_address_of(private: Ipv4Addr) -> Ipv4Addr {
     Ipv4Addr::from(0xc612_0000 | (u32::from(private) & 0x0001_ffff))
 }
 
+/// Lays the wire; runs inside the VPC namespace.
+pub(crate) fn connect(internet_pin: &Path) -> Result<(), FabricError> {
+    let pin = internet_pin.display();
+    let script = format!(
+        "link add {INTERNET_PORT} mtu {INTERNET_MTU} type veth peer name up mtu {INTERNET_MTU} \
+         netns {pin}\n\
+         address add {GATEWAY}/24 dev {INTERNET_PORT}\n\
+         link set {INTERNET_PORT} up\n\
+         route add default via {INTERNET_HOST} dev {INTERNET_PORT}\n"
+    );
+    tool::ip_batch(&script, "connect the internet")?;
+    // The gateway answers for its own address alone.
+    write_sysctl(&format!("net/ipv4/conf/{INTERNET_PORT}/proxy_arp"), "0")
+}
+
+/// Sets up the host; runs inside its namespace, once the wire is there.
+pub(crate) fn set_up_host() -> Result<(), FabricError> {
+    write_sysctl("net/ipv4/icmp_ratelimit", "0")?;
+    let script = format!(
+        "link set lo up\n\
+         address add {INTERNET_HOST}/24 dev up\n\
+         link set up up\n\
+         route add default via {GATEWAY} dev up\n\
+         route add blackhole {IMDS}/32\n"
+    );
+    tool::ip_batch(&script, "set up the internet's host")
+}
+
 /// The echo service on [`INTERNET_HOST`]; ends when dropped.
 #[derive(Debug)]
-pub struct InternetHost {}
+pub struct InternetHost {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl InternetHost {
+    pub(crate) fn start(place: &Place) -> Result<Self, FabricError> {
+        let at = SocketAddr::V4(SocketAddrV4::new(INTERNET_HOST, ECHO_PORT));
+        let open = || -> io::Result<(TcpListener, UdpSocket)> {
+            let (tcp, udp) = (TcpListener::bind(at)?, UdpSocket::bind(at)?);
+            tcp.set_nonblocking(true)?;
+            udp.set_read_timeout(Some(POLL))?;
+            Ok((tcp, udp))
+        };
+        let (tcp, udp) = place.run(open)?.map_err(|cause| FabricError::Socket {
+            action: "open the echo service",
+            place: place.name.clone(),
+            cause,
+        })?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tcp_stop, udp_stop) = (Arc::clone(&stop), Arc::clone(&stop));
+        let threads = vec![
+            thread::spawn(move || serve_tcp(&tcp, &tcp_stop)),
+            thread::spawn(move || serve_udp(&udp, &udp_stop)),
+        ];
+        Ok(Self { stop, threads })
+    }
+}
+
+impl Drop for InternetHost {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A panicked echo has nothing left to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve_tcp(listener: &TcpListener, stop: &Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let stop = Arc::clone(stop);
+                thread::spawn(move || echo(stream, &stop));
+            }
+            Err(_) => thread::sleep(POLL),
+        }
+    }
+}
+
+/// Ends with its client, or with the service at the next pause.
+fn echo(mut stream: TcpStream, stop: &AtomicBool) {
+    let mut buffer = vec![0; 65_536];
+    let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(POLL)));
+    if ready.is_err() {
+        return;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) if stream.write_all(&buffer[..length]).is_err() => return,
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn serve_udp(socket: &UdpSocket, stop: &AtomicBool) {
+    let mut buffer = vec![0; 65_536];
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            // A lost echo is the network's right.
+            let _ = socket.send_to(&buffer[..length], from);
+        }
+    }
+}
+
+const ECHO_PORT: u16 = 7;
+const POLL: Duration = Duration::from_millis(50);

@@ -21,7 +21,6 @@ mod fabric;
 mod internet;
 mod namespace;
 mod node;
-mod observe;
 mod pod;
 pub mod probe;
 pub mod process;

@@ -1,11 +1,24 @@
 //! A node: network, mount and UTS namespaces without a process of their own.
 
-use crate::FabricError;
+use crate::{
+    FabricError, NodeSpec, Power,
+    enter::{EnterSpec, enter_command},
+    namespace::{self, Kind, Place},
+    process,
+    state::{State, delete_folder, make_folder, write_file},
+    tool,
+};
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
+
+mod disk;
+
+pub(crate) use disk::make_private;
 
 /// The folders that are a node's own and lie on the machine under the node's state.
 ///
@@ -16,22 +29,31 @@ pub const OWN_FOLDERS: [&str; 6] =
 
 /// A handle on a node; cheap to clone, holds nothing open.
 #[derive(Clone, Debug)]
-pub struct Node {}
+pub struct Node {
+    state: State,
+    name: String,
+    spec: NodeSpec,
+    enter_binary: PathBuf,
+}
 
 impl Node {
+    pub(crate) fn new(state: State, name: &str, spec: NodeSpec, enter_binary: PathBuf) -> Self {
+        Self { state, name: name.to_owned(), spec, enter_binary }
+    }
+
     /// The lab's name for it.
     pub fn name(&self) -> &str {
-        todo!()
+        &self.name
     }
 
     /// Its host name.
     pub fn hostname(&self) -> &str {
-        todo!()
+        &self.spec.hostname
     }
 
     /// Whether its namespaces exist.
     pub fn is_up(&self) -> bool {
-        todo!()
+        self.pins().iter().all(|(_, pin)| namespace::is_pinned(pin))
     }
 
     /// The id of its present boot.
@@ -39,20 +61,31 @@ impl Node {
     /// # Errors
     /// When it is off.
     pub fn boot_id(&self) -> Result<String, FabricError> {
-        todo!()
+        self.require_up()?;
+        let path = self.boot_id_file();
+        let text = fs::read_to_string(&path)
+            .map_err(|cause| FabricError::File { action: "read", path, cause })?;
+        Ok(text.trim().to_owned())
     }
 
     /// Where a path in one of the node's [`OWN_FOLDERS`] lies on the machine, so that others can
     /// read its logs or put a binary into it; `None` for any other path.
     pub fn on_machine(&self, inside: &Path) -> Option<PathBuf> {
-        todo!()
+        OWN_FOLDERS.iter().find_map(|folder| {
+            let rest = inside.strip_prefix(folder).ok()?;
+            Some(if rest.as_os_str().is_empty() {
+                self.own_folder(folder)
+            } else {
+                self.own_folder(folder).join(rest)
+            })
+        })
     }
 
     /// A command that runs in the node as root, as on its console.
     ///
     /// Like `Command::new`: arguments, environment and streams are the caller's to set.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        todo!()
+        self.enter(EnterSpec { place: self.place(), contained: false }, program.as_ref())
     }
 
     /// A command that runs as the daemon's container will: the node's network, exactly
@@ -67,37 +100,19 @@ impl Node {
         K: AsRef<OsStr>,
         V: AsRef<OsStr>,
     {
-        todo!()
+        let spec = EnterSpec { place: self.place(), contained: true };
+        let mut command = self.enter(spec, program.as_ref());
+        command.env_clear().env("PATH", tool::search_path()).envs(env);
+        command
     }
 
     /// A command that runs in the network namespace `/run/netns/<pod>` of the node.
     pub fn pod_command(&self, pod: &str, program: impl AsRef<OsStr>) -> Command {
-        todo!()
+        self.enter(EnterSpec { place: self.pod_place(pod), contained: false }, program.as_ref())
     }
 
-    /// Makes the network namespace of a pod, with `lo` up, as a runtime does; returns its path as
-    /// the node sees it, `/run/netns/<pod>`.
-    ///
-    /// # Errors
-    /// When the node is off or has one of that name.
-    pub fn add_pod(&self, pod: &str) -> Result<PathBuf, FabricError> {
-        todo!()
-    }
-
-    /// Kills what runs in the pod's namespace and removes it; absence is success.
-    ///
-    /// # Errors
-    /// When the node is off or a process cannot be ended.
-    pub fn remove_pod(&self, pod: &str) -> Result<(), FabricError> {
-        todo!()
-    }
-
-    /// The pods' namespaces, by name.
-    ///
-    /// # Errors
-    /// When the node is off.
-    pub fn pods(&self) -> Result<Vec<String>, FabricError> {
-        todo!()
+    fn enter(&self, spec: EnterSpec, program: &OsStr) -> Command {
+        enter_command(&self.enter_binary, &spec, program)
     }
 
     /// Runs `task` on a thread that is inside the node's namespaces and returns what it returned.
@@ -108,18 +123,119 @@ impl Node {
     /// # Errors
     /// When the node is off.
     pub fn inside<T: Send>(&self, task: impl FnOnce() -> T + Send) -> Result<T, FabricError> {
-        todo!()
+        self.require_up()?;
+        self.place().run(task)
     }
 
-    /// As [`Node::inside`], in the network namespace of a pod.
-    ///
-    /// # Errors
-    /// When the node is off or has no such pod.
-    pub fn inside_pod<T: Send>(
-        &self,
-        pod: &str,
-        task: impl FnOnce() -> T + Send,
-    ) -> Result<T, FabricError> {
-        todo!()
+    pub(crate) fn require_up(&self) -> Result<(), FabricError> {
+        if self.is_up() { Ok(()) } else { Err(FabricError::NoNode(self.name.clone())) }
     }
+
+    pub(crate) fn place(&self) -> Place {
+        let [(_, net), (_, mnt), (_, uts)] = self.pins();
+        let name = format!("node {}", self.name);
+        Place { name, mnt: Some(mnt), uts: Some(uts), net: Some(net), pod: None }
+    }
+
+    /// The network namespace alone: the machine's files, the node's links.
+    pub(crate) fn net_place(&self) -> Place {
+        Place::net(&format!("node {}", self.name), &self.net_pin())
+    }
+
+    pub(crate) fn net_pin(&self) -> PathBuf {
+        self.pin(Kind::Net)
+    }
+
+    fn pins(&self) -> [(Kind, PathBuf); 3] {
+        [Kind::Net, Kind::Mnt, Kind::Uts].map(|kind| (kind, self.pin(kind)))
+    }
+
+    fn pin(&self, kind: Kind) -> PathBuf {
+        self.state.pins().join(format!("node-{}.{}", self.name, kind.file()))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state.node(&self.name)
+    }
+
+    fn boot_id_file(&self) -> PathBuf {
+        self.folder().join("boot_id")
+    }
+
+    fn own_folder(&self, inside: &str) -> PathBuf {
+        self.folder().join("own").join(inside.trim_start_matches('/').replace('/', "-"))
+    }
+
+    pub(crate) fn spec(&self) -> &NodeSpec {
+        &self.spec
+    }
+
+    /// Brings the node up: a new boot id, an empty `/run`, its folders, its namespaces.
+    pub(crate) fn boot(&self) -> Result<(), FabricError> {
+        self.halt()?;
+        self.state.write_node_spec(&self.name, &self.spec)?;
+        for folder in OWN_FOLDERS {
+            make_folder(&self.own_folder(folder))?;
+        }
+        for folder in ["netns", "lock"] {
+            make_folder(&self.own_folder("/run").join(folder))?;
+        }
+        write_file(&self.boot_id_file(), &new_boot_id()?)?;
+        let root = self.folder().join("root");
+        make_folder(&root)?;
+        namespace::create(&format!("node {}", self.name), &self.pins(), || {
+            nix::unistd::sethostname(&self.spec.hostname).map_err(|cause| {
+                FabricError::Namespace {
+                    action: "name",
+                    name: format!("node {}", self.name),
+                    cause: cause.into(),
+                }
+            })?;
+            tool::ip_batch("link set lo up\n", "bring lo up")?;
+            // A node of Kubernetes forwards: its image sees to it.
+            write_sysctl("net/ipv4/ip_forward", "1")?;
+            self.mount_disk(&root)
+        })
+    }
+
+    /// Takes the node down, with all that runs in it; what is on its disk stays.
+    pub(crate) fn halt(&self) -> Result<(), FabricError> {
+        self.kill_all()?;
+        for (_, pin) in self.pins() {
+            namespace::unpin(&pin)?;
+        }
+        delete_folder(&self.own_folder("/run"))
+    }
+
+    /// Takes the node down and its disk with it.
+    pub(crate) fn terminate(&self) -> Result<(), FabricError> {
+        self.halt()?;
+        delete_folder(&self.folder())
+    }
+
+    /// Writes down that the node is off.
+    pub(crate) fn note_off(&self) -> Result<(), FabricError> {
+        let spec = NodeSpec { power: Power::Off, ..self.spec.clone() };
+        self.state.write_node_spec(&self.name, &spec)
+    }
+
+    pub(crate) fn kill_all(&self) -> Result<usize, FabricError> {
+        let own = self.pins().map(|(_, pin)| pin);
+        let mut inodes: BTreeSet<u64> = process::inodes(&own);
+        if namespace::is_pinned(&self.pin(Kind::Mnt)) {
+            inodes.extend(self.pod_inodes()?);
+        }
+        process::kill_in_namespaces(&inodes)
+    }
+}
+
+fn new_boot_id() -> Result<String, FabricError> {
+    let path = PathBuf::from("/proc/sys/kernel/random/uuid");
+    fs::read_to_string(&path).map_err(|cause| FabricError::File { action: "read", path, cause })
+}
+
+/// Sets a sysctl of the calling thread's network namespace.
+pub(crate) fn write_sysctl(key: &str, value: &str) -> Result<(), FabricError> {
+    let path = Path::new("/proc/sys").join(key);
+    fs::write(&path, value).map_err(|cause| FabricError::File { action: "write", path, cause })
 }

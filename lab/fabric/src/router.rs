@@ -1,1 +1,293 @@
-//! (in the making)
+//! The VPC's router and mapping service: a port per ENI, a route and a neighbour per address.
+//!
+//! Observe, plan, apply: [`plan`] is a pure function of the wish and what `ip` showed.
+
+use crate::{EniSpec, FabricError, NicProfile, Vpc, Wanted, node::write_sysctl, tool};
+use config_model::{EniId, Mac, registry};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    net::Ipv4Addr,
+    path::Path,
+};
+
+/// The router's port towards the internet gateway.
+pub(crate) const INTERNET_PORT: &str = "igw";
+
+/// Where instance metadata answers, at the far end of every ENI.
+pub(crate) const IMDS: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// The device group of the ENIs' ports.
+const PORT_GROUP: &str = "7";
+
+/// The router's own settings and addresses; runs inside the VPC namespace, before any port exists.
+pub(crate) fn set_up(vpc: &Vpc) -> Result<(), FabricError> {
+    for (key, value) in SYSCTLS {
+        write_sysctl(key, value)?;
+    }
+    let mut script = String::from("link set lo up\n");
+    for address in own_addresses(vpc) {
+        let _ = writeln!(script, "address add {address}/32 dev lo");
+    }
+    for cidr in &vpc.cidrs {
+        // Else the way to the internet would serve, and proxy ARP answer, for addresses of nobody.
+        let _ = writeln!(script, "route add blackhole {cidr}");
+    }
+    tool::ip_batch(&script, "set up the VPC's router")
+}
+
+/// The addresses that the router answers itself: gateways, metadata, EC2's endpoint.
+pub(crate) fn own_addresses(vpc: &Vpc) -> BTreeSet<Ipv4Addr> {
+    let gateways = vpc.subnets.values().map(super::Subnet::gateway);
+    gateways.chain([IMDS, vpc.ec2_endpoint]).collect()
+}
+
+/// The port of an ENI, named by its MAC: unique within a VPC, and fits a link's name.
+pub(crate) fn port_name(mac: Mac) -> String {
+    mac.0.iter().fold(String::from("p"), |mut name, byte| {
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+/// What is written on a port: whose it is and where its other end went.
+fn port_alias(id: &EniId, eni: &EniSpec) -> String {
+    format!("{id} {}", eni.node)
+}
+
+/// What `ip` showed in the VPC namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Ports by name, with their alias; empty when the port was not finished.
+    pub(crate) ports: BTreeMap<String, String>,
+    /// The port of each routed address.
+    pub(crate) routes: BTreeMap<Ipv4Addr, String>,
+    /// Port and MAC of each permanent neighbour.
+    pub(crate) neighbours: BTreeMap<Ipv4Addr, (String, Mac)>,
+}
+
+#[derive(Deserialize)]
+struct LinkJson {
+    ifname: String,
+    ifalias: Option<String>,
+    #[serde(default)]
+    flags: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RouteJson {
+    dst: String,
+    dev: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NeighbourJson {
+    dst: String,
+    dev: String,
+    lladdr: Option<String>,
+}
+
+/// Runs inside the VPC namespace.
+pub(crate) fn observe() -> Result<Seen, FabricError> {
+    let links: Vec<LinkJson> =
+        tool::ip_json(&["link", "show", "group", PORT_GROUP], "list the ports")?;
+    let routes: Vec<RouteJson> =
+        tool::ip_json(&["route", "show", "table", "main"], "list the routes")?;
+    let neighbours: Vec<NeighbourJson> =
+        tool::ip_json(&["neighbour", "show", "nud", "permanent"], "list the neighbours")?;
+    let ports = links.into_iter().map(|link| {
+        let is_up = link.flags.iter().any(|flag| flag == "UP");
+        (link.ifname, link.ifalias.filter(|_| is_up).unwrap_or_default())
+    });
+    let routes = routes.into_iter().filter_map(|route| {
+        Some((route.dst.parse().ok()?, route.dev.filter(|dev| dev != INTERNET_PORT)?))
+    });
+    let neighbours = neighbours.into_iter().filter_map(|neighbour| {
+        let mac = neighbour.lladdr?.parse().ok()?;
+        Some((neighbour.dst.parse().ok()?, (neighbour.dev, mac)))
+    });
+    Ok(Seen {
+        ports: ports.collect(),
+        routes: routes.collect(),
+        neighbours: neighbours.collect(),
+    })
+}
+
+/// The difference between the wish and what was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Ports to delete.
+    pub(crate) remove: Vec<String>,
+    /// ENIs whose port is to be made.
+    pub(crate) attach: Vec<EniId>,
+    /// ENIs of deleted ports that are not made anew.
+    pub(crate) detached: Vec<EniId>,
+    /// Routes and neighbours, as lines for `ip -batch`, once the ports are there.
+    pub(crate) mapping: String,
+    /// How many addresses they concern.
+    pub(crate) remapped: usize,
+}
+
+/// Plans; `enis` are those of running nodes alone.
+pub(crate) fn plan(enis: &BTreeMap<&EniId, &EniSpec>, seen: &Seen) -> Plan {
+    let ports: BTreeMap<String, (&EniId, &EniSpec)> =
+        enis.iter().map(|(id, eni)| (port_name(eni.mac), (*id, *eni))).collect();
+    let stands = |name: &str, alias: &str| {
+        ports.get(name).is_some_and(|(id, eni)| port_alias(id, eni) == alias)
+    };
+    let mut plan = Plan::default();
+    for (name, alias) in &seen.ports {
+        if !stands(name, alias) {
+            plan.remove.push(name.clone());
+            let id = EniId::new(alias.split(' ').next().unwrap_or_default());
+            if !enis.contains_key(&id) && !alias.is_empty() {
+                plan.detached.push(id);
+            }
+        }
+    }
+    let kept = |name: &str| seen.ports.get(name).is_some_and(|alias| stands(name, alias));
+    for (name, (id, _)) in &ports {
+        if !kept(name) {
+            plan.attach.push((*id).clone());
+        }
+    }
+    plan_mapping(&ports, seen, &kept, &mut plan);
+    plan
+}
+
+fn plan_mapping(
+    ports: &BTreeMap<String, (&EniId, &EniSpec)>,
+    seen: &Seen,
+    kept: &dyn Fn(&str) -> bool,
+    plan: &mut Plan,
+) {
+    let wanted: BTreeMap<Ipv4Addr, (&String, Mac)> = ports
+        .iter()
+        .flat_map(|(port, (_, eni))| {
+            eni.addresses().into_iter().map(move |address| (address, (port, eni.mac)))
+        })
+        .collect();
+    let mut changed = BTreeSet::new();
+    for (address, (port, mac)) in &wanted {
+        // What a deleted port carried goes with it.
+        let is_fresh = !kept(port);
+        if is_fresh || seen.routes.get(address) != Some(*port) {
+            let _ = writeln!(plan.mapping, "route replace {address}/32 dev {port}");
+            changed.insert(*address);
+        }
+        if is_fresh || seen.neighbours.get(address) != Some(&((*port).clone(), *mac)) {
+            let _ = writeln!(
+                plan.mapping,
+                "neighbour replace {address} lladdr {mac} dev {port} nud permanent"
+            );
+            changed.insert(*address);
+        }
+    }
+    for (address, port) in seen.routes.iter().filter(|(address, _)| !wanted.contains_key(address)) {
+        if kept(port) {
+            let _ = writeln!(plan.mapping, "route del {address}/32 dev {port}");
+        }
+        changed.insert(*address);
+    }
+    for (address, (port, _)) in &seen.neighbours {
+        let moved = wanted.get(address).is_none_or(|(now, _)| *now != port);
+        if moved && kept(port) {
+            let _ = writeln!(plan.mapping, "neighbour del {address} dev {port}");
+            changed.insert(*address);
+        }
+    }
+    plan.remapped = changed.len();
+}
+
+/// Deletes ports, and with each the link in its node; runs inside the VPC namespace.
+pub(crate) fn remove_ports(names: &[String]) -> Result<(), FabricError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    // By group: the kernel waits once for all of them.
+    let mut script = String::new();
+    for name in names {
+        let _ = writeln!(script, "link set dev {name} group {DOOMED_GROUP}");
+    }
+    let _ = writeln!(script, "link delete group {DOOMED_GROUP}");
+    tool::ip_batch(&script, "delete the ports of detached ENIs")
+}
+
+/// Makes the port of an ENI with its other end in the node; runs inside the VPC namespace.
+pub(crate) fn add_port(
+    id: &EniId,
+    eni: &EniSpec,
+    link: &str,
+    node_pin: &Path,
+) -> Result<(), FabricError> {
+    let (port, mac, mtu) = (port_name(eni.mac), eni.mac, registry::ENI_MTU);
+    let script = format!(
+        "link add {port} mtu {mtu} group {PORT_GROUP} type veth peer name {link} mtu {mtu} \
+         address {mac} netns {}\n\
+         link set dev {port} alias \"{}\" up\n",
+        node_pin.display(),
+        port_alias(id, eni),
+    );
+    tool::ip_batch(&script, &format!("attach {id} as {link}"))
+}
+
+/// How a node's link is first called, and how in the end.
+pub(crate) fn link_names(eni: &EniSpec, profile: NicProfile) -> (String, String) {
+    let ordinal = 16 * eni.card.0 + eni.device.0;
+    let eth = format!("eth{ordinal}");
+    let ens = format!("ens{}", 5 + ordinal);
+    match profile {
+        NicProfile::EthN | NicProfile::NetworkManager => (eth.clone(), eth),
+        NicProfile::EnsLateRename if eni.is_primary() => (ens.clone(), ens),
+        NicProfile::EnsLateRename => (eth, ens),
+    }
+}
+
+/// What the node's system does with a link that appeared, as lines for `ip -batch` in the node.
+pub(crate) fn configuration(eni: &EniSpec, profile: NicProfile, vpc: &Vpc) -> Option<String> {
+    let subnet = vpc.subnets.get(&eni.subnet)?;
+    let metric = match (profile, eni.is_primary()) {
+        (NicProfile::EthN | NicProfile::EnsLateRename, false) => return None,
+        (NicProfile::EthN, true) => String::new(),
+        (NicProfile::EnsLateRename, true) => " metric 512".to_owned(),
+        (NicProfile::NetworkManager, _) => format!(" metric {}", 100 + eni.device.0),
+    };
+    let (link, _) = link_names(eni, profile);
+    let (primary, length) = (eni.primary, subnet.cidr.prefix_len());
+    let broadcast = subnet.cidr.broadcast();
+    Some(format!(
+        "address add {primary}/{length} broadcast {broadcast} dev {link}\n\
+         link set {link} up\n\
+         route add default via {} dev {link} proto dhcp src {primary}{metric}\n",
+        subnet.gateway(),
+    ))
+}
+
+/// The ENIs that have a port: attached to a node that runs.
+pub(crate) fn plugged<'a>(
+    wanted: &'a Wanted,
+    runs: impl Fn(&str) -> bool,
+) -> BTreeMap<&'a EniId, &'a EniSpec> {
+    wanted.enis.iter().filter(|(_, eni)| runs(&eni.node)).collect()
+}
+
+const DOOMED_GROUP: &str = "8";
+
+const SYSCTLS: &[(&str, &str)] = &[
+    ("net/ipv4/ip_forward", "1"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+    ("net/ipv4/conf/all/send_redirects", "0"),
+    ("net/ipv4/conf/default/send_redirects", "0"),
+    // Answers for every neighbour of a subnet at once: the ENI's segment ends at its port.
+    ("net/ipv4/conf/default/proxy_arp", "1"),
+    ("net/ipv4/neigh/default/proxy_delay", "0"),
+    // Every refused packet gets its error, also the hundredth in a second.
+    ("net/ipv4/icmp_ratelimit", "0"),
+    ("net/ipv6/conf/all/disable_ipv6", "1"),
+    ("net/ipv6/conf/default/disable_ipv6", "1"),
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! What the fabric is to look like: the cloud's truth in the fabric's words.
 
+use crate::FabricError;
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
 };
+
+mod truth;
 
 /// The facts of a VPC that hold for a lab's whole life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +49,38 @@ pub struct Wanted {
     pub enis: BTreeMap<EniId, EniSpec>,
     /// Security groups.
     pub groups: BTreeMap<SecurityGroupId, GroupSpec>,
+}
+
+impl Wanted {
+    /// What no kernel could be: said before anything is touched.
+    pub(crate) fn check(&self, vpc: &Vpc) -> Result<(), FabricError> {
+        let refuse = |why: String| Err(FabricError::Inconsistent(why));
+        for name in self.nodes.keys() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+                return refuse(format!("{name:?} cannot name a node"));
+            }
+        }
+        let mut macs = BTreeMap::new();
+        let mut holders = BTreeMap::new();
+        for (id, eni) in &self.enis {
+            if !self.nodes.contains_key(&eni.node) {
+                return refuse(format!("{id} is attached to {:?}, which is no node", eni.node));
+            }
+            if !vpc.subnets.contains_key(&eni.subnet) {
+                return refuse(format!("{id} lies in {}, which is no subnet", eni.subnet));
+            }
+            if let Some(other) = macs.insert(eni.mac, id) {
+                return refuse(format!("{id} and {other} have the MAC {}", eni.mac));
+            }
+            for address in eni.addresses() {
+                if let Some(other) = holders.insert(address, id) {
+                    return refuse(format!("{id} and {other} hold {address}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An instance.
@@ -101,6 +136,9 @@ pub struct EniSpec {
     pub subnet: SubnetId,
     /// The primary address; the internet gateway knows it.
     pub primary: Ipv4Addr,
+    /// The public address of the primary one; `None` takes [`crate::public_address_of`] it, since the
+    /// fabric's internet gateway knows every primary address.
+    pub public: Option<Ipv4Addr>,
     /// The secondary addresses.
     pub secondary: BTreeSet<Ipv4Addr>,
     /// Delegated prefixes; each address of them is the ENI's.
@@ -118,6 +156,11 @@ impl EniSpec {
             (u32::from(prefix.network())..=u32::from(prefix.broadcast())).map(Ipv4Addr::from)
         });
         self.secondary.iter().copied().chain([self.primary]).chain(of_prefixes).collect()
+    }
+
+    /// The public address that the internet gateway gives the primary one.
+    pub fn public_address(&self) -> Ipv4Addr {
+        self.public.unwrap_or_else(|| crate::public_address_of(self.primary))
     }
 
     /// Whether this is its node's primary ENI.
