@@ -98,6 +98,12 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, Wanted> {
     if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("an absolute path") }
 }
 
+/// A folder that stands for `/proc/sys/net`; its parent then stands for `/proc/sys`.
+pub(crate) fn net_folder(text: &str) -> Result<PathBuf, Wanted> {
+    let found = path(text)?;
+    if found.ends_with("net") { Ok(found) } else { Err("an absolute path that ends in /net") }
+}
+
 pub(crate) fn bind(text: &str) -> Result<Bind, Wanted> {
     if let Some(socket) = text.strip_prefix("unix:") {
         return path(socket).map(Bind::Unix);

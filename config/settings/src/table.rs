@@ -277,9 +277,14 @@ pub const TABLE: &[Setting] = &[
         name: "MANAGE_UNTAGGED_ENI",
         kind: Kind::Bool,
         default: "true",
-        meaning: "ENIs without this node's `node.k8s.amazonaws.com/instance_id` tag are used too.",
+        meaning: "ENIs without this node's `node.k8s.amazonaws.com/instance_id` tag are used too. \
+                  One with the tag `node.k8s.amazonaws.com/no_manage=true` never is.",
+        effect: Effect::Refused {
+            asked: |modes| modes.only_tagged,
+            why: "every ENI of the node is used unless it carries the no_manage tag",
+        },
         empty_is_unset: true,
-        set: |d, v| parse::boolean(v).map(|b| d.settings.manage_untagged_enis = b),
+        set: |d, v| parse::boolean(v).map(|b| d.modes.only_tagged = !b),
         ..AMAZON
     },
     Setting {
@@ -600,8 +605,8 @@ pub const TABLE: &[Setting] = &[
         kind: Kind::Path,
         default: "/host/proc/sys/net",
         meaning: "Where the host's `/proc/sys/net` is mounted such that it can be written; a \
-                  container's own is read-only.",
-        set: |d, v| parse::path(v).map(|path| d.settings.proc_sys_net = path),
+                  container's own is read-only. The path ends in `/net`.",
+        set: |d, v| parse::net_folder(v).map(|path| d.settings.proc_sys_net = path),
         ..OURS
     },
 ];

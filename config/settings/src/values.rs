@@ -33,8 +33,6 @@ pub struct Settings {
     pub eni_tags: BTreeMap<String, String>,
     /// The cluster's name, for tags.
     pub cluster_name: Option<String>,
-    /// Whether ENIs without our tags are used too.
-    pub manage_untagged_enis: bool,
     /// Whether subnets are discovered by tag.
     pub subnet_discovery: bool,
     /// Whether ENIs of a node that takes no pods are changed.
@@ -169,6 +167,7 @@ pub(crate) struct Modes {
     pub(crate) bandwidth: bool,
     pub(crate) introspection_off: bool,
     pub(crate) policy_strict: bool,
+    pub(crate) only_tagged: bool,
 }
 
 impl Draft {
@@ -188,7 +187,6 @@ impl Draft {
             veth_prefix: String::new(),
             eni_tags: BTreeMap::new(),
             cluster_name: None,
-            manage_untagged_enis: false,
             subnet_discovery: false,
             manage_enis_non_schedulable: false,
             log_level: LogLevel::Error,

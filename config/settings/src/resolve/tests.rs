@@ -35,7 +35,7 @@ fn without_any_setting_the_manifests_defaults_hold() {
         LogTo::File(PathBuf::from("/host/var/log/aws-routed-eni/ipamd.log"))
     );
     assert_eq!(settings.introspection, Some(Bind::Tcp("127.0.0.1:61679".parse().unwrap())));
-    assert!(settings.metrics && settings.manage_untagged_enis);
+    assert!(settings.metrics);
     assert_eq!(settings.http_timeout, Span::seconds(10));
     assert_eq!(settings.add_wait, Span::seconds(45));
     assert_eq!(settings.state_dir, PathBuf::from("/var/lib/ferrule"));
@@ -139,6 +139,7 @@ fn what_amazons_entrypoint_refuses_is_refused() {
         ("NETWORK_POLICY_ENFORCING_MODE", "maybe"),
         ("FERRULE_ADD_WAIT", "0"),
         ("FERRULE_STATE_DIR", "state"),
+        ("FERRULE_PROC_SYS_NET", "/host/proc/sys"),
     ] {
         let refusal = refusal(&[(setting, value)]);
         assert!(
@@ -285,6 +286,7 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
             "{refusal:?}"
         );
     }
+    assert!(matches!(refusal(&[("MANAGE_UNTAGGED_ENI", "false")]), Refusal::Unsupported { .. }));
     assert!(matches!(
         refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
         Refusal::Unsupported { .. }
