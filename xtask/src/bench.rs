@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// An m5.4xlarge has 232 addresses for pods: the burst of 110 finds its addresses warm.
 fn add(rounds: u32) -> Result<Value> {
-    let programs = binaries::build()?;
+    let programs = binaries::build(binaries::Profile::Release)?;
     let floor = floor(&programs)?;
     let bench = driver(&programs)?;
     say::step("one node of m5.4xlarge with a warm pool");

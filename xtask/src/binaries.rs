@@ -2,11 +2,39 @@
 
 use crate::{deps, generate, say};
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     time::Instant,
 };
+
+/// How daemon and lab are built. The plugin is always built as it is shipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    /// With the checks of development; shares the SDK's build with the tests
+    Dev,
+    /// As shipped, and as benchmarks measure
+    Release,
+}
+
+impl Profile {
+    /// The folder below the target folder.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+
+    /// What cargo is told.
+    pub(crate) fn cargo_args(self) -> &'static [&'static str] {
+        match self {
+            Self::Dev => &[],
+            Self::Release => &["--release"],
+        }
+    }
+}
 
 /// Where the programs are, all in one folder.
 pub(crate) struct Binaries {
@@ -27,11 +55,15 @@ impl Binaries {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// How daemon and lab are built
+    #[arg(long, value_enum, default_value = "release")]
+    profile: Profile,
+}
 
-pub(crate) fn run(_args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     deps::install(&[deps::Need::Linker])?;
-    say::result(&build()?.dir.display().to_string());
+    say::result(&build(args.profile)?.dir.display().to_string());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -51,14 +83,14 @@ pub(crate) fn cargo() -> Command {
 ///
 /// # Errors
 /// Tells which build failed; cargo's own words stand above.
-pub(crate) fn build() -> Result<Binaries> {
-    let dir = target_dir().join("ferrule");
+pub(crate) fn build(profile: Profile) -> Result<Binaries> {
+    let dir = target_dir().join("ferrule").join(profile.folder());
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
     say::step("building the daemon and the lab (the first time takes minutes: the EC2 SDK)");
-    cargo_build(&["--release", "-p", "ipamd-daemon", "-p", "lab-server"])?;
+    cargo_build(&[profile.cargo_args(), &["-p", "ipamd-daemon", "-p", "lab-server"]].concat())?;
     for name in ["ferrule-ipamd", "ferrule-lab"] {
-        place(&target_dir().join("release").join(name), &dir.join(name))?;
+        place(&target_dir().join(profile.folder()).join(name), &dir.join(name))?;
     }
     place(&plugin()?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));

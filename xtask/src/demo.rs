@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
-    let programs = binaries::build()?;
+    let programs = binaries::build(binaries::Profile::Dev)?;
     let name = format!("demo-{}", std::process::id());
     take_down_on_interrupt(&programs.lab(), &name)?;
     let started = Instant::now();

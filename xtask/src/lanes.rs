@@ -187,7 +187,7 @@ fn lint(tally: &mut Tally) -> Result<()> {
 }
 
 fn with_binaries() -> Result<Binaries> {
-    binaries::build()
+    binaries::build(binaries::Profile::Dev)
 }
 
 /// Runs the tests of these crates, shows their output, and counts.
