@@ -2,7 +2,10 @@
 
 use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
 
 /// The version of the records. A reader skips kinds of records that it does not know.
 pub const RECORD_FORMAT: u32 = 1;
@@ -108,7 +111,9 @@ pub struct Checkpoint {
     pub(crate) cooling: BTreeMap<Ipv4Addr, Cooled>,
     pub(crate) leaving: BTreeMap<Ipv4Addr, EniId>,
     pub(crate) making: BTreeMap<String, Made>,
-    pub(crate) enis_leaving: BTreeMap<EniId, ()>,
+    pub(crate) enis_leaving: BTreeSet<EniId>,
+    /// The key of each held address, so that a record costs the same however many there are.
+    holders: BTreeMap<Ipv4Addr, PodKey>,
 }
 
 /// A key's address in the checkpoint.
@@ -154,7 +159,8 @@ impl Checkpoint {
             Record::Boot { boot_id, .. } => self.boot_id = Some(boot_id.clone()),
             Record::Reserved { key, pod, address, eni, card, device, lapses } => {
                 self.cooling.remove(address);
-                self.held.retain(|holder, held| holder == key || held.address != *address);
+                self.leaving.remove(address);
+                self.unhold(*address);
                 let held = Held {
                     pod: pod.clone(),
                     address: *address,
@@ -164,7 +170,10 @@ impl Checkpoint {
                     lapses: *lapses,
                     host_interface: None,
                 };
-                self.held.insert(key.clone(), held);
+                if let Some(old) = self.held.insert(key.clone(), held) {
+                    self.holders.remove(&old.address);
+                }
+                self.holders.insert(*address, key.clone());
             }
             Record::Confirmed { key, host_interface } => {
                 if let Some(held) = self.held.get_mut(key) {
@@ -172,7 +181,7 @@ impl Checkpoint {
                 }
             }
             Record::Cooling { address, eni, since, until } => {
-                self.held.retain(|_, held| held.address != *address);
+                self.unhold(*address);
                 let cooled = Cooled { eni: eni.clone(), since: *since, until: *until };
                 self.cooling.insert(*address, cooled);
             }
@@ -185,6 +194,7 @@ impl Checkpoint {
             Record::Settled { addresses } => {
                 for address in addresses {
                     self.leaving.remove(address);
+                    self.cooling.remove(address);
                 }
             }
             Record::EniAsked { token, count } => {
@@ -198,10 +208,12 @@ impl Checkpoint {
                 self.making.remove(token);
             }
             Record::EniLeaving { eni } => {
-                self.enis_leaving.insert(eni.clone(), ());
+                self.enis_leaving.insert(eni.clone());
             }
             Record::EniLeft { eni } => {
                 self.enis_leaving.remove(eni);
+                self.cooling.retain(|_, cooled| cooled.eni != *eni);
+                self.leaving.retain(|_, of| of != eni);
             }
             Record::Unknown => {}
         }
@@ -209,6 +221,44 @@ impl Checkpoint {
 
     /// The shortest list of records that adds up to the same.
     pub fn compact(&self) -> Vec<Record> {
-        Vec::new()
+        let mut records = Vec::new();
+        for (key, held) in &self.held {
+            records.push(Record::Reserved {
+                key: key.clone(),
+                pod: held.pod.clone(),
+                address: held.address,
+                eni: held.eni.clone(),
+                card: held.card,
+                device: held.device,
+                lapses: held.lapses,
+            });
+            if let Some(host_interface) = held.host_interface.clone() {
+                records.push(Record::Confirmed { key: key.clone(), host_interface });
+            }
+        }
+        for (address, cooled) in &self.cooling {
+            let Cooled { eni, since, until } = cooled.clone();
+            records.push(Record::Cooling { address: *address, eni, since, until });
+        }
+        for (address, eni) in &self.leaving {
+            records.push(Record::Leaving { eni: eni.clone(), addresses: vec![*address] });
+        }
+        for (token, made) in &self.making {
+            records.push(Record::EniAsked { token: token.clone(), count: made.count });
+            if let Some(eni) = made.eni.clone() {
+                records.push(Record::EniMade { token: token.clone(), eni });
+            }
+        }
+        let leaving = self.enis_leaving.iter().cloned();
+        records.extend(leaving.map(|eni| Record::EniLeaving { eni }));
+        let format = RECORD_FORMAT;
+        records.extend(self.boot_id.clone().map(|boot_id| Record::Boot { format, boot_id }));
+        records
+    }
+
+    fn unhold(&mut self, address: Ipv4Addr) {
+        if let Some(key) = self.holders.remove(&address) {
+            self.held.remove(&key);
+        }
     }
 }

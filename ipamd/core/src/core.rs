@@ -1,7 +1,23 @@
 //! The core: events in, effects out.
+//!
+//! [`Core::on_event`] takes in the event, then [`Core::settle`] asks each module its question
+//! again. Nothing is remembered between two events but facts; what to do is planned anew.
 
-use crate::{Checkpoint, Effect, Event, Limits, NodeFacts, PodView, PoolConfig, Snapshot, Start};
-use config_model::{PodKey, Time};
+use crate::{
+    Action, Answer, Checkpoint, CloudAnswer, CloudCall, CloudFault, Effect, Event, Limits,
+    NodeFacts, Notice, OpId, PodAddress, PoolConfig, Record, Remedy, Severity, Start, Ticket,
+    Topic,
+    book::{Book, Eni, Holder},
+    explain::Why,
+    growth::{Making, Subnets},
+    pace::Pace,
+    shrink::Departure,
+    waiting::Queue,
+    warm::Targets,
+    witness::Watch,
+};
+use config_model::{CardIndex, EniId, TableId, Time};
+use std::collections::BTreeMap;
 
 /// The node's address book and its planner.
 ///
@@ -10,44 +26,300 @@ use config_model::{PodKey, Time};
 /// right after [`Core::new`]: it yields the first effects.
 #[derive(Debug)]
 pub struct Core {
-    outbox: Vec<Effect>,
+    pub(crate) config: PoolConfig,
+    pub(crate) node: NodeFacts,
+    pub(crate) limits: Limits,
+    pub(crate) targets: Targets,
+    pub(crate) seed: u64,
+    pub(crate) book: Book,
+    pub(crate) queue: Queue,
+    pub(crate) journal: Checkpoint,
+    pub(crate) pace: Pace,
+    pub(crate) watch: Watch,
+    /// ENIs on their way in, by client token.
+    pub(crate) makings: BTreeMap<String, Making>,
+    /// How many tokens this process has drawn.
+    pub(crate) tokens: u64,
+    pub(crate) subnets: Subnets,
+    /// Attaches in a row that never came to anything, and until when no other is begun.
+    pub(crate) stuck_attaches: u32,
+    pub(crate) no_create_until: Option<Time>,
+    /// ENIs on their way out.
+    pub(crate) departures: BTreeMap<EniId, Departure>,
+    pub(crate) last_decrease: Option<Time>,
+    pub(crate) calls: BTreeMap<OpId, Call>,
+    next_op: u64,
+    pub(crate) stopping: bool,
+    pub(crate) outbox: Vec<Effect>,
+    wake: Option<Time>,
+    pub(crate) whys: Vec<Why>,
 }
+
+/// A cloud call under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    about: About,
+    action: Action,
+    pub(crate) started: Time,
+}
+
+/// Whose call it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    Making(String),
+    Eni(EniId),
+    Departure(EniId),
+}
+
+/// The result of a cloud call.
+pub(crate) type CloudResult = Result<CloudAnswer, CloudFault>;
 
 impl Core {
     /// Starts from what an earlier process left.
     pub fn new(
-        _config: PoolConfig,
-        _node: NodeFacts,
-        _limits: Limits,
-        _restored: Checkpoint,
-        _start: Start,
-        _now: Time,
+        config: PoolConfig,
+        node: NodeFacts,
+        limits: Limits,
+        restored: Checkpoint,
+        start: Start,
+        now: Time,
     ) -> Self {
-        Self { outbox: Vec::new() }
+        let mut core = Self {
+            targets: Targets::new(&config, limits),
+            config,
+            node,
+            limits,
+            seed: start.seed,
+            book: Book::default(),
+            queue: Queue::default(),
+            journal: Checkpoint::default(),
+            pace: Pace::new(start.seed),
+            watch: Watch::new(now),
+            makings: BTreeMap::new(),
+            tokens: 0,
+            subnets: Subnets::default(),
+            stuck_attaches: 0,
+            no_create_until: None,
+            departures: BTreeMap::new(),
+            last_decrease: None,
+            calls: BTreeMap::new(),
+            next_op: 0,
+            stopping: false,
+            outbox: Vec::new(),
+            wake: Some(now),
+            whys: Vec::new(),
+        };
+        core.restore(restored, &start.boot_id, now);
+        core
     }
 
     /// Takes in what happened and says what to do, in order.
-    pub fn on_event(&mut self, _event: Event, _now: Time) -> Vec<Effect> {
+    pub fn on_event(&mut self, event: Event, now: Time) -> Vec<Effect> {
+        match event {
+            Event::Reserve { ticket, key, pod, give_up_at } => {
+                self.reserve(ticket, key, pod, give_up_at, now);
+            }
+            Event::Abandoned { ticket } => {
+                self.queue.remove(ticket);
+            }
+            Event::Confirm { ticket, key, host_interface } => {
+                self.confirm(ticket, &key, host_interface, now);
+            }
+            Event::Release { ticket, key, cause } => self.release(ticket, &key, cause, now),
+            Event::CloudDone { op, result } => self.cloud_done(op, result, now),
+            Event::Sighting { witness, started, enis } => {
+                self.sighted(witness, started, enis, now);
+            }
+            Event::LookFailed { witness, fault } => self.look_failed(witness, &fault, now),
+            Event::KernelSeen { started, in_use } => {
+                self.book.kernel_seen(started, in_use, now);
+                self.report_stuck_in_kernel(now);
+            }
+            Event::EniReady { eni } => self.eni_ready(&eni),
+            Event::EniNotReady { eni, why } => self.eni_not_ready(&eni, why, now),
+            Event::Tick => {}
+            Event::Stopping => self.stop(),
+        }
+        self.settle(now);
         std::mem::take(&mut self.outbox)
     }
 
     /// When the core next has something to do of its own accord.
     pub fn wake_at(&self) -> Option<Time> {
-        None
-    }
-
-    /// Everything, for those who only look. Costs as much as there are addresses.
-    pub fn snapshot(&self, _now: Time) -> Snapshot {
-        Snapshot::default()
-    }
-
-    /// What the key holds.
-    pub fn inspect(&self, _key: &PodKey) -> Option<PodView> {
-        None
+        self.wake
     }
 
     /// What the records persisted so far add up to; `compact()` of it replaces the file.
-    pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint::default()
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.journal
+    }
+
+    /// Asks every question again.
+    fn settle(&mut self, now: Time) {
+        self.wake = None;
+        self.whys.clear();
+        self.lapse_reservations(now);
+        self.free_what_has_cooled(now);
+        self.serve_waiting(now);
+        if !self.stopping {
+            self.look_around(now);
+            if self.watch.ec2_seen() {
+                self.advance_makings(now);
+                self.advance_departures(now);
+                self.tend_enis(now);
+                self.grow(now);
+                self.give_back(now);
+            } else {
+                self.whys.push(Why::NothingSeenYet);
+            }
+        }
+        self.dismiss_overdue(now);
+        for at in [self.book.next_lapse(), self.book.next_ripe(), self.queue.next_deadline()] {
+            self.wake_by(at);
+        }
+    }
+
+    fn cloud_done(&mut self, op: OpId, result: CloudResult, now: Time) {
+        let Some(call) = self.calls.remove(&op) else { return };
+        match &result {
+            Ok(_) => self.pace.succeeded(call.action),
+            Err(fault) => self.note_fault(&call, fault, now),
+        }
+        match call.about.clone() {
+            About::Making(token) => self.making_done(&token, call.action, result, now),
+            About::Eni(eni) => self.eni_done(&eni, &call, result, now),
+            About::Departure(eni) => self.departure_done(&eni, call.action, result, now),
+        }
+    }
+
+    fn note_fault(&mut self, call: &Call, fault: &CloudFault, now: Time) {
+        let expected = match (call.action, fault.remedy) {
+            // What is to go is gone.
+            (Action::Detach | Action::Delete | Action::Describe, Remedy::Gone) => true,
+            // Another place is tried at once; a place that stays full is reported by who asked.
+            (Action::Create | Action::Assign | Action::Attach, Remedy::TryElsewhere) => true,
+            _ => false,
+        };
+        if expected {
+            return;
+        }
+        self.pace.failed(call.action, fault, now);
+        let object = match &call.about {
+            About::Making(token) => format!("new ENI {token}"),
+            About::Eni(eni) | About::Departure(eni) => eni.to_string(),
+        };
+        let (severity, next_step) = match fault.remedy {
+            Remedy::TellOperator => (
+                Severity::Error,
+                format!("allow ec2:{} to the node's role, or mend what EC2 names", call.action),
+            ),
+            Remedy::LimitReached => {
+                (Severity::Warning, "raise the limit, or lower the pool's targets".into())
+            }
+            Remedy::RetryAfter { .. } | Remedy::TryElsewhere | Remedy::Gone | Remedy::Unknown => {
+                (Severity::Warning, String::new())
+            }
+        };
+        let topic = match fault.remedy {
+            Remedy::LimitReached => Topic::LimitReached,
+            _ => Topic::CallFailed,
+        };
+        self.report(severity, topic, object, format!("{}: {fault}", call.action), next_step);
+    }
+
+    /// The ENIs of the node that may be attached at most.
+    pub(crate) fn max_enis(&self) -> u32 {
+        let limit = u32::from(self.limits.enis);
+        self.config.max_eni.filter(|max| *max >= 1).map_or(limit, |max| max.min(limit))
+    }
+
+    /// Places on the instance that are taken or spoken for.
+    pub(crate) fn places_taken(&self) -> u32 {
+        let attached = self.book.enis().filter(|eni| !eni.missing).count();
+        let all = attached + self.makings.len() + self.departures.len();
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn address_of(&self, holder: &Holder) -> PodAddress {
+        let (card, device) = self
+            .book
+            .eni(&holder.eni)
+            .map_or((holder.card, holder.device), |eni| (eni.facts.card, eni.facts.device));
+        PodAddress {
+            address: holder.address,
+            eni: holder.eni.clone(),
+            card,
+            device,
+            table: TableId::of_eni(card, device),
+        }
+    }
+
+    pub(crate) fn persist(&mut self, record: Record) {
+        self.journal.apply(&record);
+        self.outbox.push(Effect::Persist(record));
+    }
+
+    pub(crate) fn reply(&mut self, ticket: Ticket, answer: Answer) {
+        self.outbox.push(Effect::Reply { ticket, answer });
+    }
+
+    pub(crate) fn node_changed(&mut self) {
+        if !self.outbox.contains(&Effect::NodeChanged) {
+            self.outbox.push(Effect::NodeChanged);
+        }
+    }
+
+    pub(crate) fn report(
+        &mut self,
+        severity: Severity,
+        topic: Topic,
+        object: impl ToString,
+        cause: impl Into<String>,
+        next_step: impl Into<String>,
+    ) {
+        let (object, cause) = (object.to_string(), cause.into());
+        let notice = Notice { severity, topic, object, cause, next_step: next_step.into() };
+        self.outbox.push(Effect::Report(notice));
+    }
+
+    pub(crate) fn call(&mut self, about: About, call: CloudCall, now: Time) {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        self.calls.insert(op, Call { about, action: call.action(), started: now });
+        self.outbox.push(Effect::Cloud { op, call });
+    }
+
+    /// Whether the action may be called now; if not, the core wakes when it may.
+    pub(crate) fn may(&mut self, action: Action, now: Time) -> bool {
+        let paused = self.pace.paused(action, now);
+        if let Some(until) = paused {
+            self.wake_by(Some(until));
+            self.whys.push(Why::Paused { action, until });
+        }
+        paused.is_none()
+    }
+
+    pub(crate) fn wake_by(&mut self, at: Option<Time>) {
+        self.wake = self.wake.into_iter().chain(at).min();
+    }
+
+    /// Whether the moment has come; if not, the core wakes then.
+    pub(crate) fn reached(&mut self, at: Time, now: Time) -> bool {
+        if at > now {
+            self.wake_by(Some(at));
+        }
+        at <= now
+    }
+
+    /// The card that pods are served from; the others follow with their modes.
+    pub(crate) fn card(&self) -> CardIndex {
+        CardIndex(0)
+    }
+
+    /// The ENIs that pods may use, by place.
+    pub(crate) fn enis_by_place(&self) -> Vec<EniId> {
+        let mut enis: Vec<&Eni> = self.book.enis().filter(|eni| eni.counts()).collect();
+        enis.sort_by_key(|eni| (eni.facts.card, eni.facts.device));
+        enis.into_iter().map(|eni| eni.facts.id.clone()).collect()
     }
 }

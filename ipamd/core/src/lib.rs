@@ -4,14 +4,26 @@
 //! reads a clock, draws a random number or calls anything; the daemon and the simulation drive the
 //! same code. Read [`Core::on_event`] first.
 
+mod book;
 mod call;
 mod checkpoint;
 mod config;
 mod core;
 mod effect;
 mod event;
+mod explain;
+mod growth;
 mod notice;
+mod pace;
+mod requests;
+mod restore;
+mod shrink;
 mod snapshot;
+mod upkeep;
+mod view;
+mod waiting;
+mod warm;
+mod witness;
 
 pub use crate::core::Core;
 pub use call::{

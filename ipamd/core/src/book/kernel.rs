@@ -1,0 +1,98 @@
+//! What the kernel still has: an address is not free before an observation lacks it.
+
+use super::{Book, Cooling, Use, net_addresses};
+use config_model::{EniId, Time};
+use ipnet::Ipv4Net;
+use std::{collections::BTreeSet, net::Ipv4Addr};
+
+impl Book {
+    /// Takes in an observation. False if a newer one is known.
+    pub(crate) fn kernel_seen(
+        &mut self,
+        started: Time,
+        in_use: BTreeSet<Ipv4Addr>,
+        now: Time,
+    ) -> bool {
+        if self.kernel_seen.is_some_and(|seen| started < seen) {
+            return false;
+        }
+        self.kernel_seen = Some(started);
+        self.kernel_in_use = in_use;
+        self.clean_what_is_gone(started);
+        self.hold_back_what_is_back(now);
+        true
+    }
+
+    /// Whether the newest observation, begun after `since`, shows nothing of these addresses.
+    pub(crate) fn kernel_clean_of(
+        &self,
+        since: Time,
+        mut addresses: impl Iterator<Item = Ipv4Addr>,
+    ) -> bool {
+        self.kernel_seen.is_some_and(|seen| seen > since)
+            && addresses.all(|address| !self.kernel_in_use.contains(&address))
+    }
+
+    /// Addresses whose cooldown has been over for `patience` while the kernel keeps them; each
+    /// once.
+    pub(crate) fn stuck_in_kernel(
+        &mut self,
+        now: Time,
+        patience: config_model::Span,
+    ) -> Vec<Ipv4Addr> {
+        let mut stuck = Vec::new();
+        for address in &self.dirty {
+            if let Some(Use::Cooling(cooling)) = self.uses.get_mut(address)
+                && !cooling.reported
+                && now >= cooling.until + patience
+                && self.kernel_in_use.contains(address)
+            {
+                cooling.reported = true;
+                stuck.push(*address);
+            }
+        }
+        stuck
+    }
+
+    fn clean_what_is_gone(&mut self, started: Time) {
+        let gone: Vec<Ipv4Addr> = self.dirty.difference(&self.kernel_in_use).copied().collect();
+        for address in gone {
+            if let Some(Use::Cooling(cooling)) = self.uses.get(&address)
+                && cooling.since < started
+            {
+                let cooling = Cooling { kernel_clean: true, ..cooling.clone() };
+                self.set_use(address, Some(Use::Cooling(cooling)));
+            }
+        }
+    }
+
+    /// A late plugin or somebody else put routes or rules of an address that no pod holds.
+    fn hold_back_what_is_back(&mut self, now: Time) {
+        for address in self.kernel_in_use.clone() {
+            match self.uses.get(&address) {
+                Some(Use::Held(_)) => {}
+                Some(Use::Cooling(cooling)) if !cooling.kernel_clean => {}
+                Some(Use::Cooling(cooling)) => {
+                    let cooling = Cooling { kernel_clean: false, ..cooling.clone() };
+                    self.set_use(address, Some(Use::Cooling(cooling)));
+                }
+                None => {
+                    if let Some(eni) = self.place_of(address).map(|(eni, _)| eni.clone()) {
+                        self.cool(address, eni, now, now);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn hold_back_what_the_kernel_has(&mut self, id: &EniId, net: Ipv4Net, now: Time) {
+        if self.kernel_in_use.range(net.network()..=net.broadcast()).next().is_none() {
+            return;
+        }
+        for address in net_addresses(net) {
+            if self.kernel_in_use.contains(&address) && !self.uses.contains_key(&address) {
+                self.cool(address, id.clone(), now, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use super::*;
+use config_model::Mac;
+
+fn eni(name: &str, device: u16) -> Eni {
+    let mut eni = Eni::new(
+        EniFacts {
+            id: EniId::from(name),
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            card: CardIndex(0),
+            device: DeviceIndex(device),
+            subnet: "subnet-1".into(),
+            subnet_cidr: "10.0.0.0/16".parse().unwrap(),
+            primary_address: Ipv4Addr::new(10, 0, 200, 1),
+            attachment: None,
+            is_primary: device == 0,
+            managed: true,
+            ours: device != 0,
+            kept: true,
+        },
+        Time(0),
+    );
+    eni.readiness = Readiness::Ready;
+    eni
+}
+
+fn address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, last)
+}
+
+fn key(pod: u32) -> PodKey {
+    PodKey::new("aws-cni", format!("sandbox{pod}"), "eth0").unwrap()
+}
+
+/// Two ENIs of four addresses each, and a kernel that was seen empty.
+fn book() -> Book {
+    let mut book = Book::default();
+    for (name, device, base) in [("eni-a", 0, 0), ("eni-b", 1, 10)] {
+        book.add_eni(eni(name, device));
+        for last in base..base + 4 {
+            assert!(book.add_block(&EniId::from(name), single(address(last)), Time(0)));
+        }
+    }
+    book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
+    book
+}
+
+fn hold(book: &mut Book, pod: u32, address: Ipv4Addr) {
+    let holder = Holder {
+        pod: PodName { namespace: "default".into(), name: format!("web-{pod}") },
+        address,
+        eni: book.place_of(address).map_or("eni-x".into(), |(eni, _)| eni.clone()),
+        card: CardIndex(0),
+        device: DeviceIndex(0),
+        since: Time(0),
+        lapses: None,
+        host_interface: None,
+    };
+    book.hold(key(pod), holder);
+}
+
+fn picked(book: &Book) -> Option<Ipv4Addr> {
+    book.pick(CardIndex(0)).map(|(_, address)| address)
+}
+
+#[test]
+fn the_fullest_eni_is_used_first_and_of_it_the_lowest_address() {
+    let mut book = book();
+    assert_eq!(picked(&book), Some(address(0)));
+    hold(&mut book, 1, address(12));
+    assert_eq!(picked(&book), Some(address(10)));
+    for (pod, last) in [(2, 10), (3, 11), (4, 13)] {
+        hold(&mut book, pod, address(last));
+    }
+    assert_eq!(picked(&book), Some(address(0)));
+}
+
+#[test]
+fn nothing_is_picked_of_an_eni_that_is_not_ready_or_missing_or_before_the_kernel_was_seen() {
+    let mut book = book();
+    let not_ready = Readiness::NotReady { since: Time(0), why: None, reported: false };
+    book.eni_mut(&"eni-a".into()).unwrap().readiness = not_ready;
+    assert_eq!(picked(&book), Some(address(10)));
+    book.eni_mut(&"eni-b".into()).unwrap().missing = true;
+    assert_eq!(picked(&book), None);
+    let mut unseen = Book::default();
+    unseen.add_eni(eni("eni-a", 0));
+    unseen.add_block(&"eni-a".into(), single(address(1)), Time(0));
+    assert_eq!(picked(&unseen), None);
+}
+
+#[test]
+fn an_address_is_free_again_only_when_time_is_over_and_the_kernel_was_seen_without_it() {
+    let mut book = book();
+    hold(&mut book, 1, address(0));
+    book.release(&key(1), Time(10), Time(40)).unwrap();
+    // This observation began with the release: it does not count.
+    book.kernel_seen(Time(10), BTreeSet::new(), Time(11));
+    assert_eq!(book.free_ripe(Time(100)), None);
+    book.kernel_seen(Time(11), BTreeSet::from([address(0)]), Time(12));
+    assert_eq!(book.free_ripe(Time(100)), None);
+    book.kernel_seen(Time(13), BTreeSet::new(), Time(14));
+    assert_eq!(book.free_ripe(Time(39)), None);
+    assert_eq!(book.free_ripe(Time(40)), Some(address(0)));
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), 4);
+}
+
+#[test]
+fn dirt_that_comes_back_while_an_address_cools_holds_it() {
+    let mut book = book();
+    hold(&mut book, 1, address(0));
+    book.release(&key(1), Time(10), Time(40)).unwrap();
+    book.kernel_seen(Time(11), BTreeSet::new(), Time(12));
+    book.kernel_seen(Time(20), BTreeSet::from([address(0)]), Time(21));
+    assert_eq!(book.free_ripe(Time(100)), None);
+}
+
+#[test]
+fn a_free_address_that_the_kernel_has_is_not_given_out() {
+    let mut book = book();
+    book.kernel_seen(Time(5), BTreeSet::from([address(0)]), Time(6));
+    assert_eq!(picked(&book), Some(address(1)));
+    book.remove_block(single(address(0)));
+    book.add_block(&"eni-a".into(), single(address(0)), Time(7));
+    assert_eq!(picked(&book), Some(address(1)));
+    book.kernel_seen(Time(8), BTreeSet::new(), Time(9));
+    assert_eq!(book.free_ripe(Time(9)), Some(address(0)));
+    assert_eq!(picked(&book), Some(address(0)));
+}
+
+#[test]
+fn an_old_observation_does_not_undo_a_newer_one() {
+    let mut book = book();
+    assert!(book.kernel_seen(Time(9), BTreeSet::new(), Time(9)));
+    assert!(!book.kernel_seen(Time(8), BTreeSet::from([address(0)]), Time(10)));
+    assert_eq!(picked(&book), Some(address(0)));
+}
+
+#[test]
+fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
+    let mut book = Book::default();
+    book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
+    hold(&mut book, 1, address(0));
+    book.add_eni(eni("eni-a", 0));
+    book.add_block(&"eni-a".into(), single(address(0)), Time(1));
+    book.add_block(&"eni-a".into(), single(address(1)), Time(1));
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().held, 1);
+    assert_eq!(picked(&book), Some(address(1)));
+    book.remove_eni(&"eni-a".into()).unwrap();
+    assert_eq!(book.holder(&key(1)).unwrap().address, address(0));
+    book.add_eni(eni("eni-a", 0));
+    book.add_block(&"eni-a".into(), single(address(0)), Time(2));
+    assert_eq!(picked(&book), None);
+}
+
+#[test]
+fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
+    let mut book = book();
+    book.set_leaving(single(address(0)), true);
+    let eni = book.eni(&"eni-a".into()).unwrap();
+    assert_eq!((eni.total(), eni.free(), eni.room(5)), (3, 3, 1));
+    assert_eq!(picked(&book), Some(address(1)));
+    book.set_leaving(single(address(0)), false);
+    assert_eq!(picked(&book), Some(address(0)));
+}
+
+#[test]
+fn a_prefix_is_a_block_of_many_addresses_and_the_fuller_one_is_used_first() {
+    let mut book = Book::default();
+    book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
+    book.add_eni(eni("eni-a", 0));
+    for prefix in ["10.0.0.0/28", "10.0.0.16/28"] {
+        book.add_block(&"eni-a".into(), prefix.parse().unwrap(), Time(0));
+    }
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), 32);
+    hold(&mut book, 1, address(17));
+    assert_eq!(picked(&book), Some(address(16)));
+    hold(&mut book, 2, address(16));
+    assert_eq!(picked(&book), Some(address(18)));
+}
+
+#[test]
+fn the_counts_agree_with_the_uses_whatever_happens() {
+    let mut book = book();
+    let mut held = Vec::new();
+    for step in 0..200_u32 {
+        let now = Time(u64::from(step) * 10);
+        if step % 3 == 2 && !held.is_empty() {
+            let pod = held.remove(usize::try_from(step).unwrap() % held.len());
+            book.release(&key(pod), now, now + config_model::Span(35)).unwrap();
+        } else if let Some(address) = picked(&book) {
+            hold(&mut book, step, address);
+            held.push(step);
+        }
+        book.kernel_seen(now + config_model::Span(1), BTreeSet::new(), now);
+        while book.free_ripe(now).is_some() {}
+        let sums = book.enis().fold((0, 0, 0), |sum, eni| {
+            (sum.0 + eni.held, sum.1 + eni.cooling, sum.2 + eni.free())
+        });
+        let cooling = u32::try_from(book.cooling().count()).unwrap();
+        let holders = u32::try_from(book.holders().count()).unwrap();
+        assert_eq!(sums, (holders, cooling, 8 - holders - cooling), "step {step}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Why does the planner not do more, and what is a Reserve told that waited in vain?
+
+use crate::{Action, Core, Refusal, RefusalReason, Waiting};
+use config_model::{EniId, SubnetId, Time};
+
+/// What keeps the planner from going on. Kept small: it is made anew at every event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    NothingSeenYet,
+    Paused { action: Action, until: Time },
+    Busy { eni: EniId },
+    NotReady { eni: EniId, why: String },
+    SubnetFull { subnet: SubnetId, until: Time },
+    NoPlace { max: u32 },
+    MaxPods { max: u32 },
+    AttachesStick { until: Time },
+}
+
+impl Why {
+    /// Whether waiting does not help, as far as the planner's own means go.
+    fn final_(&self) -> bool {
+        match self {
+            Self::SubnetFull { .. } | Self::NoPlace { .. } | Self::MaxPods { .. } => true,
+            Self::NothingSeenYet
+            | Self::Paused { .. }
+            | Self::Busy { .. }
+            | Self::NotReady { .. }
+            | Self::AttachesStick { .. } => false,
+        }
+    }
+
+    fn waiting(&self) -> Waiting {
+        let what = match self {
+            Self::NothingSeenYet => "any change".to_owned(),
+            Self::Paused { action, .. } => action.to_string(),
+            Self::Busy { eni } => format!("more addresses on {eni}"),
+            Self::NotReady { eni, .. } => format!("addresses of {eni}"),
+            Self::SubnetFull { subnet, .. } => format!("more addresses of {subnet}"),
+            Self::NoPlace { .. } | Self::AttachesStick { .. } => "another ENI".to_owned(),
+            Self::MaxPods { .. } => "more addresses".to_owned(),
+        };
+        Waiting { what, why: self.reason(), until: self.until() }
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Self::NothingSeenYet => "EC2 has not shown the node's ENIs yet".to_owned(),
+            Self::Paused { action, .. } => format!("{action} failed, and rests"),
+            Self::Busy { eni } => format!("a call for {eni} is under way"),
+            Self::NotReady { eni, why } => format!("{eni} is not ready: {why}"),
+            Self::SubnetFull { subnet, .. } => format!("subnet {subnet} has no free addresses"),
+            Self::NoPlace { max } => {
+                format!("all ENIs are full, and the node has the {max} that it may have")
+            }
+            Self::MaxPods { max } => format!("the node runs {max} pods at most"),
+            Self::AttachesStick { .. } => "attached ENIs did not get ready lately".to_owned(),
+        }
+    }
+
+    fn next_step(&self) -> &'static str {
+        match self {
+            Self::SubnetFull { .. } => {
+                "free addresses in the subnet, or give the nodes a larger one"
+            }
+            Self::NoPlace { .. } => {
+                "use a larger instance type, a higher MAX_ENI, or fewer pods per node"
+            }
+            Self::MaxPods { .. } => "raise the kubelet's maxPods, or delete pods",
+            Self::Paused { .. } => "see the daemon's log for what EC2 answered",
+            Self::NotReady { .. } | Self::AttachesStick { .. } => {
+                "see the ENI's attachment in EC2 and the node's kernel log"
+            }
+            Self::NothingSeenYet => "see that the daemon reaches EC2 and may describe ENIs",
+            Self::Busy { .. } => "the kubelet tries again by itself",
+        }
+    }
+
+    fn until(&self) -> Option<Time> {
+        match self {
+            Self::Paused { until, .. }
+            | Self::SubnetFull { until, .. }
+            | Self::AttachesStick { until } => Some(*until),
+            Self::NothingSeenYet
+            | Self::Busy { .. }
+            | Self::NotReady { .. }
+            | Self::NoPlace { .. }
+            | Self::MaxPods { .. } => None,
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn explain(&self, now: Time) -> Vec<Waiting> {
+        let mut waiting: Vec<Waiting> = Vec::new();
+        for why in self.whys.iter().map(Why::waiting) {
+            if !waiting.contains(&why) {
+                waiting.push(why);
+            }
+        }
+        let kept = self.book.cooling().filter(|(_, c)| c.until <= now && !c.kernel_clean);
+        waiting.extend(kept.map(|(address, cooling)| Waiting {
+            what: address.to_string(),
+            why: "its cooldown is over, but the kernel was not seen without it yet".to_owned(),
+            until: (cooling.until > now).then_some(cooling.until),
+        }));
+        waiting
+    }
+
+    /// What a Reserve is told whose time is over.
+    pub(crate) fn refusal(&self, _now: Time) -> Refusal {
+        let limit = self.whys.iter().find(|why| why.final_());
+        if let Some(why) = limit.filter(|_| self.nothing_is_coming()) {
+            return Refusal {
+                reason: RefusalReason::Exhausted,
+                message: why.reason(),
+                next_step: why.next_step().to_owned(),
+            };
+        }
+        let hopeful = self.whys.iter().find(|why| !why.final_()).or(limit);
+        let message =
+            hopeful.map_or_else(|| "no address came free in time".to_owned(), Why::reason);
+        let next_step = hopeful.map_or("the kubelet tries again by itself", Why::next_step);
+        let reason = RefusalReason::TryAgain;
+        Refusal { reason, message, next_step: next_step.to_owned() }
+    }
+
+    /// Nothing cools, nothing is on its way in or out, and no ENI with free addresses may yet
+    /// become ready.
+    fn nothing_is_coming(&self) -> bool {
+        self.watch.ec2_seen()
+            && !self.book.cools_anything()
+            && self.makings.is_empty()
+            && self.departures.is_empty()
+            && self
+                .book
+                .enis()
+                .filter(|eni| eni.counts())
+                .all(|eni| eni.coming == 0 && eni.free() == 0)
+    }
+}

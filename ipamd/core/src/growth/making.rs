@@ -1,0 +1,350 @@
+//! How far is a new ENI? Create → attach → the book. A step that fails is undone or looked up.
+
+use crate::{
+    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni,
+    Severity, Topic,
+    core::{About, CloudResult},
+};
+use config_model::{DeviceIndex, EniId, Span, Time};
+use std::collections::BTreeSet;
+
+/// Device indexes end before this.
+const DEVICE_INDEXES: u16 = 100;
+/// Device indexes tried before an attach is given up.
+const MAX_PLACES_TRIED: usize = 16;
+/// Answers "no such ENI" before it is believed: reads lag behind a creation.
+const MAX_NOT_FOUND: u32 = 6;
+/// The pause after such an answer.
+const NOT_FOUND_PAUSE: Span = Span::seconds(2);
+
+/// An ENI on its way in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Making {
+    count: u16,
+    /// The ENI, once it is known to exist.
+    pub(crate) eni: Option<EniId>,
+    /// How it looks, once it was seen.
+    seen: Option<SeenEni>,
+    /// A reply to Create was lost: the same token must be asked with again.
+    create_unsure: bool,
+    /// A reply to Attach was lost: look first.
+    unsure: bool,
+    /// Some reply to Attach was lost: what fails now may fail because it had worked.
+    attach_lost: bool,
+    /// It is to be deleted.
+    undo: bool,
+    device: Option<DeviceIndex>,
+    places_tried: BTreeSet<DeviceIndex>,
+    not_found: u32,
+    rest_until: Time,
+    in_call: bool,
+}
+
+impl Making {
+    pub(crate) fn new(count: u16) -> Self {
+        Self {
+            count,
+            eni: None,
+            seen: None,
+            create_unsure: false,
+            unsure: false,
+            attach_lost: false,
+            undo: false,
+            device: None,
+            places_tried: BTreeSet::new(),
+            not_found: 0,
+            rest_until: Time(0),
+            in_call: false,
+        }
+    }
+
+    /// One that an earlier process began.
+    pub(crate) fn resumed(count: u16, eni: Option<EniId>) -> Self {
+        let unsure = eni.is_some();
+        Self { eni, create_unsure: true, unsure, attach_lost: unsure, ..Self::new(count) }
+    }
+
+    /// The addresses that it will bring.
+    pub(crate) fn coming(&self) -> u32 {
+        match &self.seen {
+            _ if self.undo => 0,
+            Some(seen) => u32::try_from(seen.addresses.len()).unwrap_or(u32::MAX),
+            None => u32::from(self.count),
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn advance_makings(&mut self, now: Time) {
+        let tokens: Vec<String> = self.makings.keys().cloned().collect();
+        for token in tokens {
+            let Some(making) = self.makings.get(&token) else { continue };
+            let rest_until = making.rest_until;
+            if making.in_call || !self.reached(rest_until, now) {
+                continue;
+            }
+            let Some(making) = self.makings.get(&token) else { continue };
+            match making.eni.clone() {
+                None => {
+                    if self.may(Action::Create, now) {
+                        self.create(&token, now);
+                    }
+                }
+                Some(eni) if making.unsure || making.seen.is_none() => {
+                    if self.may(Action::Describe, now) {
+                        self.call_for(&token, CloudCall::DescribeEni { eni }, now);
+                    }
+                }
+                Some(eni) if making.undo => {
+                    if self.may(Action::Delete, now) {
+                        self.call_for(&token, CloudCall::DeleteEni { eni }, now);
+                    }
+                }
+                Some(eni) => self.attach(&token, eni, now),
+            }
+        }
+    }
+
+    pub(super) fn create(&mut self, token: &str, now: Time) {
+        let Some(making) = self.makings.get(token) else { return };
+        let call = CloudCall::CreateEni {
+            token: token.to_owned(),
+            subnet: self.node.subnet.clone(),
+            groups: self.node.security_groups.clone(),
+            secondary_count: making.count,
+            tags: self.node.tags.clone(),
+            description: self.node.description.clone(),
+        };
+        self.call_for(token, call, now);
+    }
+
+    fn attach(&mut self, token: &str, eni: EniId, now: Time) {
+        if !self.may(Action::Attach, now) {
+            return;
+        }
+        let attached = self.book.enis().filter(|eni| !eni.missing).count() + self.departures.len();
+        let no_place = u32::try_from(attached).unwrap_or(u32::MAX) >= self.max_enis();
+        let device = self.free_device(token);
+        let Some(making) = self.makings.get_mut(token) else { return };
+        let (false, Some(device)) = (no_place, device) else {
+            making.undo = true;
+            self.call_for(token, CloudCall::DeleteEni { eni }, now);
+            return;
+        };
+        making.device = Some(device);
+        let (instance, card) = (self.node.instance_id.clone(), self.card());
+        self.call_for(token, CloudCall::AttachEni { eni, instance, card, device }, now);
+    }
+
+    /// The lowest place that no other ENI has, is about to have, or was found to have.
+    fn free_device(&self, token: &str) -> Option<DeviceIndex> {
+        let card = self.card();
+        let mut taken: BTreeSet<DeviceIndex> = self
+            .book
+            .enis()
+            .filter(|eni| eni.facts.card == card && !eni.missing)
+            .map(|eni| eni.facts.device)
+            .collect();
+        taken.extend(self.departures.values().filter_map(|departure| departure.device(card)));
+        for (other, making) in &self.makings {
+            if other != token {
+                taken.extend(making.device);
+            }
+        }
+        let tried = &self.makings.get(token)?.places_tried;
+        if tried.len() >= MAX_PLACES_TRIED {
+            return None;
+        }
+        let free = |device: &DeviceIndex| !taken.contains(device) && !tried.contains(device);
+        (1..DEVICE_INDEXES).map(DeviceIndex).find(free)
+    }
+
+    fn call_for(&mut self, token: &str, call: CloudCall, now: Time) {
+        if let Some(making) = self.makings.get_mut(token) {
+            making.in_call = true;
+            self.call(About::Making(token.to_owned()), call, now);
+        }
+    }
+
+    pub(crate) fn making_done(
+        &mut self,
+        token: &str,
+        action: Action,
+        result: CloudResult,
+        now: Time,
+    ) {
+        let Some(making) = self.makings.get_mut(token) else { return };
+        making.in_call = false;
+        match (action, result) {
+            (Action::Create, Ok(CloudAnswer::Created(seen))) => self.created(token, seen),
+            (Action::Create, Ok(_)) => making.create_unsure = true,
+            (Action::Create, Err(fault)) => self.create_failed(token, &fault, now),
+            (Action::Attach, Ok(CloudAnswer::Attached { attachment })) => {
+                let device = making.device;
+                if let Some((mut seen, device)) = making.seen.clone().zip(device) {
+                    seen.attachment = Some(crate::SeenAttachment {
+                        id: Some(attachment),
+                        instance: self.node.instance_id.clone(),
+                        card: self.card(),
+                        device,
+                        state: AttachmentState::Attaching,
+                        delete_on_termination: Some(false),
+                    });
+                    self.made(token, &seen, now);
+                }
+            }
+            (Action::Attach, Ok(_)) => {
+                making.unsure = true;
+                making.attach_lost = true;
+            }
+            (Action::Attach, Err(fault)) => self.attach_failed(token, &fault, now),
+            (Action::Describe, Ok(CloudAnswer::Described(seen))) => {
+                self.making_described(token, seen, now);
+            }
+            (Action::Describe, Err(fault)) if fault.remedy == Remedy::Gone => {
+                self.making_not_found(token, now);
+            }
+            (Action::Delete, Ok(_)) => self.unmade(token, now),
+            (Action::Delete, Err(fault)) => match fault.remedy {
+                Remedy::Gone => self.unmade(token, now),
+                Remedy::RetryAfter { .. } | Remedy::Unknown => {}
+                Remedy::TryElsewhere | Remedy::TellOperator | Remedy::LimitReached => {
+                    making.unsure = true;
+                }
+            },
+            // A look that failed is repeated; no other call is made for an ENI on its way in.
+            (_, _) => {}
+        }
+    }
+
+    fn created(&mut self, token: &str, seen: SeenEni) {
+        let Some(making) = self.makings.get_mut(token) else { return };
+        let eni = seen.id.clone();
+        making.eni = Some(eni.clone());
+        making.create_unsure = false;
+        // A repeated token answers with an ENI that may be further on than new.
+        making.unsure = seen.attachment.is_some();
+        making.seen = Some(seen);
+        let subnet = self.node.subnet.clone();
+        self.subnets.gave(&subnet);
+        self.persist(Record::EniMade { token: token.to_owned(), eni });
+    }
+
+    fn create_failed(&mut self, token: &str, fault: &CloudFault, now: Time) {
+        let Some(making) = self.makings.get_mut(token) else { return };
+        let count = u32::from(making.count);
+        match fault.remedy {
+            Remedy::Unknown => making.create_unsure = true,
+            // An earlier try may have made it: only the same token tells.
+            Remedy::RetryAfter { .. } | Remedy::TellOperator | Remedy::Gone
+                if making.create_unsure && fault.code != "IdempotentParameterMismatch" => {}
+            Remedy::TryElsewhere => {
+                let subnet = self.node.subnet.clone();
+                self.subnet_refused(&subnet, count, fault, now);
+                self.settle_making(token);
+            }
+            Remedy::RetryAfter { .. }
+            | Remedy::TellOperator
+            | Remedy::Gone
+            | Remedy::LimitReached => self.settle_making(token),
+        }
+    }
+
+    pub(crate) fn subnet_refused(
+        &mut self,
+        subnet: &config_model::SubnetId,
+        count: u32,
+        fault: &CloudFault,
+        now: Time,
+    ) {
+        if self.subnets.refused(subnet, count, now) {
+            self.report(
+                Severity::Error,
+                Topic::SubnetExhausted,
+                subnet,
+                fault.to_string(),
+                "free addresses in the subnet, or give the nodes a larger one",
+            );
+        }
+    }
+
+    fn attach_failed(&mut self, token: &str, fault: &CloudFault, now: Time) {
+        let Some(making) = self.makings.get_mut(token) else { return };
+        match fault.remedy {
+            Remedy::Unknown => {
+                making.unsure = true;
+                making.attach_lost = true;
+            }
+            Remedy::RetryAfter { .. } => {}
+            Remedy::TryElsewhere => {
+                making.places_tried.extend(making.device.take());
+                // The place may be taken by this very ENI, if an earlier reply was lost.
+                making.unsure = making.attach_lost;
+            }
+            Remedy::Gone => self.making_not_found(token, now),
+            Remedy::TellOperator | Remedy::LimitReached => {
+                making.undo = true;
+                making.unsure = making.attach_lost;
+                self.watch.want_ec2(now);
+            }
+        }
+    }
+
+    fn making_not_found(&mut self, token: &str, now: Time) {
+        let Some(making) = self.makings.get_mut(token) else { return };
+        making.not_found += 1;
+        making.rest_until = now + NOT_FOUND_PAUSE;
+        if making.not_found >= MAX_NOT_FOUND {
+            self.unmade(token, now);
+        }
+    }
+
+    fn making_described(&mut self, token: &str, seen: SeenEni, now: Time) {
+        let Some(making) = self.makings.get_mut(token) else { return };
+        making.unsure = false;
+        let attachment = seen.attachment.clone();
+        making.seen = Some(seen.clone());
+        match attachment {
+            None => {}
+            Some(found) if found.instance != self.node.instance_id => {
+                let cause = format!("we made it, but it is attached to {}", found.instance);
+                self.report(Severity::Warning, Topic::CallFailed, &seen.id, cause, "");
+                self.settle_making(token);
+            }
+            Some(found) if found.state == AttachmentState::Detaching => {
+                making.unsure = true;
+                making.rest_until = now + NOT_FOUND_PAUSE;
+            }
+            Some(_) => self.made(token, &seen, now),
+        }
+    }
+
+    /// It is attached, or about to be: its addresses are in the book from now on.
+    pub(crate) fn made(&mut self, token: &str, seen: &SeenEni, now: Time) {
+        if !self.take_in(seen, true, now) {
+            // Its subnet's addresses are not known yet; the next look at IMDS tells.
+            self.watch.want_imds(now);
+            if let Some(making) = self.makings.get_mut(token) {
+                making.unsure = true;
+                making.rest_until = now + NOT_FOUND_PAUSE;
+            }
+            return;
+        }
+        let addresses = seen.addresses.len();
+        let cause = format!("a new ENI with {addresses} addresses");
+        self.report(Severity::Info, Topic::PoolGrew, &seen.id, cause, "");
+        self.settle_making(token);
+    }
+
+    fn unmade(&mut self, token: &str, now: Time) {
+        if let Some(eni) = self.makings.get(token).and_then(|making| making.eni.clone()) {
+            self.watch.eni_gone(eni, now);
+        }
+        self.settle_making(token);
+    }
+
+    fn settle_making(&mut self, token: &str) {
+        self.makings.remove(token);
+        self.persist(Record::EniSettled { token: token.to_owned() });
+    }
+}

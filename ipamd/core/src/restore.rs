@@ -1,0 +1,75 @@
+//! What did an earlier process leave?
+
+use crate::{
+    Checkpoint, Core, Effect, RECORD_FORMAT, Record, Severity, Topic,
+    book::Holder,
+    checkpoint::{Cooled, Held},
+    growth::Making,
+    shrink::Departure,
+};
+use config_model::{EniId, PodKey, Time};
+use std::net::Ipv4Addr;
+
+impl Core {
+    /// Assignments of this boot hold; those of another boot have no sandbox any more, and cool.
+    pub(crate) fn restore(&mut self, restored: Checkpoint, boot_id: &str, now: Time) {
+        let same_boot = restored.boot_id.as_deref() == Some(boot_id);
+        let held = restored.held.len();
+        self.journal = restored.clone();
+        for (key, held) in restored.held {
+            if same_boot {
+                self.hold_again(key, held, now);
+            } else {
+                self.cool_anew(held.address, held.eni, now);
+            }
+        }
+        for (address, cooled) in restored.cooling {
+            if same_boot {
+                let Cooled { eni, since, until } = cooled;
+                self.book.cool(address, eni, since, until);
+            } else {
+                self.cool_anew(address, cooled.eni, now);
+            }
+        }
+        for address in restored.leaving.into_keys() {
+            self.watch.address_gone(address, now);
+        }
+        for (token, made) in restored.making {
+            self.makings.insert(token, Making::resumed(made.count, made.eni));
+        }
+        for eni in restored.enis_leaving {
+            self.departures.insert(eni, Departure::resumed());
+        }
+        // Last: if the file ends before this record, the next process does it all again.
+        if !same_boot {
+            self.persist(Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
+        }
+        if held > 0 {
+            let fate = if same_boot { "hold their addresses" } else { "are gone with their boot" };
+            let cause = format!("{held} pods of an earlier process {fate}");
+            self.report(Severity::Info, Topic::Restored, "checkpoint", cause, "");
+        }
+        self.outbox.push(Effect::NodeChanged);
+    }
+
+    fn hold_again(&mut self, key: PodKey, held: Held, now: Time) {
+        let confirmed = held.host_interface.is_some();
+        let holder = Holder {
+            pod: held.pod,
+            address: held.address,
+            eni: held.eni,
+            card: held.card,
+            device: held.device,
+            since: now,
+            lapses: (!confirmed).then_some(held.lapses),
+            host_interface: held.host_interface,
+        };
+        self.book.hold(key, holder);
+    }
+
+    fn cool_anew(&mut self, address: Ipv4Addr, eni: EniId, now: Time) {
+        let until = now + self.config.cooldown;
+        self.book.cool(address, eni.clone(), now, until);
+        self.persist(Record::Cooling { address, eni, since: now, until });
+    }
+}

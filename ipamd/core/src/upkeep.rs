@@ -1,0 +1,257 @@
+//! What does an attached ENI need? Its link, its place in the instance's end, certainty.
+
+use crate::{
+    CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni, Severity, Topic,
+    book::{Readiness, Task, single},
+    core::{About, Call, CloudResult},
+    explain::Why,
+    growth::READY_PATIENCE,
+};
+use config_model::{EniId, Span, Time};
+use std::net::Ipv4Addr;
+
+/// An ENI of ours that never gets ready is given up after so long.
+const ATTACH_GIVE_UP: Span = Span::seconds(180);
+/// The pause before another ENI is made then; it doubles each time.
+const STUCK_PAUSE: Span = Span::seconds(60);
+/// It doubles up to this.
+const LONGEST_STUCK_PAUSE: Span = Span::seconds(1800);
+/// How long an ENI that EC2 calls full is not asked for more, whatever we counted.
+const FULL_PAUSE: Span = Span::seconds(120);
+
+impl Core {
+    pub(crate) fn eni_ready(&mut self, id: &EniId) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        if eni.readiness != Readiness::Ready {
+            eni.readiness = Readiness::Ready;
+            eni.ever_ready = true;
+            if eni.attached_here {
+                self.stuck_attaches = 0;
+                self.no_create_until = None;
+            }
+        }
+    }
+
+    pub(crate) fn eni_not_ready(&mut self, id: &EniId, why: String, now: Time) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        match &mut eni.readiness {
+            Readiness::NotReady { why: known, .. } => *known = Some(why),
+            Readiness::Ready => {
+                eni.readiness =
+                    Readiness::NotReady { since: now, why: Some(why.clone()), reported: true };
+                let next_step = "look at the link with this ENI's MAC address";
+                self.report(Severity::Warning, Topic::EniNotReady, id, why, next_step);
+            }
+        }
+    }
+
+    /// Gives each ENI the one call that it needs most.
+    pub(crate) fn tend_enis(&mut self, now: Time) {
+        let ids: Vec<EniId> = self.book.enis().map(|eni| eni.facts.id.clone()).collect();
+        for id in ids {
+            self.forget_if_missing_and_empty(&id, now);
+            self.judge_attach(&id, now);
+            self.tend(&id, now);
+        }
+    }
+
+    fn tend(&mut self, id: &EniId, now: Time) {
+        let Some(eni) = self.book.eni(id) else { return };
+        if !eni.facts.managed || eni.missing || eni.task != Task::Idle {
+            return;
+        }
+        let leaving: Vec<Ipv4Addr> =
+            eni.blocks().filter(|(_, b)| b.leaving).map(|(net, _)| net.network()).collect();
+        let (keep, attachment) = (eni.facts.ours && !eni.facts.kept, eni.facts.attachment.clone());
+        if eni.unsure {
+            let call = CloudCall::DescribeEni { eni: id.clone() };
+            self.call_for_eni(id, Task::Describe, call, now);
+        } else if !leaving.is_empty() {
+            self.unassign(id, leaving, now);
+        } else if keep {
+            match attachment {
+                Some(attachment) => {
+                    let call = CloudCall::KeepUntilTermination { eni: id.clone(), attachment };
+                    self.call_for_eni(id, Task::Keep, call, now);
+                }
+                None => self.watch.want_ec2(now),
+            }
+        }
+    }
+
+    pub(crate) fn unassign(&mut self, id: &EniId, addresses: Vec<Ipv4Addr>, now: Time) {
+        let call = CloudCall::UnassignAddresses { eni: id.clone(), addresses };
+        self.call_for_eni(id, Task::Unassign, call, now);
+    }
+
+    fn call_for_eni(&mut self, id: &EniId, task: Task, call: CloudCall, now: Time) {
+        if !self.may(call.action(), now) {
+            return;
+        }
+        if let Some(eni) = self.book.eni_mut(id) {
+            eni.task = task;
+            self.call(About::Eni(id.clone()), call, now);
+        }
+    }
+
+    /// An ENI that two witnesses lack goes when its last pod has gone.
+    fn forget_if_missing_and_empty(&mut self, id: &EniId, now: Time) {
+        let empty = |eni: &crate::book::Eni| eni.missing && eni.held == 0 && eni.cooling == 0;
+        if self.book.eni(id).is_some_and(empty) {
+            self.book.remove_eni(id);
+            self.watch.eni_gone(id.clone(), now);
+            self.node_changed();
+        }
+    }
+
+    fn judge_attach(&mut self, id: &EniId, now: Time) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        if !eni.facts.managed || eni.missing || eni.ever_ready {
+            return;
+        }
+        let Readiness::NotReady { since, why, reported } = &mut eni.readiness else { return };
+        let (since, reported_before) = (*since, *reported);
+        let cause = why.clone().unwrap_or_else(|| "its link did not come".to_owned());
+        let late = now >= since + READY_PATIENCE;
+        *reported |= late;
+        let (attached_here, unused) = (eni.attached_here, eni.held == 0 && eni.cooling == 0);
+        let idle = eni.task == Task::Idle;
+        self.whys.push(Why::NotReady { eni: id.clone(), why: cause.clone() });
+        if late && !reported_before {
+            let next_step = "see the ENI's attachment in EC2 and the node's kernel log";
+            self.report(Severity::Warning, Topic::AttachStuck, id, cause.clone(), next_step);
+        }
+        if !self.reached(since + READY_PATIENCE, now) || !attached_here || !unused {
+            return;
+        }
+        if self.reached(since + ATTACH_GIVE_UP, now) && idle {
+            let doubled = STUCK_PAUSE.0 << self.stuck_attaches.min(10);
+            let pause = self.pace.jittered(Span(doubled.min(LONGEST_STUCK_PAUSE.0)));
+            self.no_create_until = Some(now + pause);
+            self.stuck_attaches += 1;
+            let cause = format!("given up: {cause}");
+            self.report(Severity::Error, Topic::AttachStuck, id, cause, "");
+            self.depart(id, now);
+        }
+    }
+
+    pub(crate) fn eni_done(&mut self, id: &EniId, call: &Call, result: CloudResult, now: Time) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        let task = std::mem::replace(&mut eni.task, Task::Idle);
+        match (task, result) {
+            (Task::Assign, Ok(CloudAnswer::Assigned { addresses })) => {
+                eni.coming = 0;
+                self.assigned(id, &addresses, now);
+            }
+            (Task::Assign, Err(fault)) => self.assign_failed(id, &fault, now),
+            (Task::Unassign, Ok(_)) => self.left(id, None, now),
+            (Task::Unassign, Err(fault)) => self.unassign_failed(id, &fault),
+            (Task::Keep, Ok(_)) => eni.facts.kept = true,
+            (Task::Keep, Err(fault)) => {
+                if fault.remedy == Remedy::Gone {
+                    self.watch.want_ec2(now);
+                }
+            }
+            (Task::Describe, Ok(CloudAnswer::Described(seen))) => {
+                eni.unsure = false;
+                eni.coming = 0;
+                self.described(id, &seen, call.started, now);
+            }
+            (Task::Describe, Err(fault)) if fault.remedy == Remedy::Gone => {
+                eni.unsure = false;
+                eni.coming = 0;
+                self.watch.want_ec2(now);
+            }
+            (Task::Describe, Err(_)) | (Task::Idle, _) => {}
+            // An answer of the wrong kind tells nothing: look.
+            (Task::Assign | Task::Describe, Ok(_)) => eni.unsure = true,
+        }
+    }
+
+    fn assigned(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) {
+        let added = self.add_addresses(id, addresses, now);
+        if let Some(eni) = self.book.eni(id) {
+            let subnet = eni.facts.subnet.clone();
+            self.subnets.gave(&subnet);
+        }
+        self.report(Severity::Info, Topic::PoolGrew, id, format!("{added} more addresses"), "");
+    }
+
+    /// Adds what EC2 says it has just given, whatever was known of the addresses before.
+    pub(crate) fn add_addresses(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) -> usize {
+        let mut added = 0;
+        for address in addresses {
+            if self.watch.address_back(*address) {
+                self.persist(Record::Settled { addresses: vec![*address] });
+            }
+            added += usize::from(self.book.add_block(id, single(*address), now));
+        }
+        added
+    }
+
+    fn assign_failed(&mut self, id: &EniId, fault: &CloudFault, now: Time) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        let asked = eni.coming;
+        match fault.remedy {
+            // What may have come stays counted as coming until we have looked.
+            Remedy::Unknown => {
+                eni.unsure = true;
+                return;
+            }
+            Remedy::LimitReached => {
+                eni.unsure = true;
+                eni.full_until = Some(now + FULL_PAUSE);
+            }
+            Remedy::TryElsewhere => {
+                let subnet = eni.facts.subnet.clone();
+                self.subnet_refused(&subnet, asked, fault, now);
+            }
+            Remedy::Gone => self.watch.want_ec2(now),
+            Remedy::RetryAfter { .. } | Remedy::TellOperator => {}
+        }
+        if let Some(eni) = self.book.eni_mut(id) {
+            eni.coming = 0;
+        }
+    }
+
+    fn unassign_failed(&mut self, id: &EniId, fault: &CloudFault) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        match fault.remedy {
+            Remedy::RetryAfter { .. } => {}
+            Remedy::TellOperator
+            | Remedy::TryElsewhere
+            | Remedy::LimitReached
+            | Remedy::Gone
+            | Remedy::Unknown => eni.unsure = true,
+        }
+    }
+
+    fn described(&mut self, id: &EniId, seen: &SeenEni, started: Time, now: Time) {
+        if let (Some(eni), Some(attachment)) = (self.book.eni_mut(id), &seen.attachment) {
+            eni.facts.attachment = attachment.id.clone().or(eni.facts.attachment.take());
+            eni.facts.kept |= attachment.delete_on_termination == Some(true);
+        }
+        self.adopt_addresses(id, &seen.addresses, started, now);
+        self.left(id, Some(&seen.addresses), now);
+    }
+
+    /// The addresses that were on their way back have left, all or those not still seen.
+    fn left(&mut self, id: &EniId, still: Option<&[Ipv4Addr]>, now: Time) {
+        let Some(eni) = self.book.eni(id) else { return };
+        let gone: Vec<_> = eni
+            .blocks()
+            .filter(|(_, block)| block.leaving)
+            .map(|(net, _)| net)
+            .filter(|net| still.is_none_or(|still| !still.contains(&net.network())))
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        for net in &gone {
+            self.book.remove_block(*net);
+            self.watch.address_gone(net.network(), now);
+        }
+        let cause = format!("{} addresses given back", gone.len());
+        self.report(Severity::Info, Topic::PoolShrank, id, cause, "");
+    }
+}

@@ -1,0 +1,86 @@
+//! Who waits for an address: first come, first served.
+
+use crate::Ticket;
+use config_model::{PodKey, PodName, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// More Reserves than this do not wait: the kubelet tries again.
+pub(crate) const MAX_WAITING: usize = 1024;
+
+/// A Reserve that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) ticket: Ticket,
+    pub(crate) key: PodKey,
+    pub(crate) pod: PodName,
+    pub(crate) give_up_at: Time,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    arrivals: u64,
+    waiters: BTreeMap<u64, Waiter>,
+    by_ticket: BTreeMap<Ticket, u64>,
+    by_deadline: BTreeSet<(Time, u64)>,
+}
+
+impl Queue {
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Queues a Reserve; hands it back if the queue is full.
+    pub(crate) fn push(&mut self, waiter: Waiter) -> Result<(), Waiter> {
+        if self.waiters.len() >= MAX_WAITING {
+            return Err(waiter);
+        }
+        self.arrivals += 1;
+        self.by_ticket.insert(waiter.ticket, self.arrivals);
+        self.by_deadline.insert((waiter.give_up_at, self.arrivals));
+        self.waiters.insert(self.arrivals, waiter);
+        Ok(())
+    }
+
+    pub(crate) fn first(&self) -> Option<&Waiter> {
+        self.waiters.first_key_value().map(|(_, waiter)| waiter)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waiter> {
+        let arrival = *self.waiters.first_key_value()?.0;
+        self.take(arrival)
+    }
+
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
+        let arrival = *self.by_ticket.get(&ticket)?;
+        self.take(arrival)
+    }
+
+    /// Takes out all who wait for this key.
+    pub(crate) fn remove_key(&mut self, key: &PodKey) -> Vec<Waiter> {
+        let of_key = |(arrival, waiter): (&u64, &Waiter)| (waiter.key == *key).then_some(*arrival);
+        let arrivals: Vec<u64> = self.waiters.iter().filter_map(of_key).collect();
+        arrivals.into_iter().filter_map(|arrival| self.take(arrival)).collect()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.by_deadline.first().map(|(at, _)| *at)
+    }
+
+    /// One who waits no longer.
+    pub(crate) fn pop_overdue(&mut self, now: Time) -> Option<Waiter> {
+        let (_, arrival) = *self.by_deadline.first().filter(|(at, _)| *at <= now)?;
+        self.take(arrival)
+    }
+
+    fn take(&mut self, arrival: u64) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&arrival)?;
+        self.by_ticket.remove(&waiter.ticket);
+        self.by_deadline.remove(&(waiter.give_up_at, arrival));
+        Some(waiter)
+    }
+}

@@ -1,0 +1,436 @@
+//! What do the witnesses say? Neither is believed alone when something is to be dropped.
+
+mod doubt;
+
+use crate::{
+    AttachmentState, CloudFault, Core, Effect, Record, SeenEni, Severity, Topic, Witness,
+    book::{Eni, EniFacts, Use, single},
+};
+use config_model::{CardIndex, EniId, Span, SubnetId, Time};
+use doubt::{Doubts, Subject};
+use ipnet::Ipv4Net;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
+
+/// The time that answers may lag behind a change; what a witness lacks or still shows within it
+/// means nothing.
+pub(crate) const SETTLING: Span = Span::seconds(60);
+/// IMDS is asked so often.
+const SWEEP_INTERVAL: Span = Span::seconds(60);
+/// EC2 is asked at most so often; in between lies what makes two of its answers two witnesses.
+const EC2_INTERVAL: Span = Span::seconds(30);
+/// While its answers change nothing, the interval grows up to this.
+const LONGEST_EC2_INTERVAL: Span = Span::seconds(900);
+/// The pause after a witness that did not answer; it doubles up to [`SWEEP_INTERVAL`].
+const SILENCE_PAUSE: Span = Span::seconds(1);
+/// Tags that say whose an ENI is and that it must be left alone.
+const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
+const TAG_NO_MANAGE: &str = "node.k8s.amazonaws.com/no_manage";
+
+/// What the witnesses said, and when they are asked next.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    imds: Turn,
+    ec2: Turn,
+    ec2_seen: bool,
+    ec2_interval: Span,
+    doubts: Doubts,
+    gone_addresses: BTreeMap<Ipv4Addr, Time>,
+    gone_enis: BTreeMap<EniId, Time>,
+    cidrs: BTreeMap<SubnetId, Ipv4Net>,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    asked: Option<Time>,
+    in_flight: bool,
+    next: Option<Time>,
+    silences: u32,
+}
+
+impl Turn {
+    fn want(&mut self, at: Time) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(now: Time) -> Self {
+        let first = || Turn { next: Some(now), ..Turn::default() };
+        Self {
+            imds: first(),
+            ec2: first(),
+            ec2_seen: false,
+            ec2_interval: EC2_INTERVAL,
+            doubts: Doubts::default(),
+            gone_addresses: BTreeMap::new(),
+            gone_enis: BTreeMap::new(),
+            cidrs: BTreeMap::new(),
+        }
+    }
+
+    /// Whether EC2 has answered since the start: before, nothing is asked of it.
+    pub(crate) fn ec2_seen(&self) -> bool {
+        self.ec2_seen
+    }
+
+    pub(crate) fn want_imds(&mut self, now: Time) {
+        self.imds.want(now);
+    }
+
+    /// EC2 is asked as soon as the interval allows.
+    pub(crate) fn want_ec2(&mut self, now: Time) {
+        let at = self.ec2.asked.map_or(now, |asked| now.max(asked + self.ec2_interval));
+        self.ec2.want(at);
+    }
+
+    pub(crate) fn address_gone(&mut self, address: Ipv4Addr, now: Time) {
+        self.gone_addresses.insert(address, now);
+    }
+
+    pub(crate) fn eni_gone(&mut self, eni: EniId, now: Time) {
+        self.gone_enis.insert(eni, now);
+    }
+
+    /// EC2 gave it to us anew; true if it was on record as gone.
+    pub(crate) fn address_back(&mut self, address: Ipv4Addr) -> bool {
+        self.gone_addresses.remove(&address).is_some()
+    }
+
+    fn turn(&mut self, witness: Witness) -> &mut Turn {
+        match witness {
+            Witness::Imds => &mut self.imds,
+            Witness::Ec2 => &mut self.ec2,
+        }
+    }
+
+    /// Whether an answer asked for at `started` may still show what went at `gone`.
+    fn may_be_stale(gone: Option<&Time>, started: Time) -> bool {
+        gone.is_some_and(|gone| started < *gone + SETTLING)
+    }
+}
+
+impl Core {
+    /// Asks the witnesses whose turn it is.
+    pub(crate) fn look_around(&mut self, now: Time) {
+        self.forget_the_long_gone(now);
+        for witness in [Witness::Imds, Witness::Ec2] {
+            let turn = self.watch.turn(witness);
+            let Some(next) = turn.next.filter(|_| !turn.in_flight) else { continue };
+            if next <= now {
+                turn.next = None;
+                turn.in_flight = true;
+                turn.asked = Some(now);
+                self.outbox.push(Effect::Look { witness });
+            } else {
+                self.wake_by(Some(next));
+            }
+        }
+    }
+
+    pub(crate) fn look_failed(&mut self, witness: Witness, fault: &CloudFault, now: Time) {
+        let turn = self.watch.turn(witness);
+        turn.in_flight = false;
+        turn.silences += 1;
+        let pause = (SILENCE_PAUSE.0 << (turn.silences - 1).min(10)).min(SWEEP_INTERVAL.0);
+        let pause = self.pace.jittered(Span(pause));
+        self.watch.turn(witness).want(now + pause);
+        let (object, next_step) = match witness {
+            Witness::Imds => ("IMDS", "see that the node's metadata service answers"),
+            Witness::Ec2 => ("EC2", "allow ec2:DescribeNetworkInterfaces to the node's role"),
+        };
+        self.report(Severity::Warning, Topic::WitnessSilent, object, fault.to_string(), next_step);
+    }
+
+    /// Holds what a witness showed against the book.
+    pub(crate) fn sighted(
+        &mut self,
+        witness: Witness,
+        started: Time,
+        enis: Vec<SeenEni>,
+        now: Time,
+    ) {
+        let turn = self.watch.turn(witness);
+        turn.in_flight = false;
+        turn.silences = 0;
+        match witness {
+            Witness::Imds => self.watch.imds.want(now + SWEEP_INTERVAL),
+            Witness::Ec2 => self.watch.ec2_seen = true,
+        }
+        for eni in &enis {
+            if let Some(cidr) = eni.subnet_cidr {
+                self.watch.cidrs.insert(eni.subnet.clone(), cidr);
+            }
+        }
+        let mut changed = self.doubt_what_is_not_seen(witness, started, &enis, now);
+        for seen in &enis {
+            changed |= self.seen(witness, started, seen, now);
+        }
+        if witness == Witness::Ec2 {
+            let doubled = Span((self.watch.ec2_interval.0 * 2).min(LONGEST_EC2_INTERVAL.0));
+            self.watch.ec2_interval = if changed { EC2_INTERVAL } else { doubled };
+        }
+        if let Some(at) = self.watch.doubts.next_look() {
+            self.watch.ec2.want(at.max(now));
+        }
+    }
+
+    /// One ENI that was shown. True if the book changed.
+    fn seen(&mut self, witness: Witness, started: Time, seen: &SeenEni, now: Time) -> bool {
+        let id = &seen.id;
+        if self.departures.contains_key(id) {
+            return false;
+        }
+        if self.book.eni(id).is_some() {
+            return self.seen_known(witness, started, seen, now);
+        }
+        let attached = seen.attachment.as_ref().filter(|a| a.instance == self.node.instance_id);
+        let Some(attached) = attached.cloned() else { return false };
+        if let Some(token) = self.making_of(id) {
+            // Its own calls tell how far it is; a witness only helps out when a reply was lost.
+            if witness == Witness::Ec2 && attached.state == AttachmentState::Attached {
+                self.made(&token, seen, now);
+                return true;
+            }
+            return false;
+        }
+        if Watch::may_be_stale(self.watch.gone_enis.get(id), started) {
+            return false;
+        }
+        if witness == Witness::Imds || attached.state != AttachmentState::Attached {
+            self.watch.want_ec2(now);
+            return false;
+        }
+        self.adopt(seen, now)
+    }
+
+    fn adopt(&mut self, seen: &SeenEni, now: Time) -> bool {
+        if !self.take_in(seen, false, now) {
+            self.watch.want_imds(now);
+            self.watch.want_ec2(now);
+            return false;
+        }
+        let addresses = seen.addresses.len();
+        let cause = format!("found attached, with {addresses} secondary addresses");
+        self.report(Severity::Info, Topic::Adopted, &seen.id, cause, "");
+        true
+    }
+
+    fn making_of(&self, id: &EniId) -> Option<String> {
+        let made =
+            |(_, making): &(&String, &crate::growth::Making)| making.eni.as_ref() == Some(id);
+        self.makings.iter().find(made).map(|(token, _)| token.clone())
+    }
+
+    /// Writes an ENI into the book; false if too little is known of it.
+    pub(crate) fn take_in(&mut self, seen: &SeenEni, attached_here: bool, now: Time) -> bool {
+        let Some(facts) = self.facts_of(seen, attached_here) else { return false };
+        let id = facts.id.clone();
+        let managed = facts.managed;
+        let mut eni = Eni::new(facts, now);
+        eni.attached_here = attached_here;
+        self.book.add_eni(eni);
+        if managed {
+            self.add_addresses(&id, &seen.addresses, now);
+        }
+        self.node_changed();
+        true
+    }
+
+    fn facts_of(&self, seen: &SeenEni, attached_here: bool) -> Option<EniFacts> {
+        let attachment = seen.attachment.as_ref()?;
+        let is_primary = seen.id == self.node.primary_eni;
+        let known_cidr = self.watch.cidrs.get(&seen.subnet).copied();
+        let node_cidr = (seen.subnet == self.node.subnet).then_some(self.node.subnet_cidr);
+        let tag = |name: &str| seen.tags.as_ref().and_then(|tags| tags.get(name));
+        let tagged = tag(TAG_INSTANCE).is_some_and(|id| id == self.node.instance_id.as_str());
+        let all_tags = seen.tags.as_ref().is_some_and(|tags| {
+            let has = |(name, value): (&String, &String)| tags.get(name) == Some(value);
+            !self.node.tags.is_empty() && self.node.tags.iter().all(has)
+        });
+        let no_manage = tag(TAG_NO_MANAGE).is_some_and(|value| value == "true");
+        let ours = attached_here || tagged || all_tags;
+        Some(EniFacts {
+            id: seen.id.clone(),
+            mac: seen.mac,
+            card: attachment.card,
+            device: attachment.device,
+            subnet: seen.subnet.clone(),
+            subnet_cidr: seen.subnet_cidr.or(node_cidr).or(known_cidr)?,
+            primary_address: seen.primary_address,
+            attachment: attachment.id.clone(),
+            is_primary,
+            managed: is_primary || (attachment.card == CardIndex(0) && !no_manage),
+            ours: ours && !is_primary && !no_manage,
+            kept: attachment.delete_on_termination == Some(true),
+        })
+    }
+
+    /// A known ENI that was shown: what is new of it.
+    fn seen_known(&mut self, witness: Witness, started: Time, seen: &SeenEni, now: Time) -> bool {
+        let Some(eni) = self.book.eni_mut(&seen.id) else { return false };
+        let mut changed = false;
+        if witness == Witness::Ec2 {
+            changed |= std::mem::take(&mut eni.missing);
+            if let Some(attachment) = &seen.attachment {
+                changed |= eni.facts.device != attachment.device;
+                eni.facts.device = attachment.device;
+                eni.facts.attachment = attachment.id.clone().or(eni.facts.attachment.take());
+                eni.facts.kept |= attachment.delete_on_termination == Some(true);
+            }
+        }
+        if changed {
+            self.node_changed();
+        }
+        let Some(eni) = self.book.eni(&seen.id).filter(|eni| eni.facts.managed) else {
+            return changed;
+        };
+        let news = seen.addresses.iter().any(|address| {
+            !eni.has_block(single(*address))
+                && !Watch::may_be_stale(self.watch.gone_addresses.get(address), started)
+        });
+        match witness {
+            Witness::Imds if news && eni.task == crate::book::Task::Idle && !eni.unsure => {
+                self.watch.want_ec2(now);
+            }
+            Witness::Imds => {}
+            Witness::Ec2 => {
+                changed |= self.adopt_addresses(&seen.id, &seen.addresses, started, now);
+            }
+        }
+        changed
+    }
+
+    /// Takes in addresses of a known ENI that EC2 shows, unless they may be a stale answer's.
+    pub(crate) fn adopt_addresses(
+        &mut self,
+        id: &EniId,
+        addresses: &[Ipv4Addr],
+        started: Time,
+        now: Time,
+    ) -> bool {
+        let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
+        let fresh: Vec<Ipv4Addr> = addresses
+            .iter()
+            .filter(|address| !eni.has_block(single(**address)))
+            .filter(|a| !Watch::may_be_stale(self.watch.gone_addresses.get(a), started))
+            .copied()
+            .collect();
+        let added = self.add_addresses(id, &fresh, now);
+        if added > 0 {
+            let cause = format!("{added} addresses found that no answer told of");
+            self.report(Severity::Info, Topic::Adopted, id, cause, "");
+        }
+        added > 0
+    }
+
+    fn doubt_what_is_not_seen(
+        &mut self,
+        witness: Witness,
+        started: Time,
+        enis: &[SeenEni],
+        now: Time,
+    ) -> bool {
+        let seen: BTreeMap<&EniId, BTreeSet<Ipv4Addr>> =
+            enis.iter().map(|eni| (&eni.id, eni.addresses.iter().copied().collect())).collect();
+        let mut lacking = Vec::new();
+        for eni in self.book.enis() {
+            let subject = Subject::Eni(eni.facts.id.clone());
+            let Some(addresses) = seen.get(&eni.facts.id) else {
+                if started >= eni.known_since + SETTLING {
+                    lacking.push(subject);
+                }
+                continue;
+            };
+            self.watch.doubts.allay(&subject, witness);
+            for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving) {
+                let subject = Subject::Address(net.network());
+                if addresses.contains(&net.network()) {
+                    self.watch.doubts.allay(&subject, witness);
+                } else if started >= block.known_since + SETTLING {
+                    lacking.push(subject);
+                }
+            }
+        }
+        let mut changed = false;
+        for subject in lacking {
+            if self.watch.doubts.raise(&subject, witness, started) {
+                changed |= self.drop_what_is_gone(&subject, now);
+            } else if witness == Witness::Imds && !self.watch.doubts.settled(&subject) {
+                self.watch.want_ec2(now);
+            }
+        }
+        changed
+    }
+
+    /// Two witnesses lack it. What a pod holds stays with the pod, and is reported once.
+    fn drop_what_is_gone(&mut self, subject: &Subject, now: Time) -> bool {
+        match subject {
+            Subject::Eni(id) => self.drop_eni(id, now),
+            Subject::Address(address) => {
+                if let Some(Use::Held(key)) = self.book.use_of(*address) {
+                    let cause = format!("EC2 has taken it from the node while {key} holds it");
+                    let next_step = "delete the pod, so that it gets another address";
+                    let severity = Severity::Error;
+                    self.report(severity, Topic::AssignedVanished, address, cause, next_step);
+                    self.watch.doubts.settle(subject);
+                    return false;
+                }
+                self.book.remove_block(single(*address));
+                self.watch.doubts.forget(subject);
+                let cause = "EC2 has taken it from the node; no pod held it";
+                self.report(Severity::Warning, Topic::Vanished, address, cause, "");
+                true
+            }
+        }
+    }
+
+    fn drop_eni(&mut self, id: &EniId, now: Time) -> bool {
+        let Some(eni) = self.book.eni_mut(id) else { return false };
+        let held = eni.held;
+        if held > 0 {
+            eni.missing = true;
+            let cause =
+                format!("it was detached from the node while {held} pods hold its addresses");
+            let next_step = "delete those pods, so that they get other addresses";
+            self.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
+            self.watch.doubts.settle(&Subject::Eni(id.clone()));
+        } else {
+            let nets: Vec<Ipv4Net> = eni.blocks().map(|(net, _)| net).collect();
+            for net in nets {
+                self.watch.doubts.forget(&Subject::Address(net.network()));
+            }
+            self.book.remove_eni(id);
+            self.watch.eni_gone(id.clone(), now);
+            self.watch.doubts.forget(&Subject::Eni(id.clone()));
+            let cause = "it was detached from the node; no pod held its addresses";
+            self.report(Severity::Warning, Topic::Vanished, id, cause, "");
+        }
+        self.node_changed();
+        true
+    }
+
+    /// What went so long ago that no answer can show it any more.
+    fn forget_the_long_gone(&mut self, now: Time) {
+        let watch = &mut self.watch;
+        watch.gone_enis.retain(|_, gone| now < *gone + GONE_MEMORY);
+        let over: Vec<Ipv4Addr> = watch
+            .gone_addresses
+            .iter()
+            .filter(|(_, gone)| now >= **gone + GONE_MEMORY)
+            .map(|(address, _)| *address)
+            .collect();
+        if over.is_empty() {
+            return;
+        }
+        for address in &over {
+            watch.gone_addresses.remove(address);
+        }
+        self.persist(Record::Settled { addresses: over });
+    }
+}
+
+/// How long what went is remembered: long enough for every answer on its way.
+const GONE_MEMORY: Span = Span::seconds(180);

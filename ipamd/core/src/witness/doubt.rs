@@ -1,0 +1,129 @@
+//! Is it gone? Only if IMDS and EC2 lack it, or EC2 twice with time in between.
+
+use super::EC2_INTERVAL;
+use crate::Witness;
+use config_model::{EniId, Time};
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// What is doubted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Eni(EniId),
+    Address(Ipv4Addr),
+}
+
+/// Who lacks it since when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doubt {
+    imds: bool,
+    ec2_first: Option<Time>,
+    /// It was judged and stays all the same; nobody need ask again.
+    settled: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    of: BTreeMap<Subject, Doubt>,
+}
+
+impl Doubts {
+    /// A witness lacks it. True when that makes two, for the first time.
+    pub(super) fn raise(&mut self, subject: &Subject, witness: Witness, started: Time) -> bool {
+        let doubt = self.of.entry(subject.clone()).or_default();
+        let ec2_twice = match witness {
+            Witness::Imds => {
+                doubt.imds = true;
+                false
+            }
+            Witness::Ec2 => {
+                let first = *doubt.ec2_first.get_or_insert(started);
+                started >= first + EC2_INTERVAL
+            }
+        };
+        let both = doubt.imds && doubt.ec2_first.is_some();
+        (both || ec2_twice) && !doubt.settled
+    }
+
+    /// A witness shows it. EC2 outweighs IMDS, not the other way round.
+    pub(super) fn allay(&mut self, subject: &Subject, witness: Witness) {
+        match witness {
+            Witness::Ec2 => {
+                self.of.remove(subject);
+            }
+            Witness::Imds => {
+                if let Some(doubt) = self.of.get_mut(subject) {
+                    doubt.imds = false;
+                    if doubt.ec2_first.is_none() {
+                        self.of.remove(subject);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, subject: &Subject) {
+        self.of.remove(subject);
+    }
+
+    pub(super) fn settle(&mut self, subject: &Subject) {
+        if let Some(doubt) = self.of.get_mut(subject) {
+            doubt.settled = true;
+        }
+    }
+
+    pub(super) fn settled(&self, subject: &Subject) -> bool {
+        self.of.get(subject).is_some_and(|doubt| doubt.settled)
+    }
+
+    /// When EC2 should be asked a second time.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        let open = self.of.values().filter(|doubt| !doubt.settled);
+        open.filter_map(|doubt| doubt.ec2_first).min().map(|first| first + EC2_INTERVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject() -> Subject {
+        Subject::Address(Ipv4Addr::new(10, 0, 0, 7))
+    }
+
+    #[test]
+    fn imds_alone_is_never_believed() {
+        let mut doubts = Doubts::default();
+        for minute in 0..100 {
+            assert!(!doubts.raise(&subject(), Witness::Imds, Time(minute * 60_000)));
+        }
+    }
+
+    #[test]
+    fn imds_and_ec2_together_are_believed() {
+        let mut doubts = Doubts::default();
+        assert!(!doubts.raise(&subject(), Witness::Imds, Time(0)));
+        assert!(doubts.raise(&subject(), Witness::Ec2, Time(1)));
+    }
+
+    #[test]
+    fn ec2_is_believed_the_second_time_half_a_minute_later() {
+        let mut doubts = Doubts::default();
+        assert!(!doubts.raise(&subject(), Witness::Ec2, Time(0)));
+        assert!(!doubts.raise(&subject(), Witness::Ec2, Time(29_999)));
+        assert_eq!(doubts.next_look(), Some(Time(30_000)));
+        assert!(doubts.raise(&subject(), Witness::Ec2, Time(30_000)));
+    }
+
+    #[test]
+    fn being_seen_ends_a_doubt() {
+        let mut doubts = Doubts::default();
+        doubts.raise(&subject(), Witness::Ec2, Time(0));
+        doubts.allay(&subject(), Witness::Ec2);
+        assert!(!doubts.raise(&subject(), Witness::Ec2, Time(60_000)));
+        doubts.raise(&subject(), Witness::Imds, Time(60_000));
+        doubts.forget(&subject());
+        doubts.raise(&subject(), Witness::Imds, Time(0));
+        doubts.allay(&subject(), Witness::Imds);
+        assert!(!doubts.raise(&subject(), Witness::Ec2, Time(120_000)));
+    }
+}
