@@ -1,8 +1,8 @@
 //! The life of an instance, as the operator orders it.
 
 use crate::{
-    Cloud, Ec2Error, Instance, InstanceState, InstanceType, Launch, OperateError, address::Wanted,
-    rng::mix, transition::Transition,
+    Cloud, Instance, InstanceState, InstanceType, Launch, OperateError, address::Wanted, rng::mix,
+    transition::Transition,
 };
 use config_model::{EniId, InstanceId, Time};
 use std::{net::Ipv4Addr, sync::Arc};
@@ -31,9 +31,16 @@ impl Cloud {
             .map_err(|error| OperateError::Refused(error.to_string()))?;
         let public = if subnet.map_public_ip_on_launch { Some(self.new_public()?) } else { None };
         let requester = format!("arn:aws:iam::{}:root", self.spec.account);
-        let eni = self
-            .make_eni(&subnet.id, &Wanted::default(), groups, "", requester)
-            .map_err(|_: Ec2Error| OperateError::SubnetFull(subnet.id.clone()))?;
+        let made = self.make_eni(&subnet.id, &Wanted::default(), groups, "", requester);
+        let eni = match made {
+            Ok(eni) => eni,
+            Err(_) => {
+                if let Some(public) = public {
+                    self.give_back(public);
+                }
+                return Err(OperateError::SubnetFull(subnet.id.clone()));
+            }
+        };
         let mut tags = launch.tags;
         tags.insert("Name".to_owned(), launch.name);
         let instance = Instance {

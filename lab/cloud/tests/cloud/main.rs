@@ -1,0 +1,12 @@
+//! The model as its users see it: through the API, IMDS and the truth.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod describing;
+mod errors;
+mod faults;
+mod laws;
+mod lifecycle;
+mod metadata;
+mod rendering;
+mod types;
+mod world;
