@@ -1,0 +1,90 @@
+//! The seam: what the daemon wants of a cloud.
+
+use async_trait::async_trait;
+use config_model::{CardIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId};
+use ipamd_core::{CloudAnswer, CloudCall, CloudFault, Limits, SeenEni, Witness};
+use ipnet::Ipv4Net;
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// A cloud that gives ENIs to this instance.
+///
+/// Every method may be called side by side with every other and repeats nothing by itself.
+#[async_trait]
+pub trait Cloud: Send + Sync + 'static {
+    /// Carries out one call of the core.
+    ///
+    /// # Errors
+    /// Sorted by what the core can do next.
+    async fn execute(&self, call: CloudCall) -> Result<CloudAnswer, CloudFault>;
+
+    /// All ENIs attached to the instance, as the witness shows them now; all of them or a fault.
+    /// ENIs without an IPv4 address are left out.
+    ///
+    /// # Errors
+    /// When one of the questions was not answered.
+    async fn look(
+        &self,
+        witness: Witness,
+        instance: &InstanceId,
+    ) -> Result<Vec<SeenEni>, CloudFault>;
+
+    /// The node as the metadata service describes it.
+    ///
+    /// # Errors
+    /// When something that each node has is not told.
+    async fn node(&self) -> Result<Node, CloudFault>;
+
+    /// What an instance type allows.
+    ///
+    /// # Errors
+    /// When there is no such type, or the question was not answered.
+    async fn type_limits(&self, instance_type: &str) -> Result<TypeLimits, CloudFault>;
+}
+
+/// The node, its primary ENI and its VPC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The instance.
+    pub instance: InstanceId,
+    /// Its type, such as `c5.xlarge`.
+    pub instance_type: String,
+    /// The region.
+    pub region: String,
+    /// The availability zone.
+    pub availability_zone: String,
+    /// The node's address: the primary one of its primary ENI.
+    pub local_ipv4: Ipv4Addr,
+    /// The primary ENI.
+    pub primary_eni: EniId,
+    /// Its MAC address.
+    pub primary_mac: Mac,
+    /// Its subnet.
+    pub subnet: SubnetId,
+    /// The subnet's addresses.
+    pub subnet_cidr: Ipv4Net,
+    /// Its security groups.
+    pub security_groups: Vec<SecurityGroupId>,
+    /// The VPC.
+    pub vpc: VpcId,
+    /// The VPC's IPv4 ranges.
+    pub vpc_v4_cidrs: Vec<Ipv4Net>,
+}
+
+/// What an instance type allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeLimits {
+    /// ENIs of each network card; card 0 is always among them.
+    pub enis: BTreeMap<CardIndex, u16>,
+    /// IPv4 addresses of one ENI, its primary address among them.
+    pub ipv4_per_eni: u16,
+    /// Whether ENIs can have /28 prefixes: Nitro and bare metal.
+    pub prefixes: bool,
+}
+
+impl TypeLimits {
+    /// The limits on network card 0.
+    pub fn first_card(&self) -> Limits {
+        let enis = self.enis.get(&CardIndex(0)).copied().unwrap_or_default();
+        Limits { enis, ipv4_per_eni: self.ipv4_per_eni }
+    }
+}

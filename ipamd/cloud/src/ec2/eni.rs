@@ -1,0 +1,58 @@
+//! An ENI as EC2 shows it.
+
+use super::failure::incomplete;
+use aws_sdk_ec2::types::{AttachmentStatus, NetworkInterface, NetworkInterfaceAttachment};
+use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SubnetId};
+use ipamd_core::{AttachmentState, CloudFault, SeenAttachment, SeenEni};
+
+/// Reads an ENI; `None` if it has no IPv4 address.
+pub(super) fn seen(
+    action: &'static str,
+    eni: &NetworkInterface,
+) -> Result<Option<SeenEni>, CloudFault> {
+    let Some(primary) = eni.private_ip_address() else { return Ok(None) };
+    let missing = |what| move || incomplete(action, what);
+    let id = eni.network_interface_id().ok_or_else(missing("networkInterfaceId"))?;
+    let mac = eni.mac_address().and_then(|mac| mac.parse().ok());
+    let primary_address = primary.parse().map_err(|_| incomplete(action, "privateIpAddress"))?;
+    let secondary = eni.private_ip_addresses().iter().filter(|held| held.primary() != Some(true));
+    let addresses = secondary
+        .map(|held| held.private_ip_address()?.parse().ok())
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(missing("privateIpAddressesSet"))?;
+    let tags = eni.tag_set().iter().map(|tag| {
+        (tag.key().unwrap_or_default().to_owned(), tag.value().unwrap_or_default().to_owned())
+    });
+    Ok(Some(SeenEni {
+        id: EniId::new(id),
+        mac: mac.ok_or_else(missing("macAddress"))?,
+        subnet: SubnetId::new(eni.subnet_id().ok_or_else(missing("subnetId"))?),
+        subnet_cidr: None,
+        primary_address,
+        addresses,
+        attachment: match eni.attachment() {
+            Some(found) => attachment(found).ok_or_else(missing("attachment"))?,
+            None => None,
+        },
+        tags: Some(tags.collect()),
+    }))
+}
+
+/// The outer `None` is an attachment that lacks something, the inner one that is over.
+fn attachment(found: &NetworkInterfaceAttachment) -> Option<Option<SeenAttachment>> {
+    let state = match found.status()? {
+        AttachmentStatus::Attaching => AttachmentState::Attaching,
+        AttachmentStatus::Attached => AttachmentState::Attached,
+        AttachmentStatus::Detaching => AttachmentState::Detaching,
+        AttachmentStatus::Detached => return Some(None),
+        _ => return None,
+    };
+    Some(Some(SeenAttachment {
+        id: Some(AttachmentId::new(found.attachment_id()?)),
+        instance: InstanceId::new(found.instance_id()?),
+        card: CardIndex(u16::try_from(found.network_card_index().unwrap_or(0)).ok()?),
+        device: DeviceIndex(u16::try_from(found.device_index()?).ok()?),
+        state,
+        delete_on_termination: found.delete_on_termination(),
+    }))
+}

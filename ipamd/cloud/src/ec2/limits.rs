@@ -1,0 +1,50 @@
+//! What an instance type allows.
+
+use super::{Ec2, failure::incomplete};
+use crate::TypeLimits;
+use aws_sdk_ec2::types::{InstanceType, InstanceTypeHypervisor, NetworkInfo};
+use config_model::CardIndex;
+use ipamd_core::CloudFault;
+use std::collections::BTreeMap;
+
+impl Ec2 {
+    pub(super) async fn limits(&self, instance_type: &str) -> Result<TypeLimits, CloudFault> {
+        let action = "DescribeInstanceTypes";
+        let request = self.client.describe_instance_types();
+        let request = request.instance_types(InstanceType::from(instance_type));
+        let answer = self.ask(action, request.send()).await?;
+        let [found] = answer.instance_types() else {
+            return Err(incomplete(action, "exactly one instance type"));
+        };
+        let network = found.network_info().ok_or_else(|| incomplete(action, "networkInfo"))?;
+        let ipv4_per_eni = network.ipv4_addresses_per_interface().and_then(natural);
+        let on_nitro = found.hypervisor() == Some(&InstanceTypeHypervisor::Nitro);
+        Ok(TypeLimits {
+            enis: enis(network).ok_or_else(|| incomplete(action, "networkCards"))?,
+            ipv4_per_eni: ipv4_per_eni
+                .ok_or_else(|| incomplete(action, "ipv4AddressesPerInterface"))?,
+            prefixes: on_nitro || found.bare_metal() == Some(true),
+        })
+    }
+}
+
+/// By card. The type's own maximum is the sum over all cards, so it stands for card 0 only where no
+/// cards are listed.
+fn enis(network: &NetworkInfo) -> Option<BTreeMap<CardIndex, u16>> {
+    if network.network_cards().is_empty() {
+        let all = network.maximum_network_interfaces().and_then(natural)?;
+        return Some(BTreeMap::from([(CardIndex(0), all)]));
+    }
+    let cards = network.network_cards().iter();
+    let enis: BTreeMap<_, _> = cards
+        .map(|card| {
+            let index = u16::try_from(card.network_card_index()?).ok()?;
+            Some((CardIndex(index), card.maximum_network_interfaces().and_then(natural)?))
+        })
+        .collect::<Option<_>>()?;
+    enis.contains_key(&CardIndex(0)).then_some(enis)
+}
+
+fn natural(number: i32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|number| *number > 0)
+}

@@ -1,0 +1,258 @@
+//! The instance metadata service.
+//!
+//! A path that is not there is an answer: EC2 leaves out what an instance does not have. Everything
+//! else that is not a success fails the whole sweep, since half a sweep would look like ENIs that
+//! are gone.
+
+use crate::{CallReport, Node, Observer, Service, ec2::told};
+use aws_config::{
+    imds::{Client, client::error::ImdsError},
+    provider_config::ProviderConfig,
+};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use config_model::{
+    CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId,
+};
+use ipamd_core::{AttachmentState, CloudFault, Remedy, SeenAttachment, SeenEni};
+use ipnet::Ipv4Net;
+use std::{
+    fmt,
+    net::Ipv4Addr,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+const BASE: &str = "/latest/meta-data";
+/// The service is one hop away: one that takes longer is not there.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// All attempts for one path together.
+const PATH_TIME: Duration = Duration::from_secs(5);
+/// A token that has just expired takes a second attempt.
+const ATTEMPTS: u32 = 3;
+
+/// Where the service is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Endpoint<'a> {
+    /// Where the SDK's environment says, or at 169.254.169.254.
+    ByEnvironment,
+    /// At this URL.
+    At(&'a str),
+}
+
+pub(crate) struct Imds {
+    client: Client,
+    observer: Arc<dyn Observer>,
+}
+
+/// A path under [`BASE`], or under one ENI's folder, and its name in metrics.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    path: &'static str,
+    api: &'static str,
+}
+
+impl Imds {
+    pub(crate) fn new(
+        http: SharedHttpClient,
+        endpoint: Endpoint<'_>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let provider = ProviderConfig::default().with_http_client(http);
+        let builder = Client::builder()
+            .configure(&provider)
+            .max_attempts(ATTEMPTS)
+            .operation_attempt_timeout(ANSWER_TIME)
+            .operation_timeout(PATH_TIME);
+        let builder = match endpoint {
+            Endpoint::ByEnvironment => builder,
+            Endpoint::At(url) => builder.endpoint(url)?,
+        };
+        Ok(Self { client: builder.build(), observer })
+    }
+
+    /// The client itself, for region and credentials.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The node.
+    pub(crate) async fn node(&self) -> Result<Node, CloudFault> {
+        let mac: Mac = self.required(&Place::Root, MAC).await?;
+        let primary = Place::Interface(mac);
+        Ok(Node {
+            instance: InstanceId::new(self.required::<String>(&Place::Root, INSTANCE_ID).await?),
+            instance_type: self.required(&Place::Root, INSTANCE_TYPE).await?,
+            region: self.required(&Place::Root, REGION).await?,
+            availability_zone: self.required(&Place::Root, AVAILABILITY_ZONE).await?,
+            local_ipv4: self.required(&Place::Root, LOCAL_IPV4).await?,
+            primary_eni: EniId::new(self.required::<String>(&primary, INTERFACE_ID).await?),
+            primary_mac: mac,
+            subnet: SubnetId::new(self.required::<String>(&primary, SUBNET_ID).await?),
+            subnet_cidr: self.required(&primary, SUBNET_CIDR).await?,
+            security_groups: self.security_groups(&primary).await?,
+            vpc: VpcId::new(self.required::<String>(&primary, VPC_ID).await?),
+            vpc_v4_cidrs: self.list(&primary, VPC_CIDRS).await?.unwrap_or_default(),
+        })
+    }
+
+    async fn security_groups(&self, eni: &Place) -> Result<Vec<SecurityGroupId>, CloudFault> {
+        let ids: Option<Vec<String>> = self.list(eni, SECURITY_GROUP_IDS).await?;
+        Ok(ids.unwrap_or_default().into_iter().map(SecurityGroupId::new).collect())
+    }
+
+    /// All ENIs that the service shows. One that comes or goes while it is read is left out.
+    pub(crate) async fn enis(&self, instance: &InstanceId) -> Result<Vec<SeenEni>, CloudFault> {
+        let primary: Mac = self.required(&Place::Root, MAC).await?;
+        let macs: Vec<Folder<Mac>> = self.list(&Place::Root, MACS).await?.unwrap_or_default();
+        let mut enis = Vec::new();
+        for Folder(mac) in macs {
+            enis.extend(self.eni(instance, mac, mac == primary).await?);
+        }
+        Ok(enis)
+    }
+
+    async fn eni(
+        &self,
+        instance: &InstanceId,
+        mac: Mac,
+        is_primary: bool,
+    ) -> Result<Option<SeenEni>, CloudFault> {
+        let eni = Place::Interface(mac);
+        let Some(id) = self.value::<String>(&eni, INTERFACE_ID).await? else { return Ok(None) };
+        let Some(device) = self.value(&eni, DEVICE_NUMBER).await? else { return Ok(None) };
+        let Some(subnet) = self.value::<String>(&eni, SUBNET_ID).await? else { return Ok(None) };
+        let card = self.value(&eni, NETWORK_CARD).await?.unwrap_or(0);
+        let subnet_cidr: Option<Ipv4Net> = self.value(&eni, SUBNET_CIDR).await?;
+        let held: Vec<Ipv4Addr> = self.list(&eni, LOCAL_IPV4S).await?.unwrap_or_default();
+        let Some((&primary_address, addresses)) = held.split_first() else { return Ok(None) };
+        Ok(Some(SeenEni {
+            id: EniId::new(id),
+            mac,
+            subnet: SubnetId::new(subnet),
+            subnet_cidr,
+            primary_address,
+            addresses: addresses.to_vec(),
+            attachment: Some(SeenAttachment {
+                id: None,
+                instance: instance.clone(),
+                card: CardIndex(card),
+                // The service has been seen to give the primary ENI another number.
+                device: DeviceIndex(if is_primary { 0 } else { device }),
+                state: AttachmentState::Attached,
+                delete_on_termination: None,
+            }),
+            tags: None,
+        }))
+    }
+
+    /// What each node has.
+    async fn required<T: FromStr>(&self, place: &Place, key: Key) -> Result<T, CloudFault> {
+        let found = self.value(place, key).await?;
+        found.ok_or_else(|| fault(key, 404, format!("{place}/{} is absent", key.path)))
+    }
+
+    async fn value<T: FromStr>(&self, place: &Place, key: Key) -> Result<Option<T>, CloudFault> {
+        let Some(text) = self.get(place, key).await? else { return Ok(None) };
+        parse(place, key, text.trim()).map(Some)
+    }
+
+    async fn list<T: FromStr>(
+        &self,
+        place: &Place,
+        key: Key,
+    ) -> Result<Option<Vec<T>>, CloudFault> {
+        let Some(text) = self.get(place, key).await? else { return Ok(None) };
+        text.split_whitespace()
+            .map(|line| parse(place, key, line))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// The text at a path; `None` if there is no such path.
+    async fn get(&self, place: &Place, key: Key) -> Result<Option<String>, CloudFault> {
+        let started = Instant::now();
+        let answer = self.client.get(format!("{place}/{}", key.path)).await;
+        let (status, result) = match answer {
+            Ok(text) => (Some(200), Ok(Some(String::from(text)))),
+            Err(ImdsError::ErrorResponse(refused)) => {
+                let status = refused.response().status().as_u16();
+                let message = || format!("{place}/{}: HTTP status {status}", key.path);
+                let absent = status == 404;
+                (Some(status), if absent { Ok(None) } else { Err(fault(key, status, message())) })
+            }
+            Err(error) => {
+                let message = format!("{place}/{}: {}", key.path, told(&error));
+                (None, Err(fault(key, 0, message)))
+            }
+        };
+        let error = result.as_ref().err().map(|fault| fault.code.as_str());
+        let (service, duration) = (Service::Imds, started.elapsed());
+        self.observer.called(&CallReport { service, action: key.api, duration, status, error });
+        result
+    }
+}
+
+/// Where a path begins.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Root,
+    Interface(Mac),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str(BASE),
+            Self::Interface(mac) => write!(f, "{BASE}/network/interfaces/macs/{mac}"),
+        }
+    }
+}
+
+/// A name that a listing shows with a slash behind it.
+struct Folder<T>(T);
+
+impl<T: FromStr> FromStr for Folder<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        text.trim_end_matches('/').parse().map(Self)
+    }
+}
+
+fn parse<T: FromStr>(place: &Place, key: Key, text: &str) -> Result<T, CloudFault> {
+    text.parse().map_err(|_| {
+        let message = format!("{place}/{} holds {text:?}, which cannot be read", key.path);
+        CloudFault { code: key.api.to_owned(), message, remedy: Remedy::RetryAfter { wait: None } }
+    })
+}
+
+/// Questions change nothing, so they may always be asked again; unless the service is switched off.
+fn fault(key: Key, status: u16, message: String) -> CloudFault {
+    let remedy = match status {
+        403 => Remedy::TellOperator,
+        _ => Remedy::RetryAfter { wait: None },
+    };
+    CloudFault { code: key.api.to_owned(), message, remedy }
+}
+
+const fn key(path: &'static str, api: &'static str) -> Key {
+    Key { path, api }
+}
+
+const AVAILABILITY_ZONE: Key = key("placement/availability-zone", "GetAZ");
+const DEVICE_NUMBER: Key = key("device-number", "GetDeviceNumber");
+const INSTANCE_ID: Key = key("instance-id", "GetInstanceID");
+const INSTANCE_TYPE: Key = key("instance-type", "GetInstanceType");
+const INTERFACE_ID: Key = key("interface-id", "GetInterfaceID");
+const LOCAL_IPV4: Key = key("local-ipv4", "GetLocalIPv4");
+const LOCAL_IPV4S: Key = key("local-ipv4s", "GetLocalIPv4s");
+const MAC: Key = key("mac", "GetMAC");
+const MACS: Key = key("network/interfaces/macs/", "GetMACs");
+const NETWORK_CARD: Key = key("network-card", "GetNetworkCard");
+const REGION: Key = key("placement/region", "GetRegion");
+const SECURITY_GROUP_IDS: Key = key("security-group-ids", "GetSecurityGroupIDs");
+const SUBNET_CIDR: Key = key("subnet-ipv4-cidr-block", "GetSubnetIPv4CIDRBlock");
+const SUBNET_ID: Key = key("subnet-id", "GetSubnetID");
+const VPC_CIDRS: Key = key("vpc-ipv4-cidr-blocks", "GetVPCIPv4CIDRBlocks");
+const VPC_ID: Key = key("vpc-id", "GetVPCID");

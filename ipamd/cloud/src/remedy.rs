@@ -1,0 +1,195 @@
+//! EC2's error codes, sorted by what the caller can do next. The one table of its kind.
+
+use config_model::Span;
+use ipamd_core::{CloudFault, Remedy};
+
+/// An error that EC2 itself answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered<'a> {
+    /// EC2's name of the action.
+    pub(crate) action: &'a str,
+    /// EC2's code; absent when something between answered in its place.
+    pub(crate) code: Option<&'a str>,
+    /// EC2's text.
+    pub(crate) message: &'a str,
+    /// The HTTP status.
+    pub(crate) status: u16,
+    /// What `Retry-After` said.
+    pub(crate) wait: Option<Span>,
+}
+
+impl Answered<'_> {
+    /// The fault that the core sees.
+    pub(crate) fn fault(self) -> CloudFault {
+        let remedy = self.remedy();
+        let Some(code) = self.code else {
+            let message = format!("{}: HTTP status {} without a code", self.action, self.status);
+            return CloudFault { code: format!("HTTP{}", self.status), message, remedy };
+        };
+        let message = match code {
+            "UnauthorizedOperation" | "AccessDenied" => {
+                format!("the node's role lacks ec2:{}: {}", self.action, self.message)
+            }
+            _ => self.message.to_owned(),
+        };
+        CloudFault { code: code.to_owned(), message, remedy }
+    }
+
+    fn remedy(self) -> Remedy {
+        let again = Remedy::RetryAfter { wait: self.wait };
+        let Some(code) = self.code else { return self.remedy_by_status(again) };
+        match code {
+            _ if THROTTLED.contains(&code) || TRANSIENT.contains(&code) => again,
+            "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Remedy::TryElsewhere,
+            "InvalidParameterValue" if self.says_no_room() => Remedy::TryElsewhere,
+            _ if code.ends_with("LimitExceeded") => Remedy::LimitReached,
+            _ if code.ends_with(".NotFound") => Remedy::Gone,
+            // EC2 names its own failures by the status; a code of its own means it did nothing.
+            _ if self.status >= 500 => again,
+            _ => Remedy::TellOperator,
+        }
+    }
+
+    /// Without a code it was not EC2 that answered, unless it had no time to: what came of the call
+    /// is not known.
+    fn remedy_by_status(self, again: Remedy) -> Remedy {
+        match self.status {
+            429 | 503 => again,
+            500.. => Remedy::Unknown,
+            _ => Remedy::TellOperator,
+        }
+    }
+
+    /// `InvalidParameterValue` has many causes; these two say that another place would do.
+    fn says_no_room(self) -> bool {
+        let says = |text: &str| self.message.to_ascii_lowercase().contains(text);
+        match self.action {
+            "CreateNetworkInterface" | "AssignPrivateIpAddresses" => {
+                says("free addresses") || says("insufficient") || says("sufficient free")
+            }
+            "AttachNetworkInterface" => says("already has an interface attached at device index"),
+            _ => false,
+        }
+    }
+}
+
+/// Too many calls.
+const THROTTLED: [&str; 7] = [
+    "EC2ThrottledException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+];
+
+/// EC2 failed, or the object is between two states: an ENI that is still attaching or detaching.
+const TRANSIENT: [&str; 9] = [
+    "ConcurrentTagAccess",
+    "ExpiredToken",
+    "IncorrectInstanceState",
+    "IncorrectState",
+    "InternalError",
+    "InternalFailure",
+    "InvalidNetworkInterface.InUse",
+    "ServiceUnavailable",
+    "Unavailable",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy(action: &str, code: &str, message: &str, status: u16) -> Remedy {
+        Answered { action, code: Some(code), message, status, wait: None }.fault().remedy
+    }
+
+    const AGAIN: Remedy = Remedy::RetryAfter { wait: None };
+
+    #[test]
+    fn each_code_has_its_remedy() {
+        for (code, status, wanted) in [
+            ("RequestLimitExceeded", 503, AGAIN),
+            ("Throttling", 400, AGAIN),
+            ("InternalError", 500, AGAIN),
+            ("SomethingNew", 500, AGAIN),
+            ("IncorrectState", 400, AGAIN),
+            ("InvalidNetworkInterface.InUse", 400, AGAIN),
+            ("InsufficientFreeAddressesInSubnet", 400, Remedy::TryElsewhere),
+            ("InsufficientCidrBlocks", 400, Remedy::TryElsewhere),
+            ("PrivateIpAddressLimitExceeded", 400, Remedy::LimitReached),
+            ("AttachmentLimitExceeded", 400, Remedy::LimitReached),
+            ("NetworkInterfaceLimitExceeded", 400, Remedy::LimitReached),
+            ("InvalidNetworkInterfaceID.NotFound", 400, Remedy::Gone),
+            ("InvalidAttachmentID.NotFound", 400, Remedy::Gone),
+            ("InvalidSubnetID.NotFound", 400, Remedy::Gone),
+            ("UnauthorizedOperation", 403, Remedy::TellOperator),
+            ("AuthFailure", 401, Remedy::TellOperator),
+            ("InvalidParameterValue", 400, Remedy::TellOperator),
+            ("SomethingNew", 400, Remedy::TellOperator),
+        ] {
+            assert_eq!(remedy("CreateNetworkInterface", code, "", status), wanted, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_value_that_means_a_full_place_says_try_elsewhere() {
+        let (code, full) = ("InvalidParameterValue", "There aren't sufficient free Ipv4 addresses");
+        let none = "The subnet does not have enough free addresses to satisfy the request.";
+        let taken = "Instance 'i-1' already has an interface attached at device index '1'.";
+        for (action, message, wanted) in [
+            ("CreateNetworkInterface", full, Remedy::TryElsewhere),
+            ("CreateNetworkInterface", none, Remedy::TryElsewhere),
+            ("AssignPrivateIpAddresses", none, Remedy::TryElsewhere),
+            ("AttachNetworkInterface", taken, Remedy::TryElsewhere),
+            ("AttachNetworkInterface", "Network card index 7", Remedy::TellOperator),
+            ("UnassignPrivateIpAddresses", none, Remedy::TellOperator),
+        ] {
+            assert_eq!(remedy(action, code, message, 400), wanted, "{action}: {message}");
+        }
+    }
+
+    #[test]
+    fn without_a_code_only_a_busy_server_is_known_to_have_done_nothing() {
+        let by_status = |status| {
+            let answered = Answered {
+                action: "DeleteNetworkInterface",
+                code: None,
+                message: "",
+                status,
+                wait: None,
+            };
+            answered.fault().remedy
+        };
+        assert_eq!([by_status(503), by_status(429)], [AGAIN, AGAIN]);
+        assert_eq!([by_status(500), by_status(502)], [Remedy::Unknown, Remedy::Unknown]);
+        assert_eq!(by_status(403), Remedy::TellOperator);
+    }
+
+    #[test]
+    fn a_missing_permission_is_named() {
+        let fault = Answered {
+            action: "AttachNetworkInterface",
+            code: Some("UnauthorizedOperation"),
+            message: "You are not authorized to perform this operation.",
+            status: 403,
+            wait: None,
+        }
+        .fault();
+        assert!(fault.message.contains("ec2:AttachNetworkInterface"), "{fault}");
+    }
+
+    #[test]
+    fn the_wait_that_ec2_asks_for_is_handed_on() {
+        let wait = Some(Span::seconds(7));
+        let answered = Answered {
+            action: "DescribeNetworkInterfaces",
+            code: Some("RequestLimitExceeded"),
+            message: "",
+            status: 503,
+            wait,
+        };
+        assert_eq!(answered.fault().remedy, Remedy::RetryAfter { wait });
+    }
+}
