@@ -8,7 +8,7 @@ pub(crate) use routes::router;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
 /// How a node names the devices of its ENIs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -19,17 +19,8 @@ pub enum Profile {
     Eth,
     /// ens5, ens6, …: the kernel says ethN, a moment later the device is renamed.
     Ens,
-}
-
-/// The model's delays.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Timing {
-    /// From the attach to the device.
-    pub attach_delay: Duration,
-    /// From the detach to its end.
-    pub detach_delay: Duration,
-    /// From a change to instance metadata.
-    pub imds_lag: Duration,
+    /// As `eth`, but a network manager configures every ENI, as DHCP would.
+    NetworkManager,
 }
 
 /// A node to be made.
@@ -71,14 +62,14 @@ pub enum FaultSpec {
         /// Every how many calls.
         every: u32,
     },
-    /// This code for every n-th call of an action, or of all.
+    /// This code for calls of an action, or of all.
     Error {
         /// EC2's code.
         code: String,
         /// The action.
         action: Option<String>,
-        /// Every how many calls.
-        every: u32,
+        /// How often; until cleared if absent.
+        times: Option<u32>,
     },
     /// The answer of every n-th call is lost after acting.
     LoseReplies {
@@ -89,22 +80,95 @@ pub enum FaultSpec {
     },
     /// Answers come late.
     Latency {
-        /// How late.
-        delay: Duration,
         /// The action.
         action: Option<String>,
+        /// How late.
+        delay_ms: u64,
     },
     /// Instance metadata lags.
     ImdsLag {
         /// How far.
-        lag: Duration,
+        lag_ms: u64,
     },
-    /// Attachments never come to an end.
+    /// Instance metadata answers with this HTTP status.
+    ImdsStatus {
+        /// The status.
+        status: u16,
+    },
+    /// Describe calls lag.
+    ReadLag {
+        /// How far.
+        lag_ms: u64,
+    },
+    /// Attachments that begin now do not come to an end.
     AttachNever,
     /// An ENI is detached behind the daemon's back.
     Detach {
         /// The ENI.
         eni: String,
+    },
+}
+
+/// A fault that is set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FaultView {
+    /// Its handle.
+    pub id: String,
+    /// What it does.
+    #[serde(flatten)]
+    pub fault: serde_json::Value,
+}
+
+/// What a check is to cover.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckSpec {
+    /// The length of the ICMP packets, IP header included.
+    pub packet: u16,
+    /// How many pairs speak TCP.
+    pub tcp: usize,
+    /// How long an answer may take.
+    pub timeout_ms: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckView {
+    /// Whether everything was reached.
+    pub passed: bool,
+    /// Ordered pairs of pods.
+    pub pod_pairs: usize,
+    /// Those that were reached.
+    pub pod_pairs_reached: usize,
+    /// The fabric's whole report.
+    #[serde(flatten)]
+    pub report: lab_fabric::probe::ProbeReport,
+}
+
+/// What the VPC and EC2 counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CountersView {
+    /// The router's.
+    #[serde(flatten)]
+    pub fabric: lab_fabric::Counters,
+    /// EC2's: by action, then by outcome (`ok`, `reply-lost` or EC2's code).
+    pub calls: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// What to do with a node's daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "kebab-case")]
+pub enum DaemonOrder {
+    /// Keep it running, with these settings in place of those of the same name.
+    Start {
+        /// The settings.
+        env: BTreeMap<String, String>,
+    },
+    /// End it and keep it down.
+    Stop,
+    /// Send it a signal; one that ends it leads to a restart.
+    Signal {
+        /// Its number.
+        signal: i32,
     },
 }
 
@@ -129,8 +193,6 @@ pub struct NodeView {
     pub daemon: DaemonView,
     /// How many pods it has.
     pub pods: usize,
-    /// A process in its namespaces; `nsenter -t PID -n -m -u` goes there.
-    pub pid: Option<u32>,
 }
 
 /// An ENI as the lab shows it.
@@ -148,8 +210,6 @@ pub struct EniView {
     pub primary: Ipv4Addr,
     /// Its other addresses.
     pub secondary: Vec<Ipv4Addr>,
-    /// The state of its attachment in EC2's words.
-    pub attachment: String,
 }
 
 /// The daemon of a node as the lab shows it.
@@ -215,7 +275,7 @@ pub struct SubnetView {
     /// Its availability zone.
     pub zone: String,
     /// How many addresses are free.
-    pub free: usize,
+    pub free: u32,
 }
 
 /// Why a request was refused.
@@ -228,14 +288,7 @@ pub struct Refusal {
     pub cni: Option<serde_json::Value>,
 }
 
-/// A command to be run in the namespaces of a node or a pod: where it has to go.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Entrance {
-    /// Files of namespaces to enter, in this order.
-    pub namespaces: Vec<std::path::PathBuf>,
-}
-
-/// One line of a node's or the server's log.
+/// The end of a log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LogFile {
     /// Where it lies on this machine.

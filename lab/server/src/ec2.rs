@@ -60,7 +60,7 @@ impl Endpoint {
         tokio::time::sleep(half).await;
         let answer = self.cloud.with(|cloud, now| cloud.call(now, &caller, request));
         tokio::time::sleep(half).await;
-        answer
+        if answer.is_ok() && self.cloud.loses(action) { Err(CallError::ReplyLost) } else { answer }
     }
 
     /// Long-lived keys are the operator's, whatever they are; temporary ones must be ours.

@@ -7,11 +7,16 @@
 //!
 //! It must never touch the machine's own network: everything of a lab is in namespaces of its own.
 
+pub mod cli;
+pub mod control;
 mod ec2;
 mod http;
 mod imds;
+mod lab;
 mod live;
 mod loopback;
+mod serve;
 
-pub use live::{LiveCloud, Source};
+pub use live::{LiveCloud, Lossy, Source};
 pub use loopback::{Loopback, serve_loopback};
+pub use serve::{Layout, ServeError, ServeSpec, serve};

@@ -1,7 +1,7 @@
 //! The pure model under a real clock.
 
 use config_model::{InstanceId, Span, Time};
-use lab_cloud::{Cloud, CloudSpec, OperateError};
+use lab_cloud::{Action, Cloud, CloudSpec, OperateError};
 use std::{
     collections::BTreeMap,
     net::Ipv4Addr,
@@ -24,6 +24,18 @@ struct Shared {
     epoch_unix_ms: u64,
     calls: Mutex<BTreeMap<(String, String), u64>>,
     sources: Mutex<Sources>,
+    lossy: Mutex<Option<Lossy>>,
+}
+
+/// Answers that get lost on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lossy {
+    /// Of this action; of all that change something if absent.
+    pub action: Option<Action>,
+    /// Every how many calls.
+    pub every: u32,
+    /// How many calls there were.
+    pub calls: u32,
 }
 
 /// Whose packets carry an address; made anew when the truth has another version.
@@ -59,6 +71,7 @@ impl LiveCloud {
             epoch_unix_ms,
             calls: Mutex::default(),
             sources: Mutex::default(),
+            lossy: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -83,6 +96,20 @@ impl LiveCloud {
         };
         self.shared.changed.notify_one();
         answer
+    }
+
+    /// The network as it really is; looking changes nothing.
+    pub fn truth(&self) -> lab_cloud::Truth {
+        let mut cloud = unpoisoned(&self.shared.cloud);
+        let now = self.now();
+        cloud.truth(now)
+    }
+
+    /// The truth's version; equal versions mean equal truths.
+    pub fn version(&self) -> u64 {
+        let mut cloud = unpoisoned(&self.shared.cloud);
+        let now = self.now();
+        cloud.version(now)
     }
 
     /// Waits until the truth may have changed: somebody asked something, or what was under way is
@@ -113,6 +140,28 @@ impl LiveCloud {
     /// How often each action ended how: the action and `ok` or EC2's code.
     pub fn calls(&self) -> BTreeMap<(String, String), u64> {
         unpoisoned(&self.shared.calls).clone()
+    }
+
+    /// Loses the answers of every n-th call, after acting; of calls that change something, unless an
+    /// action is named. `None` ends it.
+    pub fn lose_replies(&self, lossy: Option<Lossy>) {
+        *unpoisoned(&self.shared.lossy) = lossy;
+    }
+
+    /// What [`LiveCloud::lose_replies`] set.
+    pub fn lossy(&self) -> Option<Lossy> {
+        unpoisoned(&self.shared.lossy).clone()
+    }
+
+    /// Whether the answer of this call is to be lost.
+    pub(crate) fn loses(&self, action: Action) -> bool {
+        let mut lossy = unpoisoned(&self.shared.lossy);
+        let Some(lossy) = lossy.as_mut() else { return false };
+        if lossy.action.map_or(!action.is_mutating(), |named| named != action) {
+            return false;
+        }
+        lossy.calls = lossy.calls.wrapping_add(1);
+        lossy.calls.is_multiple_of(lossy.every.max(1))
     }
 
     pub(crate) fn count_call(&self, action: &str, outcome: &str) {

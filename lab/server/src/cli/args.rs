@@ -1,6 +1,6 @@
 //! The command line of `ferrule-lab`.
 
-use crate::control::{FaultSpec, NodeSpec, Profile, Timing};
+use crate::control::{FaultSpec, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -84,35 +84,36 @@ pub struct UpArgs {
     /// Where `ferrule-ipamd` and `ferrule-cni` are; default: beside this program.
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
+    /// How calls of EC2 are throttled.
+    #[arg(long, value_enum, default_value_t = Throttling::Published)]
+    pub throttling: Throttling,
     /// The VPC's address block.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
     pub vpc: Ipv4Net,
     /// A subnet's address block; give it once for each, AZs a, b, … in turn. At least two.
-    #[arg(long = "subnet", value_name = "CIDR", default_values = ["10.0.0.0/19", "10.0.32.0/19"])]
+    #[arg(long = "subnet", value_name = "CIDR", default_values = ["10.0.0.0/20", "10.0.16.0/20"])]
     pub subnets: Vec<Ipv4Net>,
     /// How long an attach takes until the device is there, such as 1500ms or 2s.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1500ms")]
     pub attach_delay: Duration,
     /// How long a detach takes.
-    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "3s")]
     pub detach_delay: Duration,
     /// How long instance metadata lags behind the truth.
-    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "500ms")]
+    #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1s")]
     pub imds_lag: Duration,
     /// How the first nodes are made.
     #[command(flatten)]
     pub node: NodeArgs,
 }
 
-impl UpArgs {
-    /// The delays of the model.
-    pub fn timing(&self) -> Timing {
-        Timing {
-            attach_delay: self.attach_delay,
-            detach_delay: self.detach_delay,
-            imds_lag: self.imds_lag,
-        }
-    }
+/// How calls of EC2 are throttled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Throttling {
+    /// As AWS publishes it: a token bucket per action.
+    Published,
+    /// Not at all.
+    Off,
 }
 
 /// How a node is made.
@@ -207,7 +208,7 @@ pub enum PodVerb {
         /// How many.
         #[arg(long, default_value_t = 1)]
         count: usize,
-        /// Their names are this and a number; default: pod-NODE.
+        /// Their names are this and a number; default: `NODE-`.
         #[arg(long, conflicts_with = "pod")]
         prefix: Option<String>,
         /// The first number.
@@ -283,10 +284,10 @@ pub enum FaultVerb {
         #[command(subcommand)]
         fault: FaultArgs,
     },
-    /// Clear those of a kind, or all.
+    /// Clear one, or all.
     Clear {
-        /// The kind, as `fault list` shows it.
-        kind: Option<String>,
+        /// Its id or kind, as `fault list` shows them.
+        which: Option<String>,
     },
     /// Those that are set.
     List,
@@ -301,7 +302,7 @@ pub enum FaultArgs {
         #[arg(long)]
         action: Option<String>,
         /// Every how many calls.
-        #[arg(long, default_value_t = 2)]
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
     },
     /// EC2 answers with this error.
@@ -311,9 +312,9 @@ pub enum FaultArgs {
         /// The action; default: all.
         #[arg(long)]
         action: Option<String>,
-        /// Every how many calls.
-        #[arg(long, default_value_t = 1)]
-        every: u32,
+        /// How often; default: until it is cleared.
+        #[arg(long)]
+        times: Option<u32>,
     },
     /// EC2 acts, but the answer is lost.
     LoseReplies {
@@ -321,7 +322,7 @@ pub enum FaultArgs {
         #[arg(long)]
         action: Option<String>,
         /// Every how many calls.
-        #[arg(long, default_value_t = 2)]
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
     },
     /// EC2 answers late.
@@ -339,7 +340,19 @@ pub enum FaultArgs {
         #[arg(value_parser = duration)]
         lag: Duration,
     },
-    /// Attachments stay `attaching`.
+    /// Instance metadata answers with an HTTP status, such as 503.
+    ImdsStatus {
+        /// The status.
+        #[arg(value_parser = clap::value_parser!(u16).range(400..600))]
+        status: u16,
+    },
+    /// Describe calls lag behind the truth.
+    ReadLag {
+        /// How far, such as 5s.
+        #[arg(value_parser = duration)]
+        lag: Duration,
+    },
+    /// Attachments that begin from now on stay `attaching`.
     AttachNever,
     /// An ENI is detached by somebody else, at once.
     Detach {
@@ -352,10 +365,14 @@ impl From<FaultArgs> for FaultSpec {
     fn from(args: FaultArgs) -> Self {
         match args {
             FaultArgs::Throttle { action, every } => Self::Throttle { action, every },
-            FaultArgs::Error { code, action, every } => Self::Error { code, action, every },
+            FaultArgs::Error { code, action, times } => Self::Error { code, action, times },
             FaultArgs::LoseReplies { action, every } => Self::LoseReplies { action, every },
-            FaultArgs::Latency { delay, action } => Self::Latency { delay, action },
-            FaultArgs::ImdsLag { lag } => Self::ImdsLag { lag },
+            FaultArgs::Latency { delay, action } => {
+                Self::Latency { delay_ms: millis(delay), action }
+            }
+            FaultArgs::ImdsLag { lag } => Self::ImdsLag { lag_ms: millis(lag) },
+            FaultArgs::ImdsStatus { status } => Self::ImdsStatus { status },
+            FaultArgs::ReadLag { lag } => Self::ReadLag { lag_ms: millis(lag) },
             FaultArgs::AttachNever => Self::AttachNever,
             FaultArgs::Detach { eni } => Self::Detach { eni },
         }
@@ -376,11 +393,16 @@ pub struct CheckArgs {
     pub timeout: Duration,
 }
 
+/// A time in whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn lab_name(text: &str) -> Result<String, String> {
-    let fits = (1..=12).contains(&text.len())
+    let fits = (1..=32).contains(&text.len())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         && text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    let rule = "a lab's name has 1 to 12 lower-case letters, digits and dashes";
+    let rule = "a lab's name has 1 to 32 lower-case letters, digits and dashes";
     if fits { Ok(text.to_owned()) } else { Err(rule.to_owned()) }
 }
 
@@ -431,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_name_is_refused() {
-        for bad in ["", "A", "../x", "-a", "thirteen-chars"] {
+        for bad in ["", "A", "../x", "-a", "a b", "thirty-three-characters-are-one-too-many"] {
             assert!(lab_name(bad).is_err(), "{bad}");
         }
     }

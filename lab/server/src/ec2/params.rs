@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// What is wrong with a parameter; EC2 has a code for each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParamError {
+pub(super) enum ParamError {
     /// A parameter that the action does not have.
     #[error("The parameter {0} is not recognized")]
     Unknown(String),
@@ -25,7 +25,7 @@ pub enum ParamError {
 
 impl ParamError {
     /// EC2's own code for it.
-    pub fn code(&self) -> &'static str {
+    pub(super) fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "UnknownParameter",
             Self::Missing(_) => "MissingParameter",
@@ -36,20 +36,20 @@ impl ParamError {
 
 /// A set of parameters that shrinks as they are taken, so that what is left was not understood.
 #[derive(Debug, Default)]
-pub struct Params {
+pub(super) struct Params {
     prefix: String,
     values: BTreeMap<String, String>,
 }
 
 impl Params {
     /// Reads an `application/x-www-form-urlencoded` text.
-    pub fn parse(form: &[u8]) -> Self {
+    pub(super) fn parse(form: &[u8]) -> Self {
         let values = form_urlencoded::parse(form).into_owned().collect();
         Self { prefix: String::new(), values }
     }
 
     /// Takes a text that may be absent.
-    pub fn text(&mut self, name: &str) -> Option<String> {
+    pub(super) fn text(&mut self, name: &str) -> Option<String> {
         self.values.remove(name)
     }
 
@@ -57,7 +57,7 @@ impl Params {
     ///
     /// # Errors
     /// [`ParamError::Missing`].
-    pub fn required(&mut self, name: &str) -> Result<String, ParamError> {
+    pub(super) fn required(&mut self, name: &str) -> Result<String, ParamError> {
         self.text(name).ok_or_else(|| ParamError::Missing(self.full(name)))
     }
 
@@ -65,7 +65,7 @@ impl Params {
     ///
     /// # Errors
     /// [`ParamError::Invalid`] with `wanted` when the text does not parse.
-    pub fn parsed<T: std::str::FromStr>(
+    pub(super) fn parsed<T: std::str::FromStr>(
         &mut self,
         name: &str,
         wanted: &'static str,
@@ -77,13 +77,13 @@ impl Params {
     ///
     /// # Errors
     /// [`ParamError::Invalid`] for anything but `true` and `false`.
-    pub fn flag(&mut self, name: &str) -> Result<Option<bool>, ParamError> {
+    pub(super) fn flag(&mut self, name: &str) -> Result<Option<bool>, ParamError> {
         let lower = self.text(name).map(|value| value.to_ascii_lowercase());
         lower.map(|value| parse(&self.full(name), value, "It must be true or false.")).transpose()
     }
 
     /// Takes `name.1`, `name.2`, … in the order of their numbers.
-    pub fn list(&mut self, name: &str) -> Vec<String> {
+    pub(super) fn list(&mut self, name: &str) -> Vec<String> {
         self.structs(name).into_iter().filter_map(|mut item| item.text("")).collect()
     }
 
@@ -91,7 +91,7 @@ impl Params {
     ///
     /// # Errors
     /// [`ParamError::Invalid`] for the first member that does not parse.
-    pub fn parsed_list<T: std::str::FromStr>(
+    pub(super) fn parsed_list<T: std::str::FromStr>(
         &mut self,
         name: &str,
         wanted: &'static str,
@@ -101,7 +101,7 @@ impl Params {
     }
 
     /// Takes `name.1.…`, `name.2.…`, each as a set of its own, in the order of their numbers.
-    pub fn structs(&mut self, name: &str) -> Vec<Self> {
+    pub(super) fn structs(&mut self, name: &str) -> Vec<Self> {
         let mut members: BTreeMap<u32, Self> = BTreeMap::new();
         for (rest, value) in self.below(name) {
             let (number, field) = rest.split_once('.').unwrap_or((&rest, ""));
@@ -117,13 +117,13 @@ impl Params {
     }
 
     /// Takes `name.…` as a set of its own; `None` when there is nothing below the name.
-    pub fn nested(&mut self, name: &str) -> Option<Self> {
+    pub(super) fn nested(&mut self, name: &str) -> Option<Self> {
         let values = self.below(name);
         (!values.is_empty()).then(|| Self { prefix: self.full(name), values })
     }
 
     /// Forgets the signature that a GET carries among its parameters.
-    pub fn drop_signature(&mut self) {
+    pub(super) fn drop_signature(&mut self) {
         self.values.retain(|name, _| !name.starts_with("X-Amz-"));
     }
 
@@ -131,7 +131,7 @@ impl Params {
     ///
     /// # Errors
     /// [`ParamError::Unknown`] with the first parameter that nobody took.
-    pub fn finish(self) -> Result<(), ParamError> {
+    pub(super) fn finish(self) -> Result<(), ParamError> {
         match self.values.keys().next() {
             Some(name) => Err(ParamError::Unknown(self.full(name))),
             None => Ok(()),

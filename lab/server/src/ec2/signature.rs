@@ -1,7 +1,7 @@
 //! Who signed a request. Signatures are not checked: the lab has nothing to protect.
 
 /// The access key of a SigV4 request: of its `Authorization` header or of its query.
-pub fn access_key(authorization: Option<&str>, query: Option<&str>) -> Option<String> {
+pub(super) fn access_key(authorization: Option<&str>, query: Option<&str>) -> Option<String> {
     let credential = match authorization {
         Some(header) => {
             let (_, fields) = header.strip_prefix("AWS4-HMAC-SHA256")?.split_once("Credential=")?;

@@ -4,16 +4,16 @@ use quick_xml::{Writer, escape::escape, events::BytesEnd, events::BytesStart, ev
 use std::fmt::Display;
 
 /// The namespace of every answer of this version of the API.
-pub const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
+pub(super) const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 
 /// A document that is being written.
-pub struct Xml {
+pub(super) struct Xml {
     out: Writer<Vec<u8>>,
 }
 
 impl Xml {
     /// A whole document with one root element; `attributes` are the root's.
-    pub fn document(
+    pub(super) fn document(
         root: &str,
         attributes: &[(&str, &str)],
         body: impl FnOnce(&mut Self),
@@ -28,49 +28,19 @@ impl Xml {
     }
 
     /// `<name>…</name>` around what `body` writes.
-    pub fn within(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
+    pub(super) fn within(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
         self.write(Event::Start(BytesStart::new(name)));
         body(self);
         self.write(Event::End(BytesEnd::new(name)));
     }
 
     /// `<name>value</name>`.
-    pub fn text(&mut self, name: &str, value: impl Display) {
+    pub(super) fn text(&mut self, name: &str, value: impl Display) {
         let value = value.to_string();
         self.within(name, |xml| {
             xml.write(Event::Text(quick_xml::events::BytesText::from_escaped(escape(
                 value.as_str(),
             ))));
-        });
-    }
-
-    /// As [`Xml::text`], or nothing.
-    pub fn optional(&mut self, name: &str, value: Option<impl Display>) {
-        if let Some(value) = value {
-            self.text(name, value);
-        }
-    }
-
-    /// `<name><item>…</item>…</name>`, also when there are no members.
-    pub fn set<T>(
-        &mut self,
-        name: &str,
-        members: impl IntoIterator<Item = T>,
-        mut member: impl FnMut(&mut Self, T),
-    ) {
-        self.within(name, |xml| {
-            for value in members {
-                xml.within("item", |xml| member(xml, value));
-            }
-        });
-    }
-
-    /// `<name><item>text</item>…</name>`.
-    pub fn texts(&mut self, name: &str, members: impl IntoIterator<Item = impl Display>) {
-        self.within(name, |xml| {
-            for value in members {
-                xml.text("item", value);
-            }
         });
     }
 
@@ -84,12 +54,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_and_escapes_are_written_as_ec2_writes_them() {
+    fn elements_and_escapes_are_written_as_ec2_writes_them() {
         let bytes = Xml::document("R", &[("xmlns", NAMESPACE)], |xml| {
             xml.text("a", "x<&>\"y");
-            xml.set("tagSet", ["k"], |xml, key| xml.text("key", key));
-            xml.texts("empty", Vec::<String>::new());
-            xml.optional("none", None::<u32>);
+            xml.within("tagSet", |xml| xml.within("item", |xml| xml.text("key", "k")));
+            xml.within("empty", |_| {});
         });
         let text = String::from_utf8(bytes).expect("UTF-8");
         let root = format!("<R xmlns=\"{NAMESPACE}\">");

@@ -1,0 +1,41 @@
+//! `exec`: this process becomes the command, in the namespaces of a node or a pod.
+
+use crate::{control::PodView, serve::Layout};
+use anyhow::{Context as _, Result};
+use lab_fabric::Fabric;
+use std::{
+    ffi::OsString,
+    os::unix::process::CommandExt as _,
+    process::{Command, ExitCode},
+};
+
+pub(super) fn node(layout: &Layout, node: &str, command: &[String]) -> Result<ExitCode> {
+    let node = open(layout)?.node(node)?;
+    let (program, args) = command.split_first().context("no command was given")?;
+    become_it(node.command(program), args)
+}
+
+pub(super) fn pod(layout: &Layout, pod: &PodView, command: &[String]) -> Result<ExitCode> {
+    let node = open(layout)?.node(&pod.node)?;
+    let (program, args) = command.split_first().context("no command was given")?;
+    become_it(node.pod_command(&pod.netns, program), args)
+}
+
+fn open(layout: &Layout) -> Result<Fabric> {
+    Ok(Fabric::open(&layout.fabric())?)
+}
+
+fn become_it(mut command: Command, args: &[String]) -> Result<ExitCode> {
+    command.args(args);
+    if let Some(path) = path_with_ours() {
+        command.env("PATH", path);
+    }
+    Err(command.exec()).context("enter the namespaces")
+}
+
+/// The programs beside this one come first, so that `ferrule-ipamd` is found by name.
+fn path_with_ours() -> Option<OsString> {
+    let ours = std::env::current_exe().ok()?.parent()?.to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(ours).chain(std::env::split_paths(&path))).ok()
+}

@@ -1,0 +1,242 @@
+//! `up`, `serve` and `down`.
+
+use super::{Tool, args::Throttling, args::UpArgs, args::millis, logs, say, show};
+use crate::{
+    control::{NodeView, StatusView},
+    serve::{Layout, ServeSpec},
+};
+use anyhow::{Context as _, Result, bail};
+use config_model::Span;
+use lab_cloud::{CloudSpec, SubnetSpec};
+use lab_fabric::{Fabric, process};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
+    path::PathBuf,
+    process::{Child, Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+use tokio::task::JoinSet;
+
+/// Is the server, in the foreground.
+pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCode> {
+    // A session of its own: Ctrl-C in the terminal of `up` is not for us. Fails, harmlessly, when a
+    // person has started this in the foreground.
+    let _ = nix::unistd::setsid();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter(filter())
+        .init();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(layout.dir())?;
+    let spec = ServeSpec {
+        name: name.to_owned(),
+        dir: layout.dir().to_owned(),
+        bin_dir: bin_dir(args)?,
+        cloud: cloud_spec(args)?,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(crate::serve::serve(spec))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Tool {
+    pub(super) async fn up(&self, name: &str, args: &UpArgs) -> Result<ExitCode> {
+        if self.client.get::<StatusView>("/status").await.is_ok() {
+            bail!("lab {name} is up already; see: ferrule-lab --name {name} status");
+        }
+        if self.layout.dir().exists() {
+            say("removing what a lab of this name left behind");
+            self.remove().await?;
+        }
+        bin_dir(args)?;
+        cloud_spec(args)?;
+        let interrupted = tokio::signal::ctrl_c();
+        tokio::select! {
+            outcome = self.raise(name, args) => match outcome {
+                Ok(status) => self.print(&status, show::status),
+                Err(err) => {
+                    self.remove().await?;
+                    Err(err)
+                }
+            },
+            _ = interrupted => {
+                say("interrupted: taking the lab down");
+                self.remove().await?;
+                Ok(ExitCode::from(130))
+            }
+        }
+    }
+
+    async fn raise(&self, name: &str, args: &UpArgs) -> Result<StatusView> {
+        say(&format!("lab {name}: the VPC"));
+        let mut server = self.start_server(name)?;
+        self.wait_for(&mut server).await?;
+        self.add_nodes(args).await?;
+        Ok(self.client.get("/status").await?)
+    }
+
+    /// The same command line with `serve` in the place of `up`, in the background.
+    fn start_server(&self, name: &str) -> Result<Child> {
+        let layout = &self.layout;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(layout.dir())?;
+        let log = fs::File::create(layout.log()).context("the server's log")?;
+        Command::new(std::env::current_exe()?)
+            .args(as_server(std::env::args_os().skip(1)))
+            .env("FERRULE_LAB_DIR", layout.dir().parent().unwrap_or(layout.dir()))
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start the server of lab {name}"))
+    }
+
+    async fn wait_for(&self, server: &mut Child) -> Result<()> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            if self.client.get::<StatusView>("/status").await.is_ok() {
+                return Ok(());
+            }
+            if let Some(status) = server.try_wait()? {
+                let log = logs::tail(&self.layout.log(), 20)?;
+                bail!("the lab's server ended ({status}):\n{}", log.lines.join("\n"));
+            }
+            if Instant::now() > give_up {
+                bail!("the lab's server does not answer; see {}", self.layout.log().display());
+            }
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    }
+
+    async fn add_nodes(&self, args: &UpArgs) -> Result<()> {
+        let mut tasks = JoinSet::new();
+        for number in 0..args.nodes {
+            let spec = args.node.spec(Some(format!("node{}", number + 1)), Some(number));
+            let subnet = Some(number % args.subnets.len().max(1));
+            let spec = crate::control::NodeSpec { subnet, ..spec };
+            let client = self.client.clone();
+            tasks.spawn(async move { client.post::<NodeView>("/nodes", &spec).await });
+        }
+        while let Some(added) = tasks.join_next().await {
+            let node = added??;
+            let address = node.address.map_or_else(String::new, |address| address.to_string());
+            say(&format!("{}: {} {address} in {}", node.name, node.instance, node.zone));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn down(&self, name: &str) -> Result<ExitCode> {
+        if !self.layout.dir().exists() {
+            let text = format!("there is no lab {name}");
+            return self.print(&serde_json::json!({ "down": false }), |_| text);
+        }
+        self.remove().await?;
+        self.print(&serde_json::json!({ "down": true }), |_| format!("lab {name} is gone"))
+    }
+
+    /// Ends the server, if there is one, then removes what is left.
+    async fn remove(&self) -> Result<()> {
+        let layout = self.layout.clone();
+        tokio::task::spawn_blocking(move || remove(&layout)).await?
+    }
+}
+
+/// The arguments of `up`, with `serve` in the place of the verb.
+fn as_server(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let (mut verb_seen, mut is_value) = (false, false);
+    let translated = args.map(|arg| {
+        let is_verb = !verb_seen && !is_value && arg == "up";
+        is_value = arg == "--name" || arg == "-o" || arg == "--output";
+        verb_seen |= is_verb;
+        if is_verb { "serve".into() } else { arg }
+    });
+    translated.collect()
+}
+
+fn remove(layout: &Layout) -> Result<()> {
+    let fabric = layout.fabric();
+    if fabric.exists() {
+        let processes = process::recorded(&fabric)?;
+        // A server that is well takes its lab down itself.
+        process::end(&processes, PATIENCE)?;
+    }
+    if fabric.exists() {
+        let removed = Fabric::remove(&fabric)?;
+        say(&format!("removed {} processes, {} mounts", removed.processes, removed.mounts));
+    }
+    fs::remove_dir_all(layout.dir()).with_context(|| format!("remove {}", layout.dir().display()))
+}
+
+fn filter() -> tracing_subscriber::EnvFilter {
+    let wish = std::env::var("FERRULE_LAB_LOG").unwrap_or_else(|_| "info".to_owned());
+    tracing_subscriber::EnvFilter::new(wish)
+}
+
+/// Where the production programs are: as told, or beside this one.
+fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
+    let dir = match &args.bin_dir {
+        Some(dir) => dir.clone(),
+        None => {
+            let exe = std::env::current_exe()?;
+            exe.parent().context("this program lies in no folder")?.to_owned()
+        }
+    };
+    let dir = fs::canonicalize(&dir).with_context(|| format!("--bin-dir {}", dir.display()))?;
+    if !args.node.no_daemon {
+        for program in ["ferrule-ipamd", "ferrule-cni"] {
+            if !dir.join(program).is_file() {
+                bail!(
+                    "{} is not there; build it, or name its folder by --bin-dir, or say --no-daemon",
+                    dir.join(program).display()
+                );
+            }
+        }
+    }
+    Ok(dir)
+}
+
+fn cloud_spec(args: &UpArgs) -> Result<CloudSpec> {
+    if args.subnets.len() < 2 {
+        bail!("a lab has at least two subnets; give --subnet twice");
+    }
+    let mut spec = CloudSpec::two_zones();
+    let zones = b'a'..=b'z';
+    spec.vpc_cidrs = vec![args.vpc];
+    let subnets = args.subnets.iter().zip(zones).map(|(&cidr, letter)| {
+        let name = char::from(letter).to_string();
+        SubnetSpec {
+            cidr,
+            availability_zone: format!("{}{name}", spec.region),
+            name,
+            map_public_ip_on_launch: true,
+            tags: std::collections::BTreeMap::new(),
+        }
+    });
+    spec.subnets = subnets.collect();
+    spec.timing.attach = Span(millis(args.attach_delay));
+    spec.timing.detach = Span(millis(args.detach_delay));
+    spec.timing.imds_lag = Span(millis(args.imds_lag));
+    spec.throttling = match args.throttling {
+        Throttling::Published => lab_cloud::Throttling::Published,
+        Throttling::Off => lab_cloud::Throttling::Off,
+    };
+    Ok(spec)
+}
+
+/// Making or removing a lab with many pods takes seconds, not minutes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_may_be_called_up() {
+        let args = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let server = as_server(args("--name up -o json up --nodes 2").into_iter());
+        assert_eq!(server, args("--name up -o json serve --nodes 2"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Results for people: tables and sentences.
+
+use super::batch::{Failed, Outcome};
+use crate::control::{CheckView, CountersView, FaultView, LogFile, NodeView, PodView, StatusView};
+use comfy_table::{Table, presets};
+use lab_fabric::probe::{Failure, Tally};
+
+pub(super) fn status(status: &StatusView) -> String {
+    let mut subnets = table(&["subnet", "addresses", "zone", "free"]);
+    for subnet in &status.subnets {
+        let free = subnet.free.to_string();
+        subnets.add_row([&subnet.id, &subnet.cidr, &subnet.zone, &free]);
+    }
+    format!(
+        "lab {} (process {}), EC2 at {}, {} pods\n\n{subnets}\n\n{}",
+        status.name,
+        status.pid,
+        status.ec2_endpoint,
+        status.pods,
+        nodes(&status.nodes)
+    )
+}
+
+pub(super) fn nodes(nodes: &[NodeView]) -> String {
+    if nodes.is_empty() {
+        return "no nodes".to_owned();
+    }
+    let head = ["node", "instance", "type", "state", "zone", "address", "ENIs", "daemon", "pods"];
+    let mut out = table(&head);
+    for node in nodes {
+        let addresses: usize = node.enis.iter().map(|eni| 1 + eni.secondary.len()).sum();
+        let daemon = match (node.daemon.pid, node.daemon.restarts) {
+            (Some(pid), 0) => format!("{} ({pid})", node.daemon.state),
+            (Some(pid), n) => format!("{} ({pid}), {n} restarts", node.daemon.state),
+            (None, _) => node.daemon.state.clone(),
+        };
+        out.add_row([
+            node.name.clone(),
+            node.instance.clone(),
+            node.instance_type.clone(),
+            node.state.clone(),
+            node.zone.clone(),
+            node.address.map_or_else(String::new, |address| address.to_string()),
+            format!("{} ({addresses} addresses)", node.enis.len()),
+            daemon,
+            node.pods.to_string(),
+        ]);
+    }
+    out.to_string()
+}
+
+pub(super) fn pods(pods: &[PodView]) -> String {
+    if pods.is_empty() {
+        return "no pods".to_owned();
+    }
+    let mut out = table(&["pod", "node", "address", "ENI", "table", "rules", "ADD"]);
+    for pod in pods {
+        let table = match pod.device {
+            Some(0) => "main".to_owned(),
+            Some(device) => (device + 1).to_string(),
+            None => "-".to_owned(),
+        };
+        let rules = match pod.device {
+            Some(0) => "512",
+            Some(_) => "512, 1536",
+            None => "-",
+        };
+        out.add_row([
+            format!("{}/{}", pod.namespace, pod.name),
+            pod.node.clone(),
+            pod.address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
+            pod.eni.clone().unwrap_or_else(|| "-".to_owned()),
+            table,
+            rules.to_owned(),
+            format!("{}.{} ms", pod.add_us / 1000, pod.add_us % 1000 / 100),
+        ]);
+    }
+    out.to_string()
+}
+
+pub(super) fn added(outcome: &Outcome<PodView>) -> String {
+    format!("{}{}", pods(&outcome.pods), failed(&outcome.failed))
+}
+
+pub(super) fn deleted(outcome: &Outcome<String>) -> String {
+    format!("{} pods deleted{}", outcome.pods.len(), failed(&outcome.failed))
+}
+
+pub(super) fn checked(outcome: &Outcome<String>) -> String {
+    format!("CHECK passed for {} pods{}", outcome.pods.len(), failed(&outcome.failed))
+}
+
+fn failed(failures: &[Failed]) -> String {
+    let lines = failures.iter().map(|failure| format!("\n{}: {}", failure.pod, failure.why.error));
+    lines.collect()
+}
+
+pub(super) fn faults(faults: &[FaultView]) -> String {
+    if faults.is_empty() {
+        return "no faults".to_owned();
+    }
+    let mut out = table(&["id", "fault"]);
+    for fault in faults {
+        out.add_row([fault.id.clone(), fault.fault.to_string()]);
+    }
+    out.to_string()
+}
+
+pub(super) fn logs(files: &[LogFile]) -> String {
+    let texts = files
+        .iter()
+        .map(|file| format!("==> {} <==\n{}", file.path.display(), file.lines.join("\n")));
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
+pub(super) fn check(check: &CheckView) -> String {
+    let report = &check.report;
+    let line = |what: &str, tally: Tally| format!("{what}: {} of {}\n", tally.reached, tally.tried);
+    let mut text = line("pod to pod, ICMP", report.pods);
+    text += &line("node to pod, ICMP", report.node_to_pod);
+    text += &line("pod to node, ICMP", report.pod_to_node);
+    text += &line("pod to pod, TCP", report.tcp);
+    for failure in report.failures.iter().take(FAILURES_SHOWN) {
+        text += &one_failure(failure);
+    }
+    if let Some(more) = report.failures.len().checked_sub(FAILURES_SHOWN).filter(|&n| n > 0) {
+        text += &format!("… and {more} more failures\n");
+    }
+    let verdict = if check.passed { "PASS" } else { "FAIL" };
+    format!("{text}{verdict} after {} ms", report.took_ms)
+}
+
+fn one_failure(failure: &Failure) -> String {
+    let (from, to) = (&failure.from, &failure.to);
+    let mut text = format!(
+        "{} ({}, {}) -> {} ({}, {}): {}\n",
+        from.name,
+        from.node,
+        from.address,
+        to.name,
+        to.node,
+        to.address,
+        serde_json::to_value(&failure.reason).unwrap_or_default()
+    );
+    for because in &failure.because {
+        text += &format!("    {because}\n");
+    }
+    text
+}
+
+pub(super) fn counters(counters: &CountersView) -> String {
+    let mut enis = table(&["ENI", "sources", "packets", "spoofed", "no public address"]);
+    for (id, eni) in &counters.fabric.enis {
+        let sum = |map: &std::collections::BTreeMap<_, lab_fabric::Packets>| {
+            map.values().map(|count| count.packets).sum::<u64>().to_string()
+        };
+        let seen = eni.sources.values().filter(|count| count.packets > 0).count().to_string();
+        let (all, spoofed) = (sum(&eni.sources), sum(&eni.spoofed));
+        enis.add_row([id.to_string(), seen, all, spoofed, sum(&eni.no_public_address)]);
+    }
+    let mut drops = table(&["dropped", "packets", "bytes"]);
+    for (reason, count) in &counters.fabric.drops {
+        let name = serde_json::to_value(reason).unwrap_or_default();
+        let name = name.as_str().unwrap_or_default().to_owned();
+        drops.add_row([name, count.packets.to_string(), count.bytes.to_string()]);
+    }
+    let mut calls = table(&["EC2 action", "outcome", "calls"]);
+    for (action, outcomes) in &counters.calls {
+        for (outcome, count) in outcomes {
+            calls.add_row([action.clone(), outcome.clone(), count.to_string()]);
+        }
+    }
+    format!("{enis}\n\n{drops}\n\n{calls}")
+}
+
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head);
+    table
+}
+
+/// The rest is in the JSON.
+const FAILURES_SHOWN: usize = 20;

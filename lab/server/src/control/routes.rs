@@ -1,0 +1,149 @@
+//! The server's end of the control socket: each route is one verb of the lab.
+
+use super::{
+    CheckSpec, CheckView, CountersView, DaemonOrder, FaultSpec, FaultView, NodeSpec, NodeView,
+    PodSpec, PodView, Refusal, StatusView,
+};
+use crate::lab::{Lab, LabError};
+use axum::{
+    Json, Router,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use serde::Deserialize;
+use std::sync::Arc;
+
+type Shared = State<Arc<Lab>>;
+type Answer<T> = Result<Json<T>, LabError>;
+
+/// All routes of a lab.
+pub(crate) fn router(lab: Arc<Lab>) -> Router {
+    Router::new()
+        .route("/status", get(status))
+        .route("/nodes", get(nodes).post(add_node))
+        .route("/nodes/{node}", delete(remove_node))
+        .route("/nodes/{node}/daemon", post(order_daemon))
+        .route("/nodes/{node}/{order}", post(order_node))
+        .route("/pods", get(pods).post(add_pod))
+        .route("/pods/{namespace}/{name}", get(pod).delete(delete_pod))
+        .route("/pods/{namespace}/{name}/check", post(check_pod))
+        .route("/faults", get(faults).post(set_fault).delete(clear_faults))
+        .route("/check", post(check))
+        .route("/counters", get(counters))
+        .with_state(lab)
+}
+
+impl IntoResponse for LabError {
+    fn into_response(self) -> Response {
+        let error = self.chain();
+        let cni = if let Self::Plugin { object, .. } = self { object } else { None };
+        (StatusCode::CONFLICT, Json(Refusal { error, cni })).into_response()
+    }
+}
+
+async fn status(State(lab): Shared) -> Json<StatusView> {
+    Json(lab.status())
+}
+
+async fn nodes(State(lab): Shared) -> Json<Vec<NodeView>> {
+    Json(lab.node_views())
+}
+
+async fn add_node(State(lab): Shared, Json(spec): Json<NodeSpec>) -> Answer<NodeView> {
+    // A request whose client went away is still carried out to its end.
+    let name = finish(async move {
+        let name = lab.add_node(spec).await?;
+        lab.node_view(&name)
+    });
+    name.await.map(Json)
+}
+
+async fn remove_node(State(lab): Shared, Path(node): Path<String>) -> Answer<()> {
+    finish(async move { lab.remove_node(&node).await }).await.map(Json)
+}
+
+async fn order_node(
+    State(lab): Shared,
+    Path((node, order)): Path<(String, String)>,
+) -> Answer<NodeView> {
+    let view = finish(async move {
+        match order.as_str() {
+            "reboot" => lab.reboot_node(&node).await?,
+            "stop" => lab.stop_node(&node).await?,
+            "start" => lab.start_node(&node).await?,
+            "terminate" => lab.terminate_node(&node).await?,
+            _ => return Err(LabError::BadOrder(order)),
+        }
+        lab.node_view(&node)
+    });
+    view.await.map(Json)
+}
+
+async fn order_daemon(
+    State(lab): Shared,
+    Path(node): Path<String>,
+    Json(order): Json<DaemonOrder>,
+) -> Answer<NodeView> {
+    let view = finish(async move {
+        lab.order_daemon(&node, order).await?;
+        lab.node_view(&node)
+    });
+    view.await.map(Json)
+}
+
+async fn pods(State(lab): Shared) -> Json<Vec<PodView>> {
+    Json(lab.pod_views())
+}
+
+async fn pod(State(lab): Shared, Path(key): Path<(String, String)>) -> Answer<PodView> {
+    lab.pod(&key).map(Json)
+}
+
+async fn add_pod(State(lab): Shared, Json(spec): Json<PodSpec>) -> Answer<PodView> {
+    finish(async move { lab.add_pod(spec).await }).await.map(Json)
+}
+
+async fn delete_pod(State(lab): Shared, Path(key): Path<(String, String)>) -> Answer<()> {
+    finish(async move { lab.delete_pod(&key).await }).await.map(Json)
+}
+
+async fn check_pod(State(lab): Shared, Path(key): Path<(String, String)>) -> Answer<()> {
+    finish(async move { lab.check_pod(&key).await }).await.map(Json)
+}
+
+async fn faults(State(lab): Shared) -> Json<Vec<FaultView>> {
+    Json(lab.faults())
+}
+
+async fn set_fault(State(lab): Shared, Json(spec): Json<FaultSpec>) -> Answer<Vec<FaultView>> {
+    lab.set_fault(spec).map(Json)
+}
+
+#[derive(Deserialize)]
+struct Which {
+    which: Option<String>,
+}
+
+async fn clear_faults(State(lab): Shared, Query(of): Query<Which>) -> Answer<Vec<FaultView>> {
+    lab.clear_faults(of.which.as_deref()).map(Json)
+}
+
+async fn check(State(lab): Shared, Json(spec): Json<CheckSpec>) -> Answer<CheckView> {
+    lab.check(spec).await.map(Json)
+}
+
+async fn counters(State(lab): Shared) -> Answer<CountersView> {
+    lab.counters().map(Json)
+}
+
+/// Runs a verb in a task of its own: a client that goes away must not leave half of it.
+async fn finish<T: Send + 'static>(
+    verb: impl Future<Output = Result<T, LabError>> + Send + 'static,
+) -> Result<T, LabError> {
+    match tokio::spawn(verb).await {
+        Ok(outcome) => outcome,
+        Err(err) => std::panic::resume_unwind(err.into_panic()),
+    }
+}

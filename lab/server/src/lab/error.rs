@@ -1,0 +1,85 @@
+//! Why a lab could not do what it was told.
+
+use lab_cloud::OperateError;
+use lab_fabric::FabricError;
+use std::{io, path::PathBuf};
+
+/// One variant per thing that was attempted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LabError {
+    #[error("there is no node {0}")]
+    NoNode(String),
+    #[error("there is a node {0} already")]
+    NodeExists(String),
+    #[error("{text:?} is no name for a {what}: lower-case letters, digits, dashes and dots")]
+    BadName { what: &'static str, text: String },
+    #[error("the lab has no subnet number {0}")]
+    NoSubnet(usize),
+    #[error("there is no pod {0}")]
+    NoPod(String),
+    #[error("there is a pod {0} already")]
+    PodExists(String),
+    #[error("pod {0} is being worked on by another request")]
+    PodBusy(String),
+    #[error("node {node} is {state}")]
+    NodeNotUp { node: String, state: String },
+    #[error("waited {seconds} s in vain until {what}")]
+    Timeout { what: String, seconds: u64 },
+    #[error("{0}")]
+    BadFault(String),
+    #[error("a node cannot be told to {0}")]
+    BadOrder(String),
+    #[error("{action} {path}")]
+    File {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("the network configuration {path}: {why}")]
+    BadNetconf { path: PathBuf, why: String },
+    #[error("run {program} on node {node}")]
+    Spawn {
+        program: String,
+        node: String,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("{verb} by {plugin} failed: {why}")]
+    Plugin { verb: &'static str, plugin: String, why: String, object: Option<serde_json::Value> },
+    #[error("send a signal to process {pid}")]
+    Signal {
+        pid: u32,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("the daemon of node {0} does not run")]
+    NoDaemon(String),
+    #[error(transparent)]
+    Cloud(#[from] OperateError),
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}
+
+impl LabError {
+    /// For `map_err` on a file operation.
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |cause| Self::File { action, path, cause }
+    }
+
+    /// The message with all its causes.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,72 @@
+//! The loop that makes the network follow the model.
+
+use super::{Lab, LabError, blocking, wanted::wanted};
+use lab_fabric::{Applied, Fabric};
+use std::{sync::Arc, time::Duration};
+
+/// Applies every change of the truth to the fabric, in order, for ever.
+pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
+    let mut known = None;
+    loop {
+        if known != Some(lab.cloud.version()) {
+            let truth = lab.cloud.truth();
+            let wanted = wanted(&truth, &lab.profiles());
+            let (outcome, returned) = blocking(move || (fabric.apply(&wanted), fabric)).await;
+            fabric = returned;
+            match outcome {
+                Ok(applied) => {
+                    lab.notice(&applied).await;
+                    known = Some(truth.version);
+                    lab.followed.send_replace(known);
+                }
+                Err(err) => {
+                    let err = LabError::from(err).chain();
+                    tracing::error!(err, version = truth.version, "the network does not follow");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            }
+        }
+        lab.cloud.changed().await;
+    }
+}
+
+impl Lab {
+    /// Waits until the network shows what the model says now.
+    pub(super) async fn settled(&self) -> Result<(), LabError> {
+        let version = Some(self.cloud.version());
+        let mut followed = self.followed.subscribe();
+        let done = followed.wait_for(|followed| *followed >= version);
+        match tokio::time::timeout(PATIENCE, done).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(LabError::Timeout {
+                what: "the network followed the model; see the lab's log".to_owned(),
+                seconds: PATIENCE.as_secs(),
+            }),
+        }
+    }
+
+    async fn notice(&self, applied: &Applied) {
+        for (what, names) in [("halted", &applied.halted), ("booted", &applied.booted)] {
+            for node in names {
+                tracing::info!(node, what);
+            }
+        }
+        for node in &applied.halted {
+            self.halted(node).await;
+        }
+        for node in &applied.booted {
+            if let Err(err) = self.booted(node).await {
+                tracing::error!(node, err = err.chain(), "the node was not prepared");
+            }
+        }
+        for (what, enis) in [("attached", &applied.attached), ("detached", &applied.detached)] {
+            for eni in enis {
+                tracing::info!(%eni, what);
+            }
+        }
+    }
+}
+
+const RETRY: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(60);

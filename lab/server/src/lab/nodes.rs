@@ -1,0 +1,199 @@
+//! Nodes: instances of the cloud that the fabric turns into namespaces.
+
+use super::{Lab, LabError, blocking, names, provision, supervisor::Supervisor};
+use crate::control::{DaemonOrder, NodeSpec, Profile};
+use config_model::{InstanceId, Time};
+use lab_cloud::{Cloud, InstanceState, Launch, OperateError, TruthInstance};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// What the lab knows of a node beyond its instance.
+pub(super) struct NodeEntry {
+    pub(super) instance: InstanceId,
+    pub(super) instance_type: String,
+    pub(super) profile: Profile,
+    /// The daemon's settings.
+    pub(super) env: Mutex<BTreeMap<String, String>>,
+    pub(super) supervisor: Supervisor,
+}
+
+impl NodeEntry {
+    pub(super) fn env(&self) -> BTreeMap<String, String> {
+        self.env.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Lab {
+    /// Launches an instance and waits until it is a node; its name.
+    pub(crate) async fn add_node(&self, spec: NodeSpec) -> Result<String, LabError> {
+        let name = self.launch(spec)?;
+        self.reach(&name, InstanceState::Running).await?;
+        Ok(name)
+    }
+
+    fn launch(&self, spec: NodeSpec) -> Result<String, LabError> {
+        let mut nodes = self.nodes();
+        let name = spec.name.clone().unwrap_or_else(|| free_name(&nodes));
+        names::check("node", &name, 32)?;
+        if nodes.contains_key(&name) {
+            return Err(LabError::NodeExists(name));
+        }
+        let subnets = self.cloud.truth().subnets;
+        let index = spec.subnet.unwrap_or(nodes.len() % subnets.len().max(1));
+        let subnet = subnets.get(index).ok_or(LabError::NoSubnet(index))?.id.clone();
+        // Under the lock of the nodes, so that whoever sees the instance finds its profile.
+        let launch = Launch::new(&name, &spec.instance_type, subnet);
+        let instance = self.cloud.with(|cloud, now| cloud.launch(now, launch))?;
+        let entry = NodeEntry {
+            instance,
+            instance_type: spec.instance_type,
+            profile: spec.profile,
+            env: Mutex::new(spec.env),
+            supervisor: Supervisor::new(name.clone(), spec.daemon),
+        };
+        nodes.insert(name.clone(), Arc::new(entry));
+        Ok(name)
+    }
+
+    /// Terminates the instance, forgets the node and its pods.
+    pub(crate) async fn remove_node(&self, name: &str) -> Result<(), LabError> {
+        self.terminate_node(name).await?;
+        let entry = self.nodes().remove(name);
+        if let Some(entry) = entry {
+            entry.supervisor.end().await;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn terminate_node(&self, name: &str) -> Result<(), LabError> {
+        let gone = self.state(name).is_none_or(|state| state == InstanceState::Terminated);
+        if !gone {
+            self.operate(name, Cloud::terminate)?;
+        }
+        self.reach(name, InstanceState::Terminated).await?;
+        self.pods.forget_node(name);
+        Ok(())
+    }
+
+    pub(crate) async fn reboot_node(&self, name: &str) -> Result<(), LabError> {
+        self.operate(name, Cloud::reboot)?;
+        self.reach(name, InstanceState::Running).await
+    }
+
+    pub(crate) async fn stop_node(&self, name: &str) -> Result<(), LabError> {
+        self.operate(name, Cloud::stop)?;
+        self.reach(name, InstanceState::Stopped).await
+    }
+
+    pub(crate) async fn start_node(&self, name: &str) -> Result<(), LabError> {
+        self.operate(name, Cloud::start)?;
+        self.reach(name, InstanceState::Running).await
+    }
+
+    pub(crate) async fn order_daemon(
+        &self,
+        name: &str,
+        order: DaemonOrder,
+    ) -> Result<(), LabError> {
+        let entry = self.entry(name)?;
+        match order {
+            DaemonOrder::Start { env } => {
+                entry.env.lock().unwrap_or_else(PoisonError::into_inner).extend(env);
+                let node = self.fabric.node(name)?;
+                if node.is_up() {
+                    provision::write_conflist(&node, &entry.env())?;
+                }
+                let command = self.daemon_command(&entry, &node);
+                entry.supervisor.start(command).await;
+                Ok(())
+            }
+            DaemonOrder::Stop => {
+                entry.supervisor.stop().await;
+                Ok(())
+            }
+            DaemonOrder::Signal { signal } => entry.supervisor.signal(signal, name).await,
+        }
+    }
+
+    pub(super) fn profiles(&self) -> BTreeMap<String, Profile> {
+        self.nodes().iter().map(|(name, entry)| (name.clone(), entry.profile)).collect()
+    }
+
+    /// The instance of a node as the cloud has it; `None` once EC2 has forgotten it.
+    pub(super) fn instance(&self, name: &str) -> Option<TruthInstance> {
+        let id = self.entry(name).ok()?.instance.clone();
+        self.cloud.truth().instances.into_iter().find(|instance| instance.id == id)
+    }
+
+    pub(super) fn state(&self, name: &str) -> Option<InstanceState> {
+        self.instance(name).map(|instance| instance.state)
+    }
+
+    /// The fabric took the node down: all that ran in it is gone.
+    pub(super) async fn halted(&self, name: &str) {
+        if let Ok(entry) = self.entry(name) {
+            entry.supervisor.power_off().await;
+        }
+        self.pods.lose_namespaces(name);
+    }
+
+    /// The fabric brought the node up: what an image and a DaemonSet would put there, then the
+    /// daemon.
+    pub(super) async fn booted(&self, name: &str) -> Result<(), LabError> {
+        let entry = self.entry(name)?;
+        let node = self.fabric.node(name)?;
+        let (env, bin_dir) = (entry.env(), self.bin_dir.clone());
+        let prepared = node.clone();
+        blocking(move || provision::prepare(&prepared, &bin_dir, &env)).await?;
+        entry.supervisor.power_on(self.daemon_command(&entry, &node)).await;
+        Ok(())
+    }
+
+    fn daemon_command(
+        &self,
+        entry: &NodeEntry,
+        node: &lab_fabric::Node,
+    ) -> provision::DaemonCommand {
+        provision::DaemonCommand {
+            node: node.clone(),
+            program: self.bin_dir.join("ferrule-ipamd"),
+            env: provision::daemon_env(node.name(), &self.ec2_url(), &entry.env()),
+        }
+    }
+
+    fn operate(
+        &self,
+        name: &str,
+        act: impl FnOnce(&mut Cloud, Time, &InstanceId) -> Result<(), OperateError>,
+    ) -> Result<(), LabError> {
+        let instance = self.entry(name)?.instance.clone();
+        Ok(self.cloud.with(|cloud, now| act(cloud, now, &instance))?)
+    }
+
+    /// Waits until the instance is in this state and the network shows it.
+    async fn reach(&self, name: &str, state: InstanceState) -> Result<(), LabError> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let now = self.state(name).unwrap_or(InstanceState::Terminated);
+            if now == state {
+                return self.settled().await;
+            }
+            if Instant::now() > give_up {
+                let what = format!("node {name} was {}", state.as_str());
+                return Err(LabError::Timeout { what, seconds: PATIENCE.as_secs() });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn free_name(nodes: &BTreeMap<String, Arc<NodeEntry>>) -> String {
+    let names = (1..).map(|number: u32| format!("node{number}"));
+    let mut free = names.filter(|name| !nodes.contains_key(name));
+    free.next().expect("nodes are fewer than numbers")
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,194 @@
+//! Runs CNI plugins as a container runtime does, after libcni's rules.
+
+use super::{LabError, provision};
+use lab_fabric::Node;
+use serde_json::{Value, json};
+use std::{fs, path::Path, process::Stdio, time::Duration};
+use tokio::io::AsyncWriteExt;
+
+/// One call of the whole chain of plugins.
+pub(super) struct Call<'a> {
+    pub(super) node: &'a Node,
+    pub(super) container_id: &'a str,
+    /// The namespace's path as the node sees it; empty when it is gone.
+    pub(super) netns: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    /// The result of the ADD, for DEL and CHECK.
+    pub(super) previous: Option<&'a Value>,
+}
+
+impl Call<'_> {
+    /// ADD: the result of the last plugin.
+    pub(super) async fn add(&self) -> Result<Value, LabError> {
+        let list = List::read(self.node)?;
+        let mut result = None;
+        for plugin in &list.plugins {
+            result = self.run("ADD", &list.netconf(plugin, result.as_ref())).await?;
+        }
+        result.ok_or_else(|| LabError::Plugin {
+            verb: "ADD",
+            plugin: list.name,
+            why: "it printed no result".to_owned(),
+            object: None,
+        })
+    }
+
+    /// CHECK.
+    pub(super) async fn check(&self) -> Result<(), LabError> {
+        let list = List::read(self.node)?;
+        for plugin in &list.plugins {
+            self.run("CHECK", &list.netconf(plugin, self.previous)).await?;
+        }
+        Ok(())
+    }
+
+    /// DEL, the last plugin first.
+    pub(super) async fn del(&self) -> Result<(), LabError> {
+        let list = List::read(self.node)?;
+        for plugin in list.plugins.iter().rev() {
+            self.run("DEL", &list.netconf(plugin, self.previous)).await?;
+        }
+        Ok(())
+    }
+
+    async fn run(&self, verb: &'static str, netconf: &Value) -> Result<Option<Value>, LabError> {
+        let plugin = netconf["type"].as_str().unwrap_or_default().to_owned();
+        let program = format!("{PLUGIN_DIR}/{plugin}");
+        let spawn = |cause| LabError::Spawn {
+            program: program.clone(),
+            node: self.node.name().to_owned(),
+            cause,
+        };
+        let mut child = self.command(verb, &program).spawn().map_err(spawn)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A plugin that ends without reading has said why elsewhere.
+            let _ = stdin.write_all(netconf.to_string().as_bytes()).await;
+        }
+        let failed =
+            |why: String, object| LabError::Plugin { verb, plugin: plugin.clone(), why, object };
+        let Ok(output) = tokio::time::timeout(RUNTIME_PATIENCE, child.wait_with_output()).await
+        else {
+            return Err(failed(format!("it took more than {RUNTIME_PATIENCE:?}"), None));
+        };
+        let output = output.map_err(spawn)?;
+        let printed: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        if output.status.success() {
+            return Ok(printed);
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let why = match &printed {
+            Some(object) => error_text(object),
+            None => format!("{}, no error object on its output; {}", output.status, stderr.trim()),
+        };
+        Err(failed(why, printed))
+    }
+
+    fn command(&self, verb: &str, program: &str) -> tokio::process::Command {
+        let mut command = self.node.command(program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("CNI_COMMAND", verb)
+            .env("CNI_CONTAINERID", self.container_id)
+            .env("CNI_NETNS", self.netns)
+            .env("CNI_IFNAME", IFNAME)
+            .env("CNI_PATH", PLUGIN_DIR)
+            .env("CNI_ARGS", self.args())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut command = tokio::process::Command::from(command);
+        command.kill_on_drop(true);
+        command
+    }
+
+    fn args(&self) -> String {
+        format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};\
+             K8S_POD_UID=",
+            self.namespace, self.name, self.container_id
+        )
+    }
+}
+
+/// A network configuration list.
+struct List {
+    name: String,
+    version: String,
+    plugins: Vec<Value>,
+}
+
+impl List {
+    /// The first one of the node, in the order of file names.
+    fn read(node: &Node) -> Result<Self, LabError> {
+        let dir = provision::on_machine(node, provision::CONFIG_DIR)?;
+        let entries = fs::read_dir(&dir).map_err(LabError::file("list", &dir))?;
+        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "conflist"));
+        files.sort();
+        let none = || LabError::BadNetconf { path: dir.clone(), why: "there is none".to_owned() };
+        let path = files.first().ok_or_else(none)?;
+        let text = fs::read(path).map_err(LabError::file("read", path))?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &[u8], path: &Path) -> Result<Self, LabError> {
+        let bad = |why: &str| LabError::BadNetconf { path: path.into(), why: why.to_owned() };
+        let list: Value = serde_json::from_slice(text).map_err(|err| bad(&err.to_string()))?;
+        let text = |key: &str| list[key].as_str().map(str::to_owned);
+        Ok(Self {
+            name: text("name").ok_or_else(|| bad("it has no name"))?,
+            version: text("cniVersion").ok_or_else(|| bad("it has no cniVersion"))?,
+            plugins: list["plugins"].as_array().cloned().ok_or_else(|| bad("it has no plugins"))?,
+        })
+    }
+
+    /// What a plugin reads: its own part with the list's name and version, and the result so far.
+    fn netconf(&self, plugin: &Value, previous: Option<&Value>) -> Value {
+        let mut netconf = plugin.clone();
+        netconf["name"] = json!(self.name);
+        netconf["cniVersion"] = json!(self.version);
+        if let Some(previous) = previous {
+            netconf["prevResult"] = previous.clone();
+        }
+        netconf
+    }
+}
+
+fn error_text(object: &Value) -> String {
+    let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    let (code, message, details) = (&object["code"], text("msg"), text("details"));
+    let details = if details.is_empty() { details } else { format!(" ({details})") };
+    format!("code {code}: {message}{details}")
+}
+
+/// The interface that runtimes ask for.
+const IFNAME: &str = "eth0";
+const PLUGIN_DIR: &str = "/opt/cni/bin";
+/// kubelet gives a sandbox four minutes.
+const RUNTIME_PATIENCE: Duration = Duration::from_secs(240);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_plugin_reads_the_lists_name_and_version_and_the_result_so_far() {
+        let text = br#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a","mtu":"9001"}]}"#;
+        let list = List::parse(text, Path::new("x")).unwrap();
+        let first = list.netconf(&list.plugins[0], None);
+        assert_eq!(first, json!({"type":"a","mtu":"9001","name":"n","cniVersion":"1.0.0"}));
+        let result = json!({"ips":[]});
+        assert_eq!(list.netconf(&list.plugins[0], Some(&result))["prevResult"], result);
+        assert!(List::parse(b"{}", Path::new("x")).is_err());
+    }
+
+    #[test]
+    fn a_plugins_error_is_told_with_code_and_details() {
+        let object =
+            json!({"cniVersion":"1.0.0","code":11,"msg":"try again","details":"no address"});
+        assert_eq!(error_text(&object), "code 11: try again (no address)");
+    }
+}

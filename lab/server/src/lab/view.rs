@@ -1,0 +1,142 @@
+//! How the lab shows itself.
+
+use super::{Lab, LabError, nodes::NodeEntry, pods::PodEntry};
+use crate::control::{CountersView, EniView, NodeView, PodView, StatusView, SubnetView};
+use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::Ipv4Addr,
+};
+
+impl Lab {
+    pub(crate) fn status(&self) -> StatusView {
+        StatusView {
+            name: self.name.clone(),
+            pid: std::process::id(),
+            ec2_endpoint: self.ec2_url(),
+            subnets: self.subnets(),
+            nodes: self.node_views(),
+            pods: self.pods.all().len(),
+        }
+    }
+
+    pub(crate) fn node_views(&self) -> Vec<NodeView> {
+        let truth = self.cloud.truth();
+        let mut pods: BTreeMap<String, usize> = BTreeMap::new();
+        for pod in self.pods.all().into_values() {
+            *pods.entry(pod.node).or_default() += 1;
+        }
+        let nodes = self.nodes();
+        let views = nodes.iter().map(|(name, entry)| {
+            let instance = truth.instances.iter().find(|i| i.id == entry.instance);
+            node_view(name, entry, instance, &truth, pods.get(name).copied().unwrap_or(0))
+        });
+        views.collect()
+    }
+
+    pub(crate) fn node_view(&self, name: &str) -> Result<NodeView, LabError> {
+        let found = self.node_views().into_iter().find(|view| view.name == name);
+        found.ok_or_else(|| LabError::NoNode(name.to_owned()))
+    }
+
+    pub(crate) fn pod_views(&self) -> Vec<PodView> {
+        let truth = self.cloud.truth();
+        let holders = holders(&truth);
+        let pods = self.pods.all();
+        let made = pods.iter().filter(|(_, pod)| pod.result.is_some());
+        made.map(|(key, pod)| pod_view(key, pod, &holders)).collect()
+    }
+
+    pub(crate) fn pod(&self, key: &(String, String)) -> Result<PodView, LabError> {
+        let pods = self.pods.all();
+        let missing = || LabError::NoPod(format!("{}/{}", key.0, key.1));
+        let pod = pods.get(key).ok_or_else(missing)?;
+        Ok(pod_view(key, pod, &holders(&self.cloud.truth())))
+    }
+
+    pub(crate) fn counters(&self) -> Result<CountersView, LabError> {
+        let mut calls: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        for ((action, outcome), count) in self.cloud.calls() {
+            calls.entry(action).or_default().insert(outcome, count);
+        }
+        Ok(CountersView { fabric: self.fabric.counters()?, calls })
+    }
+
+    fn subnets(&self) -> Vec<SubnetView> {
+        let truth = self.cloud.truth();
+        let free = |name: &str| {
+            let count = |cloud: &mut lab_cloud::Cloud, _| {
+                cloud.subnet_named(name).map_or(0, |subnet| subnet.available_ip_address_count)
+            };
+            self.cloud.with(count)
+        };
+        let views = truth.subnets.iter().map(|subnet| SubnetView {
+            id: subnet.id.to_string(),
+            cidr: subnet.cidr.to_string(),
+            zone: subnet.availability_zone.clone(),
+            free: free(&subnet.name),
+        });
+        views.collect()
+    }
+}
+
+/// The ENI of every address.
+fn holders(truth: &Truth) -> HashMap<Ipv4Addr, &TruthEni> {
+    let enis = truth.instances.iter().flat_map(|instance| &instance.enis);
+    enis.flat_map(|eni| eni.addresses().map(move |address| (address, eni))).collect()
+}
+
+fn node_view(
+    name: &str,
+    entry: &NodeEntry,
+    instance: Option<&TruthInstance>,
+    truth: &Truth,
+    pods: usize,
+) -> NodeView {
+    let enis = instance.map_or(&[][..], |instance| &instance.enis);
+    let subnet = enis.first().map(|eni| &eni.subnet_id);
+    let zone = truth.subnets.iter().find(|s| Some(&s.id) == subnet);
+    NodeView {
+        name: name.to_owned(),
+        instance: entry.instance.to_string(),
+        instance_type: entry.instance_type.clone(),
+        state: instance.map_or(InstanceState::Terminated, |i| i.state).as_str().to_owned(),
+        zone: zone.map_or_else(String::new, |subnet| subnet.availability_zone.clone()),
+        address: enis.first().map(|eni| eni.primary),
+        enis: enis.iter().map(eni_view).collect(),
+        daemon: entry.supervisor.view(),
+        pods,
+    }
+}
+
+fn eni_view(eni: &TruthEni) -> EniView {
+    EniView {
+        id: eni.id.to_string(),
+        device: eni.device_index.0,
+        mac: eni.mac.to_string(),
+        subnet: eni.subnet_id.to_string(),
+        primary: eni.primary,
+        secondary: eni.secondary.clone(),
+    }
+}
+
+fn pod_view(
+    key: &(String, String),
+    pod: &PodEntry,
+    holders: &HashMap<Ipv4Addr, &TruthEni>,
+) -> PodView {
+    let address = pod.address();
+    let eni = address.and_then(|address| holders.get(&address));
+    PodView {
+        namespace: key.0.clone(),
+        name: key.1.clone(),
+        node: pod.node.clone(),
+        address,
+        eni: eni.map(|eni| eni.id.to_string()),
+        device: eni.map(|eni| eni.device_index.0),
+        container_id: pod.container_id.clone(),
+        netns: pod.netns.clone(),
+        add_us: pod.add_us,
+        result: pod.result.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,123 @@
+//! The cloud's truth in the fabric's words.
+
+use crate::control::Profile;
+use lab_cloud::{InstanceState, Rule, SecurityGroup, Truth, TruthEni, TruthInstance};
+use lab_fabric::{
+    EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol, Subnet, Vpc, Wanted,
+};
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// The facts of the VPC; EC2's API answers at base + 3 of the first subnet, which EC2 reserves.
+pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
+    let first = truth.subnets.first()?.cidr;
+    let subnets = truth.subnets.iter().map(|subnet| {
+        let zone = subnet.availability_zone.clone();
+        (subnet.id.clone(), Subnet { cidr: subnet.cidr, zone })
+    });
+    Some(Vpc {
+        cidrs: truth.vpc_cidrs.clone(),
+        subnets: subnets.collect(),
+        ec2_endpoint: Ipv4Addr::from(u32::from(first.network()) + 3),
+    })
+}
+
+/// What the fabric is to be; instances without a profile are not of this lab.
+pub(super) fn wanted(truth: &Truth, profiles: &BTreeMap<String, Profile>) -> Wanted {
+    let mut wanted = Wanted::default();
+    for instance in truth.instances.iter().filter(|i| i.state != InstanceState::Terminated) {
+        let Some(&profile) = profiles.get(&instance.name) else { continue };
+        wanted.nodes.insert(instance.name.clone(), node(instance, profile));
+        let enis = instance.enis.iter().map(|e| (e.id.clone(), eni(&instance.name, e)));
+        wanted.enis.extend(enis);
+    }
+    let groups = truth.security_groups.iter().map(|(id, of)| (id.clone(), group(of)));
+    wanted.groups = groups.collect();
+    wanted
+}
+
+fn node(instance: &TruthInstance, profile: Profile) -> NodeSpec {
+    let primary = instance.enis.first().map_or(Ipv4Addr::UNSPECIFIED, |eni| eni.primary);
+    let [a, b, c, d] = primary.octets();
+    NodeSpec {
+        hostname: format!("ip-{a}-{b}-{c}-{d}"),
+        profile: match profile {
+            Profile::Eth => NicProfile::EthN,
+            Profile::Ens => NicProfile::EnsLateRename,
+            Profile::NetworkManager => NicProfile::NetworkManager,
+        },
+        power: match instance.state {
+            InstanceState::Running => Power::On,
+            InstanceState::Pending
+            | InstanceState::Stopping
+            | InstanceState::Stopped
+            | InstanceState::ShuttingDown
+            | InstanceState::Terminated => Power::Off,
+        },
+        boot: u64::from(instance.boots),
+    }
+}
+
+fn eni(node: &str, eni: &TruthEni) -> EniSpec {
+    EniSpec {
+        node: node.to_owned(),
+        card: eni.network_card_index,
+        device: eni.device_index,
+        mac: eni.mac,
+        subnet: eni.subnet_id.clone(),
+        primary: eni.primary,
+        public: eni.public_ip,
+        secondary: eni.secondary.iter().copied().collect(),
+        prefixes: eni.prefixes.iter().copied().collect(),
+        groups: eni.security_groups.iter().cloned().collect(),
+        source_dest_check: eni.source_dest_check,
+    }
+}
+
+fn group(group: &SecurityGroup) -> GroupSpec {
+    GroupSpec {
+        ingress: group.ingress.iter().map(rule).collect(),
+        egress: group.egress.iter().map(rule).collect(),
+    }
+}
+
+fn rule(rule: &Rule) -> GroupRule {
+    let port = |value: i32| u16::try_from(value).unwrap_or(u16::MAX);
+    let ports = rule.ports.map_or((0, u16::MAX), |(from, to)| (port(from), port(to)));
+    let any = |value: i32| u8::try_from(value).ok();
+    let (kind, code) = rule.ports.map_or((None, None), |(kind, code)| (any(kind), any(code)));
+    GroupRule {
+        protocol: match rule.protocol {
+            lab_cloud::Protocol::All => Protocol::All,
+            lab_cloud::Protocol::Tcp => Protocol::Tcp { from: ports.0, to: ports.1 },
+            lab_cloud::Protocol::Udp => Protocol::Udp { from: ports.0, to: ports.1 },
+            lab_cloud::Protocol::Icmp => Protocol::Icmp { kind, code },
+            lab_cloud::Protocol::Number(number) => Protocol::Number(number),
+        },
+        peer: match &rule.peer {
+            lab_cloud::Peer::Cidr(cidr) => Peer::Cidr(*cidr),
+            lab_cloud::Peer::Group(id) => Peer::Group(id.clone()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ipnet::Ipv4Net;
+
+    #[test]
+    fn minus_one_is_any_icmp_type_and_tcp_without_ports_is_all_of_them() {
+        let all = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0);
+        let of = |protocol, ports| {
+            rule(&Rule { protocol, ports, peer: lab_cloud::Peer::Cidr(all) }).protocol
+        };
+        let icmp = of(lab_cloud::Protocol::Icmp, Some((8, -1)));
+        assert_eq!(icmp, Protocol::Icmp { kind: Some(8), code: None });
+        let any = of(lab_cloud::Protocol::Icmp, None);
+        assert_eq!(any, Protocol::Icmp { kind: None, code: None });
+        let tcp = of(lab_cloud::Protocol::Tcp, None);
+        assert_eq!(tcp, Protocol::Tcp { from: 0, to: u16::MAX });
+        let udp = of(lab_cloud::Protocol::Udp, Some((53, 53)));
+        assert_eq!(udp, Protocol::Udp { from: 53, to: 53 });
+    }
+}

@@ -1,0 +1,197 @@
+//! The lab's server from its first namespace to its last.
+
+use crate::{
+    control, ec2, http, imds,
+    lab::{Lab, LabError, follow, vpc},
+    live::LiveCloud,
+};
+use lab_cloud::CloudSpec;
+use lab_fabric::{Fabric, FabricError, InternetHost, process};
+use std::{
+    fs::Permissions,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+/// What a server is to be.
+#[derive(Clone, Debug)]
+pub struct ServeSpec {
+    /// The lab's name.
+    pub name: String,
+    /// The lab's folder; it exists and holds no other lab.
+    pub dir: PathBuf,
+    /// Where the production programs are.
+    pub bin_dir: PathBuf,
+    /// The cloud of the first day.
+    pub cloud: CloudSpec,
+}
+
+/// A server that could not start, or not end.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ServeError(String);
+
+/// The files of a lab's folder.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    dir: PathBuf,
+}
+
+impl Layout {
+    /// Of the lab in this folder.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// The folder itself.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("control.sock")
+    }
+
+    /// What the server writes.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("server.log")
+    }
+
+    /// The fabric's folder: namespaces, mounts, processes, the nodes' disks.
+    pub fn fabric(&self) -> PathBuf {
+        self.dir.join("fabric")
+    }
+}
+
+/// Serves a lab until SIGTERM or SIGINT, then takes it down.
+///
+/// # Errors
+/// What could not be started or taken down, with its causes.
+pub async fn serve(spec: ServeSpec) -> Result<(), ServeError> {
+    let layout = Layout::new(&spec.dir);
+    // First of all, so that no signal from now on ends the server without the end of its lab.
+    let ended = ended().map_err(|err| ServeError(format!("watch for signals: {err}")))?;
+    let outcome = run(&spec, &layout, ended).await.map_err(|err| ServeError(err.chain()));
+    let fabric = layout.fabric();
+    let removed = tokio::task::spawn_blocking(move || Fabric::remove(&fabric)).await;
+    match removed {
+        Ok(Ok(removed)) => {
+            tracing::info!(removed.processes, removed.mounts, "the lab is down");
+            let _ = std::fs::remove_file(layout.socket());
+            outcome
+        }
+        Ok(Err(err)) => Err(ServeError(LabError::from(err).chain())),
+        Err(err) => Err(ServeError(err.to_string())),
+    }
+}
+
+async fn run(
+    spec: &ServeSpec,
+    layout: &Layout,
+    ended: impl Future<Output = ()>,
+) -> Result<(), LabError> {
+    let cloud = LiveCloud::new(spec.cloud.clone(), seed(&spec.name))?;
+    let started = start(spec, layout, &cloud).await?;
+    let (lab, fabric) = (started.lab, started.fabric);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow(Arc::clone(&lab), fabric));
+    let endpoint = ec2::Endpoint::new(cloud.clone());
+    tasks.spawn(async move {
+        http::serve(started.ec2, endpoint).await;
+    });
+    let metadata = imds::Metadata::new(cloud, imds::Callers::BySource);
+    tasks.spawn(async move {
+        http::serve(started.imds, metadata).await;
+    });
+    let socket = control_socket(&layout.socket())?;
+    let router = control::router(Arc::clone(&lab));
+    tasks.spawn(async move {
+        let _ = axum::serve(socket, router).await;
+    });
+    tracing::info!(name = spec.name, ec2 = lab.ec2_url(), "the lab is up");
+    tokio::select! {
+        () = ended => tracing::info!("asked to end"),
+        _ = tasks.join_next() => tracing::error!("a server ended by itself"),
+    }
+    lab.stop_daemons().await;
+    tasks.shutdown().await;
+    Ok(())
+}
+
+struct Started {
+    lab: Arc<Lab>,
+    fabric: Fabric,
+    ec2: TcpListener,
+    imds: TcpListener,
+    _internet: InternetHost,
+}
+
+async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<Started, LabError> {
+    let vpc = vpc(&cloud.truth()).ok_or(LabError::NoSubnet(0))?;
+    let (state_dir, endpoint) = (layout.fabric(), vpc.ec2_endpoint);
+    let made = move || -> Result<_, FabricError> {
+        let fabric = Fabric::create(&state_dir, &vpc)?;
+        if let Some(server) = me() {
+            process::record(&state_dir, &server)?;
+        }
+        let ec2 = fabric.listen_in_vpc(SocketAddr::from((endpoint, 80)))?;
+        let imds = fabric.listen_in_vpc(SocketAddr::from((IMDS, 80)))?;
+        let internet = fabric.serve_internet()?;
+        let looking = Fabric::open(&state_dir)?;
+        Ok((fabric, looking, ec2, imds, internet))
+    };
+    let (fabric, looking, ec2, imds, internet) = crate::lab::blocking(made).await?;
+    let bin_dir = spec.bin_dir.clone();
+    let lab = Lab::new(spec.name.clone(), bin_dir, endpoint, cloud.clone(), looking);
+    let (ec2, imds) = (listener(ec2)?, listener(imds)?);
+    Ok(Started { lab: Arc::new(lab), fabric, ec2, imds, _internet: internet })
+}
+
+/// This process, as the lab's state notes it.
+fn me() -> Option<process::Recorded> {
+    let pid = i32::try_from(std::process::id()).ok()?;
+    process::Recorded::of(pid, "ferrule-lab serve")
+}
+
+fn listener(std: std::net::TcpListener) -> Result<TcpListener, LabError> {
+    std.set_nonblocking(true)
+        .and_then(|()| TcpListener::from_std(std))
+        .map_err(LabError::file("listen on", "a port in the VPC"))
+}
+
+fn control_socket(path: &Path) -> Result<UnixListener, LabError> {
+    let socket = UnixListener::bind(path).map_err(LabError::file("listen on", path))?;
+    let owner_only = Permissions::from_mode(0o600);
+    std::fs::set_permissions(path, owner_only).map_err(LabError::file("protect", path))?;
+    Ok(socket)
+}
+
+/// Ids and MACs differ between labs of different names.
+fn seed(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn ended() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Where instances find their metadata.
+const IMDS: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
