@@ -9,12 +9,14 @@ use std::{
     path::Path,
 };
 
-/// Writes the tombstone so that it survives a crash of the node.
+/// Writes the tombstone so that it survives a crash of the node. What an earlier DEL of the same
+/// interface wrote stays: the runtime repeats DELs, and tells less each time.
 ///
 /// # Errors
 /// With code 5: the runtime must repeat the DEL, or the address would stay taken.
 pub fn leave(state_dir: &Path, tombstone: &Tombstone) -> Result<(), Fault> {
-    write(state_dir, tombstone).map_err(|error| {
+    let path = state_dir.join(registry::TOMBSTONE_DIR).join(Tombstone::file_name(&tombstone.key));
+    write(state_dir, &merged(tombstone, earlier(&path))).map_err(|error| {
         Fault::new(
             Code::Io,
             format!(
@@ -28,11 +30,20 @@ pub fn leave(state_dir: &Path, tombstone: &Tombstone) -> Result<(), Fault> {
     })
 }
 
-/// Removes the tombstone of a key, if there is one: the daemon was told after all.
-pub fn take_back(state_dir: &Path, tombstone: &Tombstone) {
-    let path = state_dir.join(registry::TOMBSTONE_DIR).join(Tombstone::file_name(&tombstone.key));
-    // What stays behind names a key that the daemon no longer knows; it deletes it.
-    let _ = fs::remove_file(path);
+/// What cannot be read is as good as absent: it is written anew.
+fn earlier(path: &Path) -> Option<Tombstone> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn merged(tombstone: &Tombstone, earlier: Option<Tombstone>) -> Tombstone {
+    let mut merged = tombstone.clone();
+    if let Some(earlier) = earlier.filter(|earlier| earlier.key == tombstone.key) {
+        merged.pod = merged.pod.or(earlier.pod);
+        merged.addresses.extend(earlier.addresses);
+        merged.addresses.sort();
+        merged.addresses.dedup();
+    }
+    merged
 }
 
 fn write(state_dir: &Path, tombstone: &Tombstone) -> io::Result<()> {
@@ -79,9 +90,9 @@ mod tests {
         let key = PodKey::new("aws-cni", "a1", "eth0").unwrap();
         let pod = PodName { namespace: "default".into(), name: "web-0".into() };
         let tombstone = Tombstone::new(key, Some(pod), vec!["10.0.0.7".parse().unwrap()]);
-        for _ in 0..2 {
-            leave(&folder, &tombstone).unwrap();
-        }
+        leave(&folder, &tombstone).unwrap();
+        // A later DEL knows neither pod nor address; both stay.
+        leave(&folder, &Tombstone::new(tombstone.key.clone(), None, Vec::new())).unwrap();
         let entries: Vec<_> = fs::read_dir(folder.join("tombstones")).unwrap().collect();
         assert_eq!(entries.len(), 1);
         let path = folder.join("tombstones").join(Tombstone::file_name(&tombstone.key));

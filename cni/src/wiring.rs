@@ -186,8 +186,13 @@ impl<'a> Wiring<'a> {
             .host_batch(host_end.index)
             .into_iter()
             .partition(|op| matches!(op.action, Action::AddRule(_)));
-        let first: Vec<Op> = rest
+        // It was made up; only a repair can find it otherwise, and then no route would hold.
+        let name = self.veth.as_str().to_owned();
+        let up = Action::SetUp(LinkRef { index: host_end.index, name });
+        let up = (!host_end.up).then(|| Op::new(Subject::Link(host_end.index), up));
+        let first: Vec<Op> = up
             .into_iter()
+            .chain(rest)
             .map(|op| match op.action {
                 Action::ReplaceRoute(route) => Op::new(op.subject, Action::AddRoute(route)),
                 action => Op::new(op.subject, action),

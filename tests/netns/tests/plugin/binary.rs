@@ -1,0 +1,199 @@
+//! Running the plugin as a runtime would.
+
+use crate::node::Node;
+use serde_json::{Value, json};
+use std::{
+    env,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+};
+
+/// One call of the plugin.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) vars: Vec<(String, String)>,
+    pub(crate) stdin: String,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A pod's sandbox as the runtime speaks of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) container: String,
+    pub(crate) pod: String,
+    pub(crate) netns: PathBuf,
+}
+
+impl Node {
+    /// The sandbox of a pod in namespace `default`; its network namespace is made.
+    pub(crate) fn sandbox(&self, container: &str, pod: &str) -> Sandbox {
+        let netns = self.netns(container);
+        Sandbox { container: container.into(), pod: pod.into(), netns }
+    }
+
+    /// The network configuration that the tests use.
+    pub(crate) fn conf(&self) -> Value {
+        json!({
+            "cniVersion": "1.0.0",
+            "name": "aws-cni",
+            "type": "ferrule-cni",
+            "mtu": "9001",
+            "vethPrefix": "eni",
+            "addWait": "20",
+            "ipamdSocket": self.path("ipamd.sock"),
+            "stateDir": self.path("state"),
+            "pluginLogFile": self.path("plugin.log"),
+            "pluginLogLevel": "debug",
+        })
+    }
+
+    /// A call with this configuration.
+    pub(crate) fn call_with(&self, verb: &str, sandbox: &Sandbox, conf: &Value) -> Call {
+        let Sandbox { container, pod, netns } = sandbox;
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};\
+             K8S_POD_INFRA_CONTAINER_ID={container};K8S_POD_UID=uid-{container}"
+        );
+        let vars = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", container),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_NETNS", netns.to_str().unwrap()),
+            ("CNI_PATH", "/opt/cni/bin"),
+            ("CNI_ARGS", &args),
+        ];
+        let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        Call { vars, stdin: conf.to_string() }
+    }
+
+    pub(crate) fn call(&self, verb: &str, sandbox: &Sandbox) -> Call {
+        self.call_with(verb, sandbox, &self.conf())
+    }
+
+    /// An ADD that must succeed; its result.
+    pub(crate) fn add(&self, sandbox: &Sandbox) -> Value {
+        self.call("ADD", sandbox).run().result()
+    }
+
+    /// A DEL as the runtime sends it first: with the namespace and what ADD answered.
+    pub(crate) fn first_del(&self, sandbox: &Sandbox, result: &Value) -> Call {
+        let mut conf = self.conf();
+        conf["prevResult"] = result.clone();
+        self.call_with("DEL", sandbox, &conf)
+    }
+
+    /// A DEL as the runtime sends it once more: without either.
+    pub(crate) fn late_del(&self, sandbox: &Sandbox) -> Call {
+        self.call("DEL", sandbox).var("CNI_NETNS", "")
+    }
+
+    /// What the plugin logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("plugin.log")).unwrap_or_default()
+    }
+}
+
+impl Call {
+    pub(crate) fn var(mut self, name: &str, value: &str) -> Self {
+        self.vars.retain(|(key, _)| key != name);
+        self.vars.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.vars.retain(|(key, _)| key != name);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, text: impl Into<String>) -> Self {
+        self.stdin = text.into();
+        self
+    }
+
+    /// Starts the plugin with nothing in its environment but what the runtime gives it.
+    pub(crate) fn start(&self) -> Child {
+        let mut child = Command::new(binary())
+            .env_clear()
+            .envs(self.vars.iter().cloned())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A plugin that refuses early may not have read it.
+        let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
+        child
+    }
+
+    pub(crate) fn run(&self) -> Ended {
+        Ended::of(self.start())
+    }
+}
+
+impl Ended {
+    pub(crate) fn of(child: Child) -> Self {
+        let output = child.wait_with_output().unwrap();
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The result of an ADD that must have succeeded.
+    #[track_caller]
+    pub(crate) fn result(&self) -> Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+
+    /// That a DEL or CHECK succeeded, and said nothing.
+    #[track_caller]
+    pub(crate) fn is_silent_success(&self) {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(0), ""), "{self:?}");
+    }
+
+    /// The error object of a call that must have failed with this code; its message and details.
+    #[track_caller]
+    pub(crate) fn error(&self, code: u32) -> (String, String) {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        let object: Value = serde_json::from_str(&self.stdout).unwrap();
+        assert_eq!(object["code"], code, "{object}");
+        let text = |field: &str| object[field].as_str().unwrap().to_owned();
+        assert!(!text("cniVersion").is_empty() && !text("msg").is_empty());
+        (text("msg"), text("details"))
+    }
+}
+
+/// The binary to test: `FERRULE_CNI`, or what cargo builds into the target folder of this test.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(given) = env::var_os("FERRULE_CNI") {
+            return given.into();
+        }
+        // <target>/<profile>/deps/plugin-0123
+        let test = env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let release = profile.ends_with("release");
+        let built = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
+            .args(["build", "--quiet", "-p", "cni", "--bin", "ferrule-cni"])
+            .args(release.then_some("--release"))
+            .arg("--target-dir")
+            .arg(profile.parent().unwrap())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success(), "the plugin does not build");
+        profile.join("ferrule-cni")
+    })
+}

@@ -1,0 +1,280 @@
+//! A daemon that follows a script, behind the real server on the real socket.
+
+use crate::node::Node;
+use config_model::{DeviceIndex, EniId, PodKey, TableId};
+use ipamd_rpc::{
+    Confirm, Held, PodAddress, Reason, Refusal, Release, Released, Reservation, Reserve,
+    ReserveOutcome,
+    server::{self, Health, Unable},
+    wire,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+};
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+/// What the daemon does with a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mood {
+    /// As it should.
+    #[default]
+    Serving,
+    /// Never answers.
+    Hanging,
+    /// Has no address, for this reason.
+    Empty(Reason),
+    /// Answers reservations, but has forgotten them when they are confirmed.
+    Forgetful,
+}
+
+type Hook = Box<dyn FnMut(&Reserve) + Send>;
+
+/// What the daemon knows and what it was asked.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) mood: Mood,
+    /// The table of the addresses that it gives out.
+    pub(crate) table: Option<TableId>,
+    /// The addresses to give out next; when there are none, fresh ones.
+    pub(crate) next: Vec<Ipv4Addr>,
+    pub(crate) held: BTreeMap<PodKey, (PodAddress, bool)>,
+    pub(crate) asked: Vec<String>,
+    /// Reserves as it should, then goes deaf.
+    pub(crate) hang_on_confirm: bool,
+    /// Runs before a reservation is answered, in the host's namespaces.
+    pub(crate) before_reserve: Option<Hook>,
+    pub(crate) given: BTreeSet<Ipv4Addr>,
+}
+
+impl Book {
+    /// Gives out addresses of the ENI with table 2.
+    pub(crate) fn on_table_2() -> Self {
+        Self { table: Some(TableId(2)), ..Self::default() }
+    }
+}
+
+/// A running daemon.
+pub(crate) struct Daemon {
+    book: Arc<Scripted>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Scripted(Mutex<Book>);
+
+impl Daemon {
+    /// Serves at the node's socket.
+    pub(crate) fn start(node: &Node) -> Self {
+        Self::start_with(node, Book::default())
+    }
+
+    pub(crate) fn start_with(node: &Node, book: Book) -> Self {
+        let book = Arc::new(Scripted(Mutex::new(book)));
+        let ipam = Arc::clone(&book);
+        let serve = async move |incoming| {
+            let health = Health::starting().await;
+            server::serve(incoming, ipam, &health, pending()).await.unwrap();
+        };
+        let (stop, thread) = on_a_thread(node, serve);
+        Self { book, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// A daemon that speaks no version of the protocol that the plugin speaks.
+    pub(crate) fn start_of_another_version(node: &Node) -> Self {
+        let serve = async |incoming| {
+            let service = wire::ipam_server::IpamServer::new(OtherVersion);
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(incoming).await.unwrap();
+        };
+        let (stop, thread) = on_a_thread(node, serve);
+        let book = Arc::new(Scripted(Mutex::default()));
+        Self { book, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Looks at the book, or changes the script.
+    pub(crate) fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
+        work(&mut self.book.0.lock().unwrap())
+    }
+
+    /// Ends it as SIGKILL would: connections break, the socket's file stays.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Listens, then serves on a thread of its own, which is in the node's namespaces as its parent is.
+fn on_a_thread<F: Future<Output = ()>>(
+    node: &Node,
+    serve: impl FnOnce(server::Incoming) -> F + Send + 'static,
+) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let socket = node.path("ipamd.sock");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (ready, listening) = std::sync::mpsc::channel();
+    let thread = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let incoming = server::listen(&socket).await.unwrap();
+            ready.send(()).unwrap();
+            tokio::select! {
+                () = serve(incoming) => {}
+                _ = stopped => {}
+            }
+        });
+        // Requests that hang must not keep the thread.
+        runtime.shutdown_background();
+    });
+    listening.recv().unwrap();
+    (stop, thread)
+}
+
+impl Scripted {
+    fn ask(&self, what: &str, key: &PodKey) -> Mood {
+        let mut book = self.0.lock().unwrap();
+        book.asked.push(format!("{what} {}", key.container_id));
+        book.mood
+    }
+
+    fn hold(&self, key: &PodKey) -> PodAddress {
+        let mut book = self.0.lock().unwrap();
+        if let Some((address, _)) = book.held.get(key) {
+            return address.clone();
+        }
+        let fresh = (100..250).map(|host| Ipv4Addr::new(10, 0, 0, host));
+        let taken = &book.given;
+        let fresh = fresh.into_iter().find(|address| !taken.contains(address)).unwrap();
+        let ipv4 = book.next.pop().unwrap_or(fresh);
+        let table = book.table.unwrap_or(TableId::MAIN);
+        let device = DeviceIndex(if table == TableId::MAIN { 0 } else { 1 });
+        let eni = EniId::new("eni-0123456789abcdef0");
+        let address = PodAddress { ipv4: Some(ipv4), ipv6: None, device, table, eni };
+        book.given.insert(ipv4);
+        book.held.insert(key.clone(), (address.clone(), false));
+        address
+    }
+}
+
+impl server::Ipam for Scripted {
+    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
+        let mood = self.ask("reserve", &request.key);
+        match mood {
+            Mood::Hanging => pending().await,
+            Mood::Empty(reason) => Ok(ReserveOutcome::Refused(Refusal {
+                reason,
+                message: "subnet-0 has no free address".into(),
+                next_step: "add a subnet".into(),
+            })),
+            Mood::Serving | Mood::Forgetful => {
+                let hook = self.0.lock().unwrap().before_reserve.take();
+                if let Some(mut hook) = hook {
+                    hook(&request);
+                }
+                Ok(ReserveOutcome::Reserved(Reservation {
+                    addresses: vec![self.hold(&request.key)],
+                    vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+                    use_external_snat: false,
+                    network_policy_mode: String::new(),
+                }))
+            }
+        }
+    }
+
+    async fn confirm(&self, request: Confirm) -> Result<bool, Unable> {
+        let mood = self.ask("confirm", &request.key);
+        let deaf = {
+            let mut book = self.0.lock().unwrap();
+            if book.hang_on_confirm {
+                book.mood = Mood::Hanging;
+            }
+            book.hang_on_confirm
+        };
+        if deaf || mood == Mood::Hanging {
+            pending::<()>().await;
+        }
+        let mut book = self.0.lock().unwrap();
+        if book.mood == Mood::Forgetful {
+            book.held.remove(&request.key);
+        }
+        Ok(match book.held.get_mut(&request.key) {
+            Some((_, confirmed)) => {
+                *confirmed = true;
+                true
+            }
+            None => false,
+        })
+    }
+
+    async fn release(&self, request: Release) -> Result<Released, Unable> {
+        if self.ask(&format!("release {:?}", request.cause), &request.key) == Mood::Hanging {
+            pending::<()>().await;
+        }
+        let held = self.0.lock().unwrap().held.remove(&request.key);
+        Ok(held.map_or(Released::Unknown, |(address, _)| Released::Known(vec![address])))
+    }
+
+    async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
+        if self.ask("inspect", &key) == Mood::Hanging {
+            pending::<()>().await;
+        }
+        let book = self.0.lock().unwrap();
+        Ok(book.held.get(&key).map(|(address, confirmed)| Held {
+            addresses: vec![address.clone()],
+            confirmed: *confirmed,
+        }))
+    }
+}
+
+/// Answers everything as a daemon of the far future would.
+struct OtherVersion;
+
+fn too_old<T>() -> Result<Response<T>, Status> {
+    Err(Status::failed_precondition("the daemon speaks protocol version 8 to 9, was asked in 1"))
+}
+
+#[tonic::async_trait]
+impl wire::ipam_server::Ipam for OtherVersion {
+    async fn reserve(
+        &self,
+        _: Request<wire::ReserveRequest>,
+    ) -> Result<Response<wire::ReserveReply>, Status> {
+        too_old()
+    }
+
+    async fn confirm(
+        &self,
+        _: Request<wire::ConfirmRequest>,
+    ) -> Result<Response<wire::ConfirmReply>, Status> {
+        too_old()
+    }
+
+    async fn release(
+        &self,
+        _: Request<wire::ReleaseRequest>,
+    ) -> Result<Response<wire::ReleaseReply>, Status> {
+        too_old()
+    }
+
+    async fn inspect(
+        &self,
+        _: Request<wire::InspectRequest>,
+    ) -> Result<Response<wire::InspectReply>, Status> {
+        too_old()
+    }
+}

@@ -1,0 +1,163 @@
+//! An ADD that fails in the middle leaves nothing behind, and the daemon hears of it.
+
+use crate::{
+    daemon::{Book, Daemon, Mood},
+    node::{Node, on_a_node},
+};
+use ipamd_rpc::Reserve;
+use std::path::PathBuf;
+
+/// Something that happens between the plugin's question and the daemon's answer.
+fn meanwhile(work: impl FnMut(&Reserve) + Send + 'static) -> Book {
+    Book { before_reserve: Some(Box::new(work)), ..Book::on_table_2() }
+}
+
+fn ip(words: &str) {
+    let status = std::process::Command::new("ip").args(words.split_whitespace()).status().unwrap();
+    assert!(status.success(), "ip {words}");
+}
+
+/// That the reservation was given back.
+fn is_taken_back(daemon: &Daemon) {
+    daemon.book(|book| {
+        assert_eq!(book.asked.last().unwrap(), "release SetupFailed c1", "{:?}", book.asked);
+        assert!(book.held.keys().all(|key| key.container_id != "c1"));
+    });
+}
+
+fn no_tombstone(node: &Node) {
+    assert!(!node.path("state").exists(), "the daemon heard it, so no tombstone is due");
+}
+
+#[test]
+fn an_interface_name_that_is_taken_is_refused_before_the_daemon_is_asked() {
+    on_a_node(|node| {
+        let daemon = Daemon::start(node);
+        let sandbox = node.sandbox("c1", "web-0");
+        node.ip_inside(&sandbox.netns, "link add eth0 type bridge");
+        let before = node.host_state();
+        let (message, details) = node.call("ADD", &sandbox).run().error(102);
+        assert!(message.contains("eth0 already exists") && !details.is_empty(), "{message}");
+        assert_eq!(node.host_state(), before);
+        assert_eq!(node.show_inside(&sandbox.netns, "link show dev eth0").len(), 1);
+        daemon.book(|book| assert!(book.asked.is_empty()));
+    });
+}
+
+#[test]
+fn an_interface_name_that_is_taken_meanwhile_is_undone() {
+    on_a_node(|node| {
+        let sandbox = node.sandbox("c1", "web-0");
+        let netns = sandbox.netns.clone();
+        let before = node.host_state();
+        let daemon = Daemon::start_with(
+            node,
+            meanwhile(move |_| inside(&netns, "link add eth0 type bridge")),
+        );
+        node.call("ADD", &sandbox).run().error(102);
+        assert_eq!(node.host_state(), before);
+        is_taken_back(&daemon);
+        no_tombstone(node);
+    });
+}
+
+fn inside(netns: &PathBuf, words: &str) {
+    let netns = std::fs::File::open(netns).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            ip(words);
+        });
+    });
+}
+
+#[test]
+fn a_namespace_that_is_deleted_meanwhile_is_undone() {
+    on_a_node(|node| {
+        let sandbox = node.sandbox("c1", "web-0");
+        let netns = sandbox.netns.clone();
+        let before = node.host_state();
+        let daemon = Daemon::start_with(
+            node,
+            meanwhile(move |_| {
+                nix::mount::umount2(&netns, nix::mount::MntFlags::MNT_DETACH).unwrap();
+                std::fs::remove_file(&netns).unwrap();
+            }),
+        );
+        let (message, _) = node.call("ADD", &sandbox).run().error(8);
+        assert!(message.contains(sandbox.netns.to_str().unwrap()), "{message}");
+        node.wait_until("everything is gone", || node.host_state() == before);
+        is_taken_back(&daemon);
+        no_tombstone(node);
+    });
+}
+
+#[test]
+fn an_address_that_another_pod_uses_is_refused_and_that_pod_is_untouched() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        node.add(&node.sandbox("other", "db-0"));
+        let before = node.host_state();
+        daemon.book(|book| book.next = vec!["10.0.0.100".parse().unwrap()]);
+        let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(11);
+        assert!(
+            message.contains("10.0.0.100") && message.contains("aws-cni/other/eth0"),
+            "{message}"
+        );
+        assert_eq!(node.host_state(), before);
+        is_taken_back(&daemon);
+    });
+}
+
+#[test]
+fn a_route_that_is_nobodys_gives_way() {
+    on_a_node(|node| {
+        let _daemon = Daemon::start(node);
+        node.ip("link add enidead0 type veth peer name dead0");
+        node.ip("link set enidead0 up");
+        node.ip("route add 10.0.0.100 dev enidead0");
+        node.add(&node.sandbox("c1", "web-0"));
+        assert_eq!(node.pod_routes(), [format!("10.0.0.100 {}", crate::add::VETH)]);
+    });
+}
+
+#[test]
+fn a_reservation_that_lapsed_is_undone() {
+    on_a_node(|node| {
+        let before = node.host_state();
+        let daemon = Daemon::start_with(node, Book { mood: Mood::Forgetful, ..Book::on_table_2() });
+        let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(11);
+        assert!(message.contains("lapsed"), "{message}");
+        assert_eq!(node.host_state(), before);
+        is_taken_back(&daemon);
+    });
+}
+
+#[test]
+fn a_host_link_that_is_no_veth_is_left_alone() {
+    on_a_node(|node| {
+        let daemon = Daemon::start(node);
+        node.ip(&format!("link add {} type bridge", crate::add::VETH));
+        let before = node.host_state();
+        let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(102);
+        assert!(message.contains(crate::add::VETH), "{message}");
+        assert_eq!(node.host_state(), before);
+        is_taken_back(&daemon);
+    });
+}
+
+#[test]
+fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
+    on_a_node(|node| {
+        let before = node.host_state();
+        let daemon = Daemon::start(node);
+        daemon.book(|book| book.hang_on_confirm = true);
+        let mut conf = node.conf();
+        conf["addWait"] = serde_json::json!(1);
+        let sandbox = node.sandbox("c1", "web-0");
+        node.call_with("ADD", &sandbox, &conf).run().error(11);
+        assert_eq!(node.host_state(), before);
+        let folder = node.path("state").join("tombstones");
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    });
+}

@@ -1,0 +1,19 @@
+//! The plugin's real binary against a real kernel, in namespaces of each test's own, and a scripted
+//! daemon behind the real socket.
+//!
+//! Needs root and iproute2, an independent witness of what the plugin did. `FERRULE_CNI` names the
+//! binary to test; without it, this workspace's is built.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod add;
+mod binary;
+mod check;
+mod crowd;
+mod daemon;
+mod del;
+mod failure;
+mod node;
+mod refusal;
+mod sandboxes;
+mod secrets;

@@ -1,0 +1,135 @@
+//! A canary put into every input appears in no answer, no log and no tombstone.
+
+use crate::{
+    binary::{Call, Ended},
+    daemon::{Daemon, Mood},
+    node::{Node, on_a_node},
+};
+use ipamd_rpc::Reason;
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+const CANARY: &str = "canary-7f3a";
+
+/// A configuration as a runtime sends it, with a secret wherever there is room for one.
+fn laden(node: &Node) -> Value {
+    let mut conf = node.conf();
+    conf["runtimeConfig"] = json!({
+        "io.kubernetes.cri.pod-annotations": {"token": CANARY, (CANARY): "x"},
+        "portMappings": [{"HostIP": CANARY}],
+    });
+    conf["args"] = json!({"cni": {"labels": [{"key": CANARY, "value": CANARY}]}});
+    conf["capabilities"] = json!({(CANARY): true});
+    conf["unknownToUs"] = json!({"deep": [CANARY]});
+    conf["pluginLogLevel"] = json!(CANARY);
+    conf["prevResult"] = json!({"cniVersion": "1.0.0", (CANARY): CANARY, "cookie": CANARY});
+    conf
+}
+
+fn laden_call(node: &Node, verb: &str, conf: &Value) -> Call {
+    let call = node.call_with(verb, &node.sandbox("c1", "web-0"), conf);
+    let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
+    call.var("CNI_ARGS", &format!("{args};Token={CANARY};{CANARY}=1"))
+        .var("TRACEPARENT", CANARY)
+        .var("SECRET", CANARY)
+        .var("RUST_LOG", CANARY)
+}
+
+#[track_caller]
+fn is_clean(ended: &Ended) {
+    assert!(!ended.stdout.contains(CANARY), "{ended:?}");
+    assert!(!ended.stderr.contains(CANARY), "{ended:?}");
+}
+
+/// That none of the files below holds the canary.
+fn are_clean(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            are_clean(&path);
+        } else if path.is_file() && !path.starts_with(folder.join("netns")) {
+            let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
+            assert!(!text.contains(CANARY), "{}: {text}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_secret_in_any_input_appears_nowhere() {
+    on_a_node(|node| {
+        let daemon = Daemon::start(node);
+        let conf = laden(node);
+        let added = laden_call(node, "ADD", &conf).run();
+        is_clean(&added);
+        let mut after = conf.clone();
+        let result = added.result();
+        for (key, value) in result.as_object().unwrap() {
+            after["prevResult"][key] = value.clone();
+        }
+        let checked = laden_call(node, "CHECK", &after).run();
+        checked.is_silent_success();
+        node.ip("rule del pref 512");
+        is_clean(&laden_call(node, "CHECK", &after).run());
+        is_clean(&laden_call(node, "DEL", &after).run());
+        for mood in [Mood::Empty(Reason::Exhausted), Mood::Forgetful] {
+            daemon.book(|book| book.mood = mood);
+            let failed = laden_call(node, "ADD", &conf).run();
+            assert_eq!(failed.code, Some(1));
+            is_clean(&failed);
+        }
+        daemon.kill();
+        is_clean(&laden_call(node, "DEL", &after).run());
+        assert!(node.path("state").is_dir(), "a tombstone was written");
+
+        are_clean(node.folder.path());
+        are_clean(Path::new("/var/log"));
+        assert!(node.log().lines().count() >= 6, "the log was written: {}", node.log());
+    });
+}
+
+#[test]
+fn a_secret_in_the_wrong_place_appears_nowhere_either() {
+    on_a_node(|node| {
+        let _daemon = Daemon::start(node);
+        for key in [
+            "cniVersion",
+            "name",
+            "mtu",
+            "vethPrefix",
+            "addWait",
+            "ipamdSocket",
+            "stateDir",
+            "pluginLogFile",
+            "prevResult",
+        ] {
+            let value = if key == "name" { format!("{CANARY} with spaces") } else { CANARY.into() };
+            for value in [json!(value), json!({"x": CANARY}), json!([CANARY])] {
+                let mut conf = node.conf();
+                conf[key] = value;
+                for verb in ["ADD", "DEL", "CHECK", "VERSION"] {
+                    is_clean(&laden_call(node, verb, &conf).run());
+                }
+            }
+        }
+        let call = || node.call("ADD", &node.sandbox("c2", "web-1"));
+        for broken in [
+            call().stdin(format!("{CANARY} is not json")),
+            call().stdin(format!("{{\"{CANARY}\":")),
+            call().stdin(format!("\"{CANARY}\"")),
+            call().var("CNI_COMMAND", CANARY),
+            call().var("CNI_CONTAINERID", &format!("{CANARY}/..")),
+            call().var("CNI_IFNAME", &format!("{CANARY}/0")),
+            call().var("CNI_ARGS", CANARY),
+            call().var("CNI_ARGS", &format!("Token={CANARY}")),
+            call().var("CNI_ARGS", &format!("{CANARY}=1")),
+            call().var("CNI_ARGS", &format!("IgnoreUnknown={CANARY}")),
+        ] {
+            let ended = broken.run();
+            assert_eq!(ended.code, Some(1), "{broken:?}");
+            is_clean(&ended);
+        }
+        are_clean(node.folder.path());
+        are_clean(Path::new("/var/log"));
+        assert!(Path::new("/var/log/aws-routed-eni/plugin.log").is_file());
+    });
+}
