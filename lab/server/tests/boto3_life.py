@@ -102,7 +102,7 @@ def metadata():
 
 def client(document, retries):
     """Credentials come from IMDS, by boto3's own chain."""
-    config = Config(retries={"mode": "standard", "max_attempts": retries + 1},
+    config = Config(retries={"mode": "standard", "total_max_attempts": retries + 1},
                     connect_timeout=5, read_timeout=5)
     return boto3.session.Session(region_name=document["region"]).client("ec2", config=config)
 
