@@ -183,6 +183,8 @@ fn an_attach_that_never_completes_goes_on_when_the_fault_is_cleared() {
 fn reads_are_behind_by_the_lag_and_the_truth_is_not() {
     let mut spec = quiet();
     spec.timing.read_lag = Span::seconds(3);
+    // Somebody else looks further back, so older states are kept.
+    spec.timing.imds_lag = Span::seconds(30);
     let mut world = World::of(spec, "c5.large");
     world.pass(Span::seconds(100));
     let eni = world.attached(1);

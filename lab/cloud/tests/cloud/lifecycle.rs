@@ -78,6 +78,21 @@ fn an_eni_is_pending_then_available_then_attaching_then_there() {
 }
 
 #[test]
+fn what_was_under_way_for_one_attachment_does_not_touch_the_next() {
+    let mut world = slow();
+    let eni = world.attached(1);
+    detach(&mut world, &eni, true).unwrap();
+    world.pass(Span::seconds(2));
+    let attach = world.attach(&eni, 1);
+    world.call(attach);
+    // The first attach would have come through at 5 s, the second does at 7 s.
+    world.pass(Span::seconds(4));
+    assert_eq!(world.plugged(), 1);
+    world.pass(Span::seconds(1));
+    assert_eq!(world.plugged(), 2);
+}
+
+#[test]
 fn assigning_tells_the_new_addresses_only_and_unassigning_frees_them() {
     let mut world = World::new();
     let eni = world.attached(1);
