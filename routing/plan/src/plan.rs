@@ -97,17 +97,18 @@ impl fmt::Display for Note {
 
 /// Compares and orders.
 ///
-/// Within a subject what is new is made before what it replaces is removed; subjects do not depend
-/// on each other.
+/// Within a subject what is new is made before what it replaces is removed. No subject needs another
+/// to have been carried out.
 pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     sysctls(&mut plan, desired, observed);
     node::plan(&mut plan, desired, observed);
-    for eni in &desired.enis {
-        eni::plan(&mut plan, eni, observed);
-    }
+    // Pods first: a stale rule that leads to an empty table does no harm until the table is filled.
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         pods::plan(&mut plan, pod, observed);
+    }
+    for eni in &desired.enis {
+        eni::plan(&mut plan, eni, observed);
     }
     orphans::plan(&mut plan, desired, observed);
     reap::plan(&mut plan, desired, observed);

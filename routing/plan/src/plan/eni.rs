@@ -38,8 +38,8 @@ pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, observed: &Observed) {
     for route in in_main {
         plan.push(subject.clone(), Action::DeleteRoute(route.clone()));
     }
-    if !link.up && present.is_some_and(|address| !address.noprefixroute) {
-        // The link coming up brings this one back.
+    if present.is_some_and(|address| !address.noprefixroute && (!link.up || address.secondary)) {
+        // The link coming up, or the address coming first, brings this one back.
         plan.push(subject, Action::DeleteRoute(connected_route(eni, link)));
     }
 }

@@ -133,6 +133,10 @@ fn dhcp(kernel: &mut dyn TestKernel) {
 
 fn taken_over_from_dhcp(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::raw(kernel);
+    // Behind another address of its subnet, the ENI's own brings its route only when that goes.
+    let extra = subnet_address(1, stage.eni_links[0]);
+    let extra = LinkAddr { address: "10.0.1.66/24".parse().expect("a prefix"), ..extra };
+    stage.force(Action::AddAddress(extra));
     for (n, dev) in [(1, stage.eni_links[0]), (2, stage.eni_links[1])] {
         let link = stage.link(dev);
         stage.force(Action::SetUp(link));
@@ -144,6 +148,8 @@ fn taken_over_from_dhcp(kernel: &mut dyn TestKernel) {
             ..default
         }));
     }
+    let seen = stage.kernel.observe().addresses;
+    assert!(seen.iter().any(|a| a.address == subnet_address(1, extra.dev).address && a.secondary));
     // With the link down, the subnet's route is not there yet: it comes with the repair itself.
     stage.kernel.set_down(stage.eni_links[1]);
     stage.pass();

@@ -1,0 +1,575 @@
+//! The laws that every plan obeys, on kernels in any state and with faults anywhere.
+//!
+//! It *converges*: carried out, it leads to what is desired. It *rests*: then there is nothing to
+//! do. It *resumes*: cut off anywhere, the next plan converges. It *spares* what is not ours. And
+//! no pod that is connected before and after is cut off at any step.
+
+use config_model::{Mac, TableId, registry};
+use ipnet::{IpNet, Ipv4Net};
+use proptest::{collection::vec, prelude::*, sample::subsequence};
+use routing_plan::{
+    Action, Errno, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, Op, PodDesired,
+    Route, Rule, Selector, Subject, plan, pod,
+};
+use std::collections::BTreeSet;
+use tests_support::{
+    FakeKernel,
+    node::{address, key, mac, node, pod as pod_of, table},
+    pod_is_connected,
+};
+
+/// One thing that is wrong, foreign or in the way.
+#[derive(Clone, Debug)]
+enum Mess {
+    /// What a pod's ADD builds, by any maker, for a pod that may be desired or not.
+    BuiltPod { n: u8, i: u8, protocol: u8, wrong_table: bool },
+    /// A rule of a pod priority for an address of an ENI.
+    StrayRule { n: u8, host: u8, table: u8, to: bool, protocol: u8 },
+    /// A host route for an address of an ENI, by some link.
+    StrayRoute { n: u8, host: u8, link: usize, metric: u32, protocol: u8 },
+    /// A second route of a key, in front of or behind what is there.
+    Appended { route: usize, link: usize },
+    /// What a DHCP client does.
+    Dhcp { n: u8, metric: u32, host: u8 },
+    /// An ENI's table filled by somebody.
+    TableRoute { n: u8, link: usize, metric: u32, protocol: u8 },
+    /// A former ENI's rule.
+    FormerEni { host: u8, protocol: u8 },
+    /// A rule for marked traffic.
+    Marked { value: u32, protocol: u8 },
+    /// A veth with the alias of a pod that nobody knows.
+    OrphanVeth { id: u8, doomed: bool },
+    /// A living pod's veth put among those to be deleted.
+    DoomedPod { pod: usize },
+    /// Something of somebody else.
+    Foreign { kind: u8, host: u8 },
+    /// A link taken down.
+    Down { link: usize },
+    /// Some rule or route gone.
+    Lost { index: usize },
+}
+
+fn mess() -> impl Strategy<Value = Mess> {
+    let protocol = || prop_oneof![Just(registry::ROUTE_PROTOCOL), Just(3_u8)];
+    let metric = || prop_oneof![4 => Just(0_u32), 1 => Just(512)];
+    prop_oneof![
+        4 => (0..=2_u8, 0..6_u8, protocol(), prop::bool::weighted(0.2)).prop_map(
+            |(n, i, protocol, wrong_table)| Mess::BuiltPod { n, i, protocol, wrong_table }
+        ),
+        2 => (0..=2_u8, 18..30_u8, 0..=3_u8, any::<bool>(), protocol()).prop_map(
+            |(n, host, table, to, protocol)| Mess::StrayRule { n, host, table, to, protocol }
+        ),
+        2 => (0..=2_u8, 18..30_u8, 0..8_usize, metric(), protocol()).prop_map(
+            |(n, host, link, metric, protocol)| Mess::StrayRoute { n, host, link, metric, protocol }
+        ),
+        1 => (0..40_usize, 0..8_usize).prop_map(|(route, link)| Mess::Appended { route, link }),
+        2 => (1..=2_u8, metric(), 4..8_u8)
+            .prop_map(|(n, metric, host)| Mess::Dhcp { n, metric, host }),
+        1 => (1..=2_u8, 0..8_usize, metric(), protocol()).prop_map(
+            |(n, link, metric, protocol)| Mess::TableRoute { n, link, metric, protocol }
+        ),
+        1 => (0..9_u8, protocol()).prop_map(|(host, protocol)| Mess::FormerEni { host, protocol }),
+        1 => (0..3_u32, protocol()).prop_map(|(value, protocol)| Mess::Marked {
+            value: 0x40 << value,
+            protocol
+        }),
+        2 => (0..4_u8, any::<bool>()).prop_map(|(id, doomed)| Mess::OrphanVeth { id, doomed }),
+        1 => (0..6_usize).prop_map(|pod| Mess::DoomedPod { pod }),
+        3 => (0..6_u8, 1..40_u8).prop_map(|(kind, host)| Mess::Foreign { kind, host }),
+        1 => (0..8_usize).prop_map(|link| Mess::Down { link }),
+        3 => (0..60_usize).prop_map(|index| Mess::Lost { index }),
+    ]
+}
+
+/// A node, its kernel before any plan, and how much of a first plan was once carried out.
+#[derive(Clone, Debug)]
+struct World {
+    desired: NodeDesired,
+    kernel: FakeKernel,
+    foreign: Vec<Foreign>,
+}
+
+/// What must be there unchanged afterwards.
+#[derive(Clone, Debug, PartialEq)]
+enum Foreign {
+    Rule(Rule),
+    Route(Route),
+    Link(IfIndex),
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let everyone: Vec<(u8, u8)> = (0..=2).flat_map(|n| (0..4).map(move |i| (n, i))).collect();
+    let pods = subsequence(everyone, 0..=8);
+    (pods, vec(any::<bool>(), 12), vec(any::<bool>(), 3), any::<bool>(), vec(mess(), 0..14))
+        .prop_map(|(pods, flags, attached, once, messes)| {
+            let pods: Vec<PodDesired> = pods
+                .into_iter()
+                .zip(flags)
+                .map(|((n, i), confirmed)| PodDesired {
+                    confirmed: confirmed || i > 0,
+                    ..pod_of(n, i)
+                })
+                .collect();
+            build(node(2, pods), &attached, once, &messes)
+        })
+}
+
+fn build(mut desired: NodeDesired, attached: &[bool], once: bool, messes: &[Mess]) -> World {
+    let mut kernel = FakeKernel::default();
+    let eth0 = kernel.add_link("eth0", mac(0), LinkKind::Device);
+    force(&mut kernel, Action::SetUp(link(eth0)));
+    add_address(&mut kernel, eth0, 0, 5, false);
+    let default = Route::default_via(TableId::MAIN, address(0, 1), eth0);
+    force(&mut kernel, Action::AddRoute(Route { protocol: 3, ..default }));
+    for n in 1..=2_u8 {
+        if attached[usize::from(n)] {
+            kernel.add_link(&format!("eth{n}"), mac(n), LinkKind::Device);
+        }
+    }
+    for pod in &desired.pods.clone() {
+        let veth = kernel.add_link(pod.veth.as_str(), pod_mac(pod), LinkKind::Veth);
+        force(&mut kernel, Action::SetUp(link(veth)));
+        force(&mut kernel, Action::SetAlias(link(veth), pod.key.alias()));
+    }
+    if once {
+        let before = plan(&desired, &kernel.observe());
+        kernel.apply(&before.ops);
+    }
+    let mut foreign = Vec::new();
+    for mess in messes {
+        spoil(&mut kernel, &mut desired, mess, &mut foreign);
+    }
+    // What a later mess destroyed itself, no plan can spare.
+    foreign.retain(|thing| is_there(thing, &kernel.state));
+    kernel.calls.clear();
+    World { desired, kernel, foreign }
+}
+
+fn spoil(
+    kernel: &mut FakeKernel,
+    desired: &mut NodeDesired,
+    mess: &Mess,
+    foreign: &mut Vec<Foreign>,
+) {
+    match *mess {
+        Mess::BuiltPod { n, i, protocol, wrong_table } => {
+            let mut pod = pod_of(n, i);
+            if wrong_table {
+                pod.table = table(2 - n);
+            }
+            let Some(veth) = kernel.state.link_named(pod.veth.as_str()).map(|link| link.index)
+            else {
+                return;
+            };
+            let route = Route::on_link(TableId::MAIN, pod.address, veth);
+            attempt(kernel, Action::ReplaceRoute(Route { protocol, ..route }));
+            let to = Rule::ours(registry::PREF_TO_POD, Selector::to(pod.address), TableId::MAIN);
+            attempt(kernel, Action::AddRule(Rule { protocol, ..to }));
+            let from = Rule::ours(registry::PREF_FROM_POD, Selector::from(pod.address), pod.table);
+            attempt(kernel, Action::AddRule(Rule { protocol, ..from }));
+        }
+        Mess::StrayRule { n, host, table: t, to, protocol } => {
+            let address = address(n, host);
+            let rule = if to {
+                Rule::ours(registry::PREF_TO_POD, Selector::to(address), table(t))
+            } else {
+                Rule::ours(registry::PREF_FROM_POD, Selector::from(address), table(t))
+            };
+            attempt(kernel, Action::AddRule(Rule { protocol, ..rule }));
+        }
+        Mess::StrayRoute { n, host, link, metric, protocol } => {
+            let Some(dev) = nth_link(kernel, link) else { return };
+            let route = Route::on_link(TableId::MAIN, address(n, host), dev);
+            attempt(kernel, Action::AddRoute(Route { metric, protocol, ..route }));
+        }
+        Mess::Appended { route, link } => {
+            let (Some(route), Some(dev)) =
+                (kernel.state.routes.get(route).cloned(), nth_link(kernel, link))
+            else {
+                return;
+            };
+            // Only where it stands in our way, and only over a link that carries routes.
+            let ours = route.protocol == registry::ROUTE_PROTOCOL;
+            if ours && route.gateway.is_none() && kernel.state.links[&dev].up {
+                kernel.append_route(Route { dev: Some(dev), ..route });
+            }
+        }
+        Mess::Dhcp { n, metric, host } => {
+            let Some(dev) = kernel.state.link_named(&format!("eth{n}")).map(|link| link.index)
+            else {
+                return;
+            };
+            force(kernel, Action::SetUp(link(dev)));
+            add_address(kernel, dev, n, host, false);
+            let default = Route::default_via(TableId::MAIN, address(n, 1), dev);
+            attempt(kernel, Action::AddRoute(Route { metric, protocol: 16, ..default }));
+        }
+        Mess::TableRoute { n, link, metric, protocol } => {
+            let Some(dev) = nth_link(kernel, link) else { return };
+            let route = Route::on_link(table(n), address(n, 1), dev);
+            attempt(kernel, Action::AddRoute(Route { metric, protocol, ..route.clone() }));
+            let default = Route::default_via(table(n), address(n, 1), dev);
+            attempt(kernel, Action::AddRoute(Route { metric, protocol, ..default }));
+        }
+        Mess::FormerEni { host, protocol } => {
+            let former =
+                Rule::ours(registry::PREF_FROM_ENI, Selector::from(address(7, host)), TableId(9));
+            let former = Rule { protocol, ..former };
+            if try_one(kernel, Action::AddRule(former.clone())) && protocol == 3 {
+                foreign.push(Foreign::Rule(former));
+            }
+        }
+        Mess::Marked { value, protocol } => {
+            let mark = config_model::Mark { value, mask: value };
+            let rule = Rule::ours(registry::PREF_MARKED, Selector::marked(mark), TableId::MAIN);
+            let rule = Rule { protocol, ..rule };
+            if try_one(kernel, Action::AddRule(rule.clone())) && protocol == 3 {
+                foreign.push(Foreign::Rule(rule));
+            }
+        }
+        Mess::OrphanVeth { id, doomed } => {
+            let veth = kernel.add_link(&format!("eniold{id}"), Mac([9; 6]), LinkKind::Veth);
+            let alias = key(&format!("old{id}")).alias();
+            force(kernel, Action::SetAlias(link(veth), alias));
+            if doomed {
+                force(kernel, Action::SetGroup(link(veth), registry::GROUP_REAP));
+            }
+        }
+        Mess::DoomedPod { pod } => {
+            let veth = desired.pods.get(pod).and_then(|pod| kernel.state.link_of(&pod.key));
+            if let Some(veth) = veth.map(LinkRef::from) {
+                force(kernel, Action::SetGroup(veth, registry::GROUP_REAP));
+            }
+        }
+        Mess::Foreign { kind, host } => add_foreign(kernel, kind, host, foreign),
+        Mess::Down { link } => {
+            if let Some(dev) = nth_link(kernel, link) {
+                kernel.set_down(dev);
+            }
+        }
+        Mess::Lost { index } => {
+            let rules: Vec<Rule> =
+                kernel.state.rules.iter().filter(|rule| rule.protocol != 2).cloned().collect();
+            if let Some(rule) = rules.get(index % 32) {
+                force(kernel, Action::DeleteRule(rule.clone()));
+            } else if let Some(route) = kernel.state.routes.get(index % 32).cloned() {
+                // The primary ENI's own routes are the network manager's.
+                let primary = route.protocol == 3 && route.dev == Some(IfIndex(2));
+                if !primary {
+                    attempt(kernel, Action::DeleteRoute(route));
+                }
+            }
+        }
+    }
+}
+
+fn add_foreign(kernel: &mut FakeKernel, kind: u8, host: u8, foreign: &mut Vec<Foreign>) {
+    let unmanaged = address(99, host);
+    let rule =
+        |pref, selector, table| Rule { protocol: 4, ..Rule::ours(pref, selector, TableId(table)) };
+    let rule = match kind {
+        0 => rule(registry::PREF_TO_POD, Selector::to(unmanaged), 254),
+        1 => rule(registry::PREF_FROM_POD, Selector::from(unmanaged), 77),
+        2 => rule(600, Selector::from(address(1, host)), 77),
+        3 => {
+            let narrow = Selector { iif: Some("lo".to_owned()), ..Selector::to(address(1, host)) };
+            rule(registry::PREF_TO_POD, narrow, 254)
+        }
+        _ => {
+            let name = format!("cali{host}");
+            let veth = kernel.add_link(&name, Mac([8; 6]), LinkKind::Veth);
+            force(kernel, Action::SetUp(link(veth)));
+            foreign.push(Foreign::Link(veth));
+            if kind == 5 {
+                force(kernel, Action::SetGroup(link(veth), registry::GROUP_REAP));
+            }
+            let route = Route { protocol: 3, ..Route::on_link(TableId::MAIN, unmanaged, veth) };
+            if try_one(kernel, Action::AddRoute(route.clone())) {
+                foreign.push(Foreign::Route(route));
+            }
+            return;
+        }
+    };
+    if try_one(kernel, Action::AddRule(rule.clone())) {
+        foreign.push(Foreign::Rule(rule));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_plan_converges_and_rests(world in world()) {
+        let World { desired, mut kernel, foreign: _ } = world;
+        let first = plan(&desired, &kernel.observe());
+        let applied = kernel.apply(&first.ops);
+        prop_assert_eq!(&applied.refused, &vec![], "of {:#?}", first.ops);
+        let again = plan(&desired, &kernel.observe());
+        prop_assert_eq!(&again.ops, &vec![], "after {:#?}", first.ops);
+        assert_as_desired(&desired, &kernel.state)?;
+    }
+
+    #[test]
+    fn a_plan_resumes_after_a_cut_anywhere(world in world(), cut in 0_usize..60) {
+        let World { desired, mut kernel, foreign: _ } = world;
+        let first = plan(&desired, &kernel.observe());
+        kernel.apply(&first.ops[..cut.min(first.ops.len())]);
+        let second = plan(&desired, &kernel.observe());
+        let applied = kernel.apply(&second.ops);
+        prop_assert_eq!(applied.refused, vec![]);
+        prop_assert_eq!(plan(&desired, &kernel.observe()).ops, vec![]);
+        assert_as_desired(&desired, &kernel.state)?;
+    }
+
+    #[test]
+    fn a_plan_resumes_after_any_faults(
+        world in world(),
+        faults in vec((0_usize..40, prop_oneof![Just(Errno::EPERM), Just(Errno::EBUSY)]), 1..6),
+    ) {
+        let World { desired, mut kernel, foreign } = world;
+        for (at, errno) in faults {
+            kernel.refuse_after(at, errno);
+        }
+        // Each pass gets past at least one fault, and none of them does harm.
+        for _ in 0..8 {
+            let next = plan(&desired, &kernel.observe());
+            kernel.apply(&next.ops);
+        }
+        prop_assert_eq!(plan(&desired, &kernel.observe()).ops, vec![]);
+        assert_as_desired(&desired, &kernel.state)?;
+        for thing in &foreign {
+            prop_assert!(is_there(thing, &kernel.state), "{:?} is gone", thing);
+        }
+    }
+
+    #[test]
+    fn a_plan_spares_what_is_not_ours(world in world()) {
+        let World { desired, mut kernel, foreign } = world;
+        let in_flight: BTreeSet<_> =
+            desired.pods.iter().filter(|pod| !pod.confirmed).map(|pod| pod.address).collect();
+        let touching = |observed: &Observed| -> Vec<Rule> {
+            let about = |rule: &&Rule| in_flight.iter().any(|address| {
+                rule.selector == Selector::from(*address) || rule.selector == Selector::to(*address)
+            });
+            observed.rules.iter().filter(about).cloned().collect()
+        };
+        let before = touching(&kernel.state);
+        let first = plan(&desired, &kernel.observe());
+        kernel.apply(&first.ops);
+        for thing in &foreign {
+            prop_assert!(is_there(thing, &kernel.state), "{:?} fell to {:#?}", thing, first.ops);
+        }
+        prop_assert_eq!(touching(&kernel.state), before, "an ADD in flight was disturbed");
+    }
+
+    #[test]
+    fn no_pod_is_cut_off_at_any_step(
+        world in world(),
+        faults in vec((0_usize..40, Just(Errno::EPERM)), 0..4),
+    ) {
+        let World { desired, mut kernel, foreign: _ } = world;
+        // A rule that sends a pod to another ENI's empty table does no harm until the table is
+        // filled; if its removal is refused, that pod is lost to whoever made the rule.
+        let misled = |pod: &PodDesired| kernel.state.rules.iter().any(|rule| {
+            rule.selector == Selector::from(pod.address) && rule.table != pod.table
+        });
+        let at_risk: BTreeSet<usize> = match faults.is_empty() {
+            true => BTreeSet::new(),
+            false => (0..desired.pods.len()).filter(|at| misled(&desired.pods[*at])).collect(),
+        };
+        let connected = |state: &Observed| -> BTreeSet<usize> {
+            let pods = desired.pods.iter().enumerate();
+            pods.filter(|(_, pod)| pod_is_connected(state, pod, mac(eni_of(pod))))
+                .map(|(at, _)| at)
+                .collect()
+        };
+        let mut must_stay = connected(&kernel.state);
+        // Who is cut off in the end by something that no plan may repair is not counted.
+        let mut undisturbed = kernel.clone();
+        undisturbed.apply(&plan(&desired, &kernel.observe()).ops);
+        let after = connected(&undisturbed.state);
+        must_stay.retain(|pod| after.contains(pod) && !at_risk.contains(pod));
+        for (at, errno) in faults {
+            kernel.refuse_after(at, errno);
+        }
+        let ops = plan(&desired, &kernel.observe()).ops;
+        let mut cut_off = None;
+        kernel.apply_watching(&ops, |op, kernel| {
+            if !must_stay.is_subset(&connected(&kernel.state)) {
+                cut_off.get_or_insert_with(|| op.clone());
+            }
+        });
+        prop_assert_eq!(cut_off, None, "of {:#?}", ops);
+    }
+
+    #[test]
+    fn a_pass_between_any_steps_of_an_add_or_a_del_does_no_harm(
+        world in world(),
+        add_steps in 0_usize..6,
+        del_steps in 0_usize..5,
+    ) {
+        let World { mut desired, mut kernel, foreign: _ } = world;
+        let newcomer = pod_of(1, 9);
+        // ADD: the reservation comes first, then the kernel, step by step, then the confirmation.
+        desired.pods.push(PodDesired { confirmed: false, ..newcomer.clone() });
+        let veth = kernel.add_link(newcomer.veth.as_str(), pod_mac(&newcomer), LinkKind::Veth);
+        force(&mut kernel, Action::SetUp(link(veth)));
+        let net = pod::PodNet {
+            key: newcomer.key.clone(),
+            veth: newcomer.veth.clone(),
+            address: newcomer.address,
+            table: newcomer.table,
+            gateway: registry::POD_GATEWAY,
+            mtu: 9001,
+        };
+        let build = net.host_batch(veth);
+        let (early, late) = build.split_at(add_steps.min(build.len()));
+        prop_assert_eq!(kernel.apply(early).refused, vec![]);
+        pass(&desired, &mut kernel);
+        prop_assert_eq!(kernel.apply(late).refused, vec![]);
+        let mine = |state: &Observed| {
+            let rules = net.rules();
+            rules.iter().all(|rule| state.rules.iter().any(|other| other.is_twin_of(rule)))
+                && state.routes.iter().any(|route| route.leads_as(&net.host_route(veth)))
+        };
+        prop_assert!(mine(&kernel.state), "the pass took a part of what ADD built");
+        if let Some(pod) = desired.pods.last_mut() {
+            pod.confirmed = true;
+        }
+        pass(&desired, &mut kernel);
+        prop_assert!(mine(&kernel.state));
+        // DEL: the address is given back first, then the plugin removes, and a pass helps.
+        desired.pods.pop();
+        let remove = pod::removal(newcomer.address, Some(veth));
+        let (early, late) = remove.split_at(del_steps.min(remove.len()));
+        prop_assert_eq!(kernel.apply(early).refused, vec![]);
+        pass(&desired, &mut kernel);
+        prop_assert_eq!(kernel.apply(late).refused, vec![]);
+        let retired = Op::new(
+            Subject::Link(veth),
+            Action::SetGroup(LinkRef { index: veth, name: String::new() }, registry::GROUP_REAP),
+        );
+        kernel.apply(&[retired]);
+        pass(&desired, &mut kernel);
+        prop_assert!(!kernel.state.links.contains_key(&veth));
+        let in_use = routing_plan::addresses_in_use(&kernel.state);
+        prop_assert!(!in_use.contains(&newcomer.address));
+        prop_assert_eq!(plan(&desired, &kernel.observe()).ops, vec![]);
+    }
+}
+
+fn pass(desired: &NodeDesired, kernel: &mut FakeKernel) {
+    let next = plan(desired, &kernel.observe());
+    kernel.apply(&next.ops);
+}
+
+/// What anyone would ask of the node, without a look at the planner.
+fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), TestCaseError> {
+    for eni in &desired.enis {
+        let Some(link) = state.links.values().find(|link| link.mac == Some(eni.mac)) else {
+            continue;
+        };
+        prop_assert!(link.up && link.mtu == eni.mtu);
+        let there: Vec<IpNet> =
+            state.addresses.iter().filter(|a| a.dev == link.index).map(|a| a.address).collect();
+        let wanted = IpNet::V4(Ipv4Net::new_assert(eni.address, eni.subnet.prefix_len()));
+        prop_assert_eq!(there, vec![wanted]);
+        let far = std::net::Ipv4Addr::new(192, 0, 2, 1);
+        let out = tests_support::lookup(state, eni.address, far, 0);
+        prop_assert_eq!(out.and_then(|route| route.dev), Some(link.index));
+    }
+    let primary = state.link_named("eth0").map(|link| link.index);
+    let default =
+        state.routes.iter().filter(|r| r.table == TableId::MAIN && r.dst.prefix_len() == 0);
+    for route in default {
+        prop_assert_eq!(route.dev, primary, "the node's own traffic leaves by its primary ENI");
+    }
+    let marked = tests_support::lookup(state, address(1, 99), address(9, 9), 0x80);
+    if state.links.values().any(|link| link.name == "eth0" && link.up) {
+        prop_assert_eq!(marked.and_then(|route| route.dev), primary);
+    }
+    for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
+        let link = state.link_of(&pod.key);
+        prop_assert!(link.is_some_and(|link| link.up && link.group == 0));
+        let attached = state.links.values().any(|link| link.mac == Some(mac(eni_of(pod))));
+        let hidden = is_hidden(state, pod);
+        if attached && !hidden {
+            prop_assert!(pod_is_connected(state, pod, mac(eni_of(pod))), "{:?}", pod);
+        }
+    }
+    let held: BTreeSet<_> = desired.pods.iter().map(|pod| pod.address).collect();
+    for address in routing_plan::addresses_in_use(state) {
+        let ours = !held.contains(&address) && desired.managed.contains(&address);
+        prop_assert!(!ours || is_strangers(state, address), "{} is in use", address);
+    }
+    Ok(())
+}
+
+/// The primary ENI down, or its default route gone, is beyond these plans.
+fn is_hidden(state: &Observed, pod: &PodDesired) -> bool {
+    let primary = state.link_named("eth0");
+    let has_default = state.routes.iter().any(|route| {
+        route.table == TableId::MAIN
+            && route.dst.prefix_len() == 0
+            && route.dev == primary.map(|l| l.index)
+    });
+    pod.table == TableId::MAIN && !(primary.is_some_and(|link| link.up) && has_default)
+}
+
+/// An address of ours that somebody routes to a link of their own: it stays, and is in use.
+fn is_strangers(state: &Observed, address: std::net::Ipv4Addr) -> bool {
+    let rules = state.rules.iter();
+    let mut of_ours = rules.filter(|rule| {
+        rule.selector == Selector::from(address) || rule.selector == Selector::to(address)
+    });
+    let foreign = |route: &Route| {
+        let link = route.dev.and_then(|dev| state.links.get(&dev));
+        route.protocol != registry::ROUTE_PROTOCOL
+            && link.is_some_and(|link| link.key().is_none() && !link.name.starts_with("eni"))
+    };
+    of_ours.all(|rule| rule.pref == 600)
+        && state.routes.iter().filter(|r| r.host_address() == Some(address)).all(foreign)
+}
+
+fn is_there(thing: &Foreign, state: &Observed) -> bool {
+    match thing {
+        Foreign::Rule(rule) => state.rules.contains(rule),
+        Foreign::Route(route) => state.routes.contains(route),
+        Foreign::Link(index) => state.links.contains_key(index),
+    }
+}
+
+fn eni_of(pod: &PodDesired) -> u8 {
+    (0..=2).find(|n| table(*n) == pod.table).unwrap_or(0)
+}
+
+fn pod_mac(pod: &PodDesired) -> Mac {
+    let [_, _, n, host] = pod.address.octets();
+    Mac([0x0a, 0, 0, 9, n, host])
+}
+
+fn link(index: IfIndex) -> LinkRef {
+    LinkRef { index, name: String::new() }
+}
+
+fn nth_link(kernel: &FakeKernel, n: usize) -> Option<IfIndex> {
+    kernel.state.links.keys().nth(n).copied()
+}
+
+fn add_address(kernel: &mut FakeKernel, dev: IfIndex, n: u8, host: u8, noprefixroute: bool) {
+    let address = IpNet::V4(Ipv4Net::new_assert(address(n, host), 24));
+    let address = LinkAddr { dev, address, global: true, secondary: false, noprefixroute };
+    attempt(kernel, Action::AddAddress(address));
+}
+
+/// Does it or not, as the kernel pleases.
+fn attempt(kernel: &mut FakeKernel, action: Action) {
+    try_one(kernel, action);
+}
+
+fn try_one(kernel: &mut FakeKernel, action: Action) -> bool {
+    kernel.apply(&[Op::new(Subject::Node, action)]).changed == 1
+}
+
+fn force(kernel: &mut FakeKernel, action: Action) {
+    let applied = kernel.apply(&[Op::new(Subject::Node, action)]);
+    assert_eq!(applied.refused, [], "the world could not be made");
+}
