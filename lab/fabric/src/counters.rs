@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::Ipv4Addr,
 };
 
@@ -50,6 +51,19 @@ impl DropReason {
         Self::NoSuchAddress,
         Self::FromInternet,
     ];
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SourceCheck => "a source that is not the ENI's",
+            Self::GroupEgress => "an egress that no security group allows",
+            Self::GroupIngress => "an ingress that no security group allows",
+            Self::NoPublicAddress => "a source without a public address",
+            Self::NoSuchAddress => "a destination that no ENI holds",
+            Self::FromInternet => "coming uninvited from the internet",
+        })
+    }
 }
 
 /// What one ENI's port counted.

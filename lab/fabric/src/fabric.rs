@@ -53,21 +53,31 @@ pub struct Applied {
 impl Fabric {
     /// Makes a lab's VPC and internet namespaces; `state_dir` must be absolute, and empty or absent.
     ///
-    /// When this fails, [`Fabric::remove`] takes away what it had begun.
+    /// When this fails, what it had begun is taken away again.
     ///
     /// # Errors
     /// A directory that holds a lab already, missing privileges, missing tools.
     pub fn create(state_dir: &Path, vpc: &Vpc) -> Result<Self, FabricError> {
-        let state = State::create(state_dir, vpc)?;
-        namespace::create("inet", &[(Kind::Net, state.internet_pin())], || Ok(()))?;
-        let internet_pin = state.internet_pin();
-        namespace::create("vpc", &[(Kind::Net, state.vpc_pin())], || {
-            router::set_up(vpc)?;
+        let fabric = Self::at(State::create(state_dir, vpc)?, vpc.clone());
+        match fabric.lay_out() {
+            Ok(()) => Ok(fabric),
+            Err(error) => {
+                // The first error says more than one of the clean-up would.
+                let _ = Self::remove(state_dir);
+                Err(error)
+            }
+        }
+    }
+
+    fn lay_out(&self) -> Result<(), FabricError> {
+        self.state.mount_pins()?;
+        let (vpc_pin, internet_pin) = (self.state.vpc_pin(), self.state.internet_pin());
+        namespace::create("inet", &[(Kind::Net, internet_pin.clone())], || Ok(()))?;
+        namespace::create("vpc", &[(Kind::Net, vpc_pin)], || {
+            router::set_up(&self.vpc)?;
             internet::connect(&internet_pin)
         })?;
-        let fabric = Self::at(state, vpc.clone());
-        fabric.internet().try_run(internet::set_up_host)?;
-        Ok(fabric)
+        self.internet().try_run(internet::set_up_host)
     }
 
     /// Opens the lab that another process made.
@@ -188,11 +198,12 @@ impl Fabric {
             !down.contains(node)
                 && wanted.nodes.get(node).is_some_and(|spec| spec.power == Power::On)
         });
-        let seen = self.router().try_run(|| {
+        let (seen, unplugged) = self.router().try_run(|| {
             let seen = router::observe()?;
             let plan = router::plan(&staying, &seen);
             router::remove_ports(&plan.remove)?;
-            if plan.remove.is_empty() { Ok(seen) } else { router::observe() }
+            let seen = if plan.remove.is_empty() { seen } else { router::observe()? };
+            Ok((seen, plan.unplugged))
         })?;
         for (node, ending) in &gone {
             match ending {
@@ -204,6 +215,8 @@ impl Fabric {
         }
         self.boot(wanted, &mut applied)?;
         self.plug(wanted, &seen, &mut applied)?;
+        applied.detached = unplugged;
+        applied.detached.retain(|id| !applied.attached.contains(id));
         Ok(applied)
     }
 
@@ -261,7 +274,6 @@ impl Fabric {
             }
             tool::ip_batch(&plan.mapping, "map addresses to ENIs")
         })?;
-        applied.detached = plan.detached;
         applied.remapped = plan.remapped;
         self.rename_late(wanted, &enis)
     }

@@ -26,6 +26,9 @@ pub const INTERNET_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// The gateway's own address on the wire to the internet.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 
+/// The host's end of that wire.
+const HOST_PORT: &str = "wire";
+
 /// EC2's internet gateways pass no larger packets.
 const INTERNET_MTU: u32 = 1500;
 
@@ -40,7 +43,7 @@ pub fn public_address_of(private: Ipv4Addr) -> Ipv4Addr {
 pub(crate) fn connect(internet_pin: &Path) -> Result<(), FabricError> {
     let pin = internet_pin.display();
     let script = format!(
-        "link add {INTERNET_PORT} mtu {INTERNET_MTU} type veth peer name up mtu {INTERNET_MTU} \
+        "link add {INTERNET_PORT} mtu {INTERNET_MTU} type veth peer name {HOST_PORT} mtu {INTERNET_MTU} \
          netns {pin}\n\
          address add {GATEWAY}/24 dev {INTERNET_PORT}\n\
          link set {INTERNET_PORT} up\n\
@@ -56,9 +59,9 @@ pub(crate) fn set_up_host() -> Result<(), FabricError> {
     write_sysctl("net/ipv4/icmp_ratelimit", "0")?;
     let script = format!(
         "link set lo up\n\
-         address add {INTERNET_HOST}/24 dev up\n\
-         link set up up\n\
-         route add default via {GATEWAY} dev up\n\
+         address add {INTERNET_HOST}/24 dev {HOST_PORT}\n\
+         link set dev {HOST_PORT} up\n\
+         route add default via {GATEWAY} dev {HOST_PORT}\n\
          route add blackhole {IMDS}/32\n"
     );
     tool::ip_batch(&script, "set up the internet's host")

@@ -2,8 +2,18 @@
 //! and nodes, driven by one process.
 
 use crate::{EniSpec, Fabric, FabricError};
+use config_model::EniId;
 use serde::{Deserialize, Serialize};
-use std::{net::Ipv4Addr, time::Duration};
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+mod matrix;
+mod packet;
+mod socket;
+mod tcp;
+mod why;
 
 /// A pod that takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +34,7 @@ pub struct ProbePlan {
     /// The pods; every one is checked against every other, and against every node, both ways.
     pub pods: Vec<ProbePod>,
     /// The ENIs, to know every address's ENI and each node's primary address.
-    pub enis: Vec<(config_model::EniId, EniSpec)>,
+    pub enis: Vec<(EniId, EniSpec)>,
     /// The size of the echo's IP packet; 9001 is an ENI's MTU.
     pub packet_bytes: u16,
     /// How many pod pairs also exchange [`ProbePlan::tcp_bytes`] both ways over TCP.
@@ -38,7 +48,7 @@ pub struct ProbePlan {
 
 impl ProbePlan {
     /// Full-MTU echoes between all, and 1 MB both ways by TCP on 20 pairs.
-    pub fn full(pods: Vec<ProbePod>, enis: Vec<(config_model::EniId, EniSpec)>) -> Self {
+    pub fn full(pods: Vec<ProbePod>, enis: Vec<(EniId, EniSpec)>) -> Self {
         Self {
             pods,
             enis,
@@ -116,6 +126,13 @@ pub struct Tally {
     pub reached: usize,
 }
 
+impl Tally {
+    fn count(&mut self, reached: bool) {
+        self.tried += 1;
+        self.reached += usize::from(reached);
+    }
+}
+
 /// The outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeReport {
@@ -145,5 +162,68 @@ impl ProbeReport {
 /// # Errors
 /// When a namespace cannot be entered or a socket not be opened; a pair that fails is no error.
 pub fn run(fabric: &Fabric, plan: &ProbePlan) -> Result<ProbeReport, FabricError> {
-    todo!()
+    let begun = Instant::now();
+    let before = fabric.counters()?;
+    let mut report = ProbeReport::default();
+    let party = matrix::Party::gather(fabric, plan)?;
+    for outcome in matrix::echo(&party, plan)? {
+        let tally = match (outcome.from_pod, outcome.to_pod) {
+            (true, true) => &mut report.pods,
+            (false, _) => &mut report.node_to_pod,
+            (true, false) => &mut report.pod_to_node,
+        };
+        tally.count(outcome.failure.is_none());
+        report.failures.extend(outcome.failure);
+    }
+    for failure in tcp::exchange(fabric, plan) {
+        report.tcp.count(failure.is_none());
+        report.failures.extend(failure);
+    }
+    if !report.failures.is_empty() {
+        let evidence = why::Evidence::gather(fabric, plan, &before)?;
+        for failure in &mut report.failures {
+            failure.because = evidence.explain(&failure.from, &failure.to);
+        }
+    }
+    report.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(report)
+}
+
+/// Sends one echo from the calling thread's network namespace and waits for what becomes of it.
+///
+/// The source is written as given, whether or not it is an address of this host.
+///
+/// # Errors
+/// When the sockets cannot be opened, which takes `CAP_NET_RAW`.
+pub fn echo_once(
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    packet_bytes: u16,
+    patience: Duration,
+) -> std::io::Result<Result<(), Reason>> {
+    let socket = socket::EchoSocket::open()?;
+    let id = packet::fresh_id();
+    let mut request = packet::Request::new(id, 1, packet_bytes);
+    if let Err(reason) = socket.send(&mut request, from, to) {
+        return Ok(Err(reason));
+    }
+    let begun = Instant::now();
+    while let left = patience.saturating_sub(begun.elapsed())
+        && !left.is_zero()
+    {
+        for (_, messages) in socket::hear(&[&socket], left)? {
+            for message in messages {
+                match message {
+                    packet::Message::Reply { from, id: of } if (from, of) == (to, id) => {
+                        return Ok(Ok(()));
+                    }
+                    packet::Message::Error { id: of, reason, .. } if of == id => {
+                        return Ok(Err(reason));
+                    }
+                    packet::Message::Reply { .. } | packet::Message::Error { .. } => {}
+                }
+            }
+        }
+    }
+    Ok(Err(Reason::NoReply))
 }

@@ -121,8 +121,8 @@ pub(crate) struct Plan {
     pub(crate) remove: Vec<String>,
     /// ENIs whose port is to be made.
     pub(crate) attach: Vec<EniId>,
-    /// ENIs of deleted ports that are not made anew.
-    pub(crate) detached: Vec<EniId>,
+    /// The ENIs of those ports, so far as the ports were finished.
+    pub(crate) unplugged: Vec<EniId>,
     /// Routes and neighbours, as lines for `ip -batch`, once the ports are there.
     pub(crate) mapping: String,
     /// How many addresses they concern.
@@ -140,10 +140,8 @@ pub(crate) fn plan(enis: &BTreeMap<&EniId, &EniSpec>, seen: &Seen) -> Plan {
     for (name, alias) in &seen.ports {
         if !stands(name, alias) {
             plan.remove.push(name.clone());
-            let id = EniId::new(alias.split(' ').next().unwrap_or_default());
-            if !enis.contains_key(&id) && !alias.is_empty() {
-                plan.detached.push(id);
-            }
+            let id = alias.split(' ').next().filter(|id| !id.is_empty());
+            plan.unplugged.extend(id.map(EniId::new));
         }
     }
     let kept = |name: &str| seen.ports.get(name).is_some_and(|alias| stands(name, alias));
@@ -229,7 +227,9 @@ pub(crate) fn add_port(
         node_pin.display(),
         port_alias(id, eni),
     );
-    tool::ip_batch(&script, &format!("attach {id} as {link}"))
+    tool::ip_batch(&script, &format!("attach {id} as {link}"))?;
+    // Only the machine's first namespace has a default for it.
+    write_sysctl(&format!("net/ipv4/neigh/{port}/proxy_delay"), "0")
 }
 
 /// How a node's link is first called, and how in the end.
@@ -282,7 +282,6 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("net/ipv4/conf/default/send_redirects", "0"),
     // Answers for every neighbour of a subnet at once: the ENI's segment ends at its port.
     ("net/ipv4/conf/default/proxy_arp", "1"),
-    ("net/ipv4/neigh/default/proxy_delay", "0"),
     // Every refused packet gets its error, also the hundredth in a second.
     ("net/ipv4/icmp_ratelimit", "0"),
     ("net/ipv6/conf/all/disable_ipv6", "1"),

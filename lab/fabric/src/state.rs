@@ -44,13 +44,17 @@ impl State {
         // Written first: from here on the directory can be removed by what it says.
         write_json(&state.lab_file(), &LabFile { version: VERSION, vpc: vpc.clone() })?;
         make_folder(&state.nodes())?;
-        let pins = state.pins();
-        make_folder(&pins)?;
+        make_folder(&state.pins())?;
+        Ok(state)
+    }
+
+    /// Prepares the folder of pins.
+    pub(crate) fn mount_pins(&self) -> Result<(), FabricError> {
+        let pins = self.pins();
         namespace::bind(&pins, &pins, false)?;
         // A mount namespace can be pinned on a private mount only; unbindable, the pins are also
         // left out of the nodes' own trees.
-        namespace::do_mount(None, &pins, None, MsFlags::MS_UNBINDABLE, None, "make unbindable")?;
-        Ok(state)
+        namespace::do_mount(None, &pins, None, MsFlags::MS_UNBINDABLE, None, "make unbindable")
     }
 
     /// Opens what [`State::create`] made.

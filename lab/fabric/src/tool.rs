@@ -2,6 +2,7 @@
 
 use crate::FabricError;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::{
     io::Write as _,
     process::{Command, Stdio},
@@ -25,7 +26,17 @@ pub(crate) fn ip_json<T: DeserializeOwned>(
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    parse(&text, "the output of ip")
+    // What a filter left out of a list stands in it as an empty object.
+    let items: Vec<Value> = parse(&text, "the output of ip")?;
+    let items = items.into_iter().filter(|item| item.as_object().is_none_or(|o| !o.is_empty()));
+    items
+        .map(|item| {
+            serde_json::from_value(item).map_err(|cause| FabricError::Parse {
+                what: format!("the output of ip {}", args.join(" ")),
+                cause,
+            })
+        })
+        .collect()
 }
 
 /// Hands nft one script, which the kernel takes as a whole or not at all.

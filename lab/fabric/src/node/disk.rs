@@ -29,6 +29,9 @@ impl Node {
         tmpfs(root, "mode=755")?;
         // Left out when a folder above it is bound into it.
         do_mount(None, root, None, MsFlags::MS_UNBINDABLE, None, "make unbindable")?;
+        // Of its own, since an overlay takes no part of an unbindable mount.
+        make_folder(&root.join(CHANGES))?;
+        tmpfs(&root.join(CHANGES), "mode=700")?;
         for entry in machine_root()? {
             self.mirror(&entry, root)?;
         }
@@ -90,7 +93,7 @@ fn tmpfs(target: &Path, options: &str) -> Result<(), FabricError> {
 fn overlay(lower: &Path, target: &Path, root: &Path) -> Result<(), FabricError> {
     let name = lower.strip_prefix("/").unwrap_or(lower);
     let (upper, work) =
-        (root.join(".changes/upper").join(name), root.join(".changes/work").join(name));
+        (root.join(CHANGES).join("upper").join(name), root.join(CHANGES).join("work").join(name));
     make_folder(&upper)?;
     make_folder(&work)?;
     let (lower, upper, work) = (lower.display(), upper.display(), work.display());
@@ -138,4 +141,6 @@ fn switch_root(root: &Path) -> Result<(), FabricError> {
     })
 }
 
+/// Where a node keeps what it changed in the folders that it overlays.
+const CHANGES: &str = ".changes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

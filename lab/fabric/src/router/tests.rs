@@ -84,7 +84,7 @@ fn an_eni_that_moves_to_another_node_is_plugged_anew() {
     let enis = BTreeMap::from([(&id, &before)]);
     carry_out(&plan(&enis, &seen), &enis, &mut seen);
     let step = plan(&BTreeMap::from([(&id, &after)]), &seen);
-    assert_eq!((step.remove.len(), step.attach.len(), step.detached.len()), (1, 1, 0));
+    assert_eq!((step.remove.len(), step.attach.len(), step.unplugged.len()), (1, 1, 1));
 }
 
 #[test]

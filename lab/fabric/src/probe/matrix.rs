@@ -1,0 +1,183 @@
+//! Everybody echoes everybody: one thread, one pair of sockets per pod and node.
+
+use super::{
+    End, Failure, ProbePlan, Reason,
+    packet::{Message, Request, fresh_id},
+    socket::{EchoSocket, hear},
+};
+use crate::{Fabric, FabricError};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
+
+/// Those who take part.
+pub(super) struct Party {
+    members: Vec<Member>,
+}
+
+struct Member {
+    end: End,
+    is_pod: bool,
+    socket: EchoSocket,
+}
+
+/// What became of one pair.
+pub(super) struct Outcome {
+    /// Whether the sender is a pod, else a node.
+    pub(super) from_pod: bool,
+    /// Whether the receiver is a pod, else a node.
+    pub(super) to_pod: bool,
+    /// `None` when it answered.
+    pub(super) failure: Option<Failure>,
+}
+
+impl Party {
+    /// Opens everybody's sockets in everybody's namespace.
+    pub(super) fn gather(fabric: &Fabric, plan: &ProbePlan) -> Result<Self, FabricError> {
+        let mut members = Vec::new();
+        for pod in &plan.pods {
+            let opened = fabric.node(&pod.node)?.inside_pod(&pod.netns, EchoSocket::open)?;
+            let end =
+                End { name: pod.name.clone(), node: pod.node.clone(), address: pod.address };
+            members.push(Member::new(end, true, opened)?);
+        }
+        for (_, eni) in plan.enis.iter().filter(|(_, eni)| eni.is_primary()) {
+            let node = fabric.node(&eni.node)?;
+            if node.is_up() {
+                let name = format!("node {}", eni.node);
+                let end = End { name, node: eni.node.clone(), address: eni.primary };
+                members.push(Member::new(end, false, node.inside(EchoSocket::open)?)?);
+            }
+        }
+        Ok(Self { members })
+    }
+}
+
+impl Member {
+    fn new(end: End, is_pod: bool, opened: io::Result<EchoSocket>) -> Result<Self, FabricError> {
+        let socket = opened.map_err(|cause| FabricError::Socket {
+            action: "open raw sockets",
+            place: end.name.clone(),
+            cause,
+        })?;
+        Ok(Self { end, is_pod, socket })
+    }
+}
+
+/// Sender and receiver, by their place in the party.
+type Pair = (usize, usize);
+
+/// Sends all echoes, in rounds in which everybody sends once and is asked once; what stays
+/// unanswered is tried once more.
+pub(super) fn echo(party: &Party, plan: &ProbePlan) -> Result<Vec<Outcome>, FabricError> {
+    let id = fresh_id();
+    let pairs = pairs(party);
+    let mut open: BTreeMap<Pair, Reason> =
+        pairs.iter().map(|pair| (*pair, Reason::NoReply)).collect();
+    for seq in 1..=TRIES {
+        let due: Vec<Pair> = pairs.iter().copied().filter(|pair| open.contains_key(pair)).collect();
+        let mut trial = Trial { party, id, open: &mut open };
+        let request = Request::new(id, seq, plan.packet_bytes);
+        trial.run(&due, request, plan.patience).map_err(|cause| FabricError::Socket {
+            action: "echo",
+            place: "the probed namespaces".to_owned(),
+            cause,
+        })?;
+    }
+    let outcome = |(from, to): Pair| {
+        let (sender, receiver) = (&party.members[from], &party.members[to]);
+        let failure = open.get(&(from, to)).map(|reason| Failure {
+            from: sender.end.clone(),
+            to: receiver.end.clone(),
+            reason: reason.clone(),
+            because: Vec::new(),
+        });
+        Outcome { from_pod: sender.is_pod, to_pod: receiver.is_pod, failure }
+    };
+    Ok(pairs.into_iter().map(outcome).collect())
+}
+
+/// Every ordered pair with a pod in it, in the order of sending.
+fn pairs(party: &Party) -> Vec<Pair> {
+    let n = party.members.len();
+    let is_pod = |at: usize| party.members[at].is_pod;
+    (1..n)
+        .flat_map(|round| (0..n).map(move |from| (from, (from + round) % n)))
+        .filter(|(from, to)| is_pod(*from) || is_pod(*to))
+        .collect()
+}
+
+struct Trial<'a> {
+    party: &'a Party,
+    id: u16,
+    open: &'a mut BTreeMap<Pair, Reason>,
+}
+
+impl Trial<'_> {
+    fn run(&mut self, due: &[Pair], mut request: Request, patience: Duration) -> io::Result<()> {
+        let members = &self.party.members;
+        for round in due.chunks(members.len().max(1)) {
+            for (from, to) in round {
+                let (sender, receiver) = (&members[*from], &members[*to]);
+                let (source, target) = (sender.end.address, receiver.end.address);
+                if let Err(reason) = sender.socket.send(&mut request, source, target) {
+                    self.open.insert((*from, *to), reason);
+                }
+            }
+            self.hear(round, ROUND_PATIENCE)?;
+        }
+        self.hear(due, patience)
+    }
+
+    /// Hears until all of `awaited` have answered, or for as long as `patience` lasts.
+    fn hear(&mut self, awaited: &[Pair], patience: Duration) -> io::Result<()> {
+        let begun = Instant::now();
+        let sockets: Vec<&EchoSocket> =
+            self.party.members.iter().map(|member| &member.socket).collect();
+        while awaited.iter().any(|pair| self.is_awaited(pair)) {
+            let left = patience.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            for (at, messages) in hear(&sockets, left)? {
+                messages.into_iter().for_each(|message| self.note(at, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// An answer may still come, since nothing was heard yet.
+    fn is_awaited(&self, pair: &Pair) -> bool {
+        self.open.get(pair) == Some(&Reason::NoReply)
+    }
+
+    fn note(&mut self, at: usize, message: Message) {
+        match message {
+            Message::Reply { from, id } if id == self.id => {
+                if let Some(to) = self.holder(from) {
+                    self.open.remove(&(at, to));
+                }
+            }
+            Message::Error { id, to, reason } if id == self.id => {
+                if let Some(to) = self.holder(to)
+                    && let Some(known) = self.open.get_mut(&(at, to))
+                {
+                    *known = reason;
+                }
+            }
+            Message::Reply { .. } | Message::Error { .. } => {}
+        }
+    }
+
+    fn holder(&self, address: Ipv4Addr) -> Option<usize> {
+        self.party.members.iter().position(|member| member.end.address == address)
+    }
+}
+
+/// The second try covers neighbours that were resolved meanwhile.
+const TRIES: u16 = 2;
+/// How long a round waits for its stragglers before the next one starts.
+const ROUND_PATIENCE: Duration = Duration::from_millis(20);

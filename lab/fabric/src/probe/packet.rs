@@ -1,0 +1,160 @@
+//! The bytes of echo requests and of what comes back. Pure.
+
+use super::Reason;
+use std::{
+    net::Ipv4Addr,
+    process,
+    sync::atomic::{AtomicU16, Ordering},
+};
+
+/// What a raw ICMP socket delivers that concerns a prober.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The answer.
+    Reply {
+        /// Who answers.
+        from: Ipv4Addr,
+        /// The prober.
+        id: u16,
+    },
+    /// An error about an echo.
+    Error {
+        /// The prober.
+        id: u16,
+        /// Whom the echo was for.
+        to: Ipv4Addr,
+        /// What it says.
+        reason: Reason,
+    },
+}
+
+/// An id that no other prober of this machine has just now.
+pub(super) fn fresh_id() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let [_, _, high, low] = process::id().to_be_bytes();
+    u16::from_be_bytes([high, low]).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+const IP_HEADER: usize = 20;
+const ICMP_HEADER: usize = 8;
+const ICMP: u8 = 1;
+const ECHO_REPLY: u8 = 0;
+const UNREACHABLE: u8 = 3;
+const FRAGMENTATION_NEEDED: u8 = 4;
+const ECHO_REQUEST: u8 = 8;
+const DONT_FRAGMENT: u8 = 0x40;
+
+/// An echo request of this size, IP header included, that must not be fragmented.
+///
+/// Its ICMP part, checksum and all, is the same for every pair of one try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    packet: Vec<u8>,
+}
+
+impl Request {
+    pub(super) fn new(id: u16, seq: u16, bytes: u16) -> Self {
+        let bytes = bytes.max(28);
+        let mut packet = vec![0x5a; usize::from(bytes)];
+        packet[..IP_HEADER].fill(0);
+        packet[0] = 0x45;
+        packet[2..4].copy_from_slice(&bytes.to_be_bytes());
+        packet[6] = DONT_FRAGMENT;
+        packet[8] = 64;
+        packet[9] = ICMP;
+        // The kernel fills the IP header's checksum, and leaves ICMP's to us.
+        let icmp = &mut packet[IP_HEADER..];
+        icmp[..4].copy_from_slice(&[ECHO_REQUEST, 0, 0, 0]);
+        icmp[4..6].copy_from_slice(&id.to_be_bytes());
+        icmp[6..8].copy_from_slice(&seq.to_be_bytes());
+        let sum = checksum(icmp);
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        Self { packet }
+    }
+
+    /// The bytes for one pair.
+    pub(super) fn between(&mut self, from: Ipv4Addr, to: Ipv4Addr) -> &[u8] {
+        self.packet[12..16].copy_from_slice(&from.octets());
+        self.packet[16..20].copy_from_slice(&to.octets());
+        &self.packet
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| match pair {
+        [high, low] => u16::from_be_bytes([*high, *low]),
+        [high] => u16::from_be_bytes([*high, 0]),
+        _ => 0,
+    });
+    !words.fold(0, |sum: u16, word| {
+        let (sum, carried) = sum.overflowing_add(word);
+        sum + u16::from(carried)
+    })
+}
+
+/// Reads an IP packet that a raw ICMP socket delivered.
+pub(super) fn parse(packet: &[u8]) -> Option<Message> {
+    let (from, _, icmp) = split(packet)?;
+    let (kind, code) = (*icmp.first()?, *icmp.get(1)?);
+    match kind {
+        ECHO_REPLY => Some(Message::Reply { from, id: word(icmp, 4)? }),
+        UNREACHABLE => {
+            let (_, to, inner) = split(icmp.get(ICMP_HEADER..)?)?;
+            let (id, _) = (word(inner, 4)?, word(inner, 6)?);
+            let reason = if code == FRAGMENTATION_NEEDED {
+                Reason::FragmentationNeeded { from, mtu: word(icmp, 6)? }
+            } else {
+                Reason::Unreachable { from }
+            };
+            (*inner.first()? == ECHO_REQUEST).then_some(Message::Error { id, to, reason })
+        }
+        _ => None,
+    }
+}
+
+/// Source, destination and what follows the IP header.
+fn split(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, &[u8])> {
+    let header = usize::from(packet.first()? & 0x0f) * 4;
+    let address = |at: usize| {
+        let bytes: [u8; 4] = packet.get(at..at + 4)?.try_into().ok()?;
+        Some(Ipv4Addr::from(bytes))
+    };
+    (*packet.get(9)? == ICMP).then_some(())?;
+    Some((address(12)?, address(16)?, packet.get(header..)?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const FROM: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 7);
+    const TO: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 9);
+
+    #[test]
+    fn a_request_has_its_size_its_flag_and_a_right_checksum() {
+        let mut request = Request::new(0xbeef, 2, 9001);
+        let packet = request.between(FROM, TO);
+        assert_eq!((packet.len(), packet[6]), (9001, DONT_FRAGMENT));
+        assert_eq!(checksum(&packet[IP_HEADER..]), 0);
+        assert_eq!(parse(packet), None, "a request is no answer");
+    }
+
+    #[test]
+    fn an_error_is_told_by_the_packet_it_quotes() {
+        let router = Ipv4Addr::new(10, 0, 1, 1);
+        let mut error = Request::new(0, 0, 28).between(router, FROM).to_vec();
+        error[IP_HEADER..].copy_from_slice(&[UNREACHABLE, FRAGMENTATION_NEEDED, 0, 0, 0, 0, 5, 220]);
+        error.extend_from_slice(&Request::new(0xbeef, 2, 9001).between(FROM, TO)[..28]);
+        let reason = Reason::FragmentationNeeded { from: router, mtu: 1500 };
+        assert_eq!(parse(&error).unwrap(), Message::Error { id: 0xbeef, to: TO, reason });
+        for cut in 0..error.len() {
+            assert_eq!(parse(&error[..cut]), None, "cut at {cut}");
+        }
+    }
+}

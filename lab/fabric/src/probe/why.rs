@@ -1,0 +1,174 @@
+//! Why a pair failed: what is missing from the nodes' rules and routes, and what the fabric dropped.
+
+use super::{End, ProbePlan};
+use crate::{Counters, EniSpec, Fabric, FabricError, tool};
+use config_model::{EniId, TableId, registry};
+use serde::Deserialize;
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// What was seen after the probe, compared with before.
+pub(super) struct Evidence<'a> {
+    plan: &'a ProbePlan,
+    nodes: BTreeMap<String, Routing>,
+    dropped: Vec<String>,
+    spoofed: Vec<(Ipv4Addr, String)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Routing {
+    rules: Vec<Rule>,
+    routes: Vec<Route>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Rule {
+    priority: u32,
+    #[serde(default)]
+    src: String,
+    #[serde(default)]
+    dst: String,
+    #[serde(default)]
+    table: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Route {
+    dst: String,
+    #[serde(default)]
+    dev: String,
+    /// Absent for table main.
+    table: Option<String>,
+}
+
+impl<'a> Evidence<'a> {
+    pub(super) fn gather(
+        fabric: &Fabric,
+        plan: &'a ProbePlan,
+        before: &Counters,
+    ) -> Result<Self, FabricError> {
+        let mut nodes = BTreeMap::new();
+        for node in fabric.nodes()?.into_iter().filter(crate::Node::is_up) {
+            let routing = node.net_place().try_run(|| {
+                Ok(Routing {
+                    rules: tool::ip_json(&["rule", "show"], "list a node's rules")?,
+                    routes: tool::ip_json(
+                        &["route", "show", "table", "all"],
+                        "list a node's routes",
+                    )?,
+                })
+            })?;
+            nodes.insert(node.name().to_owned(), routing);
+        }
+        let after = fabric.counters()?;
+        let dropped = after.drops.iter().filter_map(|(reason, count)| {
+            let more = count.packets.saturating_sub(before.dropped(*reason));
+            (more > 0).then(|| format!("the fabric dropped {more} packets for {reason}"))
+        });
+        Ok(Self { plan, nodes, dropped: dropped.collect(), spoofed: spoofed(&after, before, plan) })
+    }
+
+    /// What is wrong with either end; what the fabric dropped in all, when neither end shows it.
+    pub(super) fn explain(&self, from: &End, to: &End) -> Vec<String> {
+        let mut because = Vec::new();
+        for end in [from, to] {
+            because.extend(self.misrouted(end));
+            let spoofed = self.spoofed.iter().filter(|(source, _)| *source == end.address);
+            because.extend(spoofed.map(|(_, text)| text.clone()));
+        }
+        if because.is_empty() {
+            because.extend(self.dropped.iter().cloned());
+        }
+        because
+    }
+
+    fn misrouted(&self, end: &End) -> Vec<String> {
+        let Some(routing) = self.nodes.get(&end.node) else {
+            return vec![format!("node {} does not run", end.node)];
+        };
+        let held = self.plan.enis.iter().find(|(_, eni)| {
+            eni.node == end.node && eni.addresses().contains(&end.address)
+        });
+        match held {
+            Some((_, eni)) if eni.primary == end.address => Vec::new(),
+            Some((_, eni)) => routing.lacks(end, eni),
+            None => vec![format!("no ENI of node {} holds {}", end.node, end.address)],
+        }
+    }
+}
+
+impl Routing {
+    /// What a pod of this address needs, as amazon-vpc-cni lays it out, and does not have.
+    fn lacks(&self, pod: &End, eni: &EniSpec) -> Vec<String> {
+        let (address, node) = (pod.address.to_string(), &pod.node);
+        let table = TableId::of_eni(eni.card, eni.device);
+        let has_rule = |priority, src: &str, dst: &str, table: Option<TableId>| {
+            self.rules.iter().any(|rule| {
+                rule.priority == priority
+                    && (src.is_empty() || rule.src == src)
+                    && (dst.is_empty() || rule.dst == dst)
+                    && table.is_none_or(|table| rule.table == table.to_string())
+            })
+        };
+        let has_route = |dst: &str, table: TableId| {
+            self.routes.iter().any(|route| {
+                let of = route.table.as_deref().unwrap_or("main");
+                route.dst == dst && of == table.to_string() && !route.dev.is_empty()
+            })
+        };
+        let mut lacks = Vec::new();
+        let mut require = |holds: bool, text: String| {
+            if !holds {
+                lacks.push(text);
+            }
+        };
+        let (to_pod, from_pod) = (registry::PREF_TO_POD, registry::PREF_FROM_POD);
+        require(
+            has_rule(to_pod, "", &address, Some(TableId::MAIN)),
+            format!("no rule {to_pod} to {address} on node {node}"),
+        );
+        require(
+            has_route(&address, TableId::MAIN),
+            format!("no route to {address} in table main on node {node}"),
+        );
+        if table == TableId::MAIN {
+            let strays = has_rule(from_pod, &address, "", None);
+            require(!strays, format!("a rule {from_pod} from {address} on node {node}"));
+        } else {
+            require(
+                has_rule(from_pod, &address, "", Some(table)),
+                format!("no rule {from_pod} from {address} to table {table} on node {node}"),
+            );
+            require(
+                has_route("default", table),
+                format!("no default route in table {table} on node {node}"),
+            );
+        }
+        lacks
+    }
+}
+
+fn spoofed(after: &Counters, before: &Counters, plan: &ProbePlan) -> Vec<(Ipv4Addr, String)> {
+    let known = |eni: &EniId, source: &Ipv4Addr| {
+        before.enis.get(eni).and_then(|eni| eni.spoofed.get(source)).map_or(0, |c| c.packets)
+    };
+    let place = |eni: &EniId| {
+        let found = plan.enis.iter().find(|(id, _)| id == eni);
+        found.map_or_else(String::new, |(_, eni)| {
+            format!(", device {} of node {}", eni.device.0, eni.node)
+        })
+    };
+    let mut all = Vec::new();
+    for (eni, counters) in &after.enis {
+        for (source, count) in &counters.spoofed {
+            let more = count.packets.saturating_sub(known(eni, source));
+            if more > 0 {
+                let place = place(eni);
+                let text = format!(
+                    "the source check dropped {more} packets from {source} that left by {eni}{place}"
+                );
+                all.push((*source, text));
+            }
+        }
+    }
+    all
+}
