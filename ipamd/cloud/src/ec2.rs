@@ -5,7 +5,7 @@ mod eni;
 mod failure;
 mod limits;
 
-pub(crate) use failure::told;
+pub(crate) use failure::{find, told};
 
 use crate::{
     CallReport, Cloud, Node, Observer, Service, TypeLimits,

@@ -4,12 +4,20 @@
 //! else that is not a success fails the whole sweep, since half a sweep would look like ENIs that
 //! are gone.
 
-use crate::{CallReport, Node, Observer, Service, ec2::told};
+use crate::{
+    CallReport, Node, Observer, Service,
+    ec2::{find, told},
+};
 use aws_config::{
-    imds::{Client, client::error::ImdsError},
+    imds::{
+        Client,
+        client::error::{ImdsError, TokenError},
+    },
     provider_config::ProviderConfig,
 };
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_runtime_api::client::{
+    http::SharedHttpClient, orchestrator::HttpResponse, result::SdkError,
+};
 use config_model::{
     CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId,
 };
@@ -182,8 +190,9 @@ impl Imds {
                 (Some(status), if absent { Ok(None) } else { Err(fault(key, status, message())) })
             }
             Err(error) => {
+                let status = token_status(&error);
                 let message = format!("{place}/{}: {}", key.path, told(&error));
-                (None, Err(fault(key, 0, message)))
+                (status, Err(fault(key, status.unwrap_or(0), message)))
             }
         };
         let error = result.as_ref().err().map(|fault| fault.code.as_str());
@@ -191,6 +200,12 @@ impl Imds {
         self.observer.called(&CallReport { service, action: key.api, duration, status, error });
         result
     }
+}
+
+/// The status with which a session token was refused.
+fn token_status(error: &ImdsError) -> Option<u16> {
+    let refused: &SdkError<TokenError, HttpResponse> = find(error)?;
+    refused.raw_response().map(|answer| answer.status().as_u16())
 }
 
 /// Where a path begins.

@@ -42,6 +42,7 @@ impl Answered<'_> {
             _ if THROTTLED.contains(&code) || TRANSIENT.contains(&code) => again,
             "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Remedy::TryElsewhere,
             "InvalidParameterValue" if self.says_no_room() => Remedy::TryElsewhere,
+            "InvalidParameterValue" if self.says_in_use() => again,
             _ if code.ends_with("LimitExceeded") => Remedy::LimitReached,
             _ if code.ends_with(".NotFound") => Remedy::Gone,
             // EC2 names its own failures by the status; a code of its own means it did nothing.
@@ -58,6 +59,11 @@ impl Answered<'_> {
             500.. => Remedy::Unknown,
             _ => Remedy::TellOperator,
         }
+    }
+
+    /// An ENI that is still detaching cannot be deleted yet.
+    fn says_in_use(self) -> bool {
+        self.action == "DeleteNetworkInterface" && self.message.contains("currently in use")
     }
 
     /// `InvalidParameterValue` has many causes; these two say that another place would do.
@@ -148,6 +154,13 @@ mod tests {
         ] {
             assert_eq!(remedy(action, code, message, 400), wanted, "{action}: {message}");
         }
+    }
+
+    #[test]
+    fn an_eni_that_is_still_attached_is_deleted_later() {
+        let (code, message) = ("InvalidParameterValue", "Interface 'eni-1' is currently in use.");
+        assert_eq!(remedy("DeleteNetworkInterface", code, message, 400), AGAIN);
+        assert_eq!(remedy("CreateNetworkInterface", code, message, 400), Remedy::TellOperator);
     }
 
     #[test]

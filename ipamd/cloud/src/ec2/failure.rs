@@ -86,7 +86,8 @@ pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
     texts.join(": ")
 }
 
-fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+/// The first cause of this type.
+pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
