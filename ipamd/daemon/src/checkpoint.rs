@@ -1,0 +1,18 @@
+//! The checkpoint: what the address book needs to survive this process.
+//!
+//! Records are appended and made durable before anything that follows from them is told to
+//! anybody. One write carries all records that came while the one before was under way, so a burst
+//! of ADDs costs a few syncs, not one each. Now and then the file is replaced by the shortest list
+//! of records with the same meaning. What is read at start is a hint: the core compares it with
+//! what EC2 and the kernel show.
+
+mod frame;
+mod journal;
+mod writer;
+
+pub use frame::{Damage, HEADER, Recovered, decode, encode};
+pub use journal::{FileJournal, Journal, OpenError, Opened};
+pub use writer::{Durable, Progress, Writer};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! The node's clock and the name of its boot.
+
+use config_model::{Span, Time};
+use nix::time::{ClockId, clock_gettime};
+use std::{fs, io, path::Path, time::Duration};
+
+/// Milliseconds since the machine started, time asleep included.
+///
+/// # Panics
+/// Never on Linux: `CLOCK_BOOTTIME` exists since 2.6.39 and does not fail.
+pub fn now() -> Time {
+    let spec = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has CLOCK_BOOTTIME");
+    let seconds = u64::try_from(spec.tv_sec()).unwrap_or_default();
+    let nanos = u64::try_from(spec.tv_nsec()).unwrap_or_default();
+    Time(seconds * 1000 + nanos / 1_000_000)
+}
+
+/// How long it is until `when`; nothing if it has passed.
+pub(crate) fn until(when: Time) -> Duration {
+    duration(when.since(now()))
+}
+
+/// A span as the runtime's timers want it.
+pub(crate) fn duration(span: Span) -> Duration {
+    Duration::from_millis(span.0)
+}
+
+/// The kernel's name for this boot.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn boot_id() -> io::Result<String> {
+    read_boot_id(Path::new("/proc/sys/kernel/random/boot_id"))
+}
+
+fn read_boot_id(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}

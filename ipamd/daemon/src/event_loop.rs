@@ -1,0 +1,412 @@
+//! The loop: one task owns the core. Everybody else sends it messages and waits.
+//!
+//! The order of things is that of [`Outbox`]: a reply or a cloud call leaves only when the records
+//! that came before it are durable. Nothing here waits for a disk, a socket or the cloud; cloud
+//! calls run as tasks of their own and report back.
+
+use crate::{
+    checkpoint::{Progress, Writer},
+    clock,
+    inbox::{Inbox, Input, Question},
+    metrics::Metrics,
+    outbox::Outbox,
+    repair::{Seen, Trigger},
+    start::Beginning,
+    view::{Phase, View},
+};
+use config_model::{InstanceId, Time};
+use ipamd_cloud::Cloud;
+use ipamd_core::{
+    Answer, CloudCall, Core, Effect, Event, Limits, Notice, OpId, PoolConfig, Refusal,
+    RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::sleep,
+};
+
+/// The task that owns the core.
+pub(crate) struct EventLoop {
+    inputs: mpsc::Receiver<Input>,
+    inbox: Inbox,
+    metrics: Arc<Metrics>,
+    repair: Trigger,
+    starting: watch::Receiver<String>,
+    state: State,
+    stopping: bool,
+    finishing: bool,
+    waiting: BTreeMap<Ticket, Waiter>,
+    outbox: Outbox,
+    notices: VecDeque<(Time, Notice)>,
+    calls: JoinSet<()>,
+}
+
+enum State {
+    /// Requests that came before there was a core, in order.
+    Starting {
+        queued: Vec<Queued>,
+    },
+    Running(Box<Running>),
+}
+
+struct Queued {
+    ticket: Ticket,
+    question: Question,
+    reply: oneshot::Sender<Answer>,
+}
+
+struct Running {
+    core: Core,
+    cloud: Arc<dyn Cloud>,
+    instance: InstanceId,
+    limits: Limits,
+    targets: PoolConfig,
+    writer: Writer,
+    progress: watch::Receiver<Progress>,
+}
+
+struct Waiter {
+    reply: oneshot::Sender<Answer>,
+    since: Instant,
+}
+
+/// What the loop shares with others.
+pub(crate) struct Surroundings {
+    pub(crate) inbox: Inbox,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) repair: Trigger,
+    /// What the start waits for.
+    pub(crate) starting: watch::Receiver<String>,
+}
+
+impl EventLoop {
+    pub(crate) fn new(inputs: mpsc::Receiver<Input>, around: Surroundings) -> Self {
+        let Surroundings { inbox, metrics, repair, starting } = around;
+        Self {
+            inputs,
+            inbox,
+            metrics,
+            repair,
+            starting,
+            state: State::Starting { queued: Vec::new() },
+            stopping: false,
+            finishing: false,
+            waiting: BTreeMap::new(),
+            outbox: Outbox::default(),
+            notices: VecDeque::new(),
+            calls: JoinSet::new(),
+        }
+    }
+
+    /// Runs until it is told to finish and all is durable.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let pause = self.pause();
+            tokio::select! {
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.take_in(input),
+                    None => return,
+                },
+                () = progressed(&mut self.state) => {}
+                () = sleep(pause) => {}
+                Some(_) = self.calls.join_next() => {}
+            }
+            self.settle();
+            if self.finishing && (self.outbox.is_empty() || !self.is_running()) {
+                break;
+            }
+        }
+        if let State::Running(running) = self.state {
+            running.writer.finish();
+        }
+    }
+
+    /// Takes this message and those behind it, so that their records share one write.
+    fn take_in(&mut self, first: Input) {
+        self.handle(first);
+        for _ in 1..BATCH {
+            match self.inputs.try_recv() {
+                Ok(input) => self.handle(input),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Ask { ticket, question, reply } => self.ask(Queued { ticket, question, reply }),
+            Input::Abandoned(ticket) => self.abandon(ticket),
+            Input::Inspect { key, reply } => {
+                let held = match &self.state {
+                    State::Running(running) => running.core.inspect(&key),
+                    State::Starting { .. } => None,
+                };
+                let _ = reply.send(held);
+            }
+            Input::Begin(beginning) => self.begin(*beginning),
+            Input::Cloud(event) => self.tell(event),
+            Input::Seen(seen) => self.seen(seen),
+            Input::View(reply) => {
+                let _ = reply.send(self.view());
+            }
+            Input::Stopping => self.stop(),
+            Input::Finish => self.finishing = true,
+        }
+    }
+
+    fn ask(&mut self, queued: Queued) {
+        match &mut self.state {
+            State::Starting { .. } if self.stopping => {
+                let _ = queued.reply.send(refused(RefusalReason::Stopping, STOPPING));
+            }
+            State::Starting { queued: queue } => queue.push(queued),
+            State::Running(_) => {
+                let Queued { ticket, question, reply } = queued;
+                self.waiting.insert(ticket, Waiter { reply, since: Instant::now() });
+                self.tell(question.into_event(ticket));
+            }
+        }
+    }
+
+    fn abandon(&mut self, ticket: Ticket) {
+        match &mut self.state {
+            State::Starting { queued } => queued.retain(|waiting| waiting.ticket != ticket),
+            State::Running(_) => {
+                self.waiting.remove(&ticket);
+                self.tell(Event::Abandoned { ticket });
+            }
+        }
+    }
+
+    /// From here on there is an address book. DELs that the daemon missed come first.
+    fn begin(&mut self, beginning: Beginning) {
+        let State::Starting { queued } = &mut self.state else { return };
+        let queued = std::mem::take(queued);
+        let Beginning { core, cloud, instance, limits, targets, writer, notices, buried } =
+            beginning;
+        let progress = writer.progress();
+        let running = Running { core, cloud, instance, limits, targets, writer, progress };
+        self.state = State::Running(Box::new(running));
+        for notice in notices {
+            self.report(notice);
+        }
+        self.tell(Event::Tick);
+        for key in buried {
+            let ticket = self.inbox.next_ticket();
+            self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted });
+        }
+        // Whoever gave up meanwhile has closed its channel; a DEL that gave up left a tombstone.
+        for queued in queued.into_iter().filter(|queued| !queued.reply.is_closed()) {
+            self.ask(queued);
+        }
+        if self.stopping {
+            self.tell(Event::Stopping);
+        }
+    }
+
+    fn seen(&mut self, seen: Seen) {
+        let Seen { started, in_use, ready, not_ready } = seen;
+        for eni in ready {
+            self.tell(Event::EniReady { eni });
+        }
+        for (eni, why) in not_ready {
+            self.tell(Event::EniNotReady { eni, why });
+        }
+        self.tell(Event::KernelSeen { started, in_use });
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        match &mut self.state {
+            State::Starting { queued } => {
+                for waiting in std::mem::take(queued) {
+                    let _ = waiting.reply.send(refused(RefusalReason::Stopping, STOPPING));
+                }
+            }
+            State::Running(_) => self.tell(Event::Stopping),
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let State::Running(running) = &mut self.state else { return };
+        let effects = running.core.on_event(event, clock::now());
+        for effect in self.outbox.take_in(effects) {
+            self.carry_out(effect);
+        }
+    }
+
+    /// After every turn: time that has passed, records to write, effects that may leave.
+    fn settle(&mut self) {
+        let due = |running: &Running| {
+            running.core.wake_at().is_some_and(|wake_at| wake_at <= clock::now())
+        };
+        if matches!(&self.state, State::Running(running) if due(running)) {
+            self.tell(Event::Tick);
+        }
+        self.refuse_overdue();
+        let State::Running(running) = &mut self.state else { return };
+        let durable = running.progress.borrow_and_update().durable;
+        self.outbox.settle(durable);
+        while let Some(effect) = self.outbox.release() {
+            self.carry_out(effect);
+        }
+        if let State::Running(running) = &self.state
+            && let Some(batch) = self.outbox.batch()
+        {
+            running.writer.write(batch);
+        }
+    }
+
+    /// While there is no core yet, requests still have their deadlines.
+    fn refuse_overdue(&mut self) {
+        let State::Starting { queued } = &mut self.state else { return };
+        let now = clock::now();
+        let overdue = |queued: &Queued| matches!(queued.question, Question::Reserve { give_up_at, .. } if give_up_at <= now);
+        let (late, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(queued).into_iter().partition(|queued| overdue(queued));
+        *queued = rest;
+        for late in late {
+            let why = format!("the daemon is still starting: {}", *self.starting.borrow());
+            let _ = late.reply.send(refused(RefusalReason::TryAgain, &why));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { ticket, answer } => self.reply(ticket, answer),
+            Effect::Cloud { op, call } => self.call(op, call),
+            Effect::Look { witness } => self.look(witness),
+            Effect::NodeChanged => self.repair.pull(),
+            Effect::Report(notice) => self.report(notice),
+            Effect::Persist(_) => unreachable!("the outbox keeps records for the writer"),
+        }
+    }
+
+    fn reply(&mut self, ticket: Ticket, answer: Answer) {
+        let Some(Waiter { reply, since }) = self.waiting.remove(&ticket) else { return };
+        self.metrics.answered(&answer, since.elapsed());
+        // Whoever asked may have gone: a reservation then lapses, the rest stands by itself.
+        let _ = reply.send(answer);
+    }
+
+    fn call(&mut self, op: OpId, call: CloudCall) {
+        let State::Running(running) = &self.state else { return };
+        let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
+        self.calls.spawn(async move {
+            let action = call.action().name();
+            tracing::debug!(op = op.0, action, "cloud call");
+            let result = cloud.execute(call).await;
+            match &result {
+                Ok(_) => tracing::debug!(op = op.0, action, "cloud call done"),
+                Err(fault) => tracing::warn!(op = op.0, action, %fault, "cloud call failed"),
+            }
+            let _ = inbox.send(Input::Cloud(Event::CloudDone { op, result })).await;
+        });
+    }
+
+    fn look(&mut self, witness: Witness) {
+        let State::Running(running) = &self.state else { return };
+        let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
+        let instance = running.instance.clone();
+        self.calls.spawn(async move {
+            let started = clock::now();
+            let event = match cloud.look(witness, &instance).await {
+                Ok(enis) => Event::Sighting { witness, started, enis },
+                Err(fault) => {
+                    tracing::warn!(?witness, %fault, "no sighting");
+                    Event::LookFailed { witness, fault }
+                }
+            };
+            let _ = inbox.send(Input::Cloud(event)).await;
+        });
+    }
+
+    fn report(&mut self, notice: Notice) {
+        self.metrics.noticed(&notice);
+        let Notice { severity, topic, object, cause, next_step } = &notice;
+        let topic = topic.name();
+        match severity {
+            Severity::Info => tracing::info!(topic, object, next_step, "{cause}"),
+            Severity::Warning => tracing::warn!(topic, object, next_step, "{cause}"),
+            Severity::Error => tracing::error!(topic, object, next_step, "{cause}"),
+        }
+        if self.notices.len() == NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back((clock::now(), notice));
+    }
+
+    fn view(&self) -> View {
+        let now = clock::now();
+        let (running, queued) = match &self.state {
+            State::Starting { queued } => (None, queued.len()),
+            State::Running(running) => (Some(running), 0),
+        };
+        let phase = match &self.state {
+            _ if self.stopping => Phase::Stopping,
+            State::Starting { .. } => Phase::Starting(self.starting.borrow().clone()),
+            State::Running(_) => Phase::Running,
+        };
+        View {
+            now,
+            phase,
+            snapshot: running.map_or_else(Snapshot::default, |it| it.core.snapshot(now)),
+            limits: running.map(|it| it.limits),
+            targets: running.map(|it| it.targets.clone()),
+            checkpoint_trouble: running.and_then(|it| it.progress.borrow().trouble.clone()),
+            queued,
+            notices: self.notices.clone(),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.state, State::Running(_))
+    }
+
+    /// How long nothing is to be done. Never longer than the bound, since the timers' clock stands
+    /// still while the machine sleeps and the core's does not.
+    fn pause(&self) -> Duration {
+        let wake_at = match &self.state {
+            State::Running(running) => running.core.wake_at(),
+            State::Starting { queued } => queued
+                .iter()
+                .filter_map(|queued| match queued.question {
+                    Question::Reserve { give_up_at, .. } => Some(give_up_at),
+                    Question::Confirm { .. } | Question::Release { .. } => None,
+                })
+                .min(),
+        };
+        wake_at.map_or(PAUSE_MAX, |wake_at| clock::until(wake_at).min(PAUSE_MAX))
+    }
+}
+
+async fn progressed(state: &mut State) {
+    if let State::Running(running) = state
+        && running.progress.changed().await.is_ok()
+    {
+        return;
+    }
+    // No writer yet; or it is gone, and the loop with it.
+    std::future::pending().await
+}
+
+fn refused(reason: RefusalReason, message: &str) -> Answer {
+    Answer::Refused(Refusal {
+        reason,
+        message: message.to_owned(),
+        next_step: "try again".to_owned(),
+    })
+}
+
+const STOPPING: &str = "the daemon is stopping";
+/// As many messages are taken before anything else is done.
+const BATCH: usize = 256;
+/// As many notices are kept for those who ask.
+const NOTICES: usize = 64;
+const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -1,0 +1,143 @@
+//! `/metrics` and introspection over HTTP, for those who only look.
+
+mod introspect;
+mod wall;
+
+use crate::{inbox::Inbox, metrics::Metrics, repair::PassReport, view::View};
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Json, Response},
+    routing::get,
+};
+use config_settings::{Bind, Settings};
+use serde_json::{Value, json};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+/// What is shown, and where it comes from.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    pub(crate) inbox: Inbox,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) reports: watch::Receiver<PassReport>,
+}
+
+impl Shown {
+    async fn view(&self) -> Option<View> {
+        timeout(ANSWER_TIME, self.inbox.view()).await.ok()?.ok()
+    }
+}
+
+/// Serves `/metrics`, for ever.
+pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
+    let router = Router::new().route("/metrics", get(metrics)).with_state(shown);
+    let at = Bind::Tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
+    serve(router, &at, "metrics").await;
+}
+
+/// Serves introspection, for ever.
+pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
+    let router = Router::new()
+        .route("/v1/enis", get(enis))
+        .route("/v1/ipamd-env-settings", get(ipamd_settings))
+        .route("/v1/networkutils-env-settings", get(network_settings))
+        .route("/v1/ferrule/pods", get(pods))
+        .route("/v1/ferrule/explain", get(explain))
+        .fallback(commands)
+        .with_state(shown);
+    serve(router, &at, "introspection").await;
+}
+
+/// A place that is taken becomes free some time: the daemon does not end for it.
+async fn serve(router: Router, at: &Bind, what: &str) {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let ended = match at {
+            Bind::Tcp(address) => match TcpListener::bind(address).await {
+                Ok(listener) => axum::serve(listener, router.clone()).await,
+                Err(error) => Err(error),
+            },
+            Bind::Unix(path) => match listen_unix(path) {
+                Ok(listener) => axum::serve(listener, router.clone()).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = ended {
+            tracing::error!(%error, ?at, "cannot serve {what}; trying again");
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_LAST);
+    }
+}
+
+fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn metrics(State(shown): State<Shown>) -> Response {
+    // Counters are told even when the loop does not answer.
+    let page = shown.metrics.page(shown.view().await.as_ref());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
+}
+
+async fn enis(State(shown): State<Shown>) -> Response {
+    answer(shown.view().await.map(|view| introspect::enis(&view)))
+}
+
+async fn pods(State(shown): State<Shown>) -> Response {
+    answer(shown.view().await.map(|view| introspect::pods(&view)))
+}
+
+async fn explain(State(shown): State<Shown>) -> Response {
+    let report = shown.reports.borrow().clone();
+    answer(shown.view().await.map(|view| introspect::explain(&view, &report)))
+}
+
+async fn ipamd_settings(State(shown): State<Shown>) -> Json<Value> {
+    Json(introspect::ipamd_settings(&shown.settings))
+}
+
+async fn network_settings(State(shown): State<Shown>) -> Json<Value> {
+    Json(introspect::network_settings(&shown.settings))
+}
+
+async fn commands() -> Json<Value> {
+    Json(json!({ "AvailableCommands": COMMANDS }))
+}
+
+fn answer(body: Option<Value>) -> Response {
+    match body {
+        Some(body) => Json(body).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
+    }
+}
+
+const COMMANDS: [&str; 5] = [
+    "/v1/enis",
+    "/v1/ipamd-env-settings",
+    "/v1/networkutils-env-settings",
+    "/v1/ferrule/pods",
+    "/v1/ferrule/explain",
+];
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_LAST: Duration = Duration::from_secs(60);

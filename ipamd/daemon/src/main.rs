@@ -1,0 +1,132 @@
+//! The `ferrule-ipamd` binary: settings, log, cloud and kernel, then [`ipamd_daemon::run`].
+
+use anyhow::{Context as _, Result};
+use config_model::registry;
+use config_settings::Settings;
+use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
+use ipamd_daemon::{
+    Connect, Daemon, Metrics, ProcSys, Trigger, clock,
+    command::{Command, HELP},
+    desired, logging, watch_kernel,
+};
+use ipamd_rpc::{probe, server::HealthName};
+use routing_netlink::LinuxKernel;
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match Command::parse(&words) {
+        Ok(Command::Help) => say(HELP),
+        Ok(Command::Version) => say(&format!("ferrule-ipamd {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Command::Health(name)) => finish(health(name)),
+        Ok(Command::Run) => finish(daemon()),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the answer to a question on the command line")]
+fn say(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
+fn finish(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("ferrule-ipamd: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The environment, resolved. Names that are not text are nobody's.
+fn settings() -> Result<(Settings, Vec<config_settings::Warning>)> {
+    let pairs = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Settings::resolve(pairs).context("settings")
+}
+
+fn health(name: HealthName) -> Result<ExitCode> {
+    let (settings, _) = settings()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let deadline = Instant::now() + PROBE_TIME;
+    let good = runtime.block_on(probe(&settings.socket, name, deadline))?;
+    if !good {
+        eprintln!("not {}", name.as_str());
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn daemon() -> Result<ExitCode> {
+    let (settings, warnings) = match settings() {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            // The log's own settings are not known, so its default place would be a guess.
+            logging::start(&config_settings::LogTo::Stderr, config_settings::LogLevel::Info);
+            tracing::error!(error = format!("{error:#}"), "these settings are refused");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    logging::start(&settings.log_to, settings.log_level);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-ipamd");
+    for warning in &warnings {
+        tracing::warn!(setting = warning.setting, "{warning}");
+    }
+    // One thread for the loop and all who speak to it is enough, and small.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(settings)).inspect_err(|error| {
+        tracing::error!(error = format!("{error:#}"), "the daemon ends");
+    })?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run(settings: Settings) -> Result<()> {
+    let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let proc_sys = ProcSys::at(&settings.proc_sys_net);
+    let watched = desired::sysctls().into_keys().collect();
+    let kernel = LinuxKernel::open(proc_sys.root(), watched).context("open the kernel")?;
+    let changes = Trigger::default();
+    tokio::spawn(watch_kernel(changes.clone()));
+    let metrics = Arc::new(Metrics::new());
+    let daemon = Daemon {
+        connect: connect(&settings, Arc::clone(&metrics)),
+        metrics,
+        kernel,
+        changes,
+        proc_sys,
+        boot_id: clock::boot_id().context("read the boot id")?,
+        metrics_port: registry::METRICS_PORT,
+        settings,
+    };
+    ipamd_daemon::run(daemon, async {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    })
+    .await
+}
+
+/// The way to the cloud, tried again and again while the metadata service does not answer.
+fn connect(settings: &Settings, metrics: Arc<Metrics>) -> Connect {
+    let call_timeout = Duration::from_millis(settings.http_timeout.0);
+    Box::new(move || {
+        let options = Options { call_timeout, ..Options::default() };
+        let metrics = Arc::clone(&metrics);
+        let observer = move |report: &CallReport<'_>| metrics.called(report);
+        Box::pin(async move {
+            let cloud: Arc<dyn Cloud> = Arc::new(Ec2::connect(options, observer).await?);
+            Ok(cloud)
+        })
+    })
+}
+
+const PROBE_TIME: Duration = Duration::from_secs(5);

@@ -1,0 +1,399 @@
+//! What is counted and measured: amazon-vpc-cni's names where dashboards have them, ours beside.
+
+mod latency;
+
+use crate::{
+    repair::PassReport,
+    view::{REASONS, View},
+};
+use ipamd_cloud::{CallReport, Service};
+use ipamd_core::{Answer, Notice, RefusalReason, ReleaseCause};
+use latency::LatencySums;
+use prometheus::{
+    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
+};
+use std::{fmt, time::Duration};
+
+/// Every metric of the daemon.
+pub struct Metrics {
+    registry: Registry,
+    /// `awscni_add_ip_req_count`
+    pub(crate) add_requests: IntCounter,
+    del_requests: IntCounterVec,
+    no_address: IntCounter,
+    api_latency: LatencySums,
+    api_errors: IntCounterVec,
+    ec2_requests: IntCounterVec,
+    ec2_errors: IntCounterVec,
+    ipamd_errors: IntCounterVec,
+    initialization: HistogramVec,
+    startup: HistogramVec,
+    add_duration: HistogramVec,
+    release_duration: Histogram,
+    confirm_duration: Histogram,
+    calls: IntCounterVec,
+    call_duration: HistogramVec,
+    notices: IntCounterVec,
+    repairs: IntCounterVec,
+    refused_repairs: IntCounterVec,
+    pass_duration: Histogram,
+    pass_failures: IntCounter,
+    drift_duration: Histogram,
+    unsettled_passes: IntGauge,
+    gauges: Gauges,
+}
+
+/// Set anew from the book whenever somebody looks.
+struct Gauges {
+    eni_allocated: IntGauge,
+    eni_max: IntGauge,
+    ip_max: IntGauge,
+    total: IntGauge,
+    assigned: IntGauge,
+    assigned_per_eni: IntGaugeVec,
+    free: IntGauge,
+    usable: IntGauge,
+    cooling: IntGauge,
+    pool_assigned: IntGauge,
+    reserved: IntGauge,
+    warm_short: IntGauge,
+    waiting: IntGauge,
+    calls: IntGauge,
+    trouble: IntGaugeVec,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All at zero.
+    ///
+    /// # Panics
+    /// Never: names are unique and valid, which a test holds by calling this.
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let of = |name, help| counter(&registry, name, help);
+        let by = |name, help, labels: &[&str]| counters(&registry, name, help, labels);
+        let timed = |name, help, buckets| {
+            keep(&registry, Histogram::with_opts(histogram_opts(name, help, buckets)))
+        };
+        let timed_by = |name, help, buckets, labels: &[&str]| {
+            keep(&registry, HistogramVec::new(histogram_opts(name, help, buckets), labels))
+        };
+        register_constants(&registry);
+        Self {
+            add_requests: of("awscni_add_ip_req_count", "Requests of ADDs for an address"),
+            del_requests: by("awscni_del_ip_req_count", "Requests of DELs, by reason", &["reason"]),
+            no_address: of(
+                "awscni_no_available_ip_addresses",
+                "ADDs that were refused because there was no address",
+            ),
+            api_latency: keep(&registry, LatencySums::new()),
+            api_errors: by(
+                "awscni_aws_api_error_count",
+                "Calls to AWS that failed, by error code",
+                &["api", "error"],
+            ),
+            ec2_requests: by("awscni_ec2api_req_count", "Calls to EC2", &["fn"]),
+            ec2_errors: by("awscni_ec2api_error_count", "Calls to EC2 that failed", &["fn"]),
+            ipamd_errors: by("awscni_ipamd_error_count", "Errors of the daemon", &["fn"]),
+            initialization: timed_by(
+                "awscni_ipamd_node_initialization_duration_seconds",
+                "From start to an address book",
+                &SLOW,
+                &["success"],
+            ),
+            startup: timed_by(
+                "awscni_ipamd_startup_duration_seconds",
+                "From start to the first usable address",
+                &SLOW,
+                &["success", "with_api_server", "failure_reason"],
+            ),
+            add_duration: timed_by(
+                "ferrule_add_duration_seconds",
+                "From an ADD's request to its durable answer",
+                &QUICK,
+                &["result"],
+            ),
+            release_duration: timed(
+                "ferrule_del_duration_seconds",
+                "From a DEL's request to its durable answer",
+                &QUICK,
+            ),
+            confirm_duration: timed(
+                "ferrule_confirm_duration_seconds",
+                "From a confirmation to its durable answer",
+                &QUICK,
+            ),
+            calls: by(
+                "ferrule_ec2_calls_total",
+                "Calls to EC2 and IMDS, by action and result (ok or the error code)",
+                &["action", "result"],
+            ),
+            call_duration: timed_by(
+                "ferrule_ec2_call_duration_seconds",
+                "How long calls to EC2 and IMDS took",
+                &SLOW,
+                &["action"],
+            ),
+            notices: by(
+                "ferrule_notices_total",
+                "Notices of the address book, by topic and severity",
+                &["topic", "severity"],
+            ),
+            repairs: by(
+                "ferrule_repairs_total",
+                "Operations by which host networking was put right, by kind",
+                &["kind"],
+            ),
+            refused_repairs: by(
+                "ferrule_repairs_refused_total",
+                "Operations that the kernel refused, by kind",
+                &["kind"],
+            ),
+            pass_duration: timed(
+                "ferrule_repair_pass_duration_seconds",
+                "How long a pass over host networking took",
+                &QUICK,
+            ),
+            pass_failures: of(
+                "ferrule_repair_pass_failures_total",
+                "Passes that could not observe the kernel",
+            ),
+            drift_duration: timed(
+                "ferrule_drift_repair_seconds",
+                "From word of a change to the end of the pass that repaired it",
+                &QUICK,
+            ),
+            unsettled_passes: gauge(
+                &registry,
+                "ferrule_repair_unsettled_passes",
+                "Passes in a row that still found something to repair",
+            ),
+            gauges: Gauges::new(&registry),
+            registry,
+        }
+    }
+
+    pub(crate) fn released(&self, cause: ReleaseCause) {
+        let reason = match cause {
+            ReleaseCause::PodDeleted => "PodDeleted",
+            ReleaseCause::SetupFailed => "SetupNSFailed",
+        };
+        self.del_requests.with_label_values(&[reason]).inc();
+    }
+
+    pub(crate) fn answered(&self, answer: &Answer, took: Duration) {
+        let seconds = took.as_secs_f64();
+        match answer {
+            Answer::Reserved { .. } => self.add("ok", seconds),
+            Answer::Refused(refusal) => {
+                let result = match refusal.reason {
+                    RefusalReason::TryAgain => "try_again",
+                    RefusalReason::Exhausted => "exhausted",
+                    RefusalReason::Invalid => "invalid",
+                    RefusalReason::Stopping => "stopping",
+                };
+                if matches!(refusal.reason, RefusalReason::TryAgain | RefusalReason::Exhausted) {
+                    self.no_address.inc();
+                }
+                self.add(result, seconds);
+            }
+            Answer::Confirmed { .. } => self.confirm_duration.observe(seconds),
+            Answer::Released { .. } => self.release_duration.observe(seconds),
+        }
+    }
+
+    fn add(&self, result: &str, seconds: f64) {
+        self.add_duration.with_label_values(&[result]).observe(seconds);
+    }
+
+    /// A call to EC2 or to the metadata service has ended.
+    pub fn called(&self, report: &CallReport<'_>) {
+        let CallReport { service, action, duration, status, error } = *report;
+        self.calls.with_label_values(&[action, error.unwrap_or("ok")]).inc();
+        self.call_duration.with_label_values(&[action]).observe(duration.as_secs_f64());
+        self.api_latency.observe(action, error.is_some(), status, duration);
+        let ec2 = service == Service::Ec2;
+        if ec2 {
+            self.ec2_requests.with_label_values(&[action]).inc();
+        }
+        if let Some(code) = error {
+            self.api_errors.with_label_values(&[action, code]).inc();
+            if ec2 {
+                self.ec2_errors.with_label_values(&[action]).inc();
+            }
+        }
+    }
+
+    pub(crate) fn noticed(&self, notice: &Notice) {
+        let severity = match notice.severity {
+            ipamd_core::Severity::Info => "info",
+            ipamd_core::Severity::Warning => "warning",
+            ipamd_core::Severity::Error => "error",
+        };
+        self.notices.with_label_values(&[notice.topic.name(), severity]).inc();
+        if notice.severity == ipamd_core::Severity::Error {
+            self.ipamd_errors.with_label_values(&[notice.topic.name()]).inc();
+        }
+    }
+
+    pub(crate) fn initialized(&self, took: Duration) {
+        self.initialization.with_label_values(&["true"]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn started(&self, took: Duration) {
+        self.startup.with_label_values(&["true", "false", ""]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn passed(&self, report: &PassReport) {
+        self.pass_duration.observe(report.took.as_secs_f64());
+        for kind in &report.done {
+            self.repairs.with_label_values(&[*kind]).inc();
+        }
+        for kind in &report.refused {
+            self.refused_repairs.with_label_values(&[*kind]).inc();
+        }
+        if !report.done.is_empty() {
+            self.drift_duration.observe(report.since_word.as_secs_f64());
+        }
+        self.unsettled_passes.set(report.unsettled.into());
+    }
+
+    pub(crate) fn pass_failed(&self) {
+        self.pass_failures.inc();
+    }
+
+    /// The page that Prometheus reads.
+    pub fn page(&self, view: Option<&View>) -> String {
+        if let Some(view) = view {
+            self.gauges.set(view);
+        }
+        let mut page = Vec::new();
+        // Writing to memory does not fail; a family that cannot be written is left out.
+        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut page);
+        String::from_utf8(page).unwrap_or_default()
+    }
+}
+
+impl Gauges {
+    fn new(registry: &Registry) -> Self {
+        let of = |name, help| gauge(registry, name, help);
+        let by = |name, help, labels: &[&str]| {
+            keep(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+        };
+        Self {
+            eni_allocated: of("awscni_eni_allocated", "ENIs that are attached"),
+            eni_max: of("awscni_eni_max", "ENIs that may be attached"),
+            ip_max: of("awscni_ip_max", "Addresses for pods that the ENIs may hold"),
+            total: of("awscni_total_ip_addresses", "Addresses for pods that the ENIs hold"),
+            assigned: of("awscni_assigned_ip_addresses", "Addresses that pods hold"),
+            assigned_per_eni: by(
+                "awscni_assigned_ip_per_eni",
+                "Addresses that pods hold, by ENI",
+                &["eni"],
+            ),
+            free: of("ferrule_pool_free_addresses", "Addresses that no pod holds and none cools"),
+            usable: of("ferrule_pool_usable_addresses", "Free addresses that an ADD gets at once"),
+            cooling: of("ferrule_pool_cooling_addresses", "Addresses that cool"),
+            pool_assigned: of("ferrule_pool_assigned_addresses", "Addresses that pods hold"),
+            reserved: of(
+                "ferrule_pool_reserved_addresses",
+                "Addresses that pods hold whose ADD is not confirmed yet",
+            ),
+            warm_short: of(
+                "ferrule_pool_warm_short_addresses",
+                "Addresses that the pool lacks to its warm targets",
+            ),
+            waiting: of("ferrule_waiting_adds", "ADDs that wait for an address"),
+            calls: of("ferrule_ec2_calls_in_progress", "Calls to EC2 that are under way"),
+            trouble: by(
+                "ferrule_pool_trouble",
+                "1 for each reason for which the pool cannot serve",
+                &["reason"],
+            ),
+        }
+    }
+
+    fn set(&self, view: &View) {
+        let counts = &view.snapshot.counts;
+        let per_eni = view.limits.map_or(0, ipamd_core::Limits::secondary_per_eni);
+        self.eni_allocated.set(counts.enis.into());
+        self.eni_max.set(counts.max_enis.into());
+        self.ip_max.set(i64::from(counts.max_enis) * i64::from(per_eni));
+        self.total.set(counts.total.into());
+        self.assigned.set(counts.assigned.into());
+        self.assigned_per_eni.reset();
+        for eni in view.snapshot.enis.iter().filter(|eni| eni.managed) {
+            let gauge = self.assigned_per_eni.with_label_values(&[eni.id.as_str()]);
+            gauge.set(eni.counts.assigned.into());
+        }
+        self.free.set(counts.free.into());
+        self.usable.set(counts.usable.into());
+        self.cooling.set(counts.cooling.into());
+        self.pool_assigned.set(counts.assigned.into());
+        self.reserved.set(counts.reserved.into());
+        self.warm_short.set(view.warm_short().into());
+        let queued = i64::try_from(view.queued).unwrap_or(i64::MAX);
+        self.waiting.set(i64::from(counts.waiting) + queued);
+        self.calls.set(counts.calls.into());
+        let troubles = view.troubles();
+        for reason in REASONS {
+            let here = troubles.iter().any(|trouble| trouble.reason == reason);
+            self.trouble.with_label_values(&[reason]).set(here.into());
+        }
+    }
+}
+
+/// Names that dashboards have and that do not change here.
+fn register_constants(registry: &Registry) {
+    let info = Opts::new("awscni_build_info", "The daemon's version")
+        .const_label("version", env!("CARGO_PKG_VERSION"))
+        .const_label("goversion", "");
+    keep(registry, IntGauge::with_opts(info)).set(1);
+    for (name, help) in [
+        ("awscni_force_removed_enis", "ENIs dropped with pods on them; never done here"),
+        ("awscni_force_removed_ips", "Addresses dropped from pods; never done here"),
+    ] {
+        counter(registry, name, help);
+    }
+    gauge(registry, "awscni_total_ipv4_prefixes", "Prefixes that the ENIs hold");
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    keep(registry, IntCounter::new(name, help))
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    keep(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    keep(registry, IntGauge::new(name, help))
+}
+
+fn keep<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let metric = made.expect("names and labels are valid");
+    registry.register(Box::new(metric.clone())).expect("names are unique");
+    metric
+}
+
+fn histogram_opts(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
+    HistogramOpts::new(name, help).buckets(buckets.to_vec())
+}
+
+/// Seconds, for what should take milliseconds.
+const QUICK: [f64; 14] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
+/// Seconds, for what involves the cloud.
+const SLOW: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];

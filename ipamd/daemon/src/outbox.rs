@@ -1,0 +1,122 @@
+//! Effects that must wait until what they follow from is durable.
+
+use crate::checkpoint::Durable;
+use ipamd_core::{Effect, Record};
+use std::collections::VecDeque;
+
+/// Keeps the order of the core's effects: nothing leaves before the records that came before it are
+/// durable. All records that gather while a write is under way go into the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Records that no batch has taken yet.
+    gathered: Vec<Record>,
+    /// How many records there ever were.
+    recorded: u64,
+    /// How many of them were handed to the writer.
+    handed: u64,
+    durable: u64,
+    held: VecDeque<(u64, Effect)>,
+}
+
+impl Outbox {
+    /// Takes in effects; gives back those that wait for nothing, in order.
+    pub(crate) fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let mut at_once = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Persist(record) => {
+                    self.gathered.push(record);
+                    self.recorded += 1;
+                }
+                effect @ (Effect::Reply { .. } | Effect::Cloud { .. }) => {
+                    self.held.push_back((self.recorded, effect));
+                }
+                effect @ (Effect::Look { .. } | Effect::NodeChanged | Effect::Report(_)) => {
+                    at_once.push(effect);
+                }
+            }
+        }
+        at_once
+    }
+
+    /// The next batch to write, if none is under way and there is anything to write.
+    pub(crate) fn batch(&mut self) -> Option<Vec<Record>> {
+        if self.durable < self.handed || self.gathered.is_empty() {
+            return None;
+        }
+        self.handed = self.recorded;
+        Some(std::mem::take(&mut self.gathered))
+    }
+
+    /// So many records are durable by now.
+    pub(crate) fn settle(&mut self, durable: Durable) {
+        self.durable = durable.0;
+    }
+
+    /// What may leave now, in order.
+    pub(crate) fn release(&mut self) -> Option<Effect> {
+        let (after, _) = self.held.front()?;
+        if *after > self.durable {
+            return None;
+        }
+        self.held.pop_front().map(|(_, effect)| effect)
+    }
+
+    /// Whether everything is durable and has left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.durable == self.recorded && self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use ipamd_core::{Answer, Ticket};
+
+    fn record(number: u16) -> Effect {
+        Effect::Persist(Record::EniAsked { token: number.to_string(), count: number })
+    }
+
+    fn reply(number: u64) -> Effect {
+        Effect::Reply { ticket: Ticket(number), answer: Answer::Confirmed { confirmed: true } }
+    }
+
+    fn tickets(outbox: &mut Outbox) -> Vec<u64> {
+        std::iter::from_fn(|| outbox.release())
+            .map(|effect| match effect {
+                Effect::Reply { ticket, .. } => ticket.0,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_reply_waits_for_the_records_before_it_and_for_no_others() {
+        let mut outbox = Outbox::default();
+        outbox.take_in(vec![reply(1), record(1), reply(2), record(2), reply(3)]);
+        assert_eq!(tickets(&mut outbox), [1]);
+        assert_eq!(outbox.batch().unwrap().len(), 2);
+        outbox.settle(Durable(1));
+        assert_eq!(tickets(&mut outbox), [2]);
+        outbox.settle(Durable(2));
+        assert_eq!(tickets(&mut outbox), [3]);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn records_gather_while_a_write_is_under_way() {
+        let mut outbox = Outbox::default();
+        outbox.take_in(vec![record(1)]);
+        assert_eq!(outbox.batch().unwrap().len(), 1);
+        outbox.take_in(vec![record(2), reply(2)]);
+        outbox.take_in(vec![record(3), reply(3)]);
+        assert_eq!(outbox.batch(), None, "one write at a time");
+        outbox.settle(Durable(1));
+        assert_eq!(tickets(&mut outbox), [0; 0]);
+        assert_eq!(outbox.batch().unwrap().len(), 2, "both go in one write");
+        outbox.settle(Durable(3));
+        assert_eq!(tickets(&mut outbox), [2, 3]);
+    }
+}

@@ -1,0 +1,218 @@
+//! The daemon's tasks, from the socket to the end.
+
+use crate::{
+    event_loop::{EventLoop, Surroundings},
+    health,
+    http::{self, Shown},
+    inbox::{Inbox, Input},
+    metrics::Metrics,
+    repair::{PassReport, ProcSys, Repair, Tools, Trigger, watch_sysctls},
+    service::{Service, Terms},
+    start::{Connect, Starter},
+    tombstones::Tombstones,
+};
+use anyhow::{Context as _, Result, bail};
+use config_settings::Settings;
+use ipamd_rpc::server::{Health, Incoming, listen, serve};
+use routing_netlink::Kernel;
+use std::{
+    future::Future,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{oneshot, watch},
+    task::{JoinHandle, JoinSet},
+    time::{sleep, timeout},
+};
+
+/// What the daemon is made of.
+pub struct Daemon<K> {
+    /// What it was told.
+    pub settings: Settings,
+    /// The way to EC2 and to the instance's metadata.
+    pub connect: Connect,
+    /// The host's networking.
+    pub kernel: K,
+    /// Pulled when the host's networking changes.
+    pub changes: Trigger,
+    /// Where settings of the host are.
+    pub proc_sys: ProcSys,
+    /// The kernel's name for this boot.
+    pub boot_id: String,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Where `/metrics` is served, unless the settings say that it is not.
+    pub metrics_port: u16,
+}
+
+/// Runs until `stop` completes: then those who wait are answered, everything is made durable, and
+/// nothing is detached.
+///
+/// # Errors
+/// When a task of the daemon has ended that should not have: only a restart helps.
+pub async fn run<K>(daemon: Daemon<K>, stop: impl Future<Output = ()>) -> Result<()>
+where
+    K: Kernel + Send + 'static,
+{
+    let Daemon { settings, connect, mut kernel, changes, proc_sys, boot_id, .. } = daemon;
+    let (settings, metrics, metrics_port) =
+        (Arc::new(settings), daemon.metrics, daemon.metrics_port);
+    let tombstones = Tombstones::within(&settings.state_dir);
+    let (inbox, inputs) = Inbox::open();
+    let (obstacle, starting) = watch::channel("the first step".to_owned());
+    let (vpc_cidrs, known_cidrs) = watch::channel(Vec::new());
+    let (reports, seen_reports) = watch::channel(PassReport::default());
+
+    let around = Surroundings {
+        inbox: inbox.clone(),
+        metrics: Arc::clone(&metrics),
+        repair: changes.clone(),
+        starting,
+    };
+    let event_loop = tokio::spawn(EventLoop::new(inputs, around).run());
+
+    let mut tasks = JoinSet::new();
+    let health = Health::starting().await;
+    tasks.spawn(health::report(health.clone(), inbox.clone(), seen_reports.clone()));
+    tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
+    let shown = Shown {
+        inbox: inbox.clone(),
+        metrics: Arc::clone(&metrics),
+        settings: Arc::clone(&settings),
+        reports: seen_reports,
+    };
+    if settings.metrics {
+        tasks.spawn(http::serve_metrics(shown.clone(), metrics_port));
+    }
+    if let Some(at) = settings.introspection.clone() {
+        tasks.spawn(http::serve_introspection(shown, at));
+    }
+    tasks.spawn(watch_sysctls(changes.clone(), proc_sys, crate::desired::sysctls()));
+
+    let terms = Terms {
+        vpc_cidrs: known_cidrs,
+        external_snat: settings.external_snat,
+        policy_mode: settings.policy_mode.to_string(),
+        add_wait: settings.add_wait,
+    };
+    let service = Service::new(inbox.clone(), tombstones.clone(), terms, Arc::clone(&metrics));
+    let (stop_serving, stopped) = oneshot::channel::<()>();
+    let server = tokio::spawn(serve_plugin(settings.socket.clone(), service, health, stopped));
+
+    let starter = Starter {
+        connect,
+        settings: Arc::clone(&settings),
+        tombstones: tombstones.clone(),
+        boot_id,
+        metrics: Arc::clone(&metrics),
+        obstacle,
+        vpc_cidrs,
+    };
+    let tools =
+        Tools { inbox: inbox.clone(), tombstones, settings, metrics, trigger: changes, reports };
+    let to_loop = inbox.clone();
+    tasks.spawn(async move {
+        let begin = starter.start(&mut kernel).await;
+        if to_loop.send(begin).await.is_ok() {
+            Repair::new(kernel, tools).run().await;
+        }
+    });
+    supervise(Essential { event_loop, server, tasks, inbox, stop_serving }, stop).await
+}
+
+struct Essential {
+    event_loop: JoinHandle<()>,
+    server: JoinHandle<Result<()>>,
+    tasks: JoinSet<()>,
+    inbox: Inbox,
+    stop_serving: oneshot::Sender<()>,
+}
+
+async fn supervise(essential: Essential, stop: impl Future<Output = ()>) -> Result<()> {
+    let Essential { mut event_loop, mut server, mut tasks, inbox, stop_serving } = essential;
+    tokio::select! {
+        () = stop => {}
+        ended = &mut event_loop => {
+            ended.context("the event loop")?;
+            bail!("the event loop has ended");
+        }
+        ended = &mut server => {
+            ended.context("the server")??;
+            bail!("the server has ended");
+        }
+        Some(ended) = tasks.join_next() => {
+            ended.context("a task of the daemon")?;
+            bail!("a task of the daemon has ended");
+        }
+    }
+    tracing::info!("stopping: nothing is detached");
+    let _ = inbox.send(Input::Stopping).await;
+    let _ = stop_serving.send(());
+    // The loop still answers those whose requests are under way.
+    if timeout(LAST_ANSWERS, &mut server).await.is_err() {
+        server.abort();
+    }
+    let _ = inbox.send(Input::Finish).await;
+    if timeout(LAST_WRITES, event_loop).await.is_err() {
+        tracing::error!("the checkpoint could not be completed");
+    }
+    tasks.abort_all();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Serves the plugin until told to stop.
+async fn serve_plugin(
+    socket: std::path::PathBuf,
+    service: Service,
+    health: Health,
+    stop: oneshot::Receiver<()>,
+) -> Result<()> {
+    let service = Arc::new(service);
+    tokio::pin!(stop);
+    let incoming = tokio::select! {
+        incoming = insist_on(&socket) => incoming,
+        _ = &mut stop => return Ok(()),
+    };
+    tracing::info!(socket = %socket.display(), "listening");
+    let stopped = async move {
+        // A sender that is gone stops the server as well.
+        let _ = stop.await;
+    };
+    serve(incoming, service, &health, stopped).await.context("serve the plugin")
+}
+
+/// The socket, whoever has it now: a daemon of before may still be ending.
+async fn insist_on(socket: &Path) -> Incoming {
+    loop {
+        match listen(socket).await {
+            Ok(incoming) => return incoming,
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                tracing::warn!(error = format!("{error:#}"), "cannot listen; trying again");
+            }
+        }
+        sleep(LISTEN_AGAIN).await;
+    }
+}
+
+/// Measures how long it takes from start to the first address that a pod could have.
+async fn first_address(inbox: Inbox, metrics: Arc<Metrics>) {
+    let began = Instant::now();
+    while let Ok(view) = inbox.view().await {
+        if view.snapshot.counts.usable > 0 {
+            metrics.started(began.elapsed());
+            break;
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    std::future::pending().await
+}
+
+const LISTEN_AGAIN: Duration = Duration::from_millis(250);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Together less than the ten seconds that Kubernetes gives.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
+const LAST_WRITES: Duration = Duration::from_secs(4);

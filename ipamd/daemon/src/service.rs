@@ -1,0 +1,202 @@
+//! The plugin's requests, put to the loop.
+
+use crate::{
+    clock,
+    inbox::{Ended, Inbox, Question},
+    metrics::Metrics,
+    tombstones::{Found, Tombstones},
+};
+use config_model::{PodKey, Span};
+use ipamd_core::{Answer, PodAddress, Refusal, RefusalReason, ReleaseCause};
+use ipamd_rpc::{
+    self as rpc, Held, Reason, Release, Released, Reservation, Reserve, ReserveOutcome,
+    server::{Ipam, Unable},
+};
+use ipnet::Ipv4Net;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What a pod's plumbing needs beside its address.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// The VPC's ranges, once known.
+    pub(crate) vpc_cidrs: watch::Receiver<Vec<Ipv4Net>>,
+    /// Somebody else translates source addresses.
+    pub(crate) external_snat: bool,
+    /// What the policy agent is told.
+    pub(crate) policy_mode: String,
+    /// The longest that an ADD waits.
+    pub(crate) add_wait: Span,
+}
+
+/// Answers the plugin.
+#[derive(Debug)]
+pub(crate) struct Service {
+    inbox: Inbox,
+    tombstones: Tombstones,
+    terms: Terms,
+    metrics: Arc<Metrics>,
+}
+
+impl Service {
+    /// Answers by asking the loop.
+    pub(crate) fn new(
+        inbox: Inbox,
+        tombstones: Tombstones,
+        terms: Terms,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { inbox, tombstones, terms, metrics }
+    }
+
+    fn reservation(&self, addresses: Vec<PodAddress>) -> Reservation {
+        Reservation {
+            addresses: addresses.into_iter().map(address).collect(),
+            vpc_v4_cidrs: self.terms.vpc_cidrs.borrow().clone(),
+            use_external_snat: self.terms.external_snat,
+            network_policy_mode: self.terms.policy_mode.clone(),
+        }
+    }
+
+    /// A DEL of this very key that could not reach us comes before its next ADD.
+    async fn bury(&self, key: &PodKey) -> Result<(), Unable> {
+        match self.tombstones.of(key) {
+            Some(found) => bury(&self.inbox, &self.tombstones, found).await.map_err(unable),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Releases what a tombstone names and takes it away once that is durable.
+pub(crate) async fn bury(
+    inbox: &Inbox,
+    tombstones: &Tombstones,
+    found: Found,
+) -> Result<(), Ended> {
+    let Found { path, tombstone } = found;
+    let cause = ReleaseCause::PodDeleted;
+    inbox.ask(Question::Release { key: tombstone.key.clone(), cause }).await?;
+    match tombstones.remove(&path) {
+        Ok(()) => tracing::info!(key = %tombstone.key, "a DEL of before is done"),
+        Err(error) => tracing::warn!(%error, "cannot remove tombstone {}", path.display()),
+    }
+    Ok(())
+}
+
+impl Ipam for Service {
+    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
+        self.metrics.add_requests.inc();
+        self.bury(&request.key).await?;
+        let wait = request.wait.min(self.terms.add_wait);
+        let question = Question::Reserve {
+            key: request.key.clone(),
+            pod: request.pod.name.clone(),
+            give_up_at: clock::now() + wait,
+        };
+        let outcome = match self.inbox.ask(question).await {
+            Ok(Answer::Reserved { addresses }) => {
+                ReserveOutcome::Reserved(self.reservation(addresses))
+            }
+            Ok(Answer::Refused(refusal)) => ReserveOutcome::Refused(refusal_of(refusal)),
+            Ok(other) => return Err(misfit("reserve", &other)),
+            Err(Ended) => ReserveOutcome::Refused(stopping()),
+        };
+        match &outcome {
+            ReserveOutcome::Reserved(held) => {
+                let address = held.addresses.first().and_then(|a| a.ipv4).map(|ip| ip.to_string());
+                tracing::info!(key = %request.key, pod = %request.pod.name, address, "reserved");
+            }
+            ReserveOutcome::Refused(refusal) => {
+                tracing::warn!(key = %request.key, pod = %request.pod.name, reason = ?refusal.reason,
+                    "refused: {}", refusal.message);
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn confirm(&self, request: rpc::Confirm) -> Result<bool, Unable> {
+        let rpc::Confirm { key, host_interface } = request;
+        let question = Question::Confirm { key: key.clone(), host_interface };
+        match self.inbox.ask(question).await.map_err(unable)? {
+            Answer::Confirmed { confirmed } => {
+                tracing::info!(%key, confirmed, "confirm");
+                Ok(confirmed)
+            }
+            Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
+            other => Err(misfit("confirm", &other)),
+        }
+    }
+
+    async fn release(&self, request: Release) -> Result<Released, Unable> {
+        let Release { key, cause, .. } = request;
+        let cause = match cause {
+            rpc::ReleaseCause::PodDeleted => ReleaseCause::PodDeleted,
+            rpc::ReleaseCause::SetupFailed => ReleaseCause::SetupFailed,
+        };
+        self.metrics.released(cause);
+        let question = Question::Release { key: key.clone(), cause };
+        match self.inbox.ask(question).await.map_err(unable)? {
+            Answer::Released { known: true, addresses } => {
+                tracing::info!(%key, ?cause, count = addresses.len(), "released");
+                Ok(Released::Known(addresses.into_iter().map(address).collect()))
+            }
+            Answer::Released { known: false, .. } => {
+                tracing::debug!(%key, ?cause, "released: not known");
+                Ok(Released::Unknown)
+            }
+            Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
+            other => Err(misfit("release", &other)),
+        }
+    }
+
+    async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
+        let held = self.inbox.inspect(key).await.map_err(unable)?;
+        Ok(held.map(|pod| Held {
+            confirmed: pod.confirmed,
+            addresses: vec![rpc::PodAddress {
+                ipv4: Some(pod.address),
+                ipv6: None,
+                device: pod.device,
+                table: pod.table,
+                eni: pod.eni,
+            }],
+        }))
+    }
+}
+
+fn address(held: PodAddress) -> rpc::PodAddress {
+    rpc::PodAddress {
+        ipv4: Some(held.address),
+        ipv6: None,
+        device: held.device,
+        table: held.table,
+        eni: held.eni,
+    }
+}
+
+fn refusal_of(refusal: Refusal) -> rpc::Refusal {
+    let reason = match refusal.reason {
+        RefusalReason::TryAgain => Reason::TryAgain,
+        RefusalReason::Exhausted => Reason::Exhausted,
+        RefusalReason::Invalid => Reason::Invalid,
+        RefusalReason::Stopping => Reason::Stopping,
+    };
+    rpc::Refusal { reason, message: refusal.message, next_step: refusal.next_step }
+}
+
+fn stopping() -> rpc::Refusal {
+    rpc::Refusal {
+        reason: Reason::Stopping,
+        message: Ended.to_string(),
+        next_step: "try again".to_owned(),
+    }
+}
+
+fn unable(ended: Ended) -> Unable {
+    Unable { message: ended.to_string() }
+}
+
+fn misfit(attempt: &str, answer: &Answer) -> Unable {
+    tracing::error!(?answer, "the answer does not fit {attempt}");
+    Unable { message: format!("{attempt}: the daemon's answer does not fit the question") }
+}

@@ -1,0 +1,254 @@
+//! From nothing to an address book: checkpoint, instance, limits. Whatever fails is tried again;
+//! the daemon says what it waits for and does not end.
+
+mod adopt;
+
+use crate::{
+    checkpoint::{Damage, FileJournal, Opened, Writer},
+    clock,
+    inbox::Input,
+    metrics::Metrics,
+    tombstones::Tombstones,
+};
+use adopt::pods_in_kernel;
+use config_model::{InstanceId, PodKey};
+use config_settings::Settings;
+use ipamd_cloud::{Cloud, Node};
+use ipamd_core::{
+    Checkpoint, Core, Limits, NodeFacts, Notice, PoolConfig, Severity, Start, Topic, Witness,
+};
+use ipnet::Ipv4Net;
+use routing_netlink::Kernel;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    hash::{BuildHasher as _, RandomState},
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::watch, time::sleep};
+
+/// All that the loop needs to begin.
+pub(crate) struct Beginning {
+    pub(crate) core: Core,
+    pub(crate) cloud: Arc<dyn Cloud>,
+    pub(crate) instance: InstanceId,
+    pub(crate) limits: Limits,
+    pub(crate) targets: PoolConfig,
+    pub(crate) writer: Writer,
+    /// What is to be told.
+    pub(crate) notices: Vec<Notice>,
+    /// Interfaces whose DEL was missed.
+    pub(crate) buried: Vec<PodKey>,
+}
+
+impl fmt::Debug for Beginning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Beginning").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// Makes the way to the cloud; tried again until it works.
+pub type Connect = Box<dyn Fn() -> Connecting + Send + Sync>;
+
+/// A way to the cloud that is being made.
+pub type Connecting = Pin<Box<dyn Future<Output = anyhow::Result<Arc<dyn Cloud>>> + Send>>;
+
+/// What starting needs.
+pub(crate) struct Starter {
+    pub(crate) connect: Connect,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) tombstones: Tombstones,
+    pub(crate) boot_id: String,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Where the present obstacle is told.
+    pub(crate) obstacle: watch::Sender<String>,
+    pub(crate) vpc_cidrs: watch::Sender<Vec<Ipv4Net>>,
+}
+
+impl Starter {
+    /// Comes back when there is an address book to begin with.
+    pub(crate) async fn start<K: Kernel>(&self, kernel: &mut K) -> Input {
+        let began = Instant::now();
+        let folder = self.settings.state_dir.join("ipam");
+        let opened = self
+            .insist("open the checkpoint", || async {
+                self.tombstones.prepare().map_err(anyhow::Error::from)?;
+                FileJournal::open(&folder).map_err(anyhow::Error::from)
+            })
+            .await;
+        let cloud = self.insist("reach the cloud", || (self.connect)()).await;
+        let node =
+            self.insist("read the instance's metadata", || async { Ok(cloud.node().await?) }).await;
+        let limits = self
+            .insist("learn the limits of the instance type", || async {
+                Ok(cloud.type_limits(&node.instance_type).await?.first_card())
+            })
+            .await;
+        self.vpc_cidrs.send_replace(node.vpc_v4_cidrs.clone());
+        let Opened { journal, checkpoint, found, damage } = opened;
+        let mut notices: Vec<Notice> = damage.as_ref().map(damaged).into_iter().collect();
+        let trusted =
+            found && !matches!(damage, Some((Damage::Corrupt { .. } | Damage::Foreign, _)));
+        let checkpoint = if trusted {
+            checkpoint
+        } else {
+            let (checkpoint, adopted) =
+                self.adopt(checkpoint, kernel, &*cloud, &node.instance).await;
+            notices.extend(adopted);
+            checkpoint
+        };
+        let writer = self
+            .insist_once(
+                "start the checkpoint's thread",
+                Writer::start(journal, checkpoint.clone()),
+            )
+            .await;
+        let targets = targets(&self.settings, limits);
+        let start = Start { boot_id: self.boot_id.clone(), seed: seed() };
+        let facts = facts(&node, &self.settings);
+        tracing::info!(
+            instance = %facts.instance_id, r#type = node.instance_type,
+            primary = %facts.primary_eni, subnet = %facts.subnet, enis = limits.enis,
+            ipv4_per_eni = limits.ipv4_per_eni, "the instance is known"
+        );
+        let core = Core::new(targets.clone(), facts, limits, checkpoint, start, clock::now());
+        let (buried, _) = self.tombstones.read();
+        let buried = buried.into_iter().map(|found| found.tombstone.key).collect();
+        self.metrics.initialized(began.elapsed());
+        let instance = node.instance;
+        Input::Begin(Box::new(Beginning {
+            core,
+            cloud,
+            instance,
+            limits,
+            targets,
+            writer,
+            notices,
+            buried,
+        }))
+    }
+
+    /// Without a trustworthy checkpoint, pods that run are found in the kernel: their host ends
+    /// carry their keys.
+    async fn adopt<K: Kernel>(
+        &self,
+        checkpoint: Checkpoint,
+        kernel: &mut K,
+        cloud: &dyn Cloud,
+        instance: &InstanceId,
+    ) -> (Checkpoint, Vec<Notice>) {
+        let observed = loop {
+            match kernel.observe().await {
+                Ok(observed) => break observed,
+                Err(error) => self.wait("observe the kernel", &error.into(), PAUSE_LAST).await,
+            }
+        };
+        let enis = self
+            .insist("see the node's ENIs", || async {
+                Ok(cloud.look(Witness::Ec2, instance).await?)
+            })
+            .await;
+        pods_in_kernel(checkpoint, &observed, &enis, clock::now())
+    }
+
+    /// Tries until it works.
+    async fn insist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> T
+    where
+        F: Future<Output = anyhow::Result<T>>,
+    {
+        self.obstacle.send_replace(what.to_owned());
+        let mut pause = PAUSE_FIRST;
+        loop {
+            match attempt().await {
+                Ok(found) => return found,
+                Err(error) => self.wait(what, &error, pause).await,
+            }
+            pause = (pause * 2).min(PAUSE_LAST);
+        }
+    }
+
+    /// What cannot be tried again: without a thread there is no checkpoint, so this waits until a
+    /// person has looked, and says so.
+    async fn insist_once<T>(&self, what: &str, made: std::io::Result<T>) -> T {
+        match made {
+            Ok(made) => made,
+            Err(error) => {
+                let error = error.into();
+                loop {
+                    self.wait(what, &error, PAUSE_LAST).await;
+                }
+            }
+        }
+    }
+
+    async fn wait(&self, what: &str, error: &anyhow::Error, pause: Duration) {
+        tracing::warn!(error = format!("{error:#}"), "cannot {what}; trying again");
+        self.obstacle.send_replace(format!("{what}: {error:#}"));
+        sleep(pause).await;
+    }
+}
+
+fn targets(settings: &Settings, limits: Limits) -> PoolConfig {
+    PoolConfig {
+        warm_eni_target: settings.warm.enis,
+        warm_ip_target: Some(settings.warm.ips),
+        minimum_ip_target: Some(settings.warm.minimum),
+        max_eni: settings.max_enis,
+        // What amazon-vpc-cni's list of instance types gives: two pods share the node's address.
+        max_pods: u32::from(limits.enis) * limits.secondary_per_eni() + 2,
+        cooldown: settings.cooldown,
+        ..PoolConfig::default()
+    }
+}
+
+fn facts(node: &Node, settings: &Settings) -> NodeFacts {
+    NodeFacts {
+        instance_id: node.instance.clone(),
+        primary_eni: node.primary_eni.clone(),
+        subnet: node.subnet.clone(),
+        subnet_cidr: node.subnet_cidr,
+        security_groups: node.security_groups.clone(),
+        description: format!("aws-K8S-{}", node.instance),
+        tags: tags(&node.instance, settings),
+    }
+}
+
+/// The tags of new ENIs, by the names that amazon-vpc-cni and EKS's cleaners know.
+fn tags(instance: &InstanceId, settings: &Settings) -> BTreeMap<String, String> {
+    let mut tags = settings.eni_tags.clone();
+    tags.insert(TAG_INSTANCE.to_owned(), instance.to_string());
+    if let Some(cluster) = &settings.cluster_name {
+        tags.insert(TAG_CLUSTER.to_owned(), cluster.clone());
+        tags.insert(TAG_OWNER.to_owned(), OWNER.to_owned());
+    }
+    tags
+}
+
+fn damaged((damage, aside): &(Damage, Option<PathBuf>)) -> Notice {
+    let kept = aside.as_ref().map(|path| path.display().to_string());
+    Notice {
+        severity: if kept.is_some() { Severity::Error } else { Severity::Info },
+        topic: Topic::Restored,
+        object: "checkpoint".to_owned(),
+        cause: format!("the checkpoint was damaged: {damage}"),
+        next_step: kept
+            .map(|path| format!("check the disk; the damaged file is kept as {path}"))
+            .unwrap_or_default(),
+    }
+}
+
+/// Drawn anew at each start, from the operating system's randomness.
+fn seed() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
+const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
+const TAG_OWNER: &str = "eks:eni:owner";
+const OWNER: &str = "amazon-vpc-cni";
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_LAST: Duration = Duration::from_secs(10);

@@ -1,0 +1,108 @@
+//! What the daemon shows of itself: to metrics, health and introspection.
+
+use config_model::Time;
+use ipamd_core::{Limits, Notice, PoolConfig, Snapshot};
+use std::{collections::VecDeque, fmt};
+
+/// How far the daemon is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// There is no address book yet; the text says what is waited for.
+    Starting(String),
+    /// It serves.
+    Running,
+    /// It is about to end.
+    Stopping,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Starting(why) => write!(f, "starting: {why}"),
+            Self::Running => f.write_str("running"),
+            Self::Stopping => f.write_str("stopping"),
+        }
+    }
+}
+
+/// The whole state at one moment.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// When.
+    pub(crate) now: Time,
+    /// How far the daemon is.
+    pub(crate) phase: Phase,
+    /// The address book; empty before there is one.
+    pub(crate) snapshot: Snapshot,
+    /// What the instance type allows, once known.
+    pub(crate) limits: Option<Limits>,
+    /// The pool's targets, once there is a pool.
+    pub(crate) targets: Option<PoolConfig>,
+    /// Why the checkpoint cannot be written, if so.
+    pub(crate) checkpoint_trouble: Option<String>,
+    /// Requests that wait for the address book to be there.
+    pub(crate) queued: usize,
+    /// The last notices, oldest first.
+    pub(crate) notices: VecDeque<(Time, Notice)>,
+}
+
+/// Why pods cannot be served, or may soon not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// A stable word.
+    pub(crate) reason: &'static str,
+    /// The details.
+    pub(crate) text: String,
+}
+
+/// The words of [`Trouble::reason`].
+pub(crate) const REASONS: [&str; 5] =
+    ["starting", "stopping", "checkpoint", "no_usable_address", "host_networking"];
+
+impl View {
+    /// What keeps the pool from serving now, if anything.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let mut found = Vec::new();
+        let mut tell = |reason, text: String| found.push(Trouble { reason, text });
+        match &self.phase {
+            Phase::Starting(why) => tell("starting", why.clone()),
+            Phase::Stopping => tell("stopping", "the daemon is stopping".to_owned()),
+            Phase::Running if self.lacks_address() => {
+                let waiting = self.snapshot.waiting.iter();
+                let why: Vec<String> =
+                    waiting.map(|wait| format!("{}: {}", wait.what, wait.why)).collect();
+                tell("no_usable_address", why.join("; "));
+            }
+            Phase::Running => {}
+        }
+        if let Some(trouble) = &self.checkpoint_trouble {
+            tell("checkpoint", trouble.clone());
+        }
+        found
+    }
+
+    /// How many addresses the pool lacks to its warm targets.
+    pub fn warm_short(&self) -> u32 {
+        let Some(targets) = &self.targets else { return 0 };
+        let counts = &self.snapshot.counts;
+        let (ips, minimum) =
+            (targets.warm_ip_target.unwrap_or(0), targets.minimum_ip_target.unwrap_or(0));
+        if ips == 0 && minimum == 0 {
+            let per_eni = self.limits.map_or(0, Limits::secondary_per_eni);
+            return targets.warm_eni_target.saturating_mul(per_eni).saturating_sub(counts.free);
+        }
+        ips.saturating_sub(counts.free).max(minimum.saturating_sub(counts.total))
+    }
+
+    /// A node that holds all the addresses it may is full, which is no trouble as long as nobody
+    /// waits.
+    fn lacks_address(&self) -> bool {
+        let counts = &self.snapshot.counts;
+        let full = self.limits.is_some_and(|limits| {
+            counts.assigned > 0
+                && u64::from(counts.assigned)
+                    >= u64::from(counts.max_enis) * u64::from(limits.secondary_per_eni())
+        });
+        counts.usable == 0 && (counts.waiting > 0 || !full)
+    }
+}
