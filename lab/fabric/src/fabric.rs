@@ -268,8 +268,8 @@ impl Fabric {
                 rules::commit(&transaction)?;
                 applied.refiltered = true;
             }
-            for id in &plan.attach {
-                self.attach(wanted, id, enis[id])?;
+            for (id, index) in plan.attach.iter().zip(seen.top_index + 1..) {
+                self.attach(wanted, id, enis[id], index)?;
                 applied.attached.push(id.clone());
             }
             tool::ip_batch(&plan.mapping, "map addresses to ENIs")
@@ -279,11 +279,17 @@ impl Fabric {
     }
 
     /// Makes the link and lets the node's system do what its profile says.
-    fn attach(&self, wanted: &Wanted, id: &EniId, eni: &EniSpec) -> Result<(), FabricError> {
+    fn attach(
+        &self,
+        wanted: &Wanted,
+        id: &EniId,
+        eni: &EniSpec,
+        index: u32,
+    ) -> Result<(), FabricError> {
         let spec = &wanted.nodes[&eni.node];
         let node = self.handle(&eni.node, spec.clone());
         let (first, _) = router::link_names(eni, spec.profile);
-        router::add_port(id, eni, &first, &node.net_pin())?;
+        router::add_port(id, eni, index, &first, &node.net_pin())?;
         match router::configuration(eni, spec.profile, &self.vpc) {
             Some(script) => node
                 .net_place()

@@ -4,7 +4,7 @@ use crate::{
     FabricError,
     namespace::Place,
     node::write_sysctl,
-    router::{INTERNET_PORT, IMDS},
+    router::{IMDS, INTERNET_INDEX, INTERNET_PORT},
     tool,
 };
 use std::{
@@ -43,7 +43,7 @@ pub fn public_address_of(private: Ipv4Addr) -> Ipv4Addr {
 pub(crate) fn connect(internet_pin: &Path) -> Result<(), FabricError> {
     let pin = internet_pin.display();
     let script = format!(
-        "link add {INTERNET_PORT} mtu {INTERNET_MTU} type veth peer name {HOST_PORT} mtu {INTERNET_MTU} \
+        "link add {INTERNET_PORT} index {INTERNET_INDEX} mtu {INTERNET_MTU} type veth peer name {HOST_PORT} mtu {INTERNET_MTU} \
          netns {pin}\n\
          address add {GATEWAY}/24 dev {INTERNET_PORT}\n\
          link set {INTERNET_PORT} up\n\

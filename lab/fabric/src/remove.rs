@@ -40,7 +40,8 @@ pub(crate) fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
     let pins: Vec<PathBuf> =
         folder_names(&state.pins())?.iter().map(|pin| state.pins().join(pin)).collect();
     removed.processes += process::kill_in_namespaces(&process::inodes(&pins))?;
-    detach_links(&state)?;
+    // A courtesy: what cannot be done here happens when the namespace ends.
+    let _ = detach_links(&state);
     removed.mounts = unmount_below(state_dir)?;
     delete_folder(state_dir)?;
     Ok(removed)

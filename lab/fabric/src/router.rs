@@ -15,6 +15,12 @@ use std::{
 /// The router's port towards the internet gateway.
 pub(crate) const INTERNET_PORT: &str = "igw";
 
+/// The first interface index in the VPC namespace.
+///
+/// The kernel takes a link whose index equals its peer's for a physical one and may sit on the news
+/// of its carrier for a second, in which packets are lost. No node counts this far.
+pub(crate) const INTERNET_INDEX: u32 = 1_000_000;
+
 /// Where instance metadata answers, at the far end of every ENI.
 pub(crate) const IMDS: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
@@ -65,10 +71,13 @@ pub(crate) struct Seen {
     pub(crate) routes: BTreeMap<Ipv4Addr, String>,
     /// Port and MAC of each permanent neighbour.
     pub(crate) neighbours: BTreeMap<Ipv4Addr, (String, Mac)>,
+    /// The highest interface index of a port.
+    pub(crate) top_index: u32,
 }
 
 #[derive(Deserialize)]
 struct LinkJson {
+    ifindex: u32,
     ifname: String,
     ifalias: Option<String>,
     #[serde(default)]
@@ -96,6 +105,7 @@ pub(crate) fn observe() -> Result<Seen, FabricError> {
         tool::ip_json(&["route", "show", "table", "main"], "list the routes")?;
     let neighbours: Vec<NeighbourJson> =
         tool::ip_json(&["neighbour", "show", "nud", "permanent"], "list the neighbours")?;
+    let top_index = links.iter().map(|link| link.ifindex).max().unwrap_or(INTERNET_INDEX);
     let ports = links.into_iter().map(|link| {
         let is_up = link.flags.iter().any(|flag| flag == "UP");
         (link.ifname, link.ifalias.filter(|_| is_up).unwrap_or_default())
@@ -111,6 +121,7 @@ pub(crate) fn observe() -> Result<Seen, FabricError> {
         ports: ports.collect(),
         routes: routes.collect(),
         neighbours: neighbours.collect(),
+        top_index,
     })
 }
 
@@ -216,12 +227,13 @@ pub(crate) fn remove_ports(names: &[String]) -> Result<(), FabricError> {
 pub(crate) fn add_port(
     id: &EniId,
     eni: &EniSpec,
+    index: u32,
     link: &str,
     node_pin: &Path,
 ) -> Result<(), FabricError> {
     let (port, mac, mtu) = (port_name(eni.mac), eni.mac, registry::ENI_MTU);
     let script = format!(
-        "link add {port} mtu {mtu} group {PORT_GROUP} type veth peer name {link} mtu {mtu} \
+        "link add {port} index {index} mtu {mtu} group {PORT_GROUP} type veth peer name {link} mtu {mtu} \
          address {mac} netns {}\n\
          link set dev {port} alias \"{}\" up\n",
         node_pin.display(),
