@@ -208,21 +208,20 @@ impl Core {
             About::Making(token) => format!("new ENI {token}"),
             About::Eni(eni) | About::Departure(eni) => eni.to_string(),
         };
-        let (severity, next_step) = match fault.remedy {
+        let (severity, topic, next_step) = match fault.remedy {
             Remedy::TellOperator => (
                 Severity::Error,
+                Topic::CallFailed,
                 format!("allow ec2:{} to the node's role, or mend what EC2 names", call.action),
             ),
-            Remedy::LimitReached => {
-                (Severity::Warning, "raise the limit, or lower the pool's targets".into())
-            }
+            Remedy::LimitReached => (
+                Severity::Warning,
+                Topic::LimitReached,
+                "raise the limit, or lower the pool's targets".into(),
+            ),
             Remedy::RetryAfter { .. } | Remedy::TryElsewhere | Remedy::Gone | Remedy::Unknown => {
-                (Severity::Warning, String::new())
+                (Severity::Warning, Topic::CallFailed, String::new())
             }
-        };
-        let topic = match fault.remedy {
-            Remedy::LimitReached => Topic::LimitReached,
-            _ => Topic::CallFailed,
         };
         self.report(severity, topic, object, format!("{}: {fault}", call.action), next_step);
     }

@@ -123,7 +123,8 @@ impl Core {
             self.wake_by(Some(until));
             return Err(Some(Why::AttachesStick { until }));
         }
-        if !self.may(Action::Create, now) {
+        // An ENI that could not be attached would only lie about.
+        if !self.may(Action::Create, now) || !self.may(Action::Attach, now) {
             return Err(None);
         }
         let count = ask.min(self.targets.per_eni).min(self.subnets.ask_at_most(&subnet));

@@ -19,7 +19,7 @@ impl Core {
             self.refuse(ticket, stopping());
         } else if self.book.holder(&key).is_some() {
             self.reserve_again(ticket, &key, &pod, now);
-        } else if self.queue.push(Waiter { ticket, key, pod, give_up_at }).is_err() {
+        } else if !self.queue.push(Waiter { ticket, key, pod, give_up_at }) {
             let message = "too many requests wait for an address".to_owned();
             let next_step = "the kubelet tries again by itself".to_owned();
             self.refuse(ticket, Refusal { reason: RefusalReason::TryAgain, message, next_step });

@@ -169,7 +169,7 @@ impl Core {
     }
 
     fn assigned(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) {
-        let added = self.add_addresses(id, addresses, now);
+        let added = self.add_given(id, addresses, now);
         if let Some(eni) = self.book.eni(id) {
             let subnet = eni.facts.subnet.clone();
             self.subnets.gave(&subnet);
@@ -177,16 +177,24 @@ impl Core {
         self.report(Severity::Info, Topic::PoolGrew, id, format!("{added} more addresses"), "");
     }
 
-    /// Adds what EC2 says it has just given, whatever was known of the addresses before.
-    pub(crate) fn add_addresses(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) -> usize {
-        let mut added = 0;
+    /// Adds what EC2 has just given, whatever was known of the addresses before: one that we are
+    /// about to give back, or whose return was lost, may come back on another ENI.
+    pub(crate) fn add_given(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) -> usize {
         for address in addresses {
             if self.watch.address_back(*address) {
                 self.persist(Record::Settled { addresses: vec![*address] });
             }
-            added += usize::from(self.book.add_block(id, single(*address), now));
+            let elsewhere = self.book.place_of(*address).is_some_and(|(of, _)| of != id);
+            if elsewhere && self.book.use_of(*address).is_none() {
+                self.book.remove_block(single(*address));
+            }
         }
-        added
+        self.add_addresses(id, addresses, now)
+    }
+
+    pub(crate) fn add_addresses(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) -> usize {
+        let add = |address: &&Ipv4Addr| self.book.add_block(id, single(**address), now);
+        addresses.iter().filter(add).count()
     }
 
     fn assign_failed(&mut self, id: &EniId, fault: &CloudFault, now: Time) {

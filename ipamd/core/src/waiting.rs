@@ -34,16 +34,16 @@ impl Queue {
         self.waiters.is_empty()
     }
 
-    /// Queues a Reserve; hands it back if the queue is full.
-    pub(crate) fn push(&mut self, waiter: Waiter) -> Result<(), Waiter> {
+    /// Queues a Reserve; false if the queue is full.
+    pub(crate) fn push(&mut self, waiter: Waiter) -> bool {
         if self.waiters.len() >= MAX_WAITING {
-            return Err(waiter);
+            return false;
         }
         self.arrivals += 1;
         self.by_ticket.insert(waiter.ticket, self.arrivals);
         self.by_deadline.insert((waiter.give_up_at, self.arrivals));
         self.waiters.insert(self.arrivals, waiter);
-        Ok(())
+        true
     }
 
     pub(crate) fn first(&self) -> Option<&Waiter> {
@@ -82,5 +82,56 @@ impl Queue {
         self.by_ticket.remove(&waiter.ticket);
         self.by_deadline.remove(&(waiter.give_up_at, arrival));
         Some(waiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+    use super::*;
+
+    fn waiter(number: u64, give_up_at: u64) -> Waiter {
+        Waiter {
+            ticket: Ticket(number),
+            key: PodKey::new("aws-cni", format!("sandbox{}", number % 2000), "eth0").unwrap(),
+            pod: PodName { namespace: "default".into(), name: format!("web-{number}") },
+            give_up_at: Time(give_up_at),
+        }
+    }
+
+    #[test]
+    fn first_come_first_served_and_the_impatient_leave_in_between() {
+        let mut queue = Queue::default();
+        for (number, give_up_at) in [(1, 50), (2, 10), (3, 50)] {
+            assert!(queue.push(waiter(number, give_up_at)));
+        }
+        assert_eq!(queue.pop_overdue(Time(9)), None);
+        assert_eq!(queue.pop_overdue(Time(10)).unwrap().ticket, Ticket(2));
+        assert_eq!(queue.pop().unwrap().ticket, Ticket(1));
+        assert_eq!(queue.first().unwrap().ticket, Ticket(3));
+        assert_eq!(queue.next_deadline(), Some(Time(50)));
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_has_room_again_when_somebody_leaves() {
+        let mut queue = Queue::default();
+        let bound = u64::try_from(MAX_WAITING).unwrap();
+        assert!((0..bound).all(|number| queue.push(waiter(number, 1))));
+        assert!(!queue.push(waiter(bound, 1)));
+        assert!(queue.remove(Ticket(5)).is_some());
+        assert!(queue.push(waiter(bound, 1)));
+        assert_eq!(queue.len(), MAX_WAITING);
+    }
+
+    #[test]
+    fn a_key_leaves_with_all_its_tickets() {
+        let mut queue = Queue::default();
+        for number in [7, 8, 2007] {
+            queue.push(waiter(number, 1));
+        }
+        let key = waiter(7, 1).key;
+        assert_eq!(queue.remove_key(&key).len(), 2);
+        assert_eq!(queue.len(), 1);
     }
 }

@@ -199,15 +199,21 @@ impl Core {
         if Watch::may_be_stale(self.watch.gone_enis.get(id), started) {
             return false;
         }
-        if witness == Witness::Imds || attached.state != AttachmentState::Attached {
+        if witness == Witness::Imds {
             self.watch.want_ec2(now);
             return false;
         }
-        self.adopt(seen, now)
+        self.adopt(seen, attached.state, started, now)
     }
 
-    fn adopt(&mut self, seen: &SeenEni, now: Time) -> bool {
-        if !self.take_in(seen, false, now) {
+    fn adopt(&mut self, seen: &SeenEni, state: AttachmentState, started: Time, now: Time) -> bool {
+        // One of ours that still attaches is an earlier process's: this one may give it up.
+        let attaching = state == AttachmentState::Attaching && self.is_ours(seen);
+        if state != AttachmentState::Attached && !attaching {
+            self.watch.want_ec2(now);
+            return false;
+        }
+        if !self.take_in(seen, attaching, started, now) {
             self.watch.want_imds(now);
             self.watch.want_ec2(now);
             return false;
@@ -225,18 +231,35 @@ impl Core {
     }
 
     /// Writes an ENI into the book; false if too little is known of it.
-    pub(crate) fn take_in(&mut self, seen: &SeenEni, attached_here: bool, now: Time) -> bool {
+    pub(crate) fn take_in(
+        &mut self,
+        seen: &SeenEni,
+        attached_here: bool,
+        started: Time,
+        now: Time,
+    ) -> bool {
         let Some(facts) = self.facts_of(seen, attached_here) else { return false };
         let id = facts.id.clone();
         let managed = facts.managed;
         let mut eni = Eni::new(facts, now);
         eni.attached_here = attached_here;
         self.book.add_eni(eni);
-        if managed {
-            self.add_addresses(&id, &seen.addresses, now);
+        if managed && attached_here {
+            self.add_given(&id, &seen.addresses, now);
+        } else if managed {
+            let fresh = self.not_stale(&seen.addresses, started);
+            self.add_addresses(&id, &fresh, now);
         }
         self.node_changed();
         true
+    }
+
+    /// Whether its tags say that it was made for this node.
+    fn is_ours(&self, seen: &SeenEni) -> bool {
+        let Some(tags) = &seen.tags else { return false };
+        let tagged = tags.get(TAG_INSTANCE).is_some_and(|id| id == self.node.instance_id.as_str());
+        let all = self.node.tags.iter().all(|(name, value)| tags.get(name) == Some(value));
+        tagged || (all && !self.node.tags.is_empty())
     }
 
     fn facts_of(&self, seen: &SeenEni, attached_here: bool) -> Option<EniFacts> {
@@ -245,13 +268,8 @@ impl Core {
         let known_cidr = self.watch.cidrs.get(&seen.subnet).copied();
         let node_cidr = (seen.subnet == self.node.subnet).then_some(self.node.subnet_cidr);
         let tag = |name: &str| seen.tags.as_ref().and_then(|tags| tags.get(name));
-        let tagged = tag(TAG_INSTANCE).is_some_and(|id| id == self.node.instance_id.as_str());
-        let all_tags = seen.tags.as_ref().is_some_and(|tags| {
-            let has = |(name, value): (&String, &String)| tags.get(name) == Some(value);
-            !self.node.tags.is_empty() && self.node.tags.iter().all(has)
-        });
         let no_manage = tag(TAG_NO_MANAGE).is_some_and(|value| value == "true");
-        let ours = attached_here || tagged || all_tags;
+        let ours = attached_here || self.is_ours(seen);
         Some(EniFacts {
             id: seen.id.clone(),
             mac: seen.mac,
@@ -312,18 +330,23 @@ impl Core {
         now: Time,
     ) -> bool {
         let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
-        let fresh: Vec<Ipv4Addr> = addresses
-            .iter()
-            .filter(|address| !eni.has_block(single(**address)))
-            .filter(|a| !Watch::may_be_stale(self.watch.gone_addresses.get(a), started))
-            .copied()
-            .collect();
+        let has = |address: &Ipv4Addr| eni.has_block(single(*address));
+        let unknown: Vec<Ipv4Addr> = addresses.iter().filter(|a| !has(a)).copied().collect();
+        let fresh = self.not_stale(&unknown, started);
         let added = self.add_addresses(id, &fresh, now);
         if added > 0 {
             let cause = format!("{added} addresses found that no answer told of");
             self.report(Severity::Info, Topic::Adopted, id, cause, "");
         }
         added > 0
+    }
+
+    /// Those that an answer asked for at `started` shows because they are there, not because it is
+    /// old.
+    fn not_stale(&self, addresses: &[Ipv4Addr], started: Time) -> Vec<Ipv4Addr> {
+        let gone = &self.watch.gone_addresses;
+        let stale = |address: &Ipv4Addr| Watch::may_be_stale(gone.get(address), started);
+        addresses.iter().filter(|address| !stale(address)).copied().collect()
     }
 
     fn doubt_what_is_not_seen(

@@ -1,0 +1,265 @@
+//! What the cloud may do wrong.
+
+use crate::world::{Fault, World};
+use config_model::{DeviceIndex, Span};
+use ipamd_core::{Action, CloudCall, PoolConfig, RefusalReason, Topic};
+use std::collections::BTreeSet;
+
+/// An instance that wants a second ENI as soon as it has looked around.
+fn growing(faults: &[(Action, &[Fault])]) -> World {
+    let config = PoolConfig { warm_eni_target: 2, ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 10, 9);
+    for (action, faults) in faults {
+        world.cloud.faults.insert(*action, faults.iter().copied().collect());
+    }
+    world
+}
+
+fn devices(world: &World) -> Vec<u16> {
+    let attached = world.cloud.attached();
+    attached.iter().map(|eni| eni.seen.attachment.as_ref().unwrap().device.0).collect()
+}
+
+fn assert_two_good_enis(world: &World) {
+    assert_eq!(world.split(), [9, 9]);
+    assert_eq!(world.cloud.enis.len(), 2, "an ENI was left behind");
+    let second = world.cloud.attached()[1].seen.attachment.clone().unwrap();
+    assert_eq!(second.delete_on_termination, Some(true));
+    assert_eq!(world.core.counts().usable, 18);
+}
+
+#[test]
+fn an_eni_is_made_attached_and_made_to_go_with_the_instance() {
+    let mut world = growing(&[]);
+    world.pass(Span::seconds(10));
+    assert_two_good_enis(&world);
+    let actions: Vec<Action> = world.cloud.log.iter().map(|(_, call)| call.action()).collect();
+    assert_eq!(actions, [Action::Create, Action::Attach, Action::Modify]);
+    assert_eq!(devices(&world), [0, 1]);
+}
+
+#[test]
+fn a_lost_creation_is_asked_for_again_with_the_same_token() {
+    for lost in [Fault::LoseReply, Fault::LoseCall] {
+        let mut world = growing(&[(Action::Create, &[lost, lost])]);
+        world.pass(Span::seconds(30));
+        assert_two_good_enis(&world);
+        let tokens: BTreeSet<_> = world
+            .cloud
+            .log
+            .iter()
+            .filter_map(|(_, call)| {
+                let CloudCall::CreateEni { token, .. } = call else { return None };
+                Some(token.clone())
+            })
+            .collect();
+        assert_eq!((tokens.len(), world.cloud.count(Action::Create)), (1, 3));
+    }
+}
+
+#[test]
+fn a_lost_attach_is_looked_up_before_it_is_asked_for_again() {
+    for (lost, attaches) in [(Fault::LoseReply, 1), (Fault::LoseCall, 2)] {
+        let mut world = growing(&[(Action::Attach, &[lost])]);
+        world.pass(Span::seconds(30));
+        assert_two_good_enis(&world);
+        assert_eq!(world.cloud.count(Action::Describe), 1);
+        assert_eq!(world.cloud.count(Action::Attach), attaches);
+    }
+}
+
+#[test]
+fn a_lost_attach_that_stale_answers_hide_ends_with_one_eni() {
+    let mut world = growing(&[(Action::Attach, &[Fault::LoseReply])]);
+    world.cloud.lag.insert(ipamd_core::Witness::Ec2, Span::seconds(15));
+    world.pass(Span::seconds(600));
+    assert_two_good_enis(&world);
+}
+
+#[test]
+fn a_lost_assignment_is_looked_up_before_more_is_asked_for() {
+    for (lost, assigns) in [(Fault::LoseReply, 1), (Fault::LoseCall, 2)] {
+        let config = PoolConfig { warm_ip_target: Some(4), ..PoolConfig::default() };
+        let mut world = World::new(config, 4, 10, 0);
+        world.cloud.faults.insert(Action::Assign, [lost].into());
+        world.pass(Span::seconds(30));
+        assert_eq!(world.split(), [4]);
+        assert_eq!(world.cloud.count(Action::Assign), assigns);
+        assert_eq!(world.core.counts().usable, 4);
+    }
+}
+
+#[test]
+fn a_lost_return_of_addresses_never_gives_a_pod_what_is_not_ours() {
+    for lost in [Fault::LoseReply, Fault::LoseCall] {
+        let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
+        let mut world = World::new(config, 2, 15, 14);
+        world.cloud.faults.insert(Action::Unassign, [lost].into());
+        world.cloud.lag.insert(ipamd_core::Witness::Ec2, Span::seconds(10));
+        world.pass(Span::seconds(3));
+        let tickets = world.reserve_all(0..10);
+        world.pass(Span::seconds(300));
+        for ticket in tickets {
+            let answer = world.answers.get(&ticket);
+            assert!(world.served(ticket), "{lost:?}: {answer:?}");
+        }
+        assert_eq!(world.split().iter().sum::<usize>(), 12);
+    }
+}
+
+#[test]
+fn an_attach_that_is_refused_is_undone() {
+    let mut world = growing(&[(Action::Attach, &[Fault::Deny])]);
+    world.pass(Span::seconds(10));
+    assert_eq!(world.cloud.enis.len(), 1, "the ENI was not deleted");
+    assert_eq!(world.told_of(Topic::CallFailed), 1);
+    let said = world.notices.iter().find(|notice| notice.topic == Topic::CallFailed).unwrap();
+    assert!(said.next_step.contains("ec2:AttachNetworkInterface"), "{said:?}");
+    world.pass(Span::seconds(300));
+    assert_two_good_enis(&world);
+}
+
+#[test]
+fn a_taken_device_index_leads_to_the_next_one() {
+    let mut world = growing(&[]);
+    world.cloud.taken_devices.extend([DeviceIndex(1), DeviceIndex(2)]);
+    world.pass(Span::seconds(10));
+    assert_two_good_enis(&world);
+    assert_eq!(devices(&world), [0, 3]);
+}
+
+#[test]
+fn an_eni_that_goes_on_leaving_with_the_instance_refused_still_serves() {
+    let mut world = growing(&[(Action::Modify, &[Fault::Deny, Fault::Deny, Fault::Throttle])]);
+    world.pass(Span::seconds(10));
+    assert_eq!(world.core.counts().usable, 18);
+    world.pass(Span::seconds(600));
+    assert_two_good_enis(&world);
+}
+
+#[test]
+fn throttling_slows_down_and_nothing_else() {
+    let mut world = growing(&[]);
+    for _ in 0..10 {
+        world.cloud.any_faults.extend([Some(Fault::Throttle), None]);
+    }
+    world.pass(Span::seconds(60));
+    assert_two_good_enis(&world);
+}
+
+#[test]
+fn under_lasting_throttling_calls_grow_rare() {
+    let mut world = growing(&[(Action::Create, &[Fault::Throttle; 1000])]);
+    world.pass(Span::seconds(600));
+    let calls = world.cloud.count(Action::Create);
+    assert!((15..50).contains(&calls), "{calls} calls in ten minutes");
+}
+
+#[test]
+fn an_attach_that_never_completes_is_reported_given_up_and_blocks_no_one() {
+    let mut world = growing(&[]);
+    world.cloud.attaches_never_complete = true;
+    world.pass(Span::seconds(3));
+    let stuck = world.cloud.attached()[1].seen.id.clone();
+    world.cloud.attaches_never_complete = false;
+    world.pass(Span::seconds(40));
+    assert_eq!(world.told_of(Topic::AttachStuck), 1);
+    assert_eq!(world.core.counts().usable, 18, "no other ENI was made");
+    world.pass(Span::seconds(300));
+    assert!(!world.cloud.enis.contains_key(&stuck), "it was not given up");
+    assert_two_good_enis(&world);
+}
+
+#[test]
+fn if_no_attach_ever_completes_they_are_tried_ever_less_often() {
+    let mut world = growing(&[]);
+    world.cloud.attaches_never_complete = true;
+    world.pass(Span::seconds(4 * 3600));
+    let creations = world.cloud.count(Action::Create);
+    assert!(creations < 40, "{creations} ENIs made in four hours");
+    assert!(world.cloud.enis.len() <= 4);
+    world.cloud.attaches_never_complete = false;
+    world.pass(Span::seconds(2 * 3600));
+    assert_two_good_enis(&world);
+}
+
+#[test]
+fn a_subnet_that_runs_out_gives_what_it_has_and_is_then_left_alone() {
+    let mut world = growing(&[]);
+    world.cloud.subnet.truncate(6);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.split().iter().sum::<usize>(), 9 + 5);
+    assert_eq!(world.told_of(Topic::SubnetExhausted), 1);
+    let tickets = world.reserve_all(0..15);
+    let calls = world.cloud.log.len();
+    world.pass(Span::seconds(46));
+    assert_eq!(world.cloud.log.len(), calls, "the subnet was asked within its cool-down");
+    assert_eq!(world.refused(tickets[14]), Some(RefusalReason::Exhausted));
+    assert!(tickets[..14].iter().all(|ticket| world.served(*ticket)));
+    world.cloud.subnet.extend((1..200).map(|n| std::net::Ipv4Addr::new(10, 0, 77, n)));
+    world.pass(Span::seconds(600));
+    // 14 pods and two ENIs' worth of warm addresses do not fit on four ENIs' worth less one.
+    assert_eq!(world.core.counts().total, 36);
+}
+
+#[test]
+fn an_eni_that_holds_less_than_its_type_says_is_looked_at_and_lived_with() {
+    let mut world = growing(&[]);
+    world.cloud.per_eni = 9;
+    world.limits.ipv4_per_eni = 12;
+    world.restart();
+    world.pass(Span::seconds(60));
+    assert!(world.told_of(Topic::LimitReached) > 0);
+    assert!(world.core.counts().usable >= 9);
+}
+
+#[test]
+fn with_ec2_silent_nothing_is_asked_of_it_and_with_its_return_all_goes_on() {
+    let mut world = growing(&[]);
+    world.ec2_is_down = true;
+    world.restart();
+    let ticket = world.reserve_for(1, Span::seconds(200));
+    world.pass(Span::seconds(120));
+    assert!(world.told_of(Topic::WitnessSilent) > 1);
+    world.ec2_is_down = false;
+    world.pass(Span::seconds(75));
+    assert!(world.served(ticket));
+}
+
+#[test]
+fn an_eni_that_ec2_does_not_let_go_serves_on() {
+    let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
+    let mut world = World::new(config, 3, 4, 0);
+    world.pass(Span::seconds(5));
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(100));
+    world.cloud.faults.insert(Action::Detach, [Fault::Deny; 1].into());
+    for pod in 0..5 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(45));
+    assert_eq!(world.cloud.count(Action::Detach), 1);
+    assert_eq!(world.split().len(), 2);
+    world.reserve_all(10..14);
+    world.pass(Span::seconds(45));
+    assert_eq!(world.core.counts().assigned, 4);
+}
+
+#[test]
+fn lost_replies_on_the_way_out_leave_nothing_behind() {
+    for lost in [Fault::LoseReply, Fault::LoseCall] {
+        let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
+        let mut world = World::new(config, 3, 4, 0);
+        world.cloud.lag.insert(ipamd_core::Witness::Ec2, Span::seconds(5));
+        world.pass(Span::seconds(10));
+        world.reserve_all(0..5);
+        world.pass(Span::seconds(100));
+        world.cloud.faults.insert(Action::Detach, [lost].into());
+        world.cloud.faults.insert(Action::Delete, [lost].into());
+        for pod in 0..5 {
+            world.release(pod);
+        }
+        world.pass(Span::seconds(600));
+        assert_eq!((world.split(), world.cloud.enis.len()), (vec![1], 1));
+    }
+}

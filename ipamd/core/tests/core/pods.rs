@@ -1,0 +1,226 @@
+//! What pods are promised.
+
+use crate::world::{World, key, pod};
+use config_model::Span;
+use ipamd_core::{Action, Answer, Event, PoolConfig, RefusalReason, Ticket, Topic};
+
+fn small(config: PoolConfig) -> World {
+    let mut world = World::new(config, 3, 4, 3);
+    world.pass(Span::seconds(5));
+    world
+}
+
+fn addresses(warm: u32) -> PoolConfig {
+    PoolConfig { warm_ip_target: Some(warm), ..PoolConfig::default() }
+}
+
+#[test]
+fn the_same_key_gets_the_same_address() {
+    let mut world = small(PoolConfig::default());
+    let first = world.reserve(1);
+    let again = world.reserve(1);
+    assert_eq!(world.answers[&first], world.answers[&again]);
+    world.pass(Span::seconds(1));
+    let confirmed = world.reserve(1);
+    assert_eq!(world.answers[&first], world.answers[&confirmed]);
+}
+
+#[test]
+fn a_key_that_names_another_pod_is_refused() {
+    let mut world = small(PoolConfig::default());
+    world.reserve(1);
+    let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
+    world.tell(Event::Reserve { ticket, key: key(1), pod: pod(2), give_up_at });
+    assert_eq!(world.refused(ticket), Some(RefusalReason::Invalid));
+}
+
+#[test]
+fn a_warm_address_is_given_at_once() {
+    let mut world = small(PoolConfig::default());
+    let ticket = world.reserve(1);
+    assert_eq!(world.answered_at[&ticket], world.now);
+}
+
+#[test]
+fn pods_are_packed_so_that_other_enis_run_empty_and_are_freed() {
+    let mut world = World::new(addresses(1), 3, 4, 3);
+    world.pass(Span::seconds(5));
+    for pod in 0..8 {
+        world.reserve(pod);
+        world.pass(Span::seconds(20));
+    }
+    assert_eq!(world.split(), [3, 3, 3]);
+    for pod in 3..8 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(300));
+    assert_eq!(world.split(), [3, 1]);
+    world.release(2);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.split(), [3]);
+    assert_eq!(world.cloud.count(Action::Delete), 2);
+    assert_eq!(world.cloud.enis.len(), 1, "a detached ENI was left behind");
+}
+
+#[test]
+fn a_reservation_never_confirmed_lapses_and_then_cools() {
+    let mut world = small(PoolConfig::default());
+    world.plugins_finish = false;
+    world.reserve(1);
+    let address = world.address_of(1);
+    world.pass(Span::millis(59_900));
+    assert_eq!(world.address_of(1), address);
+    world.pass(Span::millis(200));
+    assert_eq!(world.address_of(1), None);
+    assert_eq!(world.core.counts().cooling, 1);
+    assert_eq!(world.told_of(Topic::ReservationLapsed), 1);
+    let late = world.confirm(1);
+    assert_eq!(world.answers[&late], Answer::Confirmed { confirmed: false });
+}
+
+#[test]
+fn a_confirmed_pod_does_not_lapse_and_a_repeated_reserve_extends() {
+    let mut world = small(PoolConfig::default());
+    world.plugins_finish = false;
+    world.reserve(1);
+    world.pass(Span::seconds(40));
+    world.reserve(1);
+    world.pass(Span::seconds(40));
+    let confirmed = world.confirm(1);
+    assert_eq!(world.answers[&confirmed], Answer::Confirmed { confirmed: true });
+    world.pass(Span::seconds(3600));
+    assert!(world.core.inspect(&key(1)).unwrap().confirmed);
+}
+
+#[test]
+fn a_release_is_told_what_the_key_had_and_a_second_one_that_it_had_nothing() {
+    let mut world = small(PoolConfig::default());
+    world.reserve(1);
+    let address = world.address_of(1).unwrap();
+    let first = world.release(1);
+    let Answer::Released { known: true, addresses } = &world.answers[&first] else { panic!() };
+    assert_eq!(addresses[0].address, address);
+    let second = world.release(1);
+    let nothing = Answer::Released { known: false, addresses: Vec::new() };
+    assert_eq!(world.answers[&second], nothing);
+}
+
+#[test]
+fn an_address_rests_and_waits_for_the_kernel_before_the_next_pod_gets_it() {
+    let config = PoolConfig { max_eni: Some(1), ..PoolConfig::default() };
+    let mut world = small(config);
+    world.reserve_all(0..3);
+    world.pass(Span::seconds(1));
+    world.kernel_stuck = true;
+    world.release_only(0);
+    let ticket = world.reserve_for(10, Span::seconds(600));
+    world.pass(Span::seconds(120));
+    assert!(!world.served(ticket), "the kernel still has it");
+    assert_eq!(world.told_of(Topic::KernelDirty), 1);
+    world.kernel_stuck = false;
+    world.pass(Span::seconds(21));
+    assert!(world.served(ticket));
+}
+
+#[test]
+fn a_burst_waits_in_line_and_everybody_is_served() {
+    let mut world = World::new(PoolConfig::default(), 4, 15, 14);
+    world.pass(Span::seconds(5));
+    let tickets = world.reserve_all(0..56);
+    world.pass(Span::seconds(45));
+    let served_at: Vec<_> = tickets.iter().map(|ticket| world.answered_at[ticket]).collect();
+    assert!(tickets.iter().all(|ticket| world.served(*ticket)));
+    assert!(served_at.is_sorted(), "{served_at:?}");
+    assert_eq!(world.split(), [14, 14, 14, 14]);
+    assert_eq!(world.cloud.count(Action::Create), 3);
+    assert_eq!(world.cloud.count(Action::Assign), 0);
+}
+
+#[test]
+fn growth_begins_with_the_reserve_that_finds_nothing() {
+    let mut world = World::new(PoolConfig { warm_eni_target: 0, ..PoolConfig::default() }, 3, 4, 1);
+    world.pass(Span::seconds(5));
+    let before = world.cloud.log.len();
+    world.reserve_all(0..2);
+    assert_eq!(world.cloud.log[before].0, world.now);
+}
+
+#[test]
+fn without_room_the_wait_ends_with_exhausted() {
+    let mut world = small(PoolConfig::default());
+    world.reserve_all(0..9);
+    world.pass(Span::seconds(30));
+    let ticket = world.reserve(9);
+    world.pass(Span::seconds(44));
+    assert!(!world.answers.contains_key(&ticket));
+    world.pass(Span::seconds(2));
+    assert_eq!(world.refused(ticket), Some(RefusalReason::Exhausted));
+}
+
+#[test]
+fn while_an_address_cools_the_wait_ends_with_try_again() {
+    let mut world = small(PoolConfig::default());
+    world.reserve_all(0..9);
+    world.pass(Span::seconds(30));
+    let ticket = world.reserve_for(9, Span::seconds(10));
+    world.release(0);
+    world.pass(Span::seconds(11));
+    assert_eq!(world.refused(ticket), Some(RefusalReason::TryAgain));
+}
+
+#[test]
+fn who_went_away_is_not_served_and_holds_nobody_up() {
+    let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
+    world.reserve_all(0..3);
+    let (gone, next) = (world.reserve(10), world.reserve(11));
+    world.tell(Event::Abandoned { ticket: gone });
+    world.release(0);
+    world.pass(Span::seconds(41));
+    assert!(world.served(next));
+    assert!(!world.answers.contains_key(&gone));
+}
+
+#[test]
+fn a_delete_ends_the_wait_of_its_own_key() {
+    let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
+    world.reserve_all(0..3);
+    let waiting = world.reserve(10);
+    world.release(10);
+    assert_eq!(world.refused(waiting), Some(RefusalReason::TryAgain));
+    assert_eq!(world.core.counts().waiting, 0);
+}
+
+#[test]
+fn at_the_end_all_who_wait_are_answered_and_nothing_new_begins() {
+    let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
+    let served = world.reserve_all(0..3);
+    let waiting = world.reserve_all(3..6);
+    world.tell(Event::Stopping);
+    assert!(served.iter().all(|ticket| world.served(*ticket)));
+    assert!(waiting.iter().all(|ticket| world.refused(*ticket) == Some(RefusalReason::Stopping)));
+    let late = world.reserve(7);
+    assert_eq!(world.refused(late), Some(RefusalReason::Stopping));
+    let before = world.cloud.log.len();
+    world.pass(Span::seconds(600));
+    assert_eq!(world.cloud.log.len(), before);
+}
+
+#[test]
+fn addresses_are_given_back_in_one_round_only_when_they_are_free_and_rested() {
+    let mut world = World::new(addresses(2), 3, 15, 14);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.split(), [2]);
+    assert_eq!(world.cloud.count(Action::Unassign), 1);
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.split(), [8]);
+    for pod in 0..6 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(29));
+    // While the released ones cool they count as used: the pool even keeps two beside them.
+    assert_eq!(world.split(), [8]);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.split(), [2]);
+    assert_eq!(world.cloud.count(Action::Unassign), 2);
+}

@@ -1,0 +1,121 @@
+//! Whom the core believes.
+
+use crate::world::World;
+use config_model::Span;
+use ipamd_core::{Action, PoolConfig, Topic, Witness};
+
+fn world() -> World {
+    let mut world = World::new(PoolConfig::default(), 4, 5, 4);
+    world.pass(Span::seconds(2));
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(120));
+    assert_eq!(world.split(), [4, 4, 4]);
+    world
+}
+
+#[test]
+fn a_lagging_imds_drops_nothing_and_gives_out_nothing_that_is_gone() {
+    let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 5, 4);
+    world.cloud.lag.insert(Witness::Imds, Span::seconds(30));
+    world.cloud.lag.insert(Witness::Ec2, Span::seconds(5));
+    world.pass(Span::seconds(50));
+    for round in 0..20 {
+        world.reserve_all(round * 10..round * 10 + 8);
+        world.pass(Span::seconds(50));
+        for pod in round * 10..round * 10 + 8 {
+            world.release(pod);
+        }
+        world.pass(Span::seconds(100));
+    }
+    assert_eq!(world.told_of(Topic::Vanished), 0);
+    assert_eq!(world.told_of(Topic::AssignedVanished), 0);
+    assert_eq!(world.told_of(Topic::Adopted), 1, "{:?}", world.notices);
+}
+
+#[test]
+fn an_eni_torn_off_without_pods_vanishes_on_two_witnesses_and_is_replaced() {
+    let mut world = world();
+    let empty = world.cloud.attached()[2].seen.id.clone();
+    world.cloud.tear_off(&empty, world.now);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.told_of(Topic::Vanished), 1);
+    assert_eq!(world.split(), [4, 4, 4]);
+}
+
+#[test]
+fn an_eni_torn_off_under_pods_is_reported_once_and_its_pods_keep_their_addresses() {
+    let mut world = world();
+    let (eni, address) = (world.eni_of(5), world.address_of(5));
+    world.stolen = world.told.values().copied().collect();
+    world.cloud.tear_off(&eni, world.now);
+    world.pass(Span::seconds(1200));
+    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    assert_eq!(world.address_of(5), address);
+    assert!(world.snapshot().enis.iter().any(|view| view.id == eni && view.missing));
+    let replaced = world.reserve(20);
+    world.pass(Span::seconds(30));
+    assert!(world.served(replaced));
+    for pod in 0..6 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(120));
+    assert!(!world.snapshot().enis.iter().any(|view| view.id == eni), "it stays for ever");
+}
+
+#[test]
+fn a_free_address_that_is_taken_away_is_dropped_on_two_witnesses_of_ec2() {
+    let mut world = world();
+    world.imds_is_down = true;
+    let last = world.cloud.attached()[2].seen.clone();
+    world.cloud.take_address(&last.id, last.addresses[3], world.now);
+    let total = world.core.counts().total;
+    // With IMDS silent nobody asks EC2 of his own accord, so nothing is dropped; IMDS back,
+    // its word starts the questions, and EC2's confirms it.
+    world.pass(Span::seconds(120));
+    assert_eq!(world.core.counts().total, total);
+    world.imds_is_down = false;
+    world.pass(Span::seconds(300));
+    assert_eq!(world.told_of(Topic::Vanished), 1);
+}
+
+#[test]
+fn an_assigned_address_that_is_taken_away_is_reported_and_never_dropped() {
+    let mut world = world();
+    let (eni, address) = (world.eni_of(5), world.address_of(5).unwrap());
+    world.stolen.insert(address);
+    world.cloud.take_address(&eni, address, world.now);
+    world.pass(Span::seconds(1200));
+    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    assert_eq!(world.address_of(5), Some(address));
+}
+
+#[test]
+fn a_foreign_eni_is_taken_in_when_ec2_confirms_it_and_is_never_freed() {
+    let mut world = world();
+    let foreign = world.cloud.attach_foreign(7, 4, world.now);
+    world.ec2_is_down = true;
+    world.pass(Span::seconds(150));
+    assert!(
+        !world.snapshot().enis.iter().any(|view| view.id == foreign),
+        "IMDS alone was believed"
+    );
+    world.ec2_is_down = false;
+    world.pass(Span::seconds(1200));
+    let view = world.snapshot().enis.into_iter().find(|view| view.id == foreign).unwrap();
+    assert_eq!((view.device.0, view.table.0, view.addresses.len()), (7, 8, 4));
+    for pod in 0..6 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(1200));
+    assert!(world.cloud.enis.contains_key(&foreign), "somebody else's ENI was deleted");
+}
+
+#[test]
+fn in_peace_ec2_is_not_asked_at_all() {
+    let mut world = world();
+    let calls = world.cloud.log.len();
+    world.pass(Span::seconds(7200));
+    assert_eq!(world.cloud.log.len(), calls);
+    assert_eq!(world.cloud.count(Action::Describe), 0);
+}

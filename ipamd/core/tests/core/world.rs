@@ -1,0 +1,417 @@
+//! The world around one core: cloud, kernel, file, clock, and the process itself.
+
+mod cloud;
+
+pub(crate) use cloud::{Cloud, Fault};
+
+use config_model::{EniId, PodKey, PodName, Span, Time};
+use ipamd_core::{
+    Answer, AttachmentState, Checkpoint, CloudFault, Core, Effect, Event, Limits, NodeFacts,
+    Notice, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot, Start, Ticket,
+    Topic, Witness,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
+
+/// A cloud answer takes so long.
+const ROUND_TRIP: Span = Span::millis(200);
+/// A repair pass comes so soon after the desired state changed, and at least so often.
+const PASS_SOON: Span = Span::millis(10);
+const PASS_INTERVAL: Span = Span::seconds(10);
+/// A plugin is done with building so soon.
+const BUILD: Span = Span::millis(20);
+
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) core: Core,
+    pub(crate) cloud: Cloud,
+    pub(crate) config: PoolConfig,
+    pub(crate) limits: Limits,
+    pub(crate) node: NodeFacts,
+    /// Durable records, and those that a crash would lose.
+    pub(crate) file: Vec<Record>,
+    unsynced: Vec<Record>,
+    pub(crate) boot: u32,
+    seed: u64,
+    /// What is on its way to the core.
+    inbox: BTreeMap<(Time, u64), Event>,
+    sequence: u64,
+    next_pass: Time,
+    /// Addresses with routes and rules, and whose they are.
+    pub(crate) kernel: BTreeMap<Ipv4Addr, PodKey>,
+    /// The daemon's repair cannot remove anything while this is set.
+    pub(crate) kernel_stuck: bool,
+    pub(crate) answers: BTreeMap<Ticket, Answer>,
+    pub(crate) answered_at: BTreeMap<Ticket, Time>,
+    asked: BTreeMap<Ticket, PodKey>,
+    tickets: u64,
+    pub(crate) notices: Vec<Notice>,
+    /// What pods were told: key → address, until it is released or lapses.
+    pub(crate) told: BTreeMap<PodKey, Ipv4Addr>,
+    released_at: BTreeMap<Ipv4Addr, Time>,
+    /// Addresses that somebody outside took away on purpose.
+    pub(crate) stolen: BTreeSet<Ipv4Addr>,
+    /// How many more effects are carried out before the process dies.
+    pub(crate) dies_after: Option<u32>,
+    pub(crate) deaths: u32,
+    /// Whether plugins build and confirm what they are given.
+    pub(crate) plugins_finish: bool,
+    pub(crate) imds_is_down: bool,
+    pub ec2_is_down: bool,
+}
+
+pub(crate) fn key(pod: u32) -> PodKey {
+    PodKey::new("aws-cni", format!("sandbox{pod}"), "eth0").unwrap()
+}
+
+pub(crate) fn pod(pod: u32) -> PodName {
+    PodName { namespace: "default".into(), name: format!("web-{pod}") }
+}
+
+impl World {
+    pub(crate) fn new(
+        config: PoolConfig,
+        enis: u16,
+        ipv4_per_eni: u16,
+        primary_addresses: u16,
+    ) -> Self {
+        let cloud = Cloud::new(enis, ipv4_per_eni, primary_addresses);
+        let instance = "node.k8s.amazonaws.com/instance_id".to_owned();
+        let node = NodeFacts {
+            instance_id: "i-1".into(),
+            primary_eni: cloud.primary(),
+            subnet: "subnet-1".into(),
+            subnet_cidr: "10.0.0.0/16".parse().unwrap(),
+            security_groups: vec!["sg-1".into()],
+            description: "aws-K8S-i-1".into(),
+            tags: BTreeMap::from([(instance, "i-1".to_owned())]),
+        };
+        let limits = Limits { enis, ipv4_per_eni };
+        let start = Start { boot_id: "boot-1".into(), seed: 1 };
+        let now = Time(1_000_000);
+        let restored = Checkpoint::default();
+        let core = Core::new(config.clone(), node.clone(), limits, restored, start, now);
+        let mut world = Self {
+            now,
+            core,
+            cloud,
+            config,
+            limits,
+            node,
+            file: Vec::new(),
+            unsynced: Vec::new(),
+            boot: 1,
+            seed: 1,
+            inbox: BTreeMap::new(),
+            sequence: 0,
+            next_pass: now,
+            kernel: BTreeMap::new(),
+            kernel_stuck: false,
+            answers: BTreeMap::new(),
+            answered_at: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            tickets: 0,
+            notices: Vec::new(),
+            told: BTreeMap::new(),
+            released_at: BTreeMap::new(),
+            stolen: BTreeSet::new(),
+            dies_after: None,
+            deaths: 0,
+            plugins_finish: true,
+            imds_is_down: false,
+            ec2_is_down: false,
+        };
+        world.tell(Event::Tick);
+        world
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.core.snapshot(self.now)
+    }
+
+    /// Gives the core an event now, and carries out what it wants.
+    pub(crate) fn tell(&mut self, event: Event) {
+        let effects = self.core.on_event(event, self.now);
+        for effect in effects {
+            if self.dies_after == Some(0) {
+                self.dies_after = None;
+                self.deaths += 1;
+                self.restart();
+                return;
+            }
+            self.dies_after = self.dies_after.map(|left| left - 1);
+            self.carry_out(effect);
+        }
+        self.check();
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist(record) => self.unsynced.push(record),
+            Effect::Reply { ticket, answer } => {
+                self.sync();
+                self.replied(ticket, answer);
+            }
+            Effect::Cloud { op, call } => {
+                self.sync();
+                let result = self.cloud.call(&call, self.now);
+                self.later(ROUND_TRIP, Event::CloudDone { op, result });
+            }
+            Effect::Look { witness } => {
+                let down = match witness {
+                    Witness::Imds => self.imds_is_down,
+                    Witness::Ec2 => self.ec2_is_down,
+                };
+                let event = if down {
+                    let code = "Timeout".to_owned();
+                    let message = "the test's silence".to_owned();
+                    let fault = CloudFault { code, message, remedy: Remedy::Unknown };
+                    Event::LookFailed { witness, fault }
+                } else {
+                    let enis = self.cloud.look(witness, self.now);
+                    Event::Sighting { witness, started: self.now, enis }
+                };
+                self.later(ROUND_TRIP, event);
+            }
+            Effect::NodeChanged => self.next_pass = self.next_pass.min(self.now + PASS_SOON),
+            Effect::Report(notice) => self.notices.push(notice),
+        }
+    }
+
+    pub(crate) fn sync(&mut self) {
+        self.file.append(&mut self.unsynced);
+    }
+
+    fn later(&mut self, span: Span, event: Event) {
+        self.sequence += 1;
+        self.inbox.insert((self.now + span, self.sequence), event);
+    }
+
+    fn replied(&mut self, ticket: Ticket, answer: Answer) {
+        assert!(
+            self.answers.insert(ticket, answer.clone()).is_none(),
+            "answered twice: {ticket:?}"
+        );
+        self.answered_at.insert(ticket, self.now);
+        let Some(key) = self.asked.get(&ticket).cloned() else { return };
+        if let Answer::Reserved { addresses } = answer {
+            let address = addresses[0].address;
+            match self.told.insert(key.clone(), address) {
+                Some(before) => assert_eq!(before, address, "{key} got another address"),
+                None => self.judge_handing_out(&key, address),
+            }
+            if self.plugins_finish {
+                self.kernel.insert(address, key.clone());
+                let ticket = self.ticket();
+                let event = Event::Confirm { ticket, key, host_interface: "eni123".into() };
+                self.later(BUILD, event);
+            }
+        }
+    }
+
+    fn judge_handing_out(&self, key: &PodKey, address: Ipv4Addr) {
+        if let Some(released) = self.released_at.get(&address) {
+            assert!(self.now >= *released + self.config.cooldown, "{address} had not cooled down");
+        }
+        let in_kernel = self.kernel.get(&address).filter(|holder| *holder != key);
+        assert_eq!(in_kernel, None, "{address} was given to {key} while the kernel had it");
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    pub(crate) fn reserve(&mut self, number: u32) -> Ticket {
+        self.reserve_for(number, Span::seconds(45))
+    }
+
+    pub(crate) fn reserve_for(&mut self, number: u32, patience: Span) -> Ticket {
+        let ticket = self.ticket();
+        self.asked.insert(ticket, key(number));
+        let (key, pod, give_up_at) = (key(number), pod(number), self.now + patience);
+        self.tell(Event::Reserve { ticket, key, pod, give_up_at });
+        ticket
+    }
+
+    pub(crate) fn confirm(&mut self, number: u32) -> Ticket {
+        let ticket = self.ticket();
+        let key = key(number);
+        self.tell(Event::Confirm { ticket, key, host_interface: "eni123".into() });
+        ticket
+    }
+
+    /// A DEL: release first, then the kernel.
+    pub(crate) fn release(&mut self, number: u32) -> Ticket {
+        let ticket = self.release_only(number);
+        if self.answers.contains_key(&ticket) {
+            self.kernel.retain(|_, holder| *holder != key(number));
+        }
+        ticket
+    }
+
+    /// A DEL that has not come to the kernel yet.
+    pub(crate) fn release_only(&mut self, number: u32) -> Ticket {
+        let ticket = self.ticket();
+        let cause = ReleaseCause::PodDeleted;
+        self.tell(Event::Release { ticket, key: key(number), cause });
+        ticket
+    }
+
+    pub(crate) fn reserve_all(&mut self, pods: impl IntoIterator<Item = u32>) -> Vec<Ticket> {
+        pods.into_iter().map(|pod| self.reserve(pod)).collect()
+    }
+
+    /// Lets time pass; everything happens when it is due.
+    pub(crate) fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        let mut idle_ticks = 0;
+        loop {
+            let inbox = self.inbox.first_key_value().map(|((at, _), _)| *at);
+            let next = [inbox, self.core.wake_at(), Some(self.next_pass)];
+            let next = next.into_iter().flatten().min().unwrap().max(self.now);
+            if next > end {
+                self.now = end;
+                return;
+            }
+            idle_ticks = if next == self.now { idle_ticks + 1 } else { 0 };
+            assert!(idle_ticks < 2000, "the core wakes without end: {:?}", self.snapshot().waiting);
+            self.now = next;
+            if inbox.is_some_and(|at| at <= next) {
+                let (_, event) = self.inbox.pop_first().unwrap();
+                self.tell(event);
+            } else if self.next_pass <= next {
+                self.repair_pass();
+            } else {
+                self.tell(Event::Tick);
+            }
+        }
+    }
+
+    /// Observe, then plan and apply, then tell what was seen.
+    fn repair_pass(&mut self) {
+        self.next_pass = self.now + PASS_INTERVAL;
+        self.cloud.progress(self.now);
+        let in_use: BTreeSet<Ipv4Addr> = self.kernel.keys().copied().collect();
+        let snapshot = self.snapshot();
+        if !self.kernel_stuck {
+            let keep: BTreeSet<_> =
+                snapshot.pods.iter().map(|pod| (pod.address, &pod.key)).collect();
+            self.kernel.retain(|address, holder| keep.contains(&(*address, holder)));
+        }
+        let deaths = self.deaths;
+        self.tell(Event::KernelSeen { started: self.now, in_use });
+        for view in snapshot.enis.iter().filter(|view| view.managed && !view.leaving) {
+            let there = self.cloud.enis.get(&view.id).is_some_and(|eni| {
+                let attachment = eni.seen.attachment.as_ref();
+                attachment.is_some_and(|a| a.state == AttachmentState::Attached)
+            });
+            if self.deaths == deaths && there != view.ready {
+                let eni = view.id.clone();
+                let why = "no link has its MAC address".to_owned();
+                self.tell(if there {
+                    Event::EniReady { eni }
+                } else {
+                    Event::EniNotReady { eni, why }
+                });
+            }
+            if !there && self.deaths == deaths {
+                // A link that is missing is looked for again soon.
+                self.next_pass = self.next_pass.min(self.now + Span::seconds(1));
+            }
+        }
+    }
+
+    /// The process dies and comes back; what was not synced is lost, and so is every answer.
+    pub(crate) fn restart(&mut self) {
+        self.unsynced.clear();
+        self.inbox.clear();
+        self.seed += 1;
+        self.asked.clear();
+        let restored = Checkpoint::replay(self.file.clone());
+        assert_eq!(Checkpoint::replay(restored.compact()), restored, "compacting loses something");
+        let start = Start { boot_id: format!("boot-{}", self.boot), seed: self.seed };
+        let (config, node) = (self.config.clone(), self.node.clone());
+        self.core = Core::new(config, node, self.limits, restored, start, self.now);
+        self.next_pass = self.now;
+        self.tell(Event::Tick);
+    }
+
+    /// The node reboots: kernel and pods are gone.
+    pub(crate) fn reboot(&mut self) {
+        self.boot += 1;
+        self.kernel.clear();
+        for (_, address) in std::mem::take(&mut self.told) {
+            self.released_at.insert(address, self.now);
+        }
+        self.restart();
+    }
+
+    /// What must hold after every event.
+    fn check(&mut self) {
+        let snapshot = self.snapshot();
+        let mut holders: BTreeMap<Ipv4Addr, &PodKey> = BTreeMap::new();
+        for pod in &snapshot.pods {
+            if let Some(other) = holders.insert(pod.address, &pod.key) {
+                panic!("{} is held by {other} and {}", pod.address, pod.key);
+            }
+            let there = self.cloud.enis.get(&pod.eni).is_some_and(|eni| {
+                eni.seen.addresses.contains(&pod.address) && eni.seen.attachment.is_some()
+            });
+            let stolen = self.stolen.contains(&pod.address);
+            assert!(there || stolen, "{} of {} is not on {}", pod.address, pod.key, pod.eni);
+        }
+        let attached = self.cloud.attached().len();
+        assert!(attached <= usize::from(self.limits.enis), "{attached} ENIs");
+        let (now, released_at) = (self.now, &mut self.released_at);
+        self.told.retain(|key, address| {
+            let held = holders.get(address) == Some(&key);
+            if !held {
+                released_at.insert(*address, now);
+            }
+            held
+        });
+        self.agree_with_the_journal();
+    }
+
+    /// The records, replayed, are what the core believes.
+    fn agree_with_the_journal(&self) {
+        let all = self.file.iter().chain(&self.unsynced).cloned();
+        if self.dies_after.is_none() && self.file.len() < 400 {
+            assert_eq!(&Checkpoint::replay(all), self.core.checkpoint());
+        }
+    }
+
+    pub(crate) fn address_of(&self, number: u32) -> Option<Ipv4Addr> {
+        self.core.inspect(&key(number)).map(|pod| pod.address)
+    }
+
+    pub(crate) fn eni_of(&self, number: u32) -> EniId {
+        self.core.inspect(&key(number)).unwrap().eni
+    }
+
+    pub(crate) fn refused(&self, ticket: Ticket) -> Option<RefusalReason> {
+        match self.answers.get(&ticket) {
+            Some(Answer::Refused(refusal)) => Some(refusal.reason),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn served(&self, ticket: Ticket) -> bool {
+        matches!(self.answers.get(&ticket), Some(Answer::Reserved { .. }))
+    }
+
+    pub(crate) fn told_of(&self, topic: Topic) -> usize {
+        self.notices.iter().filter(|notice| notice.topic == topic).count()
+    }
+
+    /// Secondary addresses per attached ENI, most first.
+    pub(crate) fn split(&self) -> Vec<usize> {
+        let attached = self.cloud.attached();
+        let mut split: Vec<usize> = attached.iter().map(|eni| eni.seen.addresses.len()).collect();
+        split.sort_unstable_by(|a, b| b.cmp(a));
+        split
+    }
+}
