@@ -126,12 +126,11 @@ fn take_back(call: &Call, session: &Session, log: &Log) {
     let deadline = Instant::now() + TAKE_BACK;
     let release =
         || Release { key: call.key.clone(), pod: call.pod(), cause: ReleaseCause::SetupFailed };
-    let released = session.release(release(), deadline).or_else(|error| match error {
-        RpcError::Lost { .. } => {
-            Session::open(&call.conf.socket, deadline)?.release(release(), deadline)
-        }
-        other => Err(other),
-    });
+    let mut released = session.release(release(), deadline);
+    if let Err(RpcError::Lost { .. }) = released {
+        released = Session::open(&call.conf.socket, deadline)
+            .and_then(|session| session.release(release(), deadline));
+    }
     let Err(error) = released else { return };
     log.line(Level::Warn, &unavailable(&call.pod_text(), &error).message, &[]);
     let tombstone = Tombstone::new(call.key.clone(), call.attachment.pod.pod.clone(), Vec::new());

@@ -39,14 +39,13 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     let held = inspect(call);
     let mut findings = Vec::new();
     let address = promised(call, previous, &sandbox, &mut findings);
-    let mut table = TableId::MAIN;
-    match &held {
-        Ok(held) => {
-            table = judge(call, held.as_ref(), address, &mut findings).unwrap_or(TableId::MAIN);
-        }
-        // The kernel is looked at all the same: what is wrong there may be why.
-        Err(_) => {}
-    }
+    let table = match &held {
+        Ok(held) => judge(call, held.as_ref(), address, &mut findings),
+        Err(_) => None,
+    };
+    // The kernel is looked at even without the daemon: what is wrong there may be why. Only the
+    // daemon knows of which ENI the address is, so the rule to its table is then left out.
+    let table = table.unwrap_or(TableId::MAIN);
     if let Some(address) = address {
         findings.extend(kernel(call, &sandbox, address, table)?);
     }

@@ -130,10 +130,7 @@ impl Log {
         line.insert("msg".to_owned(), clipped(message).into());
         line.extend(self.context.clone());
         for (field, value) in fields {
-            let value = match value {
-                Value::String(text) => clipped(text).into(),
-                other => other.clone(),
-            };
+            let value = value.as_str().map_or_else(|| value.clone(), |text| clipped(text).into());
             line.insert((*field).to_owned(), value);
         }
         let mut text = Value::Object(line).to_string().into_bytes();

@@ -80,14 +80,12 @@ fn runtime() -> io::Result<Runtime> {
 
 /// What an ADD or CHECK answers when the daemon does not.
 pub(crate) fn unavailable(pod: &str, error: &RpcError) -> Fault {
-    let next_step = match error {
-        RpcError::VersionMismatch { .. } => {
-            "finish the upgrade: plugin and daemon may be one release apart, not more"
-        }
-        RpcError::PermissionDenied { .. } => {
-            "the daemon answers root and its own user alone; run the plugin as root"
-        }
-        _ => "look at the log of ferrule-ipamd on this node; the runtime will try again",
+    let next_step = if let RpcError::VersionMismatch { .. } = error {
+        "finish the upgrade: plugin and daemon may be one release apart, not more"
+    } else if let RpcError::PermissionDenied { .. } = error {
+        "the daemon answers root and its own user alone; run the plugin as root"
+    } else {
+        "look at the log of ferrule-ipamd on this node; the runtime will try again"
     };
     Fault::new(Code::TryAgainLater, format!("{pod}: {}", chain(error)), next_step)
 }

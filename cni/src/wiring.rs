@@ -193,9 +193,9 @@ impl<'a> Wiring<'a> {
         let first: Vec<Op> = up
             .into_iter()
             .chain(rest)
-            .map(|op| match op.action {
-                Action::ReplaceRoute(route) => Op::new(op.subject, Action::AddRoute(route)),
-                action => Op::new(op.subject, action),
+            .map(|op| {
+                let Action::ReplaceRoute(route) = op.action else { return op };
+                Op::new(op.subject, Action::AddRoute(route))
             })
             .collect();
         let applied = self.host.run(&first).map_err(|error| failed(self.key, &error))?;
@@ -254,13 +254,9 @@ impl<'a> Wiring<'a> {
 }
 
 fn conflicting_route(applied: &Applied) -> Option<Route> {
-    match applied.refused.as_slice() {
-        [refused] if refused.errno == Errno::EEXIST => match &refused.op.action {
-            Action::AddRoute(route) => Some(route.clone()),
-            _ => None,
-        },
-        _ => None,
-    }
+    let [refused] = applied.refused.as_slice() else { return None };
+    let Action::AddRoute(route) = &refused.op.action else { return None };
+    (refused.errno == Errno::EEXIST).then(|| route.clone())
 }
 
 fn are_peers(host: &Link, pod: &Link) -> bool {

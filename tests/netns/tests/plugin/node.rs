@@ -199,6 +199,17 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    /// A folder with mount points in it cannot be removed.
+    fn drop(&mut self) {
+        let Ok(entries) = fs::read_dir(self.path("netns")) else { return };
+        for entry in entries.flatten() {
+            // Best effort: a test may have unmounted it, and the mount namespace ends anyhow.
+            let _ = umount2(&entry.path(), MntFlags::MNT_DETACH);
+        }
+    }
+}
+
 fn bind(from: &Path, to: &Path) {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
 }
