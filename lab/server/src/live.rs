@@ -202,3 +202,63 @@ fn millis(span: Duration) -> u64 {
 
 /// How long nobody looks when nothing is under way.
 const IDLE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use lab_cloud::{AssignPrivateIpAddresses, Caller, Launch, Timing};
+
+    fn cloud() -> LiveCloud {
+        let spec = CloudSpec { timing: Timing::INSTANT, ..CloudSpec::two_zones() };
+        LiveCloud::new(spec, 7).unwrap()
+    }
+
+    fn launch(live: &LiveCloud) -> InstanceId {
+        let launch = |cloud: &mut Cloud, now| {
+            let subnet = cloud.subnet_named("a").unwrap().id.clone();
+            cloud.launch(now, Launch::new("n", "c5.xlarge", subnet)).unwrap()
+        };
+        live.with(launch)
+    }
+
+    #[test]
+    fn an_address_belongs_to_its_instance_as_soon_as_it_is_assigned() {
+        let live = cloud();
+        let instance = launch(&live);
+        let eni = live.truth().instances[0].enis[0].clone();
+        let source = Source { instance, hop_limit: 1 };
+        assert_eq!(live.source(eni.primary), Some(source.clone()));
+        let wish = AssignPrivateIpAddresses {
+            network_interface_id: Some(eni.id),
+            secondary_private_ip_address_count: Some(1),
+            ..AssignPrivateIpAddresses::default()
+        };
+        live.with(|cloud, now| cloud.call(now, &Caller::Administrator, wish)).unwrap();
+        let secondary = live.truth().instances[0].enis[0].secondary[0];
+        assert_eq!(live.source(secondary), Some(source));
+        assert_eq!(live.source(Ipv4Addr::new(10, 0, 0, 1)), None);
+    }
+
+    #[test]
+    fn every_second_answer_is_lost_of_calls_that_change_something() {
+        let live = cloud();
+        live.lose_replies(Some(Lossy { action: None, every: 2, calls: 0 }));
+        let lost = |action| (0..4).map(|_| live.loses(action)).collect::<Vec<_>>();
+        assert_eq!(lost(Action::CreateTags), [false, true, false, true]);
+        assert_eq!(lost(Action::DescribeVpcs), [false; 4]);
+        live.lose_replies(None);
+        assert_eq!(lost(Action::CreateTags), [false; 4]);
+    }
+
+    #[tokio::test]
+    async fn a_change_wakes_the_one_who_waits() {
+        let live = cloud();
+        let waiter = {
+            let live = live.clone();
+            tokio::spawn(async move { live.changed().await })
+        };
+        launch(&live);
+        tokio::time::timeout(Duration::from_secs(4), waiter).await.unwrap().unwrap();
+    }
+}

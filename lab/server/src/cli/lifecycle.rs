@@ -12,7 +12,7 @@ use lab_fabric::{Fabric, process};
 use std::{
     ffi::OsString,
     fs,
-    os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
+    os::unix::fs::DirBuilderExt as _,
     path::PathBuf,
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 
 /// Is the server, in the foreground.
 pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCode> {
-    // A session of its own: Ctrl-C in the terminal of `up` is not for us. Fails, harmlessly, when a
-    // person has started this in the foreground.
+    // A session of its own: Ctrl-C in the terminal of `up` is not for us. A shell's job, which a
+    // person wants to end by Ctrl-C, leads a process group, and so is refused one.
     let _ = nix::unistd::setsid();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -89,7 +89,6 @@ impl Tool {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            .process_group(0)
             .spawn()
             .with_context(|| format!("start the server of lab {name}"))
     }

@@ -71,7 +71,9 @@ impl Lab {
 }
 
 fn is(fault: &FaultView, which: &str) -> bool {
-    fault.id == which || fault.fault["kind"] == which
+    let kind = fault.fault["kind"].as_str().unwrap_or_default();
+    // `throttle` is short for `throttle-every-nth`, as `fault set` has it.
+    fault.id == which || kind == which || kind.starts_with(&format!("{which}-"))
 }
 
 fn view(id: FaultId, fault: &Fault) -> FaultView {

@@ -1,0 +1,220 @@
+//! The tool as people use it, with stand-ins for the daemon and the plugin: whatever goes wrong here
+//! is the lab's.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics and tells its skips")]
+
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+/// A lab in a folder of its own, taken down at the end.
+struct Lab {
+    name: &'static str,
+    base: tempfile::TempDir,
+}
+
+impl Lab {
+    /// `None` without the rights to make one.
+    fn up(name: &'static str, args: &[&str]) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP {name}: needs root");
+            return None;
+        }
+        let lab = Self { name, base: tempfile::tempdir().unwrap() };
+        let programs = programs();
+        let up = ["up", "--bin-dir", programs.to_str().unwrap(), "--nodes", "2"];
+        lab.run(&[&up, args].concat());
+        Some(lab)
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_ferrule-lab"))
+            .args(["--name", self.name])
+            .args(args)
+            .env("FERRULE_LAB_DIR", self.base.path())
+            .output()
+            .unwrap()
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {}\n{stdout}{stderr}", output.status);
+        stdout
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.run(&[&["-o", "json"], args].concat())).unwrap()
+    }
+
+    fn on_node(&self, node: &str, script: &str) -> String {
+        self.run(&["node", "exec", node, "--", "bash", "-c", script])
+    }
+
+    /// Gives a node's primary ENI addresses by EC2's API, and tells the stand-in of them.
+    fn assign(&self, node: &str, count: usize) {
+        let nodes = self.json(&["node", "list"]);
+        let found = nodes.as_array().unwrap().iter().find(|found| found["name"] == node);
+        let eni = found.unwrap()["enis"][0]["id"].as_str().unwrap().to_owned();
+        let query = format!(
+            "Action=AssignPrivateIpAddresses&Version=2016-11-15&NetworkInterfaceId={eni}\
+             &SecondaryPrivateIpAddressCount={count}"
+        );
+        let answer = self.on_node(node, &http("10.0.0.3", &format!("GET /?{query}"), ""));
+        assert!(answer.contains("200 OK"), "{answer}");
+        let opened = answer.split("<privateIpAddress>").skip(1);
+        let addresses: Vec<&str> = opened.map(|rest| rest.split('<').next().unwrap()).collect();
+        assert_eq!(addresses.len(), count, "{answer}");
+        let lines = addresses.join("\\n");
+        self.on_node(node, &format!("printf '{lines}\\n' >> /var/lib/cni/free"));
+    }
+
+    fn daemon(&self, node: &str) -> Value {
+        let nodes = self.json(&["node", "list"]);
+        let found = nodes.as_array().unwrap().iter().find(|found| found["name"] == node);
+        found.unwrap()["daemon"].clone()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", String::from_utf8_lossy(&self.output(&["logs"]).stdout));
+        }
+        let down = self.output(&["down"]);
+        assert!(down.status.success() || std::thread::panicking(), "{down:?}");
+    }
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// A request by bash alone.
+fn http(host: &str, request: &str, headers: &str) -> String {
+    format!(
+        "exec 3<>/dev/tcp/{host}/80; \
+         printf '%s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n{headers}\\r\\n' '{request}' >&3; \
+         timeout 3 cat <&3"
+    )
+}
+
+/// A zombie that nobody has reaped does not run.
+fn runs(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let give_up = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < give_up, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn pods_are_made_as_a_runtime_makes_them_and_reach_each_other() {
+    let Some(lab) = Lab::up("pods", &[]) else { return };
+    for node in ["node1", "node2"] {
+        lab.assign(node, 3);
+        lab.run(&["pod", "add", node, "--prefix", &format!("{node}-"), "--count", "3"]);
+    }
+    let report = lab.json(&["check", "--tcp", "4"]);
+    assert_eq!(report["pod_pairs_reached"], 30, "{report:#}");
+    lab.run(&["pod", "check"]);
+    let address = lab.run(&["exec", "node1-0", "--", "ip", "-br", "address", "show", "eth0"]);
+    let pod = lab.json(&["pod", "list"])[0].clone();
+    assert!(address.contains(pod["address"].as_str().unwrap()), "{address} {pod}");
+
+    // The hop limit is 1: the node gets a token, a pod does not.
+    let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 60\\r\\n";
+    let token = http("169.254.169.254", "PUT /latest/api/token", ttl);
+    assert!(lab.on_node("node1", &token).contains("200 OK"));
+    let in_pod = lab.output(&["exec", "node1-0", "--", "bash", "-c", &token]);
+    assert!(!String::from_utf8_lossy(&in_pod.stdout).contains("HTTP/"), "{in_pod:?}");
+
+    // A failed ADD is followed by a DEL, and leaves nothing.
+    let failed = lab.output(&["-o", "json", "pod", "add", "node1", "--pod", "bad"]);
+    assert!(!failed.status.success());
+    let said: Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(said["failed"][0]["cni"]["code"], 11, "{said:#}");
+    assert_eq!(lab.on_node("node1", "ls /run/netns | wc -l").trim(), "3");
+    let calls = lab.on_node("node1", "grep -c K8S_POD_NAME=bad /var/lib/cni/calls");
+    assert_eq!(calls.trim(), "2");
+
+    // DEL carries the result of the ADD.
+    lab.run(&["pod", "delete", "node1-0"]);
+    let del = lab.on_node("node1", "grep '^DEL.*POD_NAME=node1-0' /var/lib/cni/calls");
+    assert!(del.contains("prevResult") && del.contains("netns=/run/netns/cni-"), "{del}");
+    assert!(!lab.output(&["exec", "node1-0", "--", "true"]).status.success());
+
+    // After a reboot the namespaces are gone, and runtimes say so.
+    lab.run(&["node", "reboot", "node1"]);
+    lab.run(&["pod", "delete", "--node", "node1"]);
+    let del = lab.on_node("node1", "grep '^DEL.*POD_NAME=node1-1' /var/lib/cni/calls");
+    assert!(del.contains("netns= ") && del.contains("prevResult"), "{del}");
+}
+
+#[test]
+fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
+    let Some(lab) = Lab::up("daemon", &["--env", "FLAVOUR=one"]) else { return };
+    let first = lab.daemon("node1")["pid"].as_u64().unwrap();
+    lab.run(&["daemon", "kill", "node1"]);
+    wait_for("the restart", || {
+        let daemon = lab.daemon("node1");
+        daemon["restarts"] == 1 && daemon["pid"].as_u64().is_some_and(|pid| pid != first)
+    });
+    lab.run(&["daemon", "stop", "node1"]);
+    assert_eq!(lab.daemon("node1")["state"], "stopped");
+    lab.run(&["daemon", "start", "node1", "--env", "FLAVOUR=two"]);
+    wait_for("the start", || lab.daemon("node1")["state"] == "running");
+    lab.run(&["node", "reboot", "node1"]);
+    wait_for("the start after the boot", || lab.daemon("node1")["state"] == "running");
+    wait_for("its words", || lab.run(&["logs", "node1"]).matches("with two").count() == 2);
+    let log = lab.run(&["logs", "node1"]);
+    assert_eq!(log.matches("for node1 at http://10.0.0.3 with one").count(), 2, "{log}");
+    assert!(log.contains("asked to end"), "{log}");
+    assert_eq!(lab.daemon("node2")["restarts"], 0);
+}
+
+#[test]
+fn nodes_stop_start_and_go() {
+    let Some(lab) = Lab::up("nodes", &["--no-daemon"]) else { return };
+    lab.run(&["node", "stop", "node2"]);
+    assert!(!lab.output(&["node", "exec", "node2", "--", "true"]).status.success());
+    assert!(!lab.output(&["pod", "add", "node2"]).status.success());
+    lab.run(&["node", "start", "node2"]);
+    lab.on_node("node2", "true");
+    lab.run(&["node", "terminate", "node2"]);
+    let nodes = lab.json(&["node", "list"]);
+    assert_eq!(nodes[1]["state"], "terminated");
+    assert_eq!(nodes[1]["enis"].as_array().map(Vec::len), Some(0));
+    lab.run(&["node", "remove", "node2"]);
+    lab.run(&["node", "add", "--no-daemon", "--profile", "ens"]);
+    assert!(lab.on_node("node2", "ls /sys/class/net").contains("ens5"));
+    assert!(!lab.output(&["node", "add", "node2"]).status.success(), "a name was given twice");
+}
+
+#[test]
+fn a_killed_lab_is_cleaned_by_the_next_down_and_its_neighbour_lives() {
+    let Some(lab) = Lab::up("killed", &[]) else { return };
+    let Some(other) = Lab::up("other", &[]) else { return };
+    let server = lab.json(&["status"])["pid"].as_u64().unwrap();
+    let daemon = lab.daemon("node1")["pid"].as_u64().unwrap();
+    let killed = Command::new("kill").args(["-KILL", &server.to_string()]).status().unwrap();
+    assert!(killed.success());
+    wait_for("the server's end", || !lab.output(&["status"]).status.success());
+    lab.run(&["down"]);
+    assert!(!runs(daemon), "the daemon outlived its lab");
+    assert!(!lab.base.path().join("killed").exists());
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(lab.base.path().to_str().unwrap()), "{mounts}");
+    lab.run(&["up", "--no-daemon", "--nodes", "1", "--bin-dir", programs().to_str().unwrap()]);
+    other.on_node("node1", "true");
+    assert_eq!(other.daemon("node1")["state"], "running");
+}
