@@ -97,13 +97,14 @@ impl Counters {
     pub(crate) fn of(ruleset: &Ruleset, ports: &BTreeMap<String, EniId>) -> Self {
         let mut enis: BTreeMap<EniId, EniCounters> =
             ports.values().map(|eni| (eni.clone(), EniCounters::default())).collect();
-        let mut sort = |set: &str, slot: fn(&mut EniCounters) -> &mut BTreeMap<Ipv4Addr, Packets>| {
-            for ((port, source), count) in ruleset.set(set).into_iter().flatten() {
-                if let Some(eni) = ports.get(port).and_then(|eni| enis.get_mut(eni)) {
-                    slot(eni).insert(*source, *count);
+        let mut sort =
+            |set: &str, slot: fn(&mut EniCounters) -> &mut BTreeMap<Ipv4Addr, Packets>| {
+                for ((port, source), count) in ruleset.set(set).into_iter().flatten() {
+                    if let Some(eni) = ports.get(port).and_then(|eni| enis.get_mut(eni)) {
+                        slot(eni).insert(*source, *count);
+                    }
                 }
-            }
-        };
+            };
         sort(SOURCES, |eni| &mut eni.sources);
         sort(SPOOFED, |eni| &mut eni.spoofed);
         sort(HOMELESS, |eni| &mut eni.no_public_address);

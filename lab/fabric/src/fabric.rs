@@ -127,8 +127,7 @@ impl Fabric {
     /// When the lab has no node of that name.
     pub fn node(&self, name: &str) -> Result<Node, FabricError> {
         let spec = self.state.node_spec(name)?;
-        spec.map(|spec| self.handle(name, spec))
-            .ok_or_else(|| FabricError::NoNode(name.to_owned()))
+        spec.map(|spec| self.handle(name, spec)).ok_or_else(|| FabricError::NoNode(name.to_owned()))
     }
 
     /// All nodes, by name.
@@ -291,9 +290,9 @@ impl Fabric {
         let (first, _) = router::link_names(eni, spec.profile);
         router::add_port(id, eni, index, &first, &node.net_pin())?;
         match router::configuration(eni, spec.profile, &self.vpc) {
-            Some(script) => node
-                .net_place()
-                .try_run(|| tool::ip_batch(&script, &format!("configure {first}"))),
+            Some(script) => {
+                node.net_place().try_run(|| tool::ip_batch(&script, &format!("configure {first}")))
+            }
             None => Ok(()),
         }
     }

@@ -41,11 +41,8 @@ impl Place {
     /// Enters with the calling thread, which must not have shared its file-system attributes by
     /// choice: they are unshared.
     pub(crate) fn enter(&self) -> Result<(), FabricError> {
-        let failed = |cause| FabricError::Namespace {
-            action: "enter",
-            name: self.name.clone(),
-            cause,
-        };
+        let failed =
+            |cause| FabricError::Namespace { action: "enter", name: self.name.clone(), cause };
         let join = |file: &File, kind| setns(file, kind).map_err(io::Error::from);
         let open = |pin: &Option<PathBuf>| pin.as_ref().map(File::open).transpose();
         let (mnt, uts, net) = open(&self.mnt)

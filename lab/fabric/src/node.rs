@@ -63,8 +63,11 @@ impl Node {
     pub fn boot_id(&self) -> Result<String, FabricError> {
         self.require_up()?;
         let path = self.boot_id_file();
-        let text = fs::read_to_string(&path)
-            .map_err(|cause| FabricError::File { action: "read", path, cause })?;
+        let text = fs::read_to_string(&path).map_err(|cause| FabricError::File {
+            action: "read",
+            path,
+            cause,
+        })?;
         Ok(text.trim().to_owned())
     }
 

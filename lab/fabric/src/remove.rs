@@ -34,7 +34,8 @@ pub(crate) fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
     let mut removed = Removed { processes: recorded.len(), mounts: 0 };
     for name in state.node_names()? {
         if let Some(spec) = state.node_spec(&name)? {
-            removed.processes += Node::new(state.clone(), &name, spec, PathBuf::new()).kill_all()?;
+            removed.processes +=
+                Node::new(state.clone(), &name, spec, PathBuf::new()).kill_all()?;
         }
     }
     let pins: Vec<PathBuf> =

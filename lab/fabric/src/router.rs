@@ -277,10 +277,7 @@ pub(crate) fn configuration(eni: &EniSpec, profile: NicProfile, vpc: &Vpc) -> Op
 }
 
 /// The ENIs that have a port: attached to a node that runs.
-pub(crate) fn plugged<'a>(
-    wanted: &'a Wanted,
-    runs: impl Fn(&str) -> bool,
-) -> BTreeMap<&'a EniId, &'a EniSpec> {
+pub(crate) fn plugged(wanted: &Wanted, runs: impl Fn(&str) -> bool) -> BTreeMap<&EniId, &EniSpec> {
     wanted.enis.iter().filter(|(_, eni)| runs(&eni.node)).collect()
 }
 

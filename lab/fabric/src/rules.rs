@@ -69,9 +69,8 @@ pub(crate) fn transaction(
     for set in [SPOOFED, HOMELESS] {
         elements(&mut out, "delete", set, &gone(set, &|(port, _)| ports.contains(port)));
     }
-    let fresh = sources.iter().filter(|key| {
-        seen.set(SOURCES).is_none_or(|set| !set.contains_key(*key))
-    });
+    let fresh =
+        sources.iter().filter(|key| seen.set(SOURCES).is_none_or(|set| !set.contains_key(*key)));
     elements(&mut out, "add", SOURCES, &fresh.map(element).collect::<Vec<_>>());
     Some(out)
 }

@@ -25,9 +25,8 @@ const VERSION: u32 = 1;
 impl State {
     /// Makes a new one.
     pub(crate) fn create(root: &Path, vpc: &Vpc) -> Result<Self, FabricError> {
-        let refuse = |why: &str| {
-            Err(FabricError::StateDir { path: root.to_owned(), why: why.to_owned() })
-        };
+        let refuse =
+            |why: &str| Err(FabricError::StateDir { path: root.to_owned(), why: why.to_owned() });
         let plain = root.is_absolute()
             && root.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
         if !plain {
@@ -143,8 +142,7 @@ impl State {
 
 /// Names within a folder, sorted; none when it is absent.
 pub(crate) fn folder_names(folder: &Path) -> Result<Vec<String>, FabricError> {
-    let failed =
-        |cause| FabricError::File { action: "list", path: folder.to_owned(), cause };
+    let failed = |cause| FabricError::File { action: "list", path: folder.to_owned(), cause };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -181,16 +179,14 @@ pub(crate) fn delete_folder(path: &Path) -> Result<(), FabricError> {
 /// Writes a file as a whole: under another name first, then renamed.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), FabricError> {
     let fresh = path.with_extension("new");
-    fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path)).map_err(|cause| {
-        FabricError::File { action: "write", path: path.to_owned(), cause }
-    })
+    fs::write(&fresh, text)
+        .and_then(|()| fs::rename(&fresh, path))
+        .map_err(|cause| FabricError::File { action: "write", path: path.to_owned(), cause })
 }
 
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), FabricError> {
-    let text = serde_json::to_string_pretty(value).map_err(|cause| FabricError::Parse {
-        what: path.display().to_string(),
-        cause,
-    })?;
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|cause| FabricError::Parse { what: path.display().to_string(), cause })?;
     write_file(path, &text)
 }
 

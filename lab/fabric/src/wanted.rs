@@ -9,8 +9,6 @@ use std::{
     net::Ipv4Addr,
 };
 
-mod truth;
-
 /// The facts of a VPC that hold for a lab's whole life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vpc {

@@ -40,8 +40,7 @@ impl Party {
         let mut members = Vec::new();
         for pod in &plan.pods {
             let opened = fabric.node(&pod.node)?.inside_pod(&pod.netns, EchoSocket::open)?;
-            let end =
-                End { name: pod.name.clone(), node: pod.node.clone(), address: pod.address };
+            let end = End { name: pod.name.clone(), node: pod.node.clone(), address: pod.address };
             members.push(Member::new(end, true, opened)?);
         }
         for (_, eni) in plan.enis.iter().filter(|(_, eni)| eni.is_primary()) {

@@ -149,7 +149,16 @@ mod tests {
     fn an_error_is_told_by_the_packet_it_quotes() {
         let router = Ipv4Addr::new(10, 0, 1, 1);
         let mut error = Request::new(0, 0, 28).between(router, FROM).to_vec();
-        error[IP_HEADER..].copy_from_slice(&[UNREACHABLE, FRAGMENTATION_NEEDED, 0, 0, 0, 0, 5, 220]);
+        error[IP_HEADER..].copy_from_slice(&[
+            UNREACHABLE,
+            FRAGMENTATION_NEEDED,
+            0,
+            0,
+            0,
+            0,
+            5,
+            220,
+        ]);
         error.extend_from_slice(&Request::new(0xbeef, 2, 9001).between(FROM, TO)[..28]);
         let reason = Reason::FragmentationNeeded { from: router, mtu: 1500 };
         assert_eq!(parse(&error).unwrap(), Message::Error { id: 0xbeef, to: TO, reason });

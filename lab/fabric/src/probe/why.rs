@@ -85,9 +85,11 @@ impl<'a> Evidence<'a> {
         let Some(routing) = self.nodes.get(&end.node) else {
             return vec![format!("node {} does not run", end.node)];
         };
-        let held = self.plan.enis.iter().find(|(_, eni)| {
-            eni.node == end.node && eni.addresses().contains(&end.address)
-        });
+        let held = self
+            .plan
+            .enis
+            .iter()
+            .find(|(_, eni)| eni.node == end.node && eni.addresses().contains(&end.address));
         match held {
             Some((_, eni)) if eni.primary == end.address => Vec::new(),
             Some((_, eni)) => routing.lacks(end, eni),

@@ -44,9 +44,9 @@ fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut Seen) {
                 let mac = words[4].parse().unwrap();
                 seen.neighbours.insert(address, (words[6].to_owned(), mac));
             }
-            ("neighbour", "del") => seen.neighbours.retain(|at, (port, _)| {
-                *at != address || port != words[4]
-            }),
+            ("neighbour", "del") => {
+                seen.neighbours.retain(|at, (port, _)| *at != address || port != words[4])
+            }
             other => panic!("{other:?}"),
         }
     }

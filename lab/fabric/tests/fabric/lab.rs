@@ -8,8 +8,9 @@ use lab_fabric::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     net::Ipv4Addr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -34,8 +35,21 @@ impl Drop for TestLab {
 pub(crate) fn fresh_dir() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    PathBuf::from(format!("/run/ferrule-lab-test/{}-{n}", std::process::id()))
+    Path::new(DIRS).join(format!("{}-{n}", std::process::id()))
 }
+
+/// Takes down what an earlier run left behind when it was killed.
+pub(crate) fn sweep() {
+    for entry in fs::read_dir(DIRS).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let pid = name.split('-').next().unwrap();
+        if !Path::new("/proc").join(pid).exists() {
+            Fabric::remove(&entry.path()).unwrap();
+        }
+    }
+}
+
+const DIRS: &str = "/run/ferrule-lab-test";
 
 pub(crate) fn vpc() -> Vpc {
     let subnet = |cidr: &str, zone: &str| Subnet { cidr: cidr.parse().unwrap(), zone: zone.into() };
@@ -68,8 +82,7 @@ impl TestLab {
         let fabric = Fabric::create(&dir, &vpc()).unwrap();
         let all = || vec![allow(Protocol::All, "0.0.0.0/0")];
         let open = GroupSpec { ingress: all(), egress: all() };
-        let wanted =
-            Wanted { groups: BTreeMap::from([(group(), open)]), ..Wanted::default() };
+        let wanted = Wanted { groups: BTreeMap::from([(group(), open)]), ..Wanted::default() };
         Self { dir, fabric, wanted }
     }
 

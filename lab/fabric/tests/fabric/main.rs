@@ -39,15 +39,16 @@ fn main() -> ExitCode {
         tests.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    if let Some(tool) = teardown::HOLD.strip_prefix("--").and_then(|_| args.first())
-        && tool == teardown::HOLD
+    if let [first, dir] = args.as_slice()
+        && first == teardown::HOLD
     {
-        return teardown::hold(&args[1]);
+        return teardown::hold(dir);
     }
     if !nix::unistd::geteuid().is_root() {
         println!("SKIP fabric: needs root");
         return ExitCode::SUCCESS;
     }
+    lab::sweep();
     let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     run(&tests, &filters)
 }

@@ -63,7 +63,10 @@ fn a_network_manager_adds_its_routes() {
     lab.want_eni("a", 1, "10.0.1.20", &["10.0.1.21"]);
     lab.apply();
     let routes = show(&lab, "a", &["route", "show", "dev", "eth1"]);
-    assert!(routes.contains("default via 10.0.1.1 proto dhcp src 10.0.1.20 metric 101"), "{routes}");
+    assert!(
+        routes.contains("default via 10.0.1.1 proto dhcp src 10.0.1.20 metric 101"),
+        "{routes}"
+    );
     assert!(routes.contains("10.0.1.0/24"), "{routes}");
 }
 
