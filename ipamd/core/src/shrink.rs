@@ -6,7 +6,7 @@ pub(crate) use departure::Departure;
 
 use crate::{
     Action, Core, Record,
-    book::{Eni, Task},
+    book::{Eni, Task, single},
     warm::Pool,
 };
 use config_model::{EniId, Span, Time};
@@ -36,13 +36,14 @@ impl Core {
 
     /// The last ENI by place that may go.
     fn eni_to_free(&mut self, pool: Pool, now: Time) -> Option<EniId> {
-        for id in self.enis_by_place().into_iter().rev() {
-            let Some(eni) = self.book.eni(&id) else { continue };
-            if !self.unused(eni) || !self.targets.hold_without(pool, eni.total()) {
-                continue;
-            }
-            let old_enough = eni.known_since + MIN_ENI_LIFE;
-            if self.reached(old_enough, now) && self.kernel_clean_of(&id) {
+        let goes = |eni: &&Eni| self.unused(eni) && self.targets.hold_without(pool, eni.total());
+        let mut idle: Vec<&Eni> =
+            self.book.enis().filter(|eni| eni.counts()).filter(goes).collect();
+        idle.sort_by_key(|eni| Reverse((eni.facts.card, eni.facts.device)));
+        let idle: Vec<(EniId, Time)> =
+            idle.into_iter().map(|eni| (eni.facts.id.clone(), eni.known_since)).collect();
+        for (id, known_since) in idle {
+            if self.reached(known_since + MIN_ENI_LIFE, now) && self.kernel_clean_of(&id) {
                 return Some(id);
             }
         }
@@ -86,7 +87,7 @@ impl Core {
             left -= addresses.len();
             self.last_decrease = Some(now);
             for address in &addresses {
-                self.book.set_leaving(crate::book::single(*address), true);
+                self.book.set_leaving(single(*address), true);
             }
             self.persist(Record::Leaving { eni: id.clone(), addresses: addresses.clone() });
             self.unassign(&id, addresses, now);
@@ -98,11 +99,9 @@ impl Core {
         eni.idle_blocks()
             .map(|net| net.network())
             .filter(|address| {
-                let block = crate::book::single(*address);
-                let since = eni.blocks().find(|(net, _)| *net == block).map(|(_, b)| b.known_since);
-                since.is_some_and(|since| {
-                    self.book.kernel_clean_of(since, std::iter::once(*address))
-                })
+                let since = eni.block(single(*address)).map(|block| block.known_since);
+                let only = || std::iter::once(*address);
+                since.is_some_and(|since| self.book.kernel_clean_of(since, only()))
             })
             .take(at_most)
             .collect()

@@ -47,7 +47,8 @@ impl Core {
 
     /// Gives each ENI the one call that it needs most.
     pub(crate) fn tend_enis(&mut self, now: Time) {
-        let ids: Vec<EniId> = self.book.enis().map(|eni| eni.facts.id.clone()).collect();
+        let needy = self.book.enis().filter(|eni| eni.needs_tending());
+        let ids: Vec<EniId> = needy.map(|eni| eni.facts.id.clone()).collect();
         for id in ids {
             self.forget_if_missing_and_empty(&id, now);
             self.judge_attach(&id, now);

@@ -143,6 +143,16 @@ impl Eni {
         self.blocks.iter().map(|(net, block)| (*net, block))
     }
 
+    pub(crate) fn block(&self, net: Ipv4Net) -> Option<&Block> {
+        self.blocks.get(&net)
+    }
+
+    /// Whether anything about it is not as it should stay. Asked at every event, so it is quick.
+    pub(crate) fn needs_tending(&self) -> bool {
+        let undecided = self.missing || !self.ever_ready || self.unsure || self.leaving > 0;
+        undecided || (self.facts.ours && !self.facts.kept)
+    }
+
     pub(crate) fn has_block(&self, net: Ipv4Net) -> bool {
         self.blocks.contains_key(&net)
     }

@@ -112,6 +112,9 @@ fn run(world: &mut World, steps: Vec<Step>) {
     world.cloud.subnet.extend(spare);
 }
 
+/// Each runs an hour and more of a node's life.
+const CASES: u32 = 96;
+
 /// The faults end; attaches that hang are given up in time.
 fn mend(world: &mut World) {
     world.cloud.any_faults.clear();
@@ -122,7 +125,7 @@ fn mend(world: &mut World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
     #[test]
     fn once_all_is_quiet_the_pool_is_right_and_rests_and_nothing_is_left_behind(

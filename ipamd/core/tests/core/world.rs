@@ -378,8 +378,9 @@ impl World {
 
     /// The records, replayed, are what the core believes.
     fn agree_with_the_journal(&self) {
-        let all = self.file.iter().chain(&self.unsynced).cloned();
-        if self.dies_after.is_none() && self.file.len() < 400 {
+        // Longer files are held against it at the next restart.
+        if self.dies_after.is_none() && self.file.len() < 60 {
+            let all = self.file.iter().chain(&self.unsynced).cloned();
             assert_eq!(&Checkpoint::replay(all), self.core.checkpoint());
         }
     }
