@@ -240,7 +240,7 @@ fn ending(
         NetlinkPayload::Done(done) => done.code,
         // Some of the answer was lost.
         NetlinkPayload::Overrun(_) => -Errno::EIO.0,
-        _ => return Err(None),
+        NetlinkPayload::Noop | _ => return Err(None),
     };
     Err(Some(if code == 0 { Ok(()) } else { Err(Errno(-code)) }))
 }

@@ -4,7 +4,7 @@ use crate::{decode, encode, encode::Request};
 use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
-use routing_plan::{Action, Applied, Errno, Execution, Link, Observed, Op, pod::VethPair};
+use routing_plan::{Action, Applied, Errno, Execution, IfIndex, Link, Observed, Op, pod::VethPair};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -107,11 +107,29 @@ impl Socket {
         }
     }
 
+    /// The number of the link of this name, if there is one. Unlike every message, this does not
+    /// wait for whoever is changing a link somewhere on the machine.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the name is none.
+    pub fn index_of(&self, name: &str) -> Result<Option<IfIndex>, SocketError> {
+        match rustix::net::netdevice::name_to_index(&self.inner, name) {
+            Ok(index) => Ok(Some(IfIndex(index))),
+            Err(rustix::io::Errno::NODEV) => Ok(None),
+            Err(errno) => {
+                Err(SocketError::List { what: "links", errno: Errno(errno.raw_os_error()) })
+            }
+        }
+    }
+
     /// The link of this name, if there is one.
     ///
     /// # Errors
     /// The kernel refuses, or the socket fails.
     pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, SocketError> {
+        if self.index_of(name)?.is_none() {
+            return Ok(None);
+        }
         let answers = self.send(&[encode::get_link(name)])?;
         match answers.errors.first_key_value() {
             None => Ok(answers.objects.iter().find_map(link_in)),
@@ -259,7 +277,7 @@ impl Answers {
             }
             NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
             NetlinkPayload::Done(done) => done.code,
-            _ => return false,
+            NetlinkPayload::Noop | NetlinkPayload::Overrun(_) | _ => return false,
         };
         if code != 0 {
             self.errors.insert(place, Errno(-code));

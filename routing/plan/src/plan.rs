@@ -180,14 +180,15 @@ fn ensure(plan: &mut Plan, subject: &Subject, rule: Rule, observed: &Observed) {
     }
 }
 
-/// Removes every rule that is `stale`, each twin by itself.
+/// Removes every rule that is `stale`, each twin by itself. The last goes first: the one that the
+/// kernel follows now goes when nothing stale is left to take its place.
 fn remove_rules(
     plan: &mut Plan,
     subject: &Subject,
     observed: &Observed,
     stale: impl Fn(&Rule) -> bool,
 ) {
-    for rule in observed.rules.iter().filter(|rule| stale(rule)) {
+    for rule in observed.rules.iter().rev().filter(|rule| stale(rule)) {
         plan.push(subject.clone(), Action::DeleteRule(rule.clone()));
     }
 }

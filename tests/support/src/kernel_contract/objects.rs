@@ -139,7 +139,7 @@ fn route_keys(kernel: &mut dyn TestKernel) {
         let routes = kernel.observe().routes.into_iter();
         routes.filter(|route| route.dst == by_a.dst).collect()
     };
-    assert_eq!(to_pod(kernel), [by_b.clone()]);
+    assert_eq!(to_pod(kernel), vec![by_b.clone()]);
     let by_boot = Route { protocol: BOOT, ..by_b };
     assert_eq!(try_one(kernel, Action::ReplaceRoute(by_boot.clone())).changed, 1);
     assert_eq!(to_pod(kernel), [by_boot], "another maker's takes the place as well");
