@@ -68,7 +68,7 @@ impl Core {
         for id in self.enis_by_place() {
             let Some(eni) = self.book.eni(&id) else { continue };
             if !self.has_room(eni, now) {
-                let full_until = eni.full_until;
+                let full_until = eni.full_until.filter(|until| *until > now);
                 self.wake_by(full_until);
                 continue;
             }
