@@ -61,7 +61,8 @@ async fn attempt(socket: &Path) -> Result<Connection, RpcError> {
     let stream = UnixStream::connect(socket).await.map_err(|e| judge(socket, e))?;
     let (sender, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
         .await
-        .map_err(|e| RpcError::Other { socket: socket.to_owned(), cause: e.into() })?;
+        // It accepted and ended before it spoke.
+        .map_err(|e| RpcError::Refused { socket: socket.to_owned(), cause: io::Error::other(e) })?;
     tokio::spawn(async move {
         // A connection that breaks ends the calls on it, and they say so.
         let _ = driver.await;
@@ -73,8 +74,11 @@ fn judge(socket: &Path, cause: io::Error) -> RpcError {
     let (socket, kind) = (socket.to_owned(), cause.kind());
     if kind == ErrorKind::NotFound {
         RpcError::Missing { socket }
-    } else if kind == ErrorKind::ConnectionRefused || kind == ErrorKind::WouldBlock {
-        // WouldBlock: its queue of connections is full.
+    } else if matches!(
+        kind,
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::WouldBlock
+    ) {
+        // ConnectionReset: it ended while we waited in its queue. WouldBlock: the queue is full.
         RpcError::Refused { socket, cause }
     } else if kind == ErrorKind::PermissionDenied {
         RpcError::PermissionDenied { attempt: "connect", socket, said: cause.to_string() }
