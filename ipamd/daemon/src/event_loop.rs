@@ -410,3 +410,6 @@ const BATCH: usize = 256;
 /// As many notices are kept for those who ask.
 const NOTICES: usize = 64;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

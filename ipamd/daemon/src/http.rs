@@ -95,8 +95,10 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
 
 async fn metrics(State(shown): State<Shown>) -> Response {
     // Counters are told even when the loop does not answer.
-    let page = shown.metrics.page(shown.view().await.as_ref());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
+    if let Some(view) = shown.view().await {
+        shown.metrics.set_gauges(&view);
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
 }
 
 async fn enis(State(shown): State<Shown>) -> Response {

@@ -274,15 +274,17 @@ impl Metrics {
         self.pass_failures.inc();
     }
 
-    /// The page that Prometheus reads.
-    pub fn page(&self, view: Option<&View>) -> String {
-        if let Some(view) = view {
-            self.gauges.set(view);
-        }
+    /// The page that Prometheus reads, its gauges as they were last set.
+    pub fn page(&self) -> String {
         let mut page = Vec::new();
         // Writing to memory does not fail; a family that cannot be written is left out.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut page);
         String::from_utf8(page).unwrap_or_default()
+    }
+
+    /// Sets the gauges of the pool.
+    pub(crate) fn set_gauges(&self, view: &View) {
+        self.gauges.set(view);
     }
 }
 

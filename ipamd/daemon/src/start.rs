@@ -152,7 +152,7 @@ impl Starter {
                 Ok(cloud.look(Witness::Ec2, instance).await?)
             })
             .await;
-        pods_in_kernel(checkpoint, &observed, &enis, clock::now())
+        pods_in_kernel(checkpoint, &observed, &enis, &self.boot_id, clock::now())
     }
 
     /// Tries until it works.

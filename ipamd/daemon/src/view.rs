@@ -6,7 +6,7 @@ use std::{collections::VecDeque, fmt};
 
 /// How far the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// There is no address book yet; the text says what is waited for.
     Starting(String),
     /// It serves.
@@ -27,7 +27,7 @@ impl fmt::Display for Phase {
 
 /// The whole state at one moment.
 #[derive(Clone, Debug)]
-pub struct View {
+pub(crate) struct View {
     /// When.
     pub(crate) now: Time,
     /// How far the daemon is.
@@ -48,7 +48,7 @@ pub struct View {
 
 /// Why pods cannot be served, or may soon not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub(crate) struct Trouble {
     /// A stable word.
     pub(crate) reason: &'static str,
     /// The details.
@@ -61,7 +61,7 @@ pub(crate) const REASONS: [&str; 5] =
 
 impl View {
     /// What keeps the pool from serving now, if anything.
-    pub fn troubles(&self) -> Vec<Trouble> {
+    pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let mut found = Vec::new();
         let mut tell = |reason, text: String| found.push(Trouble { reason, text });
         match &self.phase {
@@ -82,7 +82,7 @@ impl View {
     }
 
     /// How many addresses the pool lacks to its warm targets.
-    pub fn warm_short(&self) -> u32 {
+    pub(crate) fn warm_short(&self) -> u32 {
         let Some(targets) = &self.targets else { return 0 };
         let counts = &self.snapshot.counts;
         let (ips, minimum) =

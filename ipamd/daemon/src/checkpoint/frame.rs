@@ -112,9 +112,10 @@ fn record_at(file: &[u8], at: usize) -> Option<(Record, usize)> {
     Some((serde_json::from_slice(json).ok()?, end + 1))
 }
 
+/// The next place where a whole record starts. Every byte is tried, since the damage may be to the
+/// end of a line.
 fn next_whole(file: &[u8], after: usize) -> Option<usize> {
-    let ends = file[after..].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    ends.map(|(offset, _)| after + offset + 1).find(|start| record_at(file, *start).is_some())
+    (after + 1..file.len()).find(|start| record_at(file, *start).is_some())
 }
 
 fn hex(digits: &[u8]) -> Option<u32> {

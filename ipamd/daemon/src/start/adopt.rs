@@ -1,7 +1,7 @@
 //! Pods that run although the checkpoint does not know them.
 
 use config_model::{PodKey, PodName, Time, registry};
-use ipamd_core::{Checkpoint, Notice, Record, SeenEni, Severity, Topic};
+use ipamd_core::{Checkpoint, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic};
 use routing_plan::{Link, Observed};
 use std::net::Ipv4Addr;
 
@@ -11,6 +11,7 @@ pub(super) fn pods_in_kernel(
     mut checkpoint: Checkpoint,
     observed: &Observed,
     enis: &[SeenEni],
+    boot_id: &str,
     now: Time,
 ) -> (Checkpoint, Vec<Notice>) {
     let mut notices = Vec::new();
@@ -19,6 +20,10 @@ pub(super) fn pods_in_kernel(
         let Some((address, eni, records)) = holding(&key, link, observed, enis, now) else {
             continue;
         };
+        if notices.is_empty() {
+            // What the kernel shows is of this boot.
+            checkpoint.apply(&Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
+        }
         records.iter().for_each(|record| checkpoint.apply(record));
         notices.push(Notice {
             severity: Severity::Warning,

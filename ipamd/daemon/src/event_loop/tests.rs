@@ -1,0 +1,178 @@
+//! The loop alone, on a disk that is as slow as the test wants.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+use super::*;
+use crate::checkpoint::{HEADER, Journal, Writer};
+use async_trait::async_trait;
+use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, SubnetId};
+use ipamd_cloud::{Node, TypeLimits};
+use ipamd_core::{
+    AttachmentState, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment, SeenEni, Start,
+};
+use std::{io, net::Ipv4Addr, sync::mpsc as blocking};
+
+/// Nothing is ever asked of it: the pool is large enough.
+struct NoCloud;
+
+#[async_trait]
+impl Cloud for NoCloud {
+    async fn execute(&self, _: CloudCall) -> Result<CloudAnswer, CloudFault> {
+        std::future::pending().await
+    }
+
+    async fn look(&self, _: Witness, _: &InstanceId) -> Result<Vec<SeenEni>, CloudFault> {
+        std::future::pending().await
+    }
+
+    async fn node(&self) -> Result<Node, CloudFault> {
+        std::future::pending().await
+    }
+
+    async fn type_limits(&self, _: &str) -> Result<TypeLimits, CloudFault> {
+        std::future::pending().await
+    }
+}
+
+/// Each write waits for leave, and tells how many records it has.
+struct SlowDisk {
+    leave: blocking::Receiver<()>,
+    writes: mpsc::UnboundedSender<usize>,
+}
+
+impl Journal for SlowDisk {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.leave.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        let _ = self.writes.send(bytes.iter().filter(|byte| **byte == b'\n').count());
+        Ok(())
+    }
+
+    fn replace(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        HEADER.len()
+    }
+}
+
+const ADDRESSES: u8 = 40;
+
+fn primary() -> SeenEni {
+    SeenEni {
+        id: EniId::new("eni-0"),
+        mac: Mac([2, 0, 0, 0, 0, 0]),
+        subnet: SubnetId::new("subnet-1"),
+        subnet_cidr: Some("10.0.0.0/24".parse().unwrap()),
+        primary_address: Ipv4Addr::new(10, 0, 0, 4),
+        addresses: (0..ADDRESSES).map(|n| Ipv4Addr::new(10, 0, 0, 10 + n)).collect(),
+        attachment: Some(SeenAttachment {
+            id: None,
+            instance: InstanceId::new("i-1"),
+            card: CardIndex(0),
+            device: DeviceIndex(0),
+            state: AttachmentState::Attached,
+            delete_on_termination: Some(true),
+        }),
+        tags: Some(BTreeMap::new()),
+    }
+}
+
+fn beginning(journal: SlowDisk) -> Beginning {
+    let eni = primary();
+    let node = NodeFacts {
+        instance_id: InstanceId::new("i-1"),
+        primary_eni: eni.id,
+        subnet: eni.subnet,
+        subnet_cidr: "10.0.0.0/24".parse().unwrap(),
+        security_groups: Vec::new(),
+        description: String::new(),
+        tags: BTreeMap::new(),
+    };
+    let limits = Limits { enis: 1, ipv4_per_eni: u16::from(ADDRESSES) + 1 };
+    let targets = PoolConfig { cooldown: Span(0), ..PoolConfig::default() };
+    let start = Start { boot_id: "boot".to_owned(), seed: 7 };
+    let restored = Checkpoint::default();
+    let writer = Writer::start(journal, restored.clone()).unwrap();
+    Beginning {
+        core: Core::new(targets.clone(), node, limits, restored, start, clock::now()),
+        cloud: Arc::new(NoCloud),
+        instance: InstanceId::new("i-1"),
+        limits,
+        targets,
+        writer,
+        notices: Vec::new(),
+        buried: Vec::new(),
+    }
+}
+
+fn reserve(n: u8) -> Question {
+    Question::Reserve {
+        key: PodKey::new("aws-cni", format!("c{n}"), "eth0").unwrap(),
+        pod: PodName { namespace: "default".to_owned(), name: format!("pod-{n}") },
+        give_up_at: clock::now() + Span::seconds(60),
+    }
+}
+
+#[tokio::test]
+async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_it() {
+    let (leave, wait) = blocking::channel();
+    let (told, mut writes) = mpsc::unbounded_channel();
+    let (inbox, inputs) = Inbox::open();
+    let (_obstacle, starting) = watch::channel(String::new());
+    let around = Surroundings {
+        inbox: inbox.clone(),
+        metrics: Arc::new(Metrics::new()),
+        repair: Trigger::default(),
+        starting,
+    };
+    let task = tokio::spawn(EventLoop::new(inputs, around).run());
+    let begin = beginning(SlowDisk { leave: wait, writes: told });
+    inbox.send(Input::Begin(Box::new(begin))).await.unwrap();
+    let now = clock::now();
+    for event in [
+        Event::Sighting { witness: Witness::Imds, started: now, enis: vec![primary()] },
+        Event::Sighting { witness: Witness::Ec2, started: now, enis: vec![primary()] },
+        Event::EniReady { eni: EniId::new("eni-0") },
+    ] {
+        inbox.send(Input::Cloud(event)).await.unwrap();
+    }
+    let seen = Seen {
+        started: clock::now(),
+        in_use: Default::default(),
+        ready: Vec::new(),
+        not_ready: Vec::new(),
+    };
+    inbox.send(Input::Seen(seen)).await.unwrap();
+    while inbox.view().await.unwrap().snapshot.counts.usable < u32::from(ADDRESSES) {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    let mut burst = JoinSet::new();
+    for n in 0..ADDRESSES {
+        let inbox = inbox.clone();
+        burst.spawn(async move { inbox.ask(reserve(n)).await });
+    }
+    // The book has given all away, and the disk nothing: nobody has been answered.
+    while inbox.view().await.unwrap().snapshot.counts.assigned < u32::from(ADDRESSES) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(burst.try_join_next().is_none(), "answered before it was durable");
+    for _ in 0..3 {
+        leave.send(()).unwrap();
+    }
+    let mut addresses = std::collections::BTreeSet::new();
+    while let Some(answer) = burst.join_next().await {
+        let Answer::Reserved { addresses: held } = answer.unwrap().unwrap() else { panic!() };
+        addresses.insert(held[0].address);
+    }
+    assert_eq!(addresses.len(), usize::from(ADDRESSES), "each has its own");
+    inbox.send(Input::Finish).await.unwrap();
+    drop(leave);
+    task.await.unwrap();
+    let mut sizes = Vec::new();
+    while let Some(size) = writes.recv().await {
+        sizes.push(size);
+    }
+    assert!(sizes.len() <= 3, "forty requests in {} writes: {sizes:?}", sizes.len());
+}

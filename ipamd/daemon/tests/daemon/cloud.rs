@@ -1,0 +1,181 @@
+//! A cloud in memory that does what it is asked, records it, and refuses where it is told to.
+
+use async_trait::async_trait;
+use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SubnetId, VpcId};
+use ipamd_cloud::{Cloud, Node, TypeLimits};
+use ipamd_core::{
+    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Remedy, SeenAttachment, SeenEni,
+    Witness,
+};
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+pub(crate) const ADDRESSES_PER_ENI: u16 = 4;
+
+/// Clones are the same cloud, also for the next daemon.
+#[derive(Clone)]
+pub(crate) struct FakeCloud {
+    state: Arc<Mutex<State>>,
+}
+
+pub(crate) struct State {
+    pub(crate) enis: Vec<SeenEni>,
+    /// Addresses that the subnet still has.
+    pub(crate) free: u16,
+    /// Whether the metadata service answers.
+    pub(crate) imds: bool,
+    pub(crate) calls: Vec<Action>,
+    next: u8,
+}
+
+pub(crate) fn mac(n: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, n])
+}
+
+impl FakeCloud {
+    pub(crate) fn new(free: u16) -> Self {
+        let primary = eni(0, Ipv4Addr::new(10, 0, 0, 4), Some(0));
+        let state = State { enis: vec![primary], free, imds: true, calls: Vec::new(), next: 10 };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+fn instance() -> InstanceId {
+    InstanceId::new("i-1")
+}
+
+fn eni(n: u8, primary: Ipv4Addr, device: Option<u16>) -> SeenEni {
+    SeenEni {
+        id: EniId::new(format!("eni-{n}")),
+        mac: mac(n),
+        subnet: SubnetId::new("subnet-1"),
+        subnet_cidr: Some("10.0.0.0/24".parse().unwrap()),
+        primary_address: primary,
+        addresses: Vec::new(),
+        attachment: device.map(|device| attachment(n, device)),
+        tags: Some(BTreeMap::new()),
+    }
+}
+
+fn attachment(n: u8, device: u16) -> SeenAttachment {
+    SeenAttachment {
+        id: Some(AttachmentId::new(format!("eni-attach-{n}"))),
+        instance: instance(),
+        card: CardIndex(0),
+        device: DeviceIndex(device),
+        state: AttachmentState::Attached,
+        delete_on_termination: Some(true),
+    }
+}
+
+fn full() -> CloudFault {
+    CloudFault {
+        code: "InsufficientFreeAddressesInSubnet".to_owned(),
+        message: "subnet-1 has no free addresses".to_owned(),
+        remedy: Remedy::TryElsewhere,
+    }
+}
+
+impl State {
+    fn take(&mut self, count: u16) -> Result<Vec<Ipv4Addr>, CloudFault> {
+        if count > self.free {
+            return Err(full());
+        }
+        self.free -= count;
+        Ok((0..count)
+            .map(|_| {
+                self.next += 1;
+                Ipv4Addr::new(10, 0, 0, self.next)
+            })
+            .collect())
+    }
+
+    fn eni(&mut self, id: &EniId) -> &mut SeenEni {
+        self.enis.iter_mut().find(|eni| eni.id == *id).unwrap()
+    }
+}
+
+#[async_trait]
+impl Cloud for FakeCloud {
+    async fn execute(&self, call: CloudCall) -> Result<CloudAnswer, CloudFault> {
+        let mut state = self.state();
+        state.calls.push(call.action());
+        match call {
+            CloudCall::AssignAddresses { eni, count } => {
+                let addresses = state.take(count)?;
+                state.eni(&eni).addresses.extend(addresses.iter().copied());
+                Ok(CloudAnswer::Assigned { addresses })
+            }
+            CloudCall::CreateEni { secondary_count, tags, .. } => {
+                let addresses = state.take(secondary_count + 1)?;
+                let n = u8::try_from(state.enis.len()).unwrap();
+                let mut made = eni(n, addresses[0], None);
+                made.addresses = addresses[1..].to_vec();
+                made.tags = Some(tags);
+                state.enis.push(made.clone());
+                Ok(CloudAnswer::Created(made))
+            }
+            CloudCall::AttachEni { eni, device, .. } => {
+                let found = state.eni(&eni);
+                let n = found.mac.0[5];
+                found.attachment = Some(attachment(n, device.0));
+                let attachment = AttachmentId::new(format!("eni-attach-{n}"));
+                Ok(CloudAnswer::Attached { attachment })
+            }
+            CloudCall::UnassignAddresses { eni, addresses } => {
+                state.eni(&eni).addresses.retain(|address| !addresses.contains(address));
+                Ok(CloudAnswer::Done)
+            }
+            CloudCall::DescribeEni { eni } => Ok(CloudAnswer::Described(state.eni(&eni).clone())),
+            CloudCall::KeepUntilTermination { .. }
+            | CloudCall::DetachEni { .. }
+            | CloudCall::DeleteEni { .. } => Ok(CloudAnswer::Done),
+        }
+    }
+
+    async fn look(&self, _: Witness, _: &InstanceId) -> Result<Vec<SeenEni>, CloudFault> {
+        let state = self.state();
+        Ok(state.enis.iter().filter(|eni| eni.attachment.is_some()).cloned().collect())
+    }
+
+    async fn node(&self) -> Result<Node, CloudFault> {
+        let state = self.state();
+        if !state.imds {
+            return Err(CloudFault {
+                code: "Timeout".to_owned(),
+                message: "the metadata service does not answer".to_owned(),
+                remedy: Remedy::RetryAfter { wait: None },
+            });
+        }
+        let primary = &state.enis[0];
+        Ok(Node {
+            instance: instance(),
+            instance_type: "c5.tiny".to_owned(),
+            region: "eu-central-1".to_owned(),
+            availability_zone: "eu-central-1a".to_owned(),
+            local_ipv4: primary.primary_address,
+            primary_eni: primary.id.clone(),
+            primary_mac: primary.mac,
+            subnet: primary.subnet.clone(),
+            subnet_cidr: "10.0.0.0/24".parse().unwrap(),
+            security_groups: Vec::new(),
+            vpc: VpcId::new("vpc-1"),
+            vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+        })
+    }
+
+    async fn type_limits(&self, _: &str) -> Result<TypeLimits, CloudFault> {
+        Ok(TypeLimits {
+            enis: BTreeMap::from([(CardIndex(0), 2)]),
+            ipv4_per_eni: ADDRESSES_PER_ENI + 1,
+            prefixes: true,
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! What survives the daemon, the boot, and the checkpoint.
+
+use crate::{
+    cloud::FakeCloud,
+    node::{TestNode, key},
+};
+use config_model::{PodName, Tombstone};
+use ipamd_rpc::Released;
+use std::{collections::BTreeSet, fs, net::Ipv4Addr};
+
+fn ipv4(held: &ipamd_rpc::PodAddress) -> Ipv4Addr {
+    held.ipv4.unwrap()
+}
+
+#[test]
+fn what_was_answered_is_known_after_a_crash() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    let pods: Vec<_> = (0..3).map(|n| key(&format!("p{n}"))).collect();
+    let held: Vec<_> = pods.iter().map(|pod| node.add(pod)).collect();
+    node.release(&pods[0]);
+    daemon.crash();
+    let daemon = node.start();
+    assert_eq!(node.held(&pods[0]), None);
+    for (pod, held) in pods.iter().zip(&held).skip(1) {
+        assert_eq!(node.held(pod), Some((ipv4(held), true)));
+        assert!(node.is_routed(ipv4(held)), "the new daemon spares the pods of the old one");
+    }
+    let kept: BTreeSet<Ipv4Addr> = held[1..].iter().map(ipv4).collect();
+    let new: Vec<Ipv4Addr> = (0..3).map(|n| ipv4(&node.add(&key(&format!("n{n}"))))).collect();
+    assert!(new.iter().all(|address| !kept.contains(address)), "{new:?} and {kept:?}");
+    daemon.terminate();
+}
+
+#[test]
+fn after_a_reboot_nothing_is_held_and_old_dels_succeed() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    let pod = key("a");
+    node.add(&pod);
+    daemon.crash();
+    // The kernel of the new boot knows nothing of the pods of the old one.
+    {
+        let mut kernel = node.kernel.0.lock().unwrap();
+        kernel.state.links.retain(|_, link| link.alias.is_none());
+        kernel.state.routes.clear();
+        kernel.state.rules.retain(|rule| ![512, 1536].contains(&rule.pref));
+    }
+    let daemon = node.start_in("boot-2");
+    assert_eq!(node.held(&pod), None);
+    assert_eq!(node.release(&pod), Released::Unknown);
+    node.add(&key("b"));
+    daemon.terminate();
+}
+
+#[test]
+fn a_tombstone_is_a_del_that_is_done_before_the_next_add() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    let (down, up) = (key("down"), key("up"));
+    let held = [node.add(&down), node.add(&up)];
+    daemon.crash();
+    let bury = |key: &config_model::PodKey| {
+        let pod = PodName { namespace: "default".to_owned(), name: "x".to_owned() };
+        let path = node.tombstones().join(Tombstone::file_name(key));
+        let word = Tombstone::new(key.clone(), Some(pod), Vec::new());
+        fs::write(&path, serde_json::to_vec(&word).unwrap()).unwrap();
+        path
+    };
+    let first = bury(&down);
+    let nonsense = node.tombstones().join("nonsense.json");
+    fs::write(&nonsense, "{").unwrap();
+    let daemon = node.start();
+    assert_eq!(node.held(&down), None, "done before anybody is served");
+    node.eventually("the tombstone to be gone", || !first.exists());
+    node.eventually("its rules to be gone", || !node.is_routed(ipv4(&held[0])));
+    assert!(nonsense.exists(), "what cannot be read is left for a person");
+    // While the daemon runs: the next pass finds it, or the next ADD of the key.
+    let second = bury(&up);
+    node.changes.pull();
+    node.eventually("the second tombstone to be gone", || !second.exists());
+    assert_eq!(node.held(&up), None);
+    let third = bury(&up);
+    node.add(&up);
+    assert!(!third.exists());
+    assert!(node.held(&up).is_some(), "the tombstone was of before");
+    daemon.terminate();
+}
+
+#[test]
+fn pods_whose_checkpoint_is_lost_are_found_in_the_kernel() {
+    let node = TestNode::new(FakeCloud::new(50));
+    for damage in ["", "rubbish"] {
+        let daemon = node.start();
+        let pod = key(&format!("a{}", damage.len()));
+        let held = node.add(&pod);
+        daemon.crash();
+        let file = node.folder.path().join("state/ipam/checkpoint.log");
+        if damage.is_empty() {
+            fs::remove_file(&file).unwrap();
+        } else {
+            fs::write(&file, damage).unwrap();
+        }
+        let daemon = node.start();
+        assert_eq!(node.held(&pod), Some((ipv4(&held), true)), "{damage:?}");
+        let other = node.add(&key(&format!("b{}", damage.len())));
+        assert_ne!(other.ipv4, held.ipv4);
+        assert!(node.is_routed(ipv4(&held)));
+        daemon.terminate();
+    }
+}
