@@ -1,6 +1,6 @@
 //! Nodes: instances of the cloud that the fabric turns into namespaces.
 
-use super::{Lab, LabError, blocking, names, provision, supervisor::Supervisor};
+use super::{Lab, LabError, blocking, names, provision, supervisor::Supervisor, wanted::subnets};
 use crate::control::{DaemonOrder, NodeSpec, Profile};
 use config_model::{InstanceId, Time};
 use lab_cloud::{Cloud, InstanceState, Launch, OperateError, TruthInstance};
@@ -41,7 +41,8 @@ impl Lab {
         if nodes.contains_key(&name) {
             return Err(LabError::NodeExists(name));
         }
-        let subnets = self.cloud.truth().subnets;
+        let truth = self.cloud.truth();
+        let subnets = subnets(&truth);
         let index = spec.subnet.unwrap_or(nodes.len() % subnets.len().max(1));
         let subnet = subnets.get(index).ok_or(LabError::NoSubnet(index))?.id.clone();
         // Under the lock of the nodes, so that whoever sees the instance finds its profile.

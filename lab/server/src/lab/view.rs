@@ -1,6 +1,6 @@
 //! How the lab shows itself.
 
-use super::{Lab, LabError, nodes::NodeEntry, pods::PodEntry};
+use super::{Lab, LabError, nodes::NodeEntry, pods::PodEntry, wanted::subnets};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView, SubnetView};
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
 use std::{
@@ -70,7 +70,7 @@ impl Lab {
             };
             self.cloud.with(count)
         };
-        let views = truth.subnets.iter().map(|subnet| SubnetView {
+        let views = subnets(&truth).into_iter().map(|subnet| SubnetView {
             id: subnet.id.to_string(),
             cidr: subnet.cidr.to_string(),
             zone: subnet.availability_zone.clone(),

@@ -1,15 +1,23 @@
 //! The cloud's truth in the fabric's words.
 
 use crate::control::Profile;
-use lab_cloud::{InstanceState, Rule, SecurityGroup, Truth, TruthEni, TruthInstance};
+use lab_cloud::{InstanceState, Rule, SecurityGroup, Truth, TruthEni, TruthInstance, TruthSubnet};
 use lab_fabric::{
     EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol, Subnet, Vpc, Wanted,
 };
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
+/// The subnets in the order in which the operator gave them: their names are letters in that order,
+/// while the truth lists them by ids that nobody chose.
+pub(super) fn subnets(truth: &Truth) -> Vec<&TruthSubnet> {
+    let mut subnets: Vec<_> = truth.subnets.iter().collect();
+    subnets.sort_by(|a, b| a.name.cmp(&b.name));
+    subnets
+}
+
 /// The facts of the VPC; EC2's API answers at base + 3 of the first subnet, which EC2 reserves.
 pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
-    let first = truth.subnets.first()?.cidr;
+    let first = subnets(truth).first()?.cidr;
     let subnets = truth.subnets.iter().map(|subnet| {
         let zone = subnet.availability_zone.clone();
         (subnet.id.clone(), Subnet { cidr: subnet.cidr, zone })
@@ -119,5 +127,15 @@ mod tests {
         assert_eq!(tcp, Protocol::Tcp { from: 0, to: u16::MAX });
         let udp = of(lab_cloud::Protocol::Udp, Some((53, 53)));
         assert_eq!(udp, Protocol::Udp { from: 53, to: 53 });
+    }
+
+    #[test]
+    fn the_endpoint_is_in_the_operators_first_subnet_whatever_the_ids() {
+        for seed in 0..8 {
+            let cloud = lab_cloud::Cloud::new(lab_cloud::CloudSpec::two_zones(), seed);
+            let truth = cloud.map(|mut cloud| cloud.truth(config_model::Time(0)));
+            let endpoint = truth.ok().and_then(|truth| vpc(&truth)).map(|vpc| vpc.ec2_endpoint);
+            assert_eq!(endpoint, Some(Ipv4Addr::new(10, 0, 0, 3)), "seed {seed}");
+        }
     }
 }
