@@ -133,7 +133,10 @@ impl Book {
     pub(crate) fn put_back(&mut self, eni: Eni, now: Time) {
         let (id, nets): (_, Vec<_>) =
             (eni.facts.id.clone(), eni.blocks().map(|(net, _)| net).collect());
-        self.enis.insert(id.clone(), Eni::new(eni.facts, now));
+        let attached_here = eni.attached_here;
+        let mut back = Eni::new(eni.facts, now);
+        back.attached_here = attached_here;
+        self.enis.insert(id.clone(), back);
         for net in nets {
             self.add_block(&id, net, now);
         }

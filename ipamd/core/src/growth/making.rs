@@ -4,6 +4,7 @@ use crate::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni,
     Severity, Topic,
     core::{About, CloudResult},
+    witness::SETTLING,
 };
 use config_model::{DeviceIndex, EniId, Span, Time};
 use std::collections::BTreeSet;
@@ -12,9 +13,7 @@ use std::collections::BTreeSet;
 const DEVICE_INDEXES: u16 = 100;
 /// Device indexes tried before an attach is given up.
 const MAX_PLACES_TRIED: usize = 16;
-/// Answers "no such ENI" before it is believed: reads lag behind a creation.
-const MAX_NOT_FOUND: u32 = 6;
-/// The pause after such an answer.
+/// The pause after the answer that there is no such ENI: reads lag behind a creation.
 const NOT_FOUND_PAUSE: Span = Span::seconds(2);
 
 /// An ENI on its way in.
@@ -35,7 +34,8 @@ pub(crate) struct Making {
     undo: bool,
     device: Option<DeviceIndex>,
     places_tried: BTreeSet<DeviceIndex>,
-    not_found: u32,
+    /// Since when EC2 says that there is no such ENI.
+    not_found: Option<Time>,
     rest_until: Time,
     in_call: bool,
 }
@@ -52,7 +52,7 @@ impl Making {
             undo: false,
             device: None,
             places_tried: BTreeSet::new(),
-            not_found: 0,
+            not_found: None,
             rest_until: Time(0),
             in_call: false,
         }
@@ -292,9 +292,9 @@ impl Core {
 
     fn making_not_found(&mut self, token: &str, now: Time) {
         let Some(making) = self.makings.get_mut(token) else { return };
-        making.not_found += 1;
+        let first = *making.not_found.get_or_insert(now);
         making.rest_until = now + NOT_FOUND_PAUSE;
-        if making.not_found >= MAX_NOT_FOUND {
+        if now >= first + SETTLING {
             self.unmade(token, now);
         }
     }
@@ -302,6 +302,7 @@ impl Core {
     fn making_described(&mut self, token: &str, seen: SeenEni, now: Time) {
         let Some(making) = self.makings.get_mut(token) else { return };
         making.unsure = false;
+        making.not_found = None;
         let attachment = seen.attachment.clone();
         making.seen = Some(seen.clone());
         match attachment {
