@@ -14,10 +14,10 @@ use crate::{
     start::Beginning,
     view::{Phase, View},
 };
-use config_model::{InstanceId, Time};
+use config_model::{InstanceId, PodKey, Time};
 use ipamd_cloud::Cloud;
 use ipamd_core::{
-    Answer, CloudCall, Core, Effect, Event, Limits, Notice, OpId, PoolConfig, Refusal,
+    Answer, CloudCall, Core, Effect, Event, Limits, Notice, OpId, PodView, PoolConfig, Refusal,
     RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
 };
 use std::{
@@ -49,9 +49,7 @@ pub(crate) struct EventLoop {
 
 enum State {
     /// Requests that came before there was a core, in order.
-    Starting {
-        queued: Vec<Queued>,
-    },
+    Starting { queued: Vec<Queued>, inspected: Vec<Inspected> },
     Running(Box<Running>),
 }
 
@@ -60,6 +58,9 @@ struct Queued {
     question: Question,
     reply: oneshot::Sender<Answer>,
 }
+
+/// Somebody who wants to know what a key holds.
+type Inspected = (PodKey, oneshot::Sender<Option<PodView>>);
 
 struct Running {
     core: Core,
@@ -94,7 +95,7 @@ impl EventLoop {
             metrics,
             repair,
             starting,
-            state: State::Starting { queued: Vec::new() },
+            state: State::Starting { queued: Vec::new(), inspected: Vec::new() },
             stopping: false,
             finishing: false,
             waiting: BTreeMap::new(),
@@ -142,13 +143,7 @@ impl EventLoop {
         match input {
             Input::Ask { ticket, question, reply } => self.ask(Queued { ticket, question, reply }),
             Input::Abandoned(ticket) => self.abandon(ticket),
-            Input::Inspect { key, reply } => {
-                let held = match &self.state {
-                    State::Running(running) => running.core.inspect(&key),
-                    State::Starting { .. } => None,
-                };
-                let _ = reply.send(held);
-            }
+            Input::Inspect { key, reply } => self.inspect(key, reply),
             Input::Begin(beginning) => self.begin(*beginning),
             Input::Cloud(event) => self.tell(event),
             Input::Seen(seen) => self.seen(seen),
@@ -165,7 +160,7 @@ impl EventLoop {
             State::Starting { .. } if self.stopping => {
                 let _ = queued.reply.send(refused(RefusalReason::Stopping, STOPPING));
             }
-            State::Starting { queued: queue } => queue.push(queued),
+            State::Starting { queued: queue, .. } => queue.push(queued),
             State::Running(_) => {
                 let Queued { ticket, question, reply } = queued;
                 self.waiting.insert(ticket, Waiter { reply, since: Instant::now() });
@@ -174,9 +169,18 @@ impl EventLoop {
         }
     }
 
+    fn inspect(&mut self, key: PodKey, reply: oneshot::Sender<Option<PodView>>) {
+        match &mut self.state {
+            State::Starting { inspected, .. } => inspected.push((key, reply)),
+            State::Running(running) => {
+                let _ = reply.send(running.core.inspect(&key));
+            }
+        }
+    }
+
     fn abandon(&mut self, ticket: Ticket) {
         match &mut self.state {
-            State::Starting { queued } => queued.retain(|waiting| waiting.ticket != ticket),
+            State::Starting { queued, .. } => queued.retain(|waiting| waiting.ticket != ticket),
             State::Running(_) => {
                 self.waiting.remove(&ticket);
                 self.tell(Event::Abandoned { ticket });
@@ -186,8 +190,8 @@ impl EventLoop {
 
     /// From here on there is an address book. DELs that the daemon missed come first.
     fn begin(&mut self, beginning: Beginning) {
-        let State::Starting { queued } = &mut self.state else { return };
-        let queued = std::mem::take(queued);
+        let State::Starting { queued, inspected } = &mut self.state else { return };
+        let (queued, inspected) = (std::mem::take(queued), std::mem::take(inspected));
         let Beginning { core, cloud, instance, limits, targets, writer, notices, buried } =
             beginning;
         let progress = writer.progress();
@@ -204,6 +208,9 @@ impl EventLoop {
         // Whoever gave up meanwhile has closed its channel; a DEL that gave up left a tombstone.
         for queued in queued.into_iter().filter(|queued| !queued.reply.is_closed()) {
             self.ask(queued);
+        }
+        for (key, reply) in inspected {
+            self.inspect(key, reply);
         }
         if self.stopping {
             self.tell(Event::Stopping);
@@ -224,7 +231,8 @@ impl EventLoop {
     fn stop(&mut self) {
         self.stopping = true;
         match &mut self.state {
-            State::Starting { queued } => {
+            State::Starting { queued, inspected } => {
+                inspected.clear();
                 for waiting in std::mem::take(queued) {
                     let _ = waiting.reply.send(refused(RefusalReason::Stopping, STOPPING));
                 }
@@ -265,7 +273,7 @@ impl EventLoop {
 
     /// While there is no core yet, requests still have their deadlines.
     fn refuse_overdue(&mut self) {
-        let State::Starting { queued } = &mut self.state else { return };
+        let State::Starting { queued, .. } = &mut self.state else { return };
         let now = clock::now();
         let overdue = |queued: &Queued| matches!(queued.question, Question::Reserve { give_up_at, .. } if give_up_at <= now);
         let (late, rest): (Vec<_>, Vec<_>) =
@@ -345,7 +353,7 @@ impl EventLoop {
     fn view(&self) -> View {
         let now = clock::now();
         let (running, queued) = match &self.state {
-            State::Starting { queued } => (None, queued.len()),
+            State::Starting { queued, .. } => (None, queued.len()),
             State::Running(running) => (Some(running), 0),
         };
         let phase = match &self.state {
@@ -374,7 +382,7 @@ impl EventLoop {
     fn pause(&self) -> Duration {
         let wake_at = match &self.state {
             State::Running(running) => running.core.wake_at(),
-            State::Starting { queued } => queued
+            State::Starting { queued, .. } => queued
                 .iter()
                 .filter_map(|queued| match queued.question {
                     Question::Reserve { give_up_at, .. } => Some(give_up_at),

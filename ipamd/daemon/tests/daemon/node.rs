@@ -251,7 +251,7 @@ impl TestNode {
 impl Running {
     /// As by SIGKILL: nothing is said, nothing is finished.
     pub(crate) fn crash(self) {
-        self.runtime.shutdown_timeout(Duration::ZERO);
+        self.runtime.shutdown_timeout(PATIENCE);
     }
 
     /// As by SIGTERM.
