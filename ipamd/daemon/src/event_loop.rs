@@ -49,7 +49,10 @@ pub(crate) struct EventLoop {
 
 enum State {
     /// Requests that came before there was a core, in order.
-    Starting { queued: Vec<Queued>, inspected: Vec<Inspected> },
+    Starting {
+        queued: Vec<Queued>,
+        inspected: Vec<Inspected>,
+    },
     Running(Box<Running>),
 }
 

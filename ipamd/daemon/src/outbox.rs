@@ -85,9 +85,9 @@ mod tests {
 
     fn tickets(outbox: &mut Outbox) -> Vec<u64> {
         std::iter::from_fn(|| outbox.release())
-            .map(|effect| match effect {
-                Effect::Reply { ticket, .. } => ticket.0,
-                other => panic!("{other:?}"),
+            .map(|effect| {
+                let Effect::Reply { ticket, .. } = effect else { panic!("{effect:?}") };
+                ticket.0
             })
             .collect()
     }

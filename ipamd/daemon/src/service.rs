@@ -123,7 +123,9 @@ impl Ipam for Service {
                 Ok(confirmed)
             }
             Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
-            other => Err(misfit("confirm", &other)),
+            other @ (Answer::Reserved { .. } | Answer::Released { .. }) => {
+                Err(misfit("confirm", &other))
+            }
         }
     }
 
@@ -136,16 +138,15 @@ impl Ipam for Service {
         self.metrics.released(cause);
         let question = Question::Release { key: key.clone(), cause };
         match self.inbox.ask(question).await.map_err(unable)? {
-            Answer::Released { known: true, addresses } => {
-                tracing::info!(%key, ?cause, count = addresses.len(), "released");
-                Ok(Released::Known(addresses.into_iter().map(address).collect()))
-            }
-            Answer::Released { known: false, .. } => {
-                tracing::debug!(%key, ?cause, "released: not known");
-                Ok(Released::Unknown)
+            Answer::Released { known, addresses } => {
+                tracing::info!(%key, ?cause, known, count = addresses.len(), "released");
+                let addresses = addresses.into_iter().map(address).collect();
+                Ok(if known { Released::Known(addresses) } else { Released::Unknown })
             }
             Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
-            other => Err(misfit("release", &other)),
+            other @ (Answer::Reserved { .. } | Answer::Confirmed { .. }) => {
+                Err(misfit("release", &other))
+            }
         }
     }
 
