@@ -1,16 +1,25 @@
 //! The loop that makes the network follow the model.
 
 use super::{Lab, LabError, blocking, wanted::wanted};
-use lab_fabric::{Applied, Fabric};
-use std::{sync::Arc, time::Duration};
+use lab_fabric::{Applied, Fabric, Power, Wanted};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Applies every change of the truth to the fabric, in order, for ever.
 pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
     let mut known = None;
+    let mut powered: BTreeMap<String, u64> = BTreeMap::new();
     loop {
         if known != Some(lab.cloud.version()) {
             let truth = lab.cloud.truth();
             let wanted = wanted(&truth, &lab.profiles());
+            let boots = boots(&wanted);
+            // First the daemons of nodes that go down, or they would be restarted on the way.
+            for (node, boot) in &powered {
+                if boots.get(node) != Some(boot) {
+                    lab.halted(node).await;
+                }
+            }
+            powered = boots;
             let (outcome, returned) = blocking(move || (fabric.apply(&wanted), fabric)).await;
             fabric = returned;
             match outcome {
@@ -29,6 +38,12 @@ pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
         }
         lab.cloud.changed().await;
     }
+}
+
+/// The nodes that are to run, and which boot of them.
+fn boots(wanted: &Wanted) -> BTreeMap<String, u64> {
+    let running = wanted.nodes.iter().filter(|(_, node)| node.power == Power::On);
+    running.map(|(name, node)| (name.clone(), node.boot)).collect()
 }
 
 impl Lab {
@@ -51,9 +66,6 @@ impl Lab {
             for node in names {
                 tracing::info!(node, what);
             }
-        }
-        for node in &applied.halted {
-            self.halted(node).await;
         }
         for node in &applied.booted {
             if let Err(err) = self.booted(node).await {

@@ -133,7 +133,7 @@ impl Lab {
         self.instance(name).map(|instance| instance.state)
     }
 
-    /// The fabric took the node down: all that ran in it is gone.
+    /// The fabric is about to take the node down: all that runs in it goes.
     pub(super) async fn halted(&self, name: &str) {
         if let Ok(entry) = self.entry(name) {
             entry.supervisor.power_off().await;
