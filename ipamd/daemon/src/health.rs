@@ -1,6 +1,10 @@
 //! Health by two names, kept up to date.
 
-use crate::{inbox::Inbox, repair::PassReport, view::View};
+use crate::{
+    inbox::Inbox,
+    repair::PassReport,
+    view::{HOST_NETWORKING, View},
+};
 use ipamd_rpc::server::{Health, HealthName};
 use std::time::{Duration, Instant};
 use tokio::{
@@ -38,7 +42,7 @@ fn reasons(view: Option<&View>, report: &PassReport) -> Vec<String> {
     let Some(view) = view else { return vec!["the loop does not answer".to_owned()] };
     let troubles = view.troubles();
     let pool = troubles.iter().map(|trouble| format!("{}: {}", trouble.reason, trouble.text));
-    pool.chain(report.trouble.iter().map(|why| format!("host_networking: {why}"))).collect()
+    pool.chain(report.trouble.iter().map(|why| format!("{HOST_NETWORKING}: {why}"))).collect()
 }
 
 /// A pool that a burst has emptied for a moment is at work, not in trouble.

@@ -96,7 +96,7 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
 async fn metrics(State(shown): State<Shown>) -> Response {
     // Counters are told even when the loop does not answer.
     if let Some(view) = shown.view().await {
-        shown.metrics.set_gauges(&view);
+        shown.metrics.set_gauges(&view, &shown.reports.borrow());
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
 }

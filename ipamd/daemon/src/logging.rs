@@ -10,15 +10,21 @@ use tracing_subscriber::{
 
 /// Our own crates: what they say counts from the level that is set. Others are heard from warnings
 /// on, since their finer lines may carry what is in requests.
-const OURS: [&str; 6] =
-    ["ipamd_daemon", "ipamd_core", "ipamd_cloud", "ipamd_rpc", "routing_netlink", "routing_plan"];
+const OURS: [&str; 7] = [
+    "ferrule_ipamd",
+    "ipamd_daemon",
+    "ipamd_core",
+    "ipamd_cloud",
+    "ipamd_rpc",
+    "routing_netlink",
+    "routing_plan",
+];
 
 /// Starts to log. A file that cannot be had is told on standard error, which is then used.
 pub fn start(to: &LogTo, level: LogLevel) {
-    let filter =
-        OURS.iter().fold(Targets::new().with_default(LevelFilter::WARN), |filter, target| {
-            filter.with_target(*target, level_filter(level))
-        });
+    let filter = OURS
+        .iter()
+        .fold(others(), |filter, target| filter.with_target(*target, level_filter(level)));
     match to {
         LogTo::Stdout => install(filter, io::stdout),
         LogTo::Stderr => install(filter, io::stderr),
@@ -31,6 +37,15 @@ pub fn start(to: &LogTo, level: LogLevel) {
             }
         },
     }
+}
+
+/// The SDK warns of each attempt; we tell the outcome ourselves.
+fn others() -> Targets {
+    Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("aws_config", LevelFilter::ERROR)
+        .with_target("aws_runtime", LevelFilter::ERROR)
+        .with_target("aws_smithy_runtime", LevelFilter::ERROR)
 }
 
 fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: Targets, writer: W) {

@@ -4,7 +4,7 @@ mod latency;
 
 use crate::{
     repair::PassReport,
-    view::{REASONS, View},
+    view::{HOST_NETWORKING, REASONS, View},
 };
 use ipamd_cloud::{CallReport, Service};
 use ipamd_core::{Answer, Notice, RefusalReason, ReleaseCause};
@@ -283,8 +283,8 @@ impl Metrics {
     }
 
     /// Sets the gauges of the pool.
-    pub(crate) fn set_gauges(&self, view: &View) {
-        self.gauges.set(view);
+    pub(crate) fn set_gauges(&self, view: &View, report: &PassReport) {
+        self.gauges.set(view, report);
     }
 }
 
@@ -327,7 +327,7 @@ impl Gauges {
         }
     }
 
-    fn set(&self, view: &View) {
+    fn set(&self, view: &View, report: &PassReport) {
         let counts = &view.snapshot.counts;
         let per_eni = view.limits.map_or(0, ipamd_core::Limits::secondary_per_eni);
         self.eni_allocated.set(counts.enis.into());
@@ -351,7 +351,8 @@ impl Gauges {
         self.calls.set(counts.calls.into());
         let troubles = view.troubles();
         for reason in REASONS {
-            let here = troubles.iter().any(|trouble| trouble.reason == reason);
+            let here = troubles.iter().any(|trouble| trouble.reason == reason)
+                || (reason == HOST_NETWORKING && !report.trouble.is_empty());
             self.trouble.with_label_values(&[reason]).set(here.into());
         }
     }

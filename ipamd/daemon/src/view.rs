@@ -55,9 +55,12 @@ pub(crate) struct Trouble {
     pub(crate) text: String,
 }
 
+/// The kernel refuses what all pods need; told by the repair pass.
+pub(crate) const HOST_NETWORKING: &str = "host_networking";
+
 /// The words of [`Trouble::reason`].
 pub(crate) const REASONS: [&str; 5] =
-    ["starting", "stopping", "checkpoint", "no_usable_address", "host_networking"];
+    ["starting", "stopping", "checkpoint", "no_usable_address", HOST_NETWORKING];
 
 impl View {
     /// What keeps the pool from serving now, if anything.
