@@ -1,7 +1,7 @@
 //! An ENI as EC2 shows it.
 
 use super::failure::incomplete;
-use aws_sdk_ec2::types::{AttachmentStatus, NetworkInterface, NetworkInterfaceAttachment};
+use aws_sdk_ec2::types::{NetworkInterface, NetworkInterfaceAttachment};
 use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SubnetId};
 use ipamd_core::{AttachmentState, CloudFault, SeenAttachment, SeenEni};
 
@@ -40,11 +40,11 @@ pub(super) fn seen(
 
 /// The outer `None` is an attachment that lacks something, the inner one that is over.
 fn attachment(found: &NetworkInterfaceAttachment) -> Option<Option<SeenAttachment>> {
-    let state = match found.status()? {
-        AttachmentStatus::Attaching => AttachmentState::Attaching,
-        AttachmentStatus::Attached => AttachmentState::Attached,
-        AttachmentStatus::Detaching => AttachmentState::Detaching,
-        AttachmentStatus::Detached => return Some(None),
+    let state = match found.status()?.as_str() {
+        "attaching" => AttachmentState::Attaching,
+        "attached" => AttachmentState::Attached,
+        "detaching" => AttachmentState::Detaching,
+        "detached" => return Some(None),
         _ => return None,
     };
     Some(Some(SeenAttachment {

@@ -102,10 +102,9 @@ impl World {
     }
 
     pub(crate) async fn create(&self, token: &str, secondary_count: u16) -> SeenEni {
-        match self.ec2.execute(self.creation(token, secondary_count)).await.unwrap() {
-            CloudAnswer::Created(eni) => eni,
-            other => panic!("{other:?}"),
-        }
+        let answer = self.ec2.execute(self.creation(token, secondary_count)).await.unwrap();
+        let CloudAnswer::Created(eni) = answer else { panic!("{answer:?}") };
+        eni
     }
 
     pub(crate) fn attachment(&self, eni: &EniId, device: u16) -> CloudCall {
@@ -124,9 +123,8 @@ impl World {
     }
 
     pub(crate) async fn describe(&self, eni: &EniId) -> Result<SeenEni, CloudFault> {
-        match self.ec2.execute(CloudCall::DescribeEni { eni: eni.clone() }).await? {
-            CloudAnswer::Described(eni) => Ok(eni),
-            other => panic!("{other:?}"),
-        }
+        let answer = self.ec2.execute(CloudCall::DescribeEni { eni: eni.clone() }).await?;
+        let CloudAnswer::Described(eni) = answer else { panic!("{answer:?}") };
+        Ok(eni)
     }
 }
