@@ -150,6 +150,22 @@ impl Lab {
         found.cloned().with_context(|| format!("no node {node}"))
     }
 
+    /// How many addresses of the lab's subnets are taken, by EC2's own count.
+    ///
+    /// # Errors
+    /// When the lab does not answer.
+    pub fn addresses_in_use(&self) -> Result<u64> {
+        let status = self.json(&["status"])?;
+        let subnets = status["subnets"].as_array().context("a lab without subnets")?;
+        subnets.iter().try_fold(0, |sum, subnet| {
+            let length = subnet["cidr"].as_str().and_then(|cidr| cidr.split_once('/'));
+            let length: u32 = length.context("a subnet without length")?.1.parse()?;
+            // AWS keeps five addresses of each subnet.
+            let size = 2_u64.pow(32 - length) - 5;
+            Ok(sum + size - subnet["free"].as_u64().context("a subnet without free addresses")?)
+        })
+    }
+
     /// Takes the lab down.
     ///
     /// # Errors

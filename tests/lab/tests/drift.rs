@@ -57,7 +57,7 @@ fn whatever_is_broken_is_repaired() -> Result<()> {
         &["ip", "rule", "del", "priority", "1024"],
         &["ip", "route", "flush", "table", "2"],
         &["ip", "link", "set", "eth1", "down"],
-        &["ip", "route", "add", "default", "via", "10.0.0.1", "dev", "eth1", "metric", "50"],
+        &["ip", "route", "add", "default", "dev", "eth1", "metric", "50"],
         &["ip", "address", "flush", "dev", "eth1"],
         &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/eth0/rp_filter"],
     ];

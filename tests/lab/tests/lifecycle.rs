@@ -62,15 +62,9 @@ fn a_terminated_node_leaves_no_eni() -> Result<()> {
         Ok(lab.node("node1")?["enis"].as_array().context("a node without ENIs")?.len())
     };
     ensure!(enis(&lab)? >= 2, "20 pods need more than the primary ENI");
-    let free = |lab: &Lab| -> Result<u64> {
-        let status = lab.json(&["status"])?;
-        let subnets = status["subnets"].as_array().context("a lab without subnets")?;
-        Ok(subnets.iter().filter_map(|subnet| subnet["free"].as_u64()).sum())
-    };
     lab.run(&["node", "terminate", "node1"])?;
-    // Two /19 of 8192 addresses, less the five that AWS keeps of each.
     wait_for("every address to be back", PATIENCE, || {
-        let left = 2 * (8192 - 5) - free(&lab)?;
+        let left = lab.addresses_in_use()?;
         ensure!(left == 0, "{left} addresses still in use");
         Ok(true)
     })?;
