@@ -89,8 +89,10 @@ fn group(group: &SecurityGroup) -> GroupSpec {
 }
 
 fn rule(rule: &Rule) -> GroupRule {
-    let port = |value: i32| u16::try_from(value).unwrap_or(u16::MAX);
-    let ports = rule.ports.map_or((0, u16::MAX), |(from, to)| (port(from), port(to)));
+    // -1 is the lowest port as a range's begin, the highest as its end.
+    let port = |value: i32, all: u16| u16::try_from(value).unwrap_or(all);
+    let ports = rule.ports.unwrap_or((-1, -1));
+    let ports = (port(ports.0, 0), port(ports.1, u16::MAX));
     let any = |value: i32| u8::try_from(value).ok();
     let (kind, code) = rule.ports.map_or((None, None), |(kind, code)| (any(kind), any(code)));
     GroupRule {
@@ -125,6 +127,10 @@ mod tests {
         assert_eq!(any, Protocol::Icmp { kind: None, code: None });
         let tcp = of(lab_cloud::Protocol::Tcp, None);
         assert_eq!(tcp, Protocol::Tcp { from: 0, to: u16::MAX });
+        for open in [(-1, -1), (0, -1), (-1, 65535)] {
+            let tcp = of(lab_cloud::Protocol::Tcp, Some(open));
+            assert_eq!(tcp, Protocol::Tcp { from: 0, to: u16::MAX }, "{open:?}");
+        }
         let udp = of(lab_cloud::Protocol::Udp, Some((53, 53)));
         assert_eq!(udp, Protocol::Udp { from: 53, to: 53 });
     }
