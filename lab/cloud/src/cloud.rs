@@ -6,6 +6,7 @@ use crate::{
     fault::Faults,
     filter,
     idempotency::Tokens,
+    operate::check_vpc,
     rng::{Rng, mix},
     state::{History, State},
     subnet::Ledger,
@@ -63,6 +64,7 @@ impl Cloud {
     /// # Errors
     /// If the spec contradicts itself.
     pub fn new(spec: CloudSpec, seed: u64) -> Result<Self, OperateError> {
+        spec.vpc_cidrs.iter().try_for_each(|&cidr| check_vpc(cidr))?;
         let mut rng = Rng::new(mix(seed ^ 0xfe44_01e5));
         let vpc = Vpc {
             id: VpcId::new(rng.id("vpc")),

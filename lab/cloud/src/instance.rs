@@ -14,8 +14,7 @@ impl Cloud {
     /// If type, subnet or groups do not exist, or the subnet is full.
     pub fn launch(&mut self, now: Time, launch: Launch) -> Result<InstanceId, OperateError> {
         self.advance(now);
-        let kind = InstanceType::named(&launch.instance_type)
-            .ok_or_else(|| OperateError::NoType(launch.instance_type.clone()))?;
+        let kind = InstanceType::require(&launch.instance_type)?;
         let subnet = self
             .state
             .subnets

@@ -1,8 +1,8 @@
 //! The operator's hands: what happens outside of the API that the daemon uses.
 
 use crate::{
-    Cloud, InstanceState, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec, Subnet,
-    SubnetSpec, subnet::Ledger,
+    Cloud, InstanceState, InstanceType, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec,
+    Subnet, SubnetSpec, subnet::Ledger,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, Time};
 use ipnet::Ipv4Net;
@@ -76,10 +76,12 @@ pub enum OperateError {
     NoSubnet(SubnetId),
     #[error("there is no security group {0}")]
     NoGroup(SecurityGroupId),
-    #[error("{0:?} is not an instance type of the table")]
-    NoType(String),
+    #[error("{name:?} is not an instance type that the lab knows; {hint}")]
+    NoType { name: String, hint: String },
     #[error("instance {instance} is {state}, but should be {wanted}")]
     WrongState { instance: InstanceId, state: &'static str, wanted: &'static str },
+    #[error("VPC {cidr} {why}")]
+    BadVpc { cidr: Ipv4Net, why: &'static str },
     #[error("subnet {cidr} {why}")]
     BadSubnet { cidr: Ipv4Net, why: &'static str },
     #[error("the VPC already has a security group {0:?}")]
@@ -90,6 +92,49 @@ pub enum OperateError {
     Refused(String),
     #[error("there is no public address left in {0}")]
     PublicPoolEmpty(Ipv4Net),
+}
+
+impl InstanceType {
+    /// The type of this name.
+    ///
+    /// # Errors
+    /// Says which there are: of the same family if that is known, else the families.
+    pub fn require(name: &str) -> Result<&'static Self, OperateError> {
+        if let Some(found) = Self::named(name) {
+            return Ok(found);
+        }
+        let family = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        let all = || Self::all().iter().map(|kind| kind.name);
+        let wanted = family(name);
+        let near: Vec<&str> = all().filter(|known| family(known) == wanted).collect();
+        let hint = if near.is_empty() {
+            let families: BTreeSet<String> = all().map(family).collect();
+            format!("families: {}", families.into_iter().collect::<Vec<_>>().join(", "))
+        } else {
+            format!("of {wanted} there are: {}", near.join(", "))
+        };
+        Err(OperateError::NoType { name: name.to_owned(), hint })
+    }
+}
+
+/// What EC2 asks of a VPC's block.
+pub(crate) fn check_vpc(cidr: Ipv4Net) -> Result<(), OperateError> {
+    let bad = |why| Err(OperateError::BadVpc { cidr, why });
+    if cidr.trunc() != cidr {
+        return bad("has bits behind its prefix");
+    }
+    if !(16..=28).contains(&cidr.prefix_len()) {
+        return bad("is not a /16 to /28 network");
+    }
+    let first = cidr.network();
+    if first.is_loopback()
+        || first.is_link_local()
+        || first.octets()[0] == 0
+        || first.octets()[0] >= 224
+    {
+        return bad("is in a range with a meaning of its own");
+    }
+    Ok(())
 }
 
 impl Cloud {
@@ -261,7 +306,28 @@ fn zone_id(zone: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::zone_id;
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_type_that_is_not_known_is_answered_with_those_that_are() {
+        assert_eq!(InstanceType::require("c5.xlarge").unwrap().name, "c5.xlarge");
+        let said = |name| InstanceType::require(name).unwrap_err().to_string();
+        assert!(said("c5.nope").contains("c5.xlarge") && !said("c5.nope").contains("m5."));
+        assert!(said("nope").contains("c5, ") && said("nope").contains("\"nope\""));
+    }
+
+    #[test]
+    fn a_vpc_is_what_ec2_would_make() {
+        let check = |cidr: &str| check_vpc(cidr.parse().unwrap());
+        for good in ["10.0.0.0/16", "172.31.0.0/28", "100.64.0.0/16"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["10.0.0.0/8", "10.0.0.0/29", "10.0.0.5/16", "127.0.0.0/16", "169.254.0.0/16"] {
+            let said = check(bad).unwrap_err().to_string();
+            assert!(said.contains(bad), "{said}");
+        }
+    }
 
     #[test]
     fn zone_ids_are_short_region_names() {
