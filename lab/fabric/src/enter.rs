@@ -38,7 +38,9 @@ pub fn dispatch() -> Option<ExitCode> {
         Ok(never) => match never {},
         Err(failure) => failure,
     };
-    eprintln!("{ENTER_ARGUMENT}: {failure}");
+    let binary = env::current_exe().unwrap_or_default();
+    let name = binary.file_name().unwrap_or(OsStr::new(ENTER_ARGUMENT));
+    eprintln!("{}: {failure}", name.display());
     Some(ExitCode::from(failure.exit_code()))
 }
 

@@ -91,7 +91,7 @@ pub enum FabricError {
     #[error("the wanted state is inconsistent: {0}")]
     Inconsistent(String),
     /// No such node, or it does not run.
-    #[error("node {0} does not run")]
+    #[error("there is no node {0}, or it does not run")]
     NoNode(String),
     /// No such pod.
     #[error("node {node} has no pod namespace {pod}")]

@@ -5,6 +5,7 @@ use crate::{EniSpec, Fabric, FabricError};
 use config_model::EniId;
 use serde::{Deserialize, Serialize};
 use std::{
+    fmt,
     net::Ipv4Addr,
     time::{Duration, Instant},
 };
@@ -101,6 +102,23 @@ pub enum Reason {
         /// The error's text.
         error: String,
     },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoReply => f.write_str("no reply"),
+            Self::TooBig => {
+                f.write_str("the packet is larger than the sender's interface or route allows")
+            }
+            Self::FragmentationNeeded { from, mtu } => {
+                write!(f, "{from} says that the packet must be fragmented to {mtu} bytes")
+            }
+            Self::Unreachable { from } => write!(f, "{from} says unreachable"),
+            Self::Refused { error } => write!(f, "the sender's kernel refused: {error}"),
+            Self::Tcp { error } => write!(f, "TCP: {error}"),
+        }
+    }
 }
 
 /// A pair that failed.

@@ -10,14 +10,19 @@ mod show;
 pub use args::Cli;
 
 use crate::{
-    control::{CheckSpec, Client, DaemonOrder, FaultSpec, NodeView, PodView},
+    control::{CheckSpec, Client, ClientError, DaemonOrder, FaultSpec, NodeView, PodView},
     serve::Layout,
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use args::{DaemonVerb, FaultVerb, NodeVerb, Output, PodVerb, Verb, millis};
 use nix::sys::signal::Signal;
 use serde::Serialize;
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 /// Runs one verb.
 ///
@@ -27,19 +32,39 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a lab is made of network namespaces and needs root; try again with sudo");
     }
-    let layout = Layout::new(base_dir().join(&cli.name));
+    let layout = Layout::new(base_dir()?.join(&cli.name));
     if let Verb::Serve(args) = &cli.verb {
         return lifecycle::serve(&cli.name, &layout, args);
     }
     // One thread: whoever enters a namespace afterwards must be alone.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tool = Tool { client: Client::new(layout.socket()), layout, output: cli.output };
-    runtime.block_on(tool.verb(&cli.name, cli.verb))
+    runtime.block_on(tool.verb(&cli.name, cli.verb)).map_err(|err| explain(err, &cli.name))
 }
 
 /// `$FERRULE_LAB_DIR`, or `/run/ferrule-lab`; each lab is a folder in it.
-fn base_dir() -> PathBuf {
-    std::env::var_os("FERRULE_LAB_DIR").map_or_else(|| "/run/ferrule-lab".into(), PathBuf::from)
+fn base_dir() -> Result<PathBuf> {
+    let dir = std::env::var_os("FERRULE_LAB_DIR").unwrap_or_else(|| "/run/ferrule-lab".into());
+    // The server works in another folder than whoever starts it.
+    std::path::absolute(&dir).with_context(|| format!("FERRULE_LAB_DIR={}", dir.display()))
+}
+
+/// A lab that does not answer: what to do about it.
+fn explain(err: anyhow::Error, lab: &str) -> anyhow::Error {
+    let Some(ClientError::Down { source, .. }) = err.downcast_ref() else { return err };
+    if source.kind() == io::ErrorKind::NotFound {
+        return not_up(lab);
+    }
+    if source.kind() == io::ErrorKind::ConnectionRefused {
+        return anyhow!(
+            "the server of lab {lab} is dead; remove what it left: ferrule-lab --name {lab} down"
+        );
+    }
+    err
+}
+
+fn not_up(lab: &str) -> anyhow::Error {
+    anyhow!("lab {lab} is not up; make it: ferrule-lab --name {lab} up")
 }
 
 struct Tool {
@@ -58,7 +83,7 @@ impl Tool {
                 let status = self.client.get("/status").await?;
                 self.print(&status, show::status)
             }
-            Verb::Node(verb) => self.node(verb).await,
+            Verb::Node(verb) => self.node(name, verb).await,
             Verb::Pod(verb) => self.pod(verb).await,
             Verb::Exec { pod, command } => {
                 let pod: PodView = self.client.get(&pod_path(&pod)?).await?;
@@ -67,6 +92,9 @@ impl Tool {
             Verb::Daemon(verb) => self.daemon(verb).await,
             Verb::Fault(verb) => self.fault(verb).await,
             Verb::Logs { node, lines } => {
+                if !self.layout.log().exists() {
+                    return Err(not_up(name));
+                }
                 let files = logs::read(&self.layout, node.as_deref(), lines)?;
                 self.print(&files, |files| show::logs(files))
             }
@@ -85,7 +113,7 @@ impl Tool {
         }
     }
 
-    async fn node(&self, verb: NodeVerb) -> Result<ExitCode> {
+    async fn node(&self, lab: &str, verb: NodeVerb) -> Result<ExitCode> {
         match verb {
             NodeVerb::Add { node, subnet, how } => {
                 say(&format!("launching a {}", how.instance_type));
@@ -104,6 +132,8 @@ impl Tool {
                 let nodes: Vec<NodeView> = self.client.get("/nodes").await?;
                 self.print(&nodes, |nodes| show::nodes(nodes))
             }
+            // Not by the server: it also works when that is dead.
+            NodeVerb::Exec { .. } if !self.layout.fabric().exists() => Err(not_up(lab)),
             NodeVerb::Exec { node, command } => enter::node(&self.layout, &node, &command),
         }
     }
@@ -124,13 +154,13 @@ impl Tool {
                         .map(|number| batch::named(&node, &format!("{prefix}{number}")))
                         .collect(),
                 };
-                let outcome = batch::add(&self.client, pods, parallel).await;
+                let outcome = batch::add(&self.client, pods, parallel).await?;
                 self.print(&outcome, show::added)?;
                 Ok(exit(outcome.failed.is_empty()))
             }
             PodVerb::Delete { pods, all, node, parallel } => {
                 let pods = batch::chosen(&self.client, pods, all, node.as_deref()).await?;
-                let outcome = batch::delete(&self.client, pods, parallel).await;
+                let outcome = batch::delete(&self.client, pods, parallel).await?;
                 self.print(&outcome, show::deleted)?;
                 Ok(exit(outcome.failed.is_empty()))
             }
@@ -141,7 +171,7 @@ impl Tool {
             PodVerb::Check { pods } => {
                 let all = pods.is_empty();
                 let pods = batch::chosen(&self.client, pods, all, None).await?;
-                let outcome = batch::check(&self.client, pods).await;
+                let outcome = batch::check(&self.client, pods).await?;
                 self.print(&outcome, show::checked)?;
                 Ok(exit(outcome.failed.is_empty()))
             }
@@ -180,13 +210,18 @@ impl Tool {
         self.print(&faults, |faults| show::faults(faults))
     }
 
-    #[expect(clippy::print_stdout, reason = "the result of a verb goes to standard output")]
     fn print<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) -> Result<ExitCode> {
-        match self.output {
-            Output::Json => println!("{:#}", serde_json::to_value(value)?),
-            Output::Text => println!("{}", text(value)),
+        let text = match self.output {
+            Output::Json => format!("{:#}", serde_json::to_value(value)?),
+            Output::Text => text(value),
+        };
+        match writeln!(io::stdout(), "{text}") {
+            // A reader such as `head` that has seen enough is no failure.
+            Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+                Err(err).context("standard output")
+            }
+            Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -217,13 +252,15 @@ fn segment(text: &str) -> String {
 }
 
 fn signal_number(text: &str) -> Result<i32> {
-    if let Ok(number) = text.parse::<i32>() {
-        return Ok(Signal::try_from(number).map(|signal| signal as i32)?);
-    }
-    let name = text.to_ascii_uppercase();
-    let name = name.strip_prefix("SIG").unwrap_or(&name);
-    let signal: Signal = format!("SIG{name}").parse().with_context(|| format!("signal {text}"))?;
-    Ok(signal as i32)
+    let signal = match text.parse::<i32>() {
+        Ok(number) => Signal::try_from(number),
+        Err(_) => {
+            let name = text.to_ascii_uppercase();
+            format!("SIG{}", name.strip_prefix("SIG").unwrap_or(&name)).parse()
+        }
+    };
+    let unknown = |_| anyhow!("there is no signal {text:?}; kill -l lists them");
+    signal.map(|signal| signal as i32).map_err(unknown)
 }
 
 #[cfg(test)]
@@ -236,7 +273,10 @@ mod tests {
         assert_eq!(signal_number("STOP").unwrap(), Signal::SIGSTOP as i32);
         assert_eq!(signal_number("sigcont").unwrap(), Signal::SIGCONT as i32);
         assert_eq!(signal_number("9").unwrap(), 9);
-        assert!(signal_number("HELLO").is_err());
+        for bad in ["HELLO", "0", "99"] {
+            let said = signal_number(bad).unwrap_err().to_string();
+            assert!(said.contains(bad), "{said}");
+        }
     }
 
     #[test]

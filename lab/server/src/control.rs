@@ -139,6 +139,8 @@ pub struct CheckView {
     pub pod_pairs: usize,
     /// Those that were reached.
     pub pod_pairs_reached: usize,
+    /// Pods that were not probed: their namespaces went when their node went down.
+    pub without_namespace: usize,
     /// The fabric's whole report.
     #[serde(flatten)]
     pub report: lab_fabric::probe::ProbeReport,
@@ -242,6 +244,8 @@ pub struct PodView {
     pub container_id: String,
     /// Its network namespace as the node sees it.
     pub netns: String,
+    /// Whether that is still there: it goes when the node goes down.
+    pub has_namespace: bool,
     /// How long the plugin ran for the ADD, in microseconds.
     pub add_us: u64,
     /// What the plugin answered.

@@ -136,7 +136,7 @@ struct Started {
 }
 
 async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<Started, LabError> {
-    let vpc = vpc(&cloud.truth()).ok_or(LabError::NoSubnet(0))?;
+    let vpc = vpc(&cloud.truth()).ok_or(LabError::NoSubnet { index: 0, count: 0 })?;
     let (state_dir, endpoint) = (layout.fabric(), vpc.ec2_endpoint);
     let made = move || -> Result<_, FabricError> {
         let fabric = Fabric::create(&state_dir, &vpc)?;

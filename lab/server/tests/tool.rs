@@ -200,6 +200,93 @@ fn nodes_stop_start_and_go() {
     assert!(!lab.output(&["node", "add", "node2"]).status.success(), "a name was given twice");
 }
 
+/// What the tool says when it refuses, and that it ends with this code.
+fn refused(lab: &Lab, code: i32, args: &[&str]) -> String {
+    let output = lab.output(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    said
+}
+
+#[test]
+fn without_a_lab_every_verb_says_how_to_make_one() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP without_a_lab_every_verb_says_how_to_make_one: needs root");
+        return;
+    }
+    let lab = Lab { name: "none", base: tempfile::tempdir().unwrap() };
+    for verb in [
+        "status",
+        "node list",
+        "node exec node1 -- true",
+        "pod add node1 --count 20",
+        "pod delete --all",
+        "exec web -- true",
+        "logs",
+        "logs node1",
+        "check",
+        "counters",
+        "fault list",
+    ] {
+        let said = refused(&lab, 1, &verb.split(' ').collect::<Vec<_>>());
+        assert!(said.contains("make it: ferrule-lab --name none up"), "{verb}: {said}");
+        assert_eq!(said.matches("is not up").count(), 1, "{verb}: {said}");
+    }
+    // What `up` is told is looked at before anything is made, and a wrong word leaves nothing.
+    for (args, why) in [
+        ("--vpc 10.0.0.0/8", "VPC 10.0.0.0/8 is not a /16 to /28 network"),
+        ("--vpc 10.0.0.5/16", "VPC 10.0.0.5/16 has bits behind its prefix"),
+        ("--vpc 192.0.0.0/16", "192.0.2.1"),
+        ("--subnet 10.0.0.0/20", "2 to 26 subnets"),
+        ("--subnet 10.0.0.0/20 --subnet 10.0.8.0/21", "10.0.8.0/21 overlaps another subnet"),
+        ("--subnet 10.0.0.0/29 --subnet 10.0.1.0/24", "10.0.0.0/29 is not a /16 to /28"),
+        ("--subnet 10.1.0.0/24 --subnet 10.0.1.0/24", "10.1.0.0/24 lies outside of the VPC"),
+        ("--type c5.huge", "c5.xlarge"),
+    ] {
+        let up = ["up", "--no-daemon"].into_iter().chain(args.split(' '));
+        let said = refused(&lab, 1, &up.collect::<Vec<_>>());
+        assert!(said.contains(why) && said.lines().count() == 1, "{args}: {said}");
+        assert!(!lab.base.path().join("none").exists(), "{args}");
+    }
+}
+
+#[test]
+fn a_wrong_name_is_told_with_what_there_is() {
+    let Some(lab) = Lab::up("names", &["--no-daemon"]) else { return };
+    for (args, why) in [
+        ("node remove nope", "there is no node nope"),
+        ("node terminate nope", "there is no node nope"),
+        ("node add Big", "1 to 32 lower-case letters"),
+        ("node add x --subnet 7", "no subnet number 7; it has 2"),
+        ("node start node1", "cannot start node node1"),
+        ("pod delete --node nope", "there is no node nope"),
+        ("pod add nope", "there is no node nope"),
+        ("daemon signal node1 FOO", "there is no signal \"FOO\""),
+        ("logs nope", "there is no node nope"),
+    ] {
+        let said = refused(&lab, 1, &args.split(' ').collect::<Vec<_>>());
+        assert_eq!(said.matches(why).count(), 1, "{args}: {said}");
+    }
+    let said = refused(&lab, 127, &["node", "exec", "node1", "--", "no-such-program"]);
+    assert!(said.starts_with("ferrule-lab: run no-such-program"), "{said}");
+    assert_eq!(
+        lab.output(&["node", "exec", "node1", "--", "bash", "-c", "exit 7"]).status.code(),
+        Some(7)
+    );
+
+    // A pod whose node went down is still there to be deleted, but cannot be entered or probed.
+    lab.assign("node1", 2);
+    lab.run(&["pod", "add", "node1", "--count", "2"]);
+    lab.run(&["node", "stop", "node1"]);
+    assert!(refused(&lab, 1, &["exec", "node1-0", "--", "true"]).contains("delete it"));
+    assert!(
+        refused(&lab, 1, &["node", "exec", "node1", "--", "true"]).contains("node start node1")
+    );
+    assert!(refused(&lab, 1, &["pod", "add", "node1"]).contains("node node1 is stopped"));
+    assert_eq!(lab.json(&["check"])["without_namespace"], 2);
+    assert!(lab.run(&["pod", "list"]).contains("node went down"));
+}
+
 #[test]
 fn a_killed_lab_is_cleaned_by_the_next_down_and_its_neighbour_lives() {
     let Some(lab) = Lab::up("killed", &[]) else { return };

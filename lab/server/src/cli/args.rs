@@ -383,7 +383,7 @@ impl From<FaultArgs> for FaultSpec {
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// The length of the ICMP packets, IP header included.
-    #[arg(long, default_value_t = 9001)]
+    #[arg(long, default_value_t = 9001, value_parser = clap::value_parser!(u16).range(28..))]
     pub packet: u16,
     /// How many pairs send 1 MB each way over TCP.
     #[arg(long, default_value_t = 24)]

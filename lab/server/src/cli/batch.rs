@@ -1,7 +1,7 @@
 //! Many pods at once: a bounded number of requests side by side.
 
 use super::{pod_path, say, split};
-use crate::control::{Client, ClientError, PodSpec, PodView, Refusal};
+use crate::control::{Client, ClientError, NodeView, PodSpec, PodView, Refusal};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use std::{collections::VecDeque, future::Future};
@@ -43,12 +43,22 @@ pub(super) async fn chosen(
     if !pods.is_empty() {
         bail!("name pods, or say --all or --node, not both");
     }
+    if let Some(node) = node {
+        let nodes: Vec<NodeView> = client.get("/nodes").await?;
+        if nodes.iter().all(|known| known.name != node) {
+            bail!("there is no node {node}");
+        }
+    }
     let known: Vec<PodView> = client.get("/pods").await?;
     let fitting = known.into_iter().filter(|pod| node.is_none_or(|node| pod.node == node));
     Ok(fitting.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect())
 }
 
-pub(super) async fn add(client: &Client, pods: Vec<PodSpec>, parallel: usize) -> Outcome<PodView> {
+pub(super) async fn add(
+    client: &Client,
+    pods: Vec<PodSpec>,
+    parallel: usize,
+) -> Result<Outcome<PodView>> {
     let name = |spec: &PodSpec| format!("{}/{}", spec.namespace, spec.name);
     let named = pods.into_iter().map(|spec| (name(&spec), spec)).collect();
     let client = client.clone();
@@ -56,12 +66,16 @@ pub(super) async fn add(client: &Client, pods: Vec<PodSpec>, parallel: usize) ->
         let client = client.clone();
         async move { client.post("/pods", &spec).await }
     };
-    let mut outcome: Outcome<PodView> = run("added", named, parallel, one).await;
+    let mut outcome: Outcome<PodView> = run("added", named, parallel, one).await?;
     outcome.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    outcome
+    Ok(outcome)
 }
 
-pub(super) async fn delete(client: &Client, pods: Vec<String>, parallel: usize) -> Outcome<String> {
+pub(super) async fn delete(
+    client: &Client,
+    pods: Vec<String>,
+    parallel: usize,
+) -> Result<Outcome<String>> {
     let client = client.clone();
     let one = move |pod: String| {
         let client = client.clone();
@@ -73,7 +87,7 @@ pub(super) async fn delete(client: &Client, pods: Vec<String>, parallel: usize) 
     run("deleted", itself(pods), parallel, one).await
 }
 
-pub(super) async fn check(client: &Client, pods: Vec<String>) -> Outcome<String> {
+pub(super) async fn check(client: &Client, pods: Vec<String>) -> Result<Outcome<String>> {
     let client = client.clone();
     let one = move |pod: String| {
         let client = client.clone();
@@ -98,7 +112,7 @@ async fn run<I, T, F>(
     mut waiting: VecDeque<(String, I)>,
     parallel: usize,
     one: impl Fn(I) -> F,
-) -> Outcome<T>
+) -> Result<Outcome<T>>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, ClientError>> + Send + 'static,
@@ -114,9 +128,11 @@ where
             tasks.spawn(async move { (name, request.await) });
         }
         match tasks.join_next().await {
-            None => return outcome,
+            None => return Ok(outcome),
             Some(Err(err)) => std::panic::resume_unwind(err.into_panic()),
             Some(Ok((_, Ok(value)))) => outcome.pods.push(value),
+            // The others would hear the same.
+            Some(Ok((_, Err(down @ ClientError::Down { .. })))) => return Err(down.into()),
             Some(Ok((pod, Err(err)))) => {
                 say(&format!("{pod}: {}", chain(&err)));
                 outcome.failed.push(Failed { pod, why: reason(err) });

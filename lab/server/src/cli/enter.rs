@@ -1,7 +1,7 @@
 //! `exec`: this process becomes the command, in the namespaces of a node or a pod.
 
 use crate::{control::PodView, serve::Layout};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use lab_fabric::Fabric;
 use std::{
     ffi::OsString,
@@ -10,12 +10,25 @@ use std::{
 };
 
 pub(super) fn node(layout: &Layout, node: &str, command: &[String]) -> Result<ExitCode> {
-    let node = open(layout)?.node(node)?;
+    let name = node;
+    let node = open(layout)?.node(name)?;
+    if !node.is_up() {
+        bail!("node {name} is down; start it: ferrule-lab node start {name}");
+    }
     let (program, args) = command.split_first().context("no command was given")?;
     become_it(node.command(program), args)
 }
 
 pub(super) fn pod(layout: &Layout, pod: &PodView, command: &[String]) -> Result<ExitCode> {
+    if !pod.has_namespace {
+        bail!(
+            "pod {0}/{1} lost its namespace when node {2} went down; delete it: \
+             ferrule-lab pod delete {0}/{1}",
+            pod.namespace,
+            pod.name,
+            pod.node
+        );
+    }
     let node = open(layout)?.node(&pod.node)?;
     let (program, args) = command.split_first().context("no command was given")?;
     become_it(node.pod_command(&pod.netns, program), args)

@@ -7,8 +7,8 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use config_model::Span;
-use lab_cloud::{CloudSpec, SubnetSpec};
-use lab_fabric::{Fabric, process};
+use lab_cloud::{Cloud, CloudSpec, InstanceType, SubnetSpec};
+use lab_fabric::{Fabric, INTERNET_HOST, process};
 use std::{
     ffi::OsString,
     fs,
@@ -46,12 +46,12 @@ impl Tool {
         if self.client.get::<StatusView>("/status").await.is_ok() {
             bail!("lab {name} is up already; see: ferrule-lab --name {name} status");
         }
+        bin_dir(args)?;
+        check(cloud_spec(args)?, args)?;
         if self.layout.dir().exists() {
             say("removing what a lab of this name left behind");
             self.remove().await?;
         }
-        bin_dir(args)?;
-        cloud_spec(args)?;
         let interrupted = tokio::signal::ctrl_c();
         tokio::select! {
             outcome = self.raise(name, args) => match outcome {
@@ -120,7 +120,7 @@ impl Tool {
             tasks.spawn(async move { client.post::<NodeView>("/nodes", &spec).await });
         }
         while let Some(added) = tasks.join_next().await {
-            let node = added??;
+            let node = added?.context("add a node")?;
             let address = node.address.map_or_else(String::new, |address| address.to_string());
             say(&format!("{}: {} {address} in {}", node.name, node.instance, node.zone));
         }
@@ -197,9 +197,23 @@ fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// Whether the server could begin with this, told before it is started.
+fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
+    let vpc = args.vpc;
+    if vpc.contains(&spec.public_pool) || spec.public_pool.contains(&vpc) {
+        bail!("VPC {vpc} overlaps {}, the lab's public addresses", spec.public_pool);
+    }
+    if vpc.contains(&INTERNET_HOST) {
+        bail!("VPC {vpc} contains {INTERNET_HOST}, the lab's host in the internet");
+    }
+    InstanceType::require(&args.node.instance_type)?;
+    Cloud::new(spec, 0)?;
+    Ok(())
+}
+
 fn cloud_spec(args: &UpArgs) -> Result<CloudSpec> {
-    if args.subnets.len() < 2 {
-        bail!("a lab has at least two subnets; give --subnet twice");
+    if !(2..=26).contains(&args.subnets.len()) {
+        bail!("a lab has 2 to 26 subnets; give --subnet once for each");
     }
     let mut spec = CloudSpec::two_zones();
     let zones = b'a'..=b'z';

@@ -1,6 +1,6 @@
 //! Results for people: tables and sentences.
 
-use super::batch::{Failed, Outcome};
+use super::batch::Outcome;
 use crate::control::{CheckView, CountersView, FaultView, LogFile, NodeView, PodView, StatusView};
 use comfy_table::{Table, presets};
 use lab_fabric::probe::{Failure, Tally};
@@ -61,6 +61,7 @@ pub(super) fn pods(pods: &[PodView]) -> String {
             None => "-".to_owned(),
         };
         let rules = match pod.device {
+            _ if !pod.has_namespace => "(node went down)",
             Some(0) => "512",
             Some(_) => "512, 1536",
             None => "-",
@@ -79,20 +80,20 @@ pub(super) fn pods(pods: &[PodView]) -> String {
 }
 
 pub(super) fn added(outcome: &Outcome<PodView>) -> String {
-    format!("{}{}", pods(&outcome.pods), failed(&outcome.failed))
+    pods(&outcome.pods)
 }
 
 pub(super) fn deleted(outcome: &Outcome<String>) -> String {
-    format!("{} pods deleted{}", outcome.pods.len(), failed(&outcome.failed))
+    format!("{} of {} pods deleted", outcome.pods.len(), all(outcome))
 }
 
 pub(super) fn checked(outcome: &Outcome<String>) -> String {
-    format!("CHECK passed for {} pods{}", outcome.pods.len(), failed(&outcome.failed))
+    format!("CHECK passed for {} of {} pods", outcome.pods.len(), all(outcome))
 }
 
-fn failed(failures: &[Failed]) -> String {
-    let lines = failures.iter().map(|failure| format!("\n{}: {}", failure.pod, failure.why.error));
-    lines.collect()
+/// Failures are told one by one, while the batch runs, on standard error.
+fn all<T>(outcome: &Outcome<T>) -> usize {
+    outcome.pods.len() + outcome.failed.len()
 }
 
 pub(super) fn faults(faults: &[FaultView]) -> String {
@@ -126,6 +127,10 @@ pub(super) fn check(check: &CheckView) -> String {
     if let Some(more) = report.failures.len().checked_sub(FAILURES_SHOWN).filter(|&n| n > 0) {
         text += &format!("… and {more} more failures\n");
     }
+    if check.without_namespace > 0 {
+        let count = check.without_namespace;
+        text += &format!("{count} pods not probed: their namespaces went with their node's boot\n");
+    }
     let verdict = if check.passed { "PASS" } else { "FAIL" };
     format!("{text}{verdict} after {} ms", report.took_ms)
 }
@@ -134,13 +139,7 @@ fn one_failure(failure: &Failure) -> String {
     let (from, to) = (&failure.from, &failure.to);
     let mut text = format!(
         "{} ({}, {}) -> {} ({}, {}): {}\n",
-        from.name,
-        from.node,
-        from.address,
-        to.name,
-        to.node,
-        to.address,
-        serde_json::to_value(&failure.reason).unwrap_or_default()
+        from.name, from.node, from.address, to.name, to.node, to.address, failure.reason
     );
     for because in &failure.because {
         text += &format!("    {because}\n");

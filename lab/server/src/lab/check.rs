@@ -12,6 +12,7 @@ impl Lab {
     /// Probes every pod that is up against every other, and against the hosts.
     pub(crate) async fn check(&self, spec: CheckSpec) -> Result<CheckView, LabError> {
         let wanted = wanted(&self.cloud.truth(), &self.profiles());
+        let without_namespace = self.pods.all().values().filter(|pod| !pod.has_namespace).count();
         let mut plan = ProbePlan::full(self.probe_pods(), wanted.enis.into_iter().collect());
         plan.packet_bytes = spec.packet;
         plan.tcp_pairs = spec.tcp;
@@ -22,6 +23,7 @@ impl Lab {
             passed: report.passed(),
             pod_pairs: report.pods.tried,
             pod_pairs_reached: report.pods.reached,
+            without_namespace,
             report,
         })
     }

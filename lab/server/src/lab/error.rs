@@ -11,18 +11,27 @@ pub(crate) enum LabError {
     NoNode(String),
     #[error("there is a node {0} already")]
     NodeExists(String),
-    #[error("{text:?} is no name for a {what}: lower-case letters, digits, dashes and dots")]
-    BadName { what: &'static str, text: String },
-    #[error("the lab has no subnet number {0}")]
-    NoSubnet(usize),
+    #[error(
+        "{text:?} is no name for a {what}: 1 to {max} lower-case letters, digits, dashes and dots"
+    )]
+    BadName { what: &'static str, text: String, max: usize },
+    #[error("the lab has no subnet number {index}; it has {count}, counted from 0")]
+    NoSubnet { index: usize, count: usize },
     #[error("there is no pod {0}")]
     NoPod(String),
     #[error("there is a pod {0} already")]
     PodExists(String),
     #[error("pod {0} is being worked on by another request")]
     PodBusy(String),
-    #[error("node {node} is {state}")]
+    #[error("node {node} is {state}; see: ferrule-lab node list")]
     NodeNotUp { node: String, state: String },
+    #[error("cannot {order} node {node}")]
+    Order {
+        order: &'static str,
+        node: String,
+        #[source]
+        cause: OperateError,
+    },
     #[error("waited {seconds} s in vain until {what}")]
     Timeout { what: String, seconds: u64 },
     #[error("{0}")]

@@ -7,7 +7,7 @@ pub(super) fn check(what: &'static str, text: &str, max: usize) -> Result<(), La
     let fits = (1..=max).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c));
-    if fits { Ok(()) } else { Err(LabError::BadName { what, text: text.to_owned() }) }
+    if fits { Ok(()) } else { Err(LabError::BadName { what, text: text.to_owned(), max }) }
 }
 
 #[cfg(test)]

@@ -44,7 +44,9 @@ impl Lab {
         let truth = self.cloud.truth();
         let subnets = subnets(&truth);
         let index = spec.subnet.unwrap_or(nodes.len() % subnets.len().max(1));
-        let subnet = subnets.get(index).ok_or(LabError::NoSubnet(index))?.id.clone();
+        let subnet = subnets.get(index);
+        let count = subnets.len();
+        let subnet = subnet.ok_or(LabError::NoSubnet { index, count })?.id.clone();
         // Under the lock of the nodes, so that whoever sees the instance finds its profile.
         let launch = Launch::new(&name, &spec.instance_type, subnet);
         let instance = self.cloud.with(|cloud, now| cloud.launch(now, launch))?;
@@ -70,9 +72,10 @@ impl Lab {
     }
 
     pub(crate) async fn terminate_node(&self, name: &str) -> Result<(), LabError> {
+        self.entry(name)?;
         let gone = self.state(name).is_none_or(|state| state == InstanceState::Terminated);
         if !gone {
-            self.operate(name, Cloud::terminate)?;
+            self.operate("terminate", name, Cloud::terminate)?;
         }
         self.reach(name, InstanceState::Terminated).await?;
         self.pods.forget_node(name);
@@ -80,17 +83,17 @@ impl Lab {
     }
 
     pub(crate) async fn reboot_node(&self, name: &str) -> Result<(), LabError> {
-        self.operate(name, Cloud::reboot)?;
+        self.operate("reboot", name, Cloud::reboot)?;
         self.reach(name, InstanceState::Running).await
     }
 
     pub(crate) async fn stop_node(&self, name: &str) -> Result<(), LabError> {
-        self.operate(name, Cloud::stop)?;
+        self.operate("stop", name, Cloud::stop)?;
         self.reach(name, InstanceState::Stopped).await
     }
 
     pub(crate) async fn start_node(&self, name: &str) -> Result<(), LabError> {
-        self.operate(name, Cloud::start)?;
+        self.operate("start", name, Cloud::start)?;
         self.reach(name, InstanceState::Running).await
     }
 
@@ -167,11 +170,14 @@ impl Lab {
 
     fn operate(
         &self,
+        order: &'static str,
         name: &str,
         act: impl FnOnce(&mut Cloud, Time, &InstanceId) -> Result<(), OperateError>,
     ) -> Result<(), LabError> {
         let instance = self.entry(name)?.instance.clone();
-        Ok(self.cloud.with(|cloud, now| act(cloud, now, &instance))?)
+        let node = name.to_owned();
+        let outcome = self.cloud.with(|cloud, now| act(cloud, now, &instance));
+        outcome.map_err(|cause| LabError::Order { order, node, cause })
     }
 
     /// Waits until the instance is in this state and the network shows it.

@@ -189,12 +189,13 @@ impl Lab {
     }
 
     pub(super) fn running(&self, name: &str) -> Result<Node, LabError> {
-        let state = self.entry(name).map(|_| self.state(name))?;
-        let node = self.fabric.node(name)?;
-        if node.is_up() {
+        self.entry(name)?;
+        if let Ok(node) = self.fabric.node(name)
+            && node.is_up()
+        {
             return Ok(node);
         }
-        let state = state.map_or("gone", lab_cloud::InstanceState::as_str).to_owned();
+        let state = self.state(name).map_or("gone", lab_cloud::InstanceState::as_str).to_owned();
         Err(LabError::NodeNotUp { node: name.to_owned(), state })
     }
 }

@@ -136,6 +136,7 @@ fn pod_view(
         device: eni.map(|eni| eni.device_index.0),
         container_id: pod.container_id.clone(),
         netns: pod.netns.clone(),
+        has_namespace: pod.has_namespace,
         add_us: pod.add_us,
         result: pod.result.clone().unwrap_or_default(),
     }
