@@ -22,16 +22,30 @@ pub(crate) struct Wiring<'a> {
     sandbox: &'a Sandbox,
     host: Socket,
     pod: Socket,
-    /// The host end, as soon as there is one that is ours to take back.
-    host_end: Option<IfIndex>,
+    /// Whether links may be ours to take back.
+    linked: bool,
     /// Whether rules or routes of the address may be ours to take back.
     addressed: bool,
 }
 
 /// The two ends that were built.
 pub(crate) struct Pair {
-    pub(crate) host: Link,
-    pub(crate) pod: Link,
+    pub(crate) host: End,
+    pub(crate) pod: End,
+}
+
+/// One of them.
+pub(crate) struct End {
+    pub(crate) index: IfIndex,
+    pub(crate) mac: Option<Mac>,
+    pub(crate) mtu: u32,
+    up: bool,
+}
+
+impl From<&Link> for End {
+    fn from(link: &Link) -> Self {
+        Self { index: link.index, mac: link.mac, mtu: link.mtu, up: link.up }
+    }
 }
 
 /// Between two tries to make links while an old one of the same name dies.
@@ -46,8 +60,8 @@ impl<'a> Wiring<'a> {
     ) -> Result<Self, Fault> {
         let pod = sandbox.socket()?;
         let host = Socket::open().map_err(|error| failed(&call.key, &error))?;
-        let (host_end, addressed) = (None, false);
-        let mut wiring = Self { key: &call.key, veth, sandbox, host, pod, host_end, addressed };
+        let (linked, addressed) = (false, false);
+        let mut wiring = Self { key: &call.key, veth, sandbox, host, pod, linked, addressed };
         wiring.own_pair()?;
         Ok(wiring)
     }
@@ -69,7 +83,7 @@ impl<'a> Wiring<'a> {
             Some(pair) => pair,
             None => self.create(net, deadline)?,
         };
-        self.host_end = Some(pair.host.index);
+        self.linked = true;
         let host_mac = pair.host.mac.unwrap_or_else(|| macs(self.key).0);
         let batch = net.pod_batch(pair.pod.index, host_mac);
         let applied = self.pod.run(&batch).map_err(|error| failed(self.key, &error))?;
@@ -80,13 +94,14 @@ impl<'a> Wiring<'a> {
 
     /// Takes back whatever of a build was done. Returns what could not be taken back.
     pub(crate) fn undo(&mut self, net: &PodNet) -> Result<(), Fault> {
-        let ops = match (self.addressed, self.host_end) {
-            (true, host_end) => net.undo_batch(host_end),
-            (false, Some(index)) => {
-                let name = self.veth.as_str().to_owned();
-                let action = Action::DeleteLink(LinkRef { index, name });
-                vec![Op::new(Subject::Link(index), action)]
-            }
+        // By the name alone it could be the next sandbox's, which has taken ours away.
+        let ours = |link: &Link| {
+            link.mac == Some(macs(self.key).0) || link.alias == Some(self.key.alias())
+        };
+        let host_end = if self.linked { self.host_link()?.filter(ours) } else { None };
+        let ops = match (self.addressed, host_end) {
+            (true, host_end) => net.undo_batch(host_end.map(|link| link.index)),
+            (false, Some(link)) => vec![deletion(&link)],
             (false, None) => return Ok(()),
         };
         let applied = self.host.run(&ops).map_err(|error| failed(self.key, &error))?;
@@ -110,7 +125,11 @@ impl<'a> Wiring<'a> {
             Some(host) if are_peers(&host, &pod) && host.group == registry::GROUP_REAP => {
                 self.delete(&host).map(|()| None)
             }
-            Some(host) if are_peers(&host, &pod) => Ok(Some(Pair { host, pod })),
+            Some(host) if are_peers(&host, &pod) => {
+                Ok(Some(Pair { host: End::from(&host), pod: End::from(&pod) }))
+            }
+            // The daemon has just deleted it, between our two looks.
+            _ if self.pod_end()?.is_none() => Ok(None),
             _ => Err(Fault::new(
                 Code::KernelRefused,
                 format!(
@@ -134,7 +153,7 @@ impl<'a> Wiring<'a> {
             .filter(|address| address.dev == pair.pod.index && address.global)
             .any(|address| address.address.addr() != net.address);
         if foreign {
-            self.delete(&pair.host)?;
+            self.clear_name()?;
             return Ok(None);
         }
         Ok(Some(pair))
@@ -142,26 +161,42 @@ impl<'a> Wiring<'a> {
 
     fn create(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
         let (host_mac, pod_mac) = macs(self.key);
-        let pair = net.veth_pair(host_mac, pod_mac);
+        let mut pair = net.veth_pair(host_mac, pod_mac);
         loop {
             self.clear_name()?;
             let netns = std::os::fd::AsFd::as_fd(self.sandbox);
             match self.host.create_veth(&pair, netns) {
-                Ok(()) => break,
+                Ok(()) => self.linked = true,
                 Err(SocketError::CreateVeth { errno: Errno::EEXIST, .. })
                     if Instant::now() < deadline =>
                 {
                     // Either an old host end is still dying, or the pod's name was taken just now.
+                    // Or the number that we chose is.
                     self.own_pair()?;
-                    sleep(RETRY);
+                    match &mut pair.host_index {
+                        Some(IfIndex(number)) => *number += 1,
+                        None => sleep(RETRY),
+                    }
+                    continue;
                 }
                 Err(error) => return Err(failed(self.key, &error)),
             }
+            // The pod's end first: nobody else makes one of that name there. If it is gone, the
+            // host end may already be the next sandbox's.
+            let pod = self.pod_end()?.ok_or_else(|| self.vanished())?;
+            let host = self.host.index_of(self.veth.as_str());
+            let host = host.map_err(|error| failed(self.key, &error))?;
+            let host = host.ok_or_else(|| self.vanished())?;
+            if host == pod && Instant::now() < deadline {
+                // The kernel takes a link whose peer has its own number for one without a peer, and
+                // lets it wait up to a second for its carrier. Both namespaces count on by one, so
+                // only a number that we choose is another one for sure.
+                pair.host_index = Some(IfIndex(host.0 + 2));
+                continue;
+            }
+            let end = |index, mac, up| End { index, mac: Some(mac), mtu: net.mtu, up };
+            return Ok(Pair { host: end(host, host_mac, true), pod: end(pod, pod_mac, false) });
         }
-        let host = self.host_link()?.ok_or_else(|| self.vanished())?;
-        self.host_end = Some(host.index);
-        let pod = self.pod.link_named(&self.key.ifname).map_err(|e| failed(self.key, &e))?;
-        Ok(Pair { host, pod: pod.ok_or_else(|| self.vanished())? })
     }
 
     /// Deletes the host link of an older sandbox of the same pod.
@@ -181,7 +216,7 @@ impl<'a> Wiring<'a> {
     }
 
     /// Host route first and alone: if another pod has one, nothing of that pod is touched.
-    fn address_host(&mut self, net: &PodNet, host_end: &Link) -> Result<(), Fault> {
+    fn address_host(&mut self, net: &PodNet, host_end: &End) -> Result<(), Fault> {
         let (rules, rest): (Vec<Op>, Vec<Op>) = net
             .host_batch(host_end.index)
             .into_iter()
@@ -209,7 +244,7 @@ impl<'a> Wiring<'a> {
     }
 
     /// Puts our route where another one is, unless that is of a pod that lives.
-    fn take_over_route(&mut self, ours: &Route, host_end: &Link) -> Result<(), Fault> {
+    fn take_over_route(&mut self, ours: &Route, host_end: &End) -> Result<(), Fault> {
         let seen = self.host.observe(With::Nothing).map_err(|error| failed(self.key, &error))?;
         let holder = seen
             .routes
@@ -235,9 +270,12 @@ impl<'a> Wiring<'a> {
         self.host.link_named(self.veth.as_str()).map_err(|error| failed(self.key, &error))
     }
 
+    fn pod_end(&self) -> Result<Option<IfIndex>, Fault> {
+        self.pod.index_of(&self.key.ifname).map_err(|error| failed(self.key, &error))
+    }
+
     fn delete(&mut self, link: &Link) -> Result<(), Fault> {
-        let op = Op::new(Subject::Link(link.index), Action::DeleteLink(LinkRef::from(link)));
-        let applied = self.host.run(&[op]).map_err(|error| failed(self.key, &error))?;
+        let applied = self.host.run(&[deletion(link)]).map_err(|error| failed(self.key, &error))?;
         self.demand(&applied, "on the host")
     }
 
@@ -251,6 +289,10 @@ impl<'a> Wiring<'a> {
     fn vanished(&self) -> Fault {
         refusal(format!("{}: the links vanished as soon as they were made", self.key))
     }
+}
+
+fn deletion(link: &Link) -> Op {
+    Op::new(Subject::Link(link.index), Action::DeleteLink(LinkRef::from(link)))
 }
 
 fn conflicting_route(applied: &Applied) -> Option<Route> {

@@ -118,7 +118,7 @@ pub(crate) fn create_veth(pair: &VethPair, pod: BorrowedFd<'_>) -> Request {
     peer.attributes = end_attributes(&pair.pod);
     // The pod's end comes up later: the kernel refuses a peer that is up from the start.
     peer.attributes.push(LinkAttribute::NetNsFd(pod.as_raw_fd()));
-    let mut message = link_message(0);
+    let mut message = link_message(pair.host_index.map_or(0, |index| index.0));
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
     message.attributes = end_attributes(&pair.host);

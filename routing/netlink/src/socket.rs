@@ -51,7 +51,7 @@ pub enum SocketError {
         host: String,
         /// The pod's end.
         pod: String,
-        /// Why; EEXIST if either name is taken.
+        /// Why; EEXIST if either name or the host end's number is taken.
         errno: Errno,
     },
 }

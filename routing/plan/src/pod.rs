@@ -44,6 +44,8 @@ pub struct VethEnd {
 pub struct VethPair {
     /// The host end.
     pub host: VethEnd,
+    /// The host end's number; `None` leaves it to the kernel.
+    pub host_index: Option<IfIndex>,
     /// The pod's end.
     pub pod: VethEnd,
 }
@@ -52,7 +54,11 @@ impl PodNet {
     /// The links to make. Both addresses should be locally administered: then udev lets them be.
     pub fn veth_pair(&self, host_mac: Mac, pod_mac: Mac) -> VethPair {
         let end = |name: &str, mac| VethEnd { name: name.to_owned(), mac, mtu: self.mtu };
-        VethPair { host: end(self.veth.as_str(), host_mac), pod: end(&self.key.ifname, pod_mac) }
+        VethPair {
+            host: end(self.veth.as_str(), host_mac),
+            host_index: None,
+            pod: end(&self.key.ifname, pod_mac),
+        }
     }
 
     /// What to do in the pod's namespace once the links are there.

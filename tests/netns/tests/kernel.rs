@@ -51,6 +51,7 @@ impl Real {
         let far = Mac([0x0a, 0, 0, 1, 0, self.made]);
         let pair = VethPair {
             host: VethEnd { name: name.to_owned(), mac, mtu: 1500 },
+            host_index: None,
             pod: VethEnd { name: format!("far{}", self.made), mac: far, mtu: 9001 },
         };
         self.socket.create_veth(&pair, self.outside.as_fd()).unwrap();

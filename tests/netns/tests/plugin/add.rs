@@ -300,3 +300,30 @@ fn the_log_is_json_in_amazon_vpc_cnis_place_and_the_answer_alone_is_on_standard_
         ended.result();
     });
 }
+
+/// The kernel lets a link whose peer has its own number wait up to a second for its carrier.
+#[test]
+fn the_two_ends_never_have_the_same_number() {
+    on_a_node(|node| {
+        let _daemon = Daemon::start(node);
+        let next = node.show("link").iter().map(|link| link["ifindex"].as_u64().unwrap()).max();
+        let next = next.unwrap() + 1;
+        let sandbox = node.sandbox("c1", "web-0");
+        // Each link takes a number; these are gone again when the plugin comes.
+        for number in 2..next {
+            node.ip_inside(&sandbox.netns, &format!("link add name l{number} type bridge"));
+        }
+        for number in 2..next {
+            node.ip_inside(&sandbox.netns, &format!("link del l{number}"));
+        }
+        // The number that comes to mind is taken.
+        node.ip(&format!("link add name taken index {} type bridge", next + 2));
+        node.add(&sandbox);
+
+        let host = node.link(VETH).unwrap()["ifindex"].as_u64().unwrap();
+        let pod = node.show_inside(&sandbox.netns, "link show dev eth0").remove(0);
+        assert_eq!(pod["ifindex"], next + 1, "the first try met the trap");
+        assert_eq!(host, next + 3);
+        assert_eq!(node.veths(), [VETH]);
+    });
+}
