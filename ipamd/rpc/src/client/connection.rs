@@ -93,7 +93,8 @@ impl tower_service::Service<Request<Body>> for Connection {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.sender.poll_ready(cx)
+        // A connection that has ended meanwhile: the call itself says so, with its cause.
+        self.sender.poll_ready(cx).map(|_| Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {

@@ -72,6 +72,20 @@ async fn a_daemon_that_dies_in_the_middle_is_a_lost_call() {
     assert!(matches!(error, RpcError::Lost { .. }) && error.daemon_unavailable(), "{error:?}");
 }
 
+/// The next call meets a connection that is known to have ended.
+#[tokio::test]
+async fn a_daemon_that_died_between_two_calls_is_a_lost_call() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("ipamd.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let client = Client::connect(&socket, soon()).await.unwrap();
+    drop(listener.accept().unwrap());
+    for _ in 0..2 {
+        let error = client.inspect(key("a"), soon()).await.unwrap_err();
+        assert!(matches!(error, RpcError::Lost { .. }), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_caller_that_goes_away_is_waited_for_no_longer() {
     let home = tempfile::tempdir().unwrap();
