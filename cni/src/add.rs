@@ -48,7 +48,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         multi_nic: false,
     };
     let pod_text = call.pod_text();
-    let (session, outcome) = Session::reserve(&call.conf.socket, &request, deadline)
+    let (mut session, outcome) = Session::reserve(&call.conf.socket, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let reservation = match outcome {
         ReserveOutcome::Reserved(reservation) => reservation,
@@ -59,7 +59,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         let done = wiring
             .build(&net, finish)
             .and_then(|pair| sandbox.ensure_current().map(|()| pair))
-            .and_then(|pair| confirm(call, &session, &veth, finish).map(|()| pair));
+            .and_then(|pair| confirm(call, &mut session, &veth, finish).map(|()| pair));
         if done.is_err()
             && let Err(fault) = wiring.undo(&net)
         {
@@ -80,12 +80,12 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
 
 fn confirm(
     call: &Call,
-    session: &Session,
+    session: &mut Session,
     veth: &VethName,
     deadline: Instant,
 ) -> Result<(), Fault> {
     let request = Confirm { key: call.key.clone(), host_interface: veth.as_str().to_owned() };
-    match session.confirm(request, deadline) {
+    match session.confirm(&call.conf.socket, &request, deadline) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Fault::new(
             Code::TryAgainLater,

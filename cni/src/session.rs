@@ -57,8 +57,23 @@ impl Session {
         }
     }
 
-    pub(crate) fn confirm(&self, request: Confirm, deadline: Instant) -> Result<bool, RpcError> {
-        self.runtime.block_on(self.client.confirm(request, deadline))
+    /// Confirms, over another connection if this one is lost: a daemon that was restarted knows the
+    /// reservation.
+    pub(crate) fn confirm(
+        &mut self,
+        socket: &Path,
+        request: &Confirm,
+        deadline: Instant,
+    ) -> Result<bool, RpcError> {
+        loop {
+            match self.runtime.block_on(self.client.confirm(request.clone(), deadline)) {
+                Err(RpcError::Lost { .. }) if Instant::now() + REST < deadline => {
+                    std::thread::sleep(REST);
+                    *self = Self::open(socket, deadline)?;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     pub(crate) fn release(

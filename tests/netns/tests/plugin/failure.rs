@@ -1,6 +1,7 @@
 //! An ADD that fails in the middle leaves nothing behind, and the daemon hears of it.
 
 use crate::{
+    binary::Ended,
     daemon::{Book, Daemon, Mood},
     node::{Node, on_a_node},
 };
@@ -159,5 +160,25 @@ fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
         assert_eq!(node.host_state(), before);
         let folder = node.path("state").join("tombstones");
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn a_daemon_that_is_restarted_while_it_is_asked_to_confirm_fails_no_pod() {
+    on_a_node(|node| {
+        let first = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
+        let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
+        node.wait_until("the plugin confirms", || {
+            first.book(|book| book.asked.iter().any(|asked| asked == "confirm c1"))
+        });
+        // What a checkpoint keeps.
+        let held = first.book(|book| book.held.clone());
+        first.kill();
+        let second = Daemon::start_with(node, Book { held, ..Book::on_table_2() });
+        assert_eq!(Ended::of(add).result()["ips"][0]["address"], "10.0.0.100/32");
+        second.book(|book| {
+            assert!(book.held.values().all(|(_, confirmed)| *confirmed));
+            assert_eq!(book.asked, ["confirm c1"]);
+        });
     });
 }
