@@ -141,7 +141,7 @@ impl<K: Kernel> Repair<K> {
             tracing::warn!(%error, "a tombstone is passed over");
         }
         for found in found {
-            bury(&self.inbox, &self.tombstones, found).await?;
+            bury(&self.inbox, &self.tombstones, &found.tombstone.key).await?;
         }
         Ok(())
     }

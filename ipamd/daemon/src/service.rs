@@ -60,20 +60,22 @@ impl Service {
 
     /// A DEL of this very key that could not reach us comes before its next ADD.
     async fn bury(&self, key: &PodKey) -> Result<(), Unable> {
-        match self.tombstones.of(key) {
-            Some(found) => bury(&self.inbox, &self.tombstones, found).await.map_err(unable),
-            None => Ok(()),
+        if self.tombstones.of(key).is_none() {
+            return Ok(());
         }
+        bury(&self.inbox, &self.tombstones, key).await.map_err(unable)
     }
 }
 
-/// Releases what a tombstone names and takes it away once that is durable.
+/// Releases what the key's tombstone names and takes it away once that is durable; if there is none
+/// any more, another has done so.
 pub(crate) async fn bury(
     inbox: &Inbox,
     tombstones: &Tombstones,
-    found: Found,
+    key: &PodKey,
 ) -> Result<(), Ended> {
-    let Found { path, tombstone } = found;
+    let _alone = tombstones.alone().await;
+    let Some(Found { path, tombstone }) = tombstones.of(key) else { return Ok(()) };
     let cause = ReleaseCause::PodDeleted;
     inbox.ask(Question::Release { key: tombstone.key.clone(), cause }).await?;
     match tombstones.remove(&path) {
@@ -200,4 +202,57 @@ fn unable(ended: Ended) -> Unable {
 fn misfit(attempt: &str, answer: &Answer) -> Unable {
     tracing::error!(?answer, "the answer does not fit {attempt}");
     Unable { message: format!("{attempt}: the daemon's answer does not fit the question") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use crate::inbox::Input;
+    use config_model::Tombstone;
+    use tokio::sync::mpsc;
+
+    fn released() -> Answer {
+        Answer::Released { known: true, addresses: Vec::new() }
+    }
+
+    /// The request that comes next: what is asked, and where the answer goes.
+    async fn next(
+        inputs: &mut mpsc::Receiver<Input>,
+    ) -> (Question, tokio::sync::oneshot::Sender<Answer>) {
+        let Some(Input::Ask { question, reply, .. }) = inputs.recv().await else { panic!() };
+        (question, reply)
+    }
+
+    #[tokio::test]
+    async fn a_tombstone_is_carried_out_once_though_an_add_and_a_repair_pass_find_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let tombstones = Tombstones::within(folder.path());
+        tombstones.prepare().unwrap();
+        let key = PodKey::new("aws-cni", "a1", "eth0").unwrap();
+        let tombstone = Tombstone::new(key.clone(), None, Vec::new());
+        let file = folder.path().join("tombstones").join(Tombstone::file_name(&key));
+        std::fs::write(file, serde_json::to_vec(&tombstone).unwrap()).unwrap();
+
+        let (inbox, mut inputs) = Inbox::open();
+        let both = [(inbox.clone(), tombstones.clone()), (inbox.clone(), tombstones.clone())];
+        let both = both.map(|(inbox, tombstones)| {
+            let key = key.clone();
+            tokio::spawn(async move { bury(&inbox, &tombstones, &key).await })
+        });
+        let (question, reply) = next(&mut inputs).await;
+        assert!(matches!(question, Question::Release { key: of, .. } if of == key));
+        // The other has every chance to ask as well.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(inputs.try_recv().is_err(), "the next ADD's reservation would be released");
+        reply.send(released()).unwrap();
+        for task in both {
+            task.await.unwrap().unwrap();
+        }
+        assert!(inputs.try_recv().is_err(), "the next ADD's reservation would be released");
+        assert!(tombstones.of(&key).is_none());
+    }
 }

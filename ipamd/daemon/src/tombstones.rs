@@ -5,12 +5,15 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The folder of tombstones.
 #[derive(Clone, Debug)]
 pub struct Tombstones {
     folder: PathBuf,
+    burying: Arc<Mutex<()>>,
 }
 
 /// A tombstone and its file.
@@ -35,7 +38,13 @@ pub struct Unusable {
 impl Tombstones {
     /// Those of this state folder.
     pub fn within(state: &Path) -> Self {
-        Self { folder: state.join(registry::TOMBSTONE_DIR) }
+        Self { folder: state.join(registry::TOMBSTONE_DIR), burying: Arc::default() }
+    }
+
+    /// From looking for a tombstone to taking it away, one at a time among all clones: one that is
+    /// carried out twice would, the second time, undo what its interface's next ADD has made.
+    pub(crate) async fn alone(&self) -> MutexGuard<'_, ()> {
+        self.burying.lock().await
     }
 
     /// The folder must be there for the plugin to write to.
