@@ -5,7 +5,7 @@ use crate::{
     deps::{self, Need},
     generate, say,
 };
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::{
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    ensure!(deps::is_root(), "a benchmark makes network namespaces and so needs root");
+    deps::need_root("bench add")?;
     deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
     let report = match args.name {
         Name::Add => add(args.rounds)?,

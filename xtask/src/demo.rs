@@ -30,12 +30,7 @@ impl Default for Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if !deps::is_root() {
-        bail!(
-            "the demo makes network namespaces and so needs root; run: \
-             sudo -E env \"PATH=$PATH\" cargo xtask demo"
-        );
-    }
+    deps::need_root("demo")?;
     deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
     let programs = binaries::build(binaries::Profile::Dev)?;
     let name = format!("demo-{}", std::process::id());

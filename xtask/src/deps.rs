@@ -98,6 +98,20 @@ pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// Refuses to go on without the right to make network namespaces.
+///
+/// # Errors
+/// Says how to run `command` with it.
+pub(crate) fn need_root(command: &str) -> Result<()> {
+    if is_root() {
+        return Ok(());
+    }
+    bail!(
+        "{command} makes network namespaces and so needs root; run: \
+         sudo -E env \"PATH=$PATH\" cargo xtask {command}"
+    )
+}
+
 /// Installs what is missing, after saying so.
 ///
 /// # Errors

@@ -17,7 +17,11 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Ferrule's commands for the people who build it")]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "Ferrule's commands for the people who build it"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
