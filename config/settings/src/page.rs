@@ -85,8 +85,7 @@ mod tests {
         let committed = include_str!("../../../docs/settings.md");
         assert!(
             committed == reference_page(),
-            "docs/settings.md is old; write it anew: cargo run -p config-settings --example \
-             reference-page > docs/settings.md"
+            "docs/settings.md is old; write it anew: cargo xtask generate"
         );
     }
 
