@@ -3,7 +3,7 @@
 use crate::{
     Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
     GroupIdentifier, ModifyNetworkInterfaceAttribute, NetworkInterface, PrivateAddress, Response,
-    Tag, address::Wanted, tag, transition::Transition,
+    Tag, address::Wanted, error::is_id, tag, transition::Transition,
 };
 use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
@@ -241,8 +241,7 @@ fn created(eni: NetworkInterface, request: &CreateNetworkInterface) -> Response 
 
 /// `eni-` and hex digits; anything else is not even looked up.
 pub(crate) fn check_id(id: &EniId) -> Result<(), Ec2Error> {
-    let digits = id.as_str().strip_prefix("eni-").unwrap_or("");
-    if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit()) {
+    if is_id(id.as_str(), "eni-") {
         return Ok(());
     }
     let message = format!("Invalid id: \"{id}\" (expecting \"eni-...\")");

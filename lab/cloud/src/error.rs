@@ -39,7 +39,10 @@ impl Ec2Error {
 
     /// `InvalidAction`.
     pub fn invalid_action(name: &str) -> Self {
-        Self::new("InvalidAction", format!("The action {name} is not valid for this web service."))
+        Self::new(
+            "InvalidAction",
+            format!("The action {name} is not valid for this web service (the lab's EC2)."),
+        )
     }
 
     /// `MissingParameter`, naming the parameter.
@@ -111,8 +114,11 @@ impl Ec2Error {
         )
     }
 
-    /// `InvalidInstanceID.NotFound`.
+    /// `InvalidInstanceID.NotFound`, or `.Malformed` if it is no id at all.
     pub(crate) fn no_such_instance(id: impl Display) -> Self {
+        if !is_id(&id.to_string(), "i-") {
+            return Self::new("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""));
+        }
         Self::new("InvalidInstanceID.NotFound", format!("The instance ID '{id}' does not exist"))
     }
 
@@ -179,4 +185,10 @@ impl Ec2Error {
     pub(crate) fn incorrect_state(message: impl Into<String>) -> Self {
         Self::new("IncorrectState", message)
     }
+}
+
+/// Whether this is a prefix and hexadecimal digits.
+pub(crate) fn is_id(text: &str, prefix: &str) -> bool {
+    let digits = text.strip_prefix(prefix).unwrap_or("");
+    !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit())
 }
