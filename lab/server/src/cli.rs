@@ -10,11 +10,13 @@ mod show;
 pub use args::Cli;
 
 use crate::{
-    control::{CheckSpec, Client, ClientError, DaemonOrder, FaultSpec, NodeView, PodView},
+    control::{
+        CheckSpec, Client, ClientError, DaemonOrder, FaultSpec, FaultView, NodeView, PodView,
+    },
     serve::Layout,
 };
 use anyhow::{Context as _, Result, anyhow, bail};
-use args::{DaemonVerb, FaultVerb, NodeVerb, Output, PodVerb, Verb, millis};
+use args::{DaemonVerb, FaultArgs, FaultVerb, NodeVerb, Output, PodVerb, Verb, millis};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use std::{
@@ -197,7 +199,13 @@ impl Tool {
     }
 
     async fn fault(&self, verb: FaultVerb) -> Result<ExitCode> {
-        let faults: Vec<crate::control::FaultView> = match verb {
+        let faults: Vec<FaultView> = match verb {
+            FaultVerb::Set { fault: FaultArgs::Detach { eni } } => {
+                // It happens and is over: not one of the faults that are set.
+                let spec = FaultSpec::Detach { eni: eni.clone() };
+                let faults: Vec<FaultView> = self.client.post("/faults", &spec).await?;
+                return self.print(&faults, |_| format!("{eni} is being detached"));
+            }
             FaultVerb::Set { fault } => {
                 self.client.post("/faults", &FaultSpec::from(fault)).await?
             }

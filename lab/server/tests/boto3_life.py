@@ -256,6 +256,9 @@ def strange_requests(ec2):
     message = refused("InvalidNetworkInterfaceID.NotFound", 400, ec2.describe_network_interfaces,
                       NetworkInterfaceIds=[gone])
     assert gone in message, message
+    refused("InvalidInstanceID.Malformed", 400, ec2.describe_instances, InstanceIds=["node1"])
+    refused("InvalidInstanceID.NotFound", 400, ec2.describe_instances,
+            InstanceIds=["i-00000000000000000"])
     refused("InvalidAction", 400, ec2.describe_spot_price_history)
     refused("UnknownParameter", 400, ec2.attach_network_interface, DeviceIndex=1, EnaQueueCount=2,
             InstanceId="i-00000000000000000", NetworkInterfaceId=gone)

@@ -251,6 +251,23 @@ fn without_a_lab_every_verb_says_how_to_make_one() {
 }
 
 #[test]
+fn one_of_two_ups_at_once_makes_the_lab() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP one_of_two_ups_at_once_makes_the_lab: needs root");
+        return;
+    }
+    let lab = Lab { name: "twice", base: tempfile::tempdir().unwrap() };
+    let up = || lab.output(&["up", "--no-daemon", "--nodes", "1"]);
+    let (one, other) = std::thread::scope(|scope| {
+        let one = scope.spawn(up);
+        let other = up();
+        (one.join().unwrap(), other)
+    });
+    assert!(one.status.success() != other.status.success(), "{one:?}\n{other:?}");
+    lab.on_node("node1", "true");
+}
+
+#[test]
 fn a_wrong_name_is_told_with_what_there_is() {
     let Some(lab) = Lab::up("names", &["--no-daemon"]) else { return };
     for (args, why) in [
@@ -263,6 +280,8 @@ fn a_wrong_name_is_told_with_what_there_is() {
         ("pod add nope", "there is no node nope"),
         ("daemon signal node1 FOO", "there is no signal \"FOO\""),
         ("logs nope", "there is no node nope"),
+        ("fault set throttle --action Nope", "there is no action Nope; there are: Assign"),
+        ("fault clear lag", "no fault lag is set"),
     ] {
         let said = refused(&lab, 1, &args.split(' ').collect::<Vec<_>>());
         assert_eq!(said.matches(why).count(), 1, "{args}: {said}");

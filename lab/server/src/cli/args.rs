@@ -313,7 +313,7 @@ pub enum FaultArgs {
         #[arg(long)]
         action: Option<String>,
         /// How often; default: until it is cleared.
-        #[arg(long)]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         times: Option<u32>,
     },
     /// EC2 acts, but the answer is lost.

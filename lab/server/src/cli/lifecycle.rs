@@ -11,9 +11,15 @@ use lab_cloud::{Cloud, CloudSpec, InstanceType, SubnetSpec};
 use lab_fabric::{Fabric, INTERNET_HOST, process};
 use std::{
     ffi::OsString,
-    fs,
-    os::unix::fs::DirBuilderExt as _,
-    path::PathBuf,
+    fs, io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            fs::DirBuilderExt as _,
+            net::{SocketAddr, UnixListener},
+        },
+    },
+    path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
@@ -43,6 +49,7 @@ pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCo
 
 impl Tool {
     pub(super) async fn up(&self, name: &str, args: &UpArgs) -> Result<ExitCode> {
+        let _one = lock(self.layout.dir()).with_context(|| format!("make lab {name}"))?;
         if self.client.get::<StatusView>("/status").await.is_ok() {
             bail!("lab {name} is up already; see: ferrule-lab --name {name} status");
         }
@@ -140,6 +147,19 @@ impl Tool {
     async fn remove(&self) -> Result<()> {
         let layout = self.layout.clone();
         tokio::task::spawn_blocking(move || remove(&layout)).await?
+    }
+}
+
+/// Keeps a second `up` of the same lab from taking the first one's half for remains: a socket without
+/// a file, which ends with its holder.
+fn lock(dir: &Path) -> Result<UnixListener> {
+    let name = format!("ferrule-lab up {}", dir.display());
+    let address = SocketAddr::from_abstract_name(name)?;
+    match UnixListener::bind_addr(&address) {
+        Err(err) if err.kind() == io::ErrorKind::AddrInUse => {
+            bail!("another `up` is at it; wait for its end")
+        }
+        outcome => outcome.context("bind a socket"),
     }
 }
 

@@ -4,6 +4,7 @@ use super::batch::Outcome;
 use crate::control::{CheckView, CountersView, FaultView, LogFile, NodeView, PodView, StatusView};
 use comfy_table::{Table, presets};
 use lab_fabric::probe::{Failure, Tally};
+use serde_json::Value;
 
 pub(super) fn status(status: &StatusView) -> String {
     let mut subnets = table(&["subnet", "addresses", "zone", "free"]);
@@ -102,9 +103,25 @@ pub(super) fn faults(faults: &[FaultView]) -> String {
     }
     let mut out = table(&["id", "fault"]);
     for fault in faults {
-        out.add_row([fault.id.clone(), fault.fault.to_string()]);
+        out.add_row([fault.id.clone(), one_fault(&fault.fault)]);
     }
     out.to_string()
+}
+
+/// Its kind, then what narrows it down.
+fn one_fault(fault: &Value) -> String {
+    let mut text = fault["kind"].as_str().unwrap_or_default().to_owned();
+    let error = fault["error"]["code"].as_str().map(|code| ("code", code.to_owned()));
+    let plain = fault.as_object().into_iter().flatten().filter_map(|(name, value)| match value {
+        Value::String(value) => Some((name.as_str(), value.clone())),
+        Value::Number(value) => Some((name.as_str(), value.to_string())),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    });
+    for (name, value) in error.into_iter().chain(plain.filter(|(name, _)| *name != "kind")) {
+        let unit = if matches!(name, "lag" | "latency") { " ms" } else { "" };
+        text += &format!(", {name} {value}{unit}");
+    }
+    text
 }
 
 pub(super) fn logs(files: &[LogFile]) -> String {
@@ -180,3 +197,22 @@ fn table(head: &[&str]) -> Table {
 
 /// The rest is in the JSON.
 const FAILURES_SHOWN: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_fault_is_a_sentence() {
+        let error = json!({
+            "kind": "error", "action": "CreateTags", "times": 3,
+            "error": { "code": "Foo", "http_status": 400, "message": "A fault of the lab." },
+        });
+        assert_eq!(one_fault(&error), "error, code Foo, action CreateTags, times 3");
+        let lag = json!({ "kind": "imds-lag", "lag": 30000 });
+        assert_eq!(one_fault(&lag), "imds-lag, lag 30000 ms");
+        let all = json!({ "kind": "throttle-every-nth", "nth": 2, "action": null });
+        assert_eq!(one_fault(&all), "throttle-every-nth, nth 2");
+    }
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParamError {
     /// A parameter that the action does not have.
-    #[error("The parameter {0} is not recognized")]
+    #[error("The parameter {0} is not recognized (by the lab's EC2; AWS may know it)")]
     Unknown(String),
     /// A parameter that the action cannot do without.
     #[error("The request must contain the parameter {0}")]

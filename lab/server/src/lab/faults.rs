@@ -115,8 +115,11 @@ fn error(code: String) -> Ec2Error {
 }
 
 fn parse(action: Option<String>) -> Result<Option<Action>, LabError> {
-    let unknown = |err: Ec2Error| LabError::BadFault(err.message);
-    action.map(|name| name.parse::<Action>().map_err(unknown)).transpose()
+    let Some(name) = action else { return Ok(None) };
+    name.parse().map(Some).map_err(|_: Ec2Error| {
+        let known: Vec<&str> = Action::ALL.iter().map(|action| action.name()).collect();
+        LabError::BadFault(format!("there is no action {name}; there are: {}", known.join(", ")))
+    })
 }
 
 const LOSE_REPLIES: &str = "lose-replies";
