@@ -10,7 +10,7 @@ use crate::{
     metrics::Metrics,
     tombstones::Tombstones,
 };
-use adopt::pods_in_kernel;
+use adopt::{pods_in_kernel, unplaced};
 use config_model::{InstanceId, PodKey};
 use config_settings::Settings;
 use ipamd_cloud::{Cloud, Node};
@@ -147,11 +147,24 @@ impl Starter {
                 Err(error) => self.wait("observe the kernel", &error.into(), PAUSE_LAST).await,
             }
         };
-        let enis = self
-            .insist("see the node's ENIs", || async {
-                Ok(cloud.look(Witness::Ec2, instance).await?)
-            })
-            .await;
+        let began = Instant::now();
+        let enis = loop {
+            let enis = self
+                .insist("see the node's ENIs", || async {
+                    let mut enis = cloud.look(Witness::Ec2, instance).await?;
+                    enis.extend(cloud.look(Witness::Imds, instance).await?);
+                    Ok(enis)
+                })
+                .await;
+            // Each may lag behind what was assigned a moment ago, and a pod that is not taken over
+            // loses its networking.
+            let unplaced = unplaced(&observed, &enis);
+            if unplaced.is_empty() || began.elapsed() >= LOOK_LONGEST {
+                break enis;
+            }
+            let of_none = anyhow::anyhow!("{} is of none", unplaced.join(", "));
+            self.wait("find the ENI of each pod in the kernel", &of_none, LOOK_AGAIN).await;
+        };
         pods_in_kernel(checkpoint, &observed, &enis, &self.boot_id, clock::now())
     }
 
@@ -250,5 +263,8 @@ const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
 const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
 const TAG_OWNER: &str = "eks:eni:owner";
 const OWNER: &str = "amazon-vpc-cni";
+/// What no ENI is seen to have is looked for this long.
+const LOOK_LONGEST: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_LAST: Duration = Duration::from_secs(10);

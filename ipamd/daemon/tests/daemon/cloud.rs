@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) enis: Vec<SeenEni>,
     /// Addresses that the subnet still has.
     pub(crate) free: u16,
+    /// So many looks still show no secondary address.
+    pub(crate) lagging_looks: u32,
     /// Whether the metadata service answers.
     pub(crate) imds: bool,
     pub(crate) calls: Vec<Action>,
@@ -38,7 +40,14 @@ pub(crate) fn mac(n: u8) -> Mac {
 impl FakeCloud {
     pub(crate) fn new(free: u16) -> Self {
         let primary = eni(0, Ipv4Addr::new(10, 0, 0, 4), Some(0));
-        let state = State { enis: vec![primary], free, imds: true, calls: Vec::new(), next: 10 };
+        let state = State {
+            enis: vec![primary],
+            free,
+            lagging_looks: 0,
+            imds: true,
+            calls: Vec::new(),
+            next: 10,
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -141,8 +150,14 @@ impl Cloud for FakeCloud {
     }
 
     async fn look(&self, _: Witness, _: &InstanceId) -> Result<Vec<SeenEni>, CloudFault> {
-        let state = self.state();
-        Ok(state.enis.iter().filter(|eni| eni.attachment.is_some()).cloned().collect())
+        let mut state = self.state();
+        let attached = state.enis.iter().filter(|eni| eni.attachment.is_some()).cloned();
+        let mut seen: Vec<SeenEni> = attached.collect();
+        if state.lagging_looks > 0 {
+            state.lagging_looks -= 1;
+            seen.iter_mut().for_each(|eni| eni.addresses.clear());
+        }
+        Ok(seen)
     }
 
     async fn node(&self) -> Result<Node, CloudFault> {

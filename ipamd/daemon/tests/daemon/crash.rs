@@ -109,3 +109,37 @@ fn pods_whose_checkpoint_is_lost_are_found_in_the_kernel() {
         daemon.terminate();
     }
 }
+
+#[test]
+fn a_pod_in_the_kernel_is_taken_over_though_the_cloud_shows_its_address_late() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    let pod = key("a");
+    let held = node.add(&pod);
+    daemon.crash();
+    fs::remove_file(node.folder.path().join("state/ipam/checkpoint.log")).unwrap();
+    node.cloud.state().lagging_looks = 2;
+    let daemon = node.start();
+    assert_eq!(node.held(&pod), Some((ipv4(&held), true)));
+    node.add(&key("b"));
+    assert!(node.is_routed(ipv4(&held)));
+    daemon.terminate();
+}
+
+#[test]
+fn what_is_left_of_a_damaged_checkpoint_still_tells_the_pods_name() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    let pod = key("a");
+    let held = node.add(&pod);
+    daemon.crash();
+    let file = node.folder.path().join("state/ipam/checkpoint.log");
+    let bytes = fs::read(&file).unwrap();
+    let header = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    fs::write(&file, [&bytes[..header], b"rubbish\n", &bytes[header..]].concat()).unwrap();
+    let daemon = node.start();
+    assert_eq!(node.held(&pod), Some((ipv4(&held), true)));
+    // The runtime repeats its ADD: of the same pod.
+    assert_eq!(ipv4(&node.add_again(&pod)), ipv4(&held));
+    daemon.terminate();
+}

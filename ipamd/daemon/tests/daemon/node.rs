@@ -213,6 +213,11 @@ impl TestNode {
         held
     }
 
+    /// The reservation of an ADD that is repeated.
+    pub(crate) fn add_again(&self, key: &PodKey) -> PodAddress {
+        address_of(self.reserve(key, PATIENCE))
+    }
+
     fn build(&self, key: &PodKey, held: &PodAddress) {
         let net = PodNet {
             key: key.clone(),
