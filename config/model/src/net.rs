@@ -83,7 +83,8 @@ mod tests {
     fn a_mac_survives_its_text() {
         let mac: Mac = "02:0A:ff:00:10:01".parse().expect("a valid MAC");
         assert_eq!(mac.to_string(), "02:0a:ff:00:10:01");
-        for bad in ["", "02:0a:ff:00:10", "02:0a:ff:00:10:01:02", "2:a:f:0:1:1", "zz:0a:ff:00:10:01"]
+        for bad in
+            ["", "02:0a:ff:00:10", "02:0a:ff:00:10:01:02", "2:a:f:0:1:1", "zz:0a:ff:00:10:01"]
         {
             assert!(bad.parse::<Mac>().is_err(), "{bad}");
         }

@@ -59,8 +59,11 @@ impl PodKey {
         container_id: impl Into<String>,
         ifname: impl Into<String>,
     ) -> Result<Self, InvalidKey> {
-        let key =
-            Self { network: network.into(), container_id: container_id.into(), ifname: ifname.into() };
+        let key = Self {
+            network: network.into(),
+            container_id: container_id.into(),
+            ifname: ifname.into(),
+        };
         let rule = "it starts with a letter or digit and holds only letters, digits, _ . -";
         for (field, value) in [("network name", &key.network), ("container id", &key.container_id)]
         {
