@@ -9,6 +9,7 @@ mod pod;
 pub mod registry;
 mod time;
 mod tombstone;
+pub mod utc;
 
 pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
