@@ -78,8 +78,9 @@ fn daemon() -> Result<ExitCode> {
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }
-    // One thread for the loop and all who speak to it is enough, and small.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Two threads: reading a large node's rules and routes must not keep an ADD waiting.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(run(settings)).inspect_err(|error| {
         tracing::error!(error = format!("{error:#}"), "the daemon ends");
     })?;

@@ -126,7 +126,7 @@ impl<K: Kernel> Repair<K> {
         self.metrics.passed(&report);
         let unsettled = report.unsettled;
         self.reports.send_replace(report);
-        if unsettled > 0 {
+        if !plan.ops.is_empty() {
             // What was changed is looked at again before it counts.
             self.trigger.pull();
         }
@@ -195,6 +195,6 @@ const GAP: Duration = Duration::from_millis(40);
 /// does not keep the node busy.
 const REST_FACTOR: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(1);
-/// After as many passes in a row with something to repair, they come less often.
+/// After as many passes in a row that repaired the same, they come less often.
 const QUICK_PASSES: u32 = 4;
 const AFTER_FAILURE: Duration = Duration::from_millis(500);

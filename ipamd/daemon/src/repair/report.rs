@@ -16,8 +16,11 @@ pub(crate) struct PassReport {
     pub(crate) done: Vec<&'static str>,
     /// The kinds of operations that the kernel refused.
     pub(crate) refused: Vec<&'static str>,
-    /// Passes in a row that found something to repair.
+    /// Passes in a row that had to repair what the pass before had repaired already: somebody
+    /// undoes it. Other work does not count, however much of it there is.
     pub(crate) unsettled: u32,
+    /// What this pass changed.
+    pub(crate) touched: BTreeSet<Subject>,
     /// What keeps pods from being served.
     pub(crate) trouble: Vec<String>,
     /// What was left alone or must wait, and why.
@@ -33,7 +36,9 @@ impl PassReport {
         since_word: Duration,
     ) -> Self {
         let (done, refused) = kinds(plan, applied);
-        let unsettled = if plan.ops.is_empty() { 0 } else { previous.unsettled.saturating_add(1) };
+        let touched = touched(plan);
+        let again = !touched.is_disjoint(&previous.touched);
+        let unsettled = if again { previous.unsettled.saturating_add(1) } else { 0 };
         let trouble = applied.refused.iter().filter(|refused| concerns_all(&refused.op));
         Self {
             number: previous.number + 1,
@@ -42,6 +47,7 @@ impl PassReport {
             done,
             refused,
             unsettled,
+            touched,
             trouble: trouble.map(ToString::to_string).collect(),
             notes: plan.notes.iter().map(ToString::to_string).collect(),
         }
@@ -68,6 +74,12 @@ impl PassReport {
             tracing::error!(passes = self.unsettled, "host networking does not come to rest");
         }
     }
+}
+
+/// What a plan changes. Links that wait to be deleted are many pods' and come with every DEL.
+fn touched(plan: &Plan) -> BTreeSet<Subject> {
+    let subjects = plan.ops.iter().map(Op::subject);
+    subjects.filter(|subject| !matches!(subject, Subject::Reap)).cloned().collect()
 }
 
 /// Whether all pods suffer when this is refused.
@@ -113,3 +125,33 @@ fn kind(action: &Action) -> &'static str {
 }
 
 const UNSETTLED_ALERT: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn pass(previous: &PassReport, addresses: &[u8], reaps: bool) -> PassReport {
+        let address = |last: &u8| Subject::Address(Ipv4Addr::new(10, 0, 0, *last));
+        let subjects = addresses.iter().map(address).chain(reaps.then_some(Subject::Reap));
+        let ops = subjects.map(|subject| Op { subject, action: Action::DeleteGroup(1) });
+        let plan = Plan { ops: ops.collect(), ..Plan::default() };
+        PassReport::of(&plan, &Applied::default(), previous, Duration::ZERO, Duration::ZERO)
+    }
+
+    #[test]
+    fn repairing_the_same_again_and_again_is_a_fight() {
+        let first = pass(&PassReport::default(), &[1], false);
+        let second = pass(&first, &[1, 2], false);
+        let third = pass(&second, &[2], false);
+        assert_eq!([first.unsettled, second.unsettled, third.unsettled], [0, 1, 2]);
+        assert_eq!(pass(&third, &[], false).unsettled, 0);
+    }
+
+    #[test]
+    fn work_on_other_pods_is_no_fight_nor_is_the_reaping_of_links() {
+        let first = pass(&PassReport::default(), &[1], true);
+        let second = pass(&first, &[2], true);
+        assert_eq!([first.unsettled, second.unsettled], [0, 0]);
+    }
+}
