@@ -69,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Where cargo puts what it builds.
 pub(crate) fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| generate::root().join("target"), Into::into)
+    // Where cargo runs, which is what it takes a relative path from.
+    generate::root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// The `cargo` that runs us.
@@ -119,7 +120,7 @@ pub(crate) fn cargo_build(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Puts `from` at `to` unless it is there: under another name first, as a lab may be running it.
+/// Puts `from` at `to`: under another name first, as a lab may be running what is there.
 pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
     let context = || format!("copy {} to {}", from.display(), to.display());
     let next = to.with_extension("next");
