@@ -64,7 +64,9 @@ impl Tool {
             outcome = self.raise(name, args) => match outcome {
                 Ok(status) => self.print(&status, show::status),
                 Err(err) => {
-                    self.remove().await?;
+                    if let Err(also) = self.remove().await {
+                        say(&format!("{also:#}; run: ferrule-lab --name {name} down"));
+                    }
                     Err(err)
                 }
             },
@@ -186,7 +188,11 @@ fn remove(layout: &Layout) -> Result<()> {
         let removed = Fabric::remove(&fabric)?;
         say(&format!("removed {} processes, {} mounts", removed.processes, removed.mounts));
     }
-    fs::remove_dir_all(layout.dir()).with_context(|| format!("remove {}", layout.dir().display()))
+    match fs::remove_dir_all(layout.dir()) {
+        // An `up` that was interrupted and a `down` do the same at once.
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome.with_context(|| format!("remove {}", layout.dir().display())),
+    }
 }
 
 fn filter() -> tracing_subscriber::EnvFilter {
