@@ -103,6 +103,16 @@ pub enum Record {
     Unknown,
 }
 
+impl Record {
+    /// Whether the record must outlive the machine's power, not just the process.
+    ///
+    /// After a reboot every assignment cools, confirmed or not, and an address that still counts as
+    /// assigned cools from the start anew: to lose these two with the boot changes nothing.
+    pub fn outlives_the_boot(&self) -> bool {
+        !matches!(self, Self::Confirmed { .. } | Self::Cooling { .. })
+    }
+}
+
 /// What the records add up to: the hint that a new process starts from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {

@@ -12,12 +12,13 @@ use std::{
 
 /// Where durable bytes go.
 pub trait Journal: Send + 'static {
-    /// Appends; durable on return. After an error nothing is known of the end of the file, and
-    /// [`Journal::replace`] comes next.
+    /// Appends. On return the bytes outlive this process; with `sync` also a loss of power, and all
+    /// that was appended before with them. After an error nothing is known of the end of the file,
+    /// and [`Journal::replace`] comes next.
     ///
     /// # Errors
-    /// When the bytes may not be durable.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// When the bytes may not be there.
+    fn append(&mut self, bytes: &[u8], sync: bool) -> io::Result<()>;
 
     /// Replaces everything; after a crash either the old or the new bytes are there.
     ///
@@ -110,9 +111,11 @@ impl FileJournal {
 }
 
 impl Journal for FileJournal {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], sync: bool) -> io::Result<()> {
         self.file.write_all(bytes)?;
-        self.file.sync_data()?;
+        if sync {
+            self.file.sync_data()?;
+        }
         self.size += bytes.len();
         Ok(())
     }

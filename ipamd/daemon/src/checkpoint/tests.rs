@@ -170,6 +170,7 @@ struct Inner {
     bytes: Vec<u8>,
     refuse: usize,
     appends: usize,
+    synced: Vec<bool>,
     replaces: usize,
 }
 
@@ -188,9 +189,10 @@ impl Disk {
 }
 
 impl Journal for Disk {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], sync: bool) -> io::Result<()> {
         self.with(|inner| {
             inner.appends += 1;
+            inner.synced.push(sync);
             // A write that fails leaves some of its bytes.
             inner.bytes.extend_from_slice(&bytes[..bytes.len() / 2]);
             Self::refused(inner)?;
@@ -235,4 +237,24 @@ fn a_full_disk_is_told_and_written_when_there_is_room() {
     assert_eq!(damage, None, "the half that was written is gone");
     assert_eq!(Checkpoint::replay(read), Checkpoint::replay(records()));
     disk.with(|inner| assert_eq!((inner.appends, inner.replaces), (1, 4)));
+}
+
+#[test]
+fn only_what_must_outlive_the_boot_waits_for_the_disk() {
+    let disk = Disk::default();
+    let writer = Writer::start(disk.clone(), Checkpoint::default()).unwrap();
+    let mut progress = writer.progress();
+    let key = PodKey::new("aws-cni", "c1", "eth0").unwrap();
+    let confirmed = Record::Confirmed { key, host_interface: "eni1".to_owned() };
+    let wait = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let batches = [vec![reserved(1)], vec![confirmed], vec![cooling(1)], vec![cooling(2), boot()]];
+    let mut written = 0;
+    for batch in batches {
+        written += batch.len();
+        writer.write(batch);
+        let all = Durable(u64::try_from(written).unwrap());
+        wait.block_on(progress.wait_for(|progress| progress.durable == all)).unwrap();
+    }
+    writer.finish();
+    disk.with(|inner| assert_eq!(inner.synced, [true, false, false, true]));
 }

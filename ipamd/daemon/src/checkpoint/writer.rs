@@ -92,7 +92,8 @@ impl<J: Journal> State<J> {
                 frame::encode(record, &mut bytes);
                 self.sum.apply(record);
             }
-            if let Err(e) = self.journal.append(&bytes) {
+            let sync = batch.iter().any(Record::outlives_the_boot);
+            if let Err(e) = self.journal.append(&bytes, sync) {
                 self.replace_until_it_works(&e);
             }
             let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);

@@ -41,7 +41,7 @@ struct SlowDisk {
 }
 
 impl Journal for SlowDisk {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], _: bool) -> io::Result<()> {
         self.leave.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let _ = self.writes.send(bytes.iter().filter(|byte| **byte == b'\n').count());
         Ok(())

@@ -135,7 +135,8 @@ mod tests {
         let address = |last: &u8| Subject::Address(Ipv4Addr::new(10, 0, 0, *last));
         let subjects = addresses.iter().map(address).chain(reaps.then_some(Subject::Reap));
         let ops = subjects.map(|subject| Op { subject, action: Action::DeleteGroup(1) });
-        let plan = Plan { ops: ops.collect(), ..Plan::default() };
+        let mut plan = Plan::default();
+        plan.ops.extend(ops);
         PassReport::of(&plan, &Applied::default(), previous, Duration::ZERO, Duration::ZERO)
     }
 
