@@ -201,6 +201,7 @@ fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &std::ffi::OsStr
     cargo.args(["--", "--nocapture"]).envs(env.iter().copied()).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("start cargo test")?;
     let stdout = child.stdout.take().context("cargo test has no output")?;
+    let failed_before = tally.failed.len();
     let mut ran = 0;
     for line in BufReader::new(stdout).lines() {
         let line = line.context("read the output of cargo test")?;
@@ -208,7 +209,7 @@ fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &std::ffi::OsStr
         ran += read_line(tally, &line);
     }
     let status = child.wait().context("wait for cargo test")?;
-    if !status.success() && tally.failed.is_empty() {
+    if !status.success() && tally.failed.len() == failed_before {
         tally.failed.push(format!("cargo test of {} failed: see above", crates.join(", ")));
     }
     if ran == 0 && status.success() {

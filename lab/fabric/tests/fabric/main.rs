@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn run(tests: &[Test], filters: &[&String]) -> ExitCode {
-    let mut failed = Vec::new();
+    let (mut passed, mut failed) = (0, Vec::new());
     for (name, test) in tests {
         if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
             continue;
@@ -63,10 +63,14 @@ fn run(tests: &[Test], filters: &[&String]) -> ExitCode {
         let outcome = catch_unwind(AssertUnwindSafe(test));
         let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
         println!("test {name} ... {verdict} ({} ms)", begun.elapsed().as_millis());
-        if outcome.is_err() {
-            failed.push(name);
+        match outcome {
+            Ok(()) => passed += 1,
+            Err(_) => failed.push(name),
         }
     }
+    // As libtest says it: who counts tests reads this line.
+    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
+    println!("test result: {verdict}. {passed} passed; {} failed", failed.len());
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }
