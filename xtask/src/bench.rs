@@ -3,7 +3,9 @@
 use crate::{
     binaries::{self, Binaries},
     deps::{self, Need},
-    generate, say,
+    generate,
+    interrupt::Guard,
+    say,
 };
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
@@ -57,6 +59,7 @@ fn add(rounds: u32) -> Result<Value> {
     let bench = driver(&programs)?;
     say::step("one node of m5.4xlarge with a warm pool");
     let name = format!("bench{}", std::process::id());
+    let _guard = Guard::lab(&programs, &name)?;
     let lab = Lab::up(
         &programs.dir,
         &name,

@@ -3,6 +3,7 @@
 use crate::{
     binaries,
     deps::{self, Need},
+    interrupt::Guard,
     say,
 };
 use anyhow::{Context as _, Result, bail, ensure};
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
     let programs = binaries::build(binaries::Profile::Dev)?;
     let name = format!("demo-{}", std::process::id());
-    take_down_on_interrupt(&programs.lab(), &name)?;
+    let guard = Guard::lab(&programs, &name)?;
     let started = Instant::now();
 
     say::step(&format!("a VPC with two subnets and {NODES} nodes of {INSTANCE_TYPE}"));
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut lab = Lab::up(&programs.dir, &name, &["--nodes", &count, "--type", INSTANCE_TYPE])?;
     let outcome = play(&lab, usize::from(args.pods));
     if args.keep {
+        guard.release();
         lab.keep();
         look_around(&lab);
     } else {
@@ -59,19 +61,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
     }
-}
-
-fn take_down_on_interrupt(tool: &std::path::Path, name: &str) -> Result<()> {
-    let (tool, name) = (tool.to_owned(), name.to_owned());
-    ctrlc::set_handler(move || {
-        say::step("interrupted: taking the lab down");
-        let down = std::process::Command::new(&tool).args(["--name", &name, "down"]).status();
-        if !down.is_ok_and(|status| status.success()) {
-            say::fail(&format!("run: {} --name {name} down", tool.display()));
-        }
-        std::process::exit(130);
-    })
-    .context("watch for Ctrl-C")
 }
 
 fn play(lab: &Lab, per_node: usize) -> Result<()> {
@@ -124,6 +113,22 @@ fn play(lab: &Lab, per_node: usize) -> Result<()> {
     check(lab, NODES * per_node)?;
     leaves_by_its_eni(lab, &after)?;
 
+    say::step("towards the internet, which knows primary addresses only (until SNAT comes)");
+    let senders: Vec<&Pod> = after.iter().filter(|pod| pod.device > 0).take(2).collect();
+    for pod in &senders {
+        lab.output(&["exec", &pod.name, "--", "timeout", "1", "bash", "-c", CONNECT])?;
+    }
+    lab.on_node(&nodes[0], &["timeout", "5", "bash", "-c", CONNECT])
+        .context("the node itself reaches the internet")?;
+    let unmapped = |counters: &Value| {
+        counters["drops"]["no-public-address"]["packets"].as_u64().context("drop counters")
+    };
+    let counted = unmapped(&lab.json(&["counters"])?)?;
+    ensure!(counted >= 1 || senders.is_empty(), "no packet of an unmapped source was counted");
+    say::good(&format!(
+        "{counted} packets of unmapped sources dropped, as expected; the node gets through"
+    ));
+
     say::step("what the VPC counted");
     say::result(&lab.run(&["counters"])?);
     let counters = lab.json(&["counters"])?;
@@ -132,6 +137,9 @@ fn play(lab: &Lab, per_node: usize) -> Result<()> {
     say::good("0 packets dropped by the source check");
     Ok(())
 }
+
+/// The host on the internet, from bash alone.
+const CONNECT: &str = "exec 3<>/dev/tcp/192.0.2.1/7";
 
 fn node_names(lab: &Lab) -> Result<Vec<String>> {
     let nodes = lab.json(&["node", "list"])?;

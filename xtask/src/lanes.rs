@@ -7,11 +7,14 @@ use crate::{
     binaries::{self, Binaries},
     demo,
     deps::{self, Need},
-    generate, layers, say,
+    generate,
+    interrupt::Guard,
+    layers, say,
 };
 use anyhow::{Context as _, Result};
 use std::{
     io::{BufRead as _, BufReader},
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
     time::Instant,
 };
@@ -69,8 +72,15 @@ const LANES: &[Lane] = &[
         needs: &[Need::Linker, Need::Iproute, Need::Nft],
         root: true,
         run: |tally| {
-            let bin = with_binaries()?.dir;
-            cargo_test(tally, &["tests-lab"], &[("FERRULE_BIN_DIR", bin.as_os_str())])
+            let programs = with_binaries()?;
+            // A folder of our own: whatever an interrupted or failed test leaves in it goes.
+            let labs = PathBuf::from(format!("/run/ferrule-test-{}", std::process::id()));
+            let _guard = Guard::folder(&programs, &labs)?;
+            let env = [
+                ("FERRULE_BIN_DIR", programs.dir.as_os_str()),
+                ("FERRULE_LAB_DIR", labs.as_os_str()),
+            ];
+            cargo_test(tally, &["tests-lab"], &env)
         },
     },
     Lane {

@@ -8,6 +8,7 @@ mod binaries;
 mod demo;
 mod deps;
 mod generate;
+mod interrupt;
 mod lanes;
 mod layers;
 mod say;
