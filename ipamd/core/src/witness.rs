@@ -130,13 +130,18 @@ impl Core {
         }
     }
 
-    pub(crate) fn look_failed(&mut self, witness: Witness, fault: &CloudFault, now: Time) {
+    /// A witness that said nothing of use is asked again, ever less often.
+    fn ask_again(&mut self, witness: Witness, now: Time) {
         let turn = self.watch.turn(witness);
         turn.in_flight = false;
         turn.silences += 1;
         let pause = (SILENCE_PAUSE.0 << (turn.silences - 1).min(10)).min(SWEEP_INTERVAL.0);
         let pause = self.pace.jittered(Span(pause));
         self.watch.turn(witness).want(now + pause);
+    }
+
+    pub(crate) fn look_failed(&mut self, witness: Witness, fault: &CloudFault, now: Time) {
+        self.ask_again(witness, now);
         let (object, next_step) = match witness {
             Witness::Imds => ("IMDS", "see that the node's metadata service answers"),
             Witness::Ec2 => ("EC2", "allow ec2:DescribeNetworkInterfaces to the node's role"),
@@ -152,6 +157,16 @@ impl Core {
         enis: Vec<SeenEni>,
         now: Time,
     ) {
+        // We run on the primary ENI, so it is there: an answer without it is from before the
+        // instance was known, and says nothing of what the node has or lacks.
+        let shows_us = enis.iter().any(|eni| eni.id == self.node.primary_eni);
+        if witness == Witness::Ec2 && !self.watch.ec2_seen && !shows_us {
+            self.ask_again(witness, now);
+            let object = self.node.primary_eni.clone();
+            let cause = "EC2 does not show the node's primary ENI yet";
+            self.report(Severity::Info, Topic::WitnessSilent, object, cause, "");
+            return;
+        }
         let turn = self.watch.turn(witness);
         turn.in_flight = false;
         turn.silences = 0;

@@ -29,6 +29,12 @@ impl Samples {
         Ok(())
     }
 
+    /// The same, after a pause.
+    pub(crate) fn time_at_rest(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        std::thread::sleep(REST);
+        self.time(call)
+    }
+
     pub(crate) fn p50(&self) -> f64 {
         self.quantile(50)
     }
@@ -44,6 +50,9 @@ impl Samples {
         sorted.get(at).copied().unwrap_or(f64::NAN)
     }
 }
+
+/// Longer than the daemon's debounce, its pass and the end of a link take together.
+const REST: Duration = Duration::from_millis(100);
 
 /// One number, what it is compared with, and what it should reach.
 #[derive(Serialize)]

@@ -119,3 +119,16 @@ fn in_peace_ec2_is_not_asked_at_all() {
     assert_eq!(world.cloud.log.len(), calls);
     assert_eq!(world.cloud.count(Action::Describe), 0);
 }
+
+#[test]
+fn an_ec2_that_does_not_know_the_instance_yet_is_asked_again_before_anything_is_made() {
+    let config = PoolConfig { minimum_ip_target: Some(16), ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 5, 0);
+    world.cloud.lag.insert(Witness::Ec2, Span::seconds(3));
+    world.cloud.born_anew(world.now);
+    world.restart();
+    world.pass(Span::seconds(30));
+    // Four ENIs of four: the primary's own room is used, and no ENI too many was asked for.
+    assert_eq!(world.split(), [4, 4, 4, 4]);
+    assert_eq!(world.cloud.count(Action::Create), 3, "{:?}", world.cloud.log);
+}

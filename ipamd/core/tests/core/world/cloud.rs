@@ -124,6 +124,12 @@ impl Cloud {
         });
     }
 
+    /// The instance was launched just now: lagging witnesses do not know of it yet.
+    pub(crate) fn born_anew(&mut self, now: Time) {
+        self.history = vec![(Time(0), Vec::new())];
+        self.remember(now);
+    }
+
     /// Somebody else attaches an ENI.
     pub(crate) fn attach_foreign(&mut self, device: u16, addresses: u16, now: Time) -> EniId {
         let id = self.make("foreign", addresses, None);
