@@ -84,11 +84,12 @@ fn interrupted() {
 }
 
 fn take_down(labs: &Labs) {
-    let named = labs.name.iter().cloned();
-    let found = std::fs::read_dir(&labs.folder).into_iter().flatten().flatten();
     let names: Vec<String> = match &labs.name {
-        Some(_) => named.collect(),
-        None => found.filter_map(|entry| entry.file_name().into_string().ok()).collect(),
+        Some(name) => vec![name.clone()],
+        None => {
+            let found = std::fs::read_dir(&labs.folder).into_iter().flatten().flatten();
+            found.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        }
     };
     for name in names {
         let down = Command::new(&labs.tool)

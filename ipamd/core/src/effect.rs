@@ -7,7 +7,8 @@ use std::net::Ipv4Addr;
 /// Something to do, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Append to the checkpoint. Durable before any `Reply` or `Cloud` that comes later (in this
+    /// Append to the checkpoint. Durable, as far as [`Record::outlives_the_boot`] asks for it (else
+    /// written), before any `Reply` or `Cloud` that comes later (in this
     /// list or the next): when both must wait for the same write, one sync serves them.
     Persist(Record),
     /// Answer a request. Each ticket is answered once.

@@ -1,5 +1,8 @@
 //! The checkpoint: what the address book needs to survive this process.
 //!
+//! Here *durable* means: it outlives this process, and a loss of power where
+//! `Record::outlives_the_boot` says that it must.
+//!
 //! Records are appended and made durable before anything that follows from them is told to
 //! anybody. One write carries all records that came while the one before was under way, so a burst
 //! of ADDs costs a few syncs, not one each. Now and then the file is replaced by the shortest list

@@ -37,6 +37,10 @@ fn a_removed_rule_is_told_while_the_daemon_sleeps_and_repaired_when_it_wakes() -
     ensure!(said.contains("1536") && said.contains(&address), "it does not say why: {said}");
     let output = lab.output(&["pod", "check"])?;
     ensure!(!output.status.success(), "CNI CHECK did not fail");
+    // Only the daemon knows the ENI's table: CHECK says that it could not ask.
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    ensure!(said.contains("code 11"), "CHECK does not tell of the daemon: {said}");
     lab.run(&["daemon", "signal", "node1", "CONT"])?;
     wait_for("the rule to be back", PATIENCE, || {
         let rules = lab.on_node("node1", &["ip", "rule", "show", "priority", "1536"])?;

@@ -156,9 +156,13 @@ fn an_attach_that_never_completes_does_not_block_the_node() -> Result<()> {
     let explain = || lab.get("node1", 61679, "/v1/ferrule/explain");
     let many =
         lab.command(&["pod", "add", "node1", "--prefix", "stuck-", "--count", "6"]).spawn()?;
-    wait_for("the daemon to say that an attachment hangs", PATIENCE, || {
-        let text = explain()?;
-        ensure!(text.to_lowercase().contains("attach"), "{text}");
+    wait_for("the daemon to say that an ENI's link does not come", PATIENCE, || {
+        let explained: Value = serde_json::from_str(&explain()?)?;
+        let waits = |note: &Value| note.as_str().is_some_and(|it| it.contains("waiting for link"));
+        let notes = explained["hostNetworking"]["notes"].as_array().context("no notes")?;
+        ensure!(notes.iter().any(waits), "{explained:#}");
+        let enis = explained["enis"].as_array().context("no ENIs")?;
+        ensure!(enis.iter().any(|eni| eni["ready"] == false), "every ENI is ready: {explained:#}");
         Ok(true)
     })?;
     let mut many = many;
