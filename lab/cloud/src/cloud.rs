@@ -70,6 +70,7 @@ impl Cloud {
             id: VpcId::new(rng.id("vpc")),
             owner_id: spec.account.clone(),
             cidrs: spec.vpc_cidrs.clone(),
+            ipv6_cidrs: spec.vpc_ipv6_cidr.into_iter().collect(),
             tags: BTreeMap::new(),
         };
         let state = State {

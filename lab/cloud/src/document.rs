@@ -370,16 +370,18 @@ fn permission(rule: &Rule, owner: &str) -> Document {
     if let Some((from, to)) = rule.ports {
         fields.extend([("fromPort", text(from)), ("toPort", text(to))]);
     }
-    let (members, ranges) = match &rule.peer {
+    let (mut members, mut ranges, mut ipv6_ranges) = (Vec::new(), Vec::new(), Vec::new());
+    match &rule.peer {
         Peer::Group(id) => {
-            (vec![Fields(vec![("userId", text(owner)), ("groupId", text(id))])], Vec::new())
+            members.push(Fields(vec![("userId", text(owner)), ("groupId", text(id))]));
         }
-        Peer::Cidr(cidr) => (Vec::new(), vec![Fields(vec![("cidrIp", text(cidr))])]),
-    };
+        Peer::Cidr(cidr) => ranges.push(Fields(vec![("cidrIp", text(cidr))])),
+        Peer::Cidr6(cidr) => ipv6_ranges.push(Fields(vec![("cidrIpv6", text(cidr))])),
+    }
     fields.extend([
         ("groups", Set(members)),
         ("ipRanges", Set(ranges)),
-        ("ipv6Ranges", Set(Vec::new())),
+        ("ipv6Ranges", Set(ipv6_ranges)),
         ("prefixListIds", Set(Vec::new())),
     ]);
     Fields(fields)

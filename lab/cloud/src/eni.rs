@@ -2,8 +2,8 @@
 
 use crate::{
     Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
-    GroupIdentifier, ModifyNetworkInterfaceAttribute, NetworkInterface, PrivateAddress, Response,
-    Tag, address::Wanted, error::is_id, tag, transition::Transition,
+    GroupIdentifier, InterfaceKind, ModifyNetworkInterfaceAttribute, NetworkInterface,
+    PrivateAddress, Response, Tag, address::Wanted, error::is_id, tag, transition::Transition,
 };
 use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
@@ -72,8 +72,11 @@ impl Cloud {
             description: description.to_owned(),
             mac: self.new_mac(),
             status: EniStatus::Pending,
+            kind: InterfaceKind::Interface,
             private_addresses,
             ipv4_prefixes,
+            ipv6_addresses: Vec::new(),
+            ipv6_prefixes: Vec::new(),
             public_ip: None,
             groups,
             source_dest_check: true,

@@ -49,7 +49,8 @@ pub use error::{CallError, Ec2Error};
 pub use fault::{Fault, FaultId};
 pub use model::{
     Attachment, AttachmentStatus, EniStatus, GroupIdentifier, Instance, InstanceState,
-    NetworkInterface, Peer, PrivateAddress, Protocol, Rule, SecurityGroup, Subnet, Tag, Vpc,
+    InterfaceKind, NetworkInterface, Peer, PrivateAddress, Protocol, Rule, SecurityGroup, Subnet,
+    Tag, Vpc,
 };
 pub use operate::{Iam, Launch, OperateError};
 pub use request::{

@@ -4,9 +4,12 @@ use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time,
     VpcId,
 };
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// Key and value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ pub struct Vpc {
     pub owner_id: String,
     /// Its CIDR blocks, the primary first.
     pub cidrs: Vec<Ipv4Net>,
+    /// Its IPv6 blocks; Amazon gives a /56.
+    pub ipv6_cidrs: Vec<Ipv6Net>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
@@ -50,6 +55,8 @@ pub struct Subnet {
     pub owner_id: String,
     /// Its addresses.
     pub cidr: Ipv4Net,
+    /// Its IPv6 addresses, a /64.
+    pub ipv6_cidr: Option<Ipv6Net>,
     /// For example `eu-west-1a`.
     pub availability_zone: String,
     /// For example `euw1-az1`.
@@ -58,6 +65,8 @@ pub struct Subnet {
     pub available_ip_address_count: u32,
     /// Whether the primary ENI of a new instance gets a public address.
     pub map_public_ip_on_launch: bool,
+    /// Whether each new ENI gets an IPv6 address.
+    pub assign_ipv6_address_on_creation: bool,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
@@ -84,6 +93,8 @@ pub enum Protocol {
 pub enum Peer {
     /// Addresses.
     Cidr(Ipv4Net),
+    /// IPv6 addresses.
+    Cidr6(Ipv6Net),
     /// Every address of every ENI that has this group.
     Group(SecurityGroupId),
 }
@@ -103,6 +114,11 @@ impl Rule {
     /// Everything from or to these addresses.
     pub fn all(cidr: Ipv4Net) -> Self {
         Self { protocol: Protocol::All, ports: None, peer: Peer::Cidr(cidr) }
+    }
+
+    /// Everything from or to these IPv6 addresses.
+    pub fn all6(cidr: Ipv6Net) -> Self {
+        Self { protocol: Protocol::All, ports: None, peer: Peer::Cidr6(cidr) }
     }
 }
 
@@ -210,6 +226,38 @@ pub struct PrivateAddress {
     pub primary: bool,
 }
 
+/// What an ENI is for; EC2's `InterfaceType`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterfaceKind {
+    /// A plain one.
+    #[default]
+    Interface,
+    /// With an elastic fabric adapter beside the network device.
+    Efa,
+    /// An elastic fabric adapter alone: no network device, no addresses.
+    EfaOnly,
+    /// Carries branches.
+    Trunk,
+    /// Not attached to an instance, but associated with a trunk by a VLAN id.
+    Branch,
+}
+
+impl InterfaceKind {
+    /// The word that EC2 uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Interface => "interface",
+            Self::Efa => "efa",
+            Self::EfaOnly => "efa-only",
+            Self::Trunk => "trunk",
+            Self::Branch => "branch",
+        }
+    }
+}
+
 /// An ENI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NetworkInterface {
@@ -231,10 +279,16 @@ pub struct NetworkInterface {
     pub mac: Mac,
     /// Where it is in its life.
     pub status: EniStatus,
-    /// Its addresses, the primary first.
+    /// What it is for.
+    pub kind: InterfaceKind,
+    /// Its addresses, the primary first; an efa-only ENI has none.
     pub private_addresses: Vec<PrivateAddress>,
     /// Its delegated /28 prefixes.
     pub ipv4_prefixes: Vec<Ipv4Net>,
+    /// Its IPv6 addresses, in the order in which they came.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// Its delegated /80 prefixes.
+    pub ipv6_prefixes: Vec<Ipv6Net>,
     /// A public address, mapped to the primary one.
     pub public_ip: Option<Ipv4Addr>,
     /// Its security groups.

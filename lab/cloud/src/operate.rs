@@ -185,6 +185,8 @@ impl Cloud {
             vpc_id: self.state.vpc.id.clone(),
             owner_id: self.spec.account.clone(),
             cidr,
+            ipv6_cidr: spec.ipv6_cidr,
+            assign_ipv6_address_on_creation: false,
             availability_zone_id: zone_id(&spec.availability_zone),
             availability_zone: spec.availability_zone,
             available_ip_address_count: ledger.free(),

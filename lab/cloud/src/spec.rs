@@ -2,9 +2,12 @@
 
 use crate::{Bucket, Rule};
 use config_model::Span;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// Everything that is there before the first instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +18,8 @@ pub struct CloudSpec {
     pub region: String,
     /// The VPC's CIDR blocks, the primary first.
     pub vpc_cidrs: Vec<Ipv4Net>,
+    /// The VPC's IPv6 block, a /56 as Amazon gives them; without it no subnet can have IPv6.
+    pub vpc_ipv6_cidr: Option<Ipv6Net>,
     /// The first subnets.
     pub subnets: Vec<SubnetSpec>,
     /// Security groups beside `default`, which every VPC has.
@@ -36,12 +41,34 @@ pub struct SubnetSpec {
     pub name: String,
     /// Its addresses, /16 to /28.
     pub cidr: Ipv4Net,
+    /// Its IPv6 addresses, a /64 of the VPC's block.
+    pub ipv6_cidr: Option<Ipv6Net>,
     /// For example `eu-west-1a`.
     pub availability_zone: String,
     /// Whether the primary ENI of a new instance gets a public address.
     pub map_public_ip_on_launch: bool,
     /// More tags.
     pub tags: BTreeMap<String, String>,
+}
+
+impl SubnetSpec {
+    /// A private IPv4 subnet without tags.
+    pub fn new(name: impl Into<String>, cidr: Ipv4Net, zone: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            cidr,
+            ipv6_cidr: None,
+            availability_zone: zone.into(),
+            map_public_ip_on_launch: false,
+            tags: BTreeMap::new(),
+        }
+    }
+
+    /// The same subnet with a tag.
+    pub fn tagged(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.tags.insert(key.into(), value.into());
+        self
+    }
 }
 
 /// A security group to make.
@@ -98,16 +125,18 @@ impl CloudSpec {
     /// Two subnets in two zones of 10.0.0.0/16, with delays as EC2 has them on a good day.
     pub fn two_zones() -> Self {
         let subnet = |name: &str, third: u8, zone: &str| SubnetSpec {
-            name: name.to_owned(),
-            cidr: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, third, 0), 20),
-            availability_zone: format!("eu-west-1{zone}"),
             map_public_ip_on_launch: true,
-            tags: BTreeMap::new(),
+            ..SubnetSpec::new(
+                name,
+                Ipv4Net::new_assert(Ipv4Addr::new(10, 0, third, 0), 20),
+                format!("eu-west-1{zone}"),
+            )
         };
         Self {
             account: "123456789012".to_owned(),
             region: "eu-west-1".to_owned(),
             vpc_cidrs: vec![Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16)],
+            vpc_ipv6_cidr: None,
             subnets: vec![subnet("a", 0, "a"), subnet("b", 16, "b")],
             security_groups: Vec::new(),
             public_pool: Ipv4Net::new_assert(Ipv4Addr::new(203, 0, 113, 0), 24),
@@ -117,6 +146,23 @@ impl CloudSpec {
         }
     }
 }
+
+impl CloudSpec {
+    /// The same with IPv6: the VPC has a /56, each subnet without one gets the next /64 of it.
+    #[must_use]
+    pub fn with_ipv6(mut self) -> Self {
+        let block = Ipv6Net::new_assert(VPC_IPV6, 56);
+        self.vpc_ipv6_cidr = Some(block);
+        for (subnet, cidr) in self.subnets.iter_mut().zip(block.subnets(64).into_iter().flatten()) {
+            subnet.ipv6_cidr.get_or_insert(cidr);
+        }
+        self
+    }
+}
+
+/// The VPC's IPv6 block: of the range that RFC 3849 keeps for documentation, as nothing here may
+/// ever be routed elsewhere.
+const VPC_IPV6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x1234, 0x1a00, 0, 0, 0, 0);
 
 impl Timing {
     /// Everything happens at once: for tests that ask about something else.

@@ -1,14 +1,18 @@
 //! What is really plugged in where: the fabric's orders.
 
 use crate::{
-    AttachmentStatus, Cloud, Instance, InstanceState, NetworkInterface, SecurityGroup, Subnet,
+    AttachmentStatus, Cloud, Instance, InstanceState, InterfaceKind, NetworkInterface,
+    SecurityGroup, Subnet,
 };
 use config_model::{
     CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time, VpcId,
 };
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// The whole network as it is now, without lag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,6 +23,8 @@ pub struct Truth {
     pub vpc_id: VpcId,
     /// Its CIDR blocks, the primary first.
     pub vpc_cidrs: Vec<Ipv4Net>,
+    /// Its IPv6 blocks.
+    pub vpc_ipv6_cidrs: Vec<Ipv6Net>,
     /// All subnets.
     pub subnets: Vec<TruthSubnet>,
     /// All security groups, by id.
@@ -38,6 +44,8 @@ pub struct TruthSubnet {
     pub cidr: Ipv4Net,
     /// Base + 1.
     pub gateway: Ipv4Addr,
+    /// Its IPv6 addresses; their router is link-local.
+    pub ipv6_cidr: Option<Ipv6Net>,
     /// Its zone.
     pub availability_zone: String,
 }
@@ -57,7 +65,8 @@ pub struct TruthInstance {
     pub boots: u32,
     /// The IP TTL of IMDS answers.
     pub metadata_hop_limit: u8,
-    /// ENIs whose attachment is complete (or not yet detached), by card and device.
+    /// ENIs whose attachment is complete (or not yet detached), by card and device. Efa-only ones
+    /// are not among them: they bring no network device.
     pub enis: Vec<TruthEni>,
 }
 
@@ -68,6 +77,8 @@ pub struct TruthEni {
     pub id: EniId,
     /// Its MAC.
     pub mac: Mac,
+    /// What it is for: `interface`, `efa` or `trunk`.
+    pub kind: InterfaceKind,
     /// The card.
     pub network_card_index: CardIndex,
     /// The place on the card.
@@ -84,6 +95,12 @@ pub struct TruthEni {
     pub secondary: Vec<Ipv4Addr>,
     /// Delegated prefixes.
     pub prefixes: Vec<Ipv4Net>,
+    /// The subnet's IPv6 addresses.
+    pub subnet_ipv6_cidr: Option<Ipv6Net>,
+    /// IPv6 addresses.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// Delegated IPv6 prefixes.
+    pub ipv6_prefixes: Vec<Ipv6Net>,
     /// A public address, mapped to the primary one.
     pub public_ip: Option<Ipv4Addr>,
     /// Its security groups; the rules are in [`Truth::security_groups`].
@@ -121,6 +138,7 @@ impl Cloud {
             version: self.version,
             vpc_id: state.vpc.id.clone(),
             vpc_cidrs: state.vpc.cidrs.clone(),
+            vpc_ipv6_cidrs: state.vpc.ipv6_cidrs.clone(),
             subnets: state.subnets.values().map(|subnet| truth_of_subnet(subnet)).collect(),
             security_groups: state
                 .groups
@@ -159,12 +177,13 @@ impl Cloud {
     fn truth_of_eni(&self, eni: &NetworkInterface) -> Option<TruthEni> {
         let attachment = eni.attachment.as_ref()?;
         let subnet = self.state.subnets.get(&eni.subnet_id)?;
-        if attachment.status == AttachmentStatus::Attaching {
+        if attachment.status == AttachmentStatus::Attaching || eni.kind == InterfaceKind::EfaOnly {
             return None;
         }
         Some(TruthEni {
             id: eni.id.clone(),
             mac: eni.mac,
+            kind: eni.kind,
             network_card_index: attachment.network_card_index,
             device_index: attachment.device_index,
             subnet_id: eni.subnet_id.clone(),
@@ -173,6 +192,9 @@ impl Cloud {
             primary: eni.primary_address(),
             secondary: eni.secondary_addresses().collect(),
             prefixes: eni.ipv4_prefixes.clone(),
+            subnet_ipv6_cidr: subnet.ipv6_cidr,
+            ipv6_addresses: eni.ipv6_addresses.clone(),
+            ipv6_prefixes: eni.ipv6_prefixes.clone(),
             public_ip: eni.public_ip,
             security_groups: eni.groups.iter().map(|group| group.id.clone()).collect(),
             source_dest_check: eni.source_dest_check,
@@ -186,6 +208,7 @@ fn truth_of_subnet(subnet: &Subnet) -> TruthSubnet {
         name: subnet.name.clone(),
         cidr: subnet.cidr,
         gateway: gateway(subnet.cidr),
+        ipv6_cidr: subnet.ipv6_cidr,
         availability_zone: subnet.availability_zone.clone(),
     }
 }

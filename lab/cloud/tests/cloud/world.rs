@@ -6,7 +6,6 @@ use lab_cloud::{
     CreateNetworkInterface, DescribeNetworkInterfaces, Ec2Error, Launch, NetworkInterface, Request,
     Response, SubnetSpec, Throttling, Timing,
 };
-use std::collections::BTreeMap;
 
 pub(crate) struct World {
     pub(crate) cloud: Cloud,
@@ -19,13 +18,7 @@ pub(crate) fn quiet() -> CloudSpec {
     let mut spec = CloudSpec::two_zones();
     spec.timing = Timing::INSTANT;
     spec.throttling = Throttling::Off;
-    spec.subnets.push(SubnetSpec {
-        name: "tiny".to_owned(),
-        cidr: "10.0.32.0/28".parse().unwrap(),
-        availability_zone: "eu-west-1a".to_owned(),
-        map_public_ip_on_launch: false,
-        tags: BTreeMap::new(),
-    });
+    spec.subnets.push(SubnetSpec::new("tiny", "10.0.32.0/28".parse().unwrap(), "eu-west-1a"));
     spec
 }
 

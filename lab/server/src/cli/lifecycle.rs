@@ -246,13 +246,8 @@ fn cloud_spec(args: &UpArgs) -> Result<CloudSpec> {
     spec.vpc_cidrs = vec![args.vpc];
     let subnets = args.subnets.iter().zip(zones).map(|(&cidr, letter)| {
         let name = char::from(letter).to_string();
-        SubnetSpec {
-            cidr,
-            availability_zone: format!("{}{name}", spec.region),
-            name,
-            map_public_ip_on_launch: true,
-            tags: std::collections::BTreeMap::new(),
-        }
+        let zone = format!("{}{name}", spec.region);
+        SubnetSpec { map_public_ip_on_launch: true, ..SubnetSpec::new(name, cidr, zone) }
     });
     spec.subnets = subnets.collect();
     spec.timing.attach = Span(millis(args.attach_delay));
