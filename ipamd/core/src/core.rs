@@ -8,15 +8,15 @@ use crate::{
     NodeFacts, Notice, OpId, PodAddress, PoolConfig, Record, Remedy, Severity, Start, Ticket,
     Topic,
     book::{Book, Eni, Holder},
+    budget::{Budgets, Lesson},
     explain::Why,
     growth::{Making, Subnets},
-    pace::Pace,
     shrink::Departure,
     waiting::Queue,
     warm::Targets,
     witness::Watch,
 };
-use config_model::{CardIndex, EniId, TableId, Time};
+use config_model::{CardIndex, EniId, Span, TableId, Time};
 use std::collections::BTreeMap;
 
 /// The node's address book and its planner.
@@ -34,7 +34,7 @@ pub struct Core {
     pub(crate) book: Book,
     pub(crate) queue: Queue,
     pub(crate) journal: Checkpoint,
-    pub(crate) pace: Pace,
+    pub(crate) budgets: Budgets,
     pub(crate) watch: Watch,
     /// ENIs on their way in, by client token.
     pub(crate) makings: BTreeMap<String, Making>,
@@ -61,6 +61,8 @@ pub(crate) struct Call {
     about: About,
     action: Action,
     pub(crate) started: Time,
+    /// How long it had waited for its budget.
+    waited: Span,
 }
 
 /// Whose call it is.
@@ -93,7 +95,7 @@ impl Core {
             book: Book::default(),
             queue: Queue::default(),
             journal: Checkpoint::default(),
-            pace: Pace::new(start.seed),
+            budgets: Budgets::new(start.seed),
             watch: Watch::new(now),
             makings: BTreeMap::new(),
             tokens: 0,
@@ -182,7 +184,7 @@ impl Core {
     fn cloud_done(&mut self, op: OpId, result: CloudResult, now: Time) {
         let Some(call) = self.calls.remove(&op) else { return };
         match &result {
-            Ok(_) => self.pace.succeeded(call.action),
+            Ok(_) => self.budgets.succeeded(call.action, now),
             Err(fault) => self.note_fault(&call, fault, now),
         }
         match call.about.clone() {
@@ -203,7 +205,7 @@ impl Core {
         if expected {
             return;
         }
-        self.pace.failed(call.action, fault, now);
+        self.learn(call.action, fault, call.started, now);
         let object = match &call.about {
             About::Making(token) => format!("new ENI {token}"),
             About::Eni(eni) | About::Departure(eni) => eni.to_string(),
@@ -224,6 +226,19 @@ impl Core {
             }
         };
         self.report(severity, topic, object, format!("{}: {fault}", call.action), next_step);
+    }
+
+    /// What a fault teaches about the action's budget.
+    pub(crate) fn learn(&mut self, action: Action, fault: &CloudFault, started: Time, now: Time) {
+        if let Lesson::Halved { rate_milli } = self.budgets.failed(action, fault, started, now) {
+            let cause = format!("throttled: {rate_milli} calls in 1000 seconds from now on");
+            self.report(Severity::Info, Topic::BudgetShrunk, action, cause, "");
+        }
+    }
+
+    /// How long a call under way had waited for its budget; the daemon's histogram.
+    pub fn waited(&self, op: OpId) -> Option<Span> {
+        self.calls.get(&op).map(|call| call.waited)
     }
 
     /// The ENIs of the node that may be attached at most.
@@ -284,13 +299,14 @@ impl Core {
     pub(crate) fn call(&mut self, about: About, call: CloudCall, now: Time) {
         let op = OpId(self.next_op);
         self.next_op += 1;
-        self.calls.insert(op, Call { about, action: call.action(), started: now });
+        let waited = self.budgets.take(call.action(), now);
+        self.calls.insert(op, Call { about, action: call.action(), started: now, waited });
         self.outbox.push(Effect::Cloud { op, call });
     }
 
     /// Whether the action may be called now; if not, the core wakes when it may.
     pub(crate) fn may(&mut self, action: Action, now: Time) -> bool {
-        let paused = self.pace.paused(action, now);
+        let paused = self.budgets.next(action, now);
         if let Some(until) = paused {
             self.wake_by(Some(until));
             self.whys.push(Why::Paused { action, until });

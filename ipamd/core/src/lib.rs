@@ -5,6 +5,7 @@
 //! same code. Read [`Core::on_event`] first.
 
 mod book;
+mod budget;
 mod call;
 mod checkpoint;
 mod config;
@@ -14,7 +15,6 @@ mod event;
 mod explain;
 mod growth;
 mod notice;
-mod pace;
 mod requests;
 mod restore;
 mod shrink;

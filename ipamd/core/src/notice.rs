@@ -44,6 +44,8 @@ pub enum Topic {
     ReserveRefused,
     /// A witness did not answer.
     WitnessSilent,
+    /// EC2 throttled an action; it is called less often for a while.
+    BudgetShrunk,
     /// The state of an earlier process was taken over.
     Restored,
 }
@@ -66,6 +68,7 @@ impl Topic {
             Self::KernelDirty => "kernel_dirty",
             Self::ReserveRefused => "reserve_refused",
             Self::WitnessSilent => "witness_silent",
+            Self::BudgetShrunk => "budget_shrunk",
             Self::Restored => "restored",
         }
     }

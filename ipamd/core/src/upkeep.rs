@@ -127,7 +127,7 @@ impl Core {
         }
         if self.reached(since + ATTACH_GIVE_UP, now) && idle {
             let doubled = STUCK_PAUSE.0 << self.stuck_attaches.min(10);
-            let pause = self.pace.jittered(Span(doubled.min(LONGEST_STUCK_PAUSE.0)));
+            let pause = self.budgets.jittered(Span(doubled.min(LONGEST_STUCK_PAUSE.0)));
             self.no_create_until = Some(now + pause);
             self.stuck_attaches += 1;
             let cause = format!("given up: {cause}");

@@ -3,8 +3,9 @@
 mod doubt;
 
 use crate::{
-    AttachmentState, CloudFault, Core, Effect, Record, SeenEni, Severity, Topic, Witness,
+    Action, AttachmentState, CloudFault, Core, Effect, Record, SeenEni, Severity, Topic, Witness,
     book::{Eni, EniFacts, Use, single},
+    budget::is_throttling,
 };
 use config_model::{CardIndex, EniId, Span, SubnetId, Time};
 use doubt::{Doubts, Subject};
@@ -119,14 +120,20 @@ impl Core {
         for witness in [Witness::Imds, Witness::Ec2] {
             let turn = self.watch.turn(witness);
             let Some(next) = turn.next.filter(|_| !turn.in_flight) else { continue };
-            if next <= now {
-                turn.next = None;
-                turn.in_flight = true;
-                turn.asked = Some(now);
-                self.outbox.push(Effect::Look { witness });
-            } else {
-                self.wake_by(Some(next));
+            if !self.reached(next, now) {
+                continue;
             }
+            if witness == Witness::Ec2 {
+                if !self.may(Action::Describe, now) {
+                    continue;
+                }
+                self.budgets.take(Action::Describe, now);
+            }
+            let turn = self.watch.turn(witness);
+            turn.next = None;
+            turn.in_flight = true;
+            turn.asked = Some(now);
+            self.outbox.push(Effect::Look { witness });
         }
     }
 
@@ -136,12 +143,16 @@ impl Core {
         turn.in_flight = false;
         turn.silences += 1;
         let pause = (SILENCE_PAUSE.0 << (turn.silences - 1).min(10)).min(SWEEP_INTERVAL.0);
-        let pause = self.pace.jittered(Span(pause));
+        let pause = self.budgets.jittered(Span(pause));
         self.watch.turn(witness).want(now + pause);
     }
 
     pub(crate) fn look_failed(&mut self, witness: Witness, fault: &CloudFault, now: Time) {
         self.ask_again(witness, now);
+        if witness == Witness::Ec2 && is_throttling(fault) {
+            let started = self.watch.turn(witness).asked.unwrap_or(now);
+            self.learn(Action::Describe, fault, started, now);
+        }
         let (object, next_step) = match witness {
             Witness::Imds => ("IMDS", "see that the node's metadata service answers"),
             Witness::Ec2 => ("EC2", "allow ec2:DescribeNetworkInterfaces to the node's role"),
@@ -172,7 +183,10 @@ impl Core {
         turn.silences = 0;
         match witness {
             Witness::Imds => self.watch.imds.want(now + SWEEP_INTERVAL),
-            Witness::Ec2 => self.watch.ec2_seen = true,
+            Witness::Ec2 => {
+                self.watch.ec2_seen = true;
+                self.budgets.succeeded(Action::Describe, now);
+            }
         }
         for eni in &enis {
             if let Some(cidr) = eni.subnet_cidr {

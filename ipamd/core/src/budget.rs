@@ -1,0 +1,242 @@
+//! When may an action be called? One token bucket per action, which learns what EC2 bears.
+//!
+//! EC2 throttles per account and region, and no node knows the others: a throttled call halves the
+//! rate and empties the bucket, calls that go through creep back to the ceiling. Faults that are
+//! not throttling pause the action by a back-off instead. All of it is arithmetic on [`Time`].
+
+#[cfg(test)]
+mod tests;
+
+use crate::{Action, CloudFault, Remedy};
+use config_model::{Span, Time};
+use std::collections::BTreeMap;
+
+/// One call, in the unit in which buckets count.
+const TOKEN: i64 = 1_000_000;
+/// The rate never falls below one call in half a minute, in thousandths of a call per second.
+const FLOOR: u64 = 32;
+/// A call that went through adds this part of the ceiling to the rate; so does a minute of peace.
+const CREEP: u64 = 16;
+/// After so long without throttling the rate creeps back by itself.
+const PEACE: Span = Span::seconds(60);
+/// The first pause after a fault that is not throttling; it doubles with each further one.
+const FIRST_PAUSE: Span = Span::millis(500);
+/// The longest pause after faults that pass.
+const LONGEST_PAUSE: Span = Span::seconds(30);
+/// The pause after a fault that only a person can mend, or a limit.
+const OPERATOR_PAUSE: Span = Span::seconds(60);
+
+/// What an action may use while EC2 does not object. EC2 gives an account bursts of 50 to 100 and
+/// 5 to 20 calls per second; one node stays well below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ceiling {
+    burst: u32,
+    /// Thousandths of a call per second.
+    rate: u64,
+}
+
+const fn ceiling(action: Action) -> Ceiling {
+    match action {
+        Action::Describe => Ceiling { burst: 20, rate: 4000 },
+        Action::Create
+        | Action::Attach
+        | Action::Modify
+        | Action::Assign
+        | Action::Unassign
+        | Action::Detach
+        | Action::Delete => Ceiling { burst: 20, rate: 2000 },
+    }
+}
+
+/// The budgets of all actions, and the jitter, which the seed decides.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    jitter: u64,
+    buckets: BTreeMap<Action, Bucket>,
+}
+
+/// What one action may use.
+#[derive(Clone, Debug)]
+struct Bucket {
+    ceiling: Ceiling,
+    rate: u64,
+    /// In millionths of a call; below zero it waits longer for the next one.
+    tokens: i64,
+    filled: Time,
+    /// The last time that the rate was halved: calls begun before say nothing new.
+    halved: Option<Time>,
+    /// When peace last raised the rate.
+    raised: Time,
+    /// Faults in a row that are not throttling, and the pause after the last one.
+    faults: u32,
+    not_before: Time,
+    /// Since when the action has been wanted and could not be called.
+    wanted: Option<Time>,
+}
+
+/// What a fault did to the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lesson {
+    /// The rate was halved to so many thousandths of a call per second.
+    Halved { rate_milli: u64 },
+    /// The action rests for a while.
+    Rests,
+}
+
+impl Budgets {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { jitter: seed, buckets: BTreeMap::new() }
+    }
+
+    /// When the action may not be called yet: when it may.
+    pub(crate) fn next(&mut self, action: Action, now: Time) -> Option<Time> {
+        let bucket = self.bucket(action, now);
+        bucket.fill(now);
+        let next = bucket.next_token(now).max(bucket.not_before);
+        if next <= now {
+            return None;
+        }
+        bucket.wanted.get_or_insert(now);
+        Some(next)
+    }
+
+    /// Uses one token; says how long the action had been wanted.
+    pub(crate) fn take(&mut self, action: Action, now: Time) -> Span {
+        let bucket = self.bucket(action, now);
+        bucket.fill(now);
+        bucket.tokens -= TOKEN;
+        bucket.wanted.take().map_or(Span(0), |wanted| now.since(wanted))
+    }
+
+    /// A call went through.
+    pub(crate) fn succeeded(&mut self, action: Action, now: Time) {
+        let bucket = self.bucket(action, now);
+        bucket.fill(now);
+        bucket.faults = 0;
+        bucket.raise(1);
+    }
+
+    /// A call begun at `started` failed.
+    pub(crate) fn failed(
+        &mut self,
+        action: Action,
+        fault: &CloudFault,
+        started: Time,
+        now: Time,
+    ) -> Lesson {
+        let wait = match fault.remedy {
+            Remedy::RetryAfter { wait } => wait.unwrap_or_default(),
+            Remedy::TryElsewhere
+            | Remedy::TellOperator
+            | Remedy::Gone
+            | Remedy::LimitReached
+            | Remedy::Unknown => Span(0),
+        };
+        if is_throttling(fault) {
+            // Between half a call's time and one and a half: nodes that were throttled together
+            // come back apart.
+            let late = i64::try_from(self.draw() % 1001).unwrap_or(0) * (TOKEN / 1000);
+            let bucket = self.bucket(action, now);
+            bucket.fill(now);
+            bucket.not_before = bucket.not_before.max(now + wait);
+            let news = bucket.halved.is_none_or(|halved| started > halved);
+            if news {
+                bucket.rate = (bucket.rate / 2).max(FLOOR);
+                bucket.halved = Some(now);
+                bucket.tokens = TOKEN / 2 - late;
+            }
+            bucket.raised = now;
+            return Lesson::Halved { rate_milli: bucket.rate };
+        }
+        let faults = self.bucket(action, now).faults.saturating_add(1);
+        let doubled = FIRST_PAUSE.0.saturating_mul(1 << (faults - 1).min(10)).min(LONGEST_PAUSE.0);
+        let pause = match fault.remedy {
+            Remedy::TellOperator | Remedy::LimitReached => OPERATOR_PAUSE,
+            Remedy::RetryAfter { .. } | Remedy::TryElsewhere | Remedy::Gone | Remedy::Unknown => {
+                Span(doubled.max(wait.0))
+            }
+        };
+        let until = now + self.jittered(pause);
+        let bucket = self.bucket(action, now);
+        bucket.faults = faults;
+        bucket.not_before = until;
+        Lesson::Rests
+    }
+
+    /// Between three quarters of the span and five quarters.
+    pub(crate) fn jittered(&mut self, span: Span) -> Span {
+        let half = span.0 / 2;
+        Span(span.0 - half / 2 + self.draw() % (half + 1))
+    }
+
+    /// Splitmix64: well spread, and the same for the same seed.
+    fn draw(&mut self) -> u64 {
+        self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.jitter;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn bucket(&mut self, action: Action, now: Time) -> &mut Bucket {
+        self.buckets.entry(action).or_insert_with(|| Bucket::full(ceiling(action), now))
+    }
+}
+
+impl Bucket {
+    fn full(ceiling: Ceiling, now: Time) -> Self {
+        Self {
+            ceiling,
+            rate: ceiling.rate,
+            tokens: i64::from(ceiling.burst) * TOKEN,
+            filled: now,
+            halved: None,
+            raised: now,
+            faults: 0,
+            not_before: Time(0),
+            wanted: None,
+        }
+    }
+
+    /// The burst shrinks with the rate: a bucket that fills for minutes under throttling would
+    /// only be thrown at EC2 at once.
+    fn burst(&self) -> u32 {
+        let share = u64::from(self.ceiling.burst) * self.rate / self.ceiling.rate;
+        u32::try_from(share.max(1)).unwrap_or(self.ceiling.burst)
+    }
+
+    /// Brings the bucket up to now: a thousandth of a call per second is a millionth per
+    /// millisecond.
+    fn fill(&mut self, now: Time) {
+        let elapsed = now.since(self.filled).0;
+        self.filled = self.filled.max(now);
+        let gained = i64::try_from(self.rate.saturating_mul(elapsed)).unwrap_or(i64::MAX);
+        let minutes = now.since(self.raised).0 / PEACE.0;
+        if minutes > 0 {
+            self.raised = self.raised + Span(minutes * PEACE.0);
+            self.raise(minutes);
+        }
+        let full = i64::from(self.burst()) * TOKEN;
+        self.tokens = self.tokens.saturating_add(gained).min(full);
+    }
+
+    fn raise(&mut self, times: u64) {
+        let more = (self.ceiling.rate / CREEP).saturating_mul(times);
+        self.rate = self.rate.saturating_add(more).min(self.ceiling.rate);
+    }
+
+    fn next_token(&self, now: Time) -> Time {
+        let lacking = u64::try_from(TOKEN - self.tokens).unwrap_or(0);
+        now + Span(lacking.div_ceil(self.rate.max(1)))
+    }
+}
+
+/// Whether EC2 (or something before it) says that there are too many calls.
+pub(crate) fn is_throttling(fault: &CloudFault) -> bool {
+    let named = ["RequestLimitExceeded", "EC2ThrottledException", "TooManyRequestsException"];
+    let begins = ["Throttling", "RequestThrottled"];
+    matches!(fault.remedy, Remedy::RetryAfter { .. })
+        && (named.contains(&fault.code.as_str())
+            || fault.code == "HTTP429"
+            || begins.iter().any(|word| fault.code.starts_with(word)))
+}

@@ -1,0 +1,240 @@
+use super::*;
+use proptest::{collection::vec, prelude::*};
+
+fn fault(code: &str, remedy: Remedy) -> CloudFault {
+    CloudFault { code: code.into(), message: "the test's".into(), remedy }
+}
+
+fn throttled() -> CloudFault {
+    fault("RequestLimitExceeded", Remedy::RetryAfter { wait: None })
+}
+
+fn internal() -> CloudFault {
+    fault("InternalError", Remedy::RetryAfter { wait: None })
+}
+
+/// Takes whatever is allowed from `now` on, until `end`; says when.
+fn take_all(budgets: &mut Budgets, action: Action, mut now: Time, end: Time) -> Vec<Time> {
+    let mut taken = Vec::new();
+    while now <= end {
+        match budgets.next(action, now) {
+            Some(next) => {
+                assert!(next > now, "it says later and means now");
+                now = next;
+            }
+            None => {
+                budgets.take(action, now);
+                taken.push(now);
+            }
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_burst_is_allowed_at_once_and_then_the_rate() {
+    let mut budgets = Budgets::new(1);
+    let taken = take_all(&mut budgets, Action::Create, Time(1000), Time(11_000));
+    assert_eq!(taken.iter().filter(|at| at.0 == 1000).count(), 20);
+    assert_eq!(taken.len(), 20 + 20, "{taken:?}");
+}
+
+#[test]
+fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone() {
+    let mut budgets = Budgets::new(1);
+    budgets.take(Action::Assign, Time(0));
+    let lesson = budgets.failed(Action::Assign, &throttled(), Time(0), Time(100));
+    assert_eq!(lesson, Lesson::Halved { rate_milli: 1000 });
+    let next = budgets.next(Action::Assign, Time(100));
+    assert!(next.is_some_and(|at| at.0 >= 600 && at.0 <= 1600), "{next:?}");
+    assert_eq!(budgets.next(Action::Create, Time(100)), None);
+}
+
+#[test]
+fn calls_that_were_under_way_together_teach_one_lesson() {
+    let mut budgets = Budgets::new(1);
+    for done in 100..110 {
+        budgets.failed(Action::Create, &throttled(), Time(50), Time(done));
+    }
+    let lesson = budgets.failed(Action::Create, &throttled(), Time(50), Time(110));
+    assert_eq!(lesson, Lesson::Halved { rate_milli: 1000 });
+    let lesson = budgets.failed(Action::Create, &throttled(), Time(200), Time(300));
+    assert_eq!(lesson, Lesson::Halved { rate_milli: 500 });
+}
+
+#[test]
+fn under_lasting_throttling_one_call_in_half_a_minute_remains() {
+    let mut budgets = Budgets::new(7);
+    let mut now = Time(0);
+    let mut calls = 0;
+    while now < Time(3_600_000) {
+        now = budgets.next(Action::Create, now).unwrap_or(now);
+        budgets.take(Action::Create, now);
+        calls += 1;
+        budgets.failed(Action::Create, &throttled(), now, now + Span(200));
+        now = now + Span(200);
+    }
+    assert!((100..140).contains(&calls), "{calls} calls in an hour");
+}
+
+#[test]
+fn the_wait_that_ec2_asks_for_is_kept() {
+    let mut budgets = Budgets::new(1);
+    let wait = Some(Span::seconds(70));
+    let asked = fault("Throttling", Remedy::RetryAfter { wait });
+    budgets.failed(Action::Describe, &asked, Time(0), Time(0));
+    assert_eq!(budgets.next(Action::Describe, Time(1)), Some(Time(70_000)));
+}
+
+#[test]
+fn other_faults_pause_ever_longer_without_costing_rate_and_a_success_ends_that() {
+    let mut budgets = Budgets::new(7);
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        assert_eq!(budgets.failed(Action::Assign, &internal(), Time(0), Time(0)), Lesson::Rests);
+        pauses.push(budgets.next(Action::Assign, Time(0)).map_or(0, |until| until.0));
+    }
+    assert!(pauses[0] >= 375 && pauses[0] <= 625, "{pauses:?}");
+    assert!(pauses[11] >= 22_500 && pauses[11] <= 37_500, "{pauses:?}");
+    budgets.succeeded(Action::Assign, Time(60_000));
+    assert_eq!(budgets.next(Action::Assign, Time(60_000)), None);
+    budgets.failed(Action::Assign, &internal(), Time(60_000), Time(60_000));
+    assert!(budgets.next(Action::Assign, Time(60_000)).is_some_and(|at| at.0 < 61_000));
+}
+
+#[test]
+fn how_long_a_call_was_wanted_is_known_when_it_is_made() {
+    let mut budgets = Budgets::new(1);
+    assert_eq!(budgets.take(Action::Create, Time(0)), Span(0));
+    budgets.failed(Action::Create, &throttled(), Time(0), Time(10));
+    assert!(budgets.next(Action::Create, Time(20)).is_some());
+    assert!(budgets.next(Action::Create, Time(200)).is_some());
+    assert_eq!(budgets.take(Action::Create, Time(1700)), Span(1680));
+}
+
+#[test]
+fn what_counts_as_throttling() {
+    let again = Remedy::RetryAfter { wait: None };
+    for (code, remedy, wanted) in [
+        ("RequestLimitExceeded", again, true),
+        ("Throttling", again, true),
+        ("ThrottlingException", again, true),
+        ("EC2ThrottledException", again, true),
+        ("RequestThrottledException", again, true),
+        ("HTTP429", again, true),
+        ("InternalError", again, false),
+        ("Timeout", Remedy::Unknown, false),
+        ("NetworkInterfaceLimitExceeded", Remedy::LimitReached, false),
+    ] {
+        assert_eq!(is_throttling(&fault(code, remedy)), wanted, "{code}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Take,
+    Succeed,
+    Throttle,
+    Fail,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..20_000_u64).prop_map(Step::Wait),
+        8 => Just(Step::Take),
+        3 => Just(Step::Succeed),
+        2 => Just(Step::Throttle),
+        1 => Just(Step::Fail),
+    ]
+}
+
+/// Plays the steps; says when calls were made, and when the play ended.
+fn play(budgets: &mut Budgets, steps: &[Step]) -> (Vec<u64>, Time) {
+    let (mut now, mut taken) = (Time(5000), Vec::new());
+    for step in steps {
+        match step {
+            Step::Wait(millis) => now = now + Span(*millis),
+            Step::Take => {
+                if budgets.next(Action::Create, now).is_none() {
+                    budgets.take(Action::Create, now);
+                    taken.push(now.0);
+                }
+            }
+            Step::Succeed => budgets.succeeded(Action::Create, now),
+            Step::Throttle => {
+                budgets.failed(Action::Create, &throttled(), now, now);
+            }
+            Step::Fail => {
+                budgets.failed(Action::Create, &internal(), now, now);
+            }
+        }
+    }
+    (taken, now)
+}
+
+proptest! {
+    #[test]
+    fn no_window_holds_more_calls_than_burst_and_rate_allow(steps in vec(step(), 1..300)) {
+        let (taken, _) = play(&mut Budgets::new(3), &steps);
+        let Ceiling { burst, rate } = ceiling(Action::Create);
+        for (first, from) in taken.iter().enumerate() {
+            for (last, to) in taken.iter().enumerate().skip(first) {
+                let calls = u64::try_from(last - first + 1).unwrap_or(u64::MAX);
+                let allowed = u64::from(burst) * 1_000_000 + rate * (to - from);
+                prop_assert!(calls * 1_000_000 <= allowed, "{calls} calls from {from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_throttling_there_is_no_call_before_half_a_calls_time(steps in vec(step(), 1..100)) {
+        let mut budgets = Budgets::new(3);
+        let (_, end) = play(&mut budgets, &steps);
+        // Begun after the last halving, so it is news.
+        let now = end + Span(1);
+        let Lesson::Halved { rate_milli } = budgets.failed(Action::Create, &throttled(), now, now)
+        else { return Err(TestCaseError::fail("throttling is not seen as such")) };
+        let next = budgets.next(Action::Create, now).map(|at| at.since(now).0);
+        prop_assert!(next.is_some_and(|wait| wait >= 500_000 / rate_milli), "{next:?}");
+    }
+
+    #[test]
+    fn whatever_happened_peace_brings_it_all_back(steps in vec(step(), 1..100)) {
+        let mut budgets = Budgets::new(3);
+        let (_, end) = play(&mut budgets, &steps);
+        let later = end + Span::seconds(20 * 60);
+        let taken = take_all(&mut budgets, Action::Create, later, later);
+        prop_assert_eq!(taken.len(), 20);
+    }
+
+    #[test]
+    fn calls_that_go_through_bring_the_rate_back(steps in vec(step(), 1..100)) {
+        let mut budgets = Budgets::new(3);
+        let (_, end) = play(&mut budgets, &steps);
+        for call in 0..16 {
+            budgets.succeeded(Action::Create, end + Span(call));
+        }
+        let Lesson::Halved { rate_milli } =
+            budgets.failed(Action::Create, &throttled(), end + Span(17), end + Span(17))
+        else { return Err(TestCaseError::fail("throttling is not seen as such")) };
+        prop_assert_eq!(rate_milli, ceiling(Action::Create).rate / 2);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_times(steps in vec(step(), 1..100), seed: u64) {
+        let times = |seed| play(&mut Budgets::new(seed), &steps).0;
+        prop_assert_eq!(times(seed), times(seed));
+    }
+}
+
+#[test]
+fn nodes_that_were_throttled_together_come_back_apart() {
+    let next = |seed| {
+        let mut budgets = Budgets::new(seed);
+        budgets.failed(Action::Create, &throttled(), Time(0), Time(0));
+        budgets.next(Action::Create, Time(0)).map_or(0, |at| at.0)
+    };
+    let apart: std::collections::BTreeSet<u64> = (0..100).map(next).collect();
+    assert!(apart.len() > 50, "{apart:?}");
+}
