@@ -16,6 +16,7 @@
 mod action;
 mod address;
 mod attachment;
+mod census;
 mod clock;
 mod cloud;
 mod describe;
