@@ -1,12 +1,13 @@
 //! Environment to resolved settings: the only place where defaults live.
 //!
-//! One [table](TABLE) names every setting with its type, default, unit and meaning. Parsing, the
+//! One [table()] names every setting with its type, default, unit and meaning. Parsing, the
 //! defaults and the reference page `docs/settings.md` all come from it. Where amazon-vpc-cni has
 //! the setting, its name, type, default and parsing are kept; where its code and its manifest
 //! differ in the default, the manifest's counts, since that is what clusters run with.
 //!
 //! This crate reads no environment: [`Settings::resolve`] is given the pairs. Start reading there.
 
+mod contradiction;
 mod page;
 mod parse;
 mod resolve;
@@ -15,5 +16,8 @@ mod values;
 
 pub use page::reference_page;
 pub use resolve::{Refusal, Warning};
-pub use table::{Effect, Kind, OnBad, Origin, Setting, TABLE};
-pub use values::{Bind, LogLevel, LogTo, PolicyMode, RandomizeSnat, Settings, Warm};
+pub use table::{Effect, Kind, OnBad, Origin, Setting, table};
+pub use values::{
+    Bind, CustomNetworking, Family, Kubernetes, LogLevel, LogTo, PodEniMode, PolicyMode,
+    RandomizeSnat, Settings, Warm,
+};

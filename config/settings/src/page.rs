@@ -1,6 +1,6 @@
 //! The reference page of all settings, in Markdown.
 
-use crate::table::{Effect, Kind, OnBad, Origin, Setting, TABLE};
+use crate::table::{Effect, Kind, OnBad, Origin, Setting, table};
 use std::fmt::Write as _;
 
 /// `docs/settings.md`: what an operator can set, and what comes of it.
@@ -10,7 +10,7 @@ pub fn reference_page() -> String {
         [("Shared with amazon-vpc-cni", Origin::AmazonVpcCni), ("Ferrule's own", Origin::Ferrule)]
     {
         let _ = write!(page, "\n## {title}\n\n{COLUMNS}");
-        for setting in TABLE.iter().filter(|setting| setting.origin == origin) {
+        for setting in table().filter(|setting| setting.origin == origin) {
             let _ = writeln!(page, "{}", row(setting));
         }
     }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn every_setting_has_its_row() {
         let page = reference_page();
-        for setting in TABLE {
+        for setting in table() {
             assert_eq!(page.matches(&format!("| `{}` |", setting.name)).count(), 1);
             assert!(setting.meaning.ends_with('.'), "{}", setting.name);
         }

@@ -137,6 +137,47 @@ pub(crate) fn policy_mode(text: &str) -> Result<PolicyMode, Wanted> {
     }
 }
 
+/// One of a few words.
+pub(crate) fn choice<T: Copy>(
+    text: &str,
+    words: &[(&str, T)],
+    wanted: Wanted,
+) -> Result<T, Wanted> {
+    words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or(wanted)
+}
+
+/// A DNS label: it becomes part of a Lease's name and the value of a tag.
+pub(crate) fn label(text: &str) -> Result<String, Wanted> {
+    let wanted = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends";
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let fits = (1..=63).contains(&text.len())
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if fits { Ok(text.to_owned()) } else { Err(wanted) }
+}
+
+/// The key of a taint as Kubernetes has it: a name, with a DNS name and a slash before it if
+/// wanted.
+pub(crate) fn taint_key(text: &str) -> Result<String, Wanted> {
+    let wanted = "the key of a taint, such as ferrule.io/not-ready";
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    let ends = |text: &str| {
+        let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        alphanumeric(text.chars().next()) && alphanumeric(text.chars().last())
+    };
+    let name_fits = name.len() <= 63
+        && ends(name)
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let domain_fits = domain.is_none_or(|domain| {
+        domain.len() <= 253 && domain.split('.').all(|part| label(part).is_ok())
+    });
+    if name_fits && domain_fits { Ok(text.to_owned()) } else { Err(wanted) }
+}
+
 /// Networks between commas; what is no IPv4 network is left out and noted by its place.
 pub(crate) fn cidrs(text: &str, notes: &mut Vec<String>) -> Vec<Ipv4Net> {
     let mut found = Vec::new();

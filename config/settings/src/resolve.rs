@@ -1,9 +1,9 @@
 //! Pairs of name and value to [`Settings`], with what was odd about them.
 
 use crate::{
-    Settings,
-    table::{Effect, OnBad, Setting, TABLE},
-    values::{Draft, Modes},
+    Settings, contradiction,
+    table::{Effect, OnBad, Setting, table},
+    values::{CustomNetworking, Draft, Family, Modes, PodEniMode},
 };
 use std::{collections::BTreeMap, fmt};
 
@@ -75,20 +75,21 @@ impl Settings {
             .collect();
         let mut draft = Draft::blank();
         let mut warnings = misspelt(&given);
-        for setting in TABLE {
+        for setting in table() {
             apply(setting, given.get(setting.name), &mut draft, &mut warnings)?;
         }
-        refuse_contradictions(&draft, &given)?;
+        contradiction::refuse(&draft, &given)?;
         refuse_missing_modes(&draft.modes)?;
         let settings = finish(draft);
         warn_of_short_wait(&settings, &mut warnings);
+        warn_of_missing_egress(&settings, &mut warnings);
         Ok((settings, warnings))
     }
 
     /// What holds when nothing is set.
     pub fn defaults() -> Self {
         let mut draft = Draft::blank();
-        for setting in TABLE {
+        for setting in table() {
             set_default(setting, &mut draft);
         }
         finish(draft)
@@ -96,10 +97,21 @@ impl Settings {
 }
 
 fn finish(draft: Draft) -> Settings {
-    let mut settings = draft.settings;
-    if draft.modes.introspection_off {
+    let Draft { mut settings, modes, .. } = draft;
+    if modes.introspection_off {
         settings.introspection = None;
     }
+    settings.family = if modes.ipv6 { Family::V6 } else { Family::V4 };
+    settings.custom_networking = modes.custom_networking.then_some(CustomNetworking {
+        annotation: modes.eni_config_annotation,
+        label: modes.eni_config_label,
+    });
+    settings.pod_enis = modes.pod_eni.then_some(match modes.pod_eni_mode.as_str() {
+        "standard" => PodEniMode::Standard,
+        _ => PodEniMode::Strict,
+    });
+    settings.provisioning &= !settings.imds_only;
+    settings.collect_leaks &= settings.provisioning && settings.family == Family::V4;
     settings
 }
 
@@ -164,7 +176,7 @@ fn shown_default(default: &str) -> String {
 }
 
 fn misspelt(given: &BTreeMap<String, String>) -> Vec<Warning> {
-    let known = |name: &str| TABLE.iter().any(|setting| setting.name == name);
+    let known = |name: &str| table().any(|setting| setting.name == name);
     given
         .keys()
         .filter(|name| name.starts_with("FERRULE_") && !known(name))
@@ -175,64 +187,8 @@ fn misspelt(given: &BTreeMap<String, String>) -> Vec<Warning> {
         .collect()
 }
 
-fn refuse_contradictions(draft: &Draft, given: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    let (modes, settings) = (&draft.modes, &draft.settings);
-    let named = |name: &str, value: &dyn fmt::Display| {
-        let origin = if given.contains_key(name) { "" } else { " (default)" };
-        format!("{name}={value}{origin}")
-    };
-    let clash = |first, second, why| Err(Refusal::Contradiction { first, second, why });
-    if modes.ipv4 == modes.ipv6 {
-        return clash(
-            named("ENABLE_IPv4", &modes.ipv4),
-            named("ENABLE_IPv6", &modes.ipv6),
-            "exactly one of them must be true",
-        );
-    }
-    if modes.ipv6 && !modes.prefixes {
-        return clash(
-            named("ENABLE_IPv6", &modes.ipv6),
-            named("ENABLE_PREFIX_DELEGATION", &modes.prefixes),
-            "IPv6 addresses come from prefixes only",
-        );
-    }
-    if modes.ipv6 && modes.custom_networking {
-        return clash(
-            named("ENABLE_IPv6", &modes.ipv6),
-            named("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", &modes.custom_networking),
-            "custom networking exists for IPv4 only",
-        );
-    }
-    let warm = settings.warm;
-    if modes.prefixes && modes.warm_prefixes == 0 && warm.ips == 0 && warm.minimum == 0 {
-        return clash(
-            named("ENABLE_PREFIX_DELEGATION", &modes.prefixes),
-            named("WARM_PREFIX_TARGET", &modes.warm_prefixes),
-            "one of WARM_PREFIX_TARGET, WARM_IP_TARGET and MINIMUM_IP_TARGET must be above 0",
-        );
-    }
-    if modes.pod_eni && !["strict", "standard"].contains(&modes.pod_eni_mode.as_str()) {
-        return clash(
-            named("ENABLE_POD_ENI", &modes.pod_eni),
-            "POD_SECURITY_GROUP_ENFORCING_MODE".to_owned(),
-            "the enforcing mode must be strict or standard",
-        );
-    }
-    if let Some(crate::Bind::Unix(path)) = &settings.introspection
-        && *path == settings.socket
-        && !modes.introspection_off
-    {
-        return clash(
-            "INTROSPECTION_BIND_ADDRESS".to_owned(),
-            "FERRULE_SOCKET".to_owned(),
-            "both name the same socket",
-        );
-    }
-    Ok(())
-}
-
 fn refuse_missing_modes(modes: &Modes) -> Result<(), Refusal> {
-    for setting in TABLE {
+    for setting in table() {
         if let Effect::Refused { asked, why } = setting.effect
             && asked(modes)
         {
@@ -240,6 +196,15 @@ fn refuse_missing_modes(modes: &Modes) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+fn warn_of_missing_egress(settings: &Settings, warnings: &mut Vec<Warning>) {
+    if settings.family == Family::V6 {
+        warnings.push(Warning {
+            setting: "ENABLE_V4_EGRESS".to_owned(),
+            text: "has no effect yet: pods of an IPv6 node reach no IPv4 destinations".to_owned(),
+        });
+    }
 }
 
 fn warn_of_short_wait(settings: &Settings, warnings: &mut Vec<Warning>) {

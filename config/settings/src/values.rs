@@ -7,6 +7,10 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 /// Everything the daemon was told, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// Which addresses pods get.
+    pub family: Family,
+    /// Whether addresses come in prefixes where the instance type has them; always with IPv6.
+    pub prefixes: bool,
     /// How many addresses to keep ready.
     pub warm: Warm,
     /// The most ENIs to use; `None` is as many as the instance type allows.
@@ -33,6 +37,22 @@ pub struct Settings {
     pub eni_tags: BTreeMap<String, String>,
     /// The cluster's name, for tags.
     pub cluster_name: Option<String>,
+    /// The node group's name, for tags and the election of the collector of leaked ENIs.
+    pub node_group: String,
+    /// Whether ENIs that do not carry this instance's tag are used.
+    pub manage_untagged: bool,
+    /// Whether ENIs are made as an ENIConfig says, and where the node names it.
+    pub custom_networking: Option<CustomNetworking>,
+    /// Whether network cards beyond the first are used.
+    pub multi_nic: bool,
+    /// Whether pods may have branch ENIs, and how those are routed.
+    pub pod_enis: Option<PodEniMode>,
+    /// Whether anything is made, attached, assigned or tagged in EC2.
+    pub provisioning: bool,
+    /// Whether EC2 is never asked what the node has; implies no provisioning.
+    pub imds_only: bool,
+    /// Whether leaked ENIs are looked for. Never with IPv6 or without provisioning.
+    pub collect_leaks: bool,
     /// Whether subnets are discovered by tag.
     pub subnet_discovery: bool,
     /// Whether ENIs of a node that takes no pods are changed.
@@ -51,6 +71,18 @@ pub struct Settings {
     pub node_name: Option<String>,
     /// The daemon's pod's name in Kubernetes.
     pub pod_name: Option<String>,
+    /// Whether the API server is spoken to.
+    pub kubernetes: Kubernetes,
+    /// The API server's URL, where it is not to be found as usual.
+    pub cluster_endpoint: Option<String>,
+    /// Whether a pod's address is written to its annotation.
+    pub annotate_pod_ip: bool,
+    /// Whether pods that are bound to this node and have no address yet count as demand.
+    pub anticipate_pods: bool,
+    /// The key of the taint that is taken off the node once the pool can serve.
+    pub startup_taint: String,
+    /// amazon-vpc-cni's checkpoint of network card 0.
+    pub backing_store: PathBuf,
     /// What the policy agent is to do with a pod that no policy names.
     pub policy_mode: PolicyMode,
     /// The longest that an ADD waits for an address.
@@ -63,11 +95,58 @@ pub struct Settings {
     pub proc_sys_net: PathBuf,
 }
 
-/// The warm targets. The two address targets go before the ENI target when either is set.
+/// Which addresses pods get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6, from prefixes.
+    V6,
+}
+
+/// Where a node names its ENIConfig; the label `vpc.amazonaws.com/externalEniConfig` goes before
+/// both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomNetworking {
+    /// The annotation.
+    pub annotation: String,
+    /// The label that is looked at next.
+    pub label: String,
+}
+
+/// How branch ENIs are routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodEniMode {
+    /// All of a pod's traffic goes by its branch ENI.
+    Strict,
+    /// What leaves the VPC and what comes from the node goes by the primary ENI.
+    Standard,
+}
+
+/// Whether the API server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kubernetes {
+    /// When there are credentials for it and the node's name is known.
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl Settings {
+    /// Whether there is a mode that cannot work without the API server: the daemon then waits for
+    /// it before it serves. Annotations are written later instead.
+    pub fn needs_kubernetes(&self) -> bool {
+        self.custom_networking.is_some() || self.pod_enis.is_some()
+    }
+}
+
+/// The warm targets. The two address targets go before the others when either is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// Free addresses to keep, counted in whole ENIs.
+    /// Free addresses to keep, counted in whole ENIs; without prefixes only.
     pub enis: u32,
+    /// Free prefixes to keep; with prefixes only.
+    pub prefixes: u32,
     /// Free addresses to keep; 0 is off.
     pub ips: u32,
     /// The fewest addresses to hold in all; 0 is off.
@@ -139,7 +218,7 @@ impl fmt::Display for PolicyMode {
     }
 }
 
-/// What the table's setters write to; holds the modes that never reach [`Settings`].
+/// What the table's setters write to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) settings: Settings,
@@ -148,32 +227,29 @@ pub(crate) struct Draft {
     pub(crate) notes: Vec<String>,
 }
 
-/// Switches that are recognised so that a wrong or missing mode is refused and not ignored.
+/// Values of which only several together tell what holds, and modes that are recognised so that
+/// they are refused and not ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Modes {
     pub(crate) ipv4: bool,
     pub(crate) ipv6: bool,
-    pub(crate) prefixes: bool,
-    pub(crate) warm_prefixes: u32,
     pub(crate) custom_networking: bool,
-    pub(crate) multi_nic: bool,
+    pub(crate) eni_config_annotation: String,
+    pub(crate) eni_config_label: String,
     pub(crate) pod_eni: bool,
     pub(crate) pod_eni_mode: String,
-    pub(crate) imds_only: bool,
-    pub(crate) no_provisioning: bool,
-    pub(crate) no_leaked_cleanup: bool,
-    pub(crate) annotate_pod_ip: bool,
     pub(crate) v6_egress: bool,
     pub(crate) bandwidth: bool,
     pub(crate) introspection_off: bool,
     pub(crate) policy_strict: bool,
-    pub(crate) only_tagged: bool,
 }
 
 impl Draft {
     /// Nothing set yet; the table's defaults come next and leave no field as it is here.
     pub(crate) fn blank() -> Self {
         let settings = Settings {
+            family: Family::V4,
+            prefixes: false,
             warm: Warm::default(),
             max_enis: None,
             cooldown: Span(0),
@@ -187,6 +263,14 @@ impl Draft {
             veth_prefix: String::new(),
             eni_tags: BTreeMap::new(),
             cluster_name: None,
+            node_group: String::new(),
+            manage_untagged: false,
+            custom_networking: None,
+            multi_nic: false,
+            pod_enis: None,
+            provisioning: false,
+            imds_only: false,
+            collect_leaks: false,
             subnet_discovery: false,
             manage_enis_non_schedulable: false,
             log_level: LogLevel::Error,
@@ -196,6 +280,12 @@ impl Draft {
             http_timeout: Span(0),
             node_name: None,
             pod_name: None,
+            kubernetes: Kubernetes::Off,
+            cluster_endpoint: None,
+            annotate_pod_ip: false,
+            anticipate_pods: false,
+            startup_taint: String::new(),
+            backing_store: PathBuf::new(),
             policy_mode: PolicyMode::None,
             add_wait: Span(0),
             state_dir: PathBuf::new(),

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::{Bind, LogLevel, LogTo, Origin, RandomizeSnat};
+use crate::{Bind, Kubernetes, LogLevel, LogTo, Origin, RandomizeSnat};
 use config_model::{Mark, Span};
 use std::path::PathBuf;
 
@@ -41,6 +41,15 @@ fn without_any_setting_the_manifests_defaults_hold() {
     assert_eq!(settings.state_dir, PathBuf::from("/var/lib/ferrule"));
     assert_eq!(settings.socket, PathBuf::from("/run/ferrule/ipamd.sock"));
     assert_eq!(settings.proc_sys_net, PathBuf::from("/host/proc/sys/net"));
+    assert_eq!((settings.family, settings.prefixes), (Family::V4, false));
+    assert_eq!((settings.custom_networking, settings.pod_enis), (None, None));
+    assert!(settings.subnet_discovery && settings.manage_untagged && settings.provisioning);
+    assert!(settings.collect_leaks && settings.anticipate_pods);
+    assert!(!settings.multi_nic && !settings.imds_only && !settings.annotate_pod_ip);
+    assert_eq!((settings.kubernetes, settings.cluster_endpoint), (Kubernetes::Auto, None));
+    assert_eq!(settings.node_group, "default");
+    assert_eq!(settings.startup_taint, "ferrule.io/not-ready");
+    assert_eq!(settings.backing_store, PathBuf::from("/var/run/aws-node/ipam.json"));
 }
 
 #[test]
@@ -230,7 +239,7 @@ fn introspection_listens_on_tcp_on_a_socket_or_not_at_all() {
 
 #[test]
 fn contradictions_name_both_settings() {
-    let cases: [(Pairs<'_>, &str, &str); 6] = [
+    let cases: [(Pairs<'_>, &str, &str); 13] = [
         (&[("ENABLE_IPv4", "false")], "ENABLE_IPv4=false", "ENABLE_IPv6=false (default)"),
         (&[("ENABLE_IPv6", "true")], "ENABLE_IPv4=true (default)", "ENABLE_IPv6=true"),
         (
@@ -254,6 +263,46 @@ fn contradictions_name_both_settings() {
             "WARM_PREFIX_TARGET=0",
         ),
         (
+            &[
+                ("ENABLE_IPv4", "false"),
+                ("ENABLE_IPv6", "true"),
+                ("ENABLE_PREFIX_DELEGATION", "true"),
+                ("AWS_VPC_ENI_MTU", "1279"),
+            ],
+            "ENABLE_IPv6=true",
+            "AWS_VPC_ENI_MTU=1279",
+        ),
+        (
+            &[("ENABLE_IMDS_ONLY_MODE", "true"), ("ENABLE_POD_ENI", "true")],
+            "ENABLE_IMDS_ONLY_MODE=true",
+            "ENABLE_POD_ENI=true",
+        ),
+        (
+            &[("ENABLE_IMDS_ONLY_MODE", "true"), ("MANAGE_UNTAGGED_ENI", "false")],
+            "ENABLE_IMDS_ONLY_MODE=true",
+            "MANAGE_UNTAGGED_ENI=false",
+        ),
+        (
+            &[("ENABLE_POD_ENI", "true"), ("MY_NODE_NAME", "n"), ("FERRULE_KUBERNETES", "off")],
+            "ENABLE_POD_ENI=true",
+            "FERRULE_KUBERNETES=off",
+        ),
+        (
+            &[("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "true")],
+            "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG=true",
+            "MY_NODE_NAME",
+        ),
+        (&[("ANNOTATE_POD_IP", "true")], "ANNOTATE_POD_IP=true", "MY_NODE_NAME"),
+        (
+            &[
+                ("ENABLE_POD_ENI", "true"),
+                ("MY_NODE_NAME", "n"),
+                ("POD_SECURITY_GROUP_ENFORCING_MODE", "lax"),
+            ],
+            "ENABLE_POD_ENI=true",
+            "POD_SECURITY_GROUP_ENFORCING_MODE",
+        ),
+        (
             &[("FERRULE_SOCKET", "/run/a"), ("INTROSPECTION_BIND_ADDRESS", "unix:/run/a")],
             "INTROSPECTION_BIND_ADDRESS",
             "FERRULE_SOCKET",
@@ -269,24 +318,13 @@ fn contradictions_name_both_settings() {
 
 #[test]
 fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
-    for setting in [
-        "ENABLE_PREFIX_DELEGATION",
-        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG",
-        "ENABLE_MULTI_NIC",
-        "ENABLE_POD_ENI",
-        "DISABLE_NETWORK_RESOURCE_PROVISIONING",
-        "ENABLE_IMDS_ONLY_MODE",
-        "ANNOTATE_POD_IP",
-        "ENABLE_V6_EGRESS",
-        "ENABLE_BANDWIDTH_PLUGIN",
-    ] {
+    for setting in ["ENABLE_V6_EGRESS", "ENABLE_BANDWIDTH_PLUGIN"] {
         let refusal = refusal(&[(setting, "true")]);
         assert!(
             matches!(refusal, Refusal::Unsupported { setting: named, .. } if named == setting),
             "{refusal:?}"
         );
     }
-    assert!(matches!(refusal(&[("MANAGE_UNTAGGED_ENI", "false")]), Refusal::Unsupported { .. }));
     assert!(matches!(
         refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
         Refusal::Unsupported { .. }
@@ -295,9 +333,121 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
 
 #[test]
 fn a_setting_without_effect_yet_says_so_only_when_it_asks_for_something() {
-    assert_eq!(resolve(&[("ENABLE_SUBNET_DISCOVERY", "T")]).1.len(), 0);
-    let (_, warnings) = resolve(&[("ENABLE_SUBNET_DISCOVERY", "f")]);
+    assert_eq!(resolve(&[("AWS_VPC_K8S_CNI_RANDOMIZESNAT", "prng")]).1.len(), 0);
+    let (_, warnings) = resolve(&[("AWS_VPC_K8S_CNI_RANDOMIZESNAT", "none")]);
     assert!(warnings[0].contains("no effect yet"), "{warnings:?}");
+}
+
+#[test]
+fn ipv4_addresses_come_in_prefixes_when_asked() {
+    let (settings, warnings) = resolve(&[("ENABLE_PREFIX_DELEGATION", "true")]);
+    assert_eq!((settings.family, settings.prefixes), (Family::V4, true));
+    assert_eq!((settings.warm.prefixes, warnings.len()), (1, 0));
+    let (settings, _) = resolve(&[
+        ("ENABLE_PREFIX_DELEGATION", "true"),
+        ("WARM_PREFIX_TARGET", "0"),
+        ("WARM_IP_TARGET", "5"),
+    ]);
+    assert_eq!((settings.warm.prefixes, settings.warm.ips), (0, 5));
+}
+
+#[test]
+fn ipv6_has_no_warm_targets_and_collects_no_leaks() {
+    let (settings, warnings) = resolve(&[
+        ("ENABLE_IPv4", "false"),
+        ("ENABLE_IPv6", "true"),
+        ("ENABLE_PREFIX_DELEGATION", "true"),
+        ("WARM_PREFIX_TARGET", "0"),
+    ]);
+    assert_eq!((settings.family, settings.prefixes), (Family::V6, true));
+    assert!(!settings.collect_leaks);
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.contains("ENABLE_V4_EGRESS"), "{warning}");
+}
+
+#[test]
+fn custom_networking_knows_where_a_node_names_its_eni_config() {
+    let node = ("MY_NODE_NAME", "n1");
+    let on = ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "true");
+    let custom = |pairs: Pairs<'_>| resolve(pairs).0.custom_networking;
+    let found = custom(&[node, on]).unwrap();
+    assert_eq!(found.annotation, "k8s.amazonaws.com/eniConfig");
+    assert_eq!(found.label, "k8s.amazonaws.com/eniConfig");
+    let zone = ("ENI_CONFIG_LABEL_DEF", "topology.kubernetes.io/zone");
+    let found = custom(&[node, on, zone, ("ENI_CONFIG_ANNOTATION_DEF", "")]).unwrap();
+    assert_eq!(found.annotation, "k8s.amazonaws.com/eniConfig", "empty is unset");
+    assert_eq!(found.label, "topology.kubernetes.io/zone");
+    assert_eq!(custom(&[zone]), None);
+}
+
+#[test]
+fn pods_with_their_own_enis_are_routed_as_the_enforcing_mode_says() {
+    let node = ("MY_NODE_NAME", "n1");
+    let on = ("ENABLE_POD_ENI", "true");
+    assert_eq!(resolve(&[node]).0.pod_enis, None);
+    assert_eq!(resolve(&[node, on]).0.pod_enis, Some(PodEniMode::Strict));
+    let standard = ("POD_SECURITY_GROUP_ENFORCING_MODE", "standard");
+    assert_eq!(resolve(&[node, on, standard]).0.pod_enis, Some(PodEniMode::Standard));
+    // Without pod ENIs amazon-vpc-cni does not look at the mode either.
+    assert_eq!(resolve(&[("POD_SECURITY_GROUP_ENFORCING_MODE", "lax")]).0.pod_enis, None);
+}
+
+#[test]
+fn only_modes_that_cannot_work_without_the_api_server_wait_for_it() {
+    let node = ("MY_NODE_NAME", "n1");
+    for (mode, waits) in [
+        ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", true),
+        ("ENABLE_POD_ENI", true),
+        ("ANNOTATE_POD_IP", false),
+        ("ENABLE_MULTI_NIC", false),
+    ] {
+        assert_eq!(resolve(&[node, (mode, "true")]).0.needs_kubernetes(), waits, "{mode}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_in_ec2_collects_nothing_there() {
+    let of = |setting| {
+        let (settings, warnings) = resolve(&[(setting, "true")]);
+        assert_eq!(warnings.len(), 0, "{warnings:?}");
+        (settings.provisioning, settings.imds_only, settings.collect_leaks)
+    };
+    assert_eq!(of("DISABLE_NETWORK_RESOURCE_PROVISIONING"), (false, false, false));
+    assert_eq!(of("ENABLE_IMDS_ONLY_MODE"), (false, true, false));
+    assert_eq!(of("DISABLE_LEAKED_ENI_CLEANUP"), (true, false, false));
+    assert_eq!(of("ENABLE_MULTI_NIC"), (true, false, true));
+}
+
+#[test]
+fn words_names_and_keys_of_ours_are_checked() {
+    let (settings, _) = resolve(&[
+        ("FERRULE_ANTICIPATE", "off"),
+        ("FERRULE_NODE_GROUP", "blue-2"),
+        ("FERRULE_STARTUP_TAINT", "example.com/starting.up"),
+        ("FERRULE_KUBERNETES", "off"),
+    ]);
+    assert!(!settings.anticipate_pods);
+    assert_eq!(settings.node_group, "blue-2");
+    assert_eq!(settings.startup_taint, "example.com/starting.up");
+    assert_eq!(settings.kubernetes, Kubernetes::Off);
+    for (setting, value) in [
+        ("FERRULE_ANTICIPATE", "Pods"),
+        ("FERRULE_ANTICIPATE", ""),
+        ("FERRULE_NODE_GROUP", "Blue"),
+        ("FERRULE_NODE_GROUP", "blue-"),
+        ("FERRULE_NODE_GROUP", ""),
+        ("FERRULE_STARTUP_TAINT", ""),
+        ("FERRULE_STARTUP_TAINT", "/key"),
+        ("FERRULE_STARTUP_TAINT", "a/b/c"),
+        ("FERRULE_STARTUP_TAINT", "key=value"),
+        ("FERRULE_KUBERNETES", "on"),
+    ] {
+        let refusal = refusal(&[(setting, value)]);
+        assert!(
+            matches!(refusal, Refusal::Invalid { setting: named, .. } if named == setting),
+            "{setting}={value}: {refusal:?}"
+        );
+    }
 }
 
 #[test]
@@ -316,7 +466,7 @@ fn a_wait_shorter_than_the_cooldown_is_warned_of() {
 #[test]
 fn a_secret_in_any_setting_is_never_shown() {
     let canary = "canary-5ecret-value";
-    for setting in TABLE {
+    for setting in table() {
         for value in [canary.to_owned(), format!("{{\"{canary}\":1}}"), format!("/x {canary},")] {
             let shown = match Settings::resolve([(setting.name, value.as_str())]) {
                 Ok((_, warnings)) => format!("{warnings:?}"),
@@ -338,11 +488,11 @@ fn a_short_wrong_value_is_shown() {
 
 #[test]
 fn every_default_of_the_table_fits_its_type_and_names_are_unique() {
-    let mut names: Vec<&str> = TABLE.iter().map(|setting| setting.name).collect();
+    let mut names: Vec<&str> = table().map(|setting| setting.name).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), TABLE.len());
-    for setting in TABLE {
+    assert_eq!(names.len(), table().count());
+    for setting in table() {
         let ours = setting.name.starts_with("FERRULE_");
         assert_eq!(ours, setting.origin == Origin::Ferrule, "{}", setting.name);
         let (_, warnings) = resolve(&[(setting.name, setting.default)]);

@@ -1,0 +1,164 @@
+//! Addresses, routes and links of pods and of the host.
+
+use super::{AMAZON, Effect, Kind, OnBad, Setting};
+use crate::parse;
+
+const MTU_RANGE: &str = "an integer from 576 to 9001";
+
+/// In the order of the reference page.
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "ENABLE_IPv4",
+        kind: Kind::Bool,
+        default: "true",
+        since: "1.10",
+        meaning: "Pods get IPv4 addresses. Exactly one of this and `ENABLE_IPv6` must be true.",
+        set: |d, v| parse::boolean(v).map(|b| d.modes.ipv4 = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "ENABLE_IPv6",
+        kind: Kind::Bool,
+        default: "false",
+        since: "1.10",
+        meaning: "Pods get IPv6 addresses, from one prefix an ENI; warm targets are not looked at. \
+                  Needs `ENABLE_PREFIX_DELEGATION`.",
+        set: |d, v| parse::boolean(v).map(|b| d.modes.ipv6 = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_ENI_MTU",
+        kind: Kind::Int("576 to 9001"),
+        default: "9001",
+        unit: "bytes",
+        since: "1.6",
+        meaning: "The MTU of primary and secondary ENIs; with `ENABLE_IPv6` at least 1280. A value \
+                  that does not fit is refused.",
+        on_bad: OnBad::Refuse,
+        set: |d, v| parse::within(v, 576, 9001, MTU_RANGE).map(|n| d.settings.eni_mtu = n),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_CNI_NODE_PORT_SUPPORT",
+        kind: Kind::Bool,
+        default: "true",
+        meaning: "Rule 1024 and the connection mark keep a node port's answers on the primary \
+                  ENI.",
+        empty_is_unset: true,
+        set: |d, v| parse::boolean(v).map(|b| d.settings.node_port_support = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_CONNMARK",
+        kind: Kind::Int("1 to 4294967295, with 0x, 0o or 0b if wanted"),
+        default: "0x80",
+        meaning: "Mark and mask of traffic that must use the primary ENI. kube-proxy has 0xc000.",
+        empty_is_unset: true,
+        set: |d, v| parse::mark(v).map(|mark| d.settings.connmark = mark),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_EXTERNALSNAT",
+        kind: Kind::Bool,
+        default: "false",
+        meaning: "Somebody else (a NAT gateway, say) translates the pods' addresses towards the \
+                  internet. Rule 1024 then stays only with node port support.",
+        empty_is_unset: true,
+        set: |d, v| parse::boolean(v).map(|b| d.settings.external_snat = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS",
+        kind: Kind::Cidrs,
+        default: "",
+        since: "1.6",
+        meaning: "Destinations towards which pods keep their own address. Entries that are no \
+                  IPv4 network are left out with a warning.",
+        effect: Effect::NotYet("addresses are not translated yet"),
+        set: |d, v| {
+            d.settings.exclude_snat_cidrs = parse::cidrs(v, &mut d.notes);
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_RANDOMIZESNAT",
+        kind: Kind::Choice("prng, hashrandom or none"),
+        default: "prng",
+        meaning: "How source ports are chosen when addresses are translated.",
+        effect: Effect::NotYet("addresses are not translated yet"),
+        empty_is_unset: true,
+        set: |d, v| parse::randomize(v).map(|choice| d.settings.randomize_snat = choice),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_EXTERNAL_SERVICE_CIDRS",
+        kind: Kind::Cidrs,
+        default: "",
+        since: "1.12.6",
+        meaning: "Destinations that are always routed by table main. Entries that are no IPv4 \
+                  network are left out with a warning.",
+        effect: Effect::NotYet("rule 1535 does not exist yet"),
+        set: |d, v| {
+            d.settings.external_service_cidrs = parse::cidrs(v, &mut d.notes);
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_VETHPREFIX",
+        kind: Kind::Text,
+        default: "eni",
+        meaning: "What names of host veths begin with: 1 to 4 characters, not `eth`, `lo` or \
+                  `vlan`. A value that does not fit is refused.",
+        on_bad: OnBad::Refuse,
+        set: |d, v| parse::veth_prefix(v).map(|prefix| d.settings.veth_prefix = prefix),
+        ..AMAZON
+    },
+    Setting {
+        name: "NETWORK_POLICY_ENFORCING_MODE",
+        kind: Kind::Choice("none, standard or strict, in any case"),
+        default: "standard",
+        since: "1.17.1",
+        meaning: "What holds for a pod that no policy names. A value that does not fit is \
+                  refused.",
+        effect: Effect::Refused {
+            asked: |modes| modes.policy_strict,
+            why: "there are no network policies yet, so pods would start open instead of closed",
+        },
+        on_bad: OnBad::Refuse,
+        empty_is_unset: true,
+        set: |d, v| {
+            d.settings.policy_mode = parse::policy_mode(v)?;
+            d.modes.policy_strict = d.settings.policy_mode == crate::PolicyMode::Strict;
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "ENABLE_V6_EGRESS",
+        kind: Kind::Bool,
+        default: "false",
+        since: "1.13",
+        meaning: "Pods reach IPv6 destinations by a translated address.",
+        effect: Effect::Refused {
+            asked: |modes| modes.v6_egress,
+            why: "there is no such translation",
+        },
+        set: |d, v| parse::boolean(v).map(|b| d.modes.v6_egress = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "ENABLE_BANDWIDTH_PLUGIN",
+        kind: Kind::Bool,
+        default: "false",
+        since: "1.10",
+        meaning: "Pods' bandwidth annotations hold.",
+        effect: Effect::Refused {
+            asked: |modes| modes.bandwidth,
+            why: "the bandwidth plugin is not chained, so limits would not hold",
+        },
+        set: |d, v| parse::boolean(v).map(|b| d.modes.bandwidth = b),
+        ..AMAZON
+    },
+];

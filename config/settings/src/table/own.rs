@@ -1,0 +1,87 @@
+//! Settings that only Ferrule has.
+
+use super::{Kind, OURS, Setting};
+use crate::{parse, values::Kubernetes};
+use config_model::{Span, registry};
+
+/// In the order of the reference page.
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "FERRULE_ADD_WAIT",
+        kind: Kind::Int("1 to 3600"),
+        default: "45",
+        unit: "seconds",
+        meaning: "The longest that an ADD waits for an address.",
+        set: |d, v| {
+            let seconds = parse::within(v, 1, 3600, "an integer from 1 to 3600")?;
+            d.settings.add_wait = Span::seconds(seconds.into());
+            Ok(())
+        },
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_STATE_DIR",
+        kind: Kind::Path,
+        default: registry::STATE_DIR,
+        meaning: "The folder of checkpoint and tombstones. The plugin must have the same.",
+        set: |d, v| parse::path(v).map(|path| d.settings.state_dir = path),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_SOCKET",
+        kind: Kind::Path,
+        default: registry::IPAMD_SOCKET,
+        meaning: "The daemon's socket. The plugin must have the same.",
+        set: |d, v| parse::path(v).map(|path| d.settings.socket = path),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_PROC_SYS_NET",
+        kind: Kind::Path,
+        default: "/host/proc/sys/net",
+        meaning: "Where the host's `/proc/sys/net` is mounted such that it can be written; a \
+                  container's own is read-only. The path ends in `/net`.",
+        set: |d, v| parse::net_folder(v).map(|path| d.settings.proc_sys_net = path),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_ANTICIPATE",
+        kind: Kind::Choice("off or pods"),
+        default: "pods",
+        meaning: "Whether pods that are bound to this node and have no address yet count as \
+                  demand, so that a burst finds its addresses ready.",
+        set: |d, v| {
+            parse::choice(v, &[("off", false), ("pods", true)], "off or pods")
+                .map(|b| d.settings.anticipate_pods = b)
+        },
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_NODE_GROUP",
+        default: "default",
+        meaning: "ENIs that are created carry it as `ferrule.io/node-group`. Leaked ENIs are \
+                  collected within a cluster and a node group, by one elected daemon of the group.",
+        set: |d, v| parse::label(v).map(|group| d.settings.node_group = group),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_STARTUP_TAINT",
+        default: "ferrule.io/not-ready",
+        meaning: "The key of a taint that new nodes may be given; it is taken away, whatever its \
+                  value and effect, once the pool can serve.",
+        set: |d, v| parse::taint_key(v).map(|key| d.settings.startup_taint = key),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_KUBERNETES",
+        kind: Kind::Choice("auto or off"),
+        default: "auto",
+        meaning: "`auto`: the API server is spoken to when there are credentials for it and \
+                  `MY_NODE_NAME` is set. `off`: never; modes that need it are refused.",
+        set: |d, v| {
+            let modes = [("auto", Kubernetes::Auto), ("off", Kubernetes::Off)];
+            parse::choice(v, &modes, "auto or off").map(|mode| d.settings.kubernetes = mode)
+        },
+        ..OURS
+    },
+];

@@ -1,0 +1,115 @@
+//! The daemon itself: whom it speaks to, and what it tells.
+
+use super::{AMAZON, Kind, Setting};
+use crate::parse;
+use config_model::{Span, registry};
+
+/// In the order of the reference page.
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "MY_NODE_NAME",
+        meaning: "The node's name in Kubernetes; the manifest fills it in. Without it the daemon \
+                  does not speak to the API server.",
+        set: |d, v| {
+            d.settings.node_name = parse::text(v);
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "MY_POD_NAME",
+        meaning: "The daemon's pod's name in Kubernetes; the manifest fills it in.",
+        set: |d, v| {
+            d.settings.pod_name = parse::text(v);
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "ANNOTATE_POD_IP",
+        kind: Kind::Bool,
+        default: "false",
+        since: "1.9.3",
+        meaning: "A pod's address is written to its annotation `vpc.amazonaws.com/pod-ips`.",
+        set: |d, v| parse::boolean(v).map(|b| d.settings.annotate_pod_ip = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "CLUSTER_ENDPOINT",
+        since: "1.12.1",
+        meaning: "The API server's URL in place of the Service's address.",
+        set: |d, v| {
+            d.settings.cluster_endpoint = parse::text(v);
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_BACKING_STORE",
+        kind: Kind::Path,
+        default: "/var/run/aws-node/ipam.json",
+        meaning: "amazon-vpc-cni's checkpoint of network card 0. It is read, and never written, at \
+                  a start without a checkpoint of Ferrule's own; `ipam-nic-N.json` beside it are \
+                  those of other cards.",
+        empty_is_unset: true,
+        set: |d, v| parse::path(v).map(|path| d.settings.backing_store = path),
+        ..AMAZON
+    },
+    Setting {
+        name: "HTTP_TIMEOUT",
+        kind: Kind::Int("10 or more"),
+        default: "10",
+        unit: "seconds",
+        meaning: "The time limit of one call to EC2.",
+        empty_is_unset: true,
+        set: |d, v| {
+            let seconds = parse::within(v, 10, u32::MAX.into(), "an integer, 10 or more")?;
+            d.settings.http_timeout = Span::seconds(seconds.into());
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_LOGLEVEL",
+        kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
+        default: "DEBUG",
+        meaning: "The least severe log line that is written.",
+        empty_is_unset: true,
+        set: |d, v| parse::log_level(v).map(|level| d.settings.log_level = level),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_CNI_LOG_FILE",
+        kind: Kind::Text,
+        default: "/host/var/log/aws-routed-eni/ipamd.log",
+        meaning: "Where log lines go: `stdout`, `stderr` or an absolute path.",
+        empty_is_unset: true,
+        set: |d, v| parse::log_to(v).map(|to| d.settings.log_to = to),
+        ..AMAZON
+    },
+    Setting {
+        name: "INTROSPECTION_BIND_ADDRESS",
+        kind: Kind::Address,
+        default: registry::INTROSPECTION_ADDRESS,
+        meaning: "Where introspection listens: address and port, or `unix:` and a path.",
+        empty_is_unset: true,
+        set: |d, v| parse::bind(v).map(|bind| d.settings.introspection = Some(bind)),
+        ..AMAZON
+    },
+    Setting {
+        name: "DISABLE_INTROSPECTION",
+        kind: Kind::Bool,
+        default: "false",
+        meaning: "Introspection is not served.",
+        set: |d, v| parse::boolean(v).map(|b| d.modes.introspection_off = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "DISABLE_METRICS",
+        kind: Kind::Bool,
+        default: "false",
+        meaning: "`/metrics` on port 61678 is not served.",
+        set: |d, v| parse::boolean(v).map(|b| d.settings.metrics = !b),
+        ..AMAZON
+    },
+];
