@@ -1,0 +1,1 @@
+//! Custom resources and access rights in Kubernetes, and the manifests of both.
