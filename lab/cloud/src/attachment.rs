@@ -133,9 +133,8 @@ impl Cloud {
             .attachment_id
             .as_ref()
             .ok_or_else(|| Ec2Error::missing_parameter("attachmentId"))?;
-        let found = self.state.enis.values().find_map(|eni| {
-            eni.attachment.as_ref().filter(|a| a.id == *id).map(|a| (eni.id.clone(), a.clone()))
-        });
+        let found = self.state.eni_of(id);
+        let found = found.and_then(|eni| Some((eni.id.clone(), eni.attachment.clone()?)));
         let (eni, attachment) = found.ok_or_else(|| Ec2Error::no_such_attachment(id))?;
         if (attachment.device_index.0, attachment.network_card_index.0) == (0, 0) {
             return Err(Ec2Error::not_permitted(

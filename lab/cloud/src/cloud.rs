@@ -8,8 +8,9 @@ use crate::{
     idempotency::Tokens,
     operate::check_vpc,
     rng::{Rng, mix},
-    state::{History, State},
+    state::{State, View},
     subnet::Ledger,
+    table::Stamp,
     throttle::Buckets,
     transition::Agenda,
 };
@@ -17,7 +18,6 @@ use config_model::{InstanceId, Span, SubnetId, Time, VpcId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
-    sync::Arc,
 };
 
 /// Who calls the API.
@@ -43,9 +43,8 @@ pub struct Cloud {
     pub(crate) seed: u64,
     pub(crate) now: Time,
     pub(crate) rng: Rng,
-    pub(crate) state: Arc<State>,
+    pub(crate) state: State,
     pub(crate) version: u64,
-    pub(crate) history: History,
     pub(crate) agenda: Agenda,
     pub(crate) ledgers: BTreeMap<SubnetId, Ledger>,
     pub(crate) public: BTreeSet<Ipv4Addr>,
@@ -73,20 +72,12 @@ impl Cloud {
             ipv6_cidrs: spec.vpc_ipv6_cidr.into_iter().collect(),
             tags: BTreeMap::new(),
         };
-        let state = State {
-            vpc: Arc::new(vpc),
-            subnets: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            instances: BTreeMap::new(),
-            enis: BTreeMap::new(),
-        };
         let mut cloud = Self {
             seed,
             now: Time::default(),
             rng,
-            state: Arc::new(state),
+            state: State::new(vpc),
             version: 0,
-            history: History::default(),
             agenda: Agenda::default(),
             ledgers: BTreeMap::new(),
             public: BTreeSet::new(),
@@ -227,20 +218,18 @@ impl Cloud {
     }
 
     /// Changes the state; whoever looks back sees it as it was.
-    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut State) -> R) -> R {
-        if self.furthest_lag() == Span(0) {
-            self.history.clear();
-        }
-        let result = change(Arc::make_mut(&mut self.state));
+    pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut State, Stamp) -> R) -> R {
         self.version += 1;
-        self.history.record(self.now, Arc::clone(&self.state));
-        result
+        if self.furthest_lag() == Span(0) {
+            self.state.forget_past();
+            return change(&mut self.state, None);
+        }
+        change(&mut self.state, Some(self.now))
     }
 
     /// The state that a reader sees who is behind by `lag`.
-    pub(crate) fn lagged(&self, lag: Span) -> Arc<State> {
-        let past = if lag == Span(0) { None } else { self.history.at(self.now - lag) };
-        Arc::clone(past.unwrap_or(&self.state))
+    pub(crate) fn lagged(&self, lag: Span) -> View<'_> {
+        self.state.at((lag > Span(0)).then(|| self.now - lag))
     }
 
     /// How far Describe calls are behind now.

@@ -22,7 +22,7 @@ impl Cloud {
         let ids = &request.network_interface_ids;
         ids.iter().try_for_each(eni::check_id)?;
         let missing: Vec<&str> =
-            ids.iter().filter(|id| !state.enis.contains_key(*id)).map(|id| id.as_str()).collect();
+            ids.iter().filter(|id| !state.enis.contains_key(id)).map(|id| id.as_str()).collect();
         match missing.as_slice() {
             [] => {}
             [id] => return Err(Ec2Error::no_such_eni(id)),
@@ -84,7 +84,7 @@ impl Cloud {
         if let Some(id) = ids.iter().find(|id| state.vpc.id != **id) {
             return Err(Ec2Error::no_such_vpc(id));
         }
-        let found = passing(std::iter::once(&state.vpc), &request.filters);
+        let found = passing(std::iter::once(state.vpc), &request.filters);
         let (vpcs, next_token) =
             paging::cut(found, &request.page, !ids.is_empty(), MOST, |v| v.id.to_string())?;
         Ok(Response::DescribeVpcs { vpcs, next_token })
@@ -143,7 +143,7 @@ impl Cloud {
     pub(crate) fn describe_tags(&self, request: &DescribeTags) -> Result<Response, Ec2Error> {
         filter::check::<TagDescription>(&request.filters)?;
         let state = self.lagged(self.read_lag());
-        let mut found = tag::all(&state);
+        let mut found = tag::all(state);
         found.retain(|tag| filter::passes(tag, &request.filters));
         let (tags, next_token) = paging::cut(found, &request.page, false, MOST, |tag| {
             format!("{}\0{}", tag.resource_id, tag.tag.key)

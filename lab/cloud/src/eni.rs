@@ -83,7 +83,7 @@ impl Cloud {
             attachment: None,
             tags: BTreeMap::new(),
         };
-        self.edit(|state| state.enis.insert(id.clone(), Arc::new(eni)));
+        self.edit(|state, stamp| state.insert_eni(stamp, eni));
         self.count_free(subnet_id);
         Ok(id)
     }
@@ -93,7 +93,7 @@ impl Cloud {
         loop {
             let [a, b, c, d, e, first, ..] = self.rng.next().to_le_bytes();
             let mac = Mac([if first % 2 == 0 { 0x02 } else { 0x06 }, a, b, c, d, e]);
-            if self.state.enis.values().all(|eni| eni.mac != mac) {
+            if !self.state.has_mac(mac) {
                 return mac;
             }
         }
@@ -115,7 +115,7 @@ impl Cloud {
 
     /// Removes an ENI; its addresses are free at once.
     pub(crate) fn remove_eni(&mut self, id: &EniId) {
-        let Some(eni) = self.edit(|state| state.enis.remove(id)) else { return };
+        let Some(eni) = self.edit(|state, stamp| state.remove_eni(stamp, id)) else { return };
         if let Some(public) = eni.public_ip {
             self.public.remove(&public);
         }
@@ -208,7 +208,7 @@ impl Cloud {
     }
 
     pub(crate) fn edit_eni(&mut self, id: &EniId, change: impl FnOnce(&mut NetworkInterface)) {
-        self.edit(|state| state.enis.get_mut(id).map(|eni| change(Arc::make_mut(eni))));
+        self.edit(|state, stamp| state.change_eni(stamp, id, change));
     }
 
     pub(crate) fn edit_attachment(&mut self, id: &EniId, change: impl FnOnce(&mut Attachment)) {
@@ -222,10 +222,8 @@ impl Cloud {
     /// Shows in a subnet how many addresses it has left.
     pub(crate) fn count_free(&mut self, id: &SubnetId) {
         let free = self.ledgers.get(id).map_or(0, crate::subnet::Ledger::free);
-        self.edit(|state| {
-            if let Some(subnet) = state.subnets.get_mut(id) {
-                Arc::make_mut(subnet).available_ip_address_count = free;
-            }
+        self.edit(|state, stamp| {
+            state.subnets.change(stamp, id, |subnet| subnet.available_ip_address_count = free)
         });
     }
 

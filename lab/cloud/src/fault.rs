@@ -3,7 +3,7 @@
 use crate::{Action, Bucket, Cloud, Ec2Error, throttle::Buckets, transition::Transition};
 use config_model::{AttachmentId, EniId, InstanceId, Span, Time};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt};
 
 /// One thing that goes wrong until it is cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,8 +226,8 @@ impl Cloud {
     /// Makes something go wrong.
     pub fn set_fault(&mut self, now: Time, fault: Fault) -> FaultId {
         self.advance(now);
-        // A lag that begins now looks back to now at first, and no further.
-        self.history.record(self.now, Arc::clone(&self.state));
+        // A lag that begins now looks back to now at first, and no further: what was before the
+        // lag was not kept.
         self.faults.next += 1;
         let id = FaultId(self.faults.next);
         let active =

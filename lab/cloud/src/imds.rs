@@ -4,7 +4,7 @@ use crate::{
     AttachmentStatus, Cloud, Instance, InstanceState, InstanceType, NetworkInterface,
     describe::{private_dns_name, public_dns_name},
     rng::mix,
-    state::State,
+    state::View,
 };
 use config_model::{InstanceId, Span, Time};
 use std::collections::BTreeMap;
@@ -47,13 +47,13 @@ impl Cloud {
             return None;
         }
         Node::directory([
-            ("dynamic", self.dynamic(shown, &past)),
-            ("meta-data", self.meta_data(shown, &past)),
+            ("dynamic", self.dynamic(shown, past)),
+            ("meta-data", self.meta_data(shown, past)),
         ])
         .read(rest)
     }
 
-    fn meta_data(&self, instance: &Instance, state: &State) -> Node {
+    fn meta_data(&self, instance: &Instance, state: View<'_>) -> Node {
         let region = self.spec.region.as_str();
         let enis: Vec<&NetworkInterface> = state
             .enis_of(&instance.id)
@@ -126,7 +126,7 @@ impl Cloud {
         &self,
         eni: &NetworkInterface,
         kind: Option<&InstanceType>,
-        state: &State,
+        state: View<'_>,
     ) -> Node {
         let region = self.spec.region.as_str();
         let subnet = state.subnets.get(&eni.subnet_id).map(|subnet| subnet.cidr.to_string());
@@ -193,7 +193,7 @@ impl Cloud {
         format!("ASIA{:016X}", mix(self.seed ^ hash(instance.as_str())))
     }
 
-    fn dynamic(&self, instance: &Instance, state: &State) -> Node {
+    fn dynamic(&self, instance: &Instance, state: View<'_>) -> Node {
         let enis = state.enis_of(&instance.id);
         let address = enis.first().map(|eni| eni.primary_address().to_string());
         let kind = InstanceType::named(&instance.instance_type);

@@ -61,7 +61,7 @@ impl Cloud {
         };
         let id = instance.id.clone();
         let attachment = self.plug(&eni, &instance, 0, 0, true);
-        self.edit(|state| state.instances.insert(id.clone(), Arc::new(instance)));
+        self.edit(|state, stamp| state.instances.insert(stamp, id.clone(), instance));
         self.set_public(&eni, public);
         self.after(config_model::Span(0), Transition::Attached(eni, attachment));
         self.after(self.spec.timing.boot, Transition::Running(id.clone()));
@@ -181,7 +181,7 @@ impl Cloud {
     }
 
     fn edit_instance(&mut self, id: &InstanceId, change: impl FnOnce(&mut Instance)) {
-        self.edit(|state| state.instances.get_mut(id).map(|i| change(Arc::make_mut(i))));
+        self.edit(|state, stamp| state.instances.change(stamp, id, change));
     }
 
     fn primary_eni(&self, id: &InstanceId) -> Option<EniId> {

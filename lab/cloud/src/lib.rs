@@ -37,6 +37,7 @@ mod rng;
 mod spec;
 mod state;
 mod subnet;
+mod table;
 mod tag;
 mod throttle;
 mod transition;

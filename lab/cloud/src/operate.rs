@@ -194,7 +194,7 @@ impl Cloud {
             tags,
         };
         self.ledgers.insert(id.clone(), ledger);
-        self.edit(|state| state.subnets.insert(id.clone(), Arc::new(subnet)));
+        self.edit(|state, stamp| state.subnets.insert(stamp, id.clone(), subnet));
         Ok(id)
     }
 
@@ -238,7 +238,7 @@ impl Cloud {
             egress: spec.egress,
             tags: BTreeMap::new(),
         };
-        self.edit(|state| state.groups.insert(id.clone(), Arc::new(group)));
+        self.edit(|state, stamp| state.groups.insert(stamp, id.clone(), group));
         id
     }
 
@@ -265,7 +265,7 @@ impl Cloud {
     }
 
     fn edit_group(&mut self, id: &SecurityGroupId, change: impl FnOnce(&mut SecurityGroup)) {
-        self.edit(|state| state.groups.get_mut(id).map(|group| change(Arc::make_mut(group))));
+        self.edit(|state, stamp| state.groups.change(stamp, id, change));
     }
 
     /// Says what a role may not do.

@@ -1,65 +1,160 @@
 //! The describable state, and how it was a while ago.
 
-use crate::{Instance, NetworkInterface, SecurityGroup, Subnet, Vpc};
-use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, Time};
+use crate::{
+    Instance, NetworkInterface, SecurityGroup, Subnet, Vpc,
+    table::{Past, Stamp, Table},
+};
+use config_model::{AttachmentId, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-/// Everything that a Describe call can show; cheap to copy, as copies share the objects.
-#[derive(Clone, Debug)]
+/// Everything that a Describe call can show.
+#[derive(Debug)]
 pub(crate) struct State {
+    /// Its tags are seen without lag.
     pub(crate) vpc: Arc<Vpc>,
-    pub(crate) subnets: BTreeMap<SubnetId, Arc<Subnet>>,
-    pub(crate) groups: BTreeMap<SecurityGroupId, Arc<SecurityGroup>>,
-    pub(crate) instances: BTreeMap<InstanceId, Arc<Instance>>,
-    pub(crate) enis: BTreeMap<EniId, Arc<NetworkInterface>>,
+    pub(crate) subnets: Table<SubnetId, Subnet>,
+    pub(crate) groups: Table<SecurityGroupId, SecurityGroup>,
+    pub(crate) instances: Table<InstanceId, Instance>,
+    pub(crate) enis: Table<EniId, NetworkInterface>,
+    /// The ENIs that are tied to an instance in any way.
+    plugged: Table<InstanceId, BTreeSet<EniId>>,
+    attachments: BTreeMap<AttachmentId, EniId>,
+    macs: BTreeSet<Mac>,
 }
 
 impl State {
+    pub(crate) fn new(vpc: Vpc) -> Self {
+        Self {
+            vpc: Arc::new(vpc),
+            subnets: Table::default(),
+            groups: Table::default(),
+            instances: Table::default(),
+            enis: Table::default(),
+            plugged: Table::default(),
+            attachments: BTreeMap::new(),
+            macs: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn insert_eni(&mut self, stamp: Stamp, eni: NetworkInterface) {
+        self.macs.insert(eni.mac);
+        let id = eni.id.clone();
+        self.enis.insert(stamp, id.clone(), eni);
+        self.index(stamp, &id, None);
+    }
+
+    pub(crate) fn remove_eni(&mut self, stamp: Stamp, id: &EniId) -> Option<Arc<NetworkInterface>> {
+        let eni = self.enis.remove(stamp, id)?;
+        self.macs.remove(&eni.mac);
+        self.index(stamp, id, tie_of(&eni));
+        Some(eni)
+    }
+
+    /// Changes an ENI, if it is there; its id and MAC stay.
+    pub(crate) fn change_eni(
+        &mut self,
+        stamp: Stamp,
+        id: &EniId,
+        change: impl FnOnce(&mut NetworkInterface),
+    ) {
+        let Some(before) = self.enis.get(id).map(|eni| tie_of(eni)) else { return };
+        self.enis.change(stamp, id, change);
+        self.index(stamp, id, before);
+    }
+
+    /// Brings the indices up to date with an ENI that was tied so.
+    fn index(&mut self, stamp: Stamp, id: &EniId, before: Option<(InstanceId, AttachmentId)>) {
+        let after = self.enis.get(id).and_then(|eni| tie_of(eni));
+        if before == after {
+            return;
+        }
+        if let Some((instance, attachment)) = before {
+            self.attachments.remove(&attachment);
+            self.plugged.change(stamp, &instance, |enis| enis.remove(id));
+            if self.plugged.get(&instance).is_some_and(|enis| enis.is_empty()) {
+                self.plugged.remove(stamp, &instance);
+            }
+        }
+        if let Some((instance, attachment)) = after {
+            self.attachments.insert(attachment, id.clone());
+            if self.plugged.change(stamp, &instance, |enis| enis.insert(id.clone())).is_none() {
+                self.plugged.insert(stamp, instance, BTreeSet::from([id.clone()]));
+            }
+        }
+    }
+
+    /// The ENI of an attachment.
+    pub(crate) fn eni_of(&self, attachment: &AttachmentId) -> Option<&Arc<NetworkInterface>> {
+        self.enis.get(self.attachments.get(attachment)?)
+    }
+
+    pub(crate) fn has_mac(&self, mac: Mac) -> bool {
+        self.macs.contains(&mac)
+    }
+
     /// The ENIs that are tied to an instance in any way, by card and device.
-    pub(crate) fn enis_of<'a>(&'a self, instance: &InstanceId) -> Vec<&'a Arc<NetworkInterface>> {
-        let place = |eni: &NetworkInterface| {
-            eni.attachment.as_ref().map(|a| (a.network_card_index, a.device_index.0))
-        };
-        let mut enis: Vec<_> = self
-            .enis
-            .values()
-            .filter(|eni| eni.attachment.as_ref().is_some_and(|a| a.instance_id == *instance))
-            .collect();
-        enis.sort_by_key(|eni| place(eni));
-        enis
+    pub(crate) fn enis_of(&self, instance: &InstanceId) -> Vec<&Arc<NetworkInterface>> {
+        self.at(None).enis_of(instance)
+    }
+
+    /// The state as it was then, or is.
+    pub(crate) fn at(&self, then: Option<Time>) -> View<'_> {
+        View {
+            vpc: &self.vpc,
+            subnets: self.subnets.at(then),
+            groups: self.groups.at(then),
+            instances: self.instances.at(then),
+            enis: self.enis.at(then),
+            plugged: self.plugged.at(then),
+        }
+    }
+
+    /// Forgets what nobody sees who looks no further back than `then`.
+    pub(crate) fn forget_before(&mut self, then: Time) {
+        self.subnets.forget_before(then);
+        self.groups.forget_before(then);
+        self.instances.forget_before(then);
+        self.enis.forget_before(then);
+        self.plugged.forget_before(then);
+    }
+
+    pub(crate) fn forget_past(&mut self) {
+        self.subnets.forget_all();
+        self.groups.forget_all();
+        self.instances.forget_all();
+        self.enis.forget_all();
+        self.plugged.forget_all();
     }
 }
 
-/// Past states, as far back as someone may still look.
-#[derive(Debug, Default)]
-pub(crate) struct History(VecDeque<(Time, Arc<State>)>);
+fn tie_of(eni: &NetworkInterface) -> Option<(InstanceId, AttachmentId)> {
+    eni.attachment.as_ref().map(|a| (a.instance_id.clone(), a.id.clone()))
+}
 
-impl History {
-    /// From `at` on the state is this one.
-    pub(crate) fn record(&mut self, at: Time, state: Arc<State>) {
-        if self.0.back().is_some_and(|(time, _)| *time == at) {
-            self.0.pop_back();
-        }
-        self.0.push_back((at, state));
-    }
+/// The state at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) vpc: &'a Arc<Vpc>,
+    pub(crate) subnets: Past<'a, SubnetId, Subnet>,
+    pub(crate) groups: Past<'a, SecurityGroupId, SecurityGroup>,
+    pub(crate) instances: Past<'a, InstanceId, Instance>,
+    pub(crate) enis: Past<'a, EniId, NetworkInterface>,
+    plugged: Past<'a, InstanceId, BTreeSet<EniId>>,
+}
 
-    /// The state as it was then; the oldest one known if that is too long ago.
-    pub(crate) fn at(&self, then: Time) -> Option<&Arc<State>> {
-        let after = self.0.partition_point(|(time, _)| *time <= then);
-        self.0.get(after.saturating_sub(1)).map(|(_, state)| state)
-    }
-
-    /// Forgets what nobody asks for who looks no further back than `then`.
-    pub(crate) fn forget_before(&mut self, then: Time) {
-        while self.0.get(1).is_some_and(|(time, _)| *time <= then) {
-            self.0.pop_front();
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
+impl<'a> View<'a> {
+    /// The ENIs that are tied to an instance in any way, by card and device.
+    pub(crate) fn enis_of(self, instance: &InstanceId) -> Vec<&'a Arc<NetworkInterface>> {
+        let place = |eni: &NetworkInterface| {
+            eni.attachment.as_ref().map(|a| (a.network_card_index, a.device_index.0))
+        };
+        let ids = self.plugged.get(instance);
+        let mut enis: Vec<_> =
+            ids.into_iter().flat_map(|ids| ids.iter()).filter_map(|id| self.enis.get(id)).collect();
+        enis.sort_by_key(|eni| place(eni));
+        enis
     }
 }

@@ -1,6 +1,10 @@
 //! Tags: their rules, and the calls that change them.
 
-use crate::{Cloud, CreateTags, DeleteTags, Ec2Error, Response, Tag, TagDescription, state::State};
+use crate::{
+    Cloud, CreateTags, DeleteTags, Ec2Error, Response, Tag, TagDescription,
+    state::{State, View},
+    table::Stamp,
+};
 use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -43,7 +47,7 @@ pub(crate) fn check(old: &BTreeMap<String, String>, new: &[Tag]) -> Result<(), E
 }
 
 /// Every tag of every resource, by resource and key.
-pub(crate) fn all(state: &State) -> Vec<TagDescription> {
+pub(crate) fn all(state: View<'_>) -> Vec<TagDescription> {
     let mut found = Vec::new();
     let mut add = |id: &str, resource_type: &'static str, tags: &BTreeMap<String, String>| {
         found.extend(tags.iter().map(|(key, value)| TagDescription {
@@ -52,26 +56,36 @@ pub(crate) fn all(state: &State) -> Vec<TagDescription> {
             tag: Tag::new(key, value),
         }));
     };
-    state.enis.iter().for_each(|(id, o)| add(id.as_str(), "network-interface", &o.tags));
-    state.groups.iter().for_each(|(id, o)| add(id.as_str(), "security-group", &o.tags));
-    state.instances.iter().for_each(|(id, o)| add(id.as_str(), "instance", &o.tags));
-    state.subnets.iter().for_each(|(id, o)| add(id.as_str(), "subnet", &o.tags));
+    state.enis.values().for_each(|o| add(o.id.as_str(), "network-interface", &o.tags));
+    state.groups.values().for_each(|o| add(o.id.as_str(), "security-group", &o.tags));
+    state.instances.values().for_each(|o| add(o.id.as_str(), "instance", &o.tags));
+    state.subnets.values().for_each(|o| add(o.id.as_str(), "subnet", &o.tags));
     add(state.vpc.id.as_str(), "vpc", &state.vpc.tags);
     found.sort_by(|a, b| (&a.resource_id, &a.tag.key).cmp(&(&b.resource_id, &b.tag.key)));
     found
 }
 
-/// The tags of a resource, to be changed.
-fn tags_mut<'a>(state: &'a mut State, id: &str) -> Option<&'a mut BTreeMap<String, String>> {
-    let (kind, _) = id.split_once('-')?;
-    Some(match kind {
-        "eni" => &mut Arc::make_mut(state.enis.get_mut(&EniId::new(id))?).tags,
-        "i" => &mut Arc::make_mut(state.instances.get_mut(&InstanceId::new(id))?).tags,
-        "sg" => &mut Arc::make_mut(state.groups.get_mut(&SecurityGroupId::new(id))?).tags,
-        "subnet" => &mut Arc::make_mut(state.subnets.get_mut(&SubnetId::new(id))?).tags,
-        "vpc" if state.vpc.id.as_str() == id => &mut Arc::make_mut(&mut state.vpc).tags,
-        _ => return None,
-    })
+/// Changes the tags of a resource, if there is one.
+fn change_tags(
+    state: &mut State,
+    stamp: Stamp,
+    id: &str,
+    change: impl FnOnce(&mut BTreeMap<String, String>),
+) {
+    match id.split_once('-').map_or("", |(kind, _)| kind) {
+        "eni" => state.change_eni(stamp, &EniId::new(id), |o| change(&mut o.tags)),
+        "i" => {
+            state.instances.change(stamp, &InstanceId::new(id), |o| change(&mut o.tags));
+        }
+        "sg" => {
+            state.groups.change(stamp, &SecurityGroupId::new(id), |o| change(&mut o.tags));
+        }
+        "subnet" => {
+            state.subnets.change(stamp, &SubnetId::new(id), |o| change(&mut o.tags));
+        }
+        "vpc" if state.vpc.id.as_str() == id => change(&mut Arc::make_mut(&mut state.vpc).tags),
+        _ => {}
+    }
 }
 
 fn tags_of<'a>(state: &'a State, id: &str) -> Result<&'a BTreeMap<String, String>, Ec2Error> {
@@ -103,11 +117,10 @@ impl Cloud {
         for id in &request.resources {
             check(tags_of(&self.state, id)?, &request.tags)?;
         }
-        self.edit(|state| {
+        self.edit(|state, stamp| {
             for id in &request.resources {
-                if let Some(tags) = tags_mut(state, id) {
-                    tags.extend(request.tags.iter().map(|t| (t.key.clone(), t.value.clone())));
-                }
+                let new = request.tags.iter().map(|t| (t.key.clone(), t.value.clone()));
+                change_tags(state, stamp, id, |tags| tags.extend(new));
             }
         });
         Ok(Response::CreateTags)
@@ -126,11 +139,9 @@ impl Cloud {
             };
             request.tags.is_empty() || request.tags.iter().any(same)
         };
-        self.edit(|state| {
+        self.edit(|state, stamp| {
             for id in &request.resources {
-                if let Some(tags) = tags_mut(state, id) {
-                    tags.retain(|key, value| !asked(key, value));
-                }
+                change_tags(state, stamp, id, |tags| tags.retain(|key, value| !asked(key, value)));
             }
         });
         Ok(Response::DeleteTags)

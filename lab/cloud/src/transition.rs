@@ -2,7 +2,7 @@
 
 use crate::{AttachmentStatus, Cloud, EniStatus, InstanceState};
 use config_model::{AttachmentId, EniId, InstanceId, Span, Time};
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 /// A change that waits for its time. What is no longer true by then is passed over.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Cloud {
         }
         self.now = until;
         // A freshly booted instance looks no further back than its boot, which is later anyway.
-        self.history.forget_before(until - self.furthest_lag());
+        self.state.forget_before(until - self.furthest_lag());
     }
 
     /// Lets happen what takes no time.
@@ -87,8 +87,8 @@ impl Cloud {
                 self.drop_enis_of(&id);
                 self.after(TERMINATED_SHOWN, Transition::Forgotten(id));
             }
-            Transition::Forgotten(id) => self.edit(|state| {
-                state.instances.remove(&id);
+            Transition::Forgotten(id) => self.edit(|state, stamp| {
+                state.instances.remove(stamp, &id);
             }),
         }
     }
@@ -121,11 +121,7 @@ impl Cloud {
 
     fn finish_state(&mut self, id: &InstanceId, from: InstanceState, to: InstanceState) {
         if self.state.instances.get(id).is_some_and(|instance| instance.state == from) {
-            self.edit(|state| {
-                if let Some(instance) = state.instances.get_mut(id) {
-                    Arc::make_mut(instance).state = to;
-                }
-            });
+            self.edit(|state, stamp| state.instances.change(stamp, id, |i| i.state = to));
         }
     }
 

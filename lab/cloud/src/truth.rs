@@ -142,8 +142,8 @@ impl Cloud {
             subnets: state.subnets.values().map(|subnet| truth_of_subnet(subnet)).collect(),
             security_groups: state
                 .groups
-                .iter()
-                .map(|(id, group)| (id.clone(), SecurityGroup::clone(group)))
+                .values()
+                .map(|group| (group.id.clone(), SecurityGroup::clone(group)))
                 .collect(),
             instances: state.instances.values().map(|i| self.truth_of_instance(i)).collect(),
         }

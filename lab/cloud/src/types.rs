@@ -52,6 +52,8 @@ pub struct InstanceType {
     pub cards: Vec<NetworkCard>,
     /// `x86_64` or `arm64`.
     pub architecture: &'static str,
+    /// How many branch ENIs its trunk carries; 0 if it can have no trunk. EC2 does not tell.
+    pub branch_interfaces: u16,
 }
 
 impl InstanceType {
@@ -111,6 +113,7 @@ fn parse(line: &'static str) -> Option<InstanceType> {
             _ => return None,
         },
         architecture: cells.next()?,
+        branch_interfaces: cells.next()?.parse().ok()?,
     };
     cells.next().is_none().then_some(row)
 }
