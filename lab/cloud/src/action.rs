@@ -28,16 +28,24 @@ macro_rules! actions {
 }
 
 actions! {
+    /// Adds IPv6 addresses or prefixes to an ENI.
+    AssignIpv6Addresses,
     /// Adds secondary private addresses or prefixes to an ENI.
     AssignPrivateIpAddresses,
+    /// Makes an ENI a branch of a trunk.
+    AssociateTrunkInterface,
     /// Plugs an ENI into an instance.
     AttachNetworkInterface,
     /// Makes an ENI in a subnet.
     CreateNetworkInterface,
+    /// Keeps addresses of a subnet for prefixes, or for those who name them.
+    CreateSubnetCidrReservation,
     /// Adds or overwrites tags.
     CreateTags,
     /// Removes an ENI that is not attached.
     DeleteNetworkInterface,
+    /// Ends a reservation of addresses.
+    DeleteSubnetCidrReservation,
     /// Removes tags.
     DeleteTags,
     /// Limits and features of instance types.
@@ -52,12 +60,20 @@ actions! {
     DescribeSubnets,
     /// Tags of all resources.
     DescribeTags,
+    /// Branches of trunks.
+    DescribeTrunkInterfaceAssociations,
     /// VPCs with their CIDR blocks.
     DescribeVpcs,
     /// Unplugs an ENI.
     DetachNetworkInterface,
+    /// Takes a branch from its trunk.
+    DisassociateTrunkInterface,
+    /// Reservations of a subnet's addresses.
+    GetSubnetCidrReservations,
     /// Changes one attribute of an ENI.
     ModifyNetworkInterfaceAttribute,
+    /// Takes IPv6 addresses or prefixes from an ENI.
+    UnassignIpv6Addresses,
     /// Takes secondary private addresses or prefixes from an ENI.
     UnassignPrivateIpAddresses,
 }
@@ -65,7 +81,7 @@ actions! {
 impl Action {
     /// Whether the action changes anything.
     pub fn is_mutating(self) -> bool {
-        !self.name().starts_with("Describe")
+        !self.name().starts_with("Describe") && !self.name().starts_with("Get")
     }
 }
 

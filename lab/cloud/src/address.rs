@@ -2,14 +2,15 @@
 
 use crate::{
     AssignPrivateIpAddresses, AssignedPrivateIpAddresses, Cloud, CreateNetworkInterface, Ec2Error,
-    InstanceType, NetworkInterface, PrivateAddress, Response, UnassignPrivateIpAddresses,
+    InstanceType, InterfaceKind, NetworkInterface, PrivateAddress, Response,
+    UnassignPrivateIpAddresses,
 };
 use config_model::{EniId, SubnetId};
 use ipnet::Ipv4Net;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 /// Addresses of an ENI that is not attached; attaching holds it against the type's own limit.
-const MOST_UNATTACHED: usize = 50;
+pub(crate) const MOST_UNATTACHED: usize = 50;
 
 /// What a request asks for, after its parameters were held against each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,11 @@ impl Wanted {
         }
     }
 
+    /// Whether it asks for any address, be it the primary one.
+    pub(crate) fn names_any(&self) -> bool {
+        self.primary.is_some() || self.kinds() > 0
+    }
+
     fn kinds(&self) -> usize {
         let kinds = [
             !self.secondary.is_empty(),
@@ -77,7 +83,8 @@ impl Wanted {
     }
 }
 
-fn count(asked: Option<u32>) -> Result<usize, Ec2Error> {
+/// A count of a request; 0 is none.
+pub(crate) fn count(asked: Option<u32>) -> Result<usize, Ec2Error> {
     match asked {
         None => Ok(0),
         Some(0) => Err(Ec2Error::invalid_value("Value (0) for parameter count is invalid.")),
@@ -113,20 +120,22 @@ impl Cloud {
         let Some(ledger) = self.ledgers.get_mut(subnet) else {
             return Err(Ec2Error::no_such_subnet(subnet));
         };
-        // On a copy first, so that a refusal in the middle leaves nothing behind.
-        let mut draft = ledger.clone();
-        for address in &named {
-            draft.take(*address, eni);
-        }
-        for prefix in &wanted.prefixes {
-            draft.take_prefix(*prefix, eni);
-        }
-        let mut prefixes = wanted.prefixes.clone();
-        prefixes.extend(draft.take_prefixes(wanted.prefix_count, eni, &mut self.rng)?);
+        let mut prefixes = ledger
+            .take_prefixes(wanted.prefix_count, &mut self.rng)
+            .map_err(|_| Ec2Error::no_blocks_for_creation())?;
+        named.iter().for_each(|address| ledger.take(*address, Some(eni)));
+        wanted.prefixes.iter().for_each(|prefix| ledger.take_prefix(*prefix));
+        prefixes.extend(&wanted.prefixes);
         let drawn = wanted.secondary_count + usize::from(wanted.primary.is_none());
-        let mut drawn = draft.take_some(drawn, eni, &mut self.rng)?;
+        let mut drawn = match ledger.take_some(drawn, Some(eni), &mut self.rng) {
+            Ok(drawn) => drawn,
+            Err(refused) => {
+                named.iter().for_each(|address| ledger.release(*address));
+                prefixes.iter().for_each(|prefix| ledger.release_prefix(*prefix));
+                return Err(refused);
+            }
+        };
         let primary = wanted.primary.or_else(|| drawn.pop()).ok_or_else(Ec2Error::subnet_full)?;
-        *ledger = draft;
         let secondary = wanted.secondary.iter().copied().chain(drawn);
         Ok((std::iter::once(primary).chain(secondary).collect(), prefixes))
     }
@@ -164,6 +173,9 @@ impl Cloud {
     ) -> Result<Response, Ec2Error> {
         let eni = self.eni(request.network_interface_id.as_ref())?;
         let wanted = Wanted::by_assignment(request)?;
+        if eni.kind == InterfaceKind::EfaOnly {
+            return Err(Ec2Error::no_addresses_on_efa_only());
+        }
         if places_of(&eni).saturating_add(wanted.places()) > self.address_limit(&eni) {
             return Err(Ec2Error::too_many_addresses());
         }
@@ -172,13 +184,14 @@ impl Cloud {
         let Some(ledger) = self.ledgers.get_mut(&eni.subnet_id) else {
             return Err(Ec2Error::no_such_subnet(&eni.subnet_id));
         };
-        let mut addresses = ledger.take_some(wanted.secondary_count, &eni.id, &mut self.rng)?;
-        let mut prefixes = ledger.take_prefixes(wanted.prefix_count, &eni.id, &mut self.rng)?;
+        let mut addresses =
+            ledger.take_some(wanted.secondary_count, Some(&eni.id), &mut self.rng)?;
+        let mut prefixes = ledger.take_prefixes(wanted.prefix_count, &mut self.rng)?;
         for address in &wanted.secondary {
-            ledger.take(*address, &eni.id);
+            ledger.take(*address, Some(&eni.id));
         }
         for prefix in &wanted.prefixes {
-            ledger.take_prefix(*prefix, &eni.id);
+            ledger.take_prefix(*prefix);
         }
         addresses.extend(&wanted.secondary);
         prefixes.extend(&wanted.prefixes);
@@ -246,10 +259,9 @@ impl Cloud {
         if addresses.is_empty() && prefixes.is_empty() {
             return Err(Ec2Error::missing_parameter("privateIpAddress or ipv4Prefix"));
         }
-        if addresses.contains(&eni.primary_address()) {
+        if let Some(primary) = eni.primary_address().filter(|primary| addresses.contains(primary)) {
             let message = format!(
-                "Private IP address {} is the primary address of {} and cannot be unassigned.",
-                eni.primary_address(),
+                "Private IP address {primary} is the primary address of {} and cannot be unassigned.",
                 eni.id
             );
             return Err(Ec2Error::invalid_value(message));

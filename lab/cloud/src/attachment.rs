@@ -2,8 +2,8 @@
 
 use crate::{
     AttachNetworkInterface, Attached, Attachment, AttachmentStatus, Cloud, DetachNetworkInterface,
-    Ec2Error, EniStatus, Instance, InstanceState, InstanceType, NetworkInterface, Response,
-    address::places_of, transition::Transition,
+    Ec2Error, EniStatus, Instance, InstanceState, InstanceType, InterfaceKind, NetworkInterface,
+    Response, address::places_of, ipv6::places6_of, transition::Transition,
 };
 use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, Span};
 use std::sync::Arc;
@@ -93,10 +93,10 @@ impl Cloud {
             return Err(Ec2Error::too_many_attachments(count, &instance.instance_type));
         }
         let most = kind.map_or(0, |kind| usize::from(kind.ipv4_per_interface));
-        if places_of(eni) > most {
+        if places_of(eni) > most || places6_of(eni) > self.ipv6_limit(Some(&instance.id)) {
             return Err(Ec2Error::too_many_addresses());
         }
-        Ok(())
+        check_kind(eni, instance, kind)
     }
 
     /// Ties an ENI to an instance; the device is not there yet.
@@ -136,6 +136,7 @@ impl Cloud {
         let found = self.state.eni_of(id);
         let found = found.and_then(|eni| Some((eni.id.clone(), eni.attachment.clone()?)));
         let (eni, attachment) = found.ok_or_else(|| Ec2Error::no_such_attachment(id))?;
+        self.check_detach_of_kind(&eni, &attachment)?;
         if (attachment.device_index.0, attachment.network_card_index.0) == (0, 0) {
             return Err(Ec2Error::not_permitted(
                 "The network interface at device index 0 and networkCard index 0 cannot be detached.",
@@ -150,9 +151,52 @@ impl Cloud {
         Ok(Response::DetachNetworkInterface)
     }
 
+    /// EFAs stay in while their instance runs.
+    fn check_detach_of_kind(&self, eni: &EniId, attachment: &Attachment) -> Result<(), Ec2Error> {
+        let kind = self.state.enis.get(eni).map(|eni| eni.kind);
+        let state = self.state.instances.get(&attachment.instance_id).map(|i| i.state);
+        let efa = matches!(kind, Some(InterfaceKind::Efa | InterfaceKind::EfaOnly));
+        if efa && matches!(state, Some(InstanceState::Pending | InstanceState::Running)) {
+            return Err(Ec2Error::incorrect_state(format!(
+                "An elastic fabric adapter cannot be detached from instance '{}': it is not stopped.",
+                attachment.instance_id
+            )));
+        }
+        Ok(())
+    }
+
     /// Begins to pull an ENI out.
     pub(crate) fn unplug(&mut self, eni: &EniId, attachment: &AttachmentId, delay: Span) {
         self.edit_attachment(eni, |a| a.status = AttachmentStatus::Detaching);
         self.after(delay, Transition::Detached(eni.clone(), attachment.clone()));
+    }
+}
+
+/// What an ENI is for must suit the instance: EFAs come and go only while it is stopped, a trunk
+/// needs a type that can have one, a branch is associated and never attached.
+///
+/// EC2's codes for these are not documented.
+fn check_kind(
+    eni: &NetworkInterface,
+    instance: &Instance,
+    kind: Option<&InstanceType>,
+) -> Result<(), Ec2Error> {
+    match eni.kind {
+        InterfaceKind::Interface => Ok(()),
+        InterfaceKind::Efa | InterfaceKind::EfaOnly if instance.state != InstanceState::Stopped => {
+            Err(Ec2Error::incorrect_state(format!(
+                "An elastic fabric adapter cannot be attached to instance '{}': it is not stopped.",
+                instance.id
+            )))
+        }
+        InterfaceKind::Efa | InterfaceKind::EfaOnly => Ok(()),
+        InterfaceKind::Trunk if kind.is_some_and(|kind| kind.branch_interfaces > 0) => Ok(()),
+        InterfaceKind::Trunk => Err(Ec2Error::invalid_combination(format!(
+            "Instance type {} does not support trunk network interfaces.",
+            instance.instance_type
+        ))),
+        InterfaceKind::Branch => Err(Ec2Error::invalid_combination(
+            "A branch network interface is associated with a trunk and cannot be attached.",
+        )),
     }
 }

@@ -1,11 +1,12 @@
 //! The model itself: what it holds, and how a call of the API runs.
 
 use crate::{
-    Action, CallError, CloudSpec, Ec2Error, Iam, OperateError, Request, Response, Vpc,
+    Action, CallError, CloudSpec, Ec2Error, Iam, OperateError, Request, Reservation, Response, Vpc,
     clock::Epoch,
     fault::Faults,
     filter,
     idempotency::Tokens,
+    ipv6::Ledger6,
     operate::check_vpc,
     rng::{Rng, mix},
     state::{State, View},
@@ -13,6 +14,7 @@ use crate::{
     table::Stamp,
     throttle::Buckets,
     transition::Agenda,
+    trunk::Trunks,
 };
 use config_model::{InstanceId, Span, SubnetId, Time, VpcId};
 use std::{
@@ -47,6 +49,9 @@ pub struct Cloud {
     pub(crate) version: u64,
     pub(crate) agenda: Agenda,
     pub(crate) ledgers: BTreeMap<SubnetId, Ledger>,
+    pub(crate) ledgers6: BTreeMap<SubnetId, Ledger6>,
+    pub(crate) reservations: BTreeMap<String, Reservation>,
+    pub(crate) trunks: Trunks,
     pub(crate) public: BTreeSet<Ipv4Addr>,
     pub(crate) tokens: Tokens,
     pub(crate) buckets: Buckets,
@@ -80,6 +85,9 @@ impl Cloud {
             version: 0,
             agenda: Agenda::default(),
             ledgers: BTreeMap::new(),
+            ledgers6: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            trunks: Trunks::default(),
             public: BTreeSet::new(),
             tokens: Tokens::default(),
             buckets: Buckets::default(),
@@ -165,11 +173,15 @@ impl Cloud {
 
     fn dispatch(&mut self, caller: &Caller, request: Request) -> Result<Response, Ec2Error> {
         match request {
+            Request::AssignIpv6Addresses(r) => self.assign_ipv6(&r),
             Request::AssignPrivateIpAddresses(r) => self.assign_addresses(&r),
+            Request::AssociateTrunkInterface(r) => self.associate_trunk(&r),
             Request::AttachNetworkInterface(r) => self.attach(&r),
             Request::CreateNetworkInterface(r) => self.create_eni(caller, &r),
+            Request::CreateSubnetCidrReservation(r) => self.create_reservation(&r),
             Request::CreateTags(r) => self.create_tags(r),
             Request::DeleteNetworkInterface(r) => self.delete_eni(&r),
+            Request::DeleteSubnetCidrReservation(r) => self.delete_reservation(&r),
             Request::DeleteTags(r) => self.delete_tags(r),
             Request::DescribeInstanceTypes(r) => self.describe_instance_types(&r),
             Request::DescribeInstances(r) => self.describe_instances(&r),
@@ -177,9 +189,13 @@ impl Cloud {
             Request::DescribeSecurityGroups(r) => self.describe_groups(&r),
             Request::DescribeSubnets(r) => self.describe_subnets(&r),
             Request::DescribeTags(r) => self.describe_tags(&r),
+            Request::DescribeTrunkInterfaceAssociations(r) => self.describe_trunks(&r),
             Request::DescribeVpcs(r) => self.describe_vpcs(&r),
             Request::DetachNetworkInterface(r) => self.detach(&r),
+            Request::DisassociateTrunkInterface(r) => self.disassociate_trunk(&r),
+            Request::GetSubnetCidrReservations(r) => self.get_reservations(&r),
             Request::ModifyNetworkInterfaceAttribute(r) => self.modify_eni(&r),
+            Request::UnassignIpv6Addresses(r) => self.unassign_ipv6(&r),
             Request::UnassignPrivateIpAddresses(r) => self.unassign_addresses(&r),
         }
     }
@@ -262,18 +278,26 @@ impl Request {
             Self::DescribeSecurityGroups(r) => {
                 r.group_ids.is_empty() && r.filters.is_empty() && r.page.max_results.is_none()
             }
-            Self::AssignPrivateIpAddresses(_)
+            Self::AssignIpv6Addresses(_)
+            | Self::AssignPrivateIpAddresses(_)
+            | Self::AssociateTrunkInterface(_)
             | Self::AttachNetworkInterface(_)
             | Self::CreateNetworkInterface(_)
+            | Self::CreateSubnetCidrReservation(_)
             | Self::CreateTags(_)
             | Self::DeleteNetworkInterface(_)
+            | Self::DeleteSubnetCidrReservation(_)
             | Self::DeleteTags(_)
             | Self::DescribeInstanceTypes(_)
             | Self::DescribeSubnets(_)
             | Self::DescribeTags(_)
+            | Self::DescribeTrunkInterfaceAssociations(_)
             | Self::DescribeVpcs(_)
             | Self::DetachNetworkInterface(_)
+            | Self::DisassociateTrunkInterface(_)
+            | Self::GetSubnetCidrReservations(_)
             | Self::ModifyNetworkInterfaceAttribute(_)
+            | Self::UnassignIpv6Addresses(_)
             | Self::UnassignPrivateIpAddresses(_) => false,
         }
     }

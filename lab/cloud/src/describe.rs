@@ -186,6 +186,8 @@ impl Filtered for NetworkInterface {
         "group-name",
         "interface-type",
         "ipv4-prefix.ipv4-prefix",
+        "ipv6-addresses.ipv6-address",
+        "ipv6-prefix.ipv6-prefix",
         "mac-address",
         "network-interface-id",
         "owner-id",
@@ -217,12 +219,14 @@ impl Filtered for NetworkInterface {
             "description" => one(&self.description),
             "group-id" => many(self.groups.iter().map(|group| &group.id)),
             "group-name" => many(self.groups.iter().map(|group| &group.name)),
-            "interface-type" => one("interface"),
+            "interface-type" => one(self.kind.as_str()),
             "ipv4-prefix.ipv4-prefix" => many(&self.ipv4_prefixes),
+            "ipv6-addresses.ipv6-address" => many(&self.ipv6_addresses),
+            "ipv6-prefix.ipv6-prefix" => many(&self.ipv6_prefixes),
             "mac-address" => one(self.mac),
             "network-interface-id" => one(&self.id),
             "owner-id" => one(&self.owner_id),
-            "private-ip-address" => one(self.primary_address()),
+            "private-ip-address" => many(self.primary_address()),
             "requester-id" => one(&self.requester_id),
             "requester-managed" => one(false),
             "source-dest-check" => one(self.source_dest_check),
@@ -278,6 +282,7 @@ impl Filtered for Subnet {
         "available-ip-address-count",
         "cidr",
         "cidr-block",
+        "ipv6-cidr-block-association.ipv6-cidr-block",
         "map-public-ip-on-launch",
         "owner-id",
         "state",
@@ -291,6 +296,7 @@ impl Filtered for Subnet {
             "availability-zone-id" => one(&self.availability_zone_id),
             "available-ip-address-count" => one(self.available_ip_address_count),
             "cidr" | "cidr-block" => one(self.cidr),
+            "ipv6-cidr-block-association.ipv6-cidr-block" => many(self.ipv6_cidr),
             "map-public-ip-on-launch" => one(self.map_public_ip_on_launch),
             "owner-id" => one(&self.owner_id),
             "state" => one("available"),
@@ -306,13 +312,21 @@ impl Filtered for Subnet {
 }
 
 impl Filtered for Vpc {
-    const NAMES: &'static [&'static str] =
-        &["cidr", "cidr-block-association.cidr-block", "is-default", "owner-id", "state", "vpc-id"];
+    const NAMES: &'static [&'static str] = &[
+        "cidr",
+        "cidr-block-association.cidr-block",
+        "ipv6-cidr-block-association.ipv6-cidr-block",
+        "is-default",
+        "owner-id",
+        "state",
+        "vpc-id",
+    ];
 
     fn values(&self, name: &str) -> Vec<String> {
         match name {
             "cidr" => many(self.cidrs.first()),
             "cidr-block-association.cidr-block" => many(&self.cidrs),
+            "ipv6-cidr-block-association.ipv6-cidr-block" => many(&self.ipv6_cidrs),
             "is-default" => one(false),
             "owner-id" => one(&self.owner_id),
             "state" => one("available"),

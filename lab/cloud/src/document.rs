@@ -1,8 +1,8 @@
 //! Responses as trees, with the element names of EC2's XML.
 
 use crate::{
-    DescribedInstance, InstanceType, NetworkInterface, Peer, Protocol, Response, Rule,
-    SecurityGroup, Subnet, TagDescription, Vpc,
+    DescribedInstance, InstanceType, NetworkInterface, Peer, Protocol, Reservation, Response, Rule,
+    SecurityGroup, Subnet, TagDescription, TrunkAssociation, Vpc,
     clock::Epoch,
     describe::{private_dns_name, public_dns_name},
 };
@@ -45,6 +45,44 @@ impl Response {
                 ),
                 ("return", text(true)),
             ]),
+            Self::AssignIpv6Addresses(assigned) => Fields(vec![
+                ("networkInterfaceId", text(&assigned.network_interface_id)),
+                ("assignedIpv6Addresses", texts(&assigned.ipv6_addresses)),
+                ("assignedIpv6PrefixSet", texts(&assigned.ipv6_prefixes)),
+            ]),
+            Self::UnassignIpv6Addresses(taken) => Fields(vec![
+                ("networkInterfaceId", text(&taken.network_interface_id)),
+                ("unassignedIpv6Addresses", texts(&taken.ipv6_addresses)),
+                ("unassignedIpv6PrefixSet", texts(&taken.ipv6_prefixes)),
+            ]),
+            Self::AssociateTrunkInterface { association, client_token } => {
+                let mut fields = vec![("interfaceAssociation", trunk_association(association))];
+                fields.extend(client_token.as_ref().map(|token| ("clientToken", text(token))));
+                Fields(fields)
+            }
+            Self::DisassociateTrunkInterface { client_token } => {
+                let mut fields = vec![("return", text(true))];
+                fields.extend(client_token.as_ref().map(|token| ("clientToken", text(token))));
+                Fields(fields)
+            }
+            Self::DescribeTrunkInterfaceAssociations { associations, next_token } => {
+                listing("interfaceAssociationSet", set(associations, trunk_association), next_token)
+            }
+            Self::CreateSubnetCidrReservation(made) => {
+                Fields(vec![("subnetCidrReservation", reservation_of_subnet(made))])
+            }
+            Self::DeleteSubnetCidrReservation(ended) => {
+                Fields(vec![("deletedSubnetCidrReservation", reservation_of_subnet(ended))])
+            }
+            Self::GetSubnetCidrReservations { reservations, next_token } => {
+                let reservations = set(reservations, reservation_of_subnet);
+                let mut fields = vec![
+                    ("subnetIpv4CidrReservationSet", reservations),
+                    ("subnetIpv6CidrReservationSet", Set(Vec::new())),
+                ];
+                fields.extend(next_token.as_ref().map(|token| ("nextToken", text(token))));
+                Fields(fields)
+            }
             Self::AttachNetworkInterface(attached) => Fields(vec![
                 ("attachmentId", text(&attached.attachment_id)),
                 ("networkCardIndex", text(attached.network_card_index.0)),
@@ -89,6 +127,10 @@ impl Response {
 
 fn text(value: impl ToString) -> Document {
     Document::Text(value.to_string())
+}
+
+fn texts<T: ToString>(items: &[T]) -> Document {
+    set(items, |item| text(item.to_string()))
 }
 
 fn set<T>(items: &[T], each: impl Fn(&T) -> Document) -> Document {
@@ -155,11 +197,10 @@ fn eni(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Document {
         ("ownerId", text(&eni.owner_id)),
         ("status", text(eni.status.as_str())),
         ("macAddress", text(eni.mac)),
-        ("privateIpAddress", text(eni.primary_address())),
-        ("privateDnsName", text(private_dns_name(eni.primary_address(), region))),
         ("sourceDestCheck", text(eni.source_dest_check)),
         ("groupSet", groups(eni)),
     ];
+    fields.extend(primary_address(eni, region));
     if by_itself {
         fields.extend([
             ("availabilityZone", text(&eni.availability_zone)),
@@ -172,14 +213,54 @@ fn eni(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Document {
     fields.extend(association.clone().map(|association| ("association", association)));
     fields.extend([
         ("privateIpAddressesSet", addresses),
-        ("ipv6AddressesSet", Set(Vec::new())),
+        (
+            "ipv6AddressesSet",
+            set(&eni.ipv6_addresses, |address| Fields(vec![("ipv6Address", text(address))])),
+        ),
         (
             "ipv4PrefixSet",
             set(&eni.ipv4_prefixes, |prefix| Fields(vec![("ipv4Prefix", text(prefix))])),
         ),
-        ("interfaceType", text("interface")),
+        (
+            "ipv6PrefixSet",
+            set(&eni.ipv6_prefixes, |prefix| Fields(vec![("ipv6Prefix", text(prefix))])),
+        ),
+        ("interfaceType", text(eni.kind.as_str())),
     ]);
     Fields(fields)
+}
+
+/// What an efa-only ENI does not have.
+fn primary_address(eni: &NetworkInterface, region: &str) -> Vec<(&'static str, Document)> {
+    let address = eni.primary_address().map(|address| {
+        let name = text(private_dns_name(address, region));
+        [("privateIpAddress", text(address)), ("privateDnsName", name)]
+    });
+    let ipv6 = eni.ipv6_addresses.first().map(|address| ("ipv6Address", text(address)));
+    address.into_iter().flatten().chain(ipv6).collect()
+}
+
+fn trunk_association(association: &TrunkAssociation) -> Document {
+    Fields(vec![
+        ("associationId", text(&association.id)),
+        ("branchInterfaceId", text(&association.branch)),
+        ("trunkInterfaceId", text(&association.trunk)),
+        ("interfaceProtocol", text("VLAN")),
+        ("vlanId", text(association.vlan)),
+        ("tagSet", Set(Vec::new())),
+    ])
+}
+
+fn reservation_of_subnet(reservation: &Reservation) -> Document {
+    Fields(vec![
+        ("subnetCidrReservationId", text(&reservation.id)),
+        ("subnetId", text(&reservation.subnet_id)),
+        ("cidr", text(reservation.cidr)),
+        ("reservationType", text(reservation.kind.as_str())),
+        ("ownerId", text(&reservation.owner_id)),
+        ("description", text(&reservation.description)),
+        ("tagSet", Set(Vec::new())),
+    ])
 }
 
 fn attachment(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Option<Document> {
@@ -250,15 +331,13 @@ fn instance_item(described: &DescribedInstance, epoch: Epoch) -> Document {
         ("metadataOptions", Fields(metadata)),
     ];
     if let Some(primary) = described.network_interfaces.first() {
-        let address = primary.primary_address();
         fields.extend([
             ("subnetId", text(&instance.subnet_id)),
             ("vpcId", text(&instance.vpc_id)),
-            ("privateIpAddress", text(address)),
-            ("privateDnsName", text(private_dns_name(address, region))),
             ("sourceDestCheck", text(primary.source_dest_check)),
             ("groupSet", groups(primary)),
         ]);
+        fields.extend(primary_address(primary, region));
         if let Some(public) = primary.public_ip {
             fields.extend([
                 ("ipAddress", text(public)),
@@ -303,6 +382,13 @@ fn instance_type(kind: &InstanceType) -> Document {
 
 fn subnet(subnet: &Subnet) -> Document {
     let region = region_of(&subnet.availability_zone);
+    let ipv6 = subnet.ipv6_cidr.iter().map(|cidr| {
+        Fields(vec![
+            ("associationId", text(format!("subnet-cidr-assoc-{:017x}", 0))),
+            ("ipv6CidrBlock", text(cidr)),
+            ("ipv6CidrBlockState", Fields(vec![("state", text("associated"))])),
+        ])
+    });
     let arn = format!("arn:aws:ec2:{region}:{}:subnet/{}", subnet.owner_id, subnet.id);
     Fields(vec![
         ("subnetId", text(&subnet.id)),
@@ -311,13 +397,13 @@ fn subnet(subnet: &Subnet) -> Document {
         ("ownerId", text(&subnet.owner_id)),
         ("vpcId", text(&subnet.vpc_id)),
         ("cidrBlock", text(subnet.cidr)),
-        ("ipv6CidrBlockAssociationSet", Set(Vec::new())),
+        ("ipv6CidrBlockAssociationSet", Set(ipv6.collect())),
         ("availableIpAddressCount", text(subnet.available_ip_address_count)),
         ("availabilityZone", text(&subnet.availability_zone)),
         ("availabilityZoneId", text(&subnet.availability_zone_id)),
         ("defaultForAz", text(false)),
         ("mapPublicIpOnLaunch", text(subnet.map_public_ip_on_launch)),
-        ("assignIpv6AddressOnCreation", text(false)),
+        ("assignIpv6AddressOnCreation", text(subnet.assign_ipv6_address_on_creation)),
         ("tagSet", tags(&subnet.tags)),
     ])
 }
@@ -330,6 +416,14 @@ fn vpc(vpc: &Vpc) -> Document {
             ("cidrBlockState", Fields(vec![("state", text("associated"))])),
         ])
     });
+    let ipv6 = vpc.ipv6_cidrs.iter().enumerate().map(|(index, cidr)| {
+        Fields(vec![
+            ("associationId", text(format!("vpc-cidr-assoc-1{index:016x}"))),
+            ("ipv6CidrBlock", text(cidr)),
+            ("ipv6CidrBlockState", Fields(vec![("state", text("associated"))])),
+            ("ipv6Pool", text("Amazon")),
+        ])
+    });
     let mut fields = vec![
         ("vpcId", text(&vpc.id)),
         ("ownerId", text(&vpc.owner_id)),
@@ -338,6 +432,7 @@ fn vpc(vpc: &Vpc) -> Document {
     fields.extend(vpc.cidrs.first().map(|cidr| ("cidrBlock", text(cidr))));
     fields.extend([
         ("cidrBlockAssociationSet", Set(blocks.collect())),
+        ("ipv6CidrBlockAssociationSet", Set(ipv6.collect())),
         ("instanceTenancy", text("default")),
         ("isDefault", text(false)),
         ("tagSet", tags(&vpc.tags)),

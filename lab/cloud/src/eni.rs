@@ -3,10 +3,23 @@
 use crate::{
     Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
     GroupIdentifier, InterfaceKind, ModifyNetworkInterfaceAttribute, NetworkInterface,
-    PrivateAddress, Response, Tag, address::Wanted, error::is_id, tag, transition::Transition,
+    PrivateAddress, Response, Tag, address::Wanted, error::is_id, ipv6::Wanted6, tag,
+    transition::Transition,
 };
 use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+
+/// An ENI to make.
+pub(crate) struct NewEni {
+    pub(crate) subnet_id: SubnetId,
+    pub(crate) kind: InterfaceKind,
+    pub(crate) wanted: Wanted,
+    pub(crate) wanted6: Wanted6,
+    pub(crate) groups: Vec<GroupIdentifier>,
+    pub(crate) description: String,
+    pub(crate) requester_id: String,
+    pub(crate) tags: BTreeMap<String, String>,
+}
 
 /// Security groups per ENI, AWS's default quota.
 const MOST_GROUPS: usize = 5;
@@ -27,12 +40,17 @@ impl Cloud {
         if !self.state.subnets.contains_key(subnet) {
             return Err(Ec2Error::no_such_subnet(subnet));
         }
-        let groups = self.groups_or_default(&request.groups)?;
-        let tags = tags_for_creation(request)?;
-        let wanted = Wanted::by_creation(request)?;
-        let eni =
-            self.make_eni(subnet, &wanted, groups, &request.description, self.arn_of(caller))?;
-        self.edit_eni(&eni, |eni| eni.tags = tags);
+        let new = NewEni {
+            subnet_id: subnet.clone(),
+            kind: kind_for_creation(request)?,
+            wanted: Wanted::by_creation(request)?,
+            wanted6: self.ipv6_of_new(subnet, request)?,
+            groups: self.groups_or_default(&request.groups)?,
+            description: request.description.clone(),
+            requester_id: self.arn_of(caller),
+            tags: tags_for_creation(request)?,
+        };
+        let eni = self.make_eni(new)?;
         self.after(self.spec.timing.create, Transition::EniCreated(eni.clone()));
         let made = self.state.enis.get(&eni).ok_or_else(|| Ec2Error::no_such_eni(&eni))?;
         let made = NetworkInterface::clone(made);
@@ -40,23 +58,53 @@ impl Cloud {
         Ok(created(made, request))
     }
 
-    /// Makes an ENI with addresses; it is `pending` and has no tags.
-    pub(crate) fn make_eni(
-        &mut self,
-        subnet_id: &SubnetId,
-        wanted: &Wanted,
-        groups: Vec<GroupIdentifier>,
-        description: &str,
-        requester_id: String,
-    ) -> Result<EniId, Ec2Error> {
+    /// What a new ENI gets in IPv6: what is asked for, or an address if the subnet says so.
+    fn ipv6_of_new(
+        &self,
+        subnet: &SubnetId,
+        request: &CreateNetworkInterface,
+    ) -> Result<Wanted6, Ec2Error> {
+        let wanted = Wanted6::by_creation(request)?;
+        let none = request.ipv6_address_count == Some(0);
+        let efa_only = request.interface_type.as_deref() == Some(InterfaceKind::EfaOnly.as_str());
+        let given = wanted.is_nothing() && !none && !efa_only && self.gives_ipv6(subnet);
+        Ok(if given { Wanted6::one() } else { wanted })
+    }
+
+    /// Whether each new ENI of a subnet gets an IPv6 address.
+    pub(crate) fn gives_ipv6(&self, subnet: &SubnetId) -> bool {
+        let subnet = self.state.subnets.get(subnet);
+        subnet.is_some_and(|subnet| subnet.assign_ipv6_address_on_creation)
+    }
+
+    /// Makes an ENI with addresses; it is `pending`.
+    pub(crate) fn make_eni(&mut self, new: NewEni) -> Result<EniId, Ec2Error> {
         let subnet = self
             .state
             .subnets
-            .get(subnet_id)
+            .get(&new.subnet_id)
             .map(Arc::clone)
-            .ok_or_else(|| Ec2Error::no_such_subnet(subnet_id))?;
+            .ok_or_else(|| Ec2Error::no_such_subnet(&new.subnet_id))?;
         let id = EniId::new(self.rng.id("eni"));
-        let (addresses, ipv4_prefixes) = self.take_addresses_of_new(subnet_id, &id, wanted)?;
+        let efa_only = new.kind == InterfaceKind::EfaOnly;
+        if efa_only && (new.wanted.names_any() || !new.wanted6.is_nothing()) {
+            return Err(Ec2Error::no_addresses_on_efa_only());
+        }
+        let (ipv6_addresses, ipv6_prefixes) = self.take_ipv6(&subnet.id, &new.wanted6)?;
+        let ipv4 = if efa_only {
+            Ok((Vec::new(), Vec::new()))
+        } else {
+            self.take_addresses_of_new(&subnet.id, &id, &new.wanted)
+        };
+        let (addresses, ipv4_prefixes) = match ipv4 {
+            Ok(ipv4) => ipv4,
+            Err(refused) => {
+                if let Some(ledger) = self.ledgers6.get_mut(&subnet.id) {
+                    ledger.release(&ipv6_addresses, &ipv6_prefixes);
+                }
+                return Err(refused);
+            }
+        };
         let private_addresses = addresses
             .into_iter()
             .enumerate()
@@ -64,27 +112,27 @@ impl Cloud {
             .collect();
         let eni = NetworkInterface {
             id: id.clone(),
-            subnet_id: subnet_id.clone(),
+            subnet_id: subnet.id.clone(),
             vpc_id: subnet.vpc_id.clone(),
             availability_zone: subnet.availability_zone.clone(),
             owner_id: self.spec.account.clone(),
-            requester_id,
-            description: description.to_owned(),
+            requester_id: new.requester_id,
+            description: new.description,
             mac: self.new_mac(),
             status: EniStatus::Pending,
-            kind: InterfaceKind::Interface,
+            kind: new.kind,
             private_addresses,
             ipv4_prefixes,
-            ipv6_addresses: Vec::new(),
-            ipv6_prefixes: Vec::new(),
+            ipv6_addresses,
+            ipv6_prefixes,
             public_ip: None,
-            groups,
+            groups: new.groups,
             source_dest_check: true,
             attachment: None,
-            tags: BTreeMap::new(),
+            tags: new.tags,
         };
         self.edit(|state, stamp| state.insert_eni(stamp, eni));
-        self.count_free(subnet_id);
+        self.count_free(&subnet.id);
         Ok(id)
     }
 
@@ -108,13 +156,19 @@ impl Cloud {
             let message = format!("Network interface '{}' is currently in use.", eni.id);
             return Err(Ec2Error::invalid_value(message));
         }
+        if self.trunks.has_branches(&eni.id) {
+            let message = format!("Network interface '{}' has branches.", eni.id);
+            return Err(Ec2Error::invalid_value(message));
+        }
         let id = eni.id.clone();
         self.remove_eni(&id);
         Ok(Response::DeleteNetworkInterface)
     }
 
-    /// Removes an ENI; its addresses are free at once.
+    /// Removes an ENI; its addresses are free at once. A branch leaves its trunk, a trunk loses its
+    /// branches.
     pub(crate) fn remove_eni(&mut self, id: &EniId) {
+        self.part_from_trunk(id);
         let Some(eni) = self.edit(|state, stamp| state.remove_eni(stamp, id)) else { return };
         if let Some(public) = eni.public_ip {
             self.public.remove(&public);
@@ -126,6 +180,9 @@ impl Cloud {
             for prefix in &eni.ipv4_prefixes {
                 ledger.release_prefix(*prefix);
             }
+        }
+        if let Some(ledger) = self.ledgers6.get_mut(&eni.subnet_id) {
+            ledger.release(&eni.ipv6_addresses, &eni.ipv6_prefixes);
         }
         self.count_free(&eni.subnet_id);
     }
@@ -229,7 +286,7 @@ impl Cloud {
 
     /// Whether an address of a subnet is held by anyone.
     pub(crate) fn is_held(&self, subnet: &SubnetId, address: Ipv4Addr) -> bool {
-        self.ledgers.get(subnet).is_some_and(|ledger| ledger.holder(address).is_some())
+        self.ledgers.get(subnet).is_some_and(|ledger| ledger.is_held(address))
     }
 }
 
@@ -247,6 +304,16 @@ pub(crate) fn check_id(id: &EniId) -> Result<(), Ec2Error> {
     }
     let message = format!("Invalid id: \"{id}\" (expecting \"eni-...\")");
     Err(Ec2Error::new("InvalidNetworkInterfaceId.Malformed", message))
+}
+
+/// `InterfaceType`; a plain ENI cannot be asked for by name.
+fn kind_for_creation(request: &CreateNetworkInterface) -> Result<InterfaceKind, Ec2Error> {
+    let Some(name) = request.interface_type.as_deref() else { return Ok(InterfaceKind::Interface) };
+    let kinds =
+        [InterfaceKind::Efa, InterfaceKind::EfaOnly, InterfaceKind::Trunk, InterfaceKind::Branch];
+    kinds.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
+        Ec2Error::invalid_value(format!("Value ({name}) for parameter InterfaceType is invalid."))
+    })
 }
 
 fn tags_for_creation(

@@ -163,6 +163,17 @@ impl Ec2Error {
         )
     }
 
+    /// What CreateNetworkInterface answers where AssignPrivateIpAddresses says
+    /// `InsufficientCidrBlocks`; code and text as amazon-vpc-cni-k8s issue 3105 shows them.
+    pub(crate) fn no_blocks_for_creation() -> Self {
+        Self::invalid_value("There aren't sufficient free Ipv4 addresses or prefixes")
+    }
+
+    /// An address for an ENI that has no network device. EC2's code for it is not documented.
+    pub(crate) fn no_addresses_on_efa_only() -> Self {
+        Self::invalid_combination("An EFA-only network interface can have no IP addresses.")
+    }
+
     /// `AttachmentLimitExceeded`.
     pub(crate) fn too_many_attachments(count: usize, instance_type: &str) -> Self {
         Self::new(

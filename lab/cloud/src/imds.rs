@@ -92,11 +92,15 @@ impl Cloud {
             folder("services", [file("domain", "amazonaws.com"), file("partition", "aws")]),
         ]);
         if let Some(primary) = enis.first() {
-            let address = primary.primary_address();
+            if let Some(address) = primary.primary_address() {
+                root.extend([
+                    file("hostname", private_dns_name(address, region)),
+                    file("local-hostname", private_dns_name(address, region)),
+                    file("local-ipv4", address),
+                ]);
+            }
+            root.extend(primary.ipv6_addresses.first().map(|address| file("ipv6", address)));
             root.extend([
-                file("hostname", private_dns_name(address, region)),
-                file("local-hostname", private_dns_name(address, region)),
-                file("local-ipv4", address),
                 file("mac", primary.mac),
                 file("security-groups", lines(primary.groups.iter().map(|group| &group.name))),
             ]);
@@ -129,18 +133,16 @@ impl Cloud {
         state: View<'_>,
     ) -> Node {
         let region = self.spec.region.as_str();
-        let subnet = state.subnets.get(&eni.subnet_id).map(|subnet| subnet.cidr.to_string());
+        let subnet = state.subnets.get(&eni.subnet_id);
         let vpc = &state.vpc;
         let mut files = BTreeMap::from([
             file("interface-id", eni.id.as_str()),
-            file("local-hostname", private_dns_name(eni.primary_address(), region)),
-            file("local-ipv4s", lines(eni.private_addresses.iter().map(|a| a.address))),
             file("mac", eni.mac),
             file("owner-id", &eni.owner_id),
             file("security-group-ids", lines(eni.groups.iter().map(|group| &group.id))),
             file("security-groups", lines(eni.groups.iter().map(|group| &group.name))),
             file("subnet-id", eni.subnet_id.as_str()),
-            file("subnet-ipv4-cidr-block", subnet.unwrap_or_default()),
+            file("subnet-ipv4-cidr-block", lines(subnet.map(|subnet| subnet.cidr))),
             file("vpc-id", eni.vpc_id.as_str()),
             file("vpc-ipv4-cidr-block", lines(vpc.cidrs.first())),
             file("vpc-ipv4-cidr-blocks", lines(&vpc.cidrs)),
@@ -151,6 +153,23 @@ impl Cloud {
                 files.extend([file("network-card", attachment.network_card_index.0)]);
             }
         }
+        // What an ENI, its subnet or its VPC does not have is not there at all.
+        let optional = [
+            ("local-ipv4s", lines(eni.private_addresses.iter().map(|a| a.address))),
+            ("ipv6s", lines(&eni.ipv6_addresses)),
+            ("ipv6-prefix", lines(&eni.ipv6_prefixes)),
+            ("subnet-ipv6-cidr-blocks", lines(subnet.and_then(|subnet| subnet.ipv6_cidr))),
+            ("vpc-ipv6-cidr-blocks", lines(&vpc.ipv6_cidrs)),
+        ];
+        files.extend(
+            optional
+                .into_iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(name, text)| file(name, text)),
+        );
+        if let Some(address) = eni.primary_address() {
+            files.extend([file("local-hostname", private_dns_name(address, region))]);
+        }
         if !eni.ipv4_prefixes.is_empty() {
             files.extend([file("ipv4-prefix", lines(&eni.ipv4_prefixes))]);
         }
@@ -158,7 +177,10 @@ impl Cloud {
             files.extend([
                 file("public-hostname", public_dns_name(public, region)),
                 file("public-ipv4s", public),
-                folder("ipv4-associations", [file(&public.to_string(), eni.primary_address())]),
+                folder(
+                    "ipv4-associations",
+                    [file(&public.to_string(), lines(eni.primary_address()))],
+                ),
             ]);
         }
         Node::Directory(files)
@@ -195,7 +217,7 @@ impl Cloud {
 
     fn dynamic(&self, instance: &Instance, state: View<'_>) -> Node {
         let enis = state.enis_of(&instance.id);
-        let address = enis.first().map(|eni| eni.primary_address().to_string());
+        let address = enis.first().and_then(|eni| eni.primary_address()).map(|a| a.to_string());
         let kind = InstanceType::named(&instance.instance_type);
         let text = |text: &str| format!("\"{}\"", escape(text));
         let nothing = || "null".to_owned();

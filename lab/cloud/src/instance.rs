@@ -1,11 +1,15 @@
 //! The life of an instance, as the operator orders it.
 
 use crate::{
-    Cloud, Instance, InstanceState, InstanceType, Launch, OperateError, address::Wanted, rng::mix,
-    transition::Transition,
+    Cloud, GroupIdentifier, Instance, InstanceState, InstanceType, InterfaceKind, Launch,
+    OperateError, address::Wanted, eni::NewEni, ipv6::Wanted6, rng::mix, transition::Transition,
 };
 use config_model::{EniId, InstanceId, Time};
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::Arc,
+};
 
 impl Cloud {
     /// Launches an instance with its primary ENI, which is plugged in from the start.
@@ -28,16 +32,15 @@ impl Cloud {
         let groups = self
             .groups_or_default(&launch.security_groups)
             .map_err(|error| OperateError::Refused(error.to_string()))?;
+        self.check_interfaces(kind, &launch)?;
         let public = if subnet.map_public_ip_on_launch { Some(self.new_public()?) } else { None };
-        let requester = format!("arn:aws:iam::{}:root", self.spec.account);
-        let made = self.make_eni(&subnet.id, &Wanted::default(), groups, "", requester);
-        let eni = match made {
-            Ok(eni) => eni,
-            Err(_) => {
+        let enis = match self.make_enis_of(&launch, &groups) {
+            Ok(enis) => enis,
+            Err(error) => {
                 if let Some(public) = public {
                     self.give_back(public);
                 }
-                return Err(OperateError::SubnetFull(subnet.id.clone()));
+                return Err(error);
             }
         };
         let mut tags = launch.tags;
@@ -60,13 +63,89 @@ impl Cloud {
             tags,
         };
         let id = instance.id.clone();
-        let attachment = self.plug(&eni, &instance, 0, 0, true);
+        let places = std::iter::once((0, 0))
+            .chain(launch.interfaces.iter().map(|new| (new.device.0, new.card.0)));
+        let places: Vec<(u16, u16)> = places.collect();
+        for (eni, (device, card)) in enis.iter().zip(places) {
+            let attachment = self.plug(eni, &instance, device, card, true);
+            self.after(config_model::Span(0), Transition::Attached(eni.clone(), attachment));
+        }
         self.edit(|state, stamp| state.instances.insert(stamp, id.clone(), instance));
-        self.set_public(&eni, public);
-        self.after(config_model::Span(0), Transition::Attached(eni, attachment));
+        if let Some(primary) = enis.first() {
+            self.set_public(primary, public);
+        }
         self.after(self.spec.timing.boot, Transition::Running(id.clone()));
         self.settle();
         Ok(id)
+    }
+
+    /// Makes the ENIs of a launch, the primary first, or none of them.
+    fn make_enis_of(
+        &mut self,
+        launch: &Launch,
+        groups: &[GroupIdentifier],
+    ) -> Result<Vec<EniId>, OperateError> {
+        let by_subnet = usize::from(self.gives_ipv6(&launch.subnet));
+        let addresses = usize::from(launch.ipv6_addresses).max(by_subnet);
+        let primary =
+            (InterfaceKind::Interface, Wanted6 { count: addresses, ..Wanted6::default() });
+        let others = launch.interfaces.iter().map(|new| {
+            let count = if new.kind == InterfaceKind::EfaOnly { 0 } else { by_subnet };
+            (new.kind, Wanted6 { count, ..Wanted6::default() })
+        });
+        let mut enis = Vec::new();
+        for (kind, wanted6) in std::iter::once(primary).chain(others) {
+            let made = self.make_eni(NewEni {
+                subnet_id: launch.subnet.clone(),
+                kind,
+                wanted: Wanted::default(),
+                wanted6,
+                groups: groups.to_vec(),
+                description: String::new(),
+                requester_id: format!("arn:aws:iam::{}:root", self.spec.account),
+                tags: BTreeMap::new(),
+            });
+            match made {
+                Ok(eni) => enis.push(eni),
+                Err(error) => {
+                    enis.iter().for_each(|eni| self.remove_eni(eni));
+                    return Err(match error.code.as_str() {
+                        "InsufficientFreeAddressesInSubnet" => {
+                            OperateError::SubnetFull(launch.subnet.clone())
+                        }
+                        _ => OperateError::Refused(error.to_string()),
+                    });
+                }
+            }
+        }
+        Ok(enis)
+    }
+
+    /// Whether the type has room for the ENIs of a launch where they are to be.
+    fn check_interfaces(&self, kind: &InstanceType, launch: &Launch) -> Result<(), OperateError> {
+        let mut places = BTreeMap::from([(0, BTreeSet::from([0]))]);
+        for new in &launch.interfaces {
+            let refuse = |why: &str| {
+                let (device, card) = (new.device.0, new.card.0);
+                let text = format!("ENI at device {device} of card {card}: {why}");
+                Err(OperateError::Refused(text))
+            };
+            if matches!(new.kind, InterfaceKind::Trunk | InterfaceKind::Branch) {
+                return refuse("no instance is launched with a trunk or a branch");
+            }
+            let devices: &mut BTreeSet<u16> = places.entry(new.card.0).or_default();
+            if !devices.insert(new.device.0) {
+                return refuse("this place is taken twice");
+            }
+            match kind.interfaces_of_card(new.card.0) {
+                None => return refuse("the type has no such card"),
+                Some(most) if devices.len() > usize::from(most) => {
+                    return refuse("the type has no room for it");
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Boots a running instance again; it stays `running`, its boot count grows.

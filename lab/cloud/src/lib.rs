@@ -25,13 +25,16 @@ mod eni;
 mod error;
 mod fault;
 mod filter;
+mod hands;
 mod idempotency;
 mod imds;
 mod instance;
+mod ipv6;
 mod model;
 mod operate;
 mod paging;
 mod request;
+mod reservation;
 mod response;
 mod rng;
 mod spec;
@@ -41,6 +44,7 @@ mod table;
 mod tag;
 mod throttle;
 mod transition;
+mod trunk;
 mod truth;
 mod types;
 
@@ -54,18 +58,24 @@ pub use model::{
     InterfaceKind, NetworkInterface, Peer, PrivateAddress, Protocol, Rule, SecurityGroup, Subnet,
     Tag, Vpc,
 };
-pub use operate::{Iam, Launch, OperateError};
+pub use operate::{Iam, Launch, LaunchInterface, OperateError};
 pub use request::{
-    AssignPrivateIpAddresses, AttachNetworkInterface, AttachmentChange, CreateNetworkInterface,
-    CreateTags, DeleteNetworkInterface, DeleteTags, DescribeInstanceTypes, DescribeInstances,
-    DescribeNetworkInterfaces, DescribeSecurityGroups, DescribeSubnets, DescribeTags, DescribeVpcs,
-    DetachNetworkInterface, Filter, ModifyNetworkInterfaceAttribute, Page, PrivateAddressRequest,
-    Request, TagSpecification, TagToDelete, UnassignPrivateIpAddresses,
+    AssignIpv6Addresses, AssignPrivateIpAddresses, AssociateTrunkInterface, AttachNetworkInterface,
+    AttachmentChange, CreateNetworkInterface, CreateSubnetCidrReservation, CreateTags,
+    DeleteNetworkInterface, DeleteSubnetCidrReservation, DeleteTags, DescribeInstanceTypes,
+    DescribeInstances, DescribeNetworkInterfaces, DescribeSecurityGroups, DescribeSubnets,
+    DescribeTags, DescribeTrunkInterfaceAssociations, DescribeVpcs, DetachNetworkInterface,
+    DisassociateTrunkInterface, Filter, GetSubnetCidrReservations, ModifyNetworkInterfaceAttribute,
+    Page, PrivateAddressRequest, Request, TagSpecification, TagToDelete, UnassignIpv6Addresses,
+    UnassignPrivateIpAddresses,
 };
+pub use reservation::{Reservation, ReservationKind};
 pub use response::{
-    AssignedPrivateIpAddresses, Attached, DescribedInstance, Response, TagDescription,
+    AssignedIpv6Addresses, AssignedPrivateIpAddresses, Attached, DescribedInstance, Response,
+    TagDescription,
 };
 pub use spec::{CloudSpec, SecurityGroupSpec, SubnetSpec, Throttling, Timing};
 pub use throttle::Bucket;
-pub use truth::{Truth, TruthEni, TruthInstance, TruthSubnet};
+pub use trunk::TrunkAssociation;
+pub use truth::{Truth, TruthBranch, TruthEni, TruthInstance, TruthSubnet};
 pub use types::{Hypervisor, InstanceType, NetworkCard};

@@ -153,6 +153,8 @@ pub enum EniStatus {
     Available,
     /// It has an attachment, which may still be attaching or already detaching.
     InUse,
+    /// A branch of a trunk.
+    Associated,
 }
 
 impl EniStatus {
@@ -162,6 +164,7 @@ impl EniStatus {
             Self::Pending => "pending",
             Self::Available => "available",
             Self::InUse => "in-use",
+            Self::Associated => "associated",
         }
     }
 }
@@ -302,9 +305,9 @@ pub struct NetworkInterface {
 }
 
 impl NetworkInterface {
-    /// The primary address.
-    pub fn primary_address(&self) -> Ipv4Addr {
-        self.private_addresses.first().map_or(Ipv4Addr::UNSPECIFIED, |first| first.address)
+    /// The primary address; an efa-only ENI has none.
+    pub fn primary_address(&self) -> Option<Ipv4Addr> {
+        self.private_addresses.first().map(|first| first.address)
     }
 
     /// The secondary addresses.

@@ -1,11 +1,11 @@
 //! The operator's hands: what happens outside of the API that the daemon uses.
 
 use crate::{
-    Cloud, InstanceState, InstanceType, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec,
-    Subnet, SubnetSpec, subnet::Ledger,
+    Cloud, InstanceState, InstanceType, InterfaceKind, Peer, Protocol, Rule, SecurityGroup,
+    SecurityGroupSpec, Subnet, SubnetSpec, ipv6::Ledger6, subnet::Ledger,
 };
-use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, Time};
-use ipnet::Ipv4Net;
+use config_model::{CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, Time};
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,6 +31,21 @@ pub struct Launch {
     pub metadata_tags: bool,
     /// The role of its instance profile.
     pub role: Option<String>,
+    /// IPv6 addresses of the primary ENI; at least one if the subnet gives each ENI one.
+    pub ipv6_addresses: u16,
+    /// ENIs beside the primary one, in the same subnet and groups; they go with the instance.
+    pub interfaces: Vec<LaunchInterface>,
+}
+
+/// An ENI that an instance is launched with: the only way to an EFA without stopping it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchInterface {
+    /// The card.
+    pub card: CardIndex,
+    /// The place on the card.
+    pub device: DeviceIndex,
+    /// What it is for.
+    pub kind: InterfaceKind,
 }
 
 impl Launch {
@@ -49,6 +64,8 @@ impl Launch {
             metadata_hop_limit: 1,
             metadata_tags: true,
             role: Some("lab-node".to_owned()),
+            ipv6_addresses: 0,
+            interfaces: Vec::new(),
         }
     }
 }
@@ -84,6 +101,8 @@ pub enum OperateError {
     BadVpc { cidr: Ipv4Net, why: &'static str },
     #[error("subnet {cidr} {why}")]
     BadSubnet { cidr: Ipv4Net, why: &'static str },
+    #[error("subnet {cidr} {why}")]
+    BadIpv6Subnet { cidr: Ipv6Net, why: &'static str },
     #[error("the VPC already has a security group {0:?}")]
     GroupExists(String),
     #[error("subnet {0} has no free address")]
@@ -175,6 +194,7 @@ impl Cloud {
         if self.state.subnets.values().any(|other| overlaps(other)) {
             return bad("overlaps another subnet");
         }
+        self.check_ipv6_of_subnet(&spec)?;
         let id = SubnetId::new(self.rng.id("subnet"));
         let ledger = Ledger::new(cidr);
         let mut tags = spec.tags;
@@ -186,7 +206,7 @@ impl Cloud {
             owner_id: self.spec.account.clone(),
             cidr,
             ipv6_cidr: spec.ipv6_cidr,
-            assign_ipv6_address_on_creation: false,
+            assign_ipv6_address_on_creation: spec.assign_ipv6_address_on_creation,
             availability_zone_id: zone_id(&spec.availability_zone),
             availability_zone: spec.availability_zone,
             available_ip_address_count: ledger.free(),
@@ -194,8 +214,32 @@ impl Cloud {
             tags,
         };
         self.ledgers.insert(id.clone(), ledger);
+        if let Some(cidr) = spec.ipv6_cidr {
+            self.ledgers6.insert(id.clone(), Ledger6::new(cidr));
+        }
         self.edit(|state, stamp| state.subnets.insert(stamp, id.clone(), subnet));
         Ok(id)
+    }
+
+    fn check_ipv6_of_subnet(&self, spec: &SubnetSpec) -> Result<(), OperateError> {
+        let Some(cidr) = spec.ipv6_cidr else {
+            if spec.assign_ipv6_address_on_creation {
+                let (cidr, why) = (spec.cidr, "gives each ENI an IPv6 address and has none itself");
+                return Err(OperateError::BadSubnet { cidr, why });
+            }
+            return Ok(());
+        };
+        let bad = |why| Err(OperateError::BadIpv6Subnet { cidr, why });
+        if cidr.trunc() != cidr || cidr.prefix_len() != 64 {
+            return bad("is not a /64 network");
+        }
+        if !self.state.vpc.ipv6_cidrs.iter().any(|vpc| vpc.contains(&cidr)) {
+            return bad("lies outside of the VPC");
+        }
+        if self.state.subnets.values().any(|other| other.ipv6_cidr == Some(cidr)) {
+            return bad("overlaps another subnet");
+        }
+        Ok(())
     }
 
     /// The group that every VPC has: its members reach each other, and may send anywhere.
@@ -204,7 +248,11 @@ impl Cloud {
             name: "default".to_owned(),
             description: "default VPC security group".to_owned(),
             ingress: Vec::new(),
-            egress: vec![Rule::all(Ipv4Net::default())],
+            egress: if self.state.vpc.ipv6_cidrs.is_empty() {
+                vec![Rule::all(Ipv4Net::default())]
+            } else {
+                vec![Rule::all(Ipv4Net::default()), Rule::all6(Ipv6Net::default())]
+            },
         });
         let members = Rule { protocol: Protocol::All, ports: None, peer: Peer::Group(id.clone()) };
         self.edit_group(&id, |group| group.ingress.push(members));

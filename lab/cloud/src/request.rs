@@ -5,8 +5,8 @@
 
 use crate::{Action, Tag};
 use config_model::{AttachmentId, EniId, InstanceId, SecurityGroupId, SubnetId, VpcId};
-use ipnet::Ipv4Net;
-use std::net::Ipv4Addr;
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 macro_rules! requests {
     ($($name:ident),+ $(,)?) => {
@@ -42,11 +42,15 @@ macro_rules! requests {
 }
 
 requests!(
+    AssignIpv6Addresses,
     AssignPrivateIpAddresses,
+    AssociateTrunkInterface,
     AttachNetworkInterface,
     CreateNetworkInterface,
+    CreateSubnetCidrReservation,
     CreateTags,
     DeleteNetworkInterface,
+    DeleteSubnetCidrReservation,
     DeleteTags,
     DescribeInstanceTypes,
     DescribeInstances,
@@ -54,9 +58,13 @@ requests!(
     DescribeSecurityGroups,
     DescribeSubnets,
     DescribeTags,
+    DescribeTrunkInterfaceAssociations,
     DescribeVpcs,
     DetachNetworkInterface,
+    DisassociateTrunkInterface,
+    GetSubnetCidrReservations,
     ModifyNetworkInterfaceAttribute,
+    UnassignIpv6Addresses,
     UnassignPrivateIpAddresses,
 );
 
@@ -126,6 +134,16 @@ pub struct CreateNetworkInterface {
     pub ipv4_prefix_count: Option<u32>,
     /// `Ipv4Prefix.N.Ipv4Prefix`.
     pub ipv4_prefixes: Vec<Ipv4Net>,
+    /// `Ipv6AddressCount`; 0 overrides a subnet that gives each new ENI an address.
+    pub ipv6_address_count: Option<u32>,
+    /// `Ipv6Addresses.N.Ipv6Address`.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// `Ipv6PrefixCount`.
+    pub ipv6_prefix_count: Option<u32>,
+    /// `Ipv6Prefix.N.Ipv6Prefix`.
+    pub ipv6_prefixes: Vec<Ipv6Net>,
+    /// `InterfaceType`: `efa`, `efa-only`, `trunk` or `branch`; a plain one if absent.
+    pub interface_type: Option<String>,
     /// `ClientToken`: the same token again gives the same ENI.
     pub client_token: Option<String>,
     /// `TagSpecification.N`.
@@ -237,6 +255,110 @@ pub struct UnassignPrivateIpAddresses {
     /// `Ipv4Prefix.N`.
     pub ipv4_prefixes: Vec<Ipv4Net>,
     /// Always false: EC2 has no `DryRun` here; kept so that all requests look alike.
+    pub dry_run: bool,
+}
+
+/// Adds IPv6 addresses or prefixes to an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssignIpv6Addresses {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `Ipv6AddressCount`.
+    pub ipv6_address_count: Option<u32>,
+    /// `Ipv6Addresses.N`.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// `Ipv6PrefixCount`.
+    pub ipv6_prefix_count: Option<u32>,
+    /// `Ipv6Prefix.N`.
+    pub ipv6_prefixes: Vec<Ipv6Net>,
+    /// Always false: EC2 has no `DryRun` here; kept so that all requests look alike.
+    pub dry_run: bool,
+}
+
+/// Takes IPv6 addresses or prefixes from an ENI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnassignIpv6Addresses {
+    /// `NetworkInterfaceId`.
+    pub network_interface_id: Option<EniId>,
+    /// `Ipv6Addresses.N`.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// `Ipv6Prefix.N`.
+    pub ipv6_prefixes: Vec<Ipv6Net>,
+    /// Always false: EC2 has no `DryRun` here; kept so that all requests look alike.
+    pub dry_run: bool,
+}
+
+/// Makes an ENI a branch of a trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssociateTrunkInterface {
+    /// `BranchInterfaceId`.
+    pub branch_interface_id: Option<EniId>,
+    /// `TrunkInterfaceId`.
+    pub trunk_interface_id: Option<EniId>,
+    /// `VlanId`. EC2 also knows `GreKey`, which the lab does not.
+    pub vlan_id: Option<u16>,
+    /// `ClientToken`: with one, an association that exists already is answered again.
+    pub client_token: Option<String>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Takes a branch from its trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DisassociateTrunkInterface {
+    /// `AssociationId`.
+    pub association_id: Option<String>,
+    /// `ClientToken`.
+    pub client_token: Option<String>,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists the branches of trunks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribeTrunkInterfaceAssociations {
+    /// `AssociationId.N`.
+    pub association_ids: Vec<String>,
+    /// `Filter.N`.
+    pub filters: Vec<Filter>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Keeps addresses of a subnet for prefixes, or for those who name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CreateSubnetCidrReservation {
+    /// `SubnetId`.
+    pub subnet_id: Option<SubnetId>,
+    /// `Cidr`. EC2 also takes IPv6 blocks, which the lab does not.
+    pub cidr: Option<Ipv4Net>,
+    /// `ReservationType`: `prefix` or `explicit`.
+    pub reservation_type: Option<String>,
+    /// `Description`.
+    pub description: String,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Lists the reservations of a subnet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetSubnetCidrReservations {
+    /// `SubnetId`.
+    pub subnet_id: Option<SubnetId>,
+    /// `MaxResults` and `NextToken`.
+    pub page: Page,
+    /// `DryRun`.
+    pub dry_run: bool,
+}
+
+/// Ends a reservation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteSubnetCidrReservation {
+    /// `SubnetCidrReservationId`.
+    pub subnet_cidr_reservation_id: Option<String>,
+    /// `DryRun`.
     pub dry_run: bool,
 }
 

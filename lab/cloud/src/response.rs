@@ -1,22 +1,32 @@
 //! What EC2 answers: one variant per action.
 
-use crate::{Instance, InstanceType, NetworkInterface, SecurityGroup, Subnet, Tag, Vpc};
+use crate::{
+    Instance, InstanceType, NetworkInterface, Reservation, SecurityGroup, Subnet, Tag,
+    TrunkAssociation, Vpc,
+};
 use config_model::{AttachmentId, CardIndex, EniId};
-use ipnet::Ipv4Net;
-use std::net::Ipv4Addr;
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The answer to a [`crate::Request`] that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "variants are named after actions, fields after EC2's elements")]
 pub enum Response {
+    AssignIpv6Addresses(AssignedIpv6Addresses),
     AssignPrivateIpAddresses(AssignedPrivateIpAddresses),
+    AssociateTrunkInterface {
+        association: TrunkAssociation,
+        client_token: Option<String>,
+    },
     AttachNetworkInterface(Attached),
     CreateNetworkInterface {
         network_interface: Box<NetworkInterface>,
         client_token: Option<String>,
     },
+    CreateSubnetCidrReservation(Reservation),
     CreateTags,
     DeleteNetworkInterface,
+    DeleteSubnetCidrReservation(Reservation),
     DeleteTags,
     DescribeInstanceTypes {
         instance_types: Vec<InstanceType>,
@@ -42,12 +52,24 @@ pub enum Response {
         tags: Vec<TagDescription>,
         next_token: Option<String>,
     },
+    DescribeTrunkInterfaceAssociations {
+        associations: Vec<TrunkAssociation>,
+        next_token: Option<String>,
+    },
     DescribeVpcs {
         vpcs: Vec<Vpc>,
         next_token: Option<String>,
     },
     DetachNetworkInterface,
+    DisassociateTrunkInterface {
+        client_token: Option<String>,
+    },
+    GetSubnetCidrReservations {
+        reservations: Vec<Reservation>,
+        next_token: Option<String>,
+    },
     ModifyNetworkInterfaceAttribute,
+    UnassignIpv6Addresses(AssignedIpv6Addresses),
     UnassignPrivateIpAddresses,
 }
 
@@ -60,6 +82,17 @@ pub struct AssignedPrivateIpAddresses {
     pub private_ip_addresses: Vec<Ipv4Addr>,
     /// The new prefixes.
     pub ipv4_prefixes: Vec<Ipv4Net>,
+}
+
+/// What AssignIpv6Addresses added, or UnassignIpv6Addresses took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssignedIpv6Addresses {
+    /// The ENI.
+    pub network_interface_id: EniId,
+    /// The addresses.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// The prefixes.
+    pub ipv6_prefixes: Vec<Ipv6Net>,
 }
 
 /// The attachment that AttachNetworkInterface began.

@@ -1,6 +1,6 @@
 //! What a lab's cloud looks like on its first day.
 
-use crate::{Bucket, Rule};
+use crate::{Action, Bucket, Rule};
 use config_model::Span;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,8 @@ pub struct SubnetSpec {
     pub availability_zone: String,
     /// Whether the primary ENI of a new instance gets a public address.
     pub map_public_ip_on_launch: bool,
+    /// Whether each new ENI gets an IPv6 address.
+    pub assign_ipv6_address_on_creation: bool,
     /// More tags.
     pub tags: BTreeMap<String, String>,
 }
@@ -60,6 +62,7 @@ impl SubnetSpec {
             ipv6_cidr: None,
             availability_zone: zone.into(),
             map_public_ip_on_launch: false,
+            assign_ipv6_address_on_creation: false,
             tags: BTreeMap::new(),
         }
     }
@@ -119,6 +122,8 @@ pub enum Throttling {
     Published,
     /// The same bucket for every action, each action its own.
     Uniform(Bucket),
+    /// These buckets, each action its own; actions that are not named are not throttled.
+    PerAction(BTreeMap<Action, Bucket>),
 }
 
 impl CloudSpec {

@@ -43,15 +43,23 @@ impl Bucket {
             | Action::DescribeSecurityGroups
             | Action::DescribeSubnets
             | Action::DescribeTags
-            | Action::DescribeVpcs => Self::new(100, 20),
+            | Action::DescribeTrunkInterfaceAssociations
+            | Action::DescribeVpcs
+            | Action::GetSubnetCidrReservations => Self::new(100, 20),
             Action::CreateTags | Action::DeleteTags => Self::new(100, 10),
-            Action::AssignPrivateIpAddresses
+            Action::AssignIpv6Addresses
+            | Action::AssignPrivateIpAddresses
+            | Action::AssociateTrunkInterface
             | Action::AttachNetworkInterface
             | Action::CreateNetworkInterface
             | Action::DeleteNetworkInterface
             | Action::DetachNetworkInterface
+            | Action::DisassociateTrunkInterface
+            | Action::UnassignIpv6Addresses
             | Action::UnassignPrivateIpAddresses => Self::new(100, 5),
-            Action::ModifyNetworkInterfaceAttribute => Self::new(50, 5),
+            Action::CreateSubnetCidrReservation
+            | Action::DeleteSubnetCidrReservation
+            | Action::ModifyNetworkInterfaceAttribute => Self::new(50, 5),
         }
     }
 }
@@ -95,6 +103,9 @@ impl Buckets {
     ) -> bool {
         match throttling {
             Throttling::Off => true,
+            Throttling::PerAction(buckets) => {
+                buckets.get(&action).is_none_or(|bucket| self.take(now, (action, false), *bucket))
+            }
             Throttling::Uniform(bucket) => self.take(now, (action, false), *bucket),
             Throttling::Published => {
                 self.take(now, (action, unfiltered), Bucket::published(action, unfiltered))
@@ -119,6 +130,17 @@ mod tests {
         assert_eq!(passed(1_999, 1), 0);
         assert_eq!(passed(2_000, 2), 1);
         assert_eq!(passed(1_000_000, 9), 3);
+    }
+
+    #[test]
+    fn actions_without_a_bucket_of_their_own_are_not_throttled() {
+        let mut buckets = Buckets::default();
+        let attach = Bucket::new(1, 1);
+        let some =
+            Throttling::PerAction(BTreeMap::from([(Action::AttachNetworkInterface, attach)]));
+        assert!(buckets.take_by(Time(0), &some, Action::AttachNetworkInterface, false));
+        assert!(!buckets.take_by(Time(0), &some, Action::AttachNetworkInterface, false));
+        assert!((0..9).all(|_| buckets.take_by(Time(0), &some, Action::CreateTags, false)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     AttachmentStatus, Cloud, Instance, InstanceState, InterfaceKind, NetworkInterface,
-    SecurityGroup, Subnet,
+    SecurityGroup, Subnet, TrunkAssociation,
 };
 use config_model::{
     CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time, VpcId,
@@ -65,9 +65,36 @@ pub struct TruthInstance {
     pub boots: u32,
     /// The IP TTL of IMDS answers.
     pub metadata_hop_limit: u8,
+    /// Branches of its trunks, by VLAN: they have no device of their own.
+    pub branches: Vec<TruthBranch>,
     /// ENIs whose attachment is complete (or not yet detached), by card and device. Efa-only ones
     /// are not among them: they bring no network device.
     pub enis: Vec<TruthEni>,
+}
+
+/// A branch: an ENI whose packets a trunk carries with a VLAN tag.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TruthBranch {
+    /// Its id.
+    pub id: EniId,
+    /// The trunk.
+    pub trunk: EniId,
+    /// The VLAN on the trunk.
+    pub vlan: u16,
+    /// Its MAC.
+    pub mac: Mac,
+    /// Its subnet.
+    pub subnet_id: SubnetId,
+    /// The subnet's addresses.
+    pub subnet_cidr: Ipv4Net,
+    /// The subnet's router.
+    pub gateway: Ipv4Addr,
+    /// Its address.
+    pub primary: Ipv4Addr,
+    /// IPv6 addresses.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// Its security groups; the rules are in [`Truth::security_groups`].
+    pub security_groups: Vec<SecurityGroupId>,
 }
 
 /// An ENI that is plugged in.
@@ -155,8 +182,26 @@ impl Cloud {
         self.version
     }
 
+    /// One instance as it really is now; far cheaper than [`Cloud::truth`] where there are many.
+    pub fn truth_of(&mut self, now: Time, instance: &InstanceId) -> Option<TruthInstance> {
+        self.advance(now);
+        let instance = self.state.instances.get(instance)?;
+        Some(self.truth_of_instance(instance))
+    }
+
     fn truth_of_instance(&self, instance: &Instance) -> TruthInstance {
         let name = instance.tags.get("Name").cloned();
+        let enis: Vec<TruthEni> = self
+            .state
+            .enis_of(&instance.id)
+            .into_iter()
+            .filter_map(|eni| self.truth_of_eni(eni))
+            .collect();
+        let branches = enis
+            .iter()
+            .flat_map(|eni| self.trunks.branches(&eni.id))
+            .filter_map(|association| self.truth_of_branch(association))
+            .collect();
         TruthInstance {
             id: instance.id.clone(),
             name: name.unwrap_or_else(|| instance.id.to_string()),
@@ -164,13 +209,26 @@ impl Cloud {
             state: instance.state,
             boots: instance.boots,
             metadata_hop_limit: instance.metadata_hop_limit,
-            enis: self
-                .state
-                .enis_of(&instance.id)
-                .into_iter()
-                .filter_map(|eni| self.truth_of_eni(eni))
-                .collect(),
+            branches,
+            enis,
         }
+    }
+
+    fn truth_of_branch(&self, association: &TrunkAssociation) -> Option<TruthBranch> {
+        let eni = self.state.enis.get(&association.branch)?;
+        let subnet = self.state.subnets.get(&eni.subnet_id)?;
+        Some(TruthBranch {
+            id: eni.id.clone(),
+            trunk: association.trunk.clone(),
+            vlan: association.vlan,
+            mac: eni.mac,
+            subnet_id: eni.subnet_id.clone(),
+            subnet_cidr: subnet.cidr,
+            gateway: gateway(subnet.cidr),
+            primary: eni.primary_address()?,
+            ipv6_addresses: eni.ipv6_addresses.clone(),
+            security_groups: eni.groups.iter().map(|group| group.id.clone()).collect(),
+        })
     }
 
     /// `None` while the instance does not see it.
@@ -189,7 +247,7 @@ impl Cloud {
             subnet_id: eni.subnet_id.clone(),
             subnet_cidr: subnet.cidr,
             gateway: gateway(subnet.cidr),
-            primary: eni.primary_address(),
+            primary: eni.primary_address()?,
             secondary: eni.secondary_addresses().collect(),
             prefixes: eni.ipv4_prefixes.clone(),
             subnet_ipv6_cidr: subnet.ipv6_cidr,

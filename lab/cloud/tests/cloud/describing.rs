@@ -57,7 +57,7 @@ fn filters_find_what_they_name() {
         ("tag:empty", String::new(), vec![&l]),
         ("description", "aws-K8S-*".to_owned(), vec![&l]),
         ("description", "aws-k8s-*".to_owned(), vec![]),
-        ("private-ip-address", primary.primary_address().to_string(), vec![&p]),
+        ("private-ip-address", primary.primary_address().unwrap().to_string(), vec![&p]),
         ("private-ip-address", secondary.to_string(), vec![]),
         ("addresses.private-ip-address", secondary.to_string(), vec![&l]),
         ("mac-address", leaked.mac.to_string(), vec![&l]),

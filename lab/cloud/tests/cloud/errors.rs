@@ -306,7 +306,7 @@ fn values_and_combinations_that_ec2_refuses() {
         (named("10.1.0.1").into(), "InvalidParameterValue", "address range"),
         (named("10.0.0.2").into(), "InvalidParameterValue", "reserved"),
         (
-            named(&plugged.primary_address().to_string()).into(),
+            named(&plugged.primary_address().unwrap().to_string()).into(),
             "InvalidIPAddress.InUse",
             "is in use",
         ),
@@ -358,14 +358,14 @@ fn values_and_combinations_that_ec2_refuses() {
             "50",
         ),
         (
-            assign(vec![plugged.primary_address()]).into(),
+            assign(vec![plugged.primary_address().unwrap()]).into(),
             "InvalidParameterValue",
             "are assigned, but move is not allowed",
         ),
         (
             AssignPrivateIpAddresses {
                 allow_reassignment: true,
-                ..assign(vec![plugged.primary_address()])
+                ..assign(vec![plugged.primary_address().unwrap()])
             }
             .into(),
             "InvalidParameterValue",
@@ -374,7 +374,7 @@ fn values_and_combinations_that_ec2_refuses() {
         (
             UnassignPrivateIpAddresses {
                 network_interface_id: Some(eni.clone()),
-                private_ip_addresses: vec![plugged.primary_address()],
+                private_ip_addresses: vec![plugged.primary_address().unwrap()],
                 ..Default::default()
             }
             .into(),
@@ -519,8 +519,8 @@ fn a_full_subnet_gives_all_that_is_asked_or_nothing() {
                 ..Default::default()
             }
             .into(),
-            "InsufficientCidrBlocks",
-            "enough free cidr blocks",
+            "InvalidParameterValue",
+            "sufficient free Ipv4 addresses or prefixes",
         ),
     ];
     codes(rows, &mut world);

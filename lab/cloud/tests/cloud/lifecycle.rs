@@ -173,7 +173,7 @@ fn a_creation_can_name_its_addresses() {
         ..Default::default()
     };
     let eni = world.create_with(request);
-    assert_eq!(eni.primary_address(), address(6));
+    assert_eq!(eni.primary_address(), Some(address(6)));
     assert_eq!(eni.secondary_addresses().collect::<Vec<_>>(), [address(5)]);
     assert_eq!(eni.description, "by name");
     assert!(eni.mac.0[0] == 2 || eni.mac.0[0] == 6);

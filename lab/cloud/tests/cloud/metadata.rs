@@ -20,7 +20,7 @@ fn an_instance_finds_itself() {
     let mut world = World::new();
     let primary = world.primary();
     let node = world.node.to_string();
-    let address = primary.primary_address().to_string();
+    let address = primary.primary_address().unwrap().to_string();
     let mac = primary.mac.to_string();
     let zone = "eu-west-1a";
     for (path, text) in [

@@ -59,7 +59,7 @@ fn an_eni_is_rendered_with_ec2s_names() {
         ("attachment/attachTime", "2026-11-21T01:42:15.000Z".to_owned()),
         ("attachment/deleteOnTermination", "false".to_owned()),
         ("groupSet/0/groupName", "default".to_owned()),
-        ("privateIpAddressesSet/0/privateIpAddress", shown.primary_address().to_string()),
+        ("privateIpAddressesSet/0/privateIpAddress", shown.primary_address().unwrap().to_string()),
         ("privateIpAddressesSet/0/primary", "true".to_owned()),
         ("sourceDestCheck", "true".to_owned()),
     ] {

@@ -3,23 +3,29 @@
 use super::params::{ParamError, Params};
 use config_model::{AttachmentId, EniId, InstanceId, SecurityGroupId, SubnetId, VpcId};
 use lab_cloud::{
-    Action, AssignPrivateIpAddresses, AttachNetworkInterface, AttachmentChange,
-    CreateNetworkInterface, CreateTags, DeleteNetworkInterface, DeleteTags, DescribeInstanceTypes,
-    DescribeInstances, DescribeNetworkInterfaces, DescribeSecurityGroups, DescribeSubnets,
-    DescribeTags, DescribeVpcs, DetachNetworkInterface, Filter, ModifyNetworkInterfaceAttribute,
-    Page, PrivateAddressRequest, Request, Tag, TagSpecification, TagToDelete,
-    UnassignPrivateIpAddresses,
+    Action, AssignIpv6Addresses, AssignPrivateIpAddresses, AssociateTrunkInterface,
+    AttachNetworkInterface, AttachmentChange, CreateNetworkInterface, CreateSubnetCidrReservation,
+    CreateTags, DeleteNetworkInterface, DeleteSubnetCidrReservation, DeleteTags,
+    DescribeInstanceTypes, DescribeInstances, DescribeNetworkInterfaces, DescribeSecurityGroups,
+    DescribeSubnets, DescribeTags, DescribeTrunkInterfaceAssociations, DescribeVpcs,
+    DetachNetworkInterface, DisassociateTrunkInterface, Filter, GetSubnetCidrReservations,
+    ModifyNetworkInterfaceAttribute, Page, PrivateAddressRequest, Request, Tag, TagSpecification,
+    TagToDelete, UnassignIpv6Addresses, UnassignPrivateIpAddresses,
 };
 
 /// Reads the request of an action; every parameter must be one that we understand.
 pub(super) fn parse(action: Action, mut params: Params) -> Result<Request, ParamError> {
     let p = &mut params;
     let request = match action {
+        Action::AssignIpv6Addresses => assign_ipv6(p)?.into(),
         Action::AssignPrivateIpAddresses => assign(p)?.into(),
+        Action::AssociateTrunkInterface => associate_trunk(p)?.into(),
         Action::AttachNetworkInterface => attach(p)?.into(),
         Action::CreateNetworkInterface => create(p)?.into(),
+        Action::CreateSubnetCidrReservation => create_reservation(p)?.into(),
         Action::CreateTags => create_tags(p)?.into(),
         Action::DeleteNetworkInterface => delete(p)?.into(),
+        Action::DeleteSubnetCidrReservation => delete_reservation(p)?.into(),
         Action::DeleteTags => delete_tags(p)?.into(),
         Action::DescribeInstanceTypes => describe_instance_types(p)?.into(),
         Action::DescribeInstances => describe_instances(p)?.into(),
@@ -27,9 +33,13 @@ pub(super) fn parse(action: Action, mut params: Params) -> Result<Request, Param
         Action::DescribeSecurityGroups => describe_security_groups(p)?.into(),
         Action::DescribeSubnets => describe_subnets(p)?.into(),
         Action::DescribeTags => describe_tags(p)?.into(),
+        Action::DescribeTrunkInterfaceAssociations => describe_trunks(p)?.into(),
         Action::DescribeVpcs => describe_vpcs(p)?.into(),
         Action::DetachNetworkInterface => detach(p)?.into(),
+        Action::DisassociateTrunkInterface => disassociate_trunk(p)?.into(),
+        Action::GetSubnetCidrReservations => get_reservations(p)?.into(),
         Action::ModifyNetworkInterfaceAttribute => modify(p)?.into(),
+        Action::UnassignIpv6Addresses => unassign_ipv6(p)?.into(),
         Action::UnassignPrivateIpAddresses => unassign(p)?.into(),
     };
     params.finish()?;
@@ -45,7 +55,12 @@ fn create(p: &mut Params) -> Result<CreateNetworkInterface, ParamError> {
         private_ip_addresses: private_addresses(p)?,
         secondary_private_ip_address_count: p.parsed("SecondaryPrivateIpAddressCount", A_NUMBER)?,
         ipv4_prefix_count: p.parsed("Ipv4PrefixCount", A_NUMBER)?,
-        ipv4_prefixes: nested_prefixes(p)?,
+        ipv4_prefixes: nested(p, "Ipv4Prefix", "Ipv4Prefix", A_PREFIX)?,
+        ipv6_address_count: p.parsed("Ipv6AddressCount", A_NUMBER)?,
+        ipv6_addresses: nested(p, "Ipv6Addresses", "Ipv6Address", AN_IPV6_ADDRESS)?,
+        ipv6_prefix_count: p.parsed("Ipv6PrefixCount", A_NUMBER)?,
+        ipv6_prefixes: nested(p, "Ipv6Prefix", "Ipv6Prefix", AN_IPV6_PREFIX)?,
+        interface_type: p.text("InterfaceType"),
         client_token: p.text("ClientToken"),
         tag_specifications: tag_specifications(p)?,
         dry_run: dry_run(p)?,
@@ -114,6 +129,78 @@ fn unassign(p: &mut Params) -> Result<UnassignPrivateIpAddresses, ParamError> {
         private_ip_addresses: p.parsed_list("PrivateIpAddress", AN_ADDRESS)?,
         ipv4_prefixes: p.parsed_list("Ipv4Prefix", A_PREFIX)?,
         dry_run: false,
+    })
+}
+
+fn assign_ipv6(p: &mut Params) -> Result<AssignIpv6Addresses, ParamError> {
+    Ok(AssignIpv6Addresses {
+        network_interface_id: eni(p),
+        ipv6_address_count: p.parsed("Ipv6AddressCount", A_NUMBER)?,
+        ipv6_addresses: p.parsed_list("Ipv6Addresses", AN_IPV6_ADDRESS)?,
+        ipv6_prefix_count: p.parsed("Ipv6PrefixCount", A_NUMBER)?,
+        ipv6_prefixes: p.parsed_list("Ipv6Prefix", AN_IPV6_PREFIX)?,
+        dry_run: false,
+    })
+}
+
+fn unassign_ipv6(p: &mut Params) -> Result<UnassignIpv6Addresses, ParamError> {
+    Ok(UnassignIpv6Addresses {
+        network_interface_id: eni(p),
+        ipv6_addresses: p.parsed_list("Ipv6Addresses", AN_IPV6_ADDRESS)?,
+        ipv6_prefixes: p.parsed_list("Ipv6Prefix", AN_IPV6_PREFIX)?,
+        dry_run: false,
+    })
+}
+
+fn associate_trunk(p: &mut Params) -> Result<AssociateTrunkInterface, ParamError> {
+    Ok(AssociateTrunkInterface {
+        branch_interface_id: p.text("BranchInterfaceId").map(EniId::new),
+        trunk_interface_id: p.text("TrunkInterfaceId").map(EniId::new),
+        vlan_id: p.parsed("VlanId", A_NUMBER)?,
+        client_token: p.text("ClientToken"),
+        dry_run: dry_run(p)?,
+    })
+}
+
+fn disassociate_trunk(p: &mut Params) -> Result<DisassociateTrunkInterface, ParamError> {
+    Ok(DisassociateTrunkInterface {
+        association_id: p.text("AssociationId"),
+        client_token: p.text("ClientToken"),
+        dry_run: dry_run(p)?,
+    })
+}
+
+fn describe_trunks(p: &mut Params) -> Result<DescribeTrunkInterfaceAssociations, ParamError> {
+    Ok(DescribeTrunkInterfaceAssociations {
+        association_ids: p.list("AssociationId"),
+        filters: filters(p)?,
+        page: page(p)?,
+        dry_run: dry_run(p)?,
+    })
+}
+
+fn create_reservation(p: &mut Params) -> Result<CreateSubnetCidrReservation, ParamError> {
+    Ok(CreateSubnetCidrReservation {
+        subnet_id: p.text("SubnetId").map(SubnetId::new),
+        cidr: p.parsed("Cidr", A_PREFIX)?,
+        reservation_type: p.text("ReservationType"),
+        description: p.text("Description").unwrap_or_default(),
+        dry_run: dry_run(p)?,
+    })
+}
+
+fn get_reservations(p: &mut Params) -> Result<GetSubnetCidrReservations, ParamError> {
+    Ok(GetSubnetCidrReservations {
+        subnet_id: p.text("SubnetId").map(SubnetId::new),
+        page: page(p)?,
+        dry_run: dry_run(p)?,
+    })
+}
+
+fn delete_reservation(p: &mut Params) -> Result<DeleteSubnetCidrReservation, ParamError> {
+    Ok(DeleteSubnetCidrReservation {
+        subnet_cidr_reservation_id: p.text("SubnetCidrReservationId"),
+        dry_run: dry_run(p)?,
     })
 }
 
@@ -244,15 +331,22 @@ fn private_addresses(p: &mut Params) -> Result<Vec<PrivateAddressRequest>, Param
 }
 
 /// CreateNetworkInterface says `Ipv4Prefix.N.Ipv4Prefix` where Assign says `Ipv4Prefix.N`.
-fn nested_prefixes(p: &mut Params) -> Result<Vec<ipnet::Ipv4Net>, ParamError> {
-    let mut prefixes = Vec::new();
-    for mut member in p.structs("Ipv4Prefix") {
-        prefixes.extend(member.parsed::<ipnet::Ipv4Net>("Ipv4Prefix", A_PREFIX)?);
-        member.finish()?;
+fn nested<T: std::str::FromStr>(
+    p: &mut Params,
+    list: &str,
+    member: &str,
+    wanted: &'static str,
+) -> Result<Vec<T>, ParamError> {
+    let mut found = Vec::new();
+    for mut item in p.structs(list) {
+        found.extend(item.parsed::<T>(member, wanted)?);
+        item.finish()?;
     }
-    Ok(prefixes)
+    Ok(found)
 }
 
 const A_NUMBER: &str = "It must be a number.";
 const AN_ADDRESS: &str = "It must be an IPv4 address.";
 const A_PREFIX: &str = "It must be an IPv4 prefix.";
+const AN_IPV6_ADDRESS: &str = "It must be an IPv6 address.";
+const AN_IPV6_PREFIX: &str = "It must be an IPv6 prefix.";
