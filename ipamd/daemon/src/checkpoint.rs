@@ -9,13 +9,18 @@
 //! of records with the same meaning. What is read at start is a hint: the core compares it with
 //! what EC2 and the kernel show.
 
+mod folder;
 mod frame;
 mod journal;
+mod ledger;
 mod writer;
 
+pub use folder::{DiskFolder, Folder, Written, create_durably};
 pub use frame::{Damage, HEADER, Recovered, decode, encode};
 pub use journal::{FileJournal, Journal, OpenError, Opened};
 pub use writer::{Durable, Progress, Writer};
 
+#[cfg(test)]
+mod power;
 #[cfg(test)]
 mod tests;

@@ -261,15 +261,16 @@ impl EventLoop {
             self.tell(Event::Tick);
         }
         self.refuse_overdue();
-        let State::Running(running) = &mut self.state else { return };
-        let durable = running.progress.borrow_and_update().durable;
-        self.outbox.settle(durable);
-        while let Some(effect) = self.outbox.release() {
-            self.carry_out(effect);
-        }
-        if let State::Running(running) = &self.state
-            && let Some(batch) = self.outbox.batch()
-        {
+        loop {
+            let State::Running(running) = &mut self.state else { return };
+            let durable = running.progress.borrow_and_update().durable;
+            self.outbox.settle(durable);
+            while let Some(effect) = self.outbox.release() {
+                self.carry_out(effect);
+            }
+            let State::Running(running) = &self.state else { return };
+            let Some(batch) = self.outbox.batch() else { return };
+            // What waits for no disk is durable on return, and its effects leave in the next round.
             running.writer.write(batch);
         }
     }

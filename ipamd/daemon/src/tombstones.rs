@@ -1,5 +1,6 @@
 //! Words that DELs left while the daemon could not be reached.
 
+use crate::checkpoint::create_durably;
 use config_model::{PodKey, Tombstone, registry};
 use std::{
     fs::{self, File},
@@ -52,7 +53,7 @@ impl Tombstones {
     /// # Errors
     /// When it cannot be made.
     pub fn prepare(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)
+        create_durably(&self.folder)
     }
 
     /// All there are, in the order of their names. A file that is none is told and left alone.

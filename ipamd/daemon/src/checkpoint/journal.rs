@@ -1,12 +1,12 @@
 //! Bytes on disk: append and sync, or replace the whole atomically.
 
-use super::frame::{self, Damage, Recovered};
+use super::{
+    folder::{DiskFolder, Folder, Written as _},
+    frame::{self, Damage, Recovered},
+};
 use ipamd_core::{Checkpoint, Record};
-use nix::fcntl::{Flock, FlockArg};
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -30,20 +30,19 @@ pub trait Journal: Send + 'static {
     fn size(&self) -> usize;
 }
 
-/// The checkpoint file; holds a lock against a second daemon for as long as it lives.
+/// The checkpoint file.
 #[derive(Debug)]
-pub struct FileJournal {
-    folder: PathBuf,
-    file: File,
+pub struct FileJournal<F: Folder = DiskFolder> {
+    folder: F,
+    file: F::File,
     size: usize,
-    _lock: Flock<File>,
 }
 
 /// A checkpoint that was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct Opened<J = FileJournal> {
     /// Where to write on.
-    pub journal: FileJournal,
+    pub journal: J,
     /// What the records add up to.
     pub checkpoint: Checkpoint,
     /// Whether there was a checkpoint at all.
@@ -81,40 +80,48 @@ impl FileJournal {
     /// When another daemon has it, or the disk refuses. A damaged file is no error: it is kept
     /// aside, what can be read of it counts, and the damage is told.
     pub fn open(folder: &Path) -> Result<Opened, OpenError> {
-        let disk = |attempt, path: &Path| {
-            let path = path.to_owned();
+        Self::open_in(DiskFolder::open(folder)?)
+    }
+}
+
+impl<F: Folder> FileJournal<F> {
+    /// The same in a folder that is ours already.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn open_in(folder: F) -> Result<Opened<Self>, OpenError> {
+        let path = folder.path(FILE);
+        let disk = |attempt| {
+            let path = path.clone();
             move |cause| OpenError::Disk { attempt, path, cause }
         };
-        fs::create_dir_all(folder).map_err(disk("create folder", folder))?;
-        let lock = lock(folder)?;
-        let path = folder.join(FILE);
-        let (bytes, found) = match fs::read(&path) {
+        let (bytes, found) = match folder.read(FILE) {
             Ok(bytes) => (bytes, true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
-            Err(e) => return Err(disk("read", &path)(e)),
+            Err(e) => return Err(disk("read")(e)),
         };
         let Recovered { records, damage } = frame::decode(&bytes);
         let damage = match damage {
             None => None,
             Some(torn @ Damage::TornTail { .. }) => Some((torn, None)),
             Some(worse @ (Damage::Corrupt { .. } | Damage::Foreign)) => {
-                let aside = keep_aside(folder, &bytes).map_err(disk("keep aside", &path))?;
+                let aside = keep_aside(&folder, &bytes).map_err(disk("keep aside"))?;
                 Some((worse, Some(aside)))
             }
         };
         let checkpoint = Checkpoint::replay(records);
         let compact = image(&checkpoint.compact());
-        let file = replace(folder, &compact).map_err(disk("write", &path))?;
-        let journal = Self { folder: folder.to_owned(), file, size: compact.len(), _lock: lock };
+        let file = replace(&folder, &compact).map_err(disk("write"))?;
+        let journal = Self { folder, file, size: compact.len() };
         Ok(Opened { journal, checkpoint, found, damage })
     }
 }
 
-impl Journal for FileJournal {
+impl<F: Folder> Journal for FileJournal<F> {
     fn append(&mut self, bytes: &[u8], sync: bool) -> io::Result<()> {
-        self.file.write_all(bytes)?;
+        self.file.append(bytes)?;
         if sync {
-            self.file.sync_data()?;
+            self.file.sync()?;
         }
         self.size += bytes.len();
         Ok(())
@@ -138,39 +145,24 @@ pub(crate) fn image(records: &[Record]) -> Vec<u8> {
     bytes
 }
 
-fn lock(folder: &Path) -> Result<Flock<File>, OpenError> {
-    let path = folder.join(LOCK);
-    let file = private().create(true).truncate(false).open(&path);
-    let file =
-        file.map_err(|cause| OpenError::Disk { attempt: "open", path: path.clone(), cause })?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        if errno == nix::errno::Errno::EWOULDBLOCK {
-            OpenError::InUse { folder: folder.to_owned() }
-        } else {
-            OpenError::Disk { attempt: "lock", path, cause: errno.into() }
-        }
-    })
-}
-
-fn replace(folder: &Path, bytes: &[u8]) -> io::Result<File> {
-    let (new, path) = (folder.join(NEW), folder.join(FILE));
-    let mut file = private().create(true).truncate(true).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(folder)?.sync_all()?;
+fn replace<F: Folder>(folder: &F, bytes: &[u8]) -> io::Result<F::File> {
+    let mut file = folder.create(NEW)?;
+    file.append(bytes)?;
+    file.sync()?;
+    folder.rename(NEW, FILE)?;
+    folder.sync()?;
     Ok(file)
 }
 
-fn keep_aside(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+fn keep_aside<F: Folder>(folder: &F, bytes: &[u8]) -> io::Result<PathBuf> {
     for number in 1.. {
-        let path = folder.join(format!("{FILE}.damaged-{number}"));
-        match private().create_new(true).open(&path) {
+        let name = format!("{FILE}.damaged-{number}");
+        match folder.create_new(&name) {
             Ok(mut file) => {
-                file.write_all(bytes)?;
-                file.sync_all()?;
-                File::open(folder)?.sync_all()?;
-                return Ok(path);
+                file.append(bytes)?;
+                file.sync()?;
+                folder.sync()?;
+                return Ok(folder.path(&name));
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < DAMAGED_MAX => {}
             Err(e) => return Err(e),
@@ -179,14 +171,7 @@ fn keep_aside(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     unreachable!("the loop above returns")
 }
 
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
-    options
-}
-
 const FILE: &str = "checkpoint.log";
 const NEW: &str = "checkpoint.new";
-const LOCK: &str = "lock";
 /// As many damaged files are kept; then a person should have looked.
 const DAMAGED_MAX: u32 = 100;
