@@ -1,0 +1,206 @@
+//! Asks the VPC resource controller for a trunk, by features of the node's CNINode.
+
+use crate::{
+    Concern,
+    backoff::Backoff,
+    eni_config::DEFAULT,
+    fault::{Fault, Kind},
+    request,
+    teller::Teller,
+    watch::{Subject, Watch},
+};
+use config_crds::{CniNode, Feature};
+use kube::{Api, Client, api::Patch, runtime::watcher::Event};
+use serde_json::json;
+use tokio::{sync::watch, time::sleep};
+
+/// What decides which features the CNINode should have.
+pub(crate) struct Wanted {
+    /// Whether a trunk was asked for.
+    pub(crate) trunk: watch::Receiver<bool>,
+    /// The name of the node's ENIConfig; `None` while it is not known. Without custom networking
+    /// there is no channel.
+    pub(crate) eni_config: Option<watch::Receiver<Option<String>>>,
+}
+
+/// Watches the CNINode and gives it the features that it lacks. Never makes one.
+pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller: Teller) {
+    let fields = format!("metadata.name={name}");
+    let subject = Subject { concern: Concern::CniNode, resource: CNI_NODES, fields };
+    let api = Api::<CniNode>::all(client);
+    let mut watch = Watch::new(api.clone(), subject, teller.clone());
+    let (mut node, mut listed, mut seen) = (None, false, None);
+    let mut backoff = Backoff::new();
+    loop {
+        let missing = node.as_ref().and_then(|node| lacking(node, &features(&wanted)));
+        tokio::select! {
+            batch = watch.batch() => {
+                for event in batch {
+                    match event {
+                        Event::Init => seen = None,
+                        Event::InitApply(object) => seen = Some(object),
+                        Event::InitDone => (node, listed) = (seen.take(), true),
+                        Event::Apply(object) => node = Some(object),
+                        Event::Delete(_) => node = None,
+                    }
+                }
+                if listed && node.is_none() && *wanted.trunk.borrow() {
+                    teller.failing(Concern::CniNode, &name, &absent(&name));
+                }
+            }
+            changed = wanted.changed() => {
+                if !changed {
+                    return;
+                }
+                if listed && node.is_none() && *wanted.trunk.borrow() {
+                    teller.failing(Concern::CniNode, &name, &absent(&name));
+                }
+            }
+            patched = patch(&api, &name, node.as_ref(), missing.as_deref()), if missing.is_some() => {
+                match patched {
+                    Ok(object) => {
+                        node = Some(object);
+                        backoff.reset();
+                        teller.good(Concern::CniNode, CNI_NODES);
+                    }
+                    Err(fault) => {
+                        // A conflict is settled by the watch: it brings what somebody else wrote.
+                        if fault.kind != Kind::Conflict {
+                            teller.failing(Concern::CniNode, &name, &fault);
+                        }
+                        sleep(backoff.pause()).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Wanted {
+    /// Waits for a change; `false` when there will be none any more.
+    async fn changed(&mut self) -> bool {
+        match &mut self.eni_config {
+            Some(name) => tokio::select! {
+                changed = self.trunk.changed() => changed.is_ok(),
+                changed = name.changed() => changed.is_ok(),
+            },
+            None => self.trunk.changed().await.is_ok(),
+        }
+    }
+}
+
+/// The features to have. With custom networking nothing is asked before the ENIConfig's name is
+/// known: the controller makes the trunk by it, and only once.
+fn features(wanted: &Wanted) -> Vec<Feature> {
+    if !*wanted.trunk.borrow() {
+        return Vec::new();
+    }
+    let feature = |name: &str, value: &str| Feature {
+        name: Some(name.to_owned()),
+        value: Some(value.to_owned()).filter(|value| !value.is_empty()),
+    };
+    let groups = feature(Feature::SECURITY_GROUPS_FOR_PODS, "");
+    match wanted.eni_config.as_ref().map(|name| name.borrow().clone()) {
+        None => vec![groups],
+        Some(None) => Vec::new(),
+        Some(Some(name)) if name == DEFAULT => vec![groups],
+        Some(Some(name)) => vec![feature(Feature::CUSTOM_NETWORKING, &name), groups],
+    }
+}
+
+/// The whole list of features as it should be, if something of `wanted` is not in it.
+fn lacking(node: &CniNode, wanted: &[Feature]) -> Option<Vec<Feature>> {
+    let mut all = node.spec.features.clone().unwrap_or_default();
+    let mut changes = false;
+    for feature in wanted {
+        match all.iter_mut().find(|have| have.name == feature.name) {
+            Some(have) if text(have) == text(feature) => {}
+            Some(have) => {
+                have.value.clone_from(&feature.value);
+                changes = true;
+            }
+            None => {
+                all.push(feature.clone());
+                changes = true;
+            }
+        }
+    }
+    changes.then_some(all)
+}
+
+fn text(feature: &Feature) -> &str {
+    feature.value.as_deref().unwrap_or_default()
+}
+
+async fn patch(
+    api: &Api<CniNode>,
+    name: &str,
+    node: Option<&CniNode>,
+    features: Option<&[Feature]>,
+) -> Result<CniNode, Fault> {
+    // The version makes sure that the list that is replaced is the one that was read.
+    let patch = json!({
+        "metadata": { "resourceVersion": node.and_then(kube::ResourceExt::resource_version) },
+        "spec": { "features": features },
+    });
+    request::patch(api, name, CNI_NODES, &Patch::Merge(&patch)).await
+}
+
+fn absent(name: &str) -> Fault {
+    Fault {
+        kind: Kind::NotFound,
+        cause: format!("there is no CNINode {name}, so no trunk can be asked for"),
+        next_step: "see whether the VPC resource controller runs: it makes one for each node"
+            .into(),
+    }
+}
+
+const CNI_NODES: &str = "cninodes.vpcresources.k8s.aws";
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+
+    fn wanted(trunk: bool, eni_config: Option<Option<&str>>) -> Vec<Feature> {
+        let (_trunk, trunk) = watch::channel(trunk);
+        let eni_config = eni_config.map(|name| watch::channel(name.map(str::to_owned)).1);
+        features(&Wanted { trunk, eni_config })
+    }
+
+    fn names(features: &[Feature]) -> Vec<(&str, &str)> {
+        let pair = |f: &Feature| (f.name.clone().unwrap(), text(f).to_owned());
+        let pairs: Vec<(String, String)> = features.iter().map(pair).collect();
+        pairs.into_iter().map(|(n, v)| (n.leak() as &str, v.leak() as &str)).collect()
+    }
+
+    #[test]
+    fn the_eni_config_is_named_before_a_trunk_is_asked_for() {
+        let groups = ("SecurityGroupsForPods", "");
+        assert_eq!(names(&wanted(false, None)), []);
+        assert_eq!(names(&wanted(true, None)), [groups]);
+        assert_eq!(names(&wanted(true, Some(None))), [], "its name is not known yet");
+        assert_eq!(names(&wanted(true, Some(Some("default")))), [groups]);
+        let both = [("CustomNetworking", "az-a"), groups];
+        assert_eq!(names(&wanted(true, Some(Some("az-a")))), both);
+    }
+
+    #[test]
+    fn features_of_others_stay_and_a_value_is_replaced() {
+        let feature = |name: &str, value: Option<&str>| Feature {
+            name: Some(name.into()),
+            value: value.map(str::to_owned),
+        };
+        let mut node = CniNode::new("n", Default::default());
+        node.spec.features =
+            Some(vec![feature("Other", Some("x")), feature("CustomNetworking", Some("old"))]);
+        let wanted = wanted(true, Some(Some("az-a")));
+        let all = lacking(&node, &wanted).unwrap();
+        let expected =
+            [("Other", "x"), ("CustomNetworking", "az-a"), ("SecurityGroupsForPods", "")];
+        assert_eq!(names(&all), expected);
+        node.spec.features = Some(all);
+        assert_eq!(lacking(&node, &wanted), None, "nothing is left to do");
+    }
+}

@@ -1,0 +1,175 @@
+//! One daemon of a node group is elected, by a Lease.
+
+mod candidate;
+
+use crate::{
+    ClusterFact, Concern, Election,
+    backoff::up_to,
+    clock,
+    fault::{Fault, Kind},
+    request,
+    teller::Teller,
+};
+use candidate::{Candidate, Next, Seen};
+use config_model::Span;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, ResourceExt as _};
+use std::{future::Future, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+
+/// Stands for election until told to stop, and then gives the lease back.
+pub(crate) struct Elector {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) election: Election,
+    pub(crate) facts: mpsc::Sender<ClusterFact>,
+    pub(crate) teller: Teller,
+}
+
+/// Whether this daemon leads, and whether the pool knows.
+struct Office {
+    candidate: Candidate,
+    told: bool,
+    stop: watch::Receiver<bool>,
+}
+
+/// There is nobody left to elect for.
+struct Over;
+
+impl Elector {
+    pub(crate) async fn run(self, stop: watch::Receiver<bool>) {
+        let api = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
+        let name = lease_name(&self.election.node_group);
+        self.teller.waiting(Concern::Election, "the first look at the lease");
+        let candidate = Candidate::new(&self.election);
+        let mut office = Office { candidate, told: false, stop };
+        loop {
+            match self.turn(&api, &name, &mut office).await {
+                Ok(Ok(())) => self.teller.good(Concern::Election, &name),
+                // Somebody else was faster.
+                Ok(Err(fault)) if fault.kind == Kind::Conflict => {}
+                Ok(Err(fault)) => self.teller.failing(Concern::Election, &name, &fault),
+                Err(Over) => break,
+            }
+            let pause = self.pause(office.candidate.leads(clock::now()));
+            if self.meanwhile(sleep(pause), &mut office).await.is_err() {
+                break;
+            }
+        }
+        if office.told {
+            let _ = self.facts.try_send(ClusterFact::Collector(false));
+            self.give_back(&api, &name).await;
+        }
+    }
+
+    fn pause(&self, leads: bool) -> Duration {
+        let pace = &self.election.pace;
+        if leads { pace.renew } else { pace.look + up_to(pace.look / 2) }
+    }
+
+    /// Looks at the lease and takes or renews it if that is our turn.
+    async fn turn(
+        &self,
+        api: &Api<Lease>,
+        name: &str,
+        office: &mut Office,
+    ) -> Result<Result<(), Fault>, Over> {
+        let look = request::in_time("get", LEASES, api.get_opt(name));
+        let lease = match self.meanwhile(look, office).await? {
+            Ok(lease) => lease,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let sent = clock::now();
+        let written = match office.candidate.look(lease.as_ref().map(seen).as_ref(), sent) {
+            Next::Leave => return Ok(Ok(())),
+            Next::Create => {
+                let lease = self.lease(name, None);
+                self.meanwhile(request::create(api, LEASES, &lease), office).await?
+            }
+            Next::Take | Next::Renew => {
+                let lease = self.lease(name, lease);
+                self.meanwhile(request::replace(api, name, LEASES, &lease), office).await?
+            }
+        };
+        Ok(written.map(|_| office.candidate.holds_since(sent)))
+    }
+
+    /// Waits for something without losing sight of the clock: the pool hears that it leads no more
+    /// on time, also when a request hangs or the machine has slept.
+    async fn meanwhile<T>(
+        &self,
+        what: impl Future<Output = T>,
+        office: &mut Office,
+    ) -> Result<T, Over> {
+        tokio::pin!(what);
+        loop {
+            let leads = office.candidate.leads(clock::now());
+            if leads != office.told {
+                office.told = leads;
+                self.facts.send(ClusterFact::Collector(leads)).await.map_err(|_| Over)?;
+            }
+            tokio::select! {
+                done = &mut what => return Ok(done),
+                _ = office.stop.wait_for(|stop| *stop) => return Err(Over),
+                () = sleep(TICK) => {}
+            }
+        }
+    }
+
+    fn lease(&self, name: &str, before: Option<Lease>) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let mut lease = before.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        if spec.holder_identity.as_ref() != Some(&self.election.identity) {
+            spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(-1) + 1);
+            spec.acquire_time = Some(now.clone());
+            spec.holder_identity = Some(self.election.identity.clone());
+        }
+        spec.lease_duration_seconds = i32::try_from(self.election.pace.lease.as_secs()).ok();
+        spec.renew_time = Some(now);
+        lease
+    }
+
+    /// Lets the next one take over at once.
+    async fn give_back(&self, api: &Api<Lease>, name: &str) {
+        let Ok(Some(mut lease)) = request::in_time("get", LEASES, api.get_opt(name)).await else {
+            return;
+        };
+        let Some(spec) = &mut lease.spec else { return };
+        if spec.holder_identity.as_ref() != Some(&self.election.identity) {
+            return;
+        }
+        spec.holder_identity = None;
+        spec.lease_duration_seconds = Some(1);
+        if let Err(fault) = request::replace(api, name, LEASES, &lease).await {
+            self.teller.failing(Concern::Election, name, &fault);
+        }
+    }
+}
+
+/// The name of the Lease of a node group.
+pub(crate) fn lease_name(node_group: &str) -> String {
+    format!("ferrule-leaked-eni-collector-{node_group}")
+}
+
+fn seen(lease: &Lease) -> Seen {
+    let spec = lease.spec.clone().unwrap_or_default();
+    Seen {
+        holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+        lasts: Span::seconds(spec.lease_duration_seconds.unwrap_or(0).try_into().unwrap_or(0)),
+        version: lease.resource_version().unwrap_or_default(),
+    }
+}
+
+const LEASES: &str = "leases.coordination.k8s.io";
+const TICK: Duration = Duration::from_millis(500);

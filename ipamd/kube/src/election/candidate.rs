@@ -1,0 +1,163 @@
+//! Who may write the lease when. Time is an argument.
+
+use crate::Election;
+use config_model::{Span, Time};
+
+/// The lease as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Who holds it; `None` when it was given back.
+    pub(crate) holder: Option<String>,
+    /// How long it lasts after each renewal.
+    pub(crate) lasts: Span,
+    /// Different after each write.
+    pub(crate) version: String,
+}
+
+/// What to do with the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is none: make it.
+    Create,
+    /// It is nobody's any more: take it.
+    Take,
+    /// It is ours: renew it.
+    Renew,
+    /// It is somebody else's.
+    Leave,
+}
+
+/// One who stands for election.
+///
+/// Clocks of different nodes are never compared. The holder counts from the moment before it sent
+/// its last renewal, and steps down after `give_up`. The others count from the moment at which they
+/// saw that renewal, which is later, and wait for `lease`, which is longer.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    identity: String,
+    give_up: Span,
+    /// The version last seen, and since when.
+    observed: Option<(String, Time)>,
+    held_until: Option<Time>,
+}
+
+impl Candidate {
+    pub(crate) fn new(election: &Election) -> Self {
+        let give_up = u64::try_from(election.pace.give_up.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            identity: election.identity.clone(),
+            give_up: Span::millis(give_up),
+            observed: None,
+            held_until: None,
+        }
+    }
+
+    /// Whether we lead.
+    pub(crate) fn leads(&self, now: Time) -> bool {
+        self.held_until.is_some_and(|until| now < until)
+    }
+
+    /// The lease as it is now.
+    pub(crate) fn look(&mut self, lease: Option<&Seen>, now: Time) -> Next {
+        let Some(lease) = lease else {
+            self.held_until = None;
+            return Next::Create;
+        };
+        let since = match &self.observed {
+            Some((version, since)) if *version == lease.version => *since,
+            Some(_) | None => {
+                self.observed = Some((lease.version.clone(), now));
+                now
+            }
+        };
+        match &lease.holder {
+            None => Next::Take,
+            Some(holder) if *holder == self.identity => Next::Renew,
+            Some(_) => {
+                self.held_until = None;
+                if now.since(since) > lease.lasts { Next::Take } else { Next::Leave }
+            }
+        }
+    }
+
+    /// A write of ours, sent at this time, was accepted.
+    pub(crate) fn holds_since(&mut self, sent: Time) {
+        self.held_until = Some(sent + self.give_up);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LeasePace;
+    use std::time::Duration;
+
+    fn candidate(identity: &str) -> Candidate {
+        let pace = LeasePace {
+            lease: Duration::from_secs(30),
+            give_up: Duration::from_secs(20),
+            ..LeasePace::default()
+        };
+        Candidate::new(&Election { node_group: "default".into(), identity: identity.into(), pace })
+    }
+
+    fn lease(holder: &str, version: u64) -> Seen {
+        let holder = Some(holder.to_owned()).filter(|holder| !holder.is_empty());
+        Seen { holder, lasts: Span::seconds(30), version: version.to_string() }
+    }
+
+    #[test]
+    fn the_first_one_makes_the_lease_and_leads_only_once_it_is_written() {
+        let mut a = candidate("a");
+        assert_eq!(a.look(None, Time(0)), Next::Create);
+        assert!(!a.leads(Time(0)));
+        a.holds_since(Time(0));
+        assert!(a.leads(Time(19_999)) && !a.leads(Time(20_000)));
+        assert_eq!(a.look(Some(&lease("a", 1)), Time(10_000)), Next::Renew);
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_is_left_alone_and_one_that_is_not_is_taken() {
+        let mut b = candidate("b");
+        for second in 0..10 {
+            let now = Time(second * 10_000);
+            assert_eq!(b.look(Some(&lease("a", second)), now), Next::Leave);
+        }
+        let last = 90_000;
+        assert_eq!(b.look(Some(&lease("a", 9)), Time(last + 30_000)), Next::Leave);
+        assert_eq!(b.look(Some(&lease("a", 9)), Time(last + 30_001)), Next::Take);
+    }
+
+    #[test]
+    fn a_lease_that_was_given_back_is_taken_at_once() {
+        assert_eq!(candidate("b").look(Some(&lease("", 4)), Time(0)), Next::Take);
+    }
+
+    #[test]
+    fn who_finds_anothers_name_in_the_lease_leads_no_more() {
+        let mut a = candidate("a");
+        a.holds_since(Time(0));
+        a.look(Some(&lease("b", 7)), Time(1_000));
+        assert!(!a.leads(Time(1_000)));
+        a.holds_since(Time(2_000));
+        a.look(None, Time(3_000));
+        assert!(!a.leads(Time(3_000)), "somebody deleted the lease");
+    }
+
+    /// Two candidates, one of which is cut off from the API server at some time, with every delay
+    /// between sending and being seen.
+    #[test]
+    fn two_never_lead_at_once() {
+        for delay in (0..10_000).step_by(500) {
+            let (mut a, mut b) = (candidate("a"), candidate("b"));
+            // a's last renewal was sent at 0 and took effect after the delay; b sees it right then.
+            a.holds_since(Time(0));
+            assert_eq!(b.look(Some(&lease("a", 1)), Time(delay)), Next::Leave);
+            let mut now = Time(delay);
+            while b.look(Some(&lease("a", 1)), now) == Next::Leave {
+                now = now + Span::millis(100);
+            }
+            assert!(!a.leads(now), "a still leads when b takes the lease at {now:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Which ENIConfig is the node's, and what it says.
+
+use crate::{
+    ClusterFact, Concern, EniConfig, EniConfigKeys,
+    node::Seen,
+    teller::Teller,
+    watch::{Subject, Watch},
+    wire,
+};
+use config_crds::EniConfig as Object;
+use config_model::{SecurityGroupId, SubnetId};
+use kube::{Api, Client, ResourceExt as _, runtime::watcher::Event};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+
+/// What is kept of an ENIConfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    subnet: String,
+    groups: Vec<String>,
+}
+
+/// All ENIConfigs by name, once they have been listed.
+pub(crate) type Configs = Option<BTreeMap<String, Written>>;
+
+/// Watches ENIConfigs and tells the node's.
+pub(crate) async fn run(
+    client: Client,
+    keys: EniConfigKeys,
+    mut node: watch::Receiver<Seen>,
+    name: watch::Sender<Option<String>>,
+    facts: mpsc::Sender<ClusterFact>,
+    teller: Teller,
+) {
+    let subject =
+        Subject { concern: Concern::EniConfig, resource: ENI_CONFIGS, fields: String::new() };
+    let mut watch = Watch::new(Api::<Object>::all(client), subject, teller.clone());
+    let (mut configs, mut listed): (Configs, Configs) = (None, None);
+    let mut told = EniConfig::Unknown;
+    loop {
+        tokio::select! {
+            batch = watch.batch() => {
+                for event in batch {
+                    take_in(event, &mut configs, &mut listed);
+                }
+            }
+            changed = node.changed() => if changed.is_err() { return },
+            // Without the list there is nothing to find; that must be said too.
+            () = sleep(PATIENCE), if configs.is_none() => {}
+        }
+        let own = node.borrow_and_update().as_ref().map(|node| name_on(node, &keys));
+        name.send_if_modified(|before| {
+            let changes = *before != own;
+            before.clone_from(&own);
+            changes
+        });
+        let found = match (&own, &configs) {
+            (Some(own), Some(configs)) => resolve(own, configs),
+            (Some(own), None) => match watch.trouble() {
+                Some(why) => EniConfig::Missing { name: own.clone(), why },
+                None => EniConfig::Unknown,
+            },
+            (None, _) => EniConfig::Unknown,
+        };
+        // What was known stays known while the API server cannot be asked.
+        if found != told && found != EniConfig::Unknown {
+            told = found.clone();
+            if facts.send(ClusterFact::EniConfig(found)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn take_in(event: Event<Object>, configs: &mut Configs, listed: &mut Configs) {
+    match event {
+        Event::Init => *listed = Some(BTreeMap::new()),
+        Event::InitApply(object) => {
+            if let Some(all) = listed {
+                all.insert(object.name_any(), written(object));
+            }
+        }
+        Event::InitDone => *configs = listed.take(),
+        Event::Apply(object) => {
+            if let Some(all) = configs {
+                all.insert(object.name_any(), written(object));
+            }
+        }
+        Event::Delete(object) => {
+            if let Some(all) = configs {
+                all.remove(&object.name_any());
+            }
+        }
+    }
+}
+
+fn written(object: Object) -> Written {
+    Written { subnet: object.spec.subnet, groups: object.spec.security_groups.unwrap_or_default() }
+}
+
+/// The name that the node says: amazon-vpc-cni's order.
+fn name_on(node: &wire::Node, keys: &EniConfigKeys) -> String {
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|all| all.get(key));
+    let annotation = |key: &str| node.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    label(EXTERNAL)
+        .or_else(|| annotation(&keys.annotation))
+        .or_else(|| label(&keys.label))
+        .filter(|name| !name.is_empty())
+        .cloned()
+        .unwrap_or_else(|| DEFAULT.to_owned())
+}
+
+fn resolve(name: &str, configs: &BTreeMap<String, Written>) -> EniConfig {
+    let missing = |why: String| EniConfig::Missing { name: name.to_owned(), why };
+    match configs.get(name) {
+        None => missing(format!("there is no ENIConfig {name:?}")),
+        Some(config) if config.subnet.is_empty() => {
+            missing(format!("ENIConfig {name:?} has no spec.subnet"))
+        }
+        Some(config) => EniConfig::Found {
+            name: name.to_owned(),
+            subnet: SubnetId::new(config.subnet.clone()),
+            groups: config.groups.iter().cloned().map(SecurityGroupId::new).collect(),
+        },
+    }
+}
+
+/// The name that stands for none.
+pub(crate) const DEFAULT: &str = "default";
+const EXTERNAL: &str = "vpc.amazonaws.com/externalEniConfig";
+const ENI_CONFIGS: &str = "eniconfigs.crd.k8s.amazonaws.com";
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> wire::Node {
+        let map = |pairs: &[(&str, &str)]| {
+            Some(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        };
+        let mut node = wire::Node::default();
+        node.metadata.labels = map(labels);
+        node.metadata.annotations = map(annotations);
+        node
+    }
+
+    #[test]
+    fn the_name_is_looked_up_as_amazon_vpc_cni_looks_it_up() {
+        let keys = EniConfigKeys { annotation: "an".into(), label: "la".into() };
+        let external = (EXTERNAL, "external");
+        let all = node(&[external, ("la", "by-label")], &[("an", "by-annotation")]);
+        assert_eq!(name_on(&all, &keys), "external");
+        let both = node(&[("la", "by-label")], &[("an", "by-annotation")]);
+        assert_eq!(name_on(&both, &keys), "by-annotation");
+        assert_eq!(name_on(&node(&[("la", "by-label")], &[]), &keys), "by-label");
+        assert_eq!(name_on(&node(&[], &[("la", "x")]), &keys), "default");
+        assert_eq!(name_on(&wire::Node::default(), &keys), "default");
+    }
+
+    #[test]
+    fn a_config_without_a_subnet_is_missing_and_says_why() {
+        let written = |subnet: &str| Written { subnet: subnet.into(), groups: vec!["sg-1".into()] };
+        let configs =
+            BTreeMap::from([("a".to_owned(), written("subnet-1")), ("b".to_owned(), written(""))]);
+        assert!(matches!(resolve("a", &configs), EniConfig::Found { subnet, groups, .. }
+            if subnet.as_str() == "subnet-1" && groups.len() == 1));
+        for (name, word) in [("b", "spec.subnet"), ("c", "no ENIConfig")] {
+            let EniConfig::Missing { name: named, why } = resolve(name, &configs) else {
+                panic!("{name} is found");
+            };
+            assert!(named == name && why.contains(word), "{why}");
+        }
+    }
+}

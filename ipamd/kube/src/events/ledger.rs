@@ -1,0 +1,276 @@
+//! Which event is written when: repeats are counted, and there is a bound for each pod and for all.
+
+use super::{About, Asked};
+use crate::fault::Kind;
+use config_model::{Span, Time};
+use std::collections::BTreeMap;
+
+/// What has been asked for and what of it has been written.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    series: BTreeMap<(About, String), Series>,
+    spent: Spent,
+}
+
+/// An event that repeats.
+#[derive(Clone, Debug)]
+struct Series {
+    asked: Asked,
+    /// The written event's name.
+    name: Option<String>,
+    /// How often it has been asked for since it began.
+    count: i32,
+    /// When it was written last.
+    written: Option<Time>,
+    /// Since when something of it is not written.
+    unwritten: Option<Time>,
+    /// When this text was first asked for.
+    begun: Time,
+    /// Failed attempts in a row.
+    failures: u32,
+}
+
+/// A write to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) asked: Asked,
+    /// The event whose series is counted up; `None` is a new event.
+    pub(crate) series_of: Option<String>,
+    pub(crate) count: i32,
+}
+
+impl Ledger {
+    pub(crate) fn take_in(&mut self, asked: Asked, now: Time) {
+        self.series.retain(|_, series| {
+            series.unwritten.is_some() || series.written.is_some_and(|at| now.since(at) < KEPT)
+        });
+        let key = (asked.about.clone(), asked.reason.clone());
+        if !self.series.contains_key(&key) && self.series.len() >= SERIES_MAX {
+            return;
+        }
+        let series = self.series.entry(key).or_insert_with(|| Series {
+            asked: asked.clone(),
+            name: None,
+            count: 0,
+            written: None,
+            unwritten: None,
+            begun: now,
+            failures: 0,
+        });
+        // The text of a written event stands; after a while another text is worth another event.
+        let stands = series.name.is_some() && now.since(series.begun) < TEXT_STANDS;
+        if asked.note != series.asked.note && !stands {
+            let written = series.written;
+            *series = Series {
+                asked,
+                name: None,
+                count: 0,
+                written,
+                unwritten: None,
+                begun: now,
+                failures: 0,
+            };
+        }
+        series.count = series.count.saturating_add(1);
+        series.unwritten.get_or_insert(now);
+    }
+
+    /// The write that has waited longest among those that may be made now.
+    pub(crate) fn next(&mut self, now: Time) -> Option<Write> {
+        if !self.spent.has_room(now) {
+            return None;
+        }
+        let due = self.series.values().filter(|series| series.due().is_some_and(|at| at <= now));
+        let first = due.min_by_key(|series| series.unwritten)?;
+        Some(Write {
+            asked: first.asked.clone(),
+            series_of: first.name.clone(),
+            count: first.count,
+        })
+    }
+
+    /// How a write ended; on success with the event's name.
+    pub(crate) fn wrote(&mut self, write: &Write, done: Result<String, Kind>, now: Time) {
+        self.spent.spend(now);
+        let key = (write.asked.about.clone(), write.asked.reason.clone());
+        let Some(series) = self.series.get_mut(&key) else { return };
+        match done {
+            Ok(name) => {
+                series.name = Some(name);
+                series.written = Some(now);
+                series.unwritten = None;
+                series.failures = 0;
+            }
+            Err(Kind::Unreachable | Kind::Conflict) if series.failures < ATTEMPTS => {
+                series.failures += 1;
+                series.written = Some(now);
+            }
+            // Not to be written: no such namespace, no right. The next one tries anew.
+            Err(_) => {
+                series.written = Some(now);
+                series.unwritten = None;
+                series.failures = 0;
+            }
+        }
+    }
+
+    /// When [`Ledger::next`] may have something, unless more is asked for before.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        let due = self.series.values().filter_map(Series::due).min()?;
+        Some(due.max(self.spent.room_at()))
+    }
+}
+
+impl Series {
+    /// When it may be written, if there is anything to write.
+    fn due(&self) -> Option<Time> {
+        let since = self.unwritten?;
+        Some(self.written.map_or(since, |at| at + SPACING))
+    }
+}
+
+/// What all events together may cost: a burst, and then a slow trickle.
+#[derive(Debug, Default)]
+struct Spent {
+    /// When the cost of all writes so far will have been paid off.
+    paid_off: Time,
+}
+
+impl Spent {
+    fn has_room(&self, now: Time) -> bool {
+        self.room_at() <= now
+    }
+
+    fn room_at(&self) -> Time {
+        self.paid_off - Span(COST.0 * (BURST - 1))
+    }
+
+    fn spend(&mut self, now: Time) {
+        self.paid_off = self.paid_off.max(now) + COST;
+    }
+}
+
+/// The same event about the same pod is written this often at most.
+const SPACING: Span = Span::seconds(20);
+/// All together: as many at once, and then one each.
+const BURST: u64 = 25;
+const COST: Span = Span::seconds(3);
+/// A written event's text stands as long.
+const TEXT_STANDS: Span = Span::seconds(300);
+/// A series without news is forgotten.
+const KEPT: Span = Span::seconds(600);
+/// More kinds of trouble at once are not told one by one.
+const SERIES_MAX: usize = 512;
+const ATTEMPTS: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use crate::EventKind;
+    use config_model::PodName;
+
+    fn asked(pod: usize, note: &str) -> Asked {
+        Asked {
+            about: About::Pod(PodName { namespace: "n".into(), name: format!("p{pod}") }),
+            kind: EventKind::Warning,
+            reason: "FailedAddressAssignment".into(),
+            action: "AssignAddress".into(),
+            note: note.into(),
+        }
+    }
+
+    fn write_all(ledger: &mut Ledger, now: Time) -> Vec<Write> {
+        let mut written = Vec::new();
+        while let Some(write) = ledger.next(now) {
+            let name = write.series_of.clone().unwrap_or_else(|| format!("e{}", now.0));
+            ledger.wrote(&write, Ok(name), now);
+            written.push(write);
+        }
+        written
+    }
+
+    #[test]
+    fn repeats_are_counted_in_one_series_and_written_seldom() {
+        let mut ledger = Ledger::default();
+        let start = Time(1_000_000);
+        ledger.take_in(asked(1, "none free"), start);
+        assert_eq!(write_all(&mut ledger, start).len(), 1);
+        for second in 1..=10 {
+            ledger.take_in(asked(1, "none free"), start + Span::seconds(second));
+            assert_eq!(write_all(&mut ledger, start + Span::seconds(second)), []);
+        }
+        assert_eq!(ledger.wake_at(), Some(start + SPACING));
+        let later = write_all(&mut ledger, start + SPACING);
+        assert_eq!(later.len(), 1);
+        assert_eq!(later[0].series_of.as_deref(), Some("e1000000"));
+        assert_eq!(later[0].count, 11);
+        assert_eq!(ledger.wake_at(), None);
+    }
+
+    #[test]
+    fn another_text_is_another_event_but_not_at_once() {
+        let mut ledger = Ledger::default();
+        let start = Time(1_000_000);
+        ledger.take_in(asked(1, "none free"), start);
+        write_all(&mut ledger, start);
+        let soon = start + SPACING;
+        ledger.take_in(asked(1, "throttled"), soon);
+        let written = write_all(&mut ledger, soon);
+        assert!(written[0].series_of.is_some(), "the first text still stands");
+        let late = start + TEXT_STANDS;
+        ledger.take_in(asked(1, "throttled"), late);
+        let written = write_all(&mut ledger, late);
+        assert_eq!((written[0].series_of.as_ref(), written[0].count), (None, 1));
+        assert_eq!(written[0].asked.note, "throttled");
+    }
+
+    #[test]
+    fn a_storm_is_written_as_a_burst_and_then_a_trickle_and_loses_no_pod() {
+        let mut ledger = Ledger::default();
+        let start = Time(1_000_000);
+        for pod in 0..110 {
+            ledger.take_in(asked(pod, "none free"), start);
+        }
+        let mut written = write_all(&mut ledger, start).len();
+        assert_eq!(written, 25);
+        let mut now = start;
+        while let Some(at) = ledger.wake_at() {
+            assert!(at > now);
+            now = at;
+            let more = write_all(&mut ledger, now).len();
+            assert_eq!(more, 1);
+            written += more;
+        }
+        assert_eq!(written, 110);
+        assert_eq!(now.since(start), Span(COST.0 * 85));
+    }
+
+    #[test]
+    fn a_write_that_failed_is_tried_again_unless_it_never_can_succeed() {
+        let mut ledger = Ledger::default();
+        let start = Time(1_000_000);
+        ledger.take_in(asked(1, "x"), start);
+        let write = ledger.next(start).unwrap();
+        ledger.wrote(&write, Err(Kind::Unreachable), start);
+        assert_eq!(ledger.next(start), None);
+        let again = ledger.wake_at().unwrap();
+        let write = ledger.next(again).unwrap();
+        ledger.wrote(&write, Err(Kind::Forbidden), again);
+        assert_eq!(ledger.wake_at(), None);
+    }
+
+    #[test]
+    fn the_ledger_is_bounded() {
+        let mut ledger = Ledger::default();
+        for pod in 0..SERIES_MAX * 2 {
+            ledger.take_in(asked(pod, "x"), Time(1_000_000));
+        }
+        assert_eq!(ledger.series.len(), SERIES_MAX);
+        let write = ledger.next(Time(1_000_000)).unwrap();
+        ledger.wrote(&write, Ok("e".into()), Time(1_000_000));
+        ledger.take_in(asked(9999, "x"), Time(1_000_000) + KEPT);
+        assert_eq!(ledger.series.len(), SERIES_MAX, "what is written makes room in time");
+    }
+}

@@ -1,0 +1,129 @@
+//! What failed, sorted by what can be done next.
+
+/// What can be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The API server was not reached or had no time: try again.
+    Unreachable,
+    /// A right is missing: try again rarely.
+    Forbidden,
+    /// There is no such object or kind.
+    NotFound,
+    /// Somebody else was faster: read anew.
+    Conflict,
+    /// The object is not as the request takes it to be.
+    Invalid,
+    /// The watch's position is forgotten: list anew.
+    Expired,
+    /// Anything else: try again.
+    Other,
+}
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// What happened, as the API server or the connection says it.
+    pub(crate) cause: String,
+    /// What a person can do.
+    pub(crate) next_step: String,
+}
+
+impl Fault {
+    /// What `verb` on `resource` came to.
+    pub(crate) fn of(error: &kube::Error, verb: &str, resource: &str) -> Self {
+        if let kube::Error::Api(status) = error {
+            return Self::of_status(status, verb, resource);
+        }
+        let kind = match error {
+            kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
+                Kind::Unreachable
+            }
+            _ => Kind::Other,
+        };
+        let cause = format!("cannot {verb} {resource}: {}", chain(error));
+        Self { kind, cause, next_step: REACH.to_owned() }
+    }
+
+    pub(crate) fn of_status(status: &kube::core::Status, verb: &str, resource: &str) -> Self {
+        let kind = match status.code {
+            401 | 403 => Kind::Forbidden,
+            404 => Kind::NotFound,
+            409 => Kind::Conflict,
+            410 => Kind::Expired,
+            422 => Kind::Invalid,
+            429 | 500 | 502..=504 => Kind::Unreachable,
+            _ => Kind::Other,
+        };
+        let next_step = match status.code {
+            401 => "check that the daemon's service account exists and its token is mounted".into(),
+            403 => format!("allow the daemon's service account to {verb} {resource}"),
+            404 => format!("check that {resource} are installed"),
+            _ => String::new(),
+        };
+        let cause = format!("cannot {verb} {resource}: {}", status.message);
+        Self { kind, cause, next_step }
+    }
+
+    /// The request had no answer in time.
+    pub(crate) fn late(verb: &str, resource: &str) -> Self {
+        let cause = format!("cannot {verb} {resource}: no answer in time");
+        Self { kind: Kind::Unreachable, cause, next_step: REACH.to_owned() }
+    }
+}
+
+const REACH: &str = "check that the node reaches the API server";
+
+/// The error and its sources, each once: some repeat their source in their own text.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The same for an error that watching came to.
+pub(crate) fn of_watch(error: &kube::runtime::watcher::Error, resource: &str) -> Fault {
+    use kube::runtime::watcher::Error;
+    match error {
+        Error::InitialListFailed(cause) => Fault::of(cause, "list", resource),
+        Error::WatchStartFailed(cause) | Error::WatchFailed(cause) => {
+            Fault::of(cause, "watch", resource)
+        }
+        Error::WatchError(status) => Fault::of_status(status, "watch", resource),
+        Error::NoResourceVersion => Fault {
+            kind: Kind::Other,
+            cause: format!("cannot watch {resource}: {}", chain(error)),
+            next_step: String::new(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn a_missing_right_names_verb_and_resource() {
+        let status = Status::failure("pods is forbidden", "Forbidden").with_code(403);
+        let fault = Fault::of_status(&status, "list", "pods");
+        assert_eq!(fault.kind, Kind::Forbidden);
+        assert_eq!(fault.next_step, "allow the daemon's service account to list pods");
+        assert_eq!(fault.cause, "cannot list pods: pods is forbidden");
+    }
+
+    #[test]
+    fn a_chain_says_each_cause_once() {
+        let inner = std::io::Error::other("connection refused");
+        let outer = kube::Error::Service(Box::new(inner));
+        assert_eq!(chain(&outer), "ServiceError: connection refused");
+    }
+}

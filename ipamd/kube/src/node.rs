@@ -1,0 +1,81 @@
+//! This node's object.
+
+use crate::{
+    ClusterFact, Concern,
+    teller::Teller,
+    watch::{Subject, Watch},
+    wire,
+};
+use kube::{Api, Client, runtime::watcher::Event};
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// The node as it was last seen; `None` before that, and while there is no such node.
+pub(crate) type Seen = Option<Arc<wire::Node>>;
+
+/// Watches the node, tells the pool and those who write to the node.
+pub(crate) async fn run(
+    client: Client,
+    name: String,
+    seen: watch::Sender<Seen>,
+    facts: mpsc::Sender<ClusterFact>,
+    teller: Teller,
+) {
+    let fields = format!("metadata.name={name}");
+    let subject = Subject { concern: Concern::Node, resource: "nodes", fields };
+    let mut watch = Watch::new(Api::<wire::Node>::all(client), subject, teller);
+    let (mut max_pods, mut schedulable) = (None, None);
+    loop {
+        for event in watch.batch().await {
+            match event {
+                Event::Apply(node) | Event::InitApply(node) => {
+                    seen.send_replace(Some(Arc::new(node)));
+                }
+                Event::Delete(_) => {
+                    seen.send_replace(None);
+                }
+                Event::Init | Event::InitDone => {}
+            }
+        }
+        let Some(node) = seen.borrow().clone() else { continue };
+        if let Some(pods) = node.max_pods.filter(|pods| max_pods != Some(*pods)) {
+            max_pods = Some(pods);
+            if facts.send(ClusterFact::MaxPods(pods)).await.is_err() {
+                return;
+            }
+        }
+        let takes_pods = takes_pods(&node);
+        if schedulable.replace(takes_pods) != Some(takes_pods)
+            && facts.send(ClusterFact::Schedulable(takes_pods)).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn takes_pods(node: &wire::Node) -> bool {
+    !node
+        .taints
+        .iter()
+        .any(|taint| taint["key"] == UNSCHEDULABLE && taint["effect"] == "NoSchedule")
+}
+
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_cordoned_node_takes_no_pods() {
+        let node = |key: &str, effect: &str| wire::Node {
+            taints: vec![json!({"key": key, "effect": effect})],
+            ..wire::Node::default()
+        };
+        assert!(takes_pods(&wire::Node::default()));
+        assert!(!takes_pods(&node(UNSCHEDULABLE, "NoSchedule")));
+        assert!(takes_pods(&node(UNSCHEDULABLE, "NoExecute")));
+        assert!(takes_pods(&node("other", "NoSchedule")));
+    }
+}

@@ -1,0 +1,259 @@
+//! This node's pods.
+
+use crate::{
+    ClusterFact, Concern, EventKind, Loudness, Needs, PodEvent, Report, branch,
+    events::EventSender,
+    teller::Teller,
+    watch::{Subject, Watch},
+    wire,
+};
+use config_model::PodName;
+use kube::{Api, Client, runtime::watcher::Event};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock},
+};
+use tokio::sync::{mpsc, watch};
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) uid: String,
+    pub(crate) needs: Needs,
+    pub(crate) ending: bool,
+    /// It is bound here, wants an address of the pool and has none yet.
+    pub(crate) coming: bool,
+    /// Annotation `vpc.amazonaws.com/pod-eni`, as it stands.
+    pub(crate) branch: Option<String>,
+    /// Annotation `vpc.amazonaws.com/pod-ips`, as it stands.
+    pub(crate) pod_ips: Option<String>,
+}
+
+impl Known {
+    /// `branches`: whether a pod that asks for a branch ENI gets one, and so none of the pool.
+    fn of(pod: wire::Pod, branches: bool) -> Option<(PodName, Self)> {
+        let wire::Pod { metadata, .. } = pod;
+        let name = PodName { namespace: metadata.namespace?, name: metadata.name? };
+        let needs = Needs { branch: pod.branch_limit, every_card: pod.every_card };
+        let served_elsewhere = pod.host_network || (branches && needs.branch);
+        let known = Self {
+            uid: metadata.uid.unwrap_or_default(),
+            needs,
+            ending: pod.ending,
+            coming: !served_elsewhere && !pod.ended && !pod.ending && !pod.has_address,
+            branch: pod.branch,
+            pod_ips: pod.pod_ips,
+        };
+        Some((name, known))
+    }
+}
+
+/// The pods that are known. Clones show the same ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Pods {
+    known: Arc<RwLock<BTreeMap<PodName, Known>>>,
+    /// Counts changes.
+    changes: Arc<watch::Sender<u64>>,
+}
+
+impl Pods {
+    pub(crate) fn new() -> Self {
+        Self { known: Arc::default(), changes: Arc::new(watch::channel(0).0) }
+    }
+
+    pub(crate) fn get(&self, pod: &PodName) -> Option<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(pod).cloned()
+    }
+
+    /// Waits until the pod is known. One that has been asked to end does not count: a pod that is
+    /// being set up under its name is the next one.
+    pub(crate) async fn wait_for(&self, pod: &PodName) -> Known {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if let Some(known) = self.get(pod).filter(|known| !known.ending) {
+                return known;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<PodName, Known>)) {
+        change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// Watches the pods and tells what the pool should know of them.
+pub(crate) struct Watcher {
+    pub(crate) pods: Pods,
+    pub(crate) branches: bool,
+    pub(crate) facts: mpsc::Sender<ClusterFact>,
+    pub(crate) events: EventSender,
+    pub(crate) teller: Teller,
+}
+
+impl Watcher {
+    pub(crate) async fn run(self, client: Client, node: String) {
+        let subject = Subject {
+            concern: Concern::Pods,
+            resource: "pods",
+            fields: format!("spec.nodeName={node}"),
+        };
+        let mut watch = Watch::new(Api::<wire::Pod>::all(client), subject, self.teller.clone());
+        let mut listed: Option<BTreeMap<PodName, Known>> = None;
+        let mut told = Told::default();
+        loop {
+            for event in watch.batch().await {
+                self.take_in(event, &mut listed);
+            }
+            // Half a list says nothing about the pods that are not in it yet.
+            if listed.is_none() && self.tell(&mut told).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn take_in(&self, event: Event<wire::Pod>, listed: &mut Option<BTreeMap<PodName, Known>>) {
+        match event {
+            Event::Init => *listed = Some(BTreeMap::new()),
+            Event::InitApply(pod) => {
+                if let (Some(all), Some((name, known))) = (listed, Known::of(pod, self.branches)) {
+                    all.insert(name, known);
+                }
+            }
+            Event::InitDone => {
+                if let Some(all) = listed.take() {
+                    self.pods.change(|pods| *pods = all);
+                }
+            }
+            Event::Apply(pod) => {
+                if let Some((name, known)) = Known::of(pod, self.branches) {
+                    self.pods.change(|pods| {
+                        pods.insert(name, known);
+                    });
+                }
+            }
+            Event::Delete(pod) => {
+                if let Some((name, known)) = Known::of(pod, self.branches) {
+                    self.pods.change(|pods| {
+                        if pods.get(&name).is_some_and(|now| now.uid == known.uid) {
+                            pods.remove(&name);
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Tells what has changed since the last time.
+    async fn tell(&self, told: &mut Told) -> Result<(), mpsc::error::SendError<ClusterFact>> {
+        let (coming, branches) = {
+            let known = self.pods.known.read().unwrap_or_else(PoisonError::into_inner);
+            let coming: BTreeSet<PodName> =
+                known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect();
+            let branches: BTreeMap<PodName, String> = known
+                .iter()
+                .filter_map(|(name, pod)| Some((name.clone(), pod.branch.clone()?)))
+                .collect();
+            (coming, branches)
+        };
+        if self.branches {
+            for pod in told.branches.keys().filter(|pod| !branches.contains_key(*pod)) {
+                self.facts.send(ClusterFact::Branch { pod: pod.clone(), branch: None }).await?;
+            }
+            for (pod, text) in &branches {
+                if told.branches.get(pod) != Some(text) {
+                    let branch = self.branch(pod, text);
+                    self.facts.send(ClusterFact::Branch { pod: pod.clone(), branch }).await?;
+                }
+            }
+            told.branches = branches;
+        }
+        if told.coming.as_ref() != Some(&coming) {
+            self.facts.send(ClusterFact::Coming(coming.clone())).await?;
+            told.coming = Some(coming);
+        }
+        Ok(())
+    }
+
+    fn branch(&self, pod: &PodName, text: &str) -> Option<crate::BranchEni> {
+        match branch::parse(text) {
+            Ok(branch) => Some(branch),
+            Err(why) => {
+                let cause = format!("its annotation {} cannot be used: {why}", wire::BRANCH);
+                let next_step = "see what the VPC resource controller logs of this pod".to_owned();
+                self.events.send(PodEvent {
+                    pod: pod.clone(),
+                    kind: EventKind::Warning,
+                    reason: "InvalidBranchENI".to_owned(),
+                    action: "ReadAnnotation".to_owned(),
+                    note: format!("{cause}; {next_step}"),
+                });
+                self.teller.tell(Report {
+                    loudness: Loudness::Warning,
+                    concern: Concern::Branch,
+                    object: format!("pod {pod}"),
+                    cause,
+                    next_step,
+                });
+                None
+            }
+        }
+    }
+}
+
+/// What the pool was told last.
+#[derive(Default)]
+struct Told {
+    coming: Option<BTreeSet<PodName>>,
+    branches: BTreeMap<PodName, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use serde_json::json;
+
+    fn known(object: serde_json::Value, branches: bool) -> Known {
+        let mut whole = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}});
+        whole.as_object_mut().unwrap().extend(object.as_object().unwrap().clone());
+        Known::of(serde_json::from_value(whole).unwrap(), branches).unwrap().1
+    }
+
+    #[test]
+    fn a_pod_is_coming_until_it_has_an_address_or_needs_none() {
+        assert!(known(json!({"status": {"phase": "Pending"}}), true).coming);
+        assert!(!known(json!({"status": {"podIP": "10.0.0.1"}}), true).coming);
+        assert!(!known(json!({"status": {"phase": "Succeeded"}}), true).coming);
+        assert!(!known(json!({"spec": {"hostNetwork": true}}), true).coming);
+    }
+
+    #[test]
+    fn a_pod_with_a_branch_wants_no_address_of_the_pool_where_there_are_branches() {
+        let limits = json!({"limits": {"vpc.amazonaws.com/pod-eni": "1"}});
+        let spec = json!({"spec": {"containers": [{"resources": limits}]}});
+        assert!(!known(spec.clone(), true).coming);
+        assert!(known(spec, false).coming);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_pod_gets_the_next_one_of_its_name() {
+        let pods = Pods::new();
+        let name = PodName { namespace: "n".into(), name: "p".into() };
+        let old = Known { ending: true, ..known(json!({}), false) };
+        pods.change(|all| drop(all.insert(name.clone(), old)));
+        let waiting = tokio::spawn({
+            let (pods, name) = (pods.clone(), name.clone());
+            async move { pods.wait_for(&name).await }
+        });
+        tokio::task::yield_now().await;
+        let next = Known { uid: "next".into(), ..known(json!({}), false) };
+        pods.change(|all| drop(all.insert(name, next)));
+        assert_eq!(waiting.await.unwrap().uid, "next");
+    }
+}

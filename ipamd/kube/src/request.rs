@@ -1,0 +1,62 @@
+//! One request, with a bound on its time.
+
+use crate::fault::Fault;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{fmt::Debug, future::Future, time::Duration};
+use tokio::time::timeout;
+
+/// The answer, or why there is none.
+pub(crate) async fn in_time<T>(
+    verb: &str,
+    resource: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Fault> {
+    match timeout(LONGEST, request).await {
+        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
+        Err(_) => Err(Fault::late(verb, resource)),
+    }
+}
+
+/// Patches an object; the resource is named as access rules name it.
+pub(crate) async fn patch<K, P>(
+    api: &Api<K>,
+    name: &str,
+    resource: &str,
+    patch: &Patch<P>,
+) -> Result<K, Fault>
+where
+    K: Clone + DeserializeOwned + Debug,
+    P: Serialize + Debug,
+{
+    let params = PatchParams::default();
+    in_time("patch", resource, api.patch(name, &params, patch)).await
+}
+
+/// Makes an object.
+pub(crate) async fn create<K>(api: &Api<K>, resource: &str, object: &K) -> Result<K, Fault>
+where
+    K: Clone + DeserializeOwned + Debug + Serialize,
+{
+    let params = PostParams::default();
+    in_time("create", resource, api.create(&params, object)).await
+}
+
+/// Puts an object in the place of the one of the same version.
+pub(crate) async fn replace<K>(
+    api: &Api<K>,
+    name: &str,
+    resource: &str,
+    object: &K,
+) -> Result<K, Fault>
+where
+    K: Clone + DeserializeOwned + Debug + Serialize,
+{
+    let params = PostParams::default();
+    in_time("update", resource, api.replace(name, &params, object)).await
+}
+
+const LONGEST: Duration = Duration::from_secs(10);

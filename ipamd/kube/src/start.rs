@@ -1,0 +1,201 @@
+//! Starts all work. Each task does one thing and hinders no other.
+
+use crate::{
+    ClusterFact, Concern, Handle, Loudness, Options, Report,
+    backoff::Backoff,
+    cni_node, condition, connect,
+    election::Elector,
+    eni_config,
+    events::{Asked, EventSender, Writer},
+    handle::Inner,
+    node,
+    pod_ips::{Annotator, Wish},
+    pods::{Pods, Watcher},
+    taint,
+    teller::Teller,
+};
+use config_model::PodName;
+use kube::Client;
+use std::sync::Arc;
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    task::JoinSet,
+    time::sleep,
+};
+
+/// Begins to work with Kubernetes, and returns at once. What it has to tell the pool comes out of the
+/// receiver; what people should know goes to `reports`, as far as there is room.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn start(
+    options: Options,
+    reports: mpsc::Sender<Report>,
+) -> (Handle, mpsc::Receiver<ClusterFact>) {
+    let (facts, told) = mpsc::channel(FACTS);
+    let (teller, standings) = Teller::new(reports);
+    let pods = Pods::new();
+    let (events, asked) = EventSender::open();
+    let (pod_ips, wishes) = mpsc::channel(WISHES);
+    let (health, trunk, stop) =
+        (watch::Sender::new(None), watch::Sender::new(false), watch::Sender::new(false));
+    let work = Work {
+        options,
+        facts,
+        teller,
+        pods: pods.clone(),
+        events: events.clone(),
+        health: health.subscribe(),
+        trunk: trunk.subscribe(),
+        stop: stop.subscribe(),
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(work.run(asked, wishes));
+    let inner =
+        Inner { pods, events, pod_ips, health, trunk, standings, stop, tasks: Mutex::new(tasks) };
+    (Handle { inner: Arc::new(inner) }, told)
+}
+
+struct Work {
+    options: Options,
+    facts: mpsc::Sender<ClusterFact>,
+    teller: Teller,
+    pods: Pods,
+    events: EventSender,
+    health: watch::Receiver<Option<crate::PoolHealth>>,
+    trunk: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Work {
+    async fn run(mut self, asked: mpsc::Receiver<Asked>, wishes: mpsc::Receiver<(PodName, Wish)>) {
+        let mut stop = self.stop.clone();
+        let client = tokio::select! {
+            client = self.connect() => client,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let mut tasks = JoinSet::new();
+        let elector = self.elector(&client);
+        self.spawn(&mut tasks, client, asked, wishes);
+        let elected = async {
+            match elector {
+                Some(elector) => elector.run(self.stop.clone()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(elected);
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => {}
+            () = &mut elected => return,
+        }
+        // The election has a last word: it gives the lease back.
+        if self.options.election.is_some() {
+            elected.await;
+        }
+    }
+
+    /// Tries until there is a client.
+    async fn connect(&self) -> Client {
+        let mut backoff = Backoff::new();
+        let mut said = None;
+        loop {
+            self.teller.waiting(Concern::Api, "the access to the API server");
+            match connect::client(&self.options).await {
+                Ok(client) => {
+                    self.teller.good(Concern::Api, "access to the API server");
+                    return client;
+                }
+                Err(cause) => {
+                    if said.as_ref() != Some(&cause) {
+                        self.teller.tell(Report {
+                            loudness: Loudness::Warning,
+                            concern: Concern::Api,
+                            object: "access to the API server".to_owned(),
+                            cause: cause.clone(),
+                            next_step: "mount a service account's token, or set KUBECONFIG".into(),
+                        });
+                        said = Some(cause);
+                    }
+                    sleep(backoff.pause()).await;
+                }
+            }
+        }
+    }
+
+    fn namespace(&self, client: &Client) -> String {
+        self.options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned())
+    }
+
+    fn elector(&self, client: &Client) -> Option<Elector> {
+        Some(Elector {
+            client: client.clone(),
+            namespace: self.namespace(client),
+            election: self.options.election.clone()?,
+            facts: self.facts.clone(),
+            teller: self.teller.clone(),
+        })
+    }
+
+    fn spawn(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        client: Client,
+        asked: mpsc::Receiver<Asked>,
+        wishes: mpsc::Receiver<(PodName, Wish)>,
+    ) {
+        let options = &self.options;
+        let name = options.node.clone();
+        let (seen, node) = watch::channel(None);
+        let (facts, teller) = (self.facts.clone(), self.teller.clone());
+        tasks.spawn(node::run(client.clone(), name.clone(), seen, facts, teller));
+        if options.pods || options.branches || options.annotate_pod_ip {
+            let watcher = Watcher {
+                pods: self.pods.clone(),
+                branches: options.branches,
+                facts: self.facts.clone(),
+                events: self.events.clone(),
+                teller: self.teller.clone(),
+            };
+            tasks.spawn(watcher.run(client.clone(), name.clone()));
+        }
+        let writer = Writer {
+            client: client.clone(),
+            node: name.clone(),
+            daemon: options
+                .daemon_pod
+                .clone()
+                .map(|name| PodName { namespace: self.namespace(&client), name }),
+            pods: self.pods.clone(),
+            teller: self.teller.clone(),
+        };
+        tasks.spawn(writer.run(asked));
+        let eni_config = options.eni_config.clone().map(|keys| {
+            let (own, name) = watch::channel(None);
+            let (facts, teller) = (self.facts.clone(), self.teller.clone());
+            tasks.spawn(eni_config::run(client.clone(), keys, node.clone(), own, facts, teller));
+            name
+        });
+        if options.branches {
+            let wanted = cni_node::Wanted { trunk: self.trunk.clone(), eni_config };
+            tasks.spawn(cni_node::run(client.clone(), name.clone(), wanted, self.teller.clone()));
+        }
+        if options.annotate_pod_ip {
+            let (pods, teller) = (self.pods.clone(), self.teller.clone());
+            tasks.spawn(Annotator { client: client.clone(), pods, teller }.run(wishes));
+        }
+        if options.condition {
+            let (health, teller) = (self.health.clone(), self.teller.clone());
+            let (client, node) = (client.clone(), node.clone());
+            tasks.spawn(condition::run(client, name.clone(), node, health, teller));
+        }
+        if let Some(key) = options.startup_taint.clone() {
+            let (health, teller) = (self.health.clone(), self.teller.clone());
+            tasks.spawn(taint::run(client, name, key, node, health, teller));
+        }
+    }
+}
+
+/// As many facts wait for the pool; then watching waits too.
+const FACTS: usize = 256;
+/// As many changes of annotations wait for the API server.
+const WISHES: usize = 1024;

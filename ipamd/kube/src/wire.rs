@@ -1,0 +1,358 @@
+//! Pods and nodes, of which only what is needed is ever held: the rest is skipped while the answer is
+//! being parsed. What is kept of a pod costs about 300 bytes; the object itself has some 10 kB.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// A pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "pod::Pod")]
+pub(crate) struct Pod {
+    /// Name, namespace, uid and version only.
+    pub(crate) metadata: ObjectMeta,
+    /// It has been asked to end.
+    pub(crate) ending: bool,
+    pub(crate) host_network: bool,
+    /// It has ended (`Succeeded` or `Failed`).
+    pub(crate) ended: bool,
+    pub(crate) has_address: bool,
+    /// Container 0 has a limit whose name begins with `vpc.amazonaws.com/pod-eni`.
+    pub(crate) branch_limit: bool,
+    /// Annotation `k8s.amazonaws.com/nicConfig: multi-nic-attachment`.
+    pub(crate) every_card: bool,
+    /// Annotation `vpc.amazonaws.com/pod-eni`.
+    pub(crate) branch: Option<String>,
+    /// Annotation `vpc.amazonaws.com/pod-ips`.
+    pub(crate) pod_ips: Option<String>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "node::Node")]
+pub(crate) struct Node {
+    /// Name, labels, annotations, uid and version only.
+    pub(crate) metadata: ObjectMeta,
+    /// As they stand: a patch must repeat one exactly.
+    pub(crate) taints: Vec<serde_json::Value>,
+    /// `.status.capacity.pods`.
+    pub(crate) max_pods: Option<u32>,
+    /// The condition `IPPoolHealthy`, if there is one.
+    pub(crate) condition: Option<Condition>,
+}
+
+/// What counts of a node condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Condition {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) last_transition_time: Option<String>,
+}
+
+/// The pod's branch ENI, told by the resource controller.
+pub(crate) const BRANCH: &str = "vpc.amazonaws.com/pod-eni";
+/// The pod's address, told by us.
+pub(crate) const POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
+/// The type of our node condition.
+pub(crate) const CONDITION: &str = "IPPoolHealthy";
+const EVERY_CARD: &str = "multi-nic-attachment";
+
+mod pod {
+    use super::{BRANCH, EVERY_CARD, ObjectMeta};
+    use serde::{Deserialize, de::IgnoredAny};
+    use std::collections::BTreeMap;
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    pub(super) struct Pod {
+        metadata: Meta,
+        spec: Spec,
+        status: Status,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Meta {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        deletion_timestamp: Option<IgnoredAny>,
+        annotations: Option<Annotations>,
+    }
+
+    /// Of all annotations, those that are ours to read.
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Annotations {
+        #[serde(rename = "vpc.amazonaws.com/pod-eni")]
+        branch: Option<String>,
+        #[serde(rename = "vpc.amazonaws.com/pod-ips")]
+        pod_ips: Option<String>,
+        #[serde(rename = "k8s.amazonaws.com/nicConfig")]
+        nic_config: Option<String>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Spec {
+        host_network: bool,
+        containers: Vec<Container>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Container {
+        resources: Resources,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Resources {
+        limits: BTreeMap<String, IgnoredAny>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Status {
+        phase: Option<String>,
+        #[serde(rename = "podIP")]
+        pod_ip: Option<String>,
+    }
+
+    impl From<Pod> for super::Pod {
+        fn from(pod: Pod) -> Self {
+            let annotations = pod.metadata.annotations.unwrap_or_default();
+            let first = pod.spec.containers.first();
+            Self {
+                metadata: ObjectMeta {
+                    name: pod.metadata.name,
+                    namespace: pod.metadata.namespace,
+                    uid: pod.metadata.uid,
+                    resource_version: pod.metadata.resource_version,
+                    ..ObjectMeta::default()
+                },
+                ending: pod.metadata.deletion_timestamp.is_some(),
+                host_network: pod.spec.host_network,
+                ended: matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+                has_address: pod.status.pod_ip.is_some_and(|address| !address.is_empty()),
+                branch_limit: first.is_some_and(|container| {
+                    container.resources.limits.keys().any(|name| name.starts_with(BRANCH))
+                }),
+                every_card: annotations.nic_config.as_deref() == Some(EVERY_CARD),
+                branch: annotations.branch,
+                pod_ips: annotations.pod_ips,
+            }
+        }
+    }
+}
+
+mod node {
+    use super::{CONDITION, Condition, ObjectMeta};
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    pub(super) struct Node {
+        metadata: Meta,
+        spec: Spec,
+        status: Status,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Meta {
+        name: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        labels: Option<BTreeMap<String, String>>,
+        annotations: Option<BTreeMap<String, String>>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Spec {
+        taints: Vec<serde_json::Value>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Status {
+        capacity: Capacity,
+        conditions: Vec<Typed>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Capacity {
+        pods: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: String,
+        #[serde(flatten)]
+        condition: Condition,
+    }
+
+    impl From<Node> for super::Node {
+        fn from(node: Node) -> Self {
+            let mut conditions = node.status.conditions.into_iter();
+            Self {
+                metadata: ObjectMeta {
+                    name: node.metadata.name,
+                    uid: node.metadata.uid,
+                    resource_version: node.metadata.resource_version,
+                    labels: node.metadata.labels,
+                    annotations: node.metadata.annotations,
+                    ..ObjectMeta::default()
+                },
+                taints: node.spec.taints,
+                max_pods: node.status.capacity.pods.and_then(|pods| pods.parse().ok()),
+                condition: conditions
+                    .find(|typed| typed.r#type == CONDITION)
+                    .map(|typed| typed.condition),
+            }
+        }
+    }
+}
+
+impl kube::Resource for Pod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl kube::Resource for Node {
+    type DynamicType = ();
+    type Scope = kube::core::ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use serde_json::json;
+
+    fn pod(object: serde_json::Value) -> Pod {
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn of_a_pod_is_kept_what_its_networking_needs() {
+        let seen = pod(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "web-0", "namespace": "shop", "uid": "u1", "resourceVersion": "7",
+                "annotations": {BRANCH: "[]", POD_IPS: "10.0.0.7", "other": "x",
+                    "k8s.amazonaws.com/nicConfig": "multi-nic-attachment"},
+                "managedFields": [{"manager": "kubectl"}],
+            },
+            "spec": {"nodeName": "n", "containers": [
+                {"name": "c", "env": [{"name": "A"}],
+                    "resources": {"limits": {"cpu": "1", "vpc.amazonaws.com/pod-eni": "1"}}},
+            ]},
+            "status": {"phase": "Running", "podIP": "10.0.0.7"},
+        }));
+        assert_eq!(seen.metadata.name.as_deref(), Some("web-0"));
+        assert_eq!(seen.metadata.uid.as_deref(), Some("u1"));
+        assert!(seen.metadata.managed_fields.is_none() && seen.metadata.annotations.is_none());
+        assert!(seen.has_address && seen.branch_limit && seen.every_card);
+        assert!(!seen.ending && !seen.ended && !seen.host_network);
+        assert_eq!(seen.branch.as_deref(), Some("[]"));
+        assert_eq!(seen.pod_ips.as_deref(), Some("10.0.0.7"));
+    }
+
+    #[test]
+    fn only_the_first_container_tells_of_a_branch() {
+        let limits = json!({"limits": {"vpc.amazonaws.com/pod-eni": 1}});
+        let second = json!([{"name": "a"}, {"name": "b", "resources": limits}]);
+        assert!(!pod(json!({"spec": {"containers": second}})).branch_limit);
+        let first = json!([{"name": "b", "resources": limits}]);
+        assert!(pod(json!({"spec": {"containers": first}})).branch_limit);
+    }
+
+    #[test]
+    fn a_pod_at_its_end_or_on_the_hosts_network_says_so() {
+        let ending = json!({"metadata": {"deletionTimestamp": "2026-11-21T12:00:00Z"}});
+        assert!(pod(ending).ending);
+        assert!(pod(json!({"status": {"phase": "Failed"}})).ended);
+        assert!(pod(json!({"spec": {"hostNetwork": true}})).host_network);
+        assert!(!pod(json!({"status": {"podIP": ""}})).has_address);
+    }
+
+    #[test]
+    fn of_a_node_are_kept_keys_taints_capacity_and_our_condition() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": null}]},
+            "status": {
+                "capacity": {"pods": "110", "cpu": "4"},
+                "conditions": [
+                    {"type": "Ready", "status": "True"},
+                    {"type": CONDITION, "status": "False", "reason": "NoAddress",
+                        "lastTransitionTime": "2026-11-21T12:00:00Z"},
+                ],
+                "images": [{"names": ["x"]}],
+            },
+        }))
+        .unwrap();
+        assert_eq!(node.max_pods, Some(110));
+        assert_eq!(node.taints[0]["effect"], "NoSchedule");
+        let condition = node.condition.unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "NoAddress"));
+        assert!(condition.last_transition_time.is_some());
+    }
+}
