@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use config_model::{CardIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId};
-use ipamd_core::{CloudAnswer, CloudCall, CloudFault, Limits, SeenEni, Witness};
+use ipamd_core::{CardLimits, CloudAnswer, CloudCall, CloudFault, Limits, SeenEni, Witness};
 use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -77,14 +77,23 @@ pub struct TypeLimits {
     pub enis: BTreeMap<CardIndex, u16>,
     /// IPv4 addresses of one ENI, its primary address among them.
     pub ipv4_per_eni: u16,
+    /// IPv6 addresses of one ENI; 0 where the type has none.
+    pub ipv6_per_eni: u16,
     /// Whether ENIs can have /28 prefixes: Nitro and bare metal.
     pub prefixes: bool,
 }
 
 impl TypeLimits {
-    /// The limits on network card 0.
-    pub fn first_card(&self) -> Limits {
-        let enis = self.enis.get(&CardIndex(0)).copied().unwrap_or_default();
-        Limits { enis, ipv4_per_eni: self.ipv4_per_eni }
+    /// The same in the core's words.
+    pub fn limits(&self) -> Limits {
+        let cards = self.enis.iter().map(|(card, enis)| CardLimits { card: *card, enis: *enis });
+        Limits {
+            cards: cards.collect(),
+            ipv4_per_eni: self.ipv4_per_eni,
+            ipv6_per_eni: self.ipv6_per_eni,
+            prefixes: self.prefixes,
+            trunk: false,
+            branch_enis: 0,
+        }
     }
 }

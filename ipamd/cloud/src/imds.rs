@@ -22,10 +22,10 @@ use config_model::{
     CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId,
 };
 use ipamd_core::{AttachmentState, CloudFault, Remedy, SeenAttachment, SeenEni};
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use std::{
     fmt,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
@@ -139,8 +139,10 @@ impl Imds {
             mac,
             subnet: SubnetId::new(subnet),
             subnet_cidr,
-            primary_address,
-            addresses: addresses.to_vec(),
+            subnet_cidr_v6: None,
+            primary_address: Some(primary_address),
+            ipv6_addresses: Vec::new(),
+            blocks: addresses.iter().map(|address| IpNet::from(IpAddr::V4(*address))).collect(),
             attachment: Some(SeenAttachment {
                 id: None,
                 instance: instance.clone(),
@@ -150,6 +152,8 @@ impl Imds {
                 state: AttachmentState::Attached,
                 delete_on_termination: None,
             }),
+            kind: None,
+            groups: None,
             tags: None,
         }))
     }

@@ -3,19 +3,23 @@
 //! An address is free unless [`Book::use_of`] says otherwise. Uses are kept by address, apart from
 //! the blocks: an address that a pod holds stays held even while no ENI is seen that has it.
 
+mod block;
 mod eni;
 mod kernel;
+mod room;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use eni::{Eni, EniFacts, Readiness, Task};
+pub(crate) use block::{amount, block_size, is_prefix, single};
+pub(crate) use eni::{Block, Eni, EniFacts, Readiness, Task};
 
-use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
-use ipnet::Ipv4Net;
+use crate::{HeldAddress, checkpoint::Holding};
+use config_model::{CardIndex, EniId, PodKey, PodName, Time};
+use ipnet::IpNet;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::IpAddr,
 };
 
 /// What an address that is not free is doing.
@@ -40,10 +44,7 @@ pub(crate) struct Cooling {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) pod: PodName,
-    pub(crate) address: Ipv4Addr,
-    pub(crate) eni: EniId,
-    pub(crate) card: CardIndex,
-    pub(crate) device: DeviceIndex,
+    pub(crate) what: Holding,
     pub(crate) since: Time,
     /// When it lapses, unless it is confirmed before.
     pub(crate) lapses: Option<Time>,
@@ -53,18 +54,19 @@ pub(crate) struct Holder {
 /// The address book.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
+    prefixes_first: bool,
     enis: BTreeMap<EniId, Eni>,
     /// Every block by its network address.
-    blocks: BTreeMap<Ipv4Addr, (Ipv4Net, EniId)>,
-    uses: BTreeMap<Ipv4Addr, Use>,
+    blocks: BTreeMap<IpAddr, (IpNet, EniId)>,
+    uses: BTreeMap<IpAddr, Use>,
     holders: BTreeMap<PodKey, Holder>,
     lapsing: BTreeSet<(Time, PodKey)>,
     /// Cooling and seen clean: only time is missing.
-    ripening: BTreeSet<(Time, Ipv4Addr)>,
+    ripening: BTreeSet<(Time, IpAddr)>,
     /// Cooling and not seen clean.
-    dirty: BTreeSet<Ipv4Addr>,
+    dirty: BTreeSet<IpAddr>,
     /// What the newest observation of the kernel showed in use, and when it began.
-    kernel_in_use: BTreeSet<Ipv4Addr>,
+    kernel_in_use: BTreeSet<IpAddr>,
     kernel_seen: Option<Time>,
 }
 
@@ -89,13 +91,22 @@ impl Book {
         self.holders.iter()
     }
 
-    pub(crate) fn use_of(&self, address: Ipv4Addr) -> Option<&Use> {
-        self.uses.get(&address)
+    /// Whether any address of the block is held or cools.
+    pub(crate) fn is_used(&self, net: IpNet) -> bool {
+        self.uses.range(net.network()..=net.broadcast()).next().is_some()
+    }
+
+    /// Some key that holds an address of the block.
+    pub(crate) fn holder_within(&self, net: IpNet) -> Option<PodKey> {
+        self.uses.range(net.network()..=net.broadcast()).find_map(|(_, usage)| match usage {
+            Use::Held(key) => Some(key.clone()),
+            Use::Cooling(_) => None,
+        })
     }
 
     /// Every address that cools, on a known ENI or not.
-    pub(crate) fn cooling(&self) -> impl Iterator<Item = (Ipv4Addr, &Cooling)> {
-        let of = |address: &Ipv4Addr| match self.uses.get(address) {
+    pub(crate) fn cooling(&self) -> impl Iterator<Item = (IpAddr, &Cooling)> {
+        let of = |address: &IpAddr| match self.uses.get(address) {
             Some(Use::Cooling(cooling)) => Some((*address, cooling)),
             Some(Use::Held(_)) | None => None,
         };
@@ -111,12 +122,18 @@ impl Book {
     }
 
     /// The ENI and block that the address lies in.
-    pub(crate) fn place_of(&self, address: Ipv4Addr) -> Option<(&EniId, Ipv4Net)> {
+    pub(crate) fn place_of(&self, address: IpAddr) -> Option<(&EniId, IpNet)> {
         let (_, (net, eni)) = self.blocks.range(..=address).next_back()?;
         net.contains(&address).then_some((eni, *net))
     }
 
-    pub(crate) fn add_eni(&mut self, eni: Eni) {
+    /// Blocks of this kind are used first: prefixes, or else single addresses.
+    pub(crate) fn preferring(prefixes: bool) -> Self {
+        Self { prefixes_first: prefixes, ..Self::default() }
+    }
+
+    pub(crate) fn add_eni(&mut self, mut eni: Eni) {
+        eni.prefer(self.prefixes_first);
         self.enis.entry(eni.facts.id.clone()).or_insert(eni);
     }
 
@@ -136,68 +153,82 @@ impl Book {
         let attached_here = eni.attached_here;
         let mut back = Eni::new(eni.facts, now);
         back.attached_here = attached_here;
-        self.enis.insert(id.clone(), back);
+        self.add_eni(back);
         for net in nets {
             self.add_block(&id, net, now);
         }
     }
 
-    /// Adds a block to an ENI; false if it was known or belongs to another.
-    pub(crate) fn add_block(&mut self, id: &EniId, net: Ipv4Net, now: Time) -> bool {
-        if self.place_of(net.network()).is_some() {
+    /// The blocks that share an address with this one, it among them.
+    pub(crate) fn overlapping(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &EniId)> {
+        let around = self.place_of(net.network()).map(|(eni, of)| (of, eni));
+        let later = self.blocks.range(net.network()..=net.broadcast());
+        let later = later.map(|(_, (of, eni))| (*of, eni));
+        around.into_iter().chain(later.filter(move |(of, _)| of.network() != net.network()))
+    }
+
+    /// Adds a block to an ENI; false if any of it was known or belongs to another.
+    pub(crate) fn add_block(&mut self, id: &EniId, net: IpNet, now: Time) -> bool {
+        if self.overlapping(net).next().is_some() {
             return false;
         }
         let Some(eni) = self.enis.get_mut(id) else { return false };
         eni.add_block(net, now);
         self.blocks.insert(net.network(), (net, id.clone()));
-        for usage in self.uses.range(net.network()..=net.broadcast()).map(|(_, usage)| usage) {
-            count(eni, net, usage, true);
+        for (address, usage) in self.uses.range(net.network()..=net.broadcast()) {
+            count(eni, net, *address, usage, true);
         }
         self.hold_back_what_the_kernel_has(id, net, now);
         true
     }
 
-    pub(crate) fn remove_block(&mut self, net: Ipv4Net) {
+    pub(crate) fn remove_block(&mut self, net: IpNet) {
         let Some((net, id)) = self.blocks.remove(&net.network()) else { return };
         let Some(eni) = self.enis.get_mut(&id) else { return };
-        for usage in self.uses.range(net.network()..=net.broadcast()).map(|(_, usage)| usage) {
-            count(eni, net, usage, false);
+        for (address, usage) in self.uses.range(net.network()..=net.broadcast()) {
+            count(eni, net, *address, usage, false);
         }
         eni.remove_block(net);
     }
 
-    pub(crate) fn set_leaving(&mut self, net: Ipv4Net, leaving: bool) {
+    pub(crate) fn set_leaving(&mut self, net: IpNet, leaving: bool) {
         let Some((net, id)) = self.blocks.get(&net.network()) else { return };
         if let Some(eni) = self.enis.get_mut(id) {
             eni.set_leaving(*net, leaving);
         }
     }
 
-    /// The address that the next pod gets: of the fullest ENI that serves, the lowest. ENIs that
-    /// few pods use run empty so, and can be freed.
-    pub(crate) fn pick(&self, card: CardIndex) -> Option<(EniId, Ipv4Addr)> {
+    /// The address that the next pod gets on the card: of the fullest ENI that serves, the lowest of
+    /// its fullest block. ENIs and prefixes that few pods use run empty so, and can be freed.
+    ///
+    /// ENIs are looked at one by one: they are as few as the instance type allows. Addresses and
+    /// blocks are not.
+    pub(crate) fn pick(&self, card: CardIndex) -> Option<HeldAddress> {
         self.kernel_seen?;
-        let eni = self
-            .enis
-            .values()
-            .filter(|eni| eni.facts.card == card && eni.serves() && eni.first_open().is_some())
-            .max_by_key(|eni| (eni.held, eni.cooling, Reverse(eni.facts.device)))?;
-        let net = eni.first_open()?;
-        let address = net_addresses(net).find(|address| !self.uses.contains_key(address))?;
-        Some((eni.facts.id.clone(), address))
+        let on_card = self.enis.values().filter(|eni| eni.facts.card == card && eni.serves());
+        let open = on_card.filter_map(|eni| eni.first_open().map(|open| (eni, open)));
+        let best = |(eni, (second_choice, _)): &(&Eni, (bool, IpAddr))| {
+            (!second_choice, eni.held, eni.cooling, Reverse(eni.facts.device))
+        };
+        let (eni, (_, address)) = open.max_by_key(best)?;
+        let EniFacts { id, device, .. } = &eni.facts;
+        Some(HeldAddress { address, eni: id.clone(), card, device: *device })
     }
 
-    /// How many Reserves would be served at once.
-    pub(crate) fn usable(&self) -> u32 {
+    /// How many addresses Reserves would get at once.
+    pub(crate) fn usable(&self) -> u64 {
         if self.kernel_seen.is_none() {
             return 0;
         }
         self.enis.values().filter(|eni| eni.serves()).map(Eni::free).sum()
     }
 
-    /// Gives the address to the key. It must be free, or cooling on the way from an older record.
+    /// Gives what it names to the key. Addresses must be free, or cooling on the way from an older
+    /// record.
     pub(crate) fn hold(&mut self, key: PodKey, holder: Holder) {
-        self.set_use(holder.address, Some(Use::Held(key.clone())));
+        for held in holder.what.addresses() {
+            self.set_use(held.address, Some(Use::Held(key.clone())));
+        }
         if let Some(lapses) = holder.lapses {
             self.lapsing.insert((lapses, key.clone()));
         }
@@ -221,18 +252,20 @@ impl Book {
         holder.host_interface = Some(host_interface);
     }
 
-    /// Ends the hold; the address cools.
+    /// Ends the hold; its addresses cool.
     pub(crate) fn release(&mut self, key: &PodKey, now: Time, until: Time) -> Option<Holder> {
         let holder = self.holders.remove(key)?;
         if let Some(lapses) = holder.lapses {
             self.lapsing.remove(&(lapses, key.clone()));
         }
-        self.cool(holder.address, holder.eni.clone(), now, until);
+        for held in holder.what.addresses() {
+            self.cool(held.address, held.eni.clone(), now, until);
+        }
         Some(holder)
     }
 
     /// Lets an address rest.
-    pub(crate) fn cool(&mut self, address: Ipv4Addr, eni: EniId, since: Time, until: Time) {
+    pub(crate) fn cool(&mut self, address: IpAddr, eni: EniId, since: Time, until: Time) {
         let cooling = Cooling { eni, since, until, kernel_clean: false, reported: false };
         self.set_use(address, Some(Use::Cooling(cooling)));
     }
@@ -251,14 +284,14 @@ impl Book {
     }
 
     /// Frees one address whose time is over and which the kernel was seen without.
-    pub(crate) fn free_ripe(&mut self, now: Time) -> Option<Ipv4Addr> {
+    pub(crate) fn free_ripe(&mut self, now: Time) -> Option<IpAddr> {
         let (_, address) = *self.ripening.first().filter(|(at, _)| *at <= now)?;
         self.set_use(address, None);
         Some(address)
     }
 
     /// The one place where the use of an address changes, so that every count follows.
-    fn set_use(&mut self, address: Ipv4Addr, usage: Option<Use>) {
+    fn set_use(&mut self, address: IpAddr, usage: Option<Use>) {
         let old = match usage.clone() {
             Some(usage) => self.uses.insert(address, usage),
             None => self.uses.remove(&address),
@@ -280,27 +313,17 @@ impl Book {
         let Some(eni) = self.enis.get_mut(&id) else { return };
         for (usage, more) in [(&old, false), (&usage, true)] {
             if let Some(usage) = usage {
-                count(eni, net, usage, more);
+                count(eni, net, address, usage, more);
             }
         }
     }
 }
 
-fn count(eni: &mut Eni, net: Ipv4Net, usage: &Use, more: bool) {
+fn count(eni: &mut Eni, net: IpNet, address: IpAddr, usage: &Use, more: bool) {
     let counter = match usage {
         Use::Held(_) => &mut eni.held,
         Use::Cooling(_) => &mut eni.cooling,
     };
     *counter = if more { *counter + 1 } else { counter.saturating_sub(1) };
-    eni.count_use(net, more);
-}
-
-/// All addresses of a block, the first and the last among them.
-pub(crate) fn net_addresses(net: Ipv4Net) -> impl Iterator<Item = Ipv4Addr> {
-    (u32::from(net.network())..=u32::from(net.broadcast())).map(Ipv4Addr::from)
-}
-
-/// The block of a single address.
-pub(crate) fn single(address: Ipv4Addr) -> Ipv4Net {
-    Ipv4Net::from(address)
+    eni.count_use(net, address, more);
 }

@@ -37,14 +37,17 @@ struct Ceiling {
 
 const fn ceiling(action: Action) -> Ceiling {
     match action {
-        Action::Describe => Ceiling { burst: 20, rate: 4000 },
+        Action::Describe | Action::DescribeSubnets => Ceiling { burst: 20, rate: 4000 },
         Action::Create
         | Action::Attach
         | Action::Modify
         | Action::Assign
         | Action::Unassign
+        | Action::AssignIpv6
+        | Action::UnassignIpv6
         | Action::Detach
-        | Action::Delete => Ceiling { burst: 20, rate: 2000 },
+        | Action::Delete
+        | Action::Tag => Ceiling { burst: 20, rate: 2000 },
     }
 }
 

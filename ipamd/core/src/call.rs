@@ -2,15 +2,50 @@
 
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, Span, SubnetId,
+    VpcId,
 };
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// One call to the cloud; its result comes back under the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OpId(pub u64);
+
+/// How many blocks of which kind a call asks for. A new ENI may be asked for without any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Want {
+    /// Single IPv4 addresses (`SecondaryPrivateIpAddressCount`).
+    Addresses(u16),
+    /// IPv4 prefixes of 16 addresses, /28 (`Ipv4PrefixCount`).
+    Prefixes(u16),
+    /// IPv6 prefixes, /80 (`Ipv6PrefixCount`).
+    Ipv6Prefixes(u16),
+}
+
+impl Want {
+    /// How many blocks: each takes one of the places that the ENI has for addresses.
+    pub fn blocks(self) -> u16 {
+        match self {
+            Self::Addresses(count) | Self::Prefixes(count) | Self::Ipv6Prefixes(count) => count,
+        }
+    }
+
+    /// How many addresses they hold together.
+    pub fn addresses(self) -> u64 {
+        match self {
+            Self::Addresses(count) => u64::from(count),
+            Self::Prefixes(count) => u64::from(count) << 4,
+            Self::Ipv6Prefixes(count) => u64::from(count) << 48,
+        }
+    }
+}
 
 /// A call to the cloud, complete: whoever executes it decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +58,8 @@ pub enum CloudCall {
         subnet: SubnetId,
         /// Its security groups.
         groups: Vec<SecurityGroupId>,
-        /// How many addresses beside the primary one.
-        secondary_count: u16,
+        /// What it holds beside its primary address.
+        want: Want,
         /// Its tags.
         tags: BTreeMap<String, String>,
         /// Its description.
@@ -48,19 +83,19 @@ pub enum CloudCall {
         /// Its attachment.
         attachment: AttachmentId,
     },
-    /// Assign secondary addresses; answered by [`CloudAnswer::Assigned`].
-    AssignAddresses {
+    /// Assign addresses or prefixes; answered by [`CloudAnswer::Assigned`].
+    Assign {
         /// The ENI.
         eni: EniId,
-        /// How many.
-        count: u16,
+        /// What.
+        want: Want,
     },
-    /// Give secondary addresses back. [`CloudAnswer::Done`].
-    UnassignAddresses {
+    /// Give blocks back, all of one kind: single addresses, /28 or /80. [`CloudAnswer::Done`].
+    Unassign {
         /// The ENI.
         eni: EniId,
         /// Which.
-        addresses: Vec<Ipv4Addr>,
+        blocks: Vec<IpNet>,
     },
     /// Detach an ENI. [`CloudAnswer::Done`] as soon as EC2 accepts it.
     DetachEni {
@@ -79,6 +114,36 @@ pub enum CloudCall {
         /// The ENI.
         eni: EniId,
     },
+    /// Replace an ENI's security groups. [`CloudAnswer::Done`].
+    SetGroups {
+        /// The ENI.
+        eni: EniId,
+        /// All that it is to have.
+        groups: Vec<SecurityGroupId>,
+    },
+    /// Add tags to an ENI; a tag of the same name is replaced. [`CloudAnswer::Done`].
+    TagEni {
+        /// The ENI.
+        eni: EniId,
+        /// The tags.
+        tags: BTreeMap<String, String>,
+    },
+    /// Look at the subnets of a zone, all pages; answered by [`CloudAnswer::Subnets`].
+    DescribeSubnets {
+        /// The VPC.
+        vpc: VpcId,
+        /// The availability zone, such as `eu-central-1a`.
+        zone: String,
+    },
+    /// Look for ENIs that nobody uses, all pages; answered by [`CloudAnswer::Leftovers`].
+    FindLeftovers {
+        /// The VPC.
+        vpc: VpcId,
+        /// Tags that they carry, all of them.
+        tags: BTreeMap<String, String>,
+        /// How their descriptions begin.
+        description_prefix: String,
+    },
 }
 
 /// The kind of a call: back-off, budget and metrics are kept for each.
@@ -94,12 +159,20 @@ pub enum Action {
     Assign,
     /// `UnassignPrivateIpAddresses`
     Unassign,
+    /// `AssignIpv6Addresses`
+    AssignIpv6,
+    /// `UnassignIpv6Addresses`
+    UnassignIpv6,
     /// `DetachNetworkInterface`
     Detach,
     /// `DeleteNetworkInterface`
     Delete,
     /// `DescribeNetworkInterfaces`
     Describe,
+    /// `DescribeSubnets`
+    DescribeSubnets,
+    /// `CreateTags`
+    Tag,
 }
 
 impl Action {
@@ -111,9 +184,13 @@ impl Action {
             Self::Modify => "ModifyNetworkInterfaceAttribute",
             Self::Assign => "AssignPrivateIpAddresses",
             Self::Unassign => "UnassignPrivateIpAddresses",
+            Self::AssignIpv6 => "AssignIpv6Addresses",
+            Self::UnassignIpv6 => "UnassignIpv6Addresses",
             Self::Detach => "DetachNetworkInterface",
             Self::Delete => "DeleteNetworkInterface",
             Self::Describe => "DescribeNetworkInterfaces",
+            Self::DescribeSubnets => "DescribeSubnets",
+            Self::Tag => "CreateTags",
         }
     }
 }
@@ -130,12 +207,18 @@ impl CloudCall {
         match self {
             Self::CreateEni { .. } => Action::Create,
             Self::AttachEni { .. } => Action::Attach,
-            Self::KeepUntilTermination { .. } => Action::Modify,
-            Self::AssignAddresses { .. } => Action::Assign,
-            Self::UnassignAddresses { .. } => Action::Unassign,
+            Self::KeepUntilTermination { .. } | Self::SetGroups { .. } => Action::Modify,
+            Self::Assign { want: Want::Ipv6Prefixes(_), .. } => Action::AssignIpv6,
+            Self::Assign { .. } => Action::Assign,
+            Self::Unassign { blocks, .. } => match blocks.first() {
+                Some(IpNet::V6(_)) => Action::UnassignIpv6,
+                Some(IpNet::V4(_)) | None => Action::Unassign,
+            },
             Self::DetachEni { .. } => Action::Detach,
             Self::DeleteEni { .. } => Action::Delete,
-            Self::DescribeEni { .. } => Action::Describe,
+            Self::DescribeEni { .. } | Self::FindLeftovers { .. } => Action::Describe,
+            Self::DescribeSubnets { .. } => Action::DescribeSubnets,
+            Self::TagEni { .. } => Action::Tag,
         }
     }
 }
@@ -150,13 +233,17 @@ pub enum CloudAnswer {
         /// The new attachment.
         attachment: AttachmentId,
     },
-    /// These addresses were added by this call (not: all that the ENI has).
+    /// These blocks were added by this call (not: all that the ENI has).
     Assigned {
-        /// The added addresses.
-        addresses: Vec<Ipv4Addr>,
+        /// The added addresses (/32) or prefixes (/28, /80).
+        blocks: Vec<IpNet>,
     },
     /// The ENI as EC2 shows it. That it does not exist is a fault with [`Remedy::Gone`].
     Described(SeenEni),
+    /// The subnets.
+    Subnets(Vec<SeenSubnet>),
+    /// ENIs that nobody uses.
+    Leftovers(Vec<Leftover>),
     /// Done; there is nothing to tell.
     Done,
 }
@@ -197,6 +284,58 @@ pub enum Remedy {
     Unknown,
 }
 
+/// A subnet as EC2 shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenSubnet {
+    /// The subnet.
+    pub id: SubnetId,
+    /// Its IPv4 addresses; an IPv6-only subnet has none.
+    pub cidr: Option<Ipv4Net>,
+    /// Its IPv6 addresses.
+    pub cidr_v6: Option<Ipv6Net>,
+    /// IPv4 addresses that nobody has, as EC2 counts them: those of fragmented ranges too.
+    pub free_addresses: u32,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// An ENI that nobody uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// The ENI.
+    pub eni: EniId,
+    /// Its subnet.
+    pub subnet: SubnetId,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Its description.
+    pub description: String,
+    /// How long ago it was made by its tag `node.k8s.amazonaws.com/createdAt` and the adapter's
+    /// wall clock; `None` if there is no such tag or it cannot be read.
+    pub age: Option<Span>,
+    /// The tag is there and is no time.
+    pub created_unreadable: bool,
+    /// EC2's status of it is `available`: attached to nothing.
+    pub available: bool,
+}
+
+/// What an ENI is for, as EC2 sorts it (`InterfaceType`, and EFA by its own field).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EniKind {
+    /// An ordinary one.
+    Standard,
+    /// With an Elastic Fabric Adapter beside its addresses.
+    Efa,
+    /// Nothing but an Elastic Fabric Adapter: it has no addresses.
+    EfaOnly,
+    /// It carries branch ENIs: pods with security groups of their own.
+    Trunk,
+    /// Carried by a trunk.
+    Branch,
+    /// Somebody's service.
+    Other,
+}
+
 /// An ENI as a witness shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEni {
@@ -206,14 +345,22 @@ pub struct SeenEni {
     pub mac: Mac,
     /// Its subnet.
     pub subnet: SubnetId,
-    /// The subnet's addresses, where the witness knows them (IMDS does, EC2 does not).
+    /// The subnet's IPv4 addresses, where the witness knows them (IMDS does, EC2 does not).
     pub subnet_cidr: Option<Ipv4Net>,
-    /// Its primary address, which no pod gets.
-    pub primary_address: Ipv4Addr,
-    /// Its secondary addresses.
-    pub addresses: Vec<Ipv4Addr>,
+    /// The subnet's IPv6 addresses, where the witness knows them.
+    pub subnet_cidr_v6: Option<Ipv6Net>,
+    /// Its primary IPv4 address, which no pod gets; ENIs of IPv6-only subnets have none.
+    pub primary_address: Option<Ipv4Addr>,
+    /// Its own IPv6 addresses, which no pod gets.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
+    /// What pods may get of it: secondary addresses (/32), prefixes (/28 and /80).
+    pub blocks: Vec<IpNet>,
     /// Its attachment; `None` if it is attached to nothing.
     pub attachment: Option<SeenAttachment>,
+    /// What it is for, where the witness knows it (EC2 does, IMDS does not).
+    pub kind: Option<EniKind>,
+    /// Its security groups, where the witness tells them.
+    pub groups: Option<Vec<SecurityGroupId>>,
     /// Its tags, where the witness knows them (EC2 does, IMDS does not).
     pub tags: Option<BTreeMap<String, String>>,
 }

@@ -4,16 +4,17 @@
 //! again. Nothing is remembered between two events but facts; what to do is planned anew.
 
 use crate::{
-    Action, Answer, Checkpoint, CloudAnswer, CloudCall, CloudFault, Effect, Event, Limits,
-    NodeFacts, Notice, OpId, PodAddress, PoolConfig, Record, Remedy, Severity, Start, Ticket,
-    Topic,
-    book::{Book, Eni, Holder},
+    Action, Answer, Checkpoint, CloudAnswer, CloudCall, CloudFault, Effect, Event, HeldAddress,
+    Limits, NodeFacts, Notice, OpId, PodAddress, PoolConfig, Record, Remedy, Severity, Start,
+    Ticket, Topic,
+    book::{Book, Eni},
     budget::{Budgets, Lesson},
+    cluster::Cluster,
     explain::Why,
     growth::{Making, Subnets},
     shrink::Departure,
-    waiting::Queue,
-    warm::Targets,
+    waiting::{Queue, Waiter},
+    warm::{Targets, Unit},
     witness::Watch,
 };
 use config_model::{CardIndex, EniId, Span, TableId, Time};
@@ -32,6 +33,7 @@ pub struct Core {
     pub(crate) targets: Targets,
     pub(crate) seed: u64,
     pub(crate) book: Book,
+    pub(crate) cluster: Cluster,
     pub(crate) queue: Queue,
     pub(crate) journal: Checkpoint,
     pub(crate) budgets: Budgets,
@@ -86,13 +88,16 @@ impl Core {
         start: Start,
         now: Time,
     ) -> Self {
+        let targets = Targets::new(&config, &limits);
+        let book = Book::preferring(targets.unit() != Unit::Address);
         let mut core = Self {
-            targets: Targets::new(&config, limits),
+            targets,
+            book,
+            cluster: Cluster::default(),
             config,
             node,
             limits,
             seed: start.seed,
-            book: Book::default(),
             queue: Queue::default(),
             journal: Checkpoint::default(),
             budgets: Budgets::new(start.seed),
@@ -118,8 +123,8 @@ impl Core {
     /// Takes in what happened and says what to do, in order.
     pub fn on_event(&mut self, event: Event, now: Time) -> Vec<Effect> {
         match event {
-            Event::Reserve { ticket, key, pod, give_up_at } => {
-                self.reserve(ticket, key, pod, give_up_at, now);
+            Event::Reserve { ticket, key, pod, cards, branch, give_up_at } => {
+                self.reserve(Waiter { ticket, key, pod, cards, branch, give_up_at }, now);
             }
             Event::Abandoned { ticket } => {
                 self.queue.remove(ticket);
@@ -139,6 +144,7 @@ impl Core {
             }
             Event::EniReady { eni } => self.eni_ready(&eni),
             Event::EniNotReady { eni, why } => self.eni_not_ready(&eni, why, now),
+            Event::Cluster(fact) => self.cluster.told(fact),
             Event::Tick => {}
             Event::Stopping => self.stop(),
         }
@@ -241,31 +247,35 @@ impl Core {
         self.calls.get(&op).map(|call| call.waited)
     }
 
-    /// The ENIs of the node that may be attached at most.
-    pub(crate) fn max_enis(&self) -> u32 {
-        let limit = u32::from(self.limits.enis);
+    /// ENIs that may be attached to the card at most.
+    pub(crate) fn max_enis(&self, card: CardIndex) -> u32 {
+        let limit = u32::from(self.limits.enis_on(card));
         self.config.max_eni.filter(|max| *max >= 1).map_or(limit, |max| max.min(limit))
     }
 
-    /// Places on the instance that are taken or spoken for.
-    pub(crate) fn places_taken(&self) -> u32 {
-        let attached = self.book.enis().filter(|eni| !eni.missing).count();
-        let all = attached + self.makings.len() + self.departures.len();
-        u32::try_from(all).unwrap_or(u32::MAX)
+    /// Places on the card that are taken or spoken for.
+    pub(crate) fn places_taken(&self, card: CardIndex) -> u32 {
+        let makings = self.makings.values().filter(|making| making.card() == card).count();
+        self.places_attached(card) + u32::try_from(makings).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn address_of(&self, holder: &Holder) -> PodAddress {
-        let (card, device) = self
-            .book
-            .eni(&holder.eni)
-            .map_or((holder.card, holder.device), |eni| (eni.facts.card, eni.facts.device));
-        PodAddress {
-            address: holder.address,
-            eni: holder.eni.clone(),
-            card,
-            device,
-            table: TableId::of_eni(card, device),
-        }
+    /// Places on the card that an attached ENI has, or one on its way out.
+    pub(crate) fn places_attached(&self, card: CardIndex) -> u32 {
+        let here = |eni: &&Eni| eni.facts.card == card && !eni.missing;
+        let attached = self.book.enis().filter(here).count();
+        let leaving = self.departures.values().filter(|departure| departure.is_on(card)).count();
+        u32::try_from(attached + leaving).unwrap_or(u32::MAX)
+    }
+
+    /// The addresses with the places that their ENIs have by now.
+    pub(crate) fn addresses_of(&self, held: &[HeldAddress]) -> Vec<PodAddress> {
+        let one = |held: &HeldAddress| {
+            let place = self.book.eni(&held.eni).map(|eni| (eni.facts.card, eni.facts.device));
+            let (card, device) = place.unwrap_or((held.card, held.device));
+            let (eni, table) = (held.eni.clone(), TableId::of_eni(card, device));
+            PodAddress { address: held.address, eni, card, device, table }
+        };
+        held.iter().map(one).collect()
     }
 
     pub(crate) fn persist(&mut self, record: Record) {
@@ -292,7 +302,8 @@ impl Core {
         next_step: impl Into<String>,
     ) {
         let (object, cause) = (object.to_string(), cause.into());
-        let notice = Notice { severity, topic, object, cause, next_step: next_step.into() };
+        let next_step = next_step.into();
+        let notice = Notice { severity, topic, object, pod: None, cause, next_step };
         self.outbox.push(Effect::Report(notice));
     }
 
@@ -326,15 +337,16 @@ impl Core {
         at <= now
     }
 
-    /// The card that pods are served from; the others follow with their modes.
+    /// The card that pods are served from if nothing else is said.
     pub(crate) fn card(&self) -> CardIndex {
         CardIndex(0)
     }
 
-    /// The ENIs that pods may use, by place.
-    pub(crate) fn enis_by_place(&self) -> Vec<EniId> {
-        let mut enis: Vec<&Eni> = self.book.enis().filter(|eni| eni.counts()).collect();
-        enis.sort_by_key(|eni| (eni.facts.card, eni.facts.device));
+    /// The ENIs of a card that pods may use, by place.
+    pub(crate) fn enis_by_place(&self, card: CardIndex) -> Vec<EniId> {
+        let of_card = |eni: &&Eni| eni.facts.card == card && eni.counts();
+        let mut enis: Vec<&Eni> = self.book.enis().filter(of_card).collect();
+        enis.sort_by_key(|eni| eni.facts.device);
         enis.into_iter().map(|eni| eni.facts.id.clone()).collect()
     }
 }

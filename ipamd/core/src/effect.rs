@@ -1,8 +1,9 @@
 //! What the core wants done.
 
-use crate::{CloudCall, Notice, OpId, Record, Ticket, Witness};
+use crate::{BranchEni, CloudCall, Notice, OpId, Record, Ticket, Witness};
 use config_model::{CardIndex, DeviceIndex, EniId, TableId};
-use std::net::Ipv4Addr;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// Something to do, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,10 @@ pub enum Effect {
     },
     /// The desired host networking may have changed: run a repair pass.
     NodeChanged,
+    /// Tell the resource controller that this node wants a trunk ENI: CNINode feature
+    /// `SecurityGroupsForPods`, with custom networking `CustomNetworking` before it. Repeated while
+    /// the trunk is missing.
+    AskForTrunk,
     /// Something that people or metrics should know.
     Report(Notice),
 }
@@ -47,6 +52,8 @@ pub enum Answer {
         /// One for each network card in use.
         addresses: Vec<PodAddress>,
     },
+    /// The interface has a branch ENI, and no address of the pool.
+    ReservedBranch(BranchEni),
     /// The interface gets none.
     Refused(Refusal),
     /// Whether the reservation stood; otherwise the plugin undoes what it built.
@@ -58,16 +65,30 @@ pub enum Answer {
     Released {
         /// Whether the interface had any.
         known: bool,
-        /// Those it had.
+        /// Those it had; a branch ENI's are not among them.
         addresses: Vec<PodAddress>,
     },
+}
+
+/// An address that a pod holds, as the book keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Its ENI.
+    pub eni: EniId,
+    /// The ENI's network card.
+    #[serde(default)]
+    pub card: CardIndex,
+    /// The ENI's place on it.
+    pub device: DeviceIndex,
 }
 
 /// An address of a pod and where it lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAddress {
     /// The address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Its ENI.
     pub eni: EniId,
     /// The ENI's network card.

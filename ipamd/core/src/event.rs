@@ -1,8 +1,8 @@
 //! What happens to the core.
 
-use crate::{CloudAnswer, CloudFault, OpId, SeenEni};
+use crate::{CloudAnswer, CloudFault, ClusterFact, OpId, SeenEni};
 use config_model::{EniId, PodKey, PodName, Time};
-use std::{collections::BTreeSet, net::Ipv4Addr};
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// One request that waits for its [`Answer`](crate::Answer). The daemon numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,16 @@ pub enum Witness {
     Ec2,
 }
 
+/// From which network cards a pod gets addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cards {
+    /// One, of card 0.
+    #[default]
+    First,
+    /// One of each card that has a pool; all or none.
+    All,
+}
+
 /// Why an address is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseCause {
@@ -29,7 +39,7 @@ pub enum ReleaseCause {
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A pod interface wants an address. Answered by `Reserved` or `Refused`.
+    /// A pod interface wants an address. Answered by `Reserved`, `ReservedBranch` or `Refused`.
     Reserve {
         /// Who is answered.
         ticket: Ticket,
@@ -37,6 +47,11 @@ pub enum Event {
         key: PodKey,
         /// Its pod.
         pod: PodName,
+        /// From which cards.
+        cards: Cards,
+        /// The pod asks for a branch ENI (`vpc.amazonaws.com/pod-eni` among its limits): it gets
+        /// that one's address and none of the pool, and waits until the branch is known.
+        branch: bool,
         /// When the caller stops waiting.
         give_up_at: Time,
     },
@@ -93,7 +108,7 @@ pub enum Event {
         started: Time,
         /// The addresses that some pod route or pod rule in the kernel names. An ENI's own
         /// primary address and its rule 32765 do not count.
-        in_use: BTreeSet<Ipv4Addr>,
+        in_use: BTreeSet<IpAddr>,
     },
     /// The ENI's link was found and its routing verified: its addresses may be given out.
     EniReady {
@@ -107,6 +122,8 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// Kubernetes tells something.
+    Cluster(ClusterFact),
     /// Time passed: [`Core::wake_at`](crate::Core::wake_at) is reached.
     Tick,
     /// The process is about to end: all who wait are answered; no new calls are made.

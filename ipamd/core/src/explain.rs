@@ -135,6 +135,6 @@ impl Core {
                 .book
                 .enis()
                 .filter(|eni| eni.counts())
-                .all(|eni| eni.coming == 0 && eni.free() == 0)
+                .all(|eni| eni.coming.is_none() && eni.free() == 0)
     }
 }

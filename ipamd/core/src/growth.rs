@@ -11,9 +11,8 @@ use crate::{
     book::{Eni, Readiness, Task},
     core::About,
     explain::Why,
-    warm::Pool,
 };
-use config_model::{EniId, Span, Time};
+use config_model::{CardIndex, EniId, Span, Time};
 
 /// An ENI that is not ready for so long does not count: others are asked for addresses.
 pub(crate) const READY_PATIENCE: Span = Span::seconds(30);
@@ -23,49 +22,33 @@ impl Core {
     pub(crate) fn grow(&mut self, now: Time) {
         self.subnets.expire(now);
         self.wake_by(self.subnets.next_change());
+        for card in self.targets.cards().to_vec() {
+            self.grow_card(card, now);
+        }
+    }
+
+    fn grow_card(&mut self, card: CardIndex, now: Time) {
         // Each round fills an ENI or takes a place; one more finds that nothing is left.
-        for _ in 0..=2 * u32::from(self.limits.enis) {
-            let pool = self.pool(now);
-            let ask = self.targets.ask(pool);
+        for _ in 0..=2 * u32::from(self.limits.enis_on(card)) {
+            let pool = self.pool(card, now);
+            let ask = self.targets.ask(card, pool);
             if ask == 0 {
                 if pool.waiting > 0 && pool.available() < 0 {
-                    self.whys.push(Why::MaxPods { max: self.config.max_pods });
+                    self.whys.push(Why::MaxPods { max: self.targets.max_pods });
                 }
                 return;
             }
-            if let Err(why) = self.ask_somewhere(ask, now) {
+            if let Err(why) = self.ask_somewhere(card, ask, now) {
                 self.whys.extend(why);
                 return;
             }
         }
     }
 
-    /// The pool as the targets see it, what was asked for counted as if it were there.
-    pub(crate) fn pool(&mut self, now: Time) -> Pool {
-        let mut pool = Pool::default();
-        let mut unready = Vec::new();
-        for eni in self.book.enis().filter(|eni| eni.counts()) {
-            pool.total += eni.total() + eni.coming;
-            pool.held += eni.held;
-            pool.cooling += eni.cooling;
-            match &eni.readiness {
-                Readiness::NotReady { since, .. } if now >= *since + READY_PATIENCE => {
-                    pool.stuck += eni.free() + eni.coming;
-                }
-                Readiness::NotReady { since, .. } => unready.push(*since + READY_PATIENCE),
-                Readiness::Ready => {}
-            }
-        }
-        pool.total += self.makings.values().map(Making::coming).sum::<u32>();
-        pool.waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        self.wake_by(unready.into_iter().min());
-        pool
-    }
-
     /// One call for up to `ask` addresses; or why there is none (`None`: that was said already).
-    fn ask_somewhere(&mut self, ask: u32, now: Time) -> Result<(), Option<Why>> {
+    fn ask_somewhere(&mut self, card: CardIndex, ask: u64, now: Time) -> Result<(), Option<Why>> {
         let mut blocked = None;
-        for id in self.enis_by_place() {
+        for id in self.enis_by_place(card) {
             let Some(eni) = self.book.eni(&id) else { continue };
             if !self.has_room(eni, now) {
                 let full_until = eni.full_until.filter(|until| *until > now);
@@ -78,11 +61,11 @@ impl Core {
             }
             return self.assign(&id, ask, now);
         }
-        let max = self.max_enis();
-        if self.places_taken() >= max {
+        let max = self.max_enis(card);
+        if self.places_taken(card) >= max {
             return Err(Some(blocked.unwrap_or(Why::NoPlace { max })));
         }
-        self.ask_for_an_eni(ask, now)
+        self.ask_for_an_eni(card, ask, now)
     }
 
     fn has_room(&self, eni: &Eni, now: Time) -> bool {
@@ -90,31 +73,31 @@ impl Core {
             Readiness::NotReady { since, .. } => now >= *since + READY_PATIENCE,
             Readiness::Ready => false,
         };
-        eni.room(self.targets.per_eni) > 0 && !stuck && eni.full_until.is_none_or(|at| at <= now)
+        eni.room(self.targets.per_eni()) > 0 && !stuck && eni.full_until.is_none_or(|at| at <= now)
     }
 
-    fn assign(&mut self, id: &EniId, ask: u32, now: Time) -> Result<(), Option<Why>> {
-        let per_eni = self.targets.per_eni;
+    fn assign(&mut self, id: &EniId, ask: u64, now: Time) -> Result<(), Option<Why>> {
+        let (unit, per_eni) = (self.targets.unit(), self.targets.per_eni());
         let Some(eni) = self.book.eni(id) else { return Err(None) };
         if eni.task != Task::Idle || eni.unsure {
             return Err(Some(Why::Busy { eni: id.clone() }));
         }
         let room = eni.room(per_eni);
         let at_most = self.subnets.ask_at_most(&eni.facts.subnet);
-        if !self.may(Action::Assign, now) {
+        let blocks = unit.blocks(ask).min(room).min(at_most);
+        let want = unit.want(u16::try_from(blocks).unwrap_or(u16::MAX));
+        let call = CloudCall::Assign { eni: id.clone(), want };
+        if !self.may(call.action(), now) {
             return Err(None);
         }
-        let count = ask.min(room).min(at_most);
         let Some(eni) = self.book.eni_mut(id) else { return Err(None) };
-        eni.coming = count;
+        eni.coming = Some(want);
         eni.task = Task::Assign;
-        let count = u16::try_from(count).unwrap_or(u16::MAX);
-        let call = CloudCall::AssignAddresses { eni: id.clone(), count };
         self.call(About::Eni(id.clone()), call, now);
         Ok(())
     }
 
-    fn ask_for_an_eni(&mut self, ask: u32, now: Time) -> Result<(), Option<Why>> {
+    fn ask_for_an_eni(&mut self, card: CardIndex, ask: u64, now: Time) -> Result<(), Option<Why>> {
         let subnet = self.node.subnet.clone();
         if let Some(until) = self.subnets.blocked(&subnet) {
             return Err(Some(Why::SubnetFull { subnet, until }));
@@ -127,12 +110,14 @@ impl Core {
         if !self.may(Action::Create, now) || !self.may(Action::Attach, now) {
             return Err(None);
         }
-        let count = ask.min(self.targets.per_eni).min(self.subnets.ask_at_most(&subnet));
-        let count = u16::try_from(count).unwrap_or(u16::MAX);
+        let unit = self.targets.unit();
+        let at_most = self.targets.per_eni().min(self.subnets.ask_at_most(&subnet));
+        let blocks = unit.blocks(ask).min(at_most);
+        let making = Making::new(card, unit.want(u16::try_from(blocks).unwrap_or(u16::MAX)));
         self.tokens += 1;
         let token = format!("ferrule-{:016x}-{}", self.seed, self.tokens);
-        self.persist(Record::EniAsked { token: token.clone(), count });
-        self.makings.insert(token.clone(), Making::new(count));
+        self.persist(Record::asked(token.clone(), making.made()));
+        self.makings.insert(token.clone(), making);
         self.create(&token, now);
         Ok(())
     }

@@ -8,6 +8,7 @@ mod book;
 mod budget;
 mod call;
 mod checkpoint;
+mod cluster;
 mod config;
 mod core;
 mod effect;
@@ -15,6 +16,7 @@ mod event;
 mod explain;
 mod growth;
 mod notice;
+mod pool;
 mod requests;
 mod restore;
 mod shrink;
@@ -27,12 +29,13 @@ mod witness;
 
 pub use crate::core::Core;
 pub use call::{
-    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, OpId, Remedy, SeenAttachment,
-    SeenEni,
+    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, EniKind, Leftover, OpId, Remedy,
+    SeenAttachment, SeenEni, SeenSubnet, Want,
 };
 pub use checkpoint::{Checkpoint, RECORD_FORMAT, Record};
-pub use config::{Limits, NodeFacts, PoolConfig, Start};
-pub use effect::{Answer, Effect, PodAddress, Refusal, RefusalReason};
-pub use event::{Event, ReleaseCause, Ticket, Witness};
+pub use cluster::{BranchEni, ClusterFact, EniConfig};
+pub use config::{CardLimits, Family, Limits, NodeFacts, PoolConfig, Start};
+pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason};
+pub use event::{Cards, Event, ReleaseCause, Ticket, Witness};
 pub use notice::{Notice, Severity, Topic, Waiting};
-pub use snapshot::{CoolingView, Counts, EniView, PodView, Snapshot};
+pub use snapshot::{BudgetView, CoolingView, Counts, EniView, PodView, Snapshot};

@@ -1,6 +1,6 @@
 //! Facts worth a log line, a metric or an event.
 
-use config_model::Time;
+use config_model::{PodName, Time};
 
 /// How loud a notice is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +48,20 @@ pub enum Topic {
     BudgetShrunk,
     /// The state of an earlier process was taken over.
     Restored,
+    /// The node's ENIConfig is missing or cannot be used.
+    EniConfigInvalid,
+    /// A subnet has free addresses, but no whole prefix: single addresses are asked for meanwhile.
+    SubnetFragmented,
+    /// The node wants a trunk ENI and has none.
+    TrunkMissing,
+    /// A forgotten ENI was found: deleted, or left alone for want of certainty.
+    LeakedEni,
+    /// The security groups of an ENI were made those of the primary one.
+    GroupsChanged,
+    /// No subnet may be used for a new ENI.
+    NoSubnet,
+    /// The node is unschedulable: its pool stays as it is.
+    Unschedulable,
 }
 
 impl Topic {
@@ -70,6 +84,13 @@ impl Topic {
             Self::WitnessSilent => "witness_silent",
             Self::BudgetShrunk => "budget_shrunk",
             Self::Restored => "restored",
+            Self::EniConfigInvalid => "eni_config_invalid",
+            Self::SubnetFragmented => "subnet_fragmented",
+            Self::TrunkMissing => "trunk_missing",
+            Self::LeakedEni => "leaked_eni",
+            Self::GroupsChanged => "groups_changed",
+            Self::NoSubnet => "no_subnet",
+            Self::Unschedulable => "unschedulable",
         }
     }
 }
@@ -83,6 +104,8 @@ pub struct Notice {
     pub topic: Topic,
     /// The object: an ENI, a subnet, an address, a pod.
     pub object: String,
+    /// The pod that it should be told of, if it is one's.
+    pub pod: Option<PodName>,
     /// What happened, with its cause.
     pub cause: String,
     /// What a person can do; empty if nothing need be done.

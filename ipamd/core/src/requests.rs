@@ -2,24 +2,20 @@
 
 use crate::{
     Answer, Core, Record, Refusal, RefusalReason, ReleaseCause, Severity, Ticket, Topic,
-    book::Holder, waiting::Waiter,
+    book::{Holder, single},
+    checkpoint::Holding,
+    waiting::Waiter,
 };
 use config_model::{PodKey, PodName, Time};
 
 impl Core {
-    pub(crate) fn reserve(
-        &mut self,
-        ticket: Ticket,
-        key: PodKey,
-        pod: PodName,
-        give_up_at: Time,
-        now: Time,
-    ) {
+    pub(crate) fn reserve(&mut self, waiter: Waiter, now: Time) {
+        let ticket = waiter.ticket;
         if self.stopping {
             self.refuse(ticket, stopping());
-        } else if self.book.holder(&key).is_some() {
-            self.reserve_again(ticket, &key, &pod, now);
-        } else if !self.queue.push(Waiter { ticket, key, pod, give_up_at }) {
+        } else if self.book.holder(&waiter.key).is_some() {
+            self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
+        } else if !self.queue.push(waiter) {
             let message = "too many requests wait for an address".to_owned();
             let next_step = "the kubelet tries again by itself".to_owned();
             self.refuse(ticket, Refusal { reason: RefusalReason::TryAgain, message, next_step });
@@ -35,28 +31,33 @@ impl Core {
             self.refuse(ticket, Refusal { reason: RefusalReason::Invalid, message, next_step });
             return;
         }
-        let address = self.address_of(holder);
+        let answer = self.reserved(holder);
         if holder.lapses.is_some() {
             let lapses = now + self.config.reservation_lifetime;
             self.book.extend(key, lapses);
             self.persist_reservation(key);
         }
-        self.reply(ticket, Answer::Reserved { addresses: vec![address] });
+        self.reply(ticket, answer);
+    }
+
+    fn reserved(&self, holder: &Holder) -> Answer {
+        match &holder.what {
+            Holding::Addresses(held) => Answer::Reserved { addresses: self.addresses_of(held) },
+            Holding::Branch(branch) => Answer::ReservedBranch(branch.clone()),
+        }
     }
 
     fn persist_reservation(&mut self, key: &PodKey) {
         let Some(holder) = self.book.holder(key) else { return };
         let Some(lapses) = holder.lapses else { return };
-        let record = Record::Reserved {
-            key: key.clone(),
-            pod: holder.pod.clone(),
-            address: holder.address,
-            eni: holder.eni.clone(),
-            card: holder.card,
-            device: holder.device,
-            lapses,
+        let (key, pod) = (key.clone(), holder.pod.clone());
+        let record = match holder.what.clone() {
+            Holding::Addresses(addresses) => Record::reserved(key, pod, addresses, lapses),
+            Holding::Branch(branch) => Some(Record::ReservedBranch { key, pod, branch, lapses }),
         };
-        self.persist(record);
+        if let Some(record) = record {
+            self.persist(record);
+        }
     }
 
     /// Serves those who wait, in the order they came, as far as addresses reach.
@@ -68,21 +69,16 @@ impl Core {
                 }
                 continue;
             }
-            let Some((id, address)) = self.book.pick(self.card()) else { return };
-            let Some(eni) = self.book.eni(&id) else { return };
-            let (card, device) = (eni.facts.card, eni.facts.device);
+            let Some(address) = self.book.pick(self.card()) else { return };
             let Some(Waiter { ticket, key, pod, .. }) = self.queue.pop() else { return };
             let holder = Holder {
                 pod,
-                address,
-                eni: id,
-                card,
-                device,
+                what: Holding::Addresses(vec![address]),
                 since: now,
                 lapses: Some(now + self.config.reservation_lifetime),
                 host_interface: None,
             };
-            let answer = Answer::Reserved { addresses: vec![self.address_of(&holder)] };
+            let answer = self.reserved(&holder);
             self.book.hold(key.clone(), holder);
             self.persist_reservation(&key);
             self.reply(ticket, answer);
@@ -121,7 +117,8 @@ impl Core {
             self.refuse(waiter.ticket, Refusal { reason, message, next_step: String::new() });
         }
         let held = self.cool_down(key, now);
-        let addresses = held.iter().map(|holder| self.address_of(holder)).collect();
+        let addresses = held.as_ref().map_or(&[][..], |holder| holder.what.addresses());
+        let addresses = self.addresses_of(addresses);
         self.reply(ticket, Answer::Released { known: held.is_some(), addresses });
     }
 
@@ -129,7 +126,7 @@ impl Core {
         while let Some(key) = self.book.lapsed(now) {
             let Some(holder) = self.cool_down(&key, now) else { return };
             let object = format!("{} ({key})", holder.pod);
-            let cause = format!("{} was reserved and never confirmed", holder.address);
+            let cause = format!("{} was reserved and never confirmed", named(&holder.what));
             self.report(Severity::Warning, Topic::ReservationLapsed, object, cause, "");
         }
     }
@@ -137,8 +134,15 @@ impl Core {
     fn cool_down(&mut self, key: &PodKey, now: Time) -> Option<Holder> {
         let until = now + self.config.cooldown;
         let holder = self.book.release(key, now, until)?;
-        let (address, eni) = (holder.address, holder.eni.clone());
-        self.persist(Record::Cooling { address, eni, since: now, until });
+        match &holder.what {
+            Holding::Addresses(addresses) => {
+                for held in addresses {
+                    let eni = held.eni.clone();
+                    self.persist(Record::cooling(held.address, eni, now, until));
+                }
+            }
+            Holding::Branch(_) => self.persist(Record::BranchReleased { key: key.clone() }),
+        }
         self.node_changed();
         Some(holder)
     }
@@ -146,7 +150,7 @@ impl Core {
     pub(crate) fn free_what_has_cooled(&mut self, now: Time) {
         while let Some(address) = self.book.free_ripe(now) {
             if self.book.place_of(address).is_none() {
-                self.persist(Record::Settled { addresses: vec![address] });
+                self.persist(Record::settled(vec![single(address)]));
             }
         }
     }
@@ -187,6 +191,17 @@ impl Core {
 
     fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
         self.reply(ticket, Answer::Refused(refusal));
+    }
+}
+
+/// What a key holds, for people.
+fn named(what: &Holding) -> String {
+    match what {
+        Holding::Addresses(held) => {
+            let addresses: Vec<String> = held.iter().map(|held| held.address.to_string()).collect();
+            addresses.join(", ")
+        }
+        Holding::Branch(branch) => format!("branch {}", branch.eni),
     }
 }
 

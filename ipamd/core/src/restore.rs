@@ -3,12 +3,12 @@
 use crate::{
     Checkpoint, Core, Effect, RECORD_FORMAT, Record, Severity, Topic,
     book::Holder,
-    checkpoint::{Cooled, Held},
+    checkpoint::{Cooled, Held, Holding},
     growth::Making,
     shrink::Departure,
 };
 use config_model::{EniId, PodKey, Time};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 impl Core {
     /// Assignments of this boot hold; those of another boot have no sandbox any more, and cool.
@@ -20,7 +20,14 @@ impl Core {
             if same_boot {
                 self.hold_again(key, held, now);
             } else {
-                self.cool_anew(held.address, held.eni, now);
+                match held.what {
+                    Holding::Addresses(addresses) => {
+                        for held in addresses {
+                            self.cool_anew(held.address, held.eni, now);
+                        }
+                    }
+                    Holding::Branch(_) => self.persist(Record::BranchReleased { key }),
+                }
             }
         }
         for (address, cooled) in restored.cooling {
@@ -31,11 +38,11 @@ impl Core {
                 self.cool_anew(address, cooled.eni, now);
             }
         }
-        for address in restored.leaving.into_keys() {
-            self.watch.address_gone(address, now);
+        for block in restored.leaving.into_keys() {
+            self.watch.block_gone(block, now);
         }
         for (token, made) in restored.making {
-            self.makings.insert(token, Making::resumed(made.count, made.eni));
+            self.makings.insert(token, Making::resumed(made));
         }
         for eni in restored.enis_leaving {
             self.departures.insert(eni, Departure::resumed());
@@ -56,10 +63,7 @@ impl Core {
         let confirmed = held.host_interface.is_some();
         let holder = Holder {
             pod: held.pod,
-            address: held.address,
-            eni: held.eni,
-            card: held.card,
-            device: held.device,
+            what: held.what,
             since: now,
             lapses: (!confirmed).then_some(held.lapses),
             host_interface: held.host_interface,
@@ -67,9 +71,9 @@ impl Core {
         self.book.hold(key, holder);
     }
 
-    fn cool_anew(&mut self, address: Ipv4Addr, eni: EniId, now: Time) {
+    fn cool_anew(&mut self, address: IpAddr, eni: EniId, now: Time) {
         let until = now + self.config.cooldown;
         self.book.cool(address, eni.clone(), now, until);
-        self.persist(Record::Cooling { address, eni, since: now, until });
+        self.persist(Record::cooling(address, eni, now, until));
     }
 }

@@ -6,11 +6,12 @@ pub(crate) use departure::Departure;
 
 use crate::{
     Action, Core, Record,
-    book::{Eni, Task, single},
-    warm::Pool,
+    book::{Eni, Task, is_prefix},
+    warm::{Over, Pool},
 };
-use config_model::{EniId, Span, Time};
-use std::{cmp::Reverse, net::Ipv4Addr};
+use config_model::{CardIndex, EniId, Span, Time};
+use ipnet::IpNet;
+use std::cmp::Reverse;
 
 /// An ENI lives at least so long.
 const MIN_ENI_LIFE: Span = Span::seconds(60);
@@ -22,24 +23,26 @@ impl Core {
     pub(crate) fn give_back(&mut self, now: Time) {
         let busy = !self.queue.is_empty()
             || !self.makings.is_empty()
-            || self.book.enis().any(|eni| eni.coming > 0 || eni.unsure);
+            || self.book.enis().any(|eni| eni.coming.is_some() || eni.unsure);
         if busy || !self.departures.is_empty() {
             return;
         }
-        let pool = self.pool(now);
-        if let Some(id) = self.eni_to_free(pool, now) {
-            self.depart(&id, now);
-        } else {
-            self.give_addresses_back(self.targets.over(pool), now);
+        for card in self.targets.cards().to_vec() {
+            let pool = self.pool(card, now);
+            if let Some(id) = self.eni_to_free(card, pool, now) {
+                self.depart(&id, now);
+                return;
+            }
+            self.give_blocks_back(card, self.targets.over(card, pool), now);
         }
     }
 
-    /// The last ENI by place that may go.
-    fn eni_to_free(&mut self, pool: Pool, now: Time) -> Option<EniId> {
-        let goes = |eni: &&Eni| self.unused(eni) && self.targets.hold_without(pool, eni.total());
-        let mut idle: Vec<&Eni> =
-            self.book.enis().filter(|eni| eni.counts()).filter(goes).collect();
-        idle.sort_by_key(|eni| Reverse((eni.facts.card, eni.facts.device)));
+    /// The last ENI of the card by place that may go.
+    fn eni_to_free(&mut self, card: CardIndex, pool: Pool, now: Time) -> Option<EniId> {
+        let of_card = |eni: &&Eni| eni.facts.card == card && eni.counts() && self.unused(eni);
+        let goes = |eni: &&Eni| self.targets.hold_without(card, pool, self.share(eni, now));
+        let mut idle: Vec<&Eni> = self.book.enis().filter(of_card).filter(goes).collect();
+        idle.sort_by_key(|eni| Reverse(eni.facts.device));
         let idle: Vec<(EniId, Time)> =
             idle.into_iter().map(|eni| (eni.facts.id.clone(), eni.known_since)).collect();
         for (id, known_since) in idle {
@@ -60,47 +63,52 @@ impl Core {
 
     fn kernel_clean_of(&self, id: &EniId) -> bool {
         self.book.eni(id).is_some_and(|eni| {
-            let addresses = eni.blocks().map(|(net, _)| net.network());
-            self.book.kernel_clean_of(eni.known_since, addresses)
+            let blocks = eni.blocks().map(|(net, _)| net);
+            self.book.kernel_clean_of(eni.known_since, blocks)
         })
     }
 
-    /// One round: from the ENIs that fewest pods use, the highest addresses.
-    fn give_addresses_back(&mut self, over: u32, now: Time) {
-        if over == 0 {
+    /// One round: from the ENIs that fewest pods use, the highest blocks, of one kind.
+    fn give_blocks_back(&mut self, card: CardIndex, over: Over, now: Time) {
+        let (prefixes, count) =
+            if over.prefixes > 0 { (true, over.prefixes) } else { (false, over.singles) };
+        if count == 0 {
             return;
         }
         let next_round = self.last_decrease.map_or(now, |last| last + DECREASE_INTERVAL);
         if !self.reached(next_round, now) || !self.may(Action::Unassign, now) {
             return;
         }
-        let mut enis: Vec<&Eni> =
-            self.book.enis().filter(|eni| eni.counts() && eni.task == Task::Idle).collect();
+        let idle = |eni: &&Eni| {
+            let calm = eni.task == Task::Idle && !eni.gives_back();
+            eni.facts.card == card && eni.counts() && calm
+        };
+        let mut enis: Vec<&Eni> = self.book.enis().filter(idle).collect();
         enis.sort_by_key(|eni| (eni.facts.is_primary, eni.held, Reverse(eni.facts.device)));
         let ids: Vec<EniId> = enis.into_iter().map(|eni| eni.facts.id.clone()).collect();
-        let mut left = usize::try_from(over).unwrap_or(usize::MAX);
+        let mut left = usize::try_from(count).unwrap_or(usize::MAX);
         for id in ids {
-            let addresses = self.addresses_to_give(&id, left);
-            if addresses.is_empty() {
+            let blocks = self.blocks_to_give(&id, prefixes, left);
+            if blocks.is_empty() {
                 continue;
             }
-            left -= addresses.len();
+            left -= blocks.len();
             self.last_decrease = Some(now);
-            for address in &addresses {
-                self.book.set_leaving(single(*address), true);
+            for block in &blocks {
+                self.book.set_leaving(*block, true);
             }
-            self.persist(Record::Leaving { eni: id.clone(), addresses: addresses.clone() });
-            self.unassign(&id, addresses, now);
+            self.persist(Record::leaving(id.clone(), blocks.clone()));
+            self.unassign(&id, blocks, now);
         }
     }
 
-    fn addresses_to_give(&self, id: &EniId, at_most: usize) -> Vec<Ipv4Addr> {
+    fn blocks_to_give(&self, id: &EniId, prefixes: bool, at_most: usize) -> Vec<IpNet> {
         let Some(eni) = self.book.eni(id) else { return Vec::new() };
         eni.idle_blocks()
-            .map(|net| net.network())
-            .filter(|address| {
-                let since = eni.block(single(*address)).map(|block| block.known_since);
-                let only = || std::iter::once(*address);
+            .filter(|net| is_prefix(*net) == prefixes)
+            .filter(|net| {
+                let since = eni.block(*net).map(|block| block.known_since);
+                let only = || std::iter::once(*net);
                 since.is_some_and(|since| self.book.kernel_clean_of(since, only()))
             })
             .take(at_most)

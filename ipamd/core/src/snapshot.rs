@@ -1,11 +1,11 @@
 //! The core's state for those who only look: the repair pass, introspection, metrics.
 
-use crate::Waiting;
+use crate::{Action, BranchEni, EniKind, PodAddress, Waiting};
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, SubnetId, TableId, Time,
 };
-use ipnet::Ipv4Net;
-use std::{collections::BTreeSet, net::Ipv4Addr};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The whole state at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,21 @@ pub struct Snapshot {
     pub counts: Counts,
     /// What the planner waits for, and why.
     pub waiting: Vec<Waiting>,
+    /// How often EC2 may be called, by action; those that were never called are left out.
+    pub budgets: Vec<BudgetView>,
+}
+
+/// The token bucket of one action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetView {
+    /// The action.
+    pub action: Action,
+    /// Calls that may be made at once, in thousandths.
+    pub milli_tokens: u64,
+    /// Calls that come to it, in thousandths a second.
+    pub rate_milli_per_second: u64,
+    /// Calls that it holds at most.
+    pub burst: u32,
 }
 
 /// An ENI.
@@ -39,12 +54,20 @@ pub struct EniView {
     pub table: TableId,
     /// Its subnet.
     pub subnet: SubnetId,
-    /// The subnet's addresses; the gateway is the first after the network address.
-    pub subnet_cidr: Ipv4Net,
-    /// Its primary address.
-    pub primary_address: Ipv4Addr,
-    /// Its secondary addresses, whatever their state.
-    pub addresses: BTreeSet<Ipv4Addr>,
+    /// The subnet's IPv4 addresses; the gateway is the first after the network address.
+    pub subnet_cidr: Option<Ipv4Net>,
+    /// The subnet's IPv6 addresses.
+    pub subnet_cidr_v6: Option<Ipv6Net>,
+    /// Its primary IPv4 address; ENIs of IPv6-only subnets have none.
+    pub primary_address: Option<Ipv4Addr>,
+    /// The first of its own IPv6 addresses.
+    pub primary_v6: Option<Ipv6Addr>,
+    /// What it is for, once EC2 has told.
+    pub kind: Option<EniKind>,
+    /// The blocks of addresses that it holds for pods, whatever their state.
+    pub blocks: Vec<IpNet>,
+    /// Whether pods may get no new addresses of it; held ones stay.
+    pub excluded: bool,
     /// Whether a repair pass found its link and routing right.
     pub ready: bool,
     /// Whether the core uses it. Others only occupy a place, and nobody touches their networking.
@@ -64,16 +87,10 @@ pub struct PodView {
     pub key: PodKey,
     /// Its pod.
     pub pod: PodName,
-    /// Its address.
-    pub address: Ipv4Addr,
-    /// The address's ENI.
-    pub eni: EniId,
-    /// The ENI's network card.
-    pub card: CardIndex,
-    /// The ENI's place on it.
-    pub device: DeviceIndex,
-    /// The ENI's route table.
-    pub table: TableId,
+    /// Its addresses: one, or one of each card.
+    pub addresses: Vec<PodAddress>,
+    /// Its branch ENI, if it has one instead.
+    pub branch: Option<BranchEni>,
     /// Whether the plugin confirmed it; the repair pass defends confirmed ones and spares others.
     pub confirmed: bool,
     /// The host end's name, once confirmed.
@@ -86,7 +103,7 @@ pub struct PodView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoolingView {
     /// The address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// When it was released.
     pub released: Time,
     /// When its cooldown is over.
@@ -102,20 +119,22 @@ pub struct Counts {
     pub enis: u32,
     /// ENIs that may be attached: the type's limit or `MAX_ENI`.
     pub max_enis: u32,
-    /// All secondary addresses.
-    pub total: u32,
+    /// All addresses that pods hold, held or may hold. A /80 counts with all its 2⁴⁸.
+    pub total: u64,
     /// Held by pods, confirmed or not.
     pub assigned: u32,
-    /// Of these: not confirmed yet.
+    /// Keys whose reservation is not confirmed yet.
     pub reserved: u32,
     /// Cooling.
     pub cooling: u32,
     /// Neither.
-    pub free: u32,
+    pub free: u64,
     /// Of the free ones: those that a Reserve would get at once.
-    pub usable: u32,
+    pub usable: u64,
     /// Reserves that wait.
     pub waiting: u32,
+    /// Pods that Kubernetes has bound to the node and that have not asked yet.
+    pub coming: u32,
     /// Cloud calls under way.
     pub calls: u32,
 }

@@ -2,13 +2,13 @@
 
 use crate::{
     CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni, Severity, Topic,
-    book::{Readiness, Task, single},
+    book::{Block, Readiness, Task, amount, is_prefix},
     core::{About, Call, CloudResult},
     explain::Why,
     growth::READY_PATIENCE,
 };
 use config_model::{EniId, Span, Time};
-use std::net::Ipv4Addr;
+use ipnet::IpNet;
 
 /// An ENI of ours that never gets ready is given up after so long.
 const ATTACH_GIVE_UP: Span = Span::seconds(180);
@@ -61,13 +61,18 @@ impl Core {
         if !eni.facts.managed || eni.missing || eni.task != Task::Idle {
             return;
         }
-        let leaving: Vec<Ipv4Addr> =
-            eni.blocks().filter(|(_, b)| b.leaving).map(|(net, _)| net.network()).collect();
+        let leaving = |prefixes: bool| -> Vec<IpNet> {
+            let of_kind =
+                |(net, block): &(IpNet, &Block)| block.leaving && is_prefix(*net) == prefixes;
+            eni.blocks().filter(of_kind).map(|(net, _)| net).collect()
+        };
+        // A call takes blocks of one kind.
+        let leaving = [leaving(true), leaving(false)].into_iter().find(|nets| !nets.is_empty());
         let (keep, attachment) = (eni.facts.ours && !eni.facts.kept, eni.facts.attachment.clone());
         if eni.unsure {
             let call = CloudCall::DescribeEni { eni: id.clone() };
             self.call_for_eni(id, Task::Describe, call, now);
-        } else if !leaving.is_empty() {
+        } else if let Some(leaving) = leaving {
             self.unassign(id, leaving, now);
         } else if keep {
             match attachment {
@@ -80,8 +85,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn unassign(&mut self, id: &EniId, addresses: Vec<Ipv4Addr>, now: Time) {
-        let call = CloudCall::UnassignAddresses { eni: id.clone(), addresses };
+    pub(crate) fn unassign(&mut self, id: &EniId, blocks: Vec<IpNet>, now: Time) {
+        let call = CloudCall::Unassign { eni: id.clone(), blocks };
         self.call_for_eni(id, Task::Unassign, call, now);
     }
 
@@ -140,9 +145,9 @@ impl Core {
         let Some(eni) = self.book.eni_mut(id) else { return };
         let task = std::mem::replace(&mut eni.task, Task::Idle);
         match (task, result) {
-            (Task::Assign, Ok(CloudAnswer::Assigned { addresses })) => {
-                eni.coming = 0;
-                self.assigned(id, &addresses, now);
+            (Task::Assign, Ok(CloudAnswer::Assigned { blocks })) => {
+                eni.coming = None;
+                self.assigned(id, &blocks, now);
             }
             (Task::Assign, Err(fault)) => self.assign_failed(id, &fault, now),
             (Task::Unassign, Ok(_)) => self.left(id, None, now),
@@ -155,12 +160,12 @@ impl Core {
             }
             (Task::Describe, Ok(CloudAnswer::Described(seen))) => {
                 eni.unsure = false;
-                eni.coming = 0;
+                eni.coming = None;
                 self.described(id, &seen, call.started, now);
             }
             (Task::Describe, Err(fault)) if fault.remedy == Remedy::Gone => {
                 eni.unsure = false;
-                eni.coming = 0;
+                eni.coming = None;
                 self.watch.want_ec2(now);
             }
             (Task::Describe, Err(_)) | (Task::Idle, _) => {}
@@ -169,38 +174,44 @@ impl Core {
         }
     }
 
-    fn assigned(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) {
-        let added = self.add_given(id, addresses, now);
+    fn assigned(&mut self, id: &EniId, blocks: &[IpNet], now: Time) {
+        let added = self.add_given(id, blocks, now);
         if let Some(eni) = self.book.eni(id) {
             let subnet = eni.facts.subnet.clone();
             self.subnets.gave(&subnet);
         }
-        self.report(Severity::Info, Topic::PoolGrew, id, format!("{added} more addresses"), "");
+        self.report(Severity::Info, Topic::PoolGrew, id, format!("{} more", amount(&added)), "");
     }
 
-    /// Adds what EC2 has just given, whatever was known of the addresses before: one that we are
-    /// about to give back, or whose return was lost, may come back on another ENI.
-    pub(crate) fn add_given(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) -> usize {
-        for address in addresses {
-            if self.watch.address_back(*address) {
-                self.persist(Record::Settled { addresses: vec![*address] });
+    /// Adds what EC2 has just given, whatever was known of the blocks before: one that we are
+    /// about to give back, or whose return was lost, may come back on another ENI, or as part of a
+    /// prefix.
+    pub(crate) fn add_given(&mut self, id: &EniId, blocks: &[IpNet], now: Time) -> Vec<IpNet> {
+        for block in blocks {
+            for back in self.watch.block_back(*block) {
+                self.persist(Record::settled(vec![back]));
             }
-            let elsewhere = self.book.place_of(*address).is_some_and(|(of, _)| of != id);
-            if elsewhere && self.book.use_of(*address).is_none() {
-                self.book.remove_block(single(*address));
+            let other = |(net, of): &(IpNet, &EniId)| *of != id || net != block;
+            let others: Vec<IpNet> =
+                self.book.overlapping(*block).filter(other).map(|(net, _)| net).collect();
+            for other in others {
+                if !self.book.is_used(other) {
+                    self.book.remove_block(other);
+                }
             }
         }
-        self.add_addresses(id, addresses, now)
+        self.add_blocks(id, blocks, now)
     }
 
-    pub(crate) fn add_addresses(&mut self, id: &EniId, addresses: &[Ipv4Addr], now: Time) -> usize {
-        let add = |address: &&Ipv4Addr| self.book.add_block(id, single(**address), now);
-        addresses.iter().filter(add).count()
+    /// Adds blocks to the book; gives back those that are new.
+    pub(crate) fn add_blocks(&mut self, id: &EniId, blocks: &[IpNet], now: Time) -> Vec<IpNet> {
+        let add = |block: &&IpNet| self.book.add_block(id, **block, now);
+        blocks.iter().filter(add).copied().collect()
     }
 
     fn assign_failed(&mut self, id: &EniId, fault: &CloudFault, now: Time) {
         let Some(eni) = self.book.eni_mut(id) else { return };
-        let asked = eni.coming;
+        let asked = eni.coming.map_or(0, |want| u32::from(want.blocks()));
         match fault.remedy {
             // What may have come stays counted as coming until we have looked.
             Remedy::Unknown => {
@@ -219,7 +230,7 @@ impl Core {
             Remedy::RetryAfter { .. } | Remedy::TellOperator => {}
         }
         if let Some(eni) = self.book.eni_mut(id) {
-            eni.coming = 0;
+            eni.coming = None;
         }
     }
 
@@ -240,27 +251,27 @@ impl Core {
             eni.facts.attachment = attachment.id.clone().or(eni.facts.attachment.take());
             eni.facts.kept |= attachment.delete_on_termination == Some(true);
         }
-        self.adopt_addresses(id, &seen.addresses, started, now);
-        self.left(id, Some(&seen.addresses), now);
+        self.adopt_blocks(id, &seen.blocks, started, now);
+        self.left(id, Some(&seen.blocks), now);
     }
 
-    /// The addresses that were on their way back have left, all or those not still seen.
-    fn left(&mut self, id: &EniId, still: Option<&[Ipv4Addr]>, now: Time) {
+    /// The blocks that were on their way back have left, all or those not still seen.
+    fn left(&mut self, id: &EniId, still: Option<&[IpNet]>, now: Time) {
         let Some(eni) = self.book.eni(id) else { return };
-        let gone: Vec<_> = eni
+        let gone: Vec<IpNet> = eni
             .blocks()
             .filter(|(_, block)| block.leaving)
             .map(|(net, _)| net)
-            .filter(|net| still.is_none_or(|still| !still.contains(&net.network())))
+            .filter(|net| still.is_none_or(|still| !still.contains(net)))
             .collect();
         if gone.is_empty() {
             return;
         }
         for net in &gone {
             self.book.remove_block(*net);
-            self.watch.address_gone(net.network(), now);
+            self.watch.block_gone(*net, now);
         }
-        let cause = format!("{} addresses given back", gone.len());
+        let cause = format!("{} given back", amount(&gone));
         self.report(Severity::Info, Topic::PoolShrank, id, cause, "");
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::{
     CoolingView, Core, Counts, EniView, PodView, Snapshot,
-    book::{Eni, Holder, Readiness, net_addresses},
+    book::{Eni, Holder, Readiness},
+    checkpoint::Holding,
 };
 use config_model::{PodKey, Time};
 
@@ -28,25 +29,27 @@ impl Core {
                 .collect(),
             counts: self.counts(),
             waiting: self.explain(now),
+            budgets: Vec::new(),
         }
     }
 
     /// The pool in numbers, quickly.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
-            enis: self.places_taken(),
-            max_enis: self.max_enis(),
+            enis: self.targets.cards().iter().map(|card| self.places_taken(*card)).sum(),
+            max_enis: self.targets.cards().iter().map(|card| self.max_enis(*card)).sum(),
             usable: self.book.usable(),
             reserved: count(self.book.reserved()),
             waiting: count(self.queue.len()),
             calls: count(self.calls.len()),
             ..Counts::default()
         };
-        for eni in self.book.enis().filter(|eni| eni.counts()) {
-            counts.total += eni.total();
-            counts.assigned += eni.held;
-            counts.cooling += eni.cooling;
-            counts.free += eni.free();
+        for eni in self.book.enis().filter(|eni| eni.facts.managed && !eni.missing) {
+            let of_eni = eni_counts(eni);
+            counts.total += of_eni.total;
+            counts.assigned += of_eni.assigned;
+            counts.cooling += of_eni.cooling;
+            counts.free += of_eni.free;
         }
         counts
     }
@@ -57,15 +60,15 @@ impl Core {
     }
 
     fn pod_view(&self, key: &PodKey, holder: &Holder) -> PodView {
-        let address = self.address_of(holder);
+        let branch = match &holder.what {
+            Holding::Branch(branch) => Some(branch.clone()),
+            Holding::Addresses(_) => None,
+        };
         PodView {
             key: key.clone(),
             pod: holder.pod.clone(),
-            address: address.address,
-            eni: address.eni,
-            card: address.card,
-            device: address.device,
-            table: address.table,
+            addresses: self.addresses_of(holder.what.addresses()),
+            branch,
             confirmed: holder.lapses.is_none(),
             host_interface: holder.host_interface.clone(),
             since: holder.since,
@@ -83,20 +86,31 @@ fn eni_view(eni: &Eni, leaving: bool) -> EniView {
         table: eni.facts.table(),
         subnet: eni.facts.subnet.clone(),
         subnet_cidr: eni.facts.subnet_cidr,
+        subnet_cidr_v6: eni.facts.subnet_cidr_v6,
         primary_address: eni.facts.primary_address,
-        addresses: eni.blocks().flat_map(|(net, _)| net_addresses(net)).collect(),
+        primary_v6: eni.facts.primary_v6,
+        kind: eni.facts.kind,
+        blocks: eni.blocks().map(|(net, _)| net).collect(),
+        excluded: eni.facts.excluded,
         ready: eni.readiness == Readiness::Ready,
         managed: eni.facts.managed,
         leaving,
         missing: eni.missing,
-        counts: Counts {
-            enis: 1,
-            total: eni.total(),
-            assigned: eni.held,
-            cooling: eni.cooling,
-            free: eni.free(),
-            ..Counts::default()
-        },
+        counts: eni_counts(eni),
+    }
+}
+
+/// An ENI that gives pods no new addresses counts with those that are used.
+fn eni_counts(eni: &Eni) -> Counts {
+    let used = u64::from(eni.held) + u64::from(eni.cooling);
+    let free = if eni.facts.excluded { 0 } else { eni.free() };
+    Counts {
+        enis: 1,
+        total: used + free,
+        assigned: eni.held,
+        cooling: eni.cooling,
+        free,
+        ..Counts::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who waits for an address: first come, first served.
 
-use crate::Ticket;
+use crate::{Cards, Ticket};
 use config_model::{PodKey, PodName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,8 @@ pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     pub(crate) key: PodKey,
     pub(crate) pod: PodName,
+    pub(crate) cards: Cards,
+    pub(crate) branch: bool,
     pub(crate) give_up_at: Time,
 }
 
@@ -96,6 +98,8 @@ mod tests {
             ticket: Ticket(number),
             key: PodKey::new("aws-cni", format!("sandbox{}", number % 2000), "eth0").unwrap(),
             pod: PodName { namespace: "default".into(), name: format!("web-{number}") },
+            cards: Cards::First,
+            branch: false,
             give_up_at: Time(give_up_at),
         }
     }

@@ -1,38 +1,124 @@
-//! How many addresses is the pool short, or over?
+//! How many addresses is a card's pool short, or over?
 //!
-//! The targets are amazon-vpc-cni's. The difference: an address that cools is not available, and
-//! a Reserve that waits is demand like a pod.
+//! The targets are amazon-vpc-cni's. The differences: an address that cools is not available, and a
+//! Reserve that waits is demand like a pod; so is a pod that Kubernetes has announced. Single
+//! addresses and prefixes count alike, wherever a pod sits; blocks of a kind that the mode does not
+//! ask for are replaced when nobody uses them.
+//!
+//! Planners ask in this order, for each card of [`Targets::cards`]:
+//! - [`Core::pool`](crate::Core) gives the card's [`Pool`], what was asked for counted as if it were
+//!   there;
+//! - [`Targets::ask`] says how many addresses to ask for next; [`Unit::want`] turns them into what
+//!   one call asks for ([`Targets::unit`] is the kind that the mode wants; a planner may ask for
+//!   another where EC2 has none of it);
+//! - [`Targets::over`] says how many idle blocks of each kind may go, [`Targets::hold_without`]
+//!   whether a whole ENI may.
 
-use crate::{Limits, PoolConfig};
+use crate::{Family, Limits, PoolConfig, Want};
+use config_model::CardIndex;
 
-/// The pool in numbers, what is on its way included.
+/// The kind of block that EC2 is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unit {
+    /// A single IPv4 address.
+    Address,
+    /// A /28.
+    Prefix,
+    /// A /80.
+    Ipv6Prefix,
+}
+
+impl Unit {
+    /// Addresses of one block.
+    pub(crate) fn size(self) -> u64 {
+        self.want(1).addresses()
+    }
+
+    /// As many blocks.
+    pub(crate) fn want(self, blocks: u16) -> Want {
+        match self {
+            Self::Address => Want::Addresses(blocks),
+            Self::Prefix => Want::Prefixes(blocks),
+            Self::Ipv6Prefix => Want::Ipv6Prefixes(blocks),
+        }
+    }
+
+    /// Blocks that hold as many addresses.
+    pub(crate) fn blocks(self, addresses: u64) -> u32 {
+        u32::try_from(addresses.div_ceil(self.size())).unwrap_or(u32::MAX)
+    }
+}
+
+/// The pool of one card in numbers, what is on its way included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool {
     /// Addresses that are there or asked for.
-    pub(crate) total: u32,
+    pub(crate) total: u64,
     pub(crate) held: u32,
     pub(crate) cooling: u32,
     /// Reserves that wait.
     pub(crate) waiting: u32,
+    /// Pods that Kubernetes has announced and that have not asked yet.
+    pub(crate) expected: u32,
     /// Free, but on ENIs that do not get ready.
-    pub(crate) stuck: u32,
+    pub(crate) stuck: u64,
+    /// Free, in blocks of a kind that is to be replaced. Pods get them when there is nothing else.
+    pub(crate) stale: u64,
+    /// Single addresses of which nothing is used, and prefixes.
+    pub(crate) idle_singles: u32,
+    pub(crate) idle_prefixes: u32,
 }
 
 impl Pool {
     /// Addresses for pods to come; negative if more wait than there are.
     pub(crate) fn available(self) -> i64 {
-        let used = [self.held, self.cooling, self.waiting, self.stuck];
-        i64::from(self.total) - used.into_iter().map(i64::from).sum::<i64>()
+        let used = [self.held, self.cooling, self.waiting, self.expected];
+        let used: i64 = used.into_iter().map(i64::from).sum();
+        signed(self.total) - signed(self.stuck) - used
+    }
+
+    /// The same without what is to be replaced.
+    fn lasting(self) -> i64 {
+        self.available() - signed(self.stale)
+    }
+
+    /// Pods that have an address or want one.
+    fn pods(self) -> u32 {
+        self.held.saturating_add(self.waiting).saturating_add(self.expected)
+    }
+
+    /// What is left without an ENI that nobody uses.
+    pub(crate) fn without(self, eni: Self) -> Self {
+        Self {
+            total: self.total.saturating_sub(eni.total),
+            stuck: self.stuck.saturating_sub(eni.stuck),
+            stale: self.stale.saturating_sub(eni.stale),
+            idle_singles: self.idle_singles.saturating_sub(eni.idle_singles),
+            idle_prefixes: self.idle_prefixes.saturating_sub(eni.idle_prefixes),
+            ..self
+        }
     }
 }
 
+/// Idle blocks that may be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Over {
+    /// Single addresses.
+    pub(crate) singles: u32,
+    /// /28 prefixes.
+    pub(crate) prefixes: u32,
+}
+
 /// The targets, resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Targets {
     mode: Mode,
-    /// Addresses that one ENI holds.
-    pub(crate) per_eni: u32,
-    max_pods: u32,
+    unit: Unit,
+    /// Cards that have pools.
+    cards: Vec<CardIndex>,
+    per_eni: u32,
+    /// Pods that the kubelet runs at most.
+    pub(crate) max_pods: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,141 +127,175 @@ enum Mode {
     Addresses { warm: u32, minimum: u32 },
     /// `WARM_ENI_TARGET`.
     Enis { warm: u32 },
+    /// `WARM_PREFIX_TARGET`.
+    Prefixes { warm: u32 },
+    /// One /80 is more than there are pods.
+    OnePrefix,
 }
 
+/// The pools of the cards beside card 0 have no settings.
+const OTHER_CARDS: Mode = Mode::Addresses { warm: 1, minimum: 1 };
+
 impl Targets {
-    pub(crate) fn new(config: &PoolConfig, limits: Limits) -> Self {
+    pub(crate) fn new(config: &PoolConfig, limits: &Limits) -> Self {
+        let unit = match config.family {
+            Family::V6 => Unit::Ipv6Prefix,
+            Family::V4 if config.prefixes && limits.prefixes => Unit::Prefix,
+            Family::V4 => Unit::Address,
+        };
         let warm = config.warm_ip_target.unwrap_or(0);
         let minimum = config.minimum_ip_target.unwrap_or(0);
-        let mode = if warm == 0 && minimum == 0 {
-            Mode::Enis { warm: config.warm_eni_target }
-        } else {
-            Mode::Addresses { warm, minimum }
+        let mode = match unit {
+            Unit::Ipv6Prefix => Mode::OnePrefix,
+            _ if warm > 0 || minimum > 0 => Mode::Addresses { warm, minimum },
+            Unit::Prefix => Mode::Prefixes { warm: config.warm_prefix_target.unwrap_or(1) },
+            Unit::Address => Mode::Enis { warm: config.warm_eni_target },
         };
-        Self { mode, per_eni: limits.secondary_per_eni(), max_pods: config.max_pods }
+        let mut cards: Vec<CardIndex> = limits.cards.iter().map(|of| of.card).collect();
+        cards.retain(|card| config.multi_nic || *card == CardIndex(0));
+        cards.sort();
+        let per_eni = match unit {
+            Unit::Ipv6Prefix => 1,
+            Unit::Address | Unit::Prefix => limits.secondary_per_eni(),
+        };
+        Self { mode, unit, cards, per_eni, max_pods: config.max_pods }
+    }
+
+    /// Cards that have pools, lowest first.
+    pub(crate) fn cards(&self) -> &[CardIndex] {
+        &self.cards
+    }
+
+    /// What the mode asks EC2 for.
+    pub(crate) fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// How many blocks one ENI holds, of either kind.
+    pub(crate) fn per_eni(&self) -> u32 {
+        self.per_eni
+    }
+
+    fn mode(&self, card: CardIndex) -> Mode {
+        match self.mode {
+            Mode::OnePrefix => Mode::OnePrefix,
+            mode if card == CardIndex(0) => mode,
+            Mode::Addresses { .. } | Mode::Enis { .. } | Mode::Prefixes { .. } => OTHER_CARDS,
+        }
     }
 
     /// How many addresses to ask for next; 0 if the pool is high enough. Ask, count the answer as
     /// coming, and ask again.
-    pub(crate) fn ask(self, pool: Pool) -> u32 {
-        if pool.total < self.max_pods {
-            return self.short(pool);
+    pub(crate) fn ask(&self, card: CardIndex, pool: Pool) -> u64 {
+        if self.mode == Mode::OnePrefix || pool.total < u64::from(self.max_pods) {
+            return self.short(card, pool);
         }
         // The pool is as large as it may be; pods that wait while others' addresses cool are
         // still served, as long as there are no more of them than the kubelet runs.
-        if pool.held + pool.waiting > self.max_pods { 0 } else { to_u32(-pool.available()) }
+        if pool.pods() > self.max_pods { 0 } else { count(-pool.available()) }
     }
 
     /// What the targets lack, whatever the node's pods could use.
-    pub(crate) fn short(self, pool: Pool) -> u32 {
+    pub(crate) fn short(&self, card: CardIndex, pool: Pool) -> u64 {
+        let available = pool.lasting();
+        match self.mode(card) {
+            Mode::Addresses { warm, minimum } => {
+                let floor = i64::from(minimum) - signed(pool.total.saturating_sub(pool.stale));
+                count((i64::from(warm) - available).max(floor))
+            }
+            Mode::Enis { warm } => {
+                let per_eni = u64::from(self.per_eni) * self.unit.size();
+                let target = i64::from(warm) * signed(per_eni);
+                if is_low(available, target) { per_eni } else { 0 }
+            }
+            Mode::Prefixes { warm } => {
+                let target = i64::from(warm) * signed(Unit::Prefix.size());
+                if is_low(available, target) { count((target - available).max(1)) } else { 0 }
+            }
+            Mode::OnePrefix => u64::from(pool.total == 0),
+        }
+    }
+
+    /// Idle blocks that may be given back. Whole ENIs only in the mode of whole ENIs.
+    pub(crate) fn over(&self, card: CardIndex, pool: Pool) -> Over {
         let available = pool.available();
-        match self.mode {
-            Mode::Addresses { warm, minimum } => {
-                let floor = i64::from(minimum) - i64::from(pool.total);
-                to_u32((i64::from(warm) - available).max(floor))
-            }
-            Mode::Enis { warm } => {
-                let target = i64::from(warm) * i64::from(self.per_eni);
-                let low = available < target || (warm == 0 && available <= 0);
-                if low { self.per_eni } else { 0 }
-            }
+        match self.unit {
+            Unit::Address => Over {
+                singles: self.addresses_over(card, pool, pool.lasting()),
+                prefixes: pool.idle_prefixes,
+            },
+            Unit::Prefix => Over {
+                singles: if pool.stale > 0 {
+                    pool.idle_singles
+                } else {
+                    self.addresses_over(card, pool, available).min(pool.idle_singles)
+                },
+                prefixes: self.prefixes_over(card, pool),
+            },
+            Unit::Ipv6Prefix => Over::default(),
         }
     }
 
-    /// Single addresses that may be given back. Whole ENIs only in the mode of whole ENIs.
-    pub(crate) fn over(self, pool: Pool) -> u32 {
-        match self.mode {
+    fn addresses_over(&self, card: CardIndex, pool: Pool, available: i64) -> u32 {
+        match self.mode(card) {
             Mode::Addresses { warm, minimum } => {
-                let over = pool.available() - i64::from(warm);
-                to_u32(over.min(i64::from(pool.total) - i64::from(minimum)))
+                let over = available - i64::from(warm);
+                let total = signed(pool.total.saturating_sub(pool.stale));
+                narrow(count(over.min(total - i64::from(minimum))))
             }
-            Mode::Enis { .. } => 0,
+            Mode::Enis { .. } | Mode::Prefixes { .. } | Mode::OnePrefix => 0,
         }
     }
 
-    /// Whether the targets hold without an ENI of `total` addresses, `free` of them free.
-    pub(crate) fn hold_without(self, pool: Pool, total: u32) -> bool {
-        let rest = Pool { total: pool.total.saturating_sub(total), ..pool };
-        let enough = match self.mode {
-            Mode::Addresses { .. } => true,
+    fn prefixes_over(&self, card: CardIndex, pool: Pool) -> u32 {
+        let size = signed(Unit::Prefix.size());
+        let available = pool.lasting();
+        match self.mode(card) {
+            Mode::Addresses { warm, minimum } => {
+                let total = signed(pool.total.saturating_sub(pool.stale));
+                let over = (available - i64::from(warm)).min(total - i64::from(minimum));
+                narrow(count(over / size)).min(pool.idle_prefixes)
+            }
+            Mode::Prefixes { warm } => {
+                // Without a target one free address is kept, or it would be asked for again.
+                let kept = (i64::from(warm) * size).max(1);
+                let over = narrow(count((available - kept) / size));
+                over.min(pool.idle_prefixes.saturating_sub(warm))
+            }
+            Mode::Enis { .. } | Mode::OnePrefix => 0,
+        }
+    }
+
+    /// Whether the targets hold without this ENI, of which nothing is used.
+    pub(crate) fn hold_without(&self, card: CardIndex, pool: Pool, eni: Pool) -> bool {
+        let rest = pool.without(eni);
+        let enough = match self.mode(card) {
+            Mode::Addresses { .. } | Mode::Prefixes { .. } | Mode::OnePrefix => true,
             Mode::Enis { warm } => {
-                pool.available() >= (i64::from(warm) + 1) * i64::from(self.per_eni)
+                let per_eni = signed(u64::from(self.per_eni) * self.unit.size());
+                pool.available() >= (i64::from(warm) + 1) * per_eni
             }
         };
-        enough && rest.available() >= 0 && self.short(rest) == 0
+        enough && rest.available() >= 0 && self.short(card, rest) == 0
     }
 }
 
-fn to_u32(count: i64) -> u32 {
-    u32::try_from(count.max(0)).unwrap_or(u32::MAX)
+/// Below the target; with none, when nothing is left.
+fn is_low(available: i64, target: i64) -> bool {
+    available < target || (target == 0 && available <= 0)
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number.max(0)).unwrap_or(0)
+}
+
+fn narrow(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn targets(warm: u32, minimum: u32, enis: u32) -> Targets {
-        let config = PoolConfig {
-            warm_eni_target: enis,
-            warm_ip_target: Some(warm),
-            minimum_ip_target: Some(minimum),
-            ..PoolConfig::default()
-        };
-        Targets::new(&config, Limits { enis: 4, ipv4_per_eni: 15 })
-    }
-
-    fn pool(total: u32, held: u32, cooling: u32) -> Pool {
-        Pool { total, held, cooling, ..Pool::default() }
-    }
-
-    #[test]
-    fn a_pool_at_its_minimum_is_neither_short_nor_over() {
-        let targets = targets(2, 5, 0);
-        assert_eq!((targets.ask(pool(5, 0, 0)), targets.over(pool(5, 0, 0))), (0, 0));
-    }
-
-    #[test]
-    fn addresses_that_cool_are_not_available() {
-        assert_eq!(targets(2, 23, 0).ask(pool(23, 19, 4)), 2);
-    }
-
-    #[test]
-    fn reserves_that_wait_are_demand() {
-        let waiting = Pool { waiting: 3, ..pool(5, 5, 0) };
-        assert_eq!(targets(1, 0, 0).ask(waiting), 4);
-    }
-
-    #[test]
-    fn without_address_targets_whole_enis_are_asked_for_and_kept() {
-        let targets = targets(0, 0, 1);
-        assert_eq!([targets.ask(pool(14, 0, 0)), targets.ask(pool(14, 1, 0))], [0, 14]);
-        assert_eq!(targets.over(pool(42, 0, 0)), 0);
-        assert!(targets.hold_without(pool(28, 0, 0), 14));
-        assert!(!targets.hold_without(pool(28, 1, 0), 14));
-    }
-
-    #[test]
-    fn with_no_warm_eni_the_pool_never_frees_its_last_address() {
-        let targets = targets(0, 0, 0);
-        assert_eq!([targets.ask(pool(14, 13, 0)), targets.ask(pool(14, 14, 0))], [0, 14]);
-        assert!(!targets.hold_without(pool(28, 14, 0), 14));
-        assert!(targets.hold_without(pool(28, 13, 0), 14));
-    }
-
-    #[test]
-    fn a_pool_of_max_pods_grows_only_for_those_who_wait_beside_cooling_addresses() {
-        let targets = targets(5, 0, 0);
-        assert_eq!(targets.ask(pool(110, 108, 0)), 0);
-        let rolling = Pool { waiting: 2, ..pool(110, 100, 10) };
-        assert_eq!(targets.ask(rolling), 2);
-        let beyond = Pool { waiting: 2, ..pool(110, 110, 0) };
-        assert_eq!(targets.ask(beyond), 0);
-    }
-
-    #[test]
-    fn over_keeps_the_warm_and_the_minimum() {
-        assert_eq!(targets(2, 5, 0).over(pool(12, 4, 1)), 5);
-        assert_eq!(targets(2, 10, 0).over(pool(12, 4, 1)), 2);
-        assert_eq!(targets(2, 0, 0).over(pool(12, 4, 8)), 0);
-    }
-}
+mod tests;

@@ -3,17 +3,15 @@
 mod doubt;
 
 use crate::{
-    Action, AttachmentState, CloudFault, Core, Effect, Record, SeenEni, Severity, Topic, Witness,
-    book::{Eni, EniFacts, Use, single},
+    Action, AttachmentState, CloudFault, Core, Effect, Family, Record, SeenEni, Severity, Topic,
+    Witness,
+    book::{Eni, EniFacts, amount, is_prefix},
     budget::is_throttling,
 };
-use config_model::{CardIndex, EniId, Span, SubnetId, Time};
+use config_model::{EniId, Span, SubnetId, Time};
 use doubt::{Doubts, Subject};
-use ipnet::Ipv4Net;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
-};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The time that answers may lag behind a change; what a witness lacks or still shows within it
 /// means nothing.
@@ -38,9 +36,10 @@ pub(crate) struct Watch {
     ec2_seen: bool,
     ec2_interval: Span,
     doubts: Doubts,
-    gone_addresses: BTreeMap<Ipv4Addr, Time>,
+    gone_blocks: BTreeMap<IpNet, Time>,
     gone_enis: BTreeMap<EniId, Time>,
     cidrs: BTreeMap<SubnetId, Ipv4Net>,
+    cidrs_v6: BTreeMap<SubnetId, Ipv6Net>,
 }
 
 #[derive(Debug, Default)]
@@ -66,9 +65,10 @@ impl Watch {
             ec2_seen: false,
             ec2_interval: EC2_INTERVAL,
             doubts: Doubts::default(),
-            gone_addresses: BTreeMap::new(),
+            gone_blocks: BTreeMap::new(),
             gone_enis: BTreeMap::new(),
             cidrs: BTreeMap::new(),
+            cidrs_v6: BTreeMap::new(),
         }
     }
 
@@ -87,17 +87,27 @@ impl Watch {
         self.ec2.want(at);
     }
 
-    pub(crate) fn address_gone(&mut self, address: Ipv4Addr, now: Time) {
-        self.gone_addresses.insert(address, now);
+    pub(crate) fn block_gone(&mut self, block: IpNet, now: Time) {
+        self.gone_blocks.insert(block, now);
     }
 
     pub(crate) fn eni_gone(&mut self, eni: EniId, now: Time) {
         self.gone_enis.insert(eni, now);
     }
 
-    /// EC2 gave it to us anew; true if it was on record as gone.
-    pub(crate) fn address_back(&mut self, address: Ipv4Addr) -> bool {
-        self.gone_addresses.remove(&address).is_some()
+    /// EC2 gave it to us anew. Tells what of it was on record as gone, and is no more.
+    pub(crate) fn block_back(&mut self, block: IpNet) -> Vec<IpNet> {
+        let back: Vec<IpNet> = self.gone_of(block).map(|(net, _)| net).collect();
+        for net in &back {
+            self.gone_blocks.remove(net);
+        }
+        back
+    }
+
+    /// What went and shares an address with the block.
+    fn gone_of(&self, block: IpNet) -> impl Iterator<Item = (IpNet, Time)> {
+        let overlaps = move |net: &IpNet| net.contains(&block) || block.contains(net);
+        self.gone_blocks.iter().filter(move |(net, _)| overlaps(net)).map(|(net, at)| (*net, *at))
     }
 
     fn turn(&mut self, witness: Witness) -> &mut Turn {
@@ -107,9 +117,14 @@ impl Watch {
         }
     }
 
-    /// Whether an answer asked for at `started` may still show what went at `gone`.
-    fn may_be_stale(gone: Option<&Time>, started: Time) -> bool {
-        gone.is_some_and(|gone| started < *gone + SETTLING)
+    /// Whether an answer asked for at `started` may still show an ENI though it went.
+    fn may_be_stale(&self, eni: &EniId, started: Time) -> bool {
+        self.gone_enis.get(eni).is_some_and(|gone| started < *gone + SETTLING)
+    }
+
+    /// Whether an answer asked for at `started` may still show a block though it went.
+    fn may_be_stale_of(&self, block: IpNet, started: Time) -> bool {
+        self.gone_of(block).any(|(_, gone)| started < gone + SETTLING)
     }
 }
 
@@ -192,6 +207,9 @@ impl Core {
             if let Some(cidr) = eni.subnet_cidr {
                 self.watch.cidrs.insert(eni.subnet.clone(), cidr);
             }
+            if let Some(cidr) = eni.subnet_cidr_v6 {
+                self.watch.cidrs_v6.insert(eni.subnet.clone(), cidr);
+            }
         }
         let mut changed = self.doubt_what_is_not_seen(witness, started, &enis, now);
         for seen in &enis {
@@ -225,7 +243,7 @@ impl Core {
             }
             return false;
         }
-        if Watch::may_be_stale(self.watch.gone_enis.get(id), started) {
+        if self.watch.may_be_stale(id, started) {
             return false;
         }
         if witness == Witness::Imds {
@@ -247,8 +265,7 @@ impl Core {
             self.watch.want_ec2(now);
             return false;
         }
-        let addresses = seen.addresses.len();
-        let cause = format!("found attached, with {addresses} secondary addresses");
+        let cause = format!("found attached, with {}", amount(&seen.blocks));
         self.report(Severity::Info, Topic::Adopted, &seen.id, cause, "");
         true
     }
@@ -274,10 +291,10 @@ impl Core {
         eni.attached_here = attached_here;
         self.book.add_eni(eni);
         if managed && attached_here {
-            self.add_given(&id, &seen.addresses, now);
+            self.add_given(&id, &seen.blocks, now);
         } else if managed {
-            let fresh = self.not_stale(&seen.addresses, started);
-            self.add_addresses(&id, &fresh, now);
+            let fresh = self.not_stale(&seen.blocks, started);
+            self.add_blocks(&id, &fresh, now);
         }
         self.node_changed();
         true
@@ -294,8 +311,22 @@ impl Core {
     fn facts_of(&self, seen: &SeenEni, attached_here: bool) -> Option<EniFacts> {
         let attachment = seen.attachment.as_ref()?;
         let is_primary = seen.id == self.node.primary_eni;
-        let known_cidr = self.watch.cidrs.get(&seen.subnet).copied();
-        let node_cidr = (seen.subnet == self.node.subnet).then_some(self.node.subnet_cidr);
+        let at_home = seen.subnet == self.node.subnet;
+        let subnet_cidr = seen.subnet_cidr.or(self.node.subnet_cidr.filter(|_| at_home)).or(self
+            .watch
+            .cidrs
+            .get(&seen.subnet)
+            .copied());
+        let subnet_cidr_v6 = seen
+            .subnet_cidr_v6
+            .or(self.node.subnet_cidr_v6.filter(|_| at_home))
+            .or(self.watch.cidrs_v6.get(&seen.subnet).copied());
+        // Without its subnet's addresses an ENI's routing cannot be made.
+        match self.config.family {
+            Family::V4 => drop(subnet_cidr?),
+            Family::V6 => drop(subnet_cidr_v6?),
+        }
+        let pool_card = self.targets.cards().contains(&attachment.card);
         let tag = |name: &str| seen.tags.as_ref().and_then(|tags| tags.get(name));
         let no_manage = tag(TAG_NO_MANAGE).is_some_and(|value| value == "true");
         let ours = attached_here || self.is_ours(seen);
@@ -305,11 +336,16 @@ impl Core {
             card: attachment.card,
             device: attachment.device,
             subnet: seen.subnet.clone(),
-            subnet_cidr: seen.subnet_cidr.or(node_cidr).or(known_cidr)?,
+            subnet_cidr,
+            subnet_cidr_v6,
             primary_address: seen.primary_address,
+            primary_v6: seen.ipv6_addresses.first().copied(),
+            kind: seen.kind,
+            groups: seen.groups.clone(),
             attachment: attachment.id.clone(),
             is_primary,
-            managed: is_primary || (attachment.card == CardIndex(0) && !no_manage),
+            managed: is_primary || (pool_card && !no_manage),
+            excluded: is_primary && self.config.custom_networking,
             ours: ours && !is_primary && !no_manage,
             kept: attachment.delete_on_termination == Some(true),
         })
@@ -327,6 +363,8 @@ impl Core {
                 eni.facts.attachment = attachment.id.clone().or(eni.facts.attachment.take());
                 eni.facts.kept |= attachment.delete_on_termination == Some(true);
             }
+            eni.facts.kind = seen.kind.or(eni.facts.kind);
+            eni.facts.groups = seen.groups.clone().or(eni.facts.groups.take());
         }
         if changed {
             self.node_changed();
@@ -334,48 +372,46 @@ impl Core {
         let Some(eni) = self.book.eni(&seen.id).filter(|eni| eni.facts.managed) else {
             return changed;
         };
-        let news = seen.addresses.iter().any(|address| {
-            !eni.has_block(single(*address))
-                && !Watch::may_be_stale(self.watch.gone_addresses.get(address), started)
-        });
+        let news = seen
+            .blocks
+            .iter()
+            .any(|block| !eni.has_block(*block) && !self.watch.may_be_stale_of(*block, started));
         match witness {
             Witness::Imds if news && eni.task == crate::book::Task::Idle && !eni.unsure => {
                 self.watch.want_ec2(now);
             }
             Witness::Imds => {}
             Witness::Ec2 => {
-                changed |= self.adopt_addresses(&seen.id, &seen.addresses, started, now);
+                changed |= self.adopt_blocks(&seen.id, &seen.blocks, started, now);
             }
         }
         changed
     }
 
-    /// Takes in addresses of a known ENI that EC2 shows, unless they may be a stale answer's.
-    pub(crate) fn adopt_addresses(
+    /// Takes in blocks of a known ENI that EC2 shows, unless they may be a stale answer's.
+    pub(crate) fn adopt_blocks(
         &mut self,
         id: &EniId,
-        addresses: &[Ipv4Addr],
+        blocks: &[IpNet],
         started: Time,
         now: Time,
     ) -> bool {
         let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
-        let has = |address: &Ipv4Addr| eni.has_block(single(*address));
-        let unknown: Vec<Ipv4Addr> = addresses.iter().filter(|a| !has(a)).copied().collect();
+        let unknown: Vec<IpNet> = blocks.iter().filter(|b| !eni.has_block(**b)).copied().collect();
         let fresh = self.not_stale(&unknown, started);
-        let added = self.add_addresses(id, &fresh, now);
-        if added > 0 {
-            let cause = format!("{added} addresses found that no answer told of");
+        let added = self.add_blocks(id, &fresh, now);
+        if !added.is_empty() {
+            let cause = format!("{} found that no answer told of", amount(&added));
             self.report(Severity::Info, Topic::Adopted, id, cause, "");
         }
-        added > 0
+        !added.is_empty()
     }
 
     /// Those that an answer asked for at `started` shows because they are there, not because it is
     /// old.
-    fn not_stale(&self, addresses: &[Ipv4Addr], started: Time) -> Vec<Ipv4Addr> {
-        let gone = &self.watch.gone_addresses;
-        let stale = |address: &Ipv4Addr| Watch::may_be_stale(gone.get(address), started);
-        addresses.iter().filter(|address| !stale(address)).copied().collect()
+    fn not_stale(&self, blocks: &[IpNet], started: Time) -> Vec<IpNet> {
+        let fresh = |block: &&IpNet| !self.watch.may_be_stale_of(**block, started);
+        blocks.iter().filter(fresh).copied().collect()
     }
 
     fn doubt_what_is_not_seen(
@@ -385,12 +421,12 @@ impl Core {
         enis: &[SeenEni],
         now: Time,
     ) -> bool {
-        let seen: BTreeMap<&EniId, BTreeSet<Ipv4Addr>> =
-            enis.iter().map(|eni| (&eni.id, eni.addresses.iter().copied().collect())).collect();
+        let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
+            enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
         let mut lacking = Vec::new();
         for eni in self.book.enis() {
             let subject = Subject::Eni(eni.facts.id.clone());
-            let Some(addresses) = seen.get(&eni.facts.id) else {
+            let Some(blocks) = seen.get(&eni.facts.id) else {
                 if started >= eni.known_since + SETTLING {
                     lacking.push(subject);
                 }
@@ -398,8 +434,8 @@ impl Core {
             };
             self.watch.doubts.allay(&subject, witness);
             for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving) {
-                let subject = Subject::Address(net.network());
-                if addresses.contains(&net.network()) {
+                let subject = Subject::Block(net);
+                if blocks.contains(&net) {
                     self.watch.doubts.allay(&subject, witness);
                 } else if started >= block.known_since + SETTLING {
                     lacking.push(subject);
@@ -421,19 +457,19 @@ impl Core {
     fn drop_what_is_gone(&mut self, subject: &Subject, now: Time) -> bool {
         match subject {
             Subject::Eni(id) => self.drop_eni(id, now),
-            Subject::Address(address) => {
-                if let Some(Use::Held(key)) = self.book.use_of(*address) {
+            Subject::Block(block) => {
+                if let Some(key) = self.book.holder_within(*block) {
                     let cause = format!("EC2 has taken it from the node while {key} holds it");
                     let next_step = "delete the pod, so that it gets another address";
-                    let severity = Severity::Error;
-                    self.report(severity, Topic::AssignedVanished, address, cause, next_step);
+                    let (severity, topic) = (Severity::Error, Topic::AssignedVanished);
+                    self.report(severity, topic, named(*block), cause, next_step);
                     self.watch.doubts.settle(subject);
                     return false;
                 }
-                self.book.remove_block(single(*address));
+                self.book.remove_block(*block);
                 self.watch.doubts.forget(subject);
                 let cause = "EC2 has taken it from the node; no pod held it";
-                self.report(Severity::Warning, Topic::Vanished, address, cause, "");
+                self.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
                 true
             }
         }
@@ -450,9 +486,9 @@ impl Core {
             self.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
             self.watch.doubts.settle(&Subject::Eni(id.clone()));
         } else {
-            let nets: Vec<Ipv4Net> = eni.blocks().map(|(net, _)| net).collect();
+            let nets: Vec<IpNet> = eni.blocks().map(|(net, _)| net).collect();
             for net in nets {
-                self.watch.doubts.forget(&Subject::Address(net.network()));
+                self.watch.doubts.forget(&Subject::Block(net));
             }
             self.book.remove_eni(id);
             self.watch.eni_gone(id.clone(), now);
@@ -468,20 +504,26 @@ impl Core {
     fn forget_the_long_gone(&mut self, now: Time) {
         let watch = &mut self.watch;
         watch.gone_enis.retain(|_, gone| now < *gone + GONE_MEMORY);
-        let over: Vec<Ipv4Addr> = watch
-            .gone_addresses
+        let over: Vec<IpNet> = watch
+            .gone_blocks
             .iter()
             .filter(|(_, gone)| now >= **gone + GONE_MEMORY)
-            .map(|(address, _)| *address)
+            .map(|(block, _)| *block)
             .collect();
-        if over.is_empty() {
-            return;
+        for block in &over {
+            watch.gone_blocks.remove(block);
         }
-        for address in &over {
-            watch.gone_addresses.remove(address);
+        let (prefixes, singles): (Vec<IpNet>, Vec<IpNet>) =
+            over.into_iter().partition(|block| is_prefix(*block));
+        for blocks in [prefixes, singles].into_iter().filter(|blocks| !blocks.is_empty()) {
+            self.persist(Record::settled(blocks));
         }
-        self.persist(Record::Settled { addresses: over });
     }
+}
+
+/// A block for people: a single address without its length.
+fn named(block: IpNet) -> String {
+    if is_prefix(block) { block.to_string() } else { block.addr().to_string() }
 }
 
 /// How long what went is remembered: long enough for every answer on its way.

@@ -2,9 +2,13 @@
 
 use config_model::{CardIndex, DeviceIndex, EniId, VethName};
 use config_settings::Settings;
-use ipamd_core::{EniView, Snapshot};
+use ipamd_core::{EniView, PodAddress, Snapshot};
+use ipnet::IpNet;
 use routing_plan::{EniDesired, NodeDesired, PodDesired, PrimaryDesired, SysctlName};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+};
 
 /// The primary ENI of the book, once a witness has shown it.
 pub(crate) fn primary(book: &Snapshot) -> Option<&EniView> {
@@ -17,15 +21,18 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     let ours = || book.enis.iter().filter(|eni| eni.managed || eni.id == primary.id);
     let secondary = ours().filter(|eni| eni.id != primary.id && !eni.leaving);
     let managed: BTreeSet<_> = ours()
-        .flat_map(|eni| eni.addresses.iter().copied().chain([eni.primary_address]))
-        .chain(book.pods.iter().map(|pod| pod.address))
+        .flat_map(|eni| eni.blocks.iter().flat_map(addresses).chain(eni.primary_address))
+        .chain(book.pods.iter().flat_map(|pod| pod.addresses.iter().filter_map(v4)))
         .collect();
-    let pods = book.pods.iter().map(|pod| PodDesired {
-        key: pod.key.clone(),
-        veth: VethName::of(&settings.veth_prefix, &pod.pod, 0),
-        address: pod.address,
-        table: pod.table,
-        confirmed: pod.confirmed,
+    let pods = book.pods.iter().filter_map(|pod| {
+        let held = pod.addresses.first()?;
+        Some(PodDesired {
+            key: pod.key.clone(),
+            veth: VethName::of(&settings.veth_prefix, &pod.pod, 0),
+            address: v4(held)?,
+            table: held.table,
+            confirmed: pod.confirmed,
+        })
     });
     Some(NodeDesired {
         primary: PrimaryDesired { mac: primary.mac, mtu: settings.eni_mtu },
@@ -33,7 +40,7 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         // translated there.
         connmark: (settings.node_port_support || !settings.external_snat)
             .then_some(settings.connmark),
-        enis: secondary.map(|eni| desired_eni(eni, settings)).collect(),
+        enis: secondary.filter_map(|eni| desired_eni(eni, settings)).collect(),
         pods: pods.collect(),
         spared: BTreeSet::new(),
         managed,
@@ -42,14 +49,31 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     })
 }
 
-fn desired_eni(eni: &EniView, settings: &Settings) -> EniDesired {
-    EniDesired {
+/// `None` without an IPv4 address and a subnet.
+fn desired_eni(eni: &EniView, settings: &Settings) -> Option<EniDesired> {
+    Some(EniDesired {
         eni: eni.id.clone(),
         mac: eni.mac,
-        address: eni.primary_address,
-        subnet: eni.subnet_cidr,
+        address: eni.primary_address?,
+        subnet: eni.subnet_cidr?,
         table: eni.table,
         mtu: settings.eni_mtu,
+    })
+}
+
+/// All IPv4 addresses of a block, the first and the last among them.
+fn addresses(block: &IpNet) -> impl Iterator<Item = Ipv4Addr> + use<> {
+    let ends = match block {
+        IpNet::V4(net) => Some((u32::from(net.network()), u32::from(net.broadcast()))),
+        IpNet::V6(_) => None,
+    };
+    ends.into_iter().flat_map(|(first, last)| first..=last).map(Ipv4Addr::from)
+}
+
+fn v4(held: &PodAddress) -> Option<Ipv4Addr> {
+    match held.address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
     }
 }
 

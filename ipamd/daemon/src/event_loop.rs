@@ -22,6 +22,7 @@ use ipamd_core::{
 };
 use std::{
     collections::{BTreeMap, VecDeque},
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -228,6 +229,7 @@ impl EventLoop {
         for (eni, why) in not_ready {
             self.tell(Event::EniNotReady { eni, why });
         }
+        let in_use = in_use.into_iter().map(IpAddr::V4).collect();
         self.tell(Event::KernelSeen { started, in_use });
     }
 
@@ -295,6 +297,9 @@ impl EventLoop {
             Effect::Cloud { op, call } => self.call(op, call),
             Effect::Look { witness } => self.look(witness),
             Effect::NodeChanged => self.repair.pull(),
+            Effect::AskForTrunk => {
+                tracing::warn!("a trunk ENI is wanted, and there is no API server to ask for it");
+            }
             Effect::Report(notice) => self.report(notice),
             Effect::Persist(_) => unreachable!("the outbox keeps records for the writer"),
         }
@@ -341,7 +346,7 @@ impl EventLoop {
 
     fn report(&mut self, notice: Notice) {
         self.metrics.noticed(&notice);
-        let Notice { severity, topic, object, cause, next_step } = &notice;
+        let Notice { severity, topic, object, cause, next_step, .. } = &notice;
         let topic = topic.name();
         match severity {
             Severity::Info => tracing::info!(topic, object, next_step, "{cause}"),
@@ -369,7 +374,7 @@ impl EventLoop {
             now,
             phase,
             snapshot: running.map_or_else(Snapshot::default, |it| it.core.snapshot(now)),
-            limits: running.map(|it| it.limits),
+            limits: running.map(|it| it.limits.clone()),
             targets: running.map(|it| it.targets.clone()),
             checkpoint_trouble: running.and_then(|it| it.progress.borrow().trouble.clone()),
             queued,

@@ -2,7 +2,7 @@
 
 use crate::{repair::Seen, start::Beginning, view::View};
 use config_model::{PodKey, PodName, Time};
-use ipamd_core::{Answer, Event, PodView, ReleaseCause, Ticket};
+use ipamd_core::{Answer, Cards, Event, PodView, ReleaseCause, Ticket};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -44,7 +44,8 @@ impl Question {
     pub(crate) fn into_event(self, ticket: Ticket) -> Event {
         match self {
             Self::Reserve { key, pod, give_up_at } => {
-                Event::Reserve { ticket, key, pod, give_up_at }
+                let (cards, branch) = (Cards::First, false);
+                Event::Reserve { ticket, key, pod, cards, branch, give_up_at }
             }
             Self::Confirm { key, host_interface } => Event::Confirm { ticket, key, host_interface },
             Self::Release { key, cause } => Event::Release { ticket, key, cause },

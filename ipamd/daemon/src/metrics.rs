@@ -196,7 +196,7 @@ impl Metrics {
     pub(crate) fn answered(&self, answer: &Answer, took: Duration) {
         let seconds = took.as_secs_f64();
         match answer {
-            Answer::Reserved { .. } => self.add("ok", seconds),
+            Answer::Reserved { .. } | Answer::ReservedBranch(_) => self.add("ok", seconds),
             Answer::Refused(refusal) => {
                 let result = match refusal.reason {
                     RefusalReason::TryAgain => "try_again",
@@ -329,23 +329,23 @@ impl Gauges {
 
     fn set(&self, view: &View, report: &PassReport) {
         let counts = &view.snapshot.counts;
-        let per_eni = view.limits.map_or(0, ipamd_core::Limits::secondary_per_eni);
+        let per_eni = view.limits.as_ref().map_or(0, ipamd_core::Limits::secondary_per_eni);
         self.eni_allocated.set(counts.enis.into());
         self.eni_max.set(counts.max_enis.into());
         self.ip_max.set(i64::from(counts.max_enis) * i64::from(per_eni));
-        self.total.set(counts.total.into());
+        self.total.set(whole(counts.total));
         self.assigned.set(counts.assigned.into());
         self.assigned_per_eni.reset();
         for eni in view.snapshot.enis.iter().filter(|eni| eni.managed) {
             let gauge = self.assigned_per_eni.with_label_values(&[eni.id.as_str()]);
             gauge.set(eni.counts.assigned.into());
         }
-        self.free.set(counts.free.into());
-        self.usable.set(counts.usable.into());
+        self.free.set(whole(counts.free));
+        self.usable.set(whole(counts.usable));
         self.cooling.set(counts.cooling.into());
         self.pool_assigned.set(counts.assigned.into());
         self.reserved.set(counts.reserved.into());
-        self.warm_short.set(view.warm_short().into());
+        self.warm_short.set(whole(view.warm_short()));
         let queued = i64::try_from(view.queued).unwrap_or(i64::MAX);
         self.waiting.set(i64::from(counts.waiting) + queued);
         self.calls.set(counts.calls.into());
@@ -356,6 +356,10 @@ impl Gauges {
             self.trouble.with_label_values(&[reason]).set(here.into());
         }
     }
+}
+
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Names that dashboards have and that do not change here.

@@ -31,7 +31,10 @@ impl Outbox {
                 effect @ (Effect::Reply { .. } | Effect::Cloud { .. }) => {
                     self.held.push_back((self.recorded, effect));
                 }
-                effect @ (Effect::Look { .. } | Effect::NodeChanged | Effect::Report(_)) => {
+                effect @ (Effect::Look { .. }
+                | Effect::NodeChanged
+                | Effect::AskForTrunk
+                | Effect::Report(_)) => {
                     at_once.push(effect);
                 }
             }
@@ -76,7 +79,7 @@ mod tests {
     use ipamd_core::{Answer, Ticket};
 
     fn record(number: u16) -> Effect {
-        Effect::Persist(Record::EniAsked { token: number.to_string(), count: number })
+        Effect::Persist(Record::EniSettled { token: number.to_string() })
     }
 
     fn reply(number: u64) -> Effect {

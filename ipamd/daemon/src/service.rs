@@ -13,7 +13,7 @@ use ipamd_rpc::{
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 use tokio::sync::watch;
 
 /// What a pod's plumbing needs beside its address.
@@ -125,9 +125,9 @@ impl Ipam for Service {
                 Ok(confirmed)
             }
             Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
-            other @ (Answer::Reserved { .. } | Answer::Released { .. }) => {
-                Err(misfit("confirm", &other))
-            }
+            other @ (Answer::Reserved { .. }
+            | Answer::ReservedBranch(_)
+            | Answer::Released { .. }) => Err(misfit("confirm", &other)),
         }
     }
 
@@ -146,9 +146,9 @@ impl Ipam for Service {
                 Ok(if known { Released::Known(addresses) } else { Released::Unknown })
             }
             Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
-            other @ (Answer::Reserved { .. } | Answer::Confirmed { .. }) => {
-                Err(misfit("release", &other))
-            }
+            other @ (Answer::Reserved { .. }
+            | Answer::ReservedBranch(_)
+            | Answer::Confirmed { .. }) => Err(misfit("release", &other)),
         }
     }
 
@@ -156,25 +156,17 @@ impl Ipam for Service {
         let held = self.inbox.inspect(key).await.map_err(unable)?;
         Ok(held.map(|pod| Held {
             confirmed: pod.confirmed,
-            addresses: vec![rpc::PodAddress {
-                ipv4: Some(pod.address),
-                ipv6: None,
-                device: pod.device,
-                table: pod.table,
-                eni: pod.eni,
-            }],
+            addresses: pod.addresses.into_iter().map(address).collect(),
         }))
     }
 }
 
 fn address(held: PodAddress) -> rpc::PodAddress {
-    rpc::PodAddress {
-        ipv4: Some(held.address),
-        ipv6: None,
-        device: held.device,
-        table: held.table,
-        eni: held.eni,
-    }
+    let (ipv4, ipv6) = match held.address {
+        IpAddr::V4(address) => (Some(address), None),
+        IpAddr::V6(address) => (None, Some(address)),
+    };
+    rpc::PodAddress { ipv4, ipv6, device: held.device, table: held.table, eni: held.eni }
 }
 
 fn refusal_of(refusal: Refusal) -> rpc::Refusal {

@@ -11,7 +11,7 @@ use crate::{
     tombstones::Tombstones,
 };
 use adopt::{pods_in_kernel, unplaced};
-use config_model::{InstanceId, PodKey};
+use config_model::{CardIndex, InstanceId, PodKey};
 use config_settings::Settings;
 use ipamd_cloud::{Cloud, Node};
 use ipamd_core::{
@@ -85,7 +85,7 @@ impl Starter {
             self.insist("read the instance's metadata", || async { Ok(cloud.node().await?) }).await;
         let limits = self
             .insist("learn the limits of the instance type", || async {
-                Ok(cloud.type_limits(&node.instance_type).await?.first_card())
+                Ok(cloud.type_limits(&node.instance_type).await?.limits())
             })
             .await;
         self.vpc_cidrs.send_replace(node.vpc_v4_cidrs.clone());
@@ -107,15 +107,17 @@ impl Starter {
                 Writer::start(journal, checkpoint.clone()),
             )
             .await;
-        let targets = targets(&self.settings, limits);
+        let targets = targets(&self.settings, &limits);
         let start = Start { boot_id: self.boot_id.clone(), seed: seed() };
         let facts = facts(&node, &self.settings);
         tracing::info!(
             instance = %facts.instance_id, r#type = node.instance_type,
-            primary = %facts.primary_eni, subnet = %facts.subnet, enis = limits.enis,
+            primary = %facts.primary_eni, subnet = %facts.subnet,
+            enis = limits.enis_on(CardIndex(0)),
             ipv4_per_eni = limits.ipv4_per_eni, "the instance is known"
         );
-        let core = Core::new(targets.clone(), facts, limits, checkpoint, start, clock::now());
+        let core =
+            Core::new(targets.clone(), facts, limits.clone(), checkpoint, start, clock::now());
         let (buried, _) = self.tombstones.read();
         let buried = buried.into_iter().map(|found| found.tombstone.key).collect();
         self.metrics.initialized(began.elapsed());
@@ -205,14 +207,14 @@ impl Starter {
     }
 }
 
-fn targets(settings: &Settings, limits: Limits) -> PoolConfig {
+fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
     PoolConfig {
         warm_eni_target: settings.warm.enis,
         warm_ip_target: Some(settings.warm.ips),
         minimum_ip_target: Some(settings.warm.minimum),
         max_eni: settings.max_enis,
         // What amazon-vpc-cni's list of instance types gives: two pods share the node's address.
-        max_pods: u32::from(limits.enis) * limits.secondary_per_eni() + 2,
+        max_pods: u32::from(limits.enis_on(CardIndex(0))) * limits.secondary_per_eni() + 2,
         cooldown: settings.cooldown,
         ..PoolConfig::default()
     }
@@ -222,8 +224,11 @@ fn facts(node: &Node, settings: &Settings) -> NodeFacts {
     NodeFacts {
         instance_id: node.instance.clone(),
         primary_eni: node.primary_eni.clone(),
+        vpc: node.vpc.clone(),
+        zone: node.availability_zone.clone(),
         subnet: node.subnet.clone(),
-        subnet_cidr: node.subnet_cidr,
+        subnet_cidr: Some(node.subnet_cidr),
+        subnet_cidr_v6: None,
         security_groups: node.security_groups.clone(),
         description: format!("aws-K8S-{}", node.instance),
         tags: tags(&node.instance, settings),
@@ -247,6 +252,7 @@ fn damaged((damage, aside): &(Damage, Option<PathBuf>)) -> Notice {
         severity: if kept.is_some() { Severity::Error } else { Severity::Info },
         topic: Topic::Restored,
         object: "checkpoint".to_owned(),
+        pod: None,
         cause: format!("the checkpoint was damaged: {damage}"),
         next_step: kept
             .map(|path| format!("check the disk; the damaged file is kept as {path}"))

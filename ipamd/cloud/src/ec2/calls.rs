@@ -5,8 +5,9 @@ use aws_sdk_ec2::types::{
     Filter, NetworkInterfaceAttachmentChanges, ResourceType, Tag, TagSpecification,
 };
 use config_model::{AttachmentId, EniId, InstanceId, SecurityGroupId, SubnetId};
-use ipamd_core::{CloudAnswer, CloudCall, CloudFault, Remedy, SeenEni};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use ipamd_core::{CloudAnswer, CloudCall, CloudFault, Remedy, SeenEni, Want};
+use ipnet::IpNet;
+use std::{collections::BTreeMap, net::IpAddr};
 
 /// The most that EC2 gives on one page.
 const PAGE: i32 = 1000;
@@ -17,7 +18,14 @@ impl Ec2 {
     pub(super) async fn carry_out(&self, call: CloudCall) -> Result<CloudAnswer, CloudFault> {
         let action = call.action().name();
         match call {
-            CloudCall::CreateEni { token, subnet, groups, secondary_count, tags, description } => {
+            CloudCall::CreateEni {
+                token,
+                subnet,
+                groups,
+                want: Want::Addresses(secondary_count),
+                tags,
+                description,
+            } => {
                 let new = NewEni { token, subnet, groups, secondary_count, tags, description };
                 self.create(action, new).await
             }
@@ -42,9 +50,15 @@ impl Ec2 {
                 let request = request.network_interface_id(eni.as_str()).attachment(change);
                 self.ask(action, request.send()).await.map(|_| CloudAnswer::Done)
             }
-            CloudCall::AssignAddresses { eni, count } => self.assign(action, &eni, count).await,
-            CloudCall::UnassignAddresses { eni, addresses } => {
-                let addresses = addresses.iter().map(ToString::to_string).collect();
+            CloudCall::Assign { eni, want: Want::Addresses(count) } => {
+                self.assign(action, &eni, count).await
+            }
+            CloudCall::Unassign { eni, blocks }
+                if blocks
+                    .iter()
+                    .all(|block| matches!(block, IpNet::V4(net) if net.prefix_len() == 32)) =>
+            {
+                let addresses = blocks.iter().map(|block| block.addr().to_string()).collect();
                 let request = self.client.unassign_private_ip_addresses();
                 let request = request
                     .network_interface_id(eni.as_str())
@@ -62,6 +76,17 @@ impl Ec2 {
                 self.ask(action, request.send()).await.map(|_| CloudAnswer::Done)
             }
             CloudCall::DescribeEni { eni } => self.describe(action, &eni).await,
+            CloudCall::CreateEni { .. }
+            | CloudCall::Assign { .. }
+            | CloudCall::Unassign { .. }
+            | CloudCall::SetGroups { .. }
+            | CloudCall::TagEni { .. }
+            | CloudCall::DescribeSubnets { .. }
+            | CloudCall::FindLeftovers { .. } => Err(CloudFault {
+                code: "Unsupported".to_owned(),
+                message: format!("this version cannot ask for {action} like that"),
+                remedy: Remedy::TellOperator,
+            }),
         }
     }
 
@@ -99,11 +124,13 @@ impl Ec2 {
             .secondary_private_ip_address_count(count.into());
         let answer = self.ask(action, request.send()).await?;
         let texts = answer.assigned_private_ip_addresses().iter();
-        let addresses = texts
-            .map(|assigned| assigned.private_ip_address()?.parse().ok())
-            .collect::<Option<Vec<Ipv4Addr>>>()
+        let blocks = texts
+            .map(|assigned| {
+                Some(IpNet::from(assigned.private_ip_address()?.parse::<IpAddr>().ok()?))
+            })
+            .collect::<Option<Vec<IpNet>>>()
             .ok_or_else(|| incomplete(action, "assignedPrivateIpAddressesSet"))?;
-        Ok(CloudAnswer::Assigned { addresses })
+        Ok(CloudAnswer::Assigned { blocks })
     }
 
     async fn describe(&self, action: &'static str, eni: &EniId) -> Result<CloudAnswer, CloudFault> {

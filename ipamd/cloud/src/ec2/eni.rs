@@ -2,8 +2,12 @@
 
 use super::failure::incomplete;
 use aws_sdk_ec2::types::{NetworkInterface, NetworkInterfaceAttachment};
-use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SubnetId};
+use config_model::{
+    AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId,
+};
 use ipamd_core::{AttachmentState, CloudFault, SeenAttachment, SeenEni};
+use ipnet::IpNet;
+use std::net::IpAddr;
 
 /// Reads an ENI; `None` if it has no IPv4 address.
 pub(super) fn seen(
@@ -16,10 +20,11 @@ pub(super) fn seen(
     let mac = eni.mac_address().and_then(|mac| mac.parse().ok());
     let primary_address = primary.parse().map_err(|_| incomplete(action, "privateIpAddress"))?;
     let secondary = eni.private_ip_addresses().iter().filter(|held| held.primary() != Some(true));
-    let addresses = secondary
-        .map(|held| held.private_ip_address()?.parse().ok())
-        .collect::<Option<Vec<_>>>()
+    let blocks = secondary
+        .map(|held| Some(IpNet::from(held.private_ip_address()?.parse::<IpAddr>().ok()?)))
+        .collect::<Option<Vec<IpNet>>>()
         .ok_or_else(missing("privateIpAddressesSet"))?;
+    let groups = eni.groups().iter().filter_map(|group| group.group_id());
     let tags = eni.tag_set().iter().map(|tag| {
         (tag.key().unwrap_or_default().to_owned(), tag.value().unwrap_or_default().to_owned())
     });
@@ -28,12 +33,16 @@ pub(super) fn seen(
         mac: mac.ok_or_else(missing("macAddress"))?,
         subnet: SubnetId::new(eni.subnet_id().ok_or_else(missing("subnetId"))?),
         subnet_cidr: None,
-        primary_address,
-        addresses,
+        subnet_cidr_v6: None,
+        primary_address: Some(primary_address),
+        ipv6_addresses: Vec::new(),
+        blocks,
         attachment: match eni.attachment() {
             Some(found) => attachment(found).ok_or_else(missing("attachment"))?,
             None => None,
         },
+        kind: None,
+        groups: Some(groups.map(SecurityGroupId::new).collect()),
         tags: Some(tags.collect()),
     }))
 }

@@ -23,6 +23,10 @@ impl Ec2 {
             enis: enis(network).ok_or_else(|| incomplete(action, "networkCards"))?,
             ipv4_per_eni: ipv4_per_eni
                 .ok_or_else(|| incomplete(action, "ipv4AddressesPerInterface"))?,
+            ipv6_per_eni: network
+                .ipv6_addresses_per_interface()
+                .and_then(natural)
+                .unwrap_or_default(),
             prefixes: on_nitro || found.bare_metal() == Some(true),
         })
     }

@@ -3,14 +3,15 @@
 use crate::world::{Reported, World};
 use config_model::{CardIndex, DeviceIndex};
 use ipamd_cloud::Cloud;
-use ipamd_core::{AttachmentState, CloudAnswer, CloudCall, Limits, Remedy, Witness};
-use std::collections::BTreeSet;
+use ipamd_core::{AttachmentState, CloudAnswer, CloudCall, Limits, Remedy, Want, Witness};
+use ipnet::IpNet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 #[tokio::test]
 async fn an_eni_lives_from_creation_to_deletion() {
     let world = World::new().await;
     let made = world.create("token-1", 3).await;
-    assert_eq!((made.addresses.len(), &made.attachment), (3, &None));
+    assert_eq!((made.blocks.len(), &made.attachment), (3, &None));
     assert_eq!(made.subnet, world.subnet);
     assert_eq!(made.tags.as_ref().unwrap().get("owner").map(String::as_str), Some("ferrule"));
 
@@ -27,19 +28,22 @@ async fn an_eni_lives_from_creation_to_deletion() {
     assert_eq!((seen.state, seen.delete_on_termination), (AttachmentState::Attached, Some(true)));
     assert_eq!(seen.instance, world.instance);
 
-    let assign = CloudCall::AssignAddresses { eni: made.id.clone(), count: 2 };
-    let CloudAnswer::Assigned { addresses } = world.ec2.execute(assign).await.unwrap() else {
+    let assign = CloudCall::Assign { eni: made.id.clone(), want: Want::Addresses(2) };
+    let CloudAnswer::Assigned { blocks } = world.ec2.execute(assign).await.unwrap() else {
         panic!("addresses were asked for")
     };
-    assert_eq!(addresses.len(), 2);
-    let held: BTreeSet<_> = made.addresses.iter().chain(&addresses).copied().collect();
+    assert_eq!(blocks.len(), 2);
+    let held: BTreeSet<_> = made.blocks.iter().chain(&blocks).copied().collect();
     let described = world.describe(&made.id).await.unwrap();
-    assert_eq!(described.addresses.iter().copied().collect::<BTreeSet<_>>(), held);
-    assert!(!held.contains(&described.primary_address) && held.len() == 5);
+    assert_eq!(described.blocks.iter().copied().collect::<BTreeSet<_>>(), held);
+    assert!(
+        !held.contains(&IpNet::from(IpAddr::V4(described.primary_address.unwrap())))
+            && held.len() == 5
+    );
 
-    let unassign = CloudCall::UnassignAddresses { eni: made.id.clone(), addresses };
+    let unassign = CloudCall::Unassign { eni: made.id.clone(), blocks };
     assert_eq!(world.ec2.execute(unassign).await.unwrap(), CloudAnswer::Done);
-    assert_eq!(world.describe(&made.id).await.unwrap().addresses.len(), 3);
+    assert_eq!(world.describe(&made.id).await.unwrap().blocks.len(), 3);
 
     let detach = CloudCall::DetachEni { eni: made.id.clone(), attachment };
     assert_eq!(world.ec2.execute(detach).await.unwrap(), CloudAnswer::Done);
@@ -71,10 +75,10 @@ async fn both_witnesses_show_the_same_enis() {
     assert_eq!((by_ec2.len(), by_imds.len()), (3, 3));
     for (ec2, imds) in by_ec2.iter().zip(&by_imds) {
         assert_eq!((&ec2.id, ec2.mac, &ec2.subnet), (&imds.id, imds.mac, &imds.subnet));
-        assert_eq!(ec2.addresses, imds.addresses);
+        assert_eq!(ec2.blocks, imds.blocks);
         let (at, by) = (ec2.attachment.as_ref().unwrap(), imds.attachment.as_ref().unwrap());
         assert_eq!((&at.instance, at.card, at.device), (&by.instance, by.card, by.device));
-        assert!(imds.subnet_cidr.unwrap().contains(&ec2.primary_address));
+        assert!(imds.subnet_cidr.unwrap().contains(&ec2.primary_address.unwrap()));
         assert!(ec2.tags.is_some() && imds.tags.is_none());
     }
 }
@@ -83,10 +87,10 @@ async fn both_witnesses_show_the_same_enis() {
 async fn limits_of_types_are_told_by_card() {
     let world = World::new().await;
     let one_card = world.ec2.type_limits("c5.xlarge").await.unwrap();
-    assert_eq!(one_card.first_card(), Limits { enis: 4, ipv4_per_eni: 15 });
+    assert_eq!(one_card.limits(), Limits::one_card(4, 15));
     assert!(one_card.prefixes);
     let four_cards = world.ec2.type_limits("p4d.24xlarge").await.unwrap();
-    assert_eq!(four_cards.first_card(), Limits { enis: 15, ipv4_per_eni: 50 });
+    assert_eq!((four_cards.limits().enis_on(CardIndex(0)), four_cards.ipv4_per_eni), (15, 50));
     assert_eq!(four_cards.enis.len(), 4);
     let none = world.ec2.type_limits("c5.enormous").await.unwrap_err();
     assert_eq!(none.remedy, Remedy::TellOperator, "{none}");

@@ -116,8 +116,8 @@ async fn the_primary_eni_is_device_0_whatever_the_service_says() {
     let enis = looked(&two_enis(|_| None).await).await.unwrap();
     let devices: Vec<_> = enis.iter().map(|eni| eni.attachment.as_ref().unwrap().device).collect();
     assert_eq!(devices, [DeviceIndex(0), DeviceIndex(1)]);
-    assert_eq!(enis[1].primary_address.to_string(), "10.0.0.12");
-    assert_eq!(enis[1].addresses.len(), 1);
+    assert_eq!(enis[1].primary_address, "10.0.0.12".parse().ok());
+    assert_eq!(enis[1].blocks.len(), 1);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use crate::world::World;
 use config_model::Span;
 use ipamd_cloud::{Cloud, Options};
-use ipamd_core::{CloudCall, Remedy};
+use ipamd_core::{CloudCall, Remedy, Want};
 use ipnet::Ipv4Net;
 use lab_cloud::{Action, Ec2Error, Fault, Iam};
 use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
@@ -58,7 +58,7 @@ async fn throttling_says_retry_and_the_next_call_succeeds() {
 async fn limits_of_the_instance_are_told_from_a_taken_place() {
     let world = World::new().await;
     let first = world.attached("token-1", 1, 1).await;
-    let assign = CloudCall::AssignAddresses { eni: first.id.clone(), count: 14 };
+    let assign = CloudCall::Assign { eni: first.id.clone(), want: Want::Addresses(14) };
     let fault = world.ec2.execute(assign).await.unwrap_err();
     assert_eq!(fault.remedy, Remedy::LimitReached, "{fault}");
 
@@ -81,7 +81,7 @@ async fn a_full_subnet_says_try_elsewhere_to_create_and_to_assign() {
     let eni = world.attached("token-1", 5, 1).await;
     let fault = world.ec2.execute(world.creation("token-2", 8)).await.unwrap_err();
     assert_eq!(fault.remedy, Remedy::TryElsewhere, "{fault}");
-    let assign = CloudCall::AssignAddresses { eni: eni.id, count: 8 };
+    let assign = CloudCall::Assign { eni: eni.id, want: Want::Addresses(8) };
     let fault = world.ec2.execute(assign).await.unwrap_err();
     assert_eq!(fault.remedy, Remedy::TryElsewhere, "{fault}");
 }
@@ -93,7 +93,7 @@ async fn what_is_not_there_is_gone_and_what_is_in_use_is_asked_for_later() {
     for call in [
         CloudCall::DescribeEni { eni: nowhere() },
         CloudCall::DeleteEni { eni: nowhere() },
-        CloudCall::AssignAddresses { eni: nowhere(), count: 1 },
+        CloudCall::Assign { eni: nowhere(), want: Want::Addresses(1) },
         CloudCall::DetachEni { eni: nowhere(), attachment: "eni-attach-00000000".into() },
         world.attachment(&nowhere(), 1),
     ] {
@@ -134,10 +134,10 @@ async fn a_reply_that_is_lost_is_unknown_and_the_token_finds_what_was_made() {
     let found = world.create("token", 2).await;
     let assign = Some(Action::AssignPrivateIpAddresses);
     world.set_fault(Fault::LoseReply { action: assign, times: Some(1) });
-    let call = CloudCall::AssignAddresses { eni: found.id.clone(), count: 1 };
+    let call = CloudCall::Assign { eni: found.id.clone(), want: Want::Addresses(1) };
     let fault = world.ec2.execute(call).await.unwrap_err();
     assert_eq!(fault.remedy, Remedy::Unknown, "{fault}");
-    assert_eq!(world.describe(&found.id).await.unwrap().addresses.len(), 3);
+    assert_eq!(world.describe(&found.id).await.unwrap().blocks.len(), 3);
     // Lost once, asked once.
     let lost = ("AssignPrivateIpAddresses".to_owned(), "reply-lost".to_owned());
     assert_eq!(world.cloud.calls().get(&lost), Some(&1));
@@ -150,7 +150,7 @@ async fn an_answer_that_takes_too_long_is_unknown() {
     let eni = world.create("token", 0).await;
     let assign = Some(Action::AssignPrivateIpAddresses);
     world.set_fault(Fault::Latency { action: assign, latency: Span::seconds(60) });
-    let call = CloudCall::AssignAddresses { eni: eni.id, count: 1 };
+    let call = CloudCall::Assign { eni: eni.id, want: Want::Addresses(1) };
     let fault = world.ec2.execute(call).await.unwrap_err();
     assert_eq!((fault.remedy, fault.code.as_str()), (Remedy::Unknown, "Timeout"), "{fault}");
 }

@@ -2,7 +2,7 @@
 
 use config_model::{CardIndex, DeviceIndex, EniId, InstanceId, SubnetId};
 use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
-use ipamd_core::{CloudAnswer, CloudCall, CloudFault, SeenEni};
+use ipamd_core::{CloudAnswer, CloudCall, CloudFault, SeenEni, Want};
 use lab_cloud::{CloudSpec, Fault, Launch, Throttling, Timing, Truth};
 use lab_server::{LiveCloud, Loopback, serve_loopback};
 use std::{
@@ -95,7 +95,7 @@ impl World {
             token: token.to_owned(),
             subnet: self.subnet.clone(),
             groups: Vec::new(),
-            secondary_count,
+            want: Want::Addresses(secondary_count),
             tags: BTreeMap::from([("owner".to_owned(), "ferrule".to_owned())]),
             description: "ferrule n1".to_owned(),
         }

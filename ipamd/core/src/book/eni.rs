@@ -1,11 +1,18 @@
 //! One ENI in the book: its blocks, and how full it is.
 
-use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, Mac, SubnetId, TableId, Time};
-use ipnet::Ipv4Net;
+use super::{
+    block::{address_at, block_size, is_prefix, offset_in},
+    room::Room,
+};
+use crate::{EniKind, Want};
+use config_model::{
+    AttachmentId, CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId, TableId, Time,
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// What is fixed about an ENI while it is attached.
@@ -16,13 +23,21 @@ pub(crate) struct EniFacts {
     pub(crate) card: CardIndex,
     pub(crate) device: DeviceIndex,
     pub(crate) subnet: SubnetId,
-    pub(crate) subnet_cidr: Ipv4Net,
-    pub(crate) primary_address: Ipv4Addr,
+    pub(crate) subnet_cidr: Option<Ipv4Net>,
+    pub(crate) subnet_cidr_v6: Option<Ipv6Net>,
+    pub(crate) primary_address: Option<Ipv4Addr>,
+    pub(crate) primary_v6: Option<Ipv6Addr>,
+    /// As EC2 sorts it, once it has told.
+    pub(crate) kind: Option<EniKind>,
+    /// As EC2 showed them last.
+    pub(crate) groups: Option<Vec<SecurityGroupId>>,
     pub(crate) attachment: Option<AttachmentId>,
     /// The node's first ENI, which is never freed.
     pub(crate) is_primary: bool,
     /// Pods may use it. Others only occupy a place.
     pub(crate) managed: bool,
+    /// Pods get no new addresses of it; held ones stay.
+    pub(crate) excluded: bool,
     /// We made it, or its tags say so: only such an ENI is ever freed.
     pub(crate) ours: bool,
     /// It goes with the instance, or that is not ours to decide.
@@ -54,13 +69,14 @@ pub(crate) enum Task {
     Keep,
 }
 
-/// A run of addresses that EC2 gives and takes as one: a single address, later also a prefix.
+/// A run of addresses that EC2 gives and takes as one: a single address or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) known_since: Time,
     /// On its way back to EC2: nothing of it is given out.
     pub(crate) leaving: bool,
-    used: u32,
+    used: u64,
+    room: Room,
 }
 
 #[derive(Clone, Debug)]
@@ -74,23 +90,35 @@ pub(crate) struct Eni {
     /// Two witnesses lack it, but pods still hold addresses of it.
     pub(crate) missing: bool,
     pub(crate) task: Task,
-    /// Addresses asked for and not seen yet; stays until a lost reply is looked up.
-    pub(crate) coming: u32,
+    /// What was asked for and not seen yet; stays until a lost reply is looked up.
+    pub(crate) coming: Option<Want>,
     /// A reply was lost: look before asking again.
     pub(crate) unsure: bool,
     /// EC2 says that it holds no more addresses, whatever we counted; until then.
     pub(crate) full_until: Option<Time>,
-    blocks: BTreeMap<Ipv4Net, Block>,
-    /// Blocks with room, fullest first, then lowest.
-    open: BTreeSet<(Reverse<u32>, Ipv4Net)>,
+    blocks: BTreeMap<IpNet, Block>,
+    /// Blocks with room: those of the kind that the mode wants first, of these the fullest, then
+    /// the lowest.
+    open: BTreeSet<(bool, Reverse<u64>, IpNet)>,
+    prefixes_first: bool,
     pub(crate) held: u32,
     pub(crate) cooling: u32,
-    size: u32,
+    /// Blocks by kind, without those on their way back.
+    singles: Tally,
+    prefixes: Tally,
+    /// Blocks on their way back.
     leaving: u32,
 }
 
-pub(crate) fn block_size(net: Ipv4Net) -> u32 {
-    1u32.checked_shl(u32::from(32 - net.prefix_len())).unwrap_or(u32::MAX)
+/// Blocks of one kind in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// Addresses.
+    size: u64,
+    /// Those of them that are used.
+    used: u64,
+    /// Blocks of which nothing is used.
+    idle: u32,
 }
 
 impl Eni {
@@ -103,21 +131,23 @@ impl Eni {
             attached_here: false,
             missing: false,
             task: Task::Idle,
-            coming: 0,
+            coming: None,
             unsure: false,
             full_until: None,
             blocks: BTreeMap::new(),
             open: BTreeSet::new(),
+            prefixes_first: false,
             held: 0,
             cooling: 0,
-            size: 0,
+            singles: Tally::default(),
+            prefixes: Tally::default(),
             leaving: 0,
         }
     }
 
     /// Whether its addresses count: managed, there, and given to pods.
     pub(crate) fn counts(&self) -> bool {
-        self.facts.managed && !self.missing
+        self.facts.managed && !self.facts.excluded && !self.missing
     }
 
     /// Whether a pod may get an address of it now.
@@ -126,24 +156,42 @@ impl Eni {
     }
 
     /// Addresses that stay: all but those on their way back.
-    pub(crate) fn total(&self) -> u32 {
-        self.size - self.leaving
+    pub(crate) fn total(&self) -> u64 {
+        self.singles.size + self.prefixes.size
     }
 
-    pub(crate) fn free(&self) -> u32 {
-        self.total().saturating_sub(self.held + self.cooling)
+    pub(crate) fn free(&self) -> u64 {
+        self.total().saturating_sub(u64::from(self.held) + u64::from(self.cooling))
     }
 
-    /// How many addresses EC2 would still add, if it holds `per_eni` at most.
+    /// How many blocks EC2 would still add, if it holds `per_eni` at most, of either kind.
     pub(crate) fn room(&self, per_eni: u32) -> u32 {
-        per_eni.saturating_sub(self.size + self.coming)
+        let coming = self.coming.map_or(0, |want| u32::from(want.blocks()));
+        let there = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
+        per_eni.saturating_sub(there.saturating_add(coming))
     }
 
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (Ipv4Net, &Block)> {
+    /// Addresses asked for and not seen yet.
+    pub(crate) fn coming_addresses(&self) -> u64 {
+        self.coming.map_or(0, Want::addresses)
+    }
+
+    /// Free addresses in single blocks, and those in prefixes.
+    pub(crate) fn free_by_kind(&self) -> (u64, u64) {
+        let free = |tally: &Tally| tally.size.saturating_sub(tally.used);
+        (free(&self.singles), free(&self.prefixes))
+    }
+
+    /// Single addresses of which nothing is used, and prefixes; without those on their way back.
+    pub(crate) fn idle_by_kind(&self) -> (u32, u32) {
+        (self.singles.idle, self.prefixes.idle)
+    }
+
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (IpNet, &Block)> {
         self.blocks.iter().map(|(net, block)| (*net, block))
     }
 
-    pub(crate) fn block(&self, net: Ipv4Net) -> Option<&Block> {
+    pub(crate) fn block(&self, net: IpNet) -> Option<&Block> {
         self.blocks.get(&net)
     }
 
@@ -153,61 +201,105 @@ impl Eni {
         undecided || (self.facts.ours && !self.facts.kept)
     }
 
-    pub(crate) fn has_block(&self, net: Ipv4Net) -> bool {
+    /// Whether some block is on its way back.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.leaving > 0
+    }
+
+    pub(crate) fn has_block(&self, net: IpNet) -> bool {
         self.blocks.contains_key(&net)
     }
 
     /// Blocks of which nothing is used, highest first: those to give back first.
-    pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = Ipv4Net> {
+    pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = IpNet> {
         self.blocks.iter().rev().filter(|(_, b)| b.used == 0 && !b.leaving).map(|(net, _)| *net)
     }
 
-    /// The fullest block with room.
-    pub(super) fn first_open(&self) -> Option<Ipv4Net> {
-        self.open.first().map(|(_, net)| *net)
+    /// The kind that the mode wants; before the first block is added.
+    pub(super) fn prefer(&mut self, prefixes: bool) {
+        self.prefixes_first = prefixes;
     }
 
-    pub(super) fn add_block(&mut self, net: Ipv4Net, now: Time) {
-        let block = Block { known_since: now, leaving: false, used: 0 };
+    /// The lowest unused address of the first block with room, and whether that is of a kind that
+    /// is to be replaced.
+    pub(super) fn first_open(&self) -> Option<(bool, IpAddr)> {
+        let (second_choice, _, net) = self.open.first()?;
+        let offset = self.blocks.get(net)?.room.first()?;
+        Some((*second_choice, address_at(*net, offset)))
+    }
+
+    pub(super) fn add_block(&mut self, net: IpNet, now: Time) {
+        let room = Room::whole(block_size(net));
+        let block = Block { known_since: now, leaving: false, used: 0, room };
         if self.blocks.insert(net, block).is_none() {
-            self.size += block_size(net);
-            self.open.insert((Reverse(0), net));
+            self.enlist(net);
         }
     }
 
-    pub(super) fn remove_block(&mut self, net: Ipv4Net) {
-        let Some(block) = self.blocks.remove(&net) else { return };
-        self.open.remove(&(Reverse(block.used), net));
-        self.size -= block_size(net);
-        if block.leaving {
-            self.leaving -= block_size(net);
+    pub(super) fn remove_block(&mut self, net: IpNet) {
+        self.strike(net);
+        if self.blocks.remove(&net).is_some_and(|block| block.leaving) {
+            self.leaving -= 1;
         }
     }
 
-    pub(super) fn set_leaving(&mut self, net: Ipv4Net, leaving: bool) {
-        let Some(block) = self.blocks.get_mut(&net) else { return };
-        if block.leaving == leaving {
-            return;
+    pub(super) fn set_leaving(&mut self, net: IpNet, leaving: bool) {
+        self.strike(net);
+        if let Some(block) = self.blocks.get_mut(&net)
+            && block.leaving != leaving
+        {
+            block.leaving = leaving;
+            self.leaving = if leaving { self.leaving + 1 } else { self.leaving - 1 };
         }
-        block.leaving = leaving;
-        if leaving {
-            self.leaving += block_size(net);
-            self.open.remove(&(Reverse(block.used), net));
-        } else {
-            self.leaving -= block_size(net);
-            if block.used < block_size(net) {
-                self.open.insert((Reverse(block.used), net));
+        self.enlist(net);
+    }
+
+    /// The address, which lies in the block, came into use (`true`) or fell out of use.
+    pub(super) fn count_use(&mut self, net: IpNet, address: IpAddr, used: bool) {
+        self.strike(net);
+        if let Some(block) = self.blocks.get_mut(&net) {
+            let offset = offset_in(net, address);
+            if used {
+                block.used += 1;
+                block.room.take(offset);
+            } else {
+                block.used = block.used.saturating_sub(1);
+                block.room.put(offset);
             }
         }
+        self.enlist(net);
     }
 
-    /// One address of the block came into use (`true`) or fell out of use.
-    pub(super) fn count_use(&mut self, net: Ipv4Net, used: bool) {
-        let Some(block) = self.blocks.get_mut(&net) else { return };
-        self.open.remove(&(Reverse(block.used), net));
-        block.used = if used { block.used + 1 } else { block.used.saturating_sub(1) };
-        if block.used < block_size(net) && !block.leaving {
-            self.open.insert((Reverse(block.used), net));
+    /// Takes the block out of all that is kept about blocks by their use.
+    fn strike(&mut self, net: IpNet) {
+        let Some(block) = self.blocks.get(&net).filter(|block| !block.leaving) else { return };
+        self.open.remove(&(self.second_choice(net), Reverse(block.used), net));
+        let (used, idle) = (block.used, u32::from(block.used == 0));
+        let tally = self.tally(net);
+        tally.size -= block_size(net);
+        tally.used -= used;
+        tally.idle -= idle;
+    }
+
+    /// Puts the block into all that is kept about blocks by their use.
+    fn enlist(&mut self, net: IpNet) {
+        let Some(block) = self.blocks.get(&net).filter(|block| !block.leaving) else { return };
+        if block.used < block_size(net) {
+            self.open.insert((self.second_choice(net), Reverse(block.used), net));
         }
+        let (used, idle) = (block.used, u32::from(block.used == 0));
+        let tally = self.tally(net);
+        tally.size += block_size(net);
+        tally.used += used;
+        tally.idle += idle;
+    }
+
+    fn tally(&mut self, net: IpNet) -> &mut Tally {
+        if is_prefix(net) { &mut self.prefixes } else { &mut self.singles }
+    }
+
+    /// Whether the block is of a kind that is to be replaced.
+    fn second_choice(&self, net: IpNet) -> bool {
+        is_prefix(net) != self.prefixes_first
     }
 }

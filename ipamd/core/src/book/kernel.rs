@@ -1,16 +1,16 @@
 //! What the kernel still has: an address is not free before an observation lacks it.
 
-use super::{Book, Cooling, Use, net_addresses};
+use super::{Book, Cooling, Use};
 use config_model::{EniId, Time};
-use ipnet::Ipv4Net;
-use std::{collections::BTreeSet, net::Ipv4Addr};
+use ipnet::IpNet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 impl Book {
     /// Takes in an observation. False if a newer one is known.
     pub(crate) fn kernel_seen(
         &mut self,
         started: Time,
-        in_use: BTreeSet<Ipv4Addr>,
+        in_use: BTreeSet<IpAddr>,
         now: Time,
     ) -> bool {
         if self.kernel_seen.is_some_and(|seen| started < seen) {
@@ -23,14 +23,15 @@ impl Book {
         true
     }
 
-    /// Whether the newest observation, begun after `since`, shows nothing of these addresses.
+    /// Whether the newest observation, begun after `since`, shows nothing of these blocks.
     pub(crate) fn kernel_clean_of(
         &self,
         since: Time,
-        mut addresses: impl Iterator<Item = Ipv4Addr>,
+        mut blocks: impl Iterator<Item = IpNet>,
     ) -> bool {
-        self.kernel_seen.is_some_and(|seen| seen > since)
-            && addresses.all(|address| !self.kernel_in_use.contains(&address))
+        let clean =
+            |net: IpNet| self.kernel_in_use.range(net.network()..=net.broadcast()).next().is_none();
+        self.kernel_seen.is_some_and(|seen| seen > since) && blocks.all(clean)
     }
 
     /// Addresses whose cooldown has been over for `patience` while the kernel keeps them; each
@@ -39,7 +40,7 @@ impl Book {
         &mut self,
         now: Time,
         patience: config_model::Span,
-    ) -> Vec<Ipv4Addr> {
+    ) -> Vec<IpAddr> {
         let mut stuck = Vec::new();
         for address in &self.dirty {
             if let Some(Use::Cooling(cooling)) = self.uses.get_mut(address)
@@ -55,7 +56,7 @@ impl Book {
     }
 
     fn clean_what_is_gone(&mut self, started: Time) {
-        let gone: Vec<Ipv4Addr> = self.dirty.difference(&self.kernel_in_use).copied().collect();
+        let gone: Vec<IpAddr> = self.dirty.difference(&self.kernel_in_use).copied().collect();
         for address in gone {
             if let Some(Use::Cooling(cooling)) = self.uses.get(&address)
                 && cooling.since < started
@@ -85,14 +86,12 @@ impl Book {
         }
     }
 
-    pub(super) fn hold_back_what_the_kernel_has(&mut self, id: &EniId, net: Ipv4Net, now: Time) {
-        if self.kernel_in_use.range(net.network()..=net.broadcast()).next().is_none() {
-            return;
-        }
-        for address in net_addresses(net) {
-            if self.kernel_in_use.contains(&address) && !self.uses.contains_key(&address) {
-                self.cool(address, id.clone(), now, now);
-            }
+    pub(super) fn hold_back_what_the_kernel_has(&mut self, id: &EniId, net: IpNet, now: Time) {
+        let within = self.kernel_in_use.range(net.network()..=net.broadcast());
+        let unknown = within.filter(|address| !self.uses.contains_key(address));
+        let unknown: Vec<IpAddr> = unknown.copied().collect();
+        for address in unknown {
+            self.cool(address, id.clone(), now, now);
         }
     }
 }

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use super::*;
-use config_model::Mac;
+use config_model::{DeviceIndex, Mac};
 
 fn eni(name: &str, device: u16) -> Eni {
     let mut eni = Eni::new(
@@ -11,11 +11,16 @@ fn eni(name: &str, device: u16) -> Eni {
             card: CardIndex(0),
             device: DeviceIndex(device),
             subnet: "subnet-1".into(),
-            subnet_cidr: "10.0.0.0/16".parse().unwrap(),
-            primary_address: Ipv4Addr::new(10, 0, 200, 1),
+            subnet_cidr: Some("10.0.0.0/16".parse().unwrap()),
+            subnet_cidr_v6: None,
+            primary_address: Some("10.0.200.1".parse().unwrap()),
+            primary_v6: None,
+            kind: None,
+            groups: None,
             attachment: None,
             is_primary: device == 0,
             managed: true,
+            excluded: false,
             ours: device != 0,
             kept: true,
         },
@@ -25,8 +30,8 @@ fn eni(name: &str, device: u16) -> Eni {
     eni
 }
 
-fn address(last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, last)
+fn address(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
 }
 
 fn key(pod: u32) -> PodKey {
@@ -46,13 +51,15 @@ fn book() -> Book {
     book
 }
 
-fn hold(book: &mut Book, pod: u32, address: Ipv4Addr) {
+fn hold(book: &mut Book, pod: u32, address: IpAddr) {
     let holder = Holder {
         pod: PodName { namespace: "default".into(), name: format!("web-{pod}") },
-        address,
-        eni: book.place_of(address).map_or("eni-x".into(), |(eni, _)| eni.clone()),
-        card: CardIndex(0),
-        device: DeviceIndex(0),
+        what: Holding::Addresses(vec![HeldAddress {
+            address,
+            eni: book.place_of(address).map_or("eni-x".into(), |(eni, _)| eni.clone()),
+            card: CardIndex(0),
+            device: DeviceIndex(0),
+        }]),
         since: Time(0),
         lapses: None,
         host_interface: None,
@@ -60,8 +67,8 @@ fn hold(book: &mut Book, pod: u32, address: Ipv4Addr) {
     book.hold(key(pod), holder);
 }
 
-fn picked(book: &Book) -> Option<Ipv4Addr> {
-    book.pick(CardIndex(0)).map(|(_, address)| address)
+fn picked(book: &Book) -> Option<IpAddr> {
+    book.pick(CardIndex(0)).map(|held| held.address)
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
     assert_eq!(book.eni(&"eni-a".into()).unwrap().held, 1);
     assert_eq!(picked(&book), Some(address(1)));
     book.remove_eni(&"eni-a".into()).unwrap();
-    assert_eq!(book.holder(&key(1)).unwrap().address, address(0));
+    assert_eq!(book.holder(&key(1)).unwrap().what.addresses()[0].address, address(0));
     book.add_eni(eni("eni-a", 0));
     book.add_block(&"eni-a".into(), single(address(0)), Time(2));
     assert_eq!(picked(&book), None);
@@ -196,7 +203,7 @@ fn the_counts_agree_with_the_uses_whatever_happens() {
         book.kernel_seen(now + config_model::Span(1), BTreeSet::new(), now);
         while book.free_ripe(now).is_some() {}
         let sums = book.enis().fold((0, 0, 0), |sum, eni| {
-            (sum.0 + eni.held, sum.1 + eni.cooling, sum.2 + eni.free())
+            (sum.0 + eni.held, sum.1 + eni.cooling, sum.2 + u32::try_from(eni.free()).unwrap())
         });
         let cooling = u32::try_from(book.cooling().count()).unwrap();
         let holders = u32::try_from(book.holders().count()).unwrap();

@@ -2,11 +2,13 @@
 
 use crate::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni,
-    Severity, Topic,
+    Severity, Topic, Want,
+    book::{amount, block_size},
+    checkpoint::Made,
     core::{About, CloudResult},
     witness::SETTLING,
 };
-use config_model::{DeviceIndex, EniId, Span, Time};
+use config_model::{CardIndex, DeviceIndex, EniId, Span, Time};
 use std::collections::BTreeSet;
 
 /// Device indexes end before this.
@@ -19,7 +21,8 @@ const NOT_FOUND_PAUSE: Span = Span::seconds(2);
 /// An ENI on its way in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Making {
-    count: u16,
+    /// What it was asked for with; the token is good for exactly that.
+    made: Made,
     /// The ENI, once it is known to exist.
     pub(crate) eni: Option<EniId>,
     /// How it looks, once it was seen.
@@ -41,10 +44,14 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    pub(crate) fn new(count: u16) -> Self {
+    pub(crate) fn new(card: CardIndex, want: Want) -> Self {
+        Self::of(Made { want, subnet: None, groups: None, card, eni: None })
+    }
+
+    fn of(made: Made) -> Self {
         Self {
-            count,
-            eni: None,
+            eni: made.eni.clone(),
+            made,
             seen: None,
             create_unsure: false,
             unsure: false,
@@ -59,17 +66,25 @@ impl Making {
     }
 
     /// One that an earlier process began.
-    pub(crate) fn resumed(count: u16, eni: Option<EniId>) -> Self {
-        let unsure = eni.is_some();
-        Self { eni, create_unsure: true, unsure, attach_lost: unsure, ..Self::new(count) }
+    pub(crate) fn resumed(made: Made) -> Self {
+        let unsure = made.eni.is_some();
+        Self { create_unsure: true, unsure, attach_lost: unsure, ..Self::of(made) }
+    }
+
+    pub(crate) fn card(&self) -> CardIndex {
+        self.made.card
+    }
+
+    pub(crate) fn made(&self) -> &Made {
+        &self.made
     }
 
     /// The addresses that it will bring.
-    pub(crate) fn coming(&self) -> u32 {
+    pub(crate) fn coming(&self) -> u64 {
         match &self.seen {
             _ if self.undo => 0,
-            Some(seen) => u32::try_from(seen.addresses.len()).unwrap_or(u32::MAX),
-            None => u32::from(self.count),
+            Some(seen) => seen.blocks.iter().map(|block| block_size(*block)).sum(),
+            None => self.made.want.addresses(),
         }
     }
 }
@@ -109,9 +124,9 @@ impl Core {
         let Some(making) = self.makings.get(token) else { return };
         let call = CloudCall::CreateEni {
             token: token.to_owned(),
-            subnet: self.node.subnet.clone(),
-            groups: self.node.security_groups.clone(),
-            secondary_count: making.count,
+            subnet: making.made.subnet.clone().unwrap_or(self.node.subnet.clone()),
+            groups: making.made.groups.clone().unwrap_or(self.node.security_groups.clone()),
+            want: making.made.want,
             tags: self.node.tags.clone(),
             description: self.node.description.clone(),
         };
@@ -122,9 +137,9 @@ impl Core {
         if !self.may(Action::Attach, now) {
             return;
         }
-        let attached = self.book.enis().filter(|eni| !eni.missing).count() + self.departures.len();
-        let no_place = u32::try_from(attached).unwrap_or(u32::MAX) >= self.max_enis();
-        let device = self.free_device(token);
+        let Some(card) = self.makings.get(token).map(Making::card) else { return };
+        let no_place = self.places_attached(card) >= self.max_enis(card);
+        let device = self.free_device(token, card);
         let Some(making) = self.makings.get_mut(token) else { return };
         let (false, Some(device)) = (no_place, device) else {
             making.undo = true;
@@ -132,13 +147,12 @@ impl Core {
             return;
         };
         making.device = Some(device);
-        let (instance, card) = (self.node.instance_id.clone(), self.card());
+        let instance = self.node.instance_id.clone();
         self.call_for(token, CloudCall::AttachEni { eni, instance, card, device }, now);
     }
 
     /// The lowest place that no other ENI has, is about to have, or was found to have.
-    fn free_device(&self, token: &str) -> Option<DeviceIndex> {
-        let card = self.card();
+    fn free_device(&self, token: &str, card: CardIndex) -> Option<DeviceIndex> {
         let mut taken: BTreeSet<DeviceIndex> = self
             .book
             .enis()
@@ -147,7 +161,7 @@ impl Core {
             .collect();
         taken.extend(self.departures.values().filter_map(|departure| departure.device(card)));
         for (other, making) in &self.makings {
-            if other != token {
+            if other != token && making.card() == card {
                 taken.extend(making.device);
             }
         }
@@ -156,7 +170,9 @@ impl Core {
             return None;
         }
         let free = |device: &DeviceIndex| !taken.contains(device) && !tried.contains(device);
-        (1..DEVICE_INDEXES).map(DeviceIndex).find(free)
+        // On card 0 the first place is the primary ENI's.
+        let first = u16::from(card == CardIndex(0));
+        (first..DEVICE_INDEXES).map(DeviceIndex).find(free)
     }
 
     fn call_for(&mut self, token: &str, call: CloudCall, now: Time) {
@@ -180,12 +196,12 @@ impl Core {
             (Action::Create, Ok(_)) => making.create_unsure = true,
             (Action::Create, Err(fault)) => self.create_failed(token, &fault, now),
             (Action::Attach, Ok(CloudAnswer::Attached { attachment })) => {
-                let device = making.device;
+                let (device, card) = (making.device, making.card());
                 if let Some((mut seen, device)) = making.seen.clone().zip(device) {
                     seen.attachment = Some(crate::SeenAttachment {
                         id: Some(attachment),
                         instance: self.node.instance_id.clone(),
-                        card: self.card(),
+                        card,
                         device,
                         state: AttachmentState::Attaching,
                         delete_on_termination: Some(false),
@@ -232,7 +248,7 @@ impl Core {
 
     fn create_failed(&mut self, token: &str, fault: &CloudFault, now: Time) {
         let Some(making) = self.makings.get_mut(token) else { return };
-        let count = u32::from(making.count);
+        let count = u32::from(making.made.want.blocks());
         match fault.remedy {
             Remedy::Unknown => making.create_unsure = true,
             // An earlier try may have made it: only the same token tells.
@@ -331,8 +347,7 @@ impl Core {
             }
             return;
         }
-        let addresses = seen.addresses.len();
-        let cause = format!("a new ENI with {addresses} addresses");
+        let cause = format!("a new ENI with {}", amount(&seen.blocks));
         self.report(Severity::Info, Topic::PoolGrew, &seen.id, cause, "");
         self.settle_making(token);
     }

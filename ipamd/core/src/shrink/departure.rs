@@ -46,6 +46,11 @@ impl Departure {
         Self { detach_lost: true, ..Self::new(None) }
     }
 
+    /// Whether it may have a place on the card: what nobody knows may be anywhere.
+    pub(crate) fn is_on(&self, card: CardIndex) -> bool {
+        self.eni.as_ref().is_none_or(|eni| eni.facts.card == card)
+    }
+
     /// The place on the card that it still has.
     pub(crate) fn device(&self, card: CardIndex) -> Option<DeviceIndex> {
         let facts = &self.eni.as_ref()?.facts;

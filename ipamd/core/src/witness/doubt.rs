@@ -3,13 +3,14 @@
 use super::EC2_INTERVAL;
 use crate::Witness;
 use config_model::{EniId, Time};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
 
 /// What is doubted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Eni(EniId),
-    Address(Ipv4Addr),
+    Block(IpNet),
 }
 
 /// Who lacks it since when.
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     fn subject() -> Subject {
-        Subject::Address(Ipv4Addr::new(10, 0, 0, 7))
+        Subject::Block(std::net::IpAddr::from([10, 0, 0, 7]).into())
     }
 
     #[test]

@@ -150,12 +150,12 @@ proptest! {
         let warm = config.warm_ip_target.unwrap_or(0);
         let minimum = config.minimum_ip_target.unwrap_or(0);
         let reached = if warm == 0 && minimum == 0 {
-            counts.free >= (4 * config.warm_eni_target).max(1)
+            counts.free >= u64::from(4 * config.warm_eni_target).max(1)
         } else {
-            counts.free >= warm && counts.total >= minimum
+            counts.free >= u64::from(warm) && counts.total >= u64::from(minimum)
         };
         prop_assert!(
-            reached || full || counts.total >= config.max_pods,
+            reached || full || counts.total >= u64::from(config.max_pods),
             "{:?} {:?}", counts, world.snapshot().waiting
         );
         for eni in world.cloud.attached().iter().skip(1) {

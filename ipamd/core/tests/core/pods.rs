@@ -2,7 +2,7 @@
 
 use crate::world::{World, key, pod};
 use config_model::Span;
-use ipamd_core::{Action, Answer, Event, PoolConfig, RefusalReason, Ticket, Topic};
+use ipamd_core::{Action, Answer, Cards, Event, PoolConfig, RefusalReason, Ticket, Topic};
 
 fn small(config: PoolConfig) -> World {
     let mut world = World::new(config, 3, 4, 3);
@@ -30,7 +30,8 @@ fn a_key_that_names_another_pod_is_refused() {
     let mut world = small(PoolConfig::default());
     world.reserve(1);
     let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
-    world.tell(Event::Reserve { ticket, key: key(1), pod: pod(2), give_up_at });
+    let (cards, branch) = (Cards::First, false);
+    world.tell(Event::Reserve { ticket, key: key(1), pod: pod(2), cards, branch, give_up_at });
     assert_eq!(world.refused(ticket), Some(RefusalReason::Invalid));
 }
 

@@ -22,7 +22,7 @@ fn assignments_of_this_boot_hold_at_once_even_before_their_enis_are_seen() {
     world.restart();
     for (pod, before) in (0..5).zip(before) {
         let after = world.core.inspect(&key(pod)).unwrap();
-        assert_eq!((after.address, after.table), (before.address, before.table));
+        assert_eq!(after.addresses, before.addresses);
         assert!(after.confirmed);
     }
     let again = world.reserve(3);
@@ -143,7 +143,7 @@ fn times_of_another_boots_clock_mean_nothing() {
     let start = Start { boot_id: "boot-2".into(), seed: 9 };
     let (config, node) = (world.config.clone(), world.node.clone());
     let now = Time(7_000);
-    let core = Core::new(config, node, world.limits, left, start, now);
+    let core = Core::new(config, node, world.limits.clone(), left, start, now);
     let until: BTreeSet<Time> = core.snapshot(now).cooling.iter().map(|view| view.until).collect();
     assert_eq!(until, BTreeSet::from([Time(37_000)]));
     assert!(core.wake_at().is_some_and(|at| at <= now));

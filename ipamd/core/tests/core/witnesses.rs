@@ -68,7 +68,7 @@ fn a_free_address_that_is_taken_away_is_dropped_on_two_witnesses_of_ec2() {
     let mut world = world();
     world.imds_is_down = true;
     let last = world.cloud.attached()[2].seen.clone();
-    world.cloud.take_address(&last.id, last.addresses[3], world.now);
+    world.cloud.take_address(&last.id, last.blocks[3].addr(), world.now);
     let total = world.core.counts().total;
     // With IMDS silent nobody asks EC2 of his own accord, so nothing is dropped; IMDS back,
     // its word starts the questions, and EC2's confirms it.
@@ -103,7 +103,7 @@ fn a_foreign_eni_is_taken_in_when_ec2_confirms_it_and_is_never_freed() {
     world.ec2_is_down = false;
     world.pass(Span::seconds(1200));
     let view = world.snapshot().enis.into_iter().find(|view| view.id == foreign).unwrap();
-    assert_eq!((view.device.0, view.table.0, view.addresses.len()), (7, 8, 4));
+    assert_eq!((view.device.0, view.table.0, view.blocks.len()), (7, 8, 4));
     for pod in 0..6 {
         world.release(pod);
     }

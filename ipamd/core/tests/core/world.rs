@@ -4,15 +4,15 @@ mod cloud;
 
 pub(crate) use cloud::{Cloud, Fault};
 
-use config_model::{EniId, PodKey, PodName, Span, Time};
+use config_model::{CardIndex, EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{
-    Answer, AttachmentState, Checkpoint, CloudFault, Core, Effect, Event, Limits, NodeFacts,
-    Notice, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot, Start, Ticket,
-    Topic, Witness,
+    Answer, AttachmentState, Cards, Checkpoint, CloudFault, Core, Effect, Event, Limits, NodeFacts,
+    Notice, PodView, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot, Start,
+    Ticket, Topic, Witness,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::IpAddr,
 };
 
 /// A cloud answer takes so long.
@@ -40,7 +40,7 @@ pub(crate) struct World {
     sequence: u64,
     next_pass: Time,
     /// Addresses with routes and rules, and whose they are.
-    pub(crate) kernel: BTreeMap<Ipv4Addr, PodKey>,
+    pub(crate) kernel: BTreeMap<IpAddr, PodKey>,
     /// The daemon's repair cannot remove anything while this is set.
     pub(crate) kernel_stuck: bool,
     pub(crate) answers: BTreeMap<Ticket, Answer>,
@@ -49,10 +49,10 @@ pub(crate) struct World {
     tickets: u64,
     pub(crate) notices: Vec<Notice>,
     /// What pods were told: key → address, until it is released or lapses.
-    pub(crate) told: BTreeMap<PodKey, Ipv4Addr>,
-    released_at: BTreeMap<Ipv4Addr, Time>,
+    pub(crate) told: BTreeMap<PodKey, IpAddr>,
+    released_at: BTreeMap<IpAddr, Time>,
     /// Addresses that somebody outside took away on purpose.
-    pub(crate) stolen: BTreeSet<Ipv4Addr>,
+    pub(crate) stolen: BTreeSet<IpAddr>,
     /// How many more effects are carried out before the process dies.
     pub(crate) dies_after: Option<u32>,
     pub(crate) deaths: u32,
@@ -82,17 +82,20 @@ impl World {
         let node = NodeFacts {
             instance_id: "i-1".into(),
             primary_eni: cloud.primary(),
+            vpc: "vpc-1".into(),
+            zone: "zone-a".into(),
             subnet: "subnet-1".into(),
-            subnet_cidr: "10.0.0.0/16".parse().unwrap(),
+            subnet_cidr: Some("10.0.0.0/16".parse().unwrap()),
+            subnet_cidr_v6: None,
             security_groups: vec!["sg-1".into()],
             description: "aws-K8S-i-1".into(),
             tags: BTreeMap::from([(instance, "i-1".to_owned())]),
         };
-        let limits = Limits { enis, ipv4_per_eni };
+        let limits = Limits::one_card(enis, ipv4_per_eni);
         let start = Start { boot_id: "boot-1".into(), seed: 1 };
         let now = Time(1_000_000);
         let restored = Checkpoint::default();
-        let core = Core::new(config.clone(), node.clone(), limits, restored, start, now);
+        let core = Core::new(config.clone(), node.clone(), limits.clone(), restored, start, now);
         let mut world = Self {
             now,
             core,
@@ -175,6 +178,7 @@ impl World {
                 };
                 self.later(ROUND_TRIP, event);
             }
+            Effect::AskForTrunk => {}
             Effect::NodeChanged => self.next_pass = self.next_pass.min(self.now + PASS_SOON),
             Effect::Report(notice) => self.notices.push(notice),
         }
@@ -211,7 +215,7 @@ impl World {
         }
     }
 
-    fn judge_handing_out(&self, key: &PodKey, address: Ipv4Addr) {
+    fn judge_handing_out(&self, key: &PodKey, address: IpAddr) {
         if let Some(released) = self.released_at.get(&address) {
             assert!(self.now >= *released + self.config.cooldown, "{address} had not cooled down");
         }
@@ -232,7 +236,8 @@ impl World {
         let ticket = self.ticket();
         self.asked.insert(ticket, key(number));
         let (key, pod, give_up_at) = (key(number), pod(number), self.now + patience);
-        self.tell(Event::Reserve { ticket, key, pod, give_up_at });
+        let (cards, branch) = (Cards::First, false);
+        self.tell(Event::Reserve { ticket, key, pod, cards, branch, give_up_at });
         ticket
     }
 
@@ -294,12 +299,16 @@ impl World {
     fn repair_pass(&mut self) {
         self.next_pass = self.now + PASS_INTERVAL;
         self.cloud.progress(self.now);
-        let in_use: BTreeSet<Ipv4Addr> = self.kernel.keys().copied().collect();
+        let in_use: BTreeSet<IpAddr> = self.kernel.keys().copied().collect();
         let snapshot = self.snapshot();
         if !self.kernel_stuck {
-            let keep: BTreeSet<_> =
-                snapshot.pods.iter().map(|pod| (pod.address, &pod.key)).collect();
-            self.kernel.retain(|address, holder| keep.contains(&(*address, holder)));
+            let of_pod = |pod: &PodView| {
+                let key = pod.key.clone();
+                let held = pod.addresses.clone();
+                held.into_iter().map(move |held| (held.address, key.clone()))
+            };
+            let keep: BTreeSet<_> = snapshot.pods.iter().flat_map(of_pod).collect();
+            self.kernel.retain(|address, holder| keep.contains(&(*address, holder.clone())));
         }
         let deaths = self.deaths;
         self.tell(Event::KernelSeen { started: self.now, in_use });
@@ -334,7 +343,7 @@ impl World {
         assert_eq!(Checkpoint::replay(restored.compact()), restored, "compacting loses something");
         let start = Start { boot_id: format!("boot-{}", self.boot), seed: self.seed };
         let (config, node) = (self.config.clone(), self.node.clone());
-        self.core = Core::new(config, node, self.limits, restored, start, self.now);
+        self.core = Core::new(config, node, self.limits.clone(), restored, start, self.now);
         self.next_pass = self.now;
         self.tell(Event::Tick);
     }
@@ -352,19 +361,22 @@ impl World {
     /// What must hold after every event.
     fn check(&mut self) {
         let snapshot = self.snapshot();
-        let mut holders: BTreeMap<Ipv4Addr, &PodKey> = BTreeMap::new();
-        for pod in &snapshot.pods {
-            if let Some(other) = holders.insert(pod.address, &pod.key) {
-                panic!("{} is held by {other} and {}", pod.address, pod.key);
+        let mut holders: BTreeMap<IpAddr, &PodKey> = BTreeMap::new();
+        let held = snapshot.pods.iter().flat_map(|pod| pod.addresses.iter().map(move |h| (pod, h)));
+        for (pod, held) in held {
+            let address = held.address;
+            if let Some(other) = holders.insert(address, &pod.key) {
+                panic!("{address} is held by {other} and {}", pod.key);
             }
-            let there = self.cloud.enis.get(&pod.eni).is_some_and(|eni| {
-                eni.seen.addresses.contains(&pod.address) && eni.seen.attachment.is_some()
+            let there = self.cloud.enis.get(&held.eni).is_some_and(|eni| {
+                let has = eni.seen.blocks.iter().any(|block| block.contains(&address));
+                has && eni.seen.attachment.is_some()
             });
-            let stolen = self.stolen.contains(&pod.address);
-            assert!(there || stolen, "{} of {} is not on {}", pod.address, pod.key, pod.eni);
+            let stolen = self.stolen.contains(&address);
+            assert!(there || stolen, "{address} of {} is not on {}", pod.key, held.eni);
         }
         let attached = self.cloud.attached().len();
-        assert!(attached <= usize::from(self.limits.enis), "{attached} ENIs");
+        assert!(attached <= usize::from(self.limits.enis_on(CardIndex(0))), "{attached} ENIs");
         let (now, released_at) = (self.now, &mut self.released_at);
         self.told.retain(|key, address| {
             let held = holders.get(address) == Some(&key);
@@ -385,12 +397,12 @@ impl World {
         }
     }
 
-    pub(crate) fn address_of(&self, number: u32) -> Option<Ipv4Addr> {
-        self.core.inspect(&key(number)).map(|pod| pod.address)
+    pub(crate) fn address_of(&self, number: u32) -> Option<IpAddr> {
+        self.core.inspect(&key(number)).map(|pod| pod.addresses[0].address)
     }
 
     pub(crate) fn eni_of(&self, number: u32) -> EniId {
-        self.core.inspect(&key(number)).unwrap().eni
+        self.core.inspect(&key(number)).unwrap().addresses[0].eni.clone()
     }
 
     pub(crate) fn refused(&self, ticket: Ticket) -> Option<RefusalReason> {
@@ -411,7 +423,7 @@ impl World {
     /// Secondary addresses per attached ENI, most first.
     pub(crate) fn split(&self) -> Vec<usize> {
         let attached = self.cloud.attached();
-        let mut split: Vec<usize> = attached.iter().map(|eni| eni.seen.addresses.len()).collect();
+        let mut split: Vec<usize> = attached.iter().map(|eni| eni.seen.blocks.len()).collect();
         split.sort_unstable_by(|a, b| b.cmp(a));
         split
     }

@@ -22,6 +22,7 @@ fn reserved(n: u8) -> Record {
         eni: EniId::new("eni-1"),
         card: CardIndex(0),
         device: DeviceIndex(1),
+        more: Vec::new(),
         lapses: Time(60_000),
     }
 }

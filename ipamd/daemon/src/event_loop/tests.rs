@@ -5,7 +5,7 @@
 use super::*;
 use crate::checkpoint::{HEADER, Journal, Writer};
 use async_trait::async_trait;
-use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, SubnetId};
+use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, SubnetId, VpcId};
 use ipamd_cloud::{Node, TypeLimits};
 use ipamd_core::{
     AttachmentState, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment, SeenEni, Start,
@@ -64,8 +64,12 @@ fn primary() -> SeenEni {
         mac: Mac([2, 0, 0, 0, 0, 0]),
         subnet: SubnetId::new("subnet-1"),
         subnet_cidr: Some("10.0.0.0/24".parse().unwrap()),
-        primary_address: Ipv4Addr::new(10, 0, 0, 4),
-        addresses: (0..ADDRESSES).map(|n| Ipv4Addr::new(10, 0, 0, 10 + n)).collect(),
+        subnet_cidr_v6: None,
+        primary_address: Some(Ipv4Addr::new(10, 0, 0, 4)),
+        ipv6_addresses: Vec::new(),
+        blocks: (0..ADDRESSES).map(|n| IpAddr::from([10, 0, 0, 10 + n]).into()).collect(),
+        kind: None,
+        groups: None,
         attachment: Some(SeenAttachment {
             id: None,
             instance: InstanceId::new("i-1"),
@@ -83,19 +87,22 @@ fn beginning(journal: SlowDisk) -> Beginning {
     let node = NodeFacts {
         instance_id: InstanceId::new("i-1"),
         primary_eni: eni.id,
+        vpc: VpcId::new("vpc-1"),
+        zone: "zone-a".to_owned(),
         subnet: eni.subnet,
-        subnet_cidr: "10.0.0.0/24".parse().unwrap(),
+        subnet_cidr: eni.subnet_cidr,
+        subnet_cidr_v6: None,
         security_groups: Vec::new(),
         description: String::new(),
         tags: BTreeMap::new(),
     };
-    let limits = Limits { enis: 1, ipv4_per_eni: u16::from(ADDRESSES) + 1 };
+    let limits = Limits::one_card(1, u16::from(ADDRESSES) + 1);
     let targets = PoolConfig { cooldown: Span(0), ..PoolConfig::default() };
     let start = Start { boot_id: "boot".to_owned(), seed: 7 };
     let restored = Checkpoint::default();
     let writer = Writer::start(journal, restored.clone()).unwrap();
     Beginning {
-        core: Core::new(targets.clone(), node, limits, restored, start, clock::now()),
+        core: Core::new(targets.clone(), node, limits.clone(), restored, start, clock::now()),
         cloud: Arc::new(NoCloud),
         instance: InstanceId::new("i-1"),
         limits,
@@ -144,7 +151,7 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
         not_ready: Vec::new(),
     };
     inbox.send(Input::Seen(seen)).await.unwrap();
-    while inbox.view().await.unwrap().snapshot.counts.usable < u32::from(ADDRESSES) {
+    while inbox.view().await.unwrap().snapshot.counts.usable < u64::from(ADDRESSES) {
         sleep(Duration::from_millis(1)).await;
     }
 

@@ -6,7 +6,7 @@ use crate::{repair::PassReport, view::View};
 use config_settings::{RandomizeSnat, Settings};
 use ipamd_core::{EniView, PodView};
 use serde_json::{Map, Value, json};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// Go's `net.IPMask` of a single address.
 const MASK_32: &str = "/////w==";
@@ -19,10 +19,11 @@ pub(super) fn enis(view: &View) -> Value {
         let card = cards
             .entry(eni.card.0.to_string())
             .or_insert_with(|| json!({ "TotalIPs": 0, "AssignedIPs": 0, "ENIs": {} }));
-        for (name, count) in [("TotalIPs", eni.counts.total), ("AssignedIPs", eni.counts.assigned)]
+        for (name, count) in
+            [("TotalIPs", eni.counts.total), ("AssignedIPs", u64::from(eni.counts.assigned))]
         {
             let so_far = card[name].as_u64().unwrap_or_default();
-            card[name] = json!(so_far + u64::from(count));
+            card[name] = json!(so_far + count);
         }
         card["ENIs"][eni.id.as_str()] = one_eni(eni, view);
     }
@@ -30,11 +31,8 @@ pub(super) fn enis(view: &View) -> Value {
 }
 
 fn one_eni(eni: &EniView, view: &View) -> Value {
-    let cidrs: Map<String, Value> = eni
-        .addresses
-        .iter()
-        .map(|address| (format!("{address}/32"), cidr(*address, view)))
-        .collect();
+    let cidrs: Map<String, Value> =
+        eni.blocks.iter().map(|block| (block.to_string(), cidr(block.addr(), view))).collect();
     json!({
         "ID": eni.id.as_str(),
         "IsPrimary": eni.device.0 == 0 && eni.card.0 == 0,
@@ -49,8 +47,12 @@ fn one_eni(eni: &EniView, view: &View) -> Value {
     })
 }
 
-fn cidr(address: Ipv4Addr, view: &View) -> Value {
-    let holder = view.snapshot.pods.iter().find(|pod| pod.address == address);
+fn cidr(address: IpAddr, view: &View) -> Value {
+    let holder = view
+        .snapshot
+        .pods
+        .iter()
+        .find(|pod| pod.addresses.iter().any(|held| held.address == address));
     let cooling = view.snapshot.cooling.iter().find(|cooling| cooling.address == address);
     // As there, only addresses that were ever used are listed.
     let mut used = Map::new();
@@ -125,16 +127,18 @@ pub(super) fn network_settings(settings: &Settings) -> Value {
 
 /// `/v1/ferrule/pods`: who holds what.
 pub(super) fn pods(view: &View) -> Value {
-    let pods = view.snapshot.pods.iter().map(|pod| {
+    let each = view.snapshot.pods.iter();
+    let each = each.flat_map(|pod| pod.addresses.iter().map(move |held| (pod, held)));
+    let pods = each.map(|(pod, held)| {
         json!({
             "namespace": pod.pod.namespace,
             "name": pod.pod.name,
             "network": pod.key.network,
-            "address": pod.address,
-            "eni": pod.eni.as_str(),
-            "device": pod.device.0,
-            "card": pod.card.0,
-            "table": pod.table.0,
+            "address": held.address,
+            "eni": held.eni.as_str(),
+            "device": held.device.0,
+            "card": held.card.0,
+            "table": held.table.0,
             "confirmed": pod.confirmed,
             "hostInterface": pod.host_interface,
             "since": rfc3339(pod.since, view.now),
@@ -175,7 +179,7 @@ pub(super) fn explain(view: &View, report: &PassReport) -> Value {
             "managed": eni.managed,
             "leaving": eni.leaving,
             "missing": eni.missing,
-            "addresses": eni.addresses.len(),
+            "addresses": eni.counts.total,
         })
     });
     json!({

@@ -4,10 +4,11 @@ use config_model::{PodKey, PodName, Time, registry};
 use ipamd_core::{
     Checkpoint, Notice, RECORD_FORMAT, Record, SeenAttachment, SeenEni, Severity, Topic,
 };
+use ipnet::IpNet;
 use routing_plan::{Link, Observed};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 /// Adds to the checkpoint every interface whose host end carries its key and has a route to an
@@ -36,6 +37,7 @@ pub(super) fn pods_in_kernel(
             severity: Severity::Warning,
             topic: Topic::Restored,
             object: key.to_string(),
+            pod: None,
             cause: format!(
                 "it was found in the kernel and not in the checkpoint: {} holds {address} of {}",
                 link.name, eni.id
@@ -75,7 +77,7 @@ fn confirmed(checkpoint: &Checkpoint) -> BTreeSet<(PodKey, Ipv4Addr)> {
 }
 
 fn place(address: Ipv4Addr, enis: &[SeenEni]) -> Option<(&SeenEni, &SeenAttachment)> {
-    let has = |eni: &&SeenEni| eni.addresses.contains(&address);
+    let has = |eni: &&SeenEni| eni.blocks.contains(&IpNet::from(IpAddr::V4(address)));
     enis.iter().filter(has).find_map(|eni| Some((eni, eni.attachment.as_ref()?)))
 }
 
@@ -94,6 +96,7 @@ fn holding<'a>(
         eni: eni.id.clone(),
         card: place.card,
         device: place.device,
+        more: Vec::new(),
         lapses: now,
     };
     let confirmed = Record::Confirmed { key: key.clone(), host_interface: link.name.clone() };

@@ -7,9 +7,10 @@ use ipamd_core::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Remedy, SeenAttachment, SeenEni,
     Witness,
 };
+use ipnet::IpNet;
 use std::{
     collections::BTreeMap,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -66,8 +67,12 @@ fn eni(n: u8, primary: Ipv4Addr, device: Option<u16>) -> SeenEni {
         mac: mac(n),
         subnet: SubnetId::new("subnet-1"),
         subnet_cidr: Some("10.0.0.0/24".parse().unwrap()),
-        primary_address: primary,
-        addresses: Vec::new(),
+        subnet_cidr_v6: None,
+        primary_address: Some(primary),
+        ipv6_addresses: Vec::new(),
+        blocks: Vec::new(),
+        kind: None,
+        groups: None,
         attachment: device.map(|device| attachment(n, device)),
         tags: Some(BTreeMap::new()),
     }
@@ -82,6 +87,10 @@ fn attachment(n: u8, device: u16) -> SeenAttachment {
         state: AttachmentState::Attached,
         delete_on_termination: Some(true),
     }
+}
+
+fn singles(addresses: &[Ipv4Addr]) -> Vec<IpNet> {
+    addresses.iter().map(|address| IpNet::from(IpAddr::V4(*address))).collect()
 }
 
 fn full() -> CloudFault {
@@ -117,16 +126,16 @@ impl Cloud for FakeCloud {
         let mut state = self.state();
         state.calls.push(call.action());
         match call {
-            CloudCall::AssignAddresses { eni, count } => {
-                let addresses = state.take(count)?;
-                state.eni(&eni).addresses.extend(addresses.iter().copied());
-                Ok(CloudAnswer::Assigned { addresses })
+            CloudCall::Assign { eni, want } => {
+                let blocks = singles(&state.take(want.blocks())?);
+                state.eni(&eni).blocks.extend(blocks.iter().copied());
+                Ok(CloudAnswer::Assigned { blocks })
             }
-            CloudCall::CreateEni { secondary_count, tags, .. } => {
-                let addresses = state.take(secondary_count + 1)?;
+            CloudCall::CreateEni { want, tags, .. } => {
+                let addresses = state.take(want.blocks() + 1)?;
                 let n = u8::try_from(state.enis.len()).unwrap();
                 let mut made = eni(n, addresses[0], None);
-                made.addresses = addresses[1..].to_vec();
+                made.blocks = singles(&addresses[1..]);
                 made.tags = Some(tags);
                 state.enis.push(made.clone());
                 Ok(CloudAnswer::Created(made))
@@ -138,14 +147,18 @@ impl Cloud for FakeCloud {
                 let attachment = AttachmentId::new(format!("eni-attach-{n}"));
                 Ok(CloudAnswer::Attached { attachment })
             }
-            CloudCall::UnassignAddresses { eni, addresses } => {
-                state.eni(&eni).addresses.retain(|address| !addresses.contains(address));
+            CloudCall::Unassign { eni, blocks } => {
+                state.eni(&eni).blocks.retain(|block| !blocks.contains(block));
                 Ok(CloudAnswer::Done)
             }
             CloudCall::DescribeEni { eni } => Ok(CloudAnswer::Described(state.eni(&eni).clone())),
             CloudCall::KeepUntilTermination { .. }
             | CloudCall::DetachEni { .. }
-            | CloudCall::DeleteEni { .. } => Ok(CloudAnswer::Done),
+            | CloudCall::DeleteEni { .. }
+            | CloudCall::SetGroups { .. }
+            | CloudCall::TagEni { .. } => Ok(CloudAnswer::Done),
+            CloudCall::DescribeSubnets { .. } => Ok(CloudAnswer::Subnets(Vec::new())),
+            CloudCall::FindLeftovers { .. } => Ok(CloudAnswer::Leftovers(Vec::new())),
         }
     }
 
@@ -155,7 +168,7 @@ impl Cloud for FakeCloud {
         let mut seen: Vec<SeenEni> = attached.collect();
         if state.lagging_looks > 0 {
             state.lagging_looks -= 1;
-            seen.iter_mut().for_each(|eni| eni.addresses.clear());
+            seen.iter_mut().for_each(|eni| eni.blocks.clear());
         }
         Ok(seen)
     }
@@ -175,7 +188,7 @@ impl Cloud for FakeCloud {
             instance_type: "c5.tiny".to_owned(),
             region: "eu-central-1".to_owned(),
             availability_zone: "eu-central-1a".to_owned(),
-            local_ipv4: primary.primary_address,
+            local_ipv4: primary.primary_address.unwrap(),
             primary_eni: primary.id.clone(),
             primary_mac: primary.mac,
             subnet: primary.subnet.clone(),
@@ -190,6 +203,7 @@ impl Cloud for FakeCloud {
         Ok(TypeLimits {
             enis: BTreeMap::from([(CardIndex(0), 2)]),
             ipv4_per_eni: ADDRESSES_PER_ENI + 1,
+            ipv6_per_eni: ADDRESSES_PER_ENI + 1,
             prefixes: true,
         })
     }

@@ -5,11 +5,12 @@ use config_model::{
 };
 use ipamd_core::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Remedy, SeenAttachment, SeenEni,
-    Witness,
+    Want, Witness,
 };
+use ipnet::IpNet;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 /// What befalls one call.
@@ -57,6 +58,17 @@ fn fault(code: &str, remedy: Remedy) -> CloudFault {
     CloudFault { code: code.into(), message: format!("the test's {code}"), remedy }
 }
 
+fn single(address: Ipv4Addr) -> IpNet {
+    IpNet::from(IpAddr::V4(address))
+}
+
+fn address_of(block: &IpNet) -> Ipv4Addr {
+    match block {
+        IpNet::V4(net) => net.addr(),
+        IpNet::V6(_) => panic!("an IPv6 block of an IPv4 subnet"),
+    }
+}
+
 fn instance() -> InstanceId {
     InstanceId::from("i-1")
 }
@@ -94,17 +106,21 @@ impl Cloud {
         self.made += 1;
         let id = EniId::new(format!("eni-{}", self.made));
         let mut taken = self.subnet.drain(..=usize::from(count));
-        let primary_address = taken.next().unwrap();
-        let addresses = taken.collect();
+        let primary_address = taken.next();
+        let blocks = taken.map(single).collect();
         let number = u8::try_from(self.made % 250).unwrap();
         let seen = SeenEni {
             id: id.clone(),
             mac: Mac([2, 0, 0, 0, 0, number]),
             subnet: SubnetId::from("subnet-1"),
             subnet_cidr: None,
+            subnet_cidr_v6: None,
             primary_address,
-            addresses,
+            ipv6_addresses: Vec::new(),
+            blocks,
             attachment: None,
+            kind: None,
+            groups: None,
             tags: Some(tags.unwrap_or_default()),
         };
         self.enis.insert(id.clone(), CloudEni { seen, token: token.into(), there_at: None });
@@ -142,13 +158,13 @@ impl Cloud {
     /// Somebody else detaches an ENI and deletes it.
     pub(crate) fn tear_off(&mut self, id: &EniId, now: Time) {
         let eni = self.enis.remove(id).unwrap();
-        self.subnet.extend(eni.seen.addresses);
+        self.subnet.extend(eni.seen.blocks.iter().map(address_of));
         self.remember(now);
     }
 
     /// Somebody else takes an address away.
-    pub(crate) fn take_address(&mut self, id: &EniId, address: Ipv4Addr, now: Time) {
-        self.enis.get_mut(id).unwrap().seen.addresses.retain(|a| *a != address);
+    pub(crate) fn take_address(&mut self, id: &EniId, address: IpAddr, now: Time) {
+        self.enis.get_mut(id).unwrap().seen.blocks.retain(|b| *b != IpNet::from(address));
         self.remember(now);
     }
 
@@ -227,13 +243,13 @@ impl Cloud {
 
     fn execute(&mut self, call: &CloudCall, now: Time) -> Result<CloudAnswer, CloudFault> {
         match call {
-            CloudCall::CreateEni { token, secondary_count, tags, .. } => {
+            CloudCall::CreateEni { token, want, tags, .. } => {
                 let known = self.enis.values().find(|eni| eni.token == *token);
                 if let Some(eni) = known {
                     return Ok(CloudAnswer::Created(eni.seen.clone()));
                 }
-                self.need(usize::from(*secondary_count) + 1)?;
-                let id = self.make(token, *secondary_count, Some(tags.clone()));
+                self.need(usize::from(want.blocks()) + 1)?;
+                let id = self.make(token, want.blocks(), Some(tags.clone()));
                 Ok(CloudAnswer::Created(self.enis[&id].seen.clone()))
             }
             CloudCall::AttachEni { eni, device, .. } => self.attach(eni, *device, now),
@@ -244,25 +260,25 @@ impl Cloud {
                 found.ok_or_else(gone)?.delete_on_termination = Some(true);
                 Ok(CloudAnswer::Done)
             }
-            CloudCall::AssignAddresses { eni, count } => {
+            CloudCall::Assign { eni, want: Want::Addresses(count) } => {
                 let per_eni = usize::from(self.per_eni);
-                let has = self.find(eni)?.seen.addresses.len();
+                let has = self.find(eni)?.seen.blocks.len();
                 if has + usize::from(*count) > per_eni {
                     return Err(fault("PrivateIpAddressLimitExceeded", Remedy::LimitReached));
                 }
                 self.need(usize::from(*count))?;
-                let addresses: Vec<_> = self.subnet.drain(..usize::from(*count)).collect();
-                self.find(eni)?.seen.addresses.extend(&addresses);
-                Ok(CloudAnswer::Assigned { addresses })
+                let blocks: Vec<_> = self.subnet.drain(..usize::from(*count)).map(single).collect();
+                self.find(eni)?.seen.blocks.extend(&blocks);
+                Ok(CloudAnswer::Assigned { blocks })
             }
-            CloudCall::UnassignAddresses { eni, addresses } => {
-                let held = &mut self.find(eni)?.seen.addresses;
-                if !addresses.iter().all(|address| held.contains(address)) {
+            CloudCall::Unassign { eni, blocks } => {
+                let held = &mut self.find(eni)?.seen.blocks;
+                if !blocks.iter().all(|block| held.contains(block)) {
                     return Err(fault("InvalidParameterValue", Remedy::TellOperator));
                 }
-                held.retain(|address| !addresses.contains(address));
-                for address in addresses {
-                    self.subnet.push_front(*address);
+                held.retain(|block| !blocks.contains(block));
+                for block in blocks {
+                    self.subnet.push_front(address_of(block));
                 }
                 Ok(CloudAnswer::Done)
             }
@@ -280,9 +296,9 @@ impl Cloud {
                     return Err(fault("InvalidNetworkInterface.InUse", Remedy::TellOperator));
                 }
                 let gone = self.enis.remove(eni).unwrap().seen;
-                self.subnet.push_front(gone.primary_address);
-                for address in gone.addresses {
-                    self.subnet.push_front(address);
+                self.subnet.extend(gone.primary_address);
+                for block in &gone.blocks {
+                    self.subnet.push_front(address_of(block));
                 }
                 Ok(CloudAnswer::Done)
             }
@@ -292,6 +308,13 @@ impl Cloud {
                 let seen = then.into_iter().find(|seen| seen.id == *eni);
                 seen.map(CloudAnswer::Described)
                     .ok_or_else(|| fault("InvalidNetworkInterfaceID.NotFound", Remedy::Gone))
+            }
+            CloudCall::Assign { .. }
+            | CloudCall::SetGroups { .. }
+            | CloudCall::TagEni { .. }
+            | CloudCall::DescribeSubnets { .. }
+            | CloudCall::FindLeftovers { .. } => {
+                Err(fault("UnsupportedOperation", Remedy::TellOperator))
             }
         }
     }

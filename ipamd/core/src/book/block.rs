@@ -1,0 +1,78 @@
+//! The arithmetic of blocks: sizes, offsets, addresses.
+
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// How many addresses a block has, the first and the last among them.
+pub(crate) fn block_size(net: IpNet) -> u64 {
+    let bits = u32::from(net.max_prefix_len() - net.prefix_len());
+    1_u64.checked_shl(bits).unwrap_or(u64::MAX)
+}
+
+/// The block of a single address.
+pub(crate) fn single(address: IpAddr) -> IpNet {
+    IpNet::from(address)
+}
+
+/// Whether it is a block of more than one address.
+pub(crate) fn is_prefix(net: IpNet) -> bool {
+    net.prefix_len() < net.max_prefix_len()
+}
+
+/// Blocks in words, for people.
+pub(crate) fn amount(blocks: &[IpNet]) -> String {
+    let prefixes = blocks.iter().filter(|block| is_prefix(**block)).count();
+    match (blocks.len() - prefixes, prefixes) {
+        (singles, 0) => format!("{singles} addresses"),
+        (0, prefixes) => format!("{prefixes} prefixes"),
+        (singles, prefixes) => format!("{singles} addresses and {prefixes} prefixes"),
+    }
+}
+
+/// The address that lies so far behind the block's first.
+pub(super) fn address_at(net: IpNet, offset: u64) -> IpAddr {
+    match net.network() {
+        IpAddr::V4(first) => {
+            let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+            IpAddr::V4(Ipv4Addr::from(u32::from(first).saturating_add(offset)))
+        }
+        IpAddr::V6(first) => {
+            IpAddr::V6(Ipv6Addr::from(u128::from(first).saturating_add(u128::from(offset))))
+        }
+    }
+}
+
+/// How far the address lies behind the block's first.
+pub(super) fn offset_in(net: IpNet, address: IpAddr) -> u64 {
+    match (net.network(), address) {
+        (IpAddr::V4(first), IpAddr::V4(address)) => {
+            u64::from(u32::from(address).saturating_sub(u32::from(first)))
+        }
+        (IpAddr::V6(first), IpAddr::V6(address)) => {
+            let offset = u128::from(address).saturating_sub(u128::from(first));
+            u64::try_from(offset).unwrap_or(u64::MAX)
+        }
+        // An address lies in no block of the other family.
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+    use super::*;
+
+    #[test]
+    fn offsets_and_addresses_agree_in_both_families() {
+        for (net, size, offset, address) in [
+            ("10.0.0.16/28", 16, 15, "10.0.0.31"),
+            ("10.0.0.16/32", 1, 0, "10.0.0.16"),
+            ("fd00:0:0:1:2::/80", 1 << 48, 0x1_0000, "fd00:0:0:1:2::1:0"),
+        ] {
+            let (net, address): (IpNet, IpAddr) = (net.parse().unwrap(), address.parse().unwrap());
+            assert_eq!(block_size(net), size);
+            assert_eq!((address_at(net, offset), offset_in(net, address)), (address, offset));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Which addresses of a block are unused: as runs, so that a block of 2⁴⁸ costs what its use costs.
+
+use std::collections::BTreeMap;
+
+/// The unused offsets of a block. Every operation costs the logarithm of the number of runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// First offset of a run → its last. Runs neither overlap nor touch.
+    runs: BTreeMap<u64, u64>,
+}
+
+impl Room {
+    /// All of a block of this size, which is at least 1.
+    pub(super) fn whole(size: u64) -> Self {
+        Self { runs: BTreeMap::from([(0, size.saturating_sub(1))]) }
+    }
+
+    /// The lowest unused offset.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.runs.first_key_value().map(|(first, _)| *first)
+    }
+
+    /// The offset is used from now on.
+    pub(super) fn take(&mut self, offset: u64) {
+        let Some((&first, &last)) = self.runs.range(..=offset).next_back() else { return };
+        if last < offset {
+            return;
+        }
+        self.runs.remove(&first);
+        if first < offset {
+            self.runs.insert(first, offset - 1);
+        }
+        if offset < last {
+            self.runs.insert(offset + 1, last);
+        }
+    }
+
+    /// The offset is unused again.
+    pub(super) fn put(&mut self, offset: u64) {
+        let before = self.runs.range(..=offset).next_back().map(|(first, last)| (*first, *last));
+        if before.is_some_and(|(_, last)| last >= offset) {
+            return;
+        }
+        let first = match before {
+            Some((first, last)) if last + 1 == offset => first,
+            Some(_) | None => offset,
+        };
+        let after = offset.checked_add(1).and_then(|next| self.runs.remove(&next));
+        self.runs.insert(first, after.unwrap_or(offset));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_is_taken_and_what_comes_back_is_taken_again() {
+        let mut room = Room::whole(4);
+        for offset in 0..4 {
+            assert_eq!(room.first(), Some(offset));
+            room.take(offset);
+        }
+        assert_eq!(room.first(), None);
+        for offset in [2, 0, 3, 1] {
+            room.put(offset);
+        }
+        assert_eq!(room, Room::whole(4));
+    }
+
+    #[test]
+    fn taking_and_putting_twice_changes_nothing() {
+        let mut room = Room::whole(16);
+        for _ in 0..2 {
+            room.take(5);
+            assert_eq!(room.runs, BTreeMap::from([(0, 4), (6, 15)]));
+        }
+        for _ in 0..2 {
+            room.put(5);
+            assert_eq!(room, Room::whole(16));
+        }
+    }
+
+    #[test]
+    fn the_runs_of_a_huge_block_are_as_many_as_its_use_makes() {
+        let mut room = Room::whole(1 << 48);
+        for offset in 0..1000 {
+            room.take(offset * 2);
+        }
+        assert_eq!((room.first(), room.runs.len()), (Some(1), 1000));
+        for offset in 0..1000 {
+            room.put(offset * 2);
+        }
+        assert_eq!(room, Room::whole(1 << 48));
+    }
+
+    #[test]
+    fn it_agrees_with_a_plain_set_whatever_is_taken_and_put() {
+        let (mut room, mut plain) = (Room::whole(64), std::collections::BTreeSet::from_iter(0..64));
+        let mut draw = 7_u64;
+        for _ in 0..5000 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let offset = (draw >> 33) % 64;
+            if draw & 1 == 0 {
+                room.take(offset);
+                plain.remove(&offset);
+            } else {
+                room.put(offset);
+                plain.insert(offset);
+            }
+            assert_eq!(room.first(), plain.first().copied());
+            let size: u64 = room.runs.iter().map(|(first, last)| last - first + 1).sum();
+            assert_eq!(size, u64::try_from(plain.len()).unwrap_or(u64::MAX));
+        }
+    }
+}

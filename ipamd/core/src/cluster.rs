@@ -1,0 +1,122 @@
+//! What does Kubernetes tell?
+
+use config_model::{EniId, Mac, PodName, SecurityGroupId, SubnetId};
+use ipnet::{Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+/// A fact that Kubernetes tells. Each replaces the earlier one of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterFact {
+    /// The node's `.status.capacity.pods`.
+    MaxPods(u32),
+    /// Whether the node takes new pods: no taint `node.kubernetes.io/unschedulable:NoSchedule`.
+    Schedulable(bool),
+    /// The node's ENIConfig.
+    EniConfig(EniConfig),
+    /// The pods that are bound to this node and want an address of the pool: not on the host's
+    /// network, not at their end. The core takes off those that it knows.
+    Coming(BTreeSet<PodName>),
+    /// A pod's annotation `vpc.amazonaws.com/pod-eni`; `None` when pod or annotation is gone.
+    Branch {
+        /// The pod.
+        pod: PodName,
+        /// Its branch ENI.
+        branch: Option<BranchEni>,
+    },
+    /// Whether this daemon is the elected collector of forgotten ENIs.
+    Collector(bool),
+}
+
+/// The node's ENIConfig: where and how ENIs are made with custom networking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EniConfig {
+    /// Not read yet.
+    #[default]
+    Unknown,
+    /// There is none that could be used.
+    Missing {
+        /// The name that label or annotation say.
+        name: String,
+        /// Why it cannot be used.
+        why: String,
+    },
+    /// Found.
+    Found {
+        /// Its name.
+        name: String,
+        /// The subnet of new ENIs.
+        subnet: SubnetId,
+        /// Their security groups; empty means those of the primary ENI.
+        groups: Vec<SecurityGroupId>,
+    },
+}
+
+/// A branch ENI, as the resource controller announces it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchEni {
+    /// The ENI.
+    pub eni: EniId,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Its IPv4 address: the pod's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+    /// Its IPv6 address: the pod's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_v6: Option<Ipv6Addr>,
+    /// Its VLAN on the trunk.
+    pub vlan: u16,
+    /// The subnet's IPv4 addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet_cidr: Option<Ipv4Net>,
+    /// The subnet's IPv6 addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet_cidr_v6: Option<Ipv6Net>,
+}
+
+/// The facts told so far.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) max_pods: Option<u32>,
+    pub(crate) schedulable: bool,
+    pub(crate) eni_config: EniConfig,
+    pub(crate) coming: BTreeSet<PodName>,
+    pub(crate) branches: BTreeMap<PodName, BranchEni>,
+    pub(crate) collector: bool,
+}
+
+impl Default for Cluster {
+    /// Before Kubernetes has said anything nothing waits for it.
+    fn default() -> Self {
+        Self {
+            max_pods: None,
+            schedulable: true,
+            eni_config: EniConfig::Unknown,
+            coming: BTreeSet::new(),
+            branches: BTreeMap::new(),
+            collector: false,
+        }
+    }
+}
+
+impl Cluster {
+    pub(crate) fn told(&mut self, fact: ClusterFact) {
+        match fact {
+            ClusterFact::MaxPods(max) => self.max_pods = Some(max),
+            ClusterFact::Schedulable(schedulable) => self.schedulable = schedulable,
+            ClusterFact::EniConfig(config) => self.eni_config = config,
+            ClusterFact::Coming(pods) => self.coming = pods,
+            ClusterFact::Branch { pod, branch: Some(branch) } => {
+                self.branches.insert(pod, branch);
+            }
+            ClusterFact::Branch { pod, branch: None } => {
+                self.branches.remove(&pod);
+            }
+            ClusterFact::Collector(collector) => self.collector = collector,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What does a card's pool hold, what is on its way to it, and who wants of it?
+
+use crate::{
+    Core,
+    book::{Eni, Readiness},
+    growth::{Making, READY_PATIENCE},
+    warm::{Pool, Unit},
+};
+use config_model::{CardIndex, Time};
+
+impl Core {
+    /// The pool of a card as the targets see it, what was asked for counted as if it were there.
+    pub(crate) fn pool(&mut self, card: CardIndex, now: Time) -> Pool {
+        let mut pool = Pool::default();
+        let mut unready = Vec::new();
+        for eni in self.book.enis().filter(|eni| eni.facts.card == card && eni.counts()) {
+            let share = self.share(eni, now);
+            pool.total += share.total;
+            pool.held += share.held;
+            pool.cooling += share.cooling;
+            pool.stuck += share.stuck;
+            pool.stale += share.stale;
+            pool.idle_singles += share.idle_singles;
+            pool.idle_prefixes += share.idle_prefixes;
+            if let Readiness::NotReady { since, .. } = &eni.readiness
+                && now < *since + READY_PATIENCE
+            {
+                unready.push(*since + READY_PATIENCE);
+            }
+        }
+        let makings = self.makings.values().filter(|making| making.card() == card);
+        pool.total += makings.map(Making::coming).sum::<u64>();
+        pool.waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        self.wake_by(unready.into_iter().min());
+        pool
+    }
+
+    /// What one ENI adds to its card's pool.
+    pub(crate) fn share(&self, eni: &Eni, now: Time) -> Pool {
+        let (free_singles, free_in_prefixes) = eni.free_by_kind();
+        let (idle_singles, idle_prefixes) = eni.idle_by_kind();
+        let stuck = match &eni.readiness {
+            Readiness::NotReady { since, .. } => now >= *since + READY_PATIENCE,
+            Readiness::Ready => false,
+        };
+        // What is stuck is not available whatever its kind.
+        let stale = match self.targets.unit() {
+            _ if stuck => 0,
+            Unit::Address => free_in_prefixes,
+            Unit::Prefix => free_singles,
+            Unit::Ipv6Prefix => 0,
+        };
+        Pool {
+            total: eni.total() + eni.coming_addresses(),
+            held: eni.held,
+            cooling: eni.cooling,
+            stuck: if stuck { eni.free() + eni.coming_addresses() } else { 0 },
+            stale,
+            idle_singles,
+            idle_prefixes,
+            ..Pool::default()
+        }
+    }
+}
