@@ -11,7 +11,7 @@ mod room;
 mod tests;
 
 pub(crate) use block::{amount, block_size, is_prefix, single};
-pub(crate) use eni::{Block, Eni, EniFacts, Readiness, Task};
+pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Task};
 
 use crate::{HeldAddress, checkpoint::Holding};
 use config_model::{CardIndex, EniId, PodKey, PodName, Time};
@@ -73,6 +73,10 @@ pub(crate) struct Book {
 impl Book {
     pub(crate) fn enis(&self) -> impl Iterator<Item = &Eni> {
         self.enis.values()
+    }
+
+    pub(crate) fn enis_mut(&mut self) -> impl Iterator<Item = &mut Eni> {
+        self.enis.values_mut()
     }
 
     pub(crate) fn eni(&self, id: &EniId) -> Option<&Eni> {

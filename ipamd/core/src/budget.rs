@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{Action, CloudFault, Remedy};
+use crate::{Action, BudgetView, CloudFault, Remedy};
 use config_model::{Span, Time};
 use std::collections::BTreeMap;
 
@@ -164,6 +164,21 @@ impl Budgets {
         bucket.faults = faults;
         bucket.not_before = until;
         Lesson::Rests
+    }
+
+    /// What each action that was called may use at this moment.
+    pub(crate) fn views(&self, now: Time) -> Vec<BudgetView> {
+        let view = |(action, bucket): (&Action, &Bucket)| {
+            let mut bucket = bucket.clone();
+            bucket.fill(now);
+            BudgetView {
+                action: *action,
+                milli_tokens: u64::try_from(bucket.tokens / 1000).unwrap_or(0),
+                rate_milli_per_second: bucket.rate,
+                burst: bucket.burst(),
+            }
+        };
+        self.buckets.iter().map(view).collect()
     }
 
     /// Between three quarters of the span and five quarters.

@@ -4,18 +4,22 @@
 //! again. Nothing is remembered between two events but facts; what to do is planned anew.
 
 use crate::{
-    Action, Answer, Checkpoint, CloudAnswer, CloudCall, CloudFault, Effect, Event, HeldAddress,
-    Limits, NodeFacts, Notice, OpId, PodAddress, PoolConfig, Record, Remedy, Severity, Start,
-    Ticket, Topic,
+    Action, Answer, Checkpoint, CloudAnswer, CloudCall, CloudFault, ClusterFact, Effect, Event,
+    HeldAddress, Limits, NodeFacts, Notice, OpId, PodAddress, PoolConfig, Record, Remedy, Severity,
+    Start, Ticket, Topic,
     book::{Book, Eni},
     budget::{Budgets, Lesson},
     cluster::Cluster,
     explain::Why,
-    growth::{Making, Subnets},
-    shrink::Departure,
+    growth::{Making, Rhythm, Subnets},
+    leaks::Collector,
+    placement::Nowhere,
+    shrink::{Departure, Excess},
+    trunk::TrunkWish,
     waiting::{Queue, Waiter},
     warm::{Targets, Unit},
     witness::Watch,
+    zone::ZoneWatch,
 };
 use config_model::{CardIndex, EniId, Span, TableId, Time};
 use std::collections::BTreeMap;
@@ -43,12 +47,20 @@ pub struct Core {
     /// How many tokens this process has drawn.
     pub(crate) tokens: u64,
     pub(crate) subnets: Subnets,
+    pub(crate) rhythm: Rhythm,
+    pub(crate) zone: ZoneWatch,
+    /// Why no ENI can be made, as it was reported last.
+    pub(crate) nowhere_told: Option<Nowhere>,
+    pub(crate) trunk: TrunkWish,
+    pub(crate) leaks: Collector,
+    /// When the answer that showed the primary ENI's security groups was asked for.
+    pub(crate) groups_seen: Time,
     /// Attaches in a row that never came to anything, and until when no other is begun.
     pub(crate) stuck_attaches: u32,
     pub(crate) no_create_until: Option<Time>,
     /// ENIs on their way out.
     pub(crate) departures: BTreeMap<EniId, Departure>,
-    pub(crate) last_decrease: Option<Time>,
+    pub(crate) excess: BTreeMap<CardIndex, Excess>,
     pub(crate) calls: BTreeMap<OpId, Call>,
     next_op: u64,
     pub(crate) stopping: bool,
@@ -73,6 +85,9 @@ pub(crate) enum About {
     Making(String),
     Eni(EniId),
     Departure(EniId),
+    Zone,
+    Leftovers,
+    Leftover(EniId),
 }
 
 /// The result of a cloud call.
@@ -90,6 +105,7 @@ impl Core {
     ) -> Self {
         let targets = Targets::new(&config, &limits);
         let book = Book::preferring(targets.unit() != Unit::Address);
+        let imds_only = config.imds_only;
         let mut core = Self {
             targets,
             book,
@@ -101,14 +117,20 @@ impl Core {
             queue: Queue::default(),
             journal: Checkpoint::default(),
             budgets: Budgets::new(start.seed),
-            watch: Watch::new(now),
+            watch: Watch::new(imds_only, now),
             makings: BTreeMap::new(),
             tokens: 0,
             subnets: Subnets::default(),
+            rhythm: Rhythm::default(),
+            zone: ZoneWatch::default(),
+            nowhere_told: None,
+            trunk: TrunkWish::default(),
+            leaks: Collector::default(),
+            groups_seen: Time(0),
             stuck_attaches: 0,
             no_create_until: None,
             departures: BTreeMap::new(),
-            last_decrease: None,
+            excess: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_op: 0,
             stopping: false,
@@ -124,6 +146,7 @@ impl Core {
     pub fn on_event(&mut self, event: Event, now: Time) -> Vec<Effect> {
         match event {
             Event::Reserve { ticket, key, pod, cards, branch, give_up_at } => {
+                self.rhythm.arrived(now);
                 self.reserve(Waiter { ticket, key, pod, cards, branch, give_up_at }, now);
             }
             Event::Abandoned { ticket } => {
@@ -144,7 +167,7 @@ impl Core {
             }
             Event::EniReady { eni } => self.eni_ready(&eni),
             Event::EniNotReady { eni, why } => self.eni_not_ready(&eni, why, now),
-            Event::Cluster(fact) => self.cluster.told(fact),
+            Event::Cluster(fact) => self.cluster_told(fact, now),
             Event::Tick => {}
             Event::Stopping => self.stop(),
         }
@@ -171,20 +194,64 @@ impl Core {
         self.serve_waiting(now);
         if !self.stopping {
             self.look_around(now);
-            if self.watch.ec2_seen() {
-                self.advance_makings(now);
-                self.advance_departures(now);
-                self.tend_enis(now);
-                self.grow(now);
-                self.give_back(now);
-            } else {
+            if !self.config.imds_only && !self.watch.ec2_seen() {
                 self.whys.push(Why::NothingSeenYet);
+            } else {
+                self.look_at_zone(now);
+                self.change_ec2(now);
             }
         }
         self.dismiss_overdue(now);
         for at in [self.book.next_lapse(), self.book.next_ripe(), self.queue.next_deadline()] {
             self.wake_by(at);
         }
+    }
+
+    /// Whether EC2 may be asked for changes at all.
+    pub(crate) fn may_change_ec2(&self) -> bool {
+        self.config.provisioning && !self.config.imds_only && self.watch.ec2_seen()
+    }
+
+    /// Whether the pool stays as it is because no new pods come.
+    pub(crate) fn is_frozen(&self) -> bool {
+        !self.cluster.schedulable && !self.config.manage_unschedulable
+    }
+
+    fn change_ec2(&mut self, now: Time) {
+        if self.may_change_ec2() {
+            self.advance_makings(now);
+            self.advance_departures(now);
+        }
+        self.tend_enis(now);
+        self.grow(now);
+        if self.may_change_ec2() {
+            self.ask_for_trunk(now);
+            self.collect_leaks(now);
+            if !self.is_frozen() {
+                self.give_back(now);
+            }
+        }
+    }
+
+    fn cluster_told(&mut self, fact: ClusterFact, now: Time) {
+        match &fact {
+            ClusterFact::Collector(elected) => self.elect_collector(*elected, now),
+            ClusterFact::Schedulable(schedulable) if *schedulable != self.cluster.schedulable => {
+                let cause = match (schedulable, self.config.manage_unschedulable) {
+                    (true, _) => "schedulable again",
+                    (false, true) => "unschedulable; the pool is managed all the same",
+                    (false, false) => "unschedulable: the pool neither grows nor shrinks",
+                };
+                let object = self.node.instance_id.clone();
+                self.report(Severity::Info, Topic::Unschedulable, object, cause, "");
+            }
+            ClusterFact::Schedulable(_)
+            | ClusterFact::MaxPods(_)
+            | ClusterFact::EniConfig(_)
+            | ClusterFact::Coming(_)
+            | ClusterFact::Branch { .. } => {}
+        }
+        self.cluster.told(fact);
     }
 
     fn cloud_done(&mut self, op: OpId, result: CloudResult, now: Time) {
@@ -197,6 +264,9 @@ impl Core {
             About::Making(token) => self.making_done(&token, call.action, result, now),
             About::Eni(eni) => self.eni_done(&eni, &call, result, now),
             About::Departure(eni) => self.departure_done(&eni, call.action, result, now),
+            About::Zone => self.subnets_seen(result, call.started, now),
+            About::Leftovers => self.leftovers_found(result, call.started, now),
+            About::Leftover(eni) => self.leftover_deleted(&eni, result),
         }
     }
 
@@ -205,7 +275,10 @@ impl Core {
             // What is to go is gone.
             (Action::Detach | Action::Delete | Action::Describe, Remedy::Gone) => true,
             // Another place is tried at once; a place that stays full is reported by who asked.
-            (Action::Create | Action::Assign | Action::Attach, Remedy::TryElsewhere) => true,
+            (
+                Action::Create | Action::Assign | Action::AssignIpv6 | Action::Attach,
+                Remedy::TryElsewhere,
+            ) => true,
             _ => false,
         };
         if expected {
@@ -214,7 +287,9 @@ impl Core {
         self.learn(call.action, fault, call.started, now);
         let object = match &call.about {
             About::Making(token) => format!("new ENI {token}"),
-            About::Eni(eni) | About::Departure(eni) => eni.to_string(),
+            About::Eni(eni) | About::Departure(eni) | About::Leftover(eni) => eni.to_string(),
+            About::Zone => self.node.zone.clone(),
+            About::Leftovers => "forgotten ENIs".to_owned(),
         };
         let (severity, topic, next_step) = match fault.remedy {
             Remedy::TellOperator => (

@@ -1,19 +1,46 @@
 //! Why does the planner not do more, and what is a Reserve told that waited in vain?
 
-use crate::{Action, Core, Refusal, RefusalReason, Waiting};
+use crate::{Action, Core, Refusal, RefusalReason, Waiting, placement::Nowhere};
 use config_model::{EniId, SubnetId, Time};
 
 /// What keeps the planner from going on. Kept small: it is made anew at every event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     NothingSeenYet,
-    Paused { action: Action, until: Time },
-    Busy { eni: EniId },
-    NotReady { eni: EniId, why: String },
-    SubnetFull { subnet: SubnetId, until: Time },
-    NoPlace { max: u32 },
-    MaxPods { max: u32 },
-    AttachesStick { until: Time },
+    Paused {
+        action: Action,
+        until: Time,
+    },
+    Busy {
+        eni: EniId,
+    },
+    NotReady {
+        eni: EniId,
+        why: String,
+    },
+    /// `until` is not known while a question for one address is on its way.
+    SubnetFull {
+        subnet: SubnetId,
+        until: Option<Time>,
+    },
+    NoPlace {
+        max: u32,
+    },
+    MaxPods {
+        max: u32,
+    },
+    AttachesStick {
+        until: Time,
+    },
+    /// Nobody waits; the next round of top-ups comes.
+    TopUp {
+        until: Time,
+    },
+    /// There is no place for a new ENI.
+    Nowhere(Nowhere),
+    Unschedulable,
+    /// Addresses come from somebody else.
+    NotOurs,
 }
 
 impl Why {
@@ -25,7 +52,11 @@ impl Why {
             | Self::Paused { .. }
             | Self::Busy { .. }
             | Self::NotReady { .. }
-            | Self::AttachesStick { .. } => false,
+            | Self::AttachesStick { .. }
+            | Self::TopUp { .. }
+            | Self::Nowhere(_)
+            | Self::Unschedulable
+            | Self::NotOurs => false,
         }
     }
 
@@ -36,8 +67,12 @@ impl Why {
             Self::Busy { eni } => format!("more addresses on {eni}"),
             Self::NotReady { eni, .. } => format!("addresses of {eni}"),
             Self::SubnetFull { subnet, .. } => format!("more addresses of {subnet}"),
-            Self::NoPlace { .. } | Self::AttachesStick { .. } => "another ENI".to_owned(),
-            Self::MaxPods { .. } => "more addresses".to_owned(),
+            Self::NoPlace { .. } | Self::AttachesStick { .. } | Self::Nowhere(_) => {
+                "another ENI".to_owned()
+            }
+            Self::MaxPods { .. } | Self::TopUp { .. } | Self::Unschedulable | Self::NotOurs => {
+                "more addresses".to_owned()
+            }
         };
         Waiting { what, why: self.reason(), until: self.until() }
     }
@@ -54,11 +89,15 @@ impl Why {
             }
             Self::MaxPods { max } => format!("the node runs {max} pods at most"),
             Self::AttachesStick { .. } => "attached ENIs did not get ready lately".to_owned(),
+            Self::TopUp { .. } => "nobody waits; top-ups come in rounds".to_owned(),
+            Self::Nowhere(nowhere) => nowhere.reason(),
+            Self::Unschedulable => "the node is unschedulable: its pool stays as it is".to_owned(),
+            Self::NotOurs => "the settings leave ENIs and addresses to somebody else".to_owned(),
         }
     }
 
-    fn next_step(&self) -> &'static str {
-        match self {
+    fn next_step(&self) -> String {
+        let step = match self {
             Self::SubnetFull { .. } => {
                 "free addresses in the subnet, or give the nodes a larger one"
             }
@@ -71,20 +110,31 @@ impl Why {
                 "see the ENI's attachment in EC2 and the node's kernel log"
             }
             Self::NothingSeenYet => "see that the daemon reaches EC2 and may describe ENIs",
-            Self::Busy { .. } => "the kubelet tries again by itself",
-        }
+            Self::Busy { .. } | Self::TopUp { .. } => "the kubelet tries again by itself",
+            Self::Nowhere(nowhere) => return nowhere.next_step(),
+            Self::Unschedulable => "uncordon the node, or set AWS_MANAGE_ENIS_NON_SCHEDULABLE=true",
+            Self::NotOurs => {
+                "add addresses to the node's ENIs, or unset DISABLE_NETWORK_RESOURCE_PROVISIONING \
+                 and ENABLE_IMDS_ONLY_MODE"
+            }
+        };
+        step.to_owned()
     }
 
     fn until(&self) -> Option<Time> {
         match self {
-            Self::Paused { until, .. }
-            | Self::SubnetFull { until, .. }
-            | Self::AttachesStick { until } => Some(*until),
+            Self::Paused { until, .. } | Self::AttachesStick { until } | Self::TopUp { until } => {
+                Some(*until)
+            }
+            Self::SubnetFull { until, .. } => *until,
             Self::NothingSeenYet
             | Self::Busy { .. }
             | Self::NotReady { .. }
             | Self::NoPlace { .. }
-            | Self::MaxPods { .. } => None,
+            | Self::MaxPods { .. }
+            | Self::Nowhere(_)
+            | Self::Unschedulable
+            | Self::NotOurs => None,
         }
     }
 }
@@ -113,15 +163,16 @@ impl Core {
             return Refusal {
                 reason: RefusalReason::Exhausted,
                 message: why.reason(),
-                next_step: why.next_step().to_owned(),
+                next_step: why.next_step(),
             };
         }
         let hopeful = self.whys.iter().find(|why| !why.final_()).or(limit);
         let message =
             hopeful.map_or_else(|| "no address came free in time".to_owned(), Why::reason);
-        let next_step = hopeful.map_or("the kubelet tries again by itself", Why::next_step);
+        let next_step =
+            hopeful.map_or_else(|| "the kubelet tries again by itself".to_owned(), Why::next_step);
         let reason = RefusalReason::TryAgain;
-        Refusal { reason, message, next_step: next_step.to_owned() }
+        Refusal { reason, message, next_step }
     }
 
     /// Nothing cools, nothing is on its way in or out, and no ENI with free addresses may yet

@@ -1,71 +1,163 @@
 //! Where do more addresses come from? Room on attached ENIs first, then new ENIs.
 
 mod making;
+mod rhythm;
 mod subnet;
 
 pub(crate) use making::Making;
+pub(crate) use rhythm::Rhythm;
 pub(crate) use subnet::Subnets;
 
 use crate::{
-    Action, CloudCall, Core, Record,
+    Action, CloudCall, Core, EniKind, Record, Severity, Topic, Want,
     book::{Eni, Readiness, Task},
+    classify::is_card_in_use,
     core::About,
     explain::Why,
+    placement::{self, Nowhere, Placement},
+    warm::Unit,
 };
-use config_model::{CardIndex, EniId, Span, Time};
+use config_model::{CardIndex, EniId, Span, SubnetId, Time};
 
 /// An ENI that is not ready for so long does not count: others are asked for addresses.
 pub(crate) const READY_PATIENCE: Span = Span::seconds(30);
+
+/// What a card lacks.
+#[derive(Clone, Copy, Debug)]
+struct Lack {
+    card: CardIndex,
+    /// Addresses that the targets ask for.
+    ask: u64,
+    /// Those of them that somebody waits for already.
+    urgent: u64,
+}
 
 impl Core {
     /// Asks for what the targets lack, in as few calls as it can, side by side.
     pub(crate) fn grow(&mut self, now: Time) {
         self.subnets.expire(now);
         self.wake_by(self.subnets.next_change());
-        for card in self.targets.cards().to_vec() {
+        for card in self.pool_cards() {
             self.grow_card(card, now);
         }
     }
 
+    /// The cards that have pools, lowest first.
+    pub(crate) fn pool_cards(&self) -> Vec<CardIndex> {
+        let in_use = |card: &CardIndex| {
+            let enis = self.book.enis().filter(|eni| eni.facts.card == *card && !eni.missing);
+            let kinds =
+                enis.map(|eni| (eni.facts.kind.unwrap_or(EniKind::Standard), eni.facts.managed));
+            is_card_in_use(*card, &kinds.collect::<Vec<_>>())
+        };
+        self.targets.cards().iter().copied().filter(in_use).collect()
+    }
+
     fn grow_card(&mut self, card: CardIndex, now: Time) {
+        let Some(lack) = self.lack(card, now) else {
+            self.rhythm.at_rest(card);
+            return;
+        };
+        if let Some(why) = self.may_not_grow() {
+            self.whys.push(why);
+            return;
+        }
+        let due = self.rhythm.due(card, lack.urgent > 0, now);
+        if !self.reached(due, now) {
+            if lack.urgent == 0 {
+                self.whys.push(Why::TopUp { until: due });
+            }
+            return;
+        }
+        let mut foreseen = self.foreseen(card, lack, now);
+        let mut planned = false;
         // Each round fills an ENI or takes a place; one more finds that nothing is left.
         for _ in 0..=2 * u32::from(self.limits.enis_on(card)) {
-            let pool = self.pool(card, now);
-            let ask = self.targets.ask(card, pool);
-            if ask == 0 {
-                if pool.waiting > 0 && pool.available() < 0 {
-                    self.whys.push(Why::MaxPods { max: self.targets.max_pods });
-                }
-                return;
-            }
-            if let Err(why) = self.ask_somewhere(card, ask, now) {
+            let Some(lack) = self.lack(card, now) else { break };
+            let ask = lack.ask + std::mem::take(&mut foreseen);
+            if let Err(why) = self.ask_somewhere(Lack { ask, ..lack }, now) {
                 self.whys.extend(why);
-                return;
+                break;
             }
+            planned = true;
+        }
+        if planned {
+            self.rhythm.planned(card, now);
         }
     }
 
-    /// One call for up to `ask` addresses; or why there is none (`None`: that was said already).
-    fn ask_somewhere(&mut self, card: CardIndex, ask: u64, now: Time) -> Result<(), Option<Why>> {
-        let mut blocked = None;
-        for id in self.enis_by_place(card) {
+    /// What the card's pool lacks, what is on its way counted as if it were there.
+    fn lack(&mut self, card: CardIndex, now: Time) -> Option<Lack> {
+        let pool = self.pool(card, now);
+        let ask = self.targets.ask(card, pool);
+        let urgent = u64::try_from(-pool.available()).unwrap_or(0);
+        if ask > 0 {
+            return Some(Lack { card, ask, urgent });
+        }
+        if pool.waiting > 0 && urgent > 0 {
+            self.whys.push(Why::MaxPods { max: self.targets.max_pods });
+        }
+        None
+    }
+
+    /// How many more to ask for because pods keep coming: what they take is asked for in one call
+    /// now instead of one each.
+    fn foreseen(&mut self, card: CardIndex, lack: Lack, now: Time) -> u64 {
+        if self.targets.unit() == Unit::Ipv6Prefix {
+            return 0;
+        }
+        let total = self.pool(card, now).total;
+        let still_allowed = u64::from(self.targets.max_pods).saturating_sub(total + lack.ask);
+        u64::from(self.rhythm.foreseen(card, now)).min(still_allowed)
+    }
+
+    /// Why the pool stays as it is, whatever it lacks.
+    fn may_not_grow(&self) -> Option<Why> {
+        if !self.may_change_ec2() {
+            return Some(Why::NotOurs);
+        }
+        self.is_frozen().then_some(Why::Unschedulable)
+    }
+
+    /// One call for up to as many addresses; or why there is none (`None`: that was said already).
+    fn ask_somewhere(&mut self, lack: Lack, now: Time) -> Result<(), Option<Why>> {
+        let (mut full, mut busy) = (None, None);
+        // What those will take who cannot be asked now.
+        let mut later = 0;
+        for id in self.enis_by_place(lack.card) {
             let Some(eni) = self.book.eni(&id) else { continue };
             if !self.has_room(eni, now) {
                 let full_until = eni.full_until.filter(|until| *until > now);
                 self.wake_by(full_until);
                 continue;
             }
-            if let Some(until) = self.subnets.blocked(&eni.facts.subnet) {
-                blocked = Some(Why::SubnetFull { subnet: eni.facts.subnet.clone(), until });
+            let subnet = eni.facts.subnet.clone();
+            let Some((unit, at_most)) = self.subnets.offer(&subnet, self.targets.unit()) else {
+                full = Some(self.subnet_full(subnet));
                 continue;
+            };
+            let room = eni.room(self.targets.per_eni());
+            if eni.task == Task::Idle && !eni.unsure {
+                return self.assign(&id, unit, room.min(at_most), lack.ask, now);
             }
-            return self.assign(&id, ask, now);
+            later += u64::from(room) * unit.size();
+            busy = Some(Why::Busy { eni: id });
         }
-        let max = self.max_enis(card);
-        if self.places_taken(card) >= max {
-            return Err(Some(blocked.unwrap_or(Why::NoPlace { max })));
+        for making in self.makings.values().filter(|making| making.card() == lack.card) {
+            later += making.room(self.targets.per_eni());
+            if let Some(eni) = making.eni.clone() {
+                busy = busy.or(Some(Why::Busy { eni }));
+            }
         }
-        self.ask_for_an_eni(card, ask, now)
+        // What nobody waits for, or what the next call to a busy ENI brings, needs no other ENI.
+        if later > 0 && later >= lack.urgent {
+            return Err(busy);
+        }
+        let max = self.max_enis(lack.card);
+        if self.places_taken(lack.card) + self.places_for_trunk(lack.card) >= max {
+            return Err(Some(full.or(busy).unwrap_or(Why::NoPlace { max })));
+        }
+        self.ask_for_an_eni(lack, now)
     }
 
     fn has_room(&self, eni: &Eni, now: Time) -> bool {
@@ -76,16 +168,20 @@ impl Core {
         eni.room(self.targets.per_eni()) > 0 && !stuck && eni.full_until.is_none_or(|at| at <= now)
     }
 
-    fn assign(&mut self, id: &EniId, ask: u64, now: Time) -> Result<(), Option<Why>> {
-        let (unit, per_eni) = (self.targets.unit(), self.targets.per_eni());
-        let Some(eni) = self.book.eni(id) else { return Err(None) };
-        if eni.task != Task::Idle || eni.unsure {
-            return Err(Some(Why::Busy { eni: id.clone() }));
-        }
-        let room = eni.room(per_eni);
-        let at_most = self.subnets.ask_at_most(&eni.facts.subnet);
-        let blocks = unit.blocks(ask).min(room).min(at_most);
-        let want = unit.want(u16::try_from(blocks).unwrap_or(u16::MAX));
+    fn subnet_full(&self, subnet: SubnetId) -> Why {
+        let until = self.subnets.empty_until(&subnet);
+        Why::SubnetFull { subnet, until }
+    }
+
+    fn assign(
+        &mut self,
+        id: &EniId,
+        unit: Unit,
+        at_most: u32,
+        ask: u64,
+        now: Time,
+    ) -> Result<(), Option<Why>> {
+        let want = want(unit, unit.blocks(ask).min(at_most));
         let call = CloudCall::Assign { eni: id.clone(), want };
         if !self.may(call.action(), now) {
             return Err(None);
@@ -93,27 +189,43 @@ impl Core {
         let Some(eni) = self.book.eni_mut(id) else { return Err(None) };
         eni.coming = Some(want);
         eni.task = Task::Assign;
+        let subnet = eni.facts.subnet.clone();
+        self.subnets.asked(&subnet, want);
         self.call(About::Eni(id.clone()), call, now);
         Ok(())
     }
 
-    fn ask_for_an_eni(&mut self, card: CardIndex, ask: u64, now: Time) -> Result<(), Option<Why>> {
-        let subnet = self.node.subnet.clone();
-        if let Some(until) = self.subnets.blocked(&subnet) {
-            return Err(Some(Why::SubnetFull { subnet, until }));
-        }
+    fn ask_for_an_eni(&mut self, lack: Lack, now: Time) -> Result<(), Option<Why>> {
         if let Some(until) = self.no_create_until.filter(|until| *until > now) {
             self.wake_by(Some(until));
             return Err(Some(Why::AttachesStick { until }));
         }
+        if !self.knows_zone(now) {
+            return Err(Some(Why::Nowhere(Nowhere::SubnetsUnknown)));
+        }
+        let eni_config = &self.cluster.eni_config;
+        let placed = placement::place(&self.config, &self.node, eni_config, &self.zone.zone);
+        let Placement { subnets, groups } = placed.map_err(|nowhere| {
+            self.report_nowhere(&nowhere);
+            Some(Why::Nowhere(nowhere))
+        })?;
+        self.nowhere_told = None;
+        let offer = |subnet: &SubnetId| {
+            let (unit, at_most) = self.subnets.offer(subnet, self.targets.unit())?;
+            Some((subnet.clone(), unit, at_most))
+        };
+        let Some((subnet, unit, at_most)) = subnets.iter().find_map(offer) else {
+            let first = subnets.into_iter().next();
+            return Err(first.map(|subnet| self.subnet_full(subnet)));
+        };
         // An ENI that could not be attached would only lie about.
         if !self.may(Action::Create, now) || !self.may(Action::Attach, now) {
             return Err(None);
         }
-        let unit = self.targets.unit();
-        let at_most = self.targets.per_eni().min(self.subnets.ask_at_most(&subnet));
-        let blocks = unit.blocks(ask).min(at_most);
-        let making = Making::new(card, unit.want(u16::try_from(blocks).unwrap_or(u16::MAX)));
+        let blocks = unit.blocks(lack.ask).min(self.targets.per_eni()).min(at_most);
+        let want = want(unit, blocks);
+        self.subnets.asked(&subnet, want);
+        let making = Making::new(lack.card, want, subnet, groups);
         self.tokens += 1;
         let token = format!("ferrule-{:016x}-{}", self.seed, self.tokens);
         self.persist(Record::asked(token.clone(), making.made()));
@@ -121,4 +233,29 @@ impl Core {
         self.create(&token, now);
         Ok(())
     }
+
+    /// Says once why no ENI can be made.
+    fn report_nowhere(&mut self, nowhere: &Nowhere) {
+        if self.nowhere_told.as_ref() == Some(nowhere) {
+            return;
+        }
+        self.nowhere_told = Some(nowhere.clone());
+        match nowhere {
+            // Facts that are on their way.
+            Nowhere::EniConfigUnknown | Nowhere::SubnetsUnknown => {}
+            Nowhere::EniConfigMissing { name, why } => {
+                let next_step = nowhere.next_step();
+                let (severity, topic) = (Severity::Error, Topic::EniConfigInvalid);
+                self.report(severity, topic, name, why.clone(), next_step);
+            }
+            Nowhere::AllForbidden => {
+                let (zone, next_step) = (self.node.zone.clone(), nowhere.next_step());
+                self.report(Severity::Error, Topic::NoSubnet, zone, nowhere.reason(), next_step);
+            }
+        }
+    }
+}
+
+fn want(unit: Unit, blocks: u32) -> Want {
+    unit.want(u16::try_from(blocks).unwrap_or(u16::MAX))
 }

@@ -47,6 +47,8 @@ impl Core {
         let stale = match self.targets.unit() {
             _ if stuck => 0,
             Unit::Address => free_in_prefixes,
+            // Where there are no prefixes, single addresses are as good as it gets.
+            Unit::Prefix if self.subnets.fragmented(&eni.facts.subnet) => 0,
             Unit::Prefix => free_singles,
             Unit::Ipv6Prefix => 0,
         };

@@ -15,8 +15,30 @@ use std::cmp::Reverse;
 
 /// An ENI lives at least so long.
 const MIN_ENI_LIFE: Span = Span::seconds(60);
-/// Addresses are given back at most once in so long.
+/// Blocks are given back at most once in so long, and only if they were too many all the while:
+/// what is given back too soon must be asked for again.
 const DECREASE_INTERVAL: Span = Span::seconds(30);
+
+/// How long a card has had too much.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Excess {
+    /// Since when; `None` if it has not.
+    since: Option<Time>,
+    /// The last round of giving back.
+    last_round: Option<Time>,
+}
+
+impl Excess {
+    /// When the next round is due, if there is still too much.
+    fn due(&mut self, too_much: bool, now: Time) -> Option<Time> {
+        if !too_much {
+            self.since = None;
+            return None;
+        }
+        let lasted = *self.since.get_or_insert(now) + DECREASE_INTERVAL;
+        Some(self.last_round.map_or(lasted, |last| lasted.max(last + DECREASE_INTERVAL)))
+    }
+}
 
 impl Core {
     /// Gives back what the targets do not need, once nothing is on its way in.
@@ -39,8 +61,14 @@ impl Core {
 
     /// The last ENI of the card by place that may go.
     fn eni_to_free(&mut self, card: CardIndex, pool: Pool, now: Time) -> Option<EniId> {
-        let of_card = |eni: &&Eni| eni.facts.card == card && eni.counts() && self.unused(eni);
-        let goes = |eni: &&Eni| self.targets.hold_without(card, pool, self.share(eni, now));
+        let of_card = |eni: &&Eni| {
+            let here = eni.facts.card == card && eni.facts.managed && !eni.missing;
+            here && self.unused(eni)
+        };
+        // An excluded ENI is no part of the pool: its place is worth more than it.
+        let goes = |eni: &&Eni| {
+            eni.facts.excluded || self.targets.hold_without(card, pool, self.share(eni, now))
+        };
         let mut idle: Vec<&Eni> = self.book.enis().filter(of_card).filter(goes).collect();
         idle.sort_by_key(|eni| Reverse(eni.facts.device));
         let idle: Vec<(EniId, Time)> =
@@ -57,6 +85,7 @@ impl Core {
         eni.facts.ours
             && !eni.facts.is_primary
             && eni.task == Task::Idle
+            && !eni.unsure
             && eni.held == 0
             && eni.cooling == 0
     }
@@ -72,10 +101,8 @@ impl Core {
     fn give_blocks_back(&mut self, card: CardIndex, over: Over, now: Time) {
         let (prefixes, count) =
             if over.prefixes > 0 { (true, over.prefixes) } else { (false, over.singles) };
-        if count == 0 {
-            return;
-        }
-        let next_round = self.last_decrease.map_or(now, |last| last + DECREASE_INTERVAL);
+        let excess = self.excess.entry(card).or_default();
+        let Some(next_round) = excess.due(count > 0, now) else { return };
         if !self.reached(next_round, now) || !self.may(Action::Unassign, now) {
             return;
         }
@@ -93,7 +120,7 @@ impl Core {
                 continue;
             }
             left -= blocks.len();
-            self.last_decrease = Some(now);
+            self.excess.entry(card).or_default().last_round = Some(now);
             for block in &blocks {
                 self.book.set_leaving(*block, true);
             }

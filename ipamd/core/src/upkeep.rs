@@ -1,5 +1,7 @@
 //! What does an attached ENI need? Its link, its place in the instance's end, certainty.
 
+mod chores;
+
 use crate::{
     CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni, Severity, Topic,
     book::{Block, Readiness, Task, amount, is_prefix},
@@ -52,7 +54,9 @@ impl Core {
         for id in ids {
             self.forget_if_missing_and_empty(&id, now);
             self.judge_attach(&id, now);
-            self.tend(&id, now);
+            if self.may_change_ec2() {
+                self.tend(&id, now);
+            }
         }
     }
 
@@ -68,20 +72,13 @@ impl Core {
         };
         // A call takes blocks of one kind.
         let leaving = [leaving(true), leaving(false)].into_iter().find(|nets| !nets.is_empty());
-        let (keep, attachment) = (eni.facts.ours && !eni.facts.kept, eni.facts.attachment.clone());
         if eni.unsure {
             let call = CloudCall::DescribeEni { eni: id.clone() };
             self.call_for_eni(id, Task::Describe, call, now);
         } else if let Some(leaving) = leaving {
             self.unassign(id, leaving, now);
-        } else if keep {
-            match attachment {
-                Some(attachment) => {
-                    let call = CloudCall::KeepUntilTermination { eni: id.clone(), attachment };
-                    self.call_for_eni(id, Task::Keep, call, now);
-                }
-                None => self.watch.want_ec2(now),
-            }
+        } else {
+            self.do_chores(id, now);
         }
     }
 
@@ -90,7 +87,7 @@ impl Core {
         self.call_for_eni(id, Task::Unassign, call, now);
     }
 
-    fn call_for_eni(&mut self, id: &EniId, task: Task, call: CloudCall, now: Time) {
+    pub(super) fn call_for_eni(&mut self, id: &EniId, task: Task, call: CloudCall, now: Time) {
         if !self.may(call.action(), now) {
             return;
         }
@@ -130,7 +127,7 @@ impl Core {
         if !self.reached(since + READY_PATIENCE, now) || !attached_here || !unused {
             return;
         }
-        if self.reached(since + ATTACH_GIVE_UP, now) && idle {
+        if self.reached(since + ATTACH_GIVE_UP, now) && idle && self.may_change_ec2() {
             let doubled = STUCK_PAUSE.0 << self.stuck_attaches.min(10);
             let pause = self.budgets.jittered(Span(doubled.min(LONGEST_STUCK_PAUSE.0)));
             self.no_create_until = Some(now + pause);
@@ -146,17 +143,13 @@ impl Core {
         let task = std::mem::replace(&mut eni.task, Task::Idle);
         match (task, result) {
             (Task::Assign, Ok(CloudAnswer::Assigned { blocks })) => {
-                eni.coming = None;
                 self.assigned(id, &blocks, now);
             }
             (Task::Assign, Err(fault)) => self.assign_failed(id, &fault, now),
             (Task::Unassign, Ok(_)) => self.left(id, None, now),
             (Task::Unassign, Err(fault)) => self.unassign_failed(id, &fault),
-            (Task::Keep, Ok(_)) => eni.facts.kept = true,
-            (Task::Keep, Err(fault)) => {
-                if fault.remedy == Remedy::Gone {
-                    self.watch.want_ec2(now);
-                }
+            (chore @ (Task::Keep | Task::Tag | Task::SetGroups), result) => {
+                self.chore_done(id, &chore, result, now);
             }
             (Task::Describe, Ok(CloudAnswer::Described(seen))) => {
                 eni.unsure = false;
@@ -175,10 +168,11 @@ impl Core {
     }
 
     fn assigned(&mut self, id: &EniId, blocks: &[IpNet], now: Time) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        let asked = eni.coming.take().map(|want| (eni.facts.subnet.clone(), want));
         let added = self.add_given(id, blocks, now);
-        if let Some(eni) = self.book.eni(id) {
-            let subnet = eni.facts.subnet.clone();
-            self.subnets.gave(&subnet);
+        if let Some((subnet, want)) = asked {
+            self.subnet_gave(&subnet, want);
         }
         self.report(Severity::Info, Topic::PoolGrew, id, format!("{} more", amount(&added)), "");
     }
@@ -211,24 +205,24 @@ impl Core {
 
     fn assign_failed(&mut self, id: &EniId, fault: &CloudFault, now: Time) {
         let Some(eni) = self.book.eni_mut(id) else { return };
-        let asked = eni.coming.map_or(0, |want| u32::from(want.blocks()));
+        let Some(want) = eni.coming else { return };
+        let subnet = eni.facts.subnet.clone();
         match fault.remedy {
             // What may have come stays counted as coming until we have looked.
             Remedy::Unknown => {
                 eni.unsure = true;
+                self.subnets.not_answered(&subnet, want);
                 return;
             }
+            Remedy::TryElsewhere => self.subnet_refused(&subnet, want, fault, now),
             Remedy::LimitReached => {
                 eni.unsure = true;
                 eni.full_until = Some(now + FULL_PAUSE);
             }
-            Remedy::TryElsewhere => {
-                let subnet = eni.facts.subnet.clone();
-                self.subnet_refused(&subnet, asked, fault, now);
-            }
             Remedy::Gone => self.watch.want_ec2(now),
             Remedy::RetryAfter { .. } | Remedy::TellOperator => {}
         }
+        self.subnets.not_answered(&subnet, want);
         if let Some(eni) = self.book.eni_mut(id) {
             eni.coming = None;
         }
@@ -249,7 +243,7 @@ impl Core {
     fn described(&mut self, id: &EniId, seen: &SeenEni, started: Time, now: Time) {
         if let (Some(eni), Some(attachment)) = (self.book.eni_mut(id), &seen.attachment) {
             eni.facts.attachment = attachment.id.clone().or(eni.facts.attachment.take());
-            eni.facts.kept |= attachment.delete_on_termination == Some(true);
+            eni.shown_kept(attachment.delete_on_termination, started);
         }
         self.adopt_blocks(id, &seen.blocks, started, now);
         self.left(id, Some(&seen.blocks), now);

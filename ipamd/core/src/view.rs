@@ -29,7 +29,7 @@ impl Core {
                 .collect(),
             counts: self.counts(),
             waiting: self.explain(now),
-            budgets: Vec::new(),
+            budgets: self.budgets.views(now),
         }
     }
 

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{EniKind, Want};
 use config_model::{
-    AttachmentId, CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId, TableId, Time,
+    AttachmentId, CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, Span, SubnetId, TableId,
+    Time,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::{
@@ -40,7 +41,9 @@ pub(crate) struct EniFacts {
     pub(crate) excluded: bool,
     /// We made it, or its tags say so: only such an ENI is ever freed.
     pub(crate) ours: bool,
-    /// It goes with the instance, or that is not ours to decide.
+    /// Its tags should say that it is in use here, and do not.
+    pub(crate) untagged: bool,
+    /// EC2 was seen to let it go with the instance.
     pub(crate) kept: bool,
 }
 
@@ -67,6 +70,8 @@ pub(crate) enum Task {
     Unassign,
     Describe,
     Keep,
+    Tag,
+    SetGroups,
 }
 
 /// A run of addresses that EC2 gives and takes as one: a single address or a prefix.
@@ -78,6 +83,9 @@ pub(crate) struct Block {
     used: u64,
     room: Room,
 }
+
+/// Answers asked for so soon after a change may not show it yet.
+pub(crate) const KEEP_LAG: Span = Span::seconds(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Eni {
@@ -96,6 +104,13 @@ pub(crate) struct Eni {
     pub(crate) unsure: bool,
     /// EC2 says that it holds no more addresses, whatever we counted; until then.
     pub(crate) full_until: Option<Time>,
+    /// When EC2 accepted that it goes with the instance; nobody has seen it yet.
+    pub(crate) keep_asked: Option<Time>,
+    /// When EC2 accepted its tags, and its security groups: older answers say nothing of them.
+    pub(crate) tagged_at: Option<Time>,
+    pub(crate) groups_set: Option<Time>,
+    /// Its security groups are not the primary ENI's.
+    pub(crate) groups_differ: bool,
     blocks: BTreeMap<IpNet, Block>,
     /// Blocks with room: those of the kind that the mode wants first, of these the fullest, then
     /// the lowest.
@@ -134,6 +149,10 @@ impl Eni {
             coming: None,
             unsure: false,
             full_until: None,
+            keep_asked: None,
+            tagged_at: None,
+            groups_set: None,
+            groups_differ: false,
             blocks: BTreeMap::new(),
             open: BTreeSet::new(),
             prefixes_first: false,
@@ -198,12 +217,28 @@ impl Eni {
     /// Whether anything about it is not as it should stay. Asked at every event, so it is quick.
     pub(crate) fn needs_tending(&self) -> bool {
         let undecided = self.missing || !self.ever_ready || self.unsure || self.leaving > 0;
-        undecided || (self.facts.ours && !self.facts.kept)
+        undecided || self.wants_keeping() || self.facts.untagged || self.groups_differ
     }
 
     /// Whether some block is on its way back.
     pub(crate) fn gives_back(&self) -> bool {
         self.leaving > 0
+    }
+
+    /// Whether EC2 is to be told that it goes with the instance.
+    pub(crate) fn wants_keeping(&self) -> bool {
+        self.facts.ours && !self.facts.kept && self.keep_asked.is_none()
+    }
+
+    /// An answer asked for at `started` shows whether it goes with the instance. True if what EC2
+    /// had accepted did not last.
+    pub(crate) fn shown_kept(&mut self, kept: Option<bool>, started: Time) -> bool {
+        if kept == Some(true) {
+            self.facts.kept = true;
+            self.keep_asked = None;
+        }
+        let late = |asked: &Time| started >= *asked + KEEP_LAG;
+        kept == Some(false) && self.keep_asked.take_if(|asked| late(asked)).is_some()
     }
 
     pub(crate) fn has_block(&self, net: IpNet) -> bool {

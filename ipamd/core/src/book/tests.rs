@@ -22,6 +22,7 @@ fn eni(name: &str, device: u16) -> Eni {
             managed: true,
             excluded: false,
             ours: device != 0,
+            untagged: false,
             kept: true,
         },
         Time(0),

@@ -1,14 +1,15 @@
 //! How far is a new ENI? Create → attach → the book. A step that fails is undone or looked up.
 
 use crate::{
-    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni,
-    Severity, Topic, Want,
+    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Core, EniConfig, Record, Remedy,
+    SeenEni, Severity, Topic, Want,
     book::{amount, block_size},
     checkpoint::Made,
     core::{About, CloudResult},
+    warm::Unit,
     witness::SETTLING,
 };
-use config_model::{CardIndex, DeviceIndex, EniId, Span, Time};
+use config_model::{CardIndex, DeviceIndex, EniId, SecurityGroupId, Span, SubnetId, Time};
 use std::collections::BTreeSet;
 
 /// Device indexes end before this.
@@ -44,8 +45,13 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    pub(crate) fn new(card: CardIndex, want: Want) -> Self {
-        Self::of(Made { want, subnet: None, groups: None, card, eni: None })
+    pub(crate) fn new(
+        card: CardIndex,
+        want: Want,
+        subnet: SubnetId,
+        groups: Vec<SecurityGroupId>,
+    ) -> Self {
+        Self::of(Made { want, subnet: Some(subnet), groups: Some(groups), card, eni: None })
     }
 
     fn of(made: Made) -> Self {
@@ -77,6 +83,17 @@ impl Making {
 
     pub(crate) fn made(&self) -> &Made {
         &self.made
+    }
+
+    /// The addresses that can still be put on it once it is attached.
+    pub(crate) fn room(&self, per_eni: u32) -> u64 {
+        let unit = match self.made.want {
+            Want::Addresses(_) => Unit::Address,
+            Want::Prefixes(_) => Unit::Prefix,
+            Want::Ipv6Prefixes(_) => Unit::Ipv6Prefix,
+        };
+        let room = per_eni.saturating_sub(u32::from(self.made.want.blocks()));
+        if self.undo { 0 } else { u64::from(room) * unit.size() }
     }
 
     /// The addresses that it will bring.
@@ -240,47 +257,46 @@ impl Core {
         making.create_unsure = false;
         // A repeated token answers with an ENI that may be further on than new.
         making.unsure = seen.attachment.is_some();
+        let subnet = seen.subnet.clone();
         making.seen = Some(seen);
-        let subnet = self.node.subnet.clone();
-        self.subnets.gave(&subnet);
+        let want = making.made.want;
+        self.subnet_gave(&subnet, want);
         self.persist(Record::EniMade { token: token.to_owned(), eni });
     }
 
     fn create_failed(&mut self, token: &str, fault: &CloudFault, now: Time) {
         let Some(making) = self.makings.get_mut(token) else { return };
-        let count = u32::from(making.made.want.blocks());
+        let want = making.made.want;
+        let subnet = making.made.subnet.clone().unwrap_or_else(|| self.node.subnet.clone());
         match fault.remedy {
             Remedy::Unknown => making.create_unsure = true,
             // An earlier try may have made it: only the same token tells.
             Remedy::RetryAfter { .. } | Remedy::TellOperator | Remedy::Gone
                 if making.create_unsure && fault.code != "IdempotentParameterMismatch" => {}
             Remedy::TryElsewhere => {
-                let subnet = self.node.subnet.clone();
-                self.subnet_refused(&subnet, count, fault, now);
+                self.subnet_refused(&subnet, want, fault, now);
                 self.settle_making(token);
             }
-            Remedy::RetryAfter { .. }
-            | Remedy::TellOperator
-            | Remedy::Gone
-            | Remedy::LimitReached => self.settle_making(token),
+            Remedy::Gone => {
+                self.subnet_or_group_missing(&subnet, fault, now);
+                self.settle_making(token);
+            }
+            Remedy::RetryAfter { .. } | Remedy::TellOperator | Remedy::LimitReached => {
+                self.subnets.not_answered(&subnet, want);
+                self.settle_making(token);
+            }
         }
     }
 
-    pub(crate) fn subnet_refused(
-        &mut self,
-        subnet: &config_model::SubnetId,
-        count: u32,
-        fault: &CloudFault,
-        now: Time,
-    ) {
-        if self.subnets.refused(subnet, count, now) {
-            self.report(
-                Severity::Error,
-                Topic::SubnetExhausted,
-                subnet,
-                fault.to_string(),
-                "free addresses in the subnet, or give the nodes a larger one",
-            );
+    /// The subnet or a security group does not exist: it is not asked for in every round.
+    fn subnet_or_group_missing(&mut self, subnet: &SubnetId, fault: &CloudFault, now: Time) {
+        self.subnets.refused(subnet, Want::Addresses(1), now);
+        if let EniConfig::Found { name, .. } = &self.cluster.eni_config
+            && self.config.custom_networking
+        {
+            let (name, cause) = (name.clone(), fault.to_string());
+            let next_step = format!("put an existing subnet and groups into ENIConfig {name}");
+            self.report(Severity::Error, Topic::EniConfigInvalid, name, cause, next_step);
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) enum Subject {
 #[derive(Clone, Copy, Debug, Default)]
 struct Doubt {
     imds: bool,
+    /// IMDS has lacked it so often in a row.
+    sweeps: u32,
     ec2_first: Option<Time>,
     /// It was judged and stays all the same; nobody need ask again.
     settled: bool,
@@ -25,16 +27,26 @@ struct Doubt {
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     of: BTreeMap<Subject, Doubt>,
+    /// There is no other witness than IMDS.
+    imds_only: bool,
 }
 
+/// Where IMDS is the only witness, it must say the same so often.
+const EQUAL_SWEEPS: u32 = 3;
+
 impl Doubts {
+    pub(super) fn new(imds_only: bool) -> Self {
+        Self { imds_only, ..Self::default() }
+    }
+
     /// A witness lacks it. True when that makes two, for the first time.
     pub(super) fn raise(&mut self, subject: &Subject, witness: Witness, started: Time) -> bool {
         let doubt = self.of.entry(subject.clone()).or_default();
-        let ec2_twice = match witness {
+        let repeated = match witness {
             Witness::Imds => {
                 doubt.imds = true;
-                false
+                doubt.sweeps = doubt.sweeps.saturating_add(1);
+                self.imds_only && doubt.sweeps >= EQUAL_SWEEPS
             }
             Witness::Ec2 => {
                 let first = *doubt.ec2_first.get_or_insert(started);
@@ -42,7 +54,7 @@ impl Doubts {
             }
         };
         let both = doubt.imds && doubt.ec2_first.is_some();
-        (both || ec2_twice) && !doubt.settled
+        (both || repeated) && !doubt.settled
     }
 
     /// A witness shows it. EC2 outweighs IMDS, not the other way round.
@@ -54,6 +66,7 @@ impl Doubts {
             Witness::Imds => {
                 if let Some(doubt) = self.of.get_mut(subject) {
                     doubt.imds = false;
+                    doubt.sweeps = 0;
                     if doubt.ec2_first.is_none() {
                         self.of.remove(subject);
                     }
@@ -97,6 +110,16 @@ mod tests {
         for minute in 0..100 {
             assert!(!doubts.raise(&subject(), Witness::Imds, Time(minute * 60_000)));
         }
+    }
+
+    #[test]
+    fn where_there_is_nobody_else_imds_is_believed_the_third_time_in_a_row() {
+        let mut doubts = Doubts::new(true);
+        let raise = |doubts: &mut Doubts, at| doubts.raise(&subject(), Witness::Imds, Time(at));
+        assert_eq!([raise(&mut doubts, 0), raise(&mut doubts, 1)], [false, false]);
+        doubts.allay(&subject(), Witness::Imds);
+        assert_eq!([raise(&mut doubts, 2), raise(&mut doubts, 3)], [false, false]);
+        assert!(raise(&mut doubts, 4));
     }
 
     #[test]

@@ -143,6 +143,8 @@ fn growth_begins_with_the_reserve_that_finds_nothing() {
     world.pass(Span::seconds(5));
     let before = world.cloud.log.len();
     world.reserve_all(0..2);
+    // A moment for the rest of a burst, and no more.
+    world.pass(Span::millis(20));
     assert_eq!(world.cloud.log[before].0, world.now);
 }
 

@@ -125,7 +125,7 @@ fn addresses_given_back_just_before_a_crash_are_not_believed_to_be_still_ours() 
     let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
     let mut world = World::new(config, 2, 15, 14);
     world.cloud.lag.insert(Witness::Ec2, Span::seconds(20));
-    world.pass(Span::seconds(1));
+    world.pass(Span::seconds(31));
     assert_eq!(world.cloud.count(Action::Unassign), 1);
     world.restart();
     // EC2 shows all fourteen still; what is handed out must be on the ENI all the same.

@@ -90,7 +90,8 @@ impl Cloud {
             history: Vec::new(),
             made: 0,
         };
-        let primary = cloud.make("primary", primary_addresses, None);
+        let tag = ("node.k8s.amazonaws.com/instance_id".to_owned(), "i-1".to_owned());
+        let primary = cloud.make("primary", primary_addresses, Some(BTreeMap::from([tag])));
         cloud.put(&primary, DeviceIndex(0), Some(Time(0)));
         cloud.enis.get_mut(&primary).unwrap().seen.attachment.as_mut().unwrap().state =
             AttachmentState::Attached;

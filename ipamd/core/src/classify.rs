@@ -1,0 +1,96 @@
+//! Whose is an ENI, and what may be done with it?
+
+#[cfg(test)]
+mod tests;
+
+use crate::{EniKind, NodeFacts, PoolConfig, SeenEni};
+use config_model::CardIndex;
+use std::collections::BTreeMap;
+
+/// Says for which instance an ENI was made.
+pub(crate) const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
+/// We tagged it, but others made it: it is never freed.
+const TAG_ADOPTED: &str = "ferrule.io/adopted";
+/// `true`: leave it alone. Any other value: use it.
+const TAG_NO_MANAGE: &str = "node.k8s.amazonaws.com/no_manage";
+
+/// What an ENI is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) kind: EniKind,
+    /// Its link and its routing are ours to keep right. Others only occupy a place.
+    pub(crate) managed: bool,
+    /// Pods may get addresses of it, as far as its tags and kind say.
+    pub(crate) pods: bool,
+    /// We made it, or its tags say so: only such an ENI is ever freed.
+    pub(crate) ours: bool,
+    /// Its tags should say whose it is, and do not.
+    pub(crate) untagged: bool,
+}
+
+impl Class {
+    /// The same ENI, left alone.
+    pub(crate) fn unused(self) -> Self {
+        Self { managed: false, pods: false, ours: false, untagged: false, ..self }
+    }
+}
+
+/// Judges one ENI on a card.
+pub(crate) fn classify(
+    config: &PoolConfig,
+    node: &NodeFacts,
+    seen: &SeenEni,
+    card: CardIndex,
+    made_here: bool,
+) -> Class {
+    let kind = seen.kind.unwrap_or(EniKind::Standard);
+    let is_primary = seen.id == node.primary_eni;
+    let made_for_us = made_here || is_of_this_node(node, seen);
+    let no_manage = tag(seen, TAG_NO_MANAGE);
+    let spared = no_manage == Some("true") && !made_here;
+    let wanted = made_for_us || no_manage.is_some() || config.manage_untagged;
+    let usable = match kind {
+        EniKind::Standard | EniKind::Efa => true,
+        // A trunk carries other pods' ENIs, and has a place of its own in the pool.
+        EniKind::Trunk | EniKind::EfaOnly | EniKind::Branch | EniKind::Other => false,
+    };
+    let on_our_card = card == CardIndex(0) || config.multi_nic;
+    let managed = is_primary || (wanted && !spared && usable && on_our_card);
+    Class {
+        kind,
+        managed,
+        pods: managed && !(is_primary && config.custom_networking),
+        ours: made_for_us && managed && !is_primary && kind == EniKind::Standard,
+        untagged: managed && lacks_tags(node, seen),
+    }
+}
+
+/// Whether its tags say that it was made for this node.
+pub(crate) fn is_of_this_node(node: &NodeFacts, seen: &SeenEni) -> bool {
+    tag(seen, TAG_INSTANCE) == Some(node.instance_id.as_str()) && tag(seen, TAG_ADOPTED).is_none()
+}
+
+/// The tags that say of an ENI that we use it, and whether others made it.
+pub(crate) fn tags_to_add(node: &NodeFacts, adopted: bool) -> BTreeMap<String, String> {
+    let mut tags = node.tags.clone();
+    if adopted {
+        tags.insert(TAG_ADOPTED.to_owned(), "true".to_owned());
+    }
+    tags
+}
+
+/// Whether pods are served from a card with these ENIs, each with its kind and whether we manage it.
+/// A card beside card 0 that somebody filled with efa-only ENIs is theirs.
+pub(crate) fn is_card_in_use(card: CardIndex, enis: &[(EniKind, bool)]) -> bool {
+    let efa_only = enis.iter().any(|(kind, _)| *kind == EniKind::EfaOnly);
+    card == CardIndex(0) || !efa_only || enis.iter().any(|(_, managed)| *managed)
+}
+
+fn lacks_tags(node: &NodeFacts, seen: &SeenEni) -> bool {
+    let Some(tags) = &seen.tags else { return false };
+    node.tags.iter().any(|(name, value)| tags.get(name) != Some(value))
+}
+
+fn tag<'a>(seen: &'a SeenEni, name: &str) -> Option<&'a str> {
+    seen.tags.as_ref()?.get(name).map(String::as_str)
+}

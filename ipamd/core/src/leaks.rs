@@ -1,0 +1,220 @@
+//! Which ENIs did a node of ours leave behind? Only the elected collector asks.
+//!
+//! An ENI is deleted when two answers of EC2, half a minute apart, show it unused, with this
+//! cluster's and this node group's tags, made for some instance, and old enough by a time that can
+//! be read. What cannot be read is reported and left alone.
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    Action, CloudAnswer, CloudCall, Core, Leftover, NodeFacts, PoolConfig, Remedy, Severity, Topic,
+    classify::TAG_INSTANCE,
+    core::{About, CloudResult},
+};
+use config_model::{EniId, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whose ENI it is.
+const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
+const TAG_NODE_GROUP: &str = "ferrule.io/node-group";
+/// How the descriptions of ENIs that a CNI makes begin.
+const DESCRIPTION: &str = "aws-K8S-";
+/// EC2 is asked so often.
+const INTERVAL: Span = Span::seconds(3600);
+/// A new collector waits a while: at most so long.
+const FIRST_WAIT: Span = Span::seconds(240);
+/// Two answers so far apart are two witnesses.
+const APART: Span = Span::seconds(30);
+/// Younger ones may be about to be attached.
+const MIN_AGE: Span = Span::seconds(300);
+/// The pause after a question that was not answered.
+const SILENCE: Span = Span::seconds(300);
+
+/// What the collector knows.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    elected: bool,
+    next: Option<Time>,
+    in_call: bool,
+    /// Seen once, and when that answer was asked for.
+    suspects: BTreeMap<EniId, Time>,
+    /// Seen twice: these go.
+    doomed: BTreeSet<EniId>,
+    deleting: BTreeSet<EniId>,
+    /// Reported once as left alone.
+    spared: BTreeSet<EniId>,
+}
+
+/// What is to be done about a leftover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Somebody else's, in use, or too young: no word of it.
+    Spare,
+    /// Ours by all signs, but how old it is cannot be told.
+    Ageless,
+    Leaked,
+}
+
+/// The tags that an ENI must carry to be ours to collect; `None`: nothing is.
+fn signs(config: &PoolConfig, node: &NodeFacts) -> Option<BTreeMap<String, String>> {
+    let cluster = config.cluster_name.clone().filter(|name| !name.is_empty())?;
+    let group = node.tags.get(TAG_NODE_GROUP)?.clone();
+    let wanted = config.collect_leaks && config.provisioning && !config.imds_only;
+    let signs = [(TAG_CLUSTER.to_owned(), cluster), (TAG_NODE_GROUP.to_owned(), group)];
+    wanted.then(|| signs.into())
+}
+
+fn judge(leftover: &Leftover, signs: &BTreeMap<String, String>) -> Verdict {
+    let has = |(name, value): (&String, &String)| leftover.tags.get(name) == Some(value);
+    let ours = signs.iter().all(has)
+        && leftover.tags.contains_key(TAG_INSTANCE)
+        && leftover.description.starts_with(DESCRIPTION);
+    match leftover.age {
+        _ if !ours || !leftover.available => Verdict::Spare,
+        None => Verdict::Ageless,
+        Some(_) if leftover.created_unreadable => Verdict::Ageless,
+        Some(age) if age < MIN_AGE => Verdict::Spare,
+        Some(_) => Verdict::Leaked,
+    }
+}
+
+impl Collector {
+    /// Whether this daemon is the elected one; `wait` is drawn by the caller.
+    pub(crate) fn elect(&mut self, elected: bool, wait: Span, now: Time) {
+        if elected && !self.elected {
+            self.next = Some(now + wait);
+        }
+        if !elected {
+            self.next = None;
+            self.suspects.clear();
+            self.doomed.clear();
+        }
+        self.elected = elected;
+    }
+
+    /// Takes in an answer asked for at `started`; those to report as left alone.
+    fn answered(
+        &mut self,
+        leftovers: &[Leftover],
+        signs: &BTreeMap<String, String>,
+        started: Time,
+        now: Time,
+    ) -> Vec<Leftover> {
+        let mut spared = Vec::new();
+        let mut suspects = BTreeMap::new();
+        for leftover in leftovers {
+            let eni = &leftover.eni;
+            match judge(leftover, signs) {
+                Verdict::Spare => {}
+                Verdict::Ageless => {
+                    if self.spared.insert(eni.clone()) {
+                        spared.push(leftover.clone());
+                    }
+                }
+                Verdict::Leaked => {
+                    let first = self.suspects.get(eni).copied().unwrap_or(started);
+                    if started >= first + APART {
+                        self.doomed.insert(eni.clone());
+                    } else {
+                        suspects.insert(eni.clone(), first);
+                    }
+                }
+            }
+        }
+        let there: BTreeSet<&EniId> = leftovers.iter().map(|leftover| &leftover.eni).collect();
+        self.spared.retain(|eni| there.contains(eni));
+        self.suspects = suspects;
+        let second = self.suspects.values().min().map(|first| now.max(*first + APART));
+        self.next = Some(second.unwrap_or(now + INTERVAL));
+        spared
+    }
+}
+
+impl Core {
+    pub(crate) fn elect_collector(&mut self, elected: bool, now: Time) {
+        let wait = self.budgets.jittered(FIRST_WAIT);
+        self.leaks.elect(elected, wait, now);
+    }
+
+    /// Asks for leftovers when it is time, and deletes those that two answers showed.
+    pub(crate) fn collect_leaks(&mut self, now: Time) {
+        let Some(tags) = signs(&self.config, &self.node).filter(|_| self.leaks.elected) else {
+            return;
+        };
+        if let Some(next) = self.leaks.next.filter(|_| !self.leaks.in_call)
+            && self.reached(next, now)
+            && self.may(Action::Describe, now)
+        {
+            self.leaks.in_call = true;
+            self.leaks.next = None;
+            let (vpc, description_prefix) = (self.node.vpc.clone(), DESCRIPTION.to_owned());
+            let call = CloudCall::FindLeftovers { vpc, tags, description_prefix };
+            self.call(About::Leftovers, call, now);
+        }
+        for eni in self.leaks.doomed.clone() {
+            if self.leaks.deleting.contains(&eni) {
+                continue;
+            }
+            if !self.may(Action::Delete, now) {
+                return;
+            }
+            self.leaks.deleting.insert(eni.clone());
+            self.call(About::Leftover(eni.clone()), CloudCall::DeleteEni { eni }, now);
+        }
+    }
+
+    pub(crate) fn leftovers_found(&mut self, result: CloudResult, started: Time, now: Time) {
+        self.leaks.in_call = false;
+        let Some(signs) = signs(&self.config, &self.node).filter(|_| self.leaks.elected) else {
+            return;
+        };
+        let Ok(CloudAnswer::Leftovers(mut leftovers)) = result else {
+            self.leaks.next = Some(now + self.budgets.jittered(SILENCE));
+            return;
+        };
+        leftovers.retain(|leftover| !self.is_known(&leftover.eni));
+        for spared in self.leaks.answered(&leftovers, &signs, started, now) {
+            let cause = if spared.created_unreadable {
+                "nobody uses it, but its tag node.k8s.amazonaws.com/createdAt is no time"
+            } else {
+                "nobody uses it, but it has no tag node.k8s.amazonaws.com/createdAt"
+            };
+            let next_step = "delete it if it is not needed, or mend the tag";
+            self.report(Severity::Warning, Topic::LeakedEni, &spared.eni, cause, next_step);
+        }
+    }
+
+    pub(crate) fn leftover_deleted(&mut self, eni: &EniId, result: CloudResult) {
+        self.leaks.deleting.remove(eni);
+        let fault = match result {
+            Ok(_) => {
+                let cause = "nobody used it: deleted";
+                self.report(Severity::Info, Topic::LeakedEni, eni, cause, "");
+                self.leaks.doomed.remove(eni);
+                return;
+            }
+            Err(fault) => fault,
+        };
+        match fault.remedy {
+            // Throttled or unsure: again; a repeated deletion does no harm.
+            Remedy::RetryAfter { .. } | Remedy::Unknown
+                if fault.code != "InvalidNetworkInterface.InUse" => {}
+            Remedy::RetryAfter { .. }
+            | Remedy::Unknown
+            | Remedy::Gone
+            | Remedy::TryElsewhere
+            | Remedy::TellOperator
+            | Remedy::LimitReached => {
+                self.leaks.doomed.remove(eni);
+            }
+        }
+    }
+
+    /// Whether it is on its way in or out, or attached to this node.
+    fn is_known(&self, eni: &EniId) -> bool {
+        self.book.eni(eni).is_some()
+            || self.departures.contains_key(eni)
+            || self.makings.values().any(|making| making.eni.as_ref() == Some(eni))
+    }
+}

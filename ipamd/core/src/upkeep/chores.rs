@@ -1,0 +1,69 @@
+//! What does an ENI need beside addresses? To go with the instance, its tags, its groups.
+
+use crate::{
+    CloudCall, Core, Remedy, Severity, Topic,
+    book::{KEEP_LAG, Task},
+    classify::tags_to_add,
+    core::CloudResult,
+};
+use config_model::{EniId, Time};
+
+impl Core {
+    /// The one chore that is most needed.
+    pub(super) fn do_chores(&mut self, id: &EniId, now: Time) {
+        let Some(eni) = self.book.eni(id) else { return };
+        let facts = &eni.facts;
+        if eni.wants_keeping() {
+            match facts.attachment.clone() {
+                Some(attachment) => {
+                    let call = CloudCall::KeepUntilTermination { eni: id.clone(), attachment };
+                    self.call_for_eni(id, Task::Keep, call, now);
+                }
+                None => self.watch.want_ec2(now),
+            }
+        } else if facts.untagged {
+            let adopted = !facts.is_primary && !facts.ours;
+            let tags = tags_to_add(&self.node, adopted);
+            self.call_for_eni(id, Task::Tag, CloudCall::TagEni { eni: id.clone(), tags }, now);
+        } else if eni.groups_differ {
+            let groups = self.node.security_groups.clone();
+            let call = CloudCall::SetGroups { eni: id.clone(), groups };
+            self.call_for_eni(id, Task::SetGroups, call, now);
+        }
+    }
+
+    pub(super) fn chore_done(&mut self, id: &EniId, chore: &Task, result: CloudResult, now: Time) {
+        let Some(eni) = self.book.eni_mut(id) else { return };
+        let gone = matches!(&result, Err(fault) if fault.remedy == Remedy::Gone);
+        let passes = |remedy| matches!(remedy, Remedy::RetryAfter { .. } | Remedy::Unknown);
+        let again = matches!(&result, Err(fault) if passes(fault.remedy));
+        match chore {
+            Task::Keep if result.is_ok() => {
+                eni.keep_asked = Some(now);
+                self.watch.want_ec2_at(now + KEEP_LAG);
+            }
+            // Without permission the next answer of EC2 asks for it again, and nothing before.
+            Task::Tag if !again => {
+                eni.facts.untagged = false;
+                eni.tagged_at = Some(now);
+            }
+            Task::SetGroups if result.is_ok() => {
+                eni.groups_differ = false;
+                eni.groups_set = Some(now);
+                eni.facts.groups = Some(self.node.security_groups.clone());
+                let cause = "its security groups are the primary ENI's again";
+                self.report(Severity::Info, Topic::GroupsChanged, id, cause, "");
+            }
+            Task::Keep
+            | Task::Tag
+            | Task::SetGroups
+            | Task::Idle
+            | Task::Assign
+            | Task::Unassign
+            | Task::Describe => {}
+        }
+        if gone {
+            self.watch.want_ec2(now);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What does a witness show that is new? It is taken in if EC2 shows it.
+
+use crate::{
+    AttachmentState, Core, Family, SeenEni, Severity, Topic, Witness,
+    book::{Eni, EniFacts, Task, amount},
+    classify::{Class, classify, is_of_this_node},
+};
+use config_model::{EniId, Time};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+impl Core {
+    pub(super) fn adopt(
+        &mut self,
+        seen: &SeenEni,
+        state: AttachmentState,
+        started: Time,
+        now: Time,
+    ) -> bool {
+        // One of ours that still attaches is an earlier process's: this one may give it up.
+        let attaching = state == AttachmentState::Attaching && is_of_this_node(&self.node, seen);
+        if state != AttachmentState::Attached && !attaching {
+            self.watch.want_ec2(now);
+            return false;
+        }
+        if !self.take_in(seen, attaching, started, now) {
+            self.watch.want_imds(now);
+            self.watch.want_ec2(now);
+            return false;
+        }
+        let cause = format!("found attached, with {}", amount(&seen.blocks));
+        self.report(Severity::Info, Topic::Adopted, &seen.id, cause, "");
+        true
+    }
+
+    pub(super) fn making_of(&self, id: &EniId) -> Option<String> {
+        let made =
+            |(_, making): &(&String, &crate::growth::Making)| making.eni.as_ref() == Some(id);
+        self.makings.iter().find(made).map(|(token, _)| token.clone())
+    }
+
+    /// Writes an ENI into the book; false if too little is known of it.
+    pub(crate) fn take_in(
+        &mut self,
+        seen: &SeenEni,
+        attached_here: bool,
+        started: Time,
+        now: Time,
+    ) -> bool {
+        let Some(facts) = self.facts_of(seen, attached_here) else { return false };
+        let id = facts.id.clone();
+        let managed = facts.managed;
+        let mut eni = Eni::new(facts, now);
+        eni.attached_here = attached_here;
+        self.book.add_eni(eni);
+        if managed && attached_here {
+            self.add_given(&id, &seen.blocks, now);
+        } else if managed {
+            let fresh = self.not_stale(&seen.blocks, started);
+            self.add_blocks(&id, &fresh, now);
+        }
+        self.node_changed();
+        true
+    }
+
+    fn facts_of(&self, seen: &SeenEni, attached_here: bool) -> Option<EniFacts> {
+        let attachment = seen.attachment.as_ref()?;
+        let class = self.class_of(seen, attached_here)?;
+        let is_primary = seen.id == self.node.primary_eni;
+        let (subnet_cidr, subnet_cidr_v6) = self.cidrs_of(seen);
+        Some(EniFacts {
+            id: seen.id.clone(),
+            mac: seen.mac,
+            card: attachment.card,
+            device: attachment.device,
+            subnet: seen.subnet.clone(),
+            subnet_cidr,
+            subnet_cidr_v6,
+            primary_address: seen.primary_address,
+            primary_v6: seen.ipv6_addresses.first().copied(),
+            kind: seen.kind,
+            groups: seen.groups.clone(),
+            attachment: attachment.id.clone(),
+            is_primary,
+            managed: class.managed,
+            excluded: !class.pods || self.zone.excludes(&self.config, &seen.subnet),
+            ours: class.ours,
+            untagged: class.untagged,
+            kept: attachment.delete_on_termination == Some(true),
+        })
+    }
+
+    /// What the ENI is to us; `None` while its subnet's addresses are not known, without which its
+    /// routing cannot be made.
+    fn class_of(&self, seen: &SeenEni, made_here: bool) -> Option<Class> {
+        let card = seen.attachment.as_ref()?.card;
+        let class = classify(&self.config, &self.node, seen, card, made_here);
+        let (v4, v6) = self.cidrs_of(seen);
+        let (own, other) = match self.config.family {
+            Family::V4 => (v4.is_some() && seen.primary_address.is_some(), v6.is_some()),
+            Family::V6 => (v6.is_some(), v4.is_some()),
+        };
+        // An ENI of the other family alone only occupies a place.
+        let of_other_family = !own && (other || seen.primary_address.is_none());
+        if class.managed && !own && !of_other_family {
+            return None;
+        }
+        Some(if of_other_family { class.unused() } else { class })
+    }
+
+    fn cidrs_of(&self, seen: &SeenEni) -> (Option<Ipv4Net>, Option<Ipv6Net>) {
+        let at_home = seen.subnet == self.node.subnet;
+        let in_zone = self.zone.subnet(&seen.subnet);
+        let v4 = seen
+            .subnet_cidr
+            .or(self.node.subnet_cidr.filter(|_| at_home))
+            .or(self.watch.cidrs.get(&seen.subnet).copied())
+            .or(in_zone.and_then(|subnet| subnet.cidr));
+        let v6 = seen
+            .subnet_cidr_v6
+            .or(self.node.subnet_cidr_v6.filter(|_| at_home))
+            .or(self.watch.cidrs_v6.get(&seen.subnet).copied())
+            .or(in_zone.and_then(|subnet| subnet.cidr_v6));
+        (v4, v6)
+    }
+
+    /// A known ENI that was shown: what is new of it.
+    pub(super) fn seen_known(
+        &mut self,
+        witness: Witness,
+        started: Time,
+        seen: &SeenEni,
+        now: Time,
+    ) -> bool {
+        let believed = witness == Witness::Ec2 || self.config.imds_only;
+        let mut changed = false;
+        if witness == Witness::Ec2 {
+            changed |= self.seen_by_ec2(started, seen);
+        }
+        if changed {
+            self.node_changed();
+        }
+        let Some(eni) = self.book.eni(&seen.id).filter(|eni| eni.facts.managed) else {
+            return changed;
+        };
+        let news = seen
+            .blocks
+            .iter()
+            .any(|block| !eni.has_block(*block) && !self.watch.may_be_stale_of(*block, started));
+        if believed {
+            changed |= self.adopt_blocks(&seen.id, &seen.blocks, started, now);
+        } else if news && eni.task == Task::Idle && !eni.unsure {
+            self.watch.want_ec2(now);
+        }
+        changed
+    }
+
+    /// EC2 shows a known ENI: where it is attached, and what it is to us.
+    fn seen_by_ec2(&mut self, started: Time, seen: &SeenEni) -> bool {
+        let Some(eni) = self.book.eni(&seen.id) else { return false };
+        let class = self.class_of(seen, eni.attached_here);
+        let shut = self.zone.excludes(&self.config, &seen.subnet);
+        let Some(eni) = self.book.eni_mut(&seen.id) else { return false };
+        let mut changed = std::mem::take(&mut eni.missing);
+        if let Some(attachment) = &seen.attachment {
+            changed |= eni.facts.device != attachment.device;
+            eni.facts.device = attachment.device;
+            eni.facts.attachment = attachment.id.clone().or(eni.facts.attachment.take());
+            eni.shown_kept(attachment.delete_on_termination, started);
+        }
+        eni.facts.kind = seen.kind.or(eni.facts.kind);
+        if let Some(class) = class {
+            let in_use = eni.held > 0 || eni.cooling > 0;
+            // Pods keep what they hold; an ENI that was taken from us under them gets no new ones.
+            let managed = class.managed || (eni.facts.managed && in_use);
+            changed |= eni.facts.managed != managed;
+            eni.facts.managed = managed;
+            eni.facts.excluded = !class.pods || shut;
+            eni.facts.ours = class.ours;
+            eni.facts.untagged = class.untagged && eni.tagged_at.is_none_or(|at| started > at);
+        }
+        changed
+    }
+
+    /// Takes in blocks of a known ENI that EC2 shows, unless they may be a stale answer's.
+    pub(crate) fn adopt_blocks(
+        &mut self,
+        id: &EniId,
+        blocks: &[IpNet],
+        started: Time,
+        now: Time,
+    ) -> bool {
+        let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
+        let unknown: Vec<IpNet> = blocks.iter().filter(|b| !eni.has_block(**b)).copied().collect();
+        let fresh = self.not_stale(&unknown, started);
+        let added = self.add_blocks(id, &fresh, now);
+        if !added.is_empty() {
+            let cause = format!("{} found that no answer told of", amount(&added));
+            self.report(Severity::Info, Topic::Adopted, id, cause, "");
+        }
+        !added.is_empty()
+    }
+
+    /// Those that an answer asked for at `started` shows because they are there, not because it is
+    /// old.
+    fn not_stale(&self, blocks: &[IpNet], started: Time) -> Vec<IpNet> {
+        let fresh = |block: &&IpNet| !self.watch.may_be_stale_of(**block, started);
+        blocks.iter().filter(fresh).copied().collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! Is something gone? What two witnesses lack is dropped, unless a pod holds it.
+
+use super::{SETTLING, doubt::Subject};
+use crate::{Core, Record, SeenEni, Severity, Topic, Witness, book::is_prefix};
+use config_model::{EniId, Span, Time};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long what went is remembered: long enough for every answer on its way.
+const GONE_MEMORY: Span = Span::seconds(180);
+
+impl Core {
+    pub(super) fn doubt_what_is_not_seen(
+        &mut self,
+        witness: Witness,
+        started: Time,
+        enis: &[SeenEni],
+        now: Time,
+    ) -> bool {
+        let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
+            enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
+        let mut lacking = Vec::new();
+        for eni in self.book.enis() {
+            let subject = Subject::Eni(eni.facts.id.clone());
+            let Some(blocks) = seen.get(&eni.facts.id) else {
+                if started >= eni.known_since + SETTLING {
+                    lacking.push(subject);
+                }
+                continue;
+            };
+            self.watch.doubts.allay(&subject, witness);
+            for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving) {
+                let subject = Subject::Block(net);
+                if blocks.contains(&net) {
+                    self.watch.doubts.allay(&subject, witness);
+                } else if started >= block.known_since + SETTLING {
+                    lacking.push(subject);
+                }
+            }
+        }
+        let mut changed = false;
+        for subject in lacking {
+            if self.watch.doubts.raise(&subject, witness, started) {
+                changed |= self.drop_what_is_gone(&subject, now);
+            } else if witness == Witness::Imds && !self.watch.doubts.settled(&subject) {
+                self.watch.want_ec2(now);
+            }
+        }
+        changed
+    }
+
+    /// Two witnesses lack it. What a pod holds stays with the pod, and is reported once.
+    fn drop_what_is_gone(&mut self, subject: &Subject, now: Time) -> bool {
+        match subject {
+            Subject::Eni(id) => self.drop_eni(id, now),
+            Subject::Block(block) => {
+                if let Some(key) = self.book.holder_within(*block) {
+                    let cause = format!("EC2 has taken it from the node while {key} holds it");
+                    let next_step = "delete the pod, so that it gets another address";
+                    let (severity, topic) = (Severity::Error, Topic::AssignedVanished);
+                    self.report(severity, topic, named(*block), cause, next_step);
+                    self.watch.doubts.settle(subject);
+                    return false;
+                }
+                self.book.remove_block(*block);
+                self.watch.doubts.forget(subject);
+                let cause = "EC2 has taken it from the node; no pod held it";
+                self.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
+                true
+            }
+        }
+    }
+
+    fn drop_eni(&mut self, id: &EniId, now: Time) -> bool {
+        let Some(eni) = self.book.eni_mut(id) else { return false };
+        let held = eni.held;
+        if held > 0 {
+            eni.missing = true;
+            let cause =
+                format!("it was detached from the node while {held} pods hold its addresses");
+            let next_step = "delete those pods, so that they get other addresses";
+            self.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
+            self.watch.doubts.settle(&Subject::Eni(id.clone()));
+        } else {
+            let nets: Vec<IpNet> = eni.blocks().map(|(net, _)| net).collect();
+            for net in nets {
+                self.watch.doubts.forget(&Subject::Block(net));
+            }
+            self.book.remove_eni(id);
+            self.watch.eni_gone(id.clone(), now);
+            self.watch.doubts.forget(&Subject::Eni(id.clone()));
+            let cause = "it was detached from the node; no pod held its addresses";
+            self.report(Severity::Warning, Topic::Vanished, id, cause, "");
+        }
+        self.node_changed();
+        true
+    }
+
+    /// What went so long ago that no answer can show it any more.
+    pub(super) fn forget_the_long_gone(&mut self, now: Time) {
+        let watch = &mut self.watch;
+        watch.gone_enis.retain(|_, gone| now < *gone + GONE_MEMORY);
+        let over: Vec<IpNet> = watch
+            .gone_blocks
+            .iter()
+            .filter(|(_, gone)| now >= **gone + GONE_MEMORY)
+            .map(|(block, _)| *block)
+            .collect();
+        for block in &over {
+            watch.gone_blocks.remove(block);
+        }
+        let (prefixes, singles): (Vec<IpNet>, Vec<IpNet>) =
+            over.into_iter().partition(|block| is_prefix(*block));
+        for blocks in [prefixes, singles].into_iter().filter(|blocks| !blocks.is_empty()) {
+            self.persist(Record::settled(blocks));
+        }
+    }
+}
+
+/// A block for people: a single address without its length.
+fn named(block: IpNet) -> String {
+    if is_prefix(block) { block.to_string() } else { block.addr().to_string() }
+}

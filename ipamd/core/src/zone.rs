@@ -1,0 +1,143 @@
+//! Which subnets does the zone have, and in which of them do pods get no addresses?
+
+use crate::{
+    Action, CloudAnswer, CloudCall, Core, PoolConfig, Remedy, SeenSubnet, Severity, Topic,
+    core::{About, CloudResult},
+    placement::{self, Zone},
+};
+use config_model::{Span, SubnetId, Time};
+
+/// What is known is new enough for so long: free addresses come and go.
+const FRESH: Span = Span::seconds(300);
+/// After so many questions in vain it goes on without an answer.
+const TRIES: u32 = 3;
+/// A question that was refused for good is asked again so often.
+const REFUSED_PAUSE: Span = Span::seconds(600);
+
+/// What EC2 has told of the zone, and when it is asked again.
+#[derive(Debug, Default)]
+pub(crate) struct ZoneWatch {
+    pub(crate) zone: Zone,
+    /// When the answer that is known was asked for.
+    asked: Option<Time>,
+    in_call: bool,
+    tries: u32,
+    not_before: Option<Time>,
+}
+
+impl ZoneWatch {
+    /// What is known of a subnet.
+    pub(crate) fn subnet(&self, id: &SubnetId) -> Option<&SeenSubnet> {
+        match &self.zone {
+            Zone::Known(subnets) => subnets.iter().find(|subnet| subnet.id == *id),
+            Zone::Unknown | Zone::Untold => None,
+        }
+    }
+
+    /// Whether pods get no addresses in the subnet.
+    pub(crate) fn excludes(&self, config: &PoolConfig, id: &SubnetId) -> bool {
+        config.subnet_discovery && self.subnet(id).is_some_and(placement::is_shut)
+    }
+
+    /// Whether what is known may be planned with.
+    pub(crate) fn is_fresh(&self, now: Time) -> bool {
+        match self.zone {
+            Zone::Unknown => false,
+            Zone::Untold => true,
+            Zone::Known(_) => self.asked.is_some_and(|asked| now.since(asked) < FRESH),
+        }
+    }
+}
+
+impl Core {
+    /// Whether subnets matter at all, and EC2 may be asked.
+    fn reads_subnets(&self) -> bool {
+        self.config.subnet_discovery && self.watch.ec2_seen()
+    }
+
+    /// Asks once at the start: ENIs that are there may lie in an excluded subnet.
+    pub(crate) fn look_at_zone(&mut self, now: Time) {
+        if self.reads_subnets() && self.zone.asked.is_none() {
+            self.ask_for_subnets(now);
+        }
+    }
+
+    /// Whether the subnets are known well enough to place an ENI; if not, EC2 is asked.
+    pub(crate) fn knows_zone(&mut self, now: Time) -> bool {
+        let needed = self.reads_subnets() && !self.config.custom_networking;
+        if !needed || self.zone.is_fresh(now) {
+            return true;
+        }
+        self.ask_for_subnets(now);
+        // An older answer is better than none while EC2 does not answer.
+        !self.zone.in_call && self.zone.zone != Zone::Unknown
+    }
+
+    fn ask_for_subnets(&mut self, now: Time) {
+        if self.zone.in_call
+            || !self.zone.not_before.is_none_or(|at| self.reached(at, now))
+            || !self.may(Action::DescribeSubnets, now)
+        {
+            return;
+        }
+        self.zone.in_call = true;
+        let (vpc, zone) = (self.node.vpc.clone(), self.node.zone.clone());
+        self.call(About::Zone, CloudCall::DescribeSubnets { vpc, zone }, now);
+    }
+
+    pub(crate) fn subnets_seen(&mut self, result: CloudResult, started: Time, now: Time) {
+        self.zone.in_call = false;
+        let fault = match result {
+            Ok(CloudAnswer::Subnets(subnets)) => {
+                self.zone.asked = Some(started);
+                self.zone.tries = 0;
+                self.zone.not_before = None;
+                self.zone.zone = Zone::Known(subnets);
+                self.mark_excluded();
+                return;
+            }
+            Ok(_) => None,
+            Err(fault) => Some(fault),
+        };
+        self.zone.tries += 1;
+        let refused = fault.as_ref().is_some_and(|fault| fault.remedy == Remedy::TellOperator);
+        if refused {
+            self.zone.not_before = Some(now + REFUSED_PAUSE);
+        }
+        let gives_up = refused || self.zone.tries >= TRIES;
+        if gives_up && self.zone.zone == Zone::Unknown {
+            self.zone.zone = Zone::Untold;
+            let cause = fault.map_or_else(String::new, |fault| format!(" ({fault})"));
+            let cause = format!("the zone's subnets are not known{cause}");
+            let next_step = "allow ec2:DescribeSubnets to the node's role; new ENIs go to the \
+                             node's own subnet meanwhile";
+            self.report(Severity::Warning, Topic::NoSubnet, "DescribeSubnets", cause, next_step);
+        }
+        self.zone.asked.get_or_insert(started);
+    }
+
+    /// ENIs whose subnet is excluded by now, or is not any more.
+    fn mark_excluded(&mut self) {
+        let mut changed = Vec::new();
+        for eni in self.book.enis() {
+            let (id, subnet) = (eni.facts.id.clone(), eni.facts.subnet.clone());
+            let without_pods = eni.facts.is_primary && self.config.custom_networking;
+            let excluded = without_pods || self.zone.excludes(&self.config, &subnet);
+            if eni.facts.managed && eni.facts.excluded != excluded {
+                changed.push((id, subnet, excluded));
+            }
+        }
+        for (id, subnet, excluded) in changed {
+            if let Some(eni) = self.book.eni_mut(&id) {
+                eni.facts.excluded = excluded;
+            }
+            let cause = if excluded {
+                format!("its subnet {subnet} is tagged kubernetes.io/role/cni=0: no new pods")
+            } else {
+                format!("its subnet {subnet} is not excluded any more")
+            };
+            self.report(Severity::Info, Topic::NoSubnet, id, cause, "");
+            self.node_changed();
+        }
+    }
+}
