@@ -65,6 +65,7 @@ fn files() -> Vec<(PathBuf, String)> {
         .map(|krate| (PathBuf::from(krate.replacen('-', "/", 1)).join("clippy.toml"), purity()))
         .collect();
     files.push(("docs/settings.md".into(), config_settings::reference_page()));
+    files.extend(config_crds::manifests());
     files
 }
 

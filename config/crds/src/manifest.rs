@@ -40,19 +40,21 @@ pub fn cni_node_crd() -> Value {
 /// A generated definition, without what only says that nothing is said.
 fn definition(crd: CustomResourceDefinition) -> Value {
     let mut crd = json!(crd);
-    let version = &mut crd["spec"]["versions"][0];
-    let schema = &mut version["schema"]["openAPIV3Schema"];
-    schema["properties"]["status"]["nullable"].take();
+    let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    // The peers take an object without a spec.
+    for word in ["title", "required"] {
+        schema[word].take();
+    }
     tidy(&mut crd);
     crd
 }
 
-/// Takes out what is null or empty, and bounds of integers, which their format has already.
+/// Takes out what is null or empty.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.values_mut().for_each(tidy);
-            map.retain(|key, value| !value.is_null() && !(key != "status" && value == &json!([])));
+            map.retain(|_, value| !value.is_null() && *value != json!([]));
         }
         Value::Array(items) => items.iter_mut().for_each(tidy),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -92,3 +94,148 @@ const ENI_CONFIGS: &str =
     "The schema that amazon-vpc-cni gives ENIConfig; existing objects hold.\n";
 const CNI_NODES: &str = "The schema that the VPC resource controller gives CNINode. On EKS the controller brings it:\n\
     apply this one only where there is none.\n";
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use std::{fs, path::Path};
+
+    #[test]
+    fn the_committed_manifests_are_the_generated_ones() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (path, text) in manifests() {
+            let committed = fs::read_to_string(root.join(&path)).unwrap_or_default();
+            let path = path.display();
+            assert!(committed == text, "{path} is old; write it anew: cargo xtask generate");
+        }
+    }
+
+    #[test]
+    fn eni_config_has_the_schema_of_amazon_vpc_cni() {
+        let crd = eni_config_crd();
+        assert_eq!(crd["metadata"]["name"], "eniconfigs.crd.k8s.amazonaws.com");
+        let spec = &crd["spec"];
+        assert_eq!((&spec["scope"], &spec["group"]), (&json!("Cluster"), &json!(GROUP)));
+        assert_eq!(spec["names"]["kind"], "ENIConfig");
+        assert_eq!(spec["names"]["plural"], "eniconfigs");
+        assert_eq!(spec["names"]["singular"], "eniconfig");
+        assert_eq!(spec["preserveUnknownFields"], false);
+        let [version] = spec["versions"].as_array().unwrap().as_slice() else {
+            panic!("one version");
+        };
+        assert_eq!(version["name"], "v1alpha1");
+        assert_eq!((&version["served"], &version["storage"]), (&json!(true), &json!(true)));
+        let schema = without_words(&version["schema"]["openAPIV3Schema"]);
+        let text = json!({"type": "string"});
+        assert_eq!(
+            schema,
+            json!({
+                "type": "object",
+                "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {
+                    "spec": {
+                        "type": "object",
+                        "required": ["subnet"],
+                        "properties": {
+                            "subnet": text,
+                            "securityGroups": {"type": "array", "items": text},
+                        },
+                    },
+                    "status": {"type": "object"},
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn cni_node_has_the_schema_of_the_resource_controller() {
+        let crd = cni_node_crd();
+        assert_eq!(crd["metadata"]["name"], "cninodes.vpcresources.k8s.aws");
+        assert_eq!(crd["spec"]["names"]["shortNames"], json!(["cnd"]));
+        let version = &crd["spec"]["versions"][0];
+        assert_eq!(version["subresources"], json!({"status": {}}));
+        assert_eq!(version["selectableFields"], json!([{"jsonPath": ".spec.managedBy"}]));
+        let schema = without_words(&version["schema"]["openAPIV3Schema"]);
+        let (text, number) =
+            (json!({"type": "string"}), json!({"type": "integer", "format": "int32"}));
+        let id = json!({"type": "string", "minLength": 1});
+        let texts = json!({
+            "type": "array", "items": text, "x-kubernetes-list-type": "atomic",
+        });
+        assert_eq!(
+            schema["properties"]["spec"],
+            json!({
+                "type": "object",
+                "properties": {
+                    "features": {"type": "array", "items": {
+                        "type": "object", "properties": {"name": text, "value": text},
+                    }},
+                    "managedBy": {
+                        "type": "string", "enum": ["vpc-resource-controller", "eks-auto-mode"],
+                    },
+                    "tags": {"type": "object", "additionalProperties": text},
+                },
+            })
+        );
+        assert_eq!(
+            schema["properties"]["status"],
+            json!({
+                "type": "object",
+                "properties": {"trunkInterface": {
+                    "type": "object",
+                    "required": ["id"],
+                    "properties": {
+                        "id": id, "macAddress": text, "deviceIndex": number,
+                        "branches": {
+                            "type": "array",
+                            "x-kubernetes-list-type": "map",
+                            "x-kubernetes-list-map-keys": ["id"],
+                            "items": {
+                                "type": "object",
+                                "required": ["id", "vlanID"],
+                                "properties": {
+                                    "id": id, "vlanID": number, "associationID": text,
+                                    "macAddress": text, "subnetCIDR": text, "subnetV6CIDR": text,
+                                    "ipv4CIDRs": texts, "ipv6CIDRs": texts, "securityGroups": texts,
+                                },
+                            },
+                        },
+                    },
+                }},
+            })
+        );
+    }
+
+    #[test]
+    fn a_manifest_says_what_each_right_is_for() {
+        let (_, text) = manifests().pop().unwrap();
+        assert!(text.contains("# What the daemon may do"), "{text}");
+        for right in CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE) {
+            assert!(text.contains(right.purpose), "{}", right.resource);
+        }
+    }
+
+    fn without_words(schema: &Value) -> Value {
+        let mut schema = schema.clone();
+        drop_words(&mut schema);
+        schema
+    }
+
+    /// Descriptions are nobody's contract.
+    fn drop_words(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                if map.get("description").is_some_and(Value::is_string) {
+                    map.remove("description");
+                }
+                map.values_mut().for_each(drop_words);
+            }
+            Value::Array(items) => items.iter_mut().for_each(drop_words),
+            _ => {}
+        }
+    }
+
+    const GROUP: &str = "crd.k8s.amazonaws.com";
+}

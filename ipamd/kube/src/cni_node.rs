@@ -8,8 +8,9 @@ use crate::{
     request,
     teller::Teller,
     watch::{Subject, Watch},
+    wire::CniNode,
 };
-use config_crds::{CniNode, Feature};
+use config_crds::Feature;
 use kube::{Api, Client, api::Patch, runtime::watcher::Event};
 use serde_json::json;
 use tokio::{sync::watch, time::sleep};
@@ -35,6 +36,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
         let missing = node.as_ref().and_then(|node| lacking(node, &features(&wanted)));
         tokio::select! {
             batch = watch.batch() => {
+                backoff.reset();
                 for event in batch {
                     match event {
                         Event::Init => seen = None,
@@ -192,7 +194,7 @@ mod tests {
             name: Some(name.into()),
             value: value.map(str::to_owned),
         };
-        let mut node = CniNode::new("n", Default::default());
+        let mut node = CniNode::default();
         node.spec.features =
             Some(vec![feature("Other", Some("x")), feature("CustomNetworking", Some("old"))]);
         let wanted = wanted(true, Some(Some("az-a")));

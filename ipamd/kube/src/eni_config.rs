@@ -5,9 +5,8 @@ use crate::{
     node::Seen,
     teller::Teller,
     watch::{Subject, Watch},
-    wire,
+    wire::{self, EniConfigSpec},
 };
-use config_crds::EniConfig as Object;
 use config_model::{SecurityGroupId, SubnetId};
 use kube::{Api, Client, ResourceExt as _, runtime::watcher::Event};
 use std::{collections::BTreeMap, time::Duration};
@@ -16,15 +15,8 @@ use tokio::{
     time::sleep,
 };
 
-/// What is kept of an ENIConfig.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    subnet: String,
-    groups: Vec<String>,
-}
-
 /// All ENIConfigs by name, once they have been listed.
-pub(crate) type Configs = Option<BTreeMap<String, Written>>;
+pub(crate) type Configs = Option<BTreeMap<String, EniConfigSpec>>;
 
 /// Watches ENIConfigs and tells the node's.
 pub(crate) async fn run(
@@ -37,7 +29,7 @@ pub(crate) async fn run(
 ) {
     let subject =
         Subject { concern: Concern::EniConfig, resource: ENI_CONFIGS, fields: String::new() };
-    let mut watch = Watch::new(Api::<Object>::all(client), subject, teller.clone());
+    let mut watch = Watch::new(Api::<wire::EniConfig>::all(client), subject, teller.clone());
     let (mut configs, mut listed): (Configs, Configs) = (None, None);
     let mut told = EniConfig::Unknown;
     loop {
@@ -75,18 +67,18 @@ pub(crate) async fn run(
     }
 }
 
-fn take_in(event: Event<Object>, configs: &mut Configs, listed: &mut Configs) {
+fn take_in(event: Event<wire::EniConfig>, configs: &mut Configs, listed: &mut Configs) {
     match event {
         Event::Init => *listed = Some(BTreeMap::new()),
         Event::InitApply(object) => {
             if let Some(all) = listed {
-                all.insert(object.name_any(), written(object));
+                all.insert(object.name_any(), object.spec);
             }
         }
         Event::InitDone => *configs = listed.take(),
         Event::Apply(object) => {
             if let Some(all) = configs {
-                all.insert(object.name_any(), written(object));
+                all.insert(object.name_any(), object.spec);
             }
         }
         Event::Delete(object) => {
@@ -95,10 +87,6 @@ fn take_in(event: Event<Object>, configs: &mut Configs, listed: &mut Configs) {
             }
         }
     }
-}
-
-fn written(object: Object) -> Written {
-    Written { subnet: object.spec.subnet, groups: object.spec.security_groups.unwrap_or_default() }
 }
 
 /// The name that the node says: amazon-vpc-cni's order.
@@ -113,18 +101,19 @@ fn name_on(node: &wire::Node, keys: &EniConfigKeys) -> String {
         .unwrap_or_else(|| DEFAULT.to_owned())
 }
 
-fn resolve(name: &str, configs: &BTreeMap<String, Written>) -> EniConfig {
+fn resolve(name: &str, configs: &BTreeMap<String, EniConfigSpec>) -> EniConfig {
     let missing = |why: String| EniConfig::Missing { name: name.to_owned(), why };
-    match configs.get(name) {
-        None => missing(format!("there is no ENIConfig {name:?}")),
-        Some(config) if config.subnet.is_empty() => {
-            missing(format!("ENIConfig {name:?} has no spec.subnet"))
-        }
-        Some(config) => EniConfig::Found {
-            name: name.to_owned(),
-            subnet: SubnetId::new(config.subnet.clone()),
-            groups: config.groups.iter().cloned().map(SecurityGroupId::new).collect(),
-        },
+    let Some(config) = configs.get(name) else {
+        return missing(format!("there is no ENIConfig {name:?}"));
+    };
+    let Some(subnet) = config.subnet.as_deref().filter(|subnet| !subnet.is_empty()) else {
+        return missing(format!("ENIConfig {name:?} has no spec.subnet"));
+    };
+    let groups = config.security_groups.iter().flatten();
+    EniConfig::Found {
+        name: name.to_owned(),
+        subnet: SubnetId::new(subnet),
+        groups: groups.cloned().map(SecurityGroupId::new).collect(),
     }
 }
 
@@ -163,12 +152,18 @@ mod tests {
 
     #[test]
     fn a_config_without_a_subnet_is_missing_and_says_why() {
-        let written = |subnet: &str| Written { subnet: subnet.into(), groups: vec!["sg-1".into()] };
-        let configs =
-            BTreeMap::from([("a".to_owned(), written("subnet-1")), ("b".to_owned(), written(""))]);
+        let config = |subnet: &str| EniConfigSpec {
+            subnet: Some(subnet.to_owned()),
+            security_groups: Some(vec!["sg-1".to_owned()]),
+        };
+        let configs = BTreeMap::from([
+            ("a".to_owned(), config("subnet-1")),
+            ("b".to_owned(), config("")),
+            ("none".to_owned(), EniConfigSpec::default()),
+        ]);
         assert!(matches!(resolve("a", &configs), EniConfig::Found { subnet, groups, .. }
             if subnet.as_str() == "subnet-1" && groups.len() == 1));
-        for (name, word) in [("b", "spec.subnet"), ("c", "no ENIConfig")] {
+        for (name, word) in [("b", "spec.subnet"), ("none", "spec.subnet"), ("c", "no ENIConfig")] {
             let EniConfig::Missing { name: named, why } = resolve(name, &configs) else {
                 panic!("{name} is found");
             };

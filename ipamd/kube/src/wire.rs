@@ -1,8 +1,11 @@
-//! Pods and nodes, of which only what is needed is ever held: the rest is skipped while the answer is
-//! being parsed. What is kept of a pod costs about 300 bytes; the object itself has some 10 kB.
+//! Objects, of which only what is needed is ever held: the rest is skipped while the answer is being
+//! parsed. What is kept of a pod costs about 300 bytes; the object itself has some 10 kB.
+//!
+//! They are also lenient: one object that lacks something must not hide the others of its list.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::NamespaceResourceScope;
+use config_crds::Feature;
+use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -221,63 +224,75 @@ mod node {
     }
 }
 
-impl kube::Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+/// An ENIConfig.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct EniConfig {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: EniConfigSpec,
 }
 
-impl kube::Resource for Node {
-    type DynamicType = ();
-    type Scope = kube::core::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Node".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodes".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+/// What an ENIConfig says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct EniConfigSpec {
+    pub(crate) subnet: Option<String>,
+    pub(crate) security_groups: Option<Vec<String>>,
 }
+
+/// A CNINode.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct CniNode {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: CniNodeSpec,
+}
+
+/// What a CNINode asks for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct CniNodeSpec {
+    pub(crate) features: Option<Vec<Feature>>,
+}
+
+/// The object of Kubernetes that a trimmed one is read from.
+macro_rules! read_from {
+    ($trimmed:ty, $object:ty) => {
+        impl Resource for $trimmed {
+            type DynamicType = ();
+            type Scope = <$object as Resource>::Scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                <$object as Resource>::kind(&())
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                <$object as Resource>::group(&())
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                <$object as Resource>::version(&())
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                <$object as Resource>::plural(&())
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+read_from!(Pod, core::Pod);
+read_from!(Node, core::Node);
+read_from!(EniConfig, config_crds::EniConfig);
+read_from!(CniNode, config_crds::CniNode);
 
 #[cfg(test)]
 mod tests {
@@ -354,5 +369,14 @@ mod tests {
         let condition = node.condition.unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "NoAddress"));
         assert!(condition.last_transition_time.is_some());
+    }
+
+    #[test]
+    fn an_object_that_lacks_everything_hides_no_other() {
+        let bare = json!({"metadata": {"name": "a"}});
+        let config: EniConfig = serde_json::from_value(bare.clone()).unwrap();
+        assert_eq!(config.spec, EniConfigSpec::default());
+        let node: CniNode = serde_json::from_value(bare).unwrap();
+        assert!(node.spec.features.is_none());
     }
 }
