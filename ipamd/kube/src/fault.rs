@@ -35,12 +35,11 @@ impl Fault {
         if let kube::Error::Api(status) = error {
             return Self::of_status(status, verb, resource);
         }
-        let kind = match error {
-            kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-                Kind::Unreachable
-            }
-            _ => Kind::Other,
-        };
+        let unreached = matches!(
+            error,
+            kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_)
+        );
+        let kind = if unreached { Kind::Unreachable } else { Kind::Other };
         let cause = format!("cannot {verb} {resource}: {}", chain(error));
         Self { kind, cause, next_step: REACH.to_owned() }
     }

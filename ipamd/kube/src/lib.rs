@@ -20,7 +20,6 @@ mod connect;
 mod election;
 mod eni_config;
 mod events;
-mod fact;
 mod fault;
 mod handle;
 mod node;
@@ -36,8 +35,8 @@ mod watch;
 mod wire;
 
 pub use ask::{EventKind, Needs, PodEvent, PoolHealth};
-pub use fact::{BranchEni, ClusterFact, EniConfig};
 pub use handle::Handle;
+pub use ipamd_core::{BranchEni, ClusterFact, EniConfig};
 pub use options::{Election, EniConfigKeys, LeasePace, Options};
 pub use report::{Concern, Loudness, Report, Standing, Standings};
 pub use start::start;
