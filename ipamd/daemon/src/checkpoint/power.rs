@@ -28,6 +28,7 @@ fn reserved(n: u16) -> Record {
         eni: EniId::new("eni-1"),
         card: CardIndex(0),
         device: DeviceIndex(1),
+        more: Vec::new(),
         lapses: Time(60_000),
     }
 }
@@ -51,7 +52,14 @@ fn boot() -> Record {
 
 /// What a daemon does to its checkpoint; nothing stands for writing it anew.
 fn life() -> Vec<Vec<Record>> {
-    let asked = Record::EniAsked { token: "t".to_owned(), count: 5 };
+    let asked = Record::EniAsked {
+        token: "t".to_owned(),
+        count: 5,
+        want: None,
+        subnet: None,
+        groups: None,
+        card: CardIndex(0),
+    };
     let made = Record::EniMade { token: "t".to_owned(), eni: EniId::new("eni-2") };
     vec![
         vec![boot()],
