@@ -4,7 +4,7 @@ mod cloud;
 
 pub(crate) use cloud::{Cloud, Fault};
 
-use config_model::{CardIndex, EniId, PodKey, PodName, Span, Time};
+use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{
     Answer, AttachmentState, Cards, Checkpoint, CloudFault, Core, Effect, Event, Limits, NodeFacts,
     Notice, PodView, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot, Start,
@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) deaths: u32,
     /// Whether plugins build and confirm what they are given.
     pub(crate) plugins_finish: bool,
+    /// When the core asked for a trunk.
+    pub(crate) trunk_wishes: Vec<Time>,
     pub(crate) imds_is_down: bool,
     pub ec2_is_down: bool,
 }
@@ -78,8 +80,14 @@ impl World {
         primary_addresses: u16,
     ) -> Self {
         let cloud = Cloud::new(enis, ipv4_per_eni, primary_addresses);
+        let node = Self::node(&cloud);
+        Self::start(config, Limits::one_card(enis, ipv4_per_eni), node, cloud)
+    }
+
+    /// The node that the cloud's primary ENI is attached to.
+    pub(crate) fn node(cloud: &Cloud) -> NodeFacts {
         let instance = "node.k8s.amazonaws.com/instance_id".to_owned();
-        let node = NodeFacts {
+        NodeFacts {
             instance_id: "i-1".into(),
             primary_eni: cloud.primary(),
             vpc: "vpc-1".into(),
@@ -90,8 +98,11 @@ impl World {
             security_groups: vec!["sg-1".into()],
             description: "aws-K8S-i-1".into(),
             tags: BTreeMap::from([(instance, "i-1".to_owned())]),
-        };
-        let limits = Limits::one_card(enis, ipv4_per_eni);
+        }
+    }
+
+    /// The process starts in a cloud as it was prepared.
+    pub(crate) fn start(config: PoolConfig, limits: Limits, node: NodeFacts, cloud: Cloud) -> Self {
         let start = Start { boot_id: "boot-1".into(), seed: 1 };
         let now = Time(1_000_000);
         let restored = Checkpoint::default();
@@ -123,6 +134,7 @@ impl World {
             dies_after: None,
             deaths: 0,
             plugins_finish: true,
+            trunk_wishes: Vec::new(),
             imds_is_down: false,
             ec2_is_down: false,
         };
@@ -178,7 +190,7 @@ impl World {
                 };
                 self.later(ROUND_TRIP, event);
             }
-            Effect::AskForTrunk => {}
+            Effect::AskForTrunk => self.trunk_wishes.push(self.now),
             Effect::NodeChanged => self.next_pass = self.next_pass.min(self.now + PASS_SOON),
             Effect::Report(notice) => self.notices.push(notice),
         }
@@ -375,8 +387,10 @@ impl World {
             let stolen = self.stolen.contains(&address);
             assert!(there || stolen, "{address} of {} is not on {}", pod.key, held.eni);
         }
-        let attached = self.cloud.attached().len();
-        assert!(attached <= usize::from(self.limits.enis_on(CardIndex(0))), "{attached} ENIs");
+        for of in &self.limits.cards {
+            let attached = self.cloud.places(of.card).len();
+            assert!(attached <= usize::from(of.enis), "{attached} ENIs on card {}", of.card.0);
+        }
         let (now, released_at) = (self.now, &mut self.released_at);
         self.told.retain(|key, address| {
             let held = holders.get(address) == Some(&key);

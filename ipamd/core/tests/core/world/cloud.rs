@@ -4,10 +4,10 @@ use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, Span, SubnetId, Time,
 };
 use ipamd_core::{
-    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Remedy, SeenAttachment, SeenEni,
-    Want, Witness,
+    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, EniKind, Leftover, Remedy,
+    SeenAttachment, SeenEni, SeenSubnet, Want, Witness,
 };
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, Ipv4Addr},
@@ -40,6 +40,19 @@ pub(crate) struct Cloud {
     /// Addresses that the subnet still has; taken from the front, returned to the front, so that
     /// a returned address comes back as soon as it can.
     pub(crate) subnet: VecDeque<Ipv4Addr>,
+    /// Whole prefixes that it still has, beside those addresses.
+    pub(crate) prefixes: VecDeque<Ipv4Net>,
+    /// IPv6 prefixes that were given.
+    prefixes_v6: u16,
+    /// The other subnets of the zone.
+    pub(crate) others: BTreeMap<SubnetId, VecDeque<Ipv4Addr>>,
+    pub(crate) subnet_tags: BTreeMap<SubnetId, BTreeMap<String, String>>,
+    /// ENIs of other cards than card 0, at most on each.
+    pub(crate) other_cards: usize,
+    /// ENIs that some node left behind.
+    pub(crate) leftovers: Vec<Leftover>,
+    /// EC2 accepts `DeleteOnTermination` and forgets it, so often.
+    pub(crate) forgets_keeping: u32,
     /// Returned addresses that another instance has taken meanwhile would be here.
     pub(crate) log: Vec<(Time, CloudCall)>,
     /// What befalls the next calls of an action.
@@ -62,11 +75,19 @@ fn single(address: Ipv4Addr) -> IpNet {
     IpNet::from(IpAddr::V4(address))
 }
 
-fn address_of(block: &IpNet) -> Ipv4Addr {
-    match block {
-        IpNet::V4(net) => net.addr(),
-        IpNet::V6(_) => panic!("an IPv6 block of an IPv4 subnet"),
-    }
+/// The subnet that every ENI starts in.
+fn home() -> SubnetId {
+    SubnetId::from("subnet-1")
+}
+
+/// The range of a subnet: the number in its name is the second byte, less one.
+pub(crate) fn range_of(subnet: &SubnetId) -> Ipv4Net {
+    let number: u8 = subnet.as_str().trim_start_matches("subnet-").parse().unwrap();
+    Ipv4Net::new(Ipv4Addr::new(10, number - 1, 0, 0), 16).unwrap()
+}
+
+fn range_v6() -> Ipv6Net {
+    "fd00:0:0:1::/64".parse().unwrap()
 }
 
 fn instance() -> InstanceId {
@@ -80,6 +101,15 @@ impl Cloud {
             per_eni: ipv4_per_eni - 1,
             max_enis: usize::from(max_enis),
             subnet: (10..4000_u32).map(|n| Ipv4Addr::from(0x0a00_0000 + n)).collect(),
+            prefixes: (0..64_u32)
+                .map(|n| Ipv4Net::new(Ipv4Addr::from(0x0a00_8000 + 16 * n), 28).unwrap())
+                .collect(),
+            prefixes_v6: 0,
+            others: BTreeMap::new(),
+            subnet_tags: BTreeMap::new(),
+            other_cards: 0,
+            leftovers: Vec::new(),
+            forgets_keeping: 0,
             log: Vec::new(),
             faults: BTreeMap::new(),
             any_faults: VecDeque::new(),
@@ -91,8 +121,9 @@ impl Cloud {
             made: 0,
         };
         let tag = ("node.k8s.amazonaws.com/instance_id".to_owned(), "i-1".to_owned());
-        let primary = cloud.make("primary", primary_addresses, Some(BTreeMap::from([tag])));
-        cloud.put(&primary, DeviceIndex(0), Some(Time(0)));
+        let primary = cloud.make("primary", &home(), Want::Addresses(primary_addresses)).unwrap();
+        cloud.enis.get_mut(&primary).unwrap().seen.tags = Some(BTreeMap::from([tag]));
+        cloud.put(&primary, CardIndex(0), DeviceIndex(0), Some(Time(0)));
         cloud.enis.get_mut(&primary).unwrap().seen.attachment.as_mut().unwrap().state =
             AttachmentState::Attached;
         cloud.remember(Time(0));
@@ -103,38 +134,94 @@ impl Cloud {
         EniId::from("eni-1")
     }
 
-    fn make(&mut self, token: &str, count: u16, tags: Option<BTreeMap<String, String>>) -> EniId {
+    fn make(&mut self, token: &str, subnet: &SubnetId, want: Want) -> Result<EniId, CloudFault> {
+        let primary_address = self.take(subnet, 1)?.pop_front();
+        let blocks = match self.blocks(subnet, want) {
+            Ok(blocks) => blocks,
+            Err(fault) => {
+                self.free(subnet).extend(primary_address);
+                return Err(fault);
+            }
+        };
         self.made += 1;
         let id = EniId::new(format!("eni-{}", self.made));
-        let mut taken = self.subnet.drain(..=usize::from(count));
-        let primary_address = taken.next();
-        let blocks = taken.map(single).collect();
         let number = u8::try_from(self.made % 250).unwrap();
         let seen = SeenEni {
             id: id.clone(),
             mac: Mac([2, 0, 0, 0, 0, number]),
-            subnet: SubnetId::from("subnet-1"),
+            subnet: subnet.clone(),
             subnet_cidr: None,
             subnet_cidr_v6: None,
             primary_address,
             ipv6_addresses: Vec::new(),
             blocks,
             attachment: None,
-            kind: None,
-            groups: None,
-            tags: Some(tags.unwrap_or_default()),
+            kind: Some(EniKind::Standard),
+            groups: Some(vec!["sg-1".into()]),
+            tags: Some(BTreeMap::new()),
         };
         self.enis.insert(id.clone(), CloudEni { seen, token: token.into(), there_at: None });
-        id
+        Ok(id)
     }
 
-    fn put(&mut self, id: &EniId, device: DeviceIndex, there_at: Option<Time>) {
+    /// The free addresses of a subnet.
+    pub(crate) fn free(&mut self, subnet: &SubnetId) -> &mut VecDeque<Ipv4Addr> {
+        if *subnet == home() { &mut self.subnet } else { self.others.get_mut(subnet).unwrap() }
+    }
+
+    fn take(&mut self, subnet: &SubnetId, count: u16) -> Result<VecDeque<Ipv4Addr>, CloudFault> {
+        if *subnet != home() && !self.others.contains_key(subnet) {
+            return Err(fault("InvalidSubnetID.NotFound", Remedy::Gone));
+        }
+        let free = self.free(subnet);
+        if free.len() < usize::from(count) {
+            return Err(fault("InsufficientFreeAddressesInSubnet", Remedy::TryElsewhere));
+        }
+        Ok(free.drain(..usize::from(count)).collect())
+    }
+
+    fn blocks(&mut self, subnet: &SubnetId, want: Want) -> Result<Vec<IpNet>, CloudFault> {
+        match want {
+            Want::Addresses(count) => {
+                Ok(self.take(subnet, count)?.into_iter().map(single).collect())
+            }
+            Want::Prefixes(count) => {
+                if self.prefixes.len() < usize::from(count) {
+                    return Err(fault("InsufficientCidrBlocks", Remedy::TryElsewhere));
+                }
+                Ok(self.prefixes.drain(..usize::from(count)).map(IpNet::V4).collect())
+            }
+            Want::Ipv6Prefixes(count) => {
+                let given = (0..count).map(|_| {
+                    self.prefixes_v6 += 1;
+                    let mut bytes = range_v6().network().octets();
+                    bytes[8..10].copy_from_slice(&self.prefixes_v6.to_be_bytes());
+                    IpNet::V6(Ipv6Net::new(bytes.into(), 80).unwrap())
+                });
+                Ok(given.collect())
+            }
+        }
+    }
+
+    fn give_back(&mut self, block: &IpNet) {
+        match block {
+            IpNet::V4(net) if net.prefix_len() == 32 => {
+                let of = |subnet: &SubnetId| range_of(subnet).contains(&net.addr());
+                let other = self.others.keys().find(|subnet| of(subnet)).cloned();
+                self.free(&other.unwrap_or_else(home)).push_front(net.addr());
+            }
+            IpNet::V4(net) => self.prefixes.push_front(*net),
+            IpNet::V6(_) => {}
+        }
+    }
+
+    fn put(&mut self, id: &EniId, card: CardIndex, device: DeviceIndex, there_at: Option<Time>) {
         let eni = self.enis.get_mut(id).unwrap();
         eni.there_at = there_at;
         eni.seen.attachment = Some(SeenAttachment {
             id: Some(AttachmentId::new(format!("attach-{id}"))),
             instance: instance(),
-            card: CardIndex(0),
+            card,
             device,
             state: AttachmentState::Attaching,
             delete_on_termination: Some(false),
@@ -149,8 +236,21 @@ impl Cloud {
 
     /// Somebody else attaches an ENI.
     pub(crate) fn attach_foreign(&mut self, device: u16, addresses: u16, now: Time) -> EniId {
-        let id = self.make("foreign", addresses, None);
-        self.put(&id, DeviceIndex(device), Some(now));
+        self.attach_other(CardIndex(0), device, EniKind::Standard, addresses, now)
+    }
+
+    /// Somebody else attaches an ENI of some kind.
+    pub(crate) fn attach_other(
+        &mut self,
+        card: CardIndex,
+        device: u16,
+        kind: EniKind,
+        addresses: u16,
+        now: Time,
+    ) -> EniId {
+        let id = self.make("foreign", &home(), Want::Addresses(addresses)).unwrap();
+        self.enis.get_mut(&id).unwrap().seen.kind = Some(kind);
+        self.put(&id, card, DeviceIndex(device), Some(now));
         self.progress(now);
         self.remember(now);
         id
@@ -159,7 +259,12 @@ impl Cloud {
     /// Somebody else detaches an ENI and deletes it.
     pub(crate) fn tear_off(&mut self, id: &EniId, now: Time) {
         let eni = self.enis.remove(id).unwrap();
-        self.subnet.extend(eni.seen.blocks.iter().map(address_of));
+        for block in &eni.seen.blocks {
+            match block.addr() {
+                IpAddr::V4(address) if block.prefix_len() == 32 => self.subnet.push_back(address),
+                IpAddr::V4(_) | IpAddr::V6(_) => self.give_back(block),
+            }
+        }
         self.remember(now);
     }
 
@@ -205,7 +310,9 @@ impl Cloud {
             };
             enis.retain(there);
             for eni in &mut enis {
-                eni.subnet_cidr = Some("10.0.0.0/16".parse().unwrap());
+                eni.subnet_cidr = Some(range_of(&eni.subnet));
+                eni.subnet_cidr_v6 = Some(range_v6());
+                eni.kind = None;
                 eni.tags = None;
                 let attachment = eni.attachment.as_mut().unwrap();
                 attachment.id = None;
@@ -244,31 +351,35 @@ impl Cloud {
 
     fn execute(&mut self, call: &CloudCall, now: Time) -> Result<CloudAnswer, CloudFault> {
         match call {
-            CloudCall::CreateEni { token, want, tags, .. } => {
+            CloudCall::CreateEni { token, want, tags, subnet, groups, .. } => {
                 let known = self.enis.values().find(|eni| eni.token == *token);
                 if let Some(eni) = known {
                     return Ok(CloudAnswer::Created(eni.seen.clone()));
                 }
-                self.need(usize::from(want.blocks()) + 1)?;
-                let id = self.make(token, want.blocks(), Some(tags.clone()));
-                Ok(CloudAnswer::Created(self.enis[&id].seen.clone()))
+                let id = self.make(token, subnet, *want)?;
+                let seen = &mut self.find(&id)?.seen;
+                seen.tags = Some(tags.clone());
+                seen.groups = Some(groups.clone());
+                Ok(CloudAnswer::Created(seen.clone()))
             }
-            CloudCall::AttachEni { eni, device, .. } => self.attach(eni, *device, now),
+            CloudCall::AttachEni { eni, card, device, .. } => self.attach(eni, *card, *device, now),
             CloudCall::KeepUntilTermination { eni, attachment } => {
+                let forgets = self.forgets_keeping;
                 let found = self.find(eni)?.seen.attachment.as_mut();
                 let found = found.filter(|found| found.id.as_ref() == Some(attachment));
                 let gone = || fault("InvalidAttachmentID.NotFound", Remedy::Gone);
-                found.ok_or_else(gone)?.delete_on_termination = Some(true);
+                found.ok_or_else(gone)?.delete_on_termination = Some(forgets == 0);
+                self.forgets_keeping = forgets.saturating_sub(1);
                 Ok(CloudAnswer::Done)
             }
-            CloudCall::Assign { eni, want: Want::Addresses(count) } => {
+            CloudCall::Assign { eni, want } => {
                 let per_eni = usize::from(self.per_eni);
-                let has = self.find(eni)?.seen.blocks.len();
-                if has + usize::from(*count) > per_eni {
+                let seen = &self.find(eni)?.seen;
+                let (has, subnet) = (seen.blocks.len(), seen.subnet.clone());
+                if has + usize::from(want.blocks()) > per_eni {
                     return Err(fault("PrivateIpAddressLimitExceeded", Remedy::LimitReached));
                 }
-                self.need(usize::from(*count))?;
-                let blocks: Vec<_> = self.subnet.drain(..usize::from(*count)).map(single).collect();
+                let blocks = self.blocks(&subnet, *want)?;
                 self.find(eni)?.seen.blocks.extend(&blocks);
                 Ok(CloudAnswer::Assigned { blocks })
             }
@@ -279,7 +390,7 @@ impl Cloud {
                 }
                 held.retain(|block| !blocks.contains(block));
                 for block in blocks {
-                    self.subnet.push_front(address_of(block));
+                    self.give_back(block);
                 }
                 Ok(CloudAnswer::Done)
             }
@@ -293,13 +404,17 @@ impl Cloud {
                 Ok(CloudAnswer::Done)
             }
             CloudCall::DeleteEni { eni } => {
+                if let Some(at) = self.leftovers.iter().position(|left| left.eni == *eni) {
+                    self.leftovers.remove(at);
+                    return Ok(CloudAnswer::Done);
+                }
                 if self.find(eni)?.seen.attachment.is_some() {
                     return Err(fault("InvalidNetworkInterface.InUse", Remedy::TellOperator));
                 }
                 let gone = self.enis.remove(eni).unwrap().seen;
-                self.subnet.extend(gone.primary_address);
+                self.free(&gone.subnet).extend(gone.primary_address);
                 for block in &gone.blocks {
-                    self.subnet.push_front(address_of(block));
+                    self.give_back(block);
                 }
                 Ok(CloudAnswer::Done)
             }
@@ -310,37 +425,52 @@ impl Cloud {
                 seen.map(CloudAnswer::Described)
                     .ok_or_else(|| fault("InvalidNetworkInterfaceID.NotFound", Remedy::Gone))
             }
-            CloudCall::Assign { .. }
-            | CloudCall::SetGroups { .. }
-            | CloudCall::TagEni { .. }
-            | CloudCall::DescribeSubnets { .. }
-            | CloudCall::FindLeftovers { .. } => {
-                Err(fault("UnsupportedOperation", Remedy::TellOperator))
+            CloudCall::SetGroups { eni, groups } => {
+                self.find(eni)?.seen.groups = Some(groups.clone());
+                Ok(CloudAnswer::Done)
             }
+            CloudCall::TagEni { eni, tags } => {
+                self.find(eni)?.seen.tags.get_or_insert_default().extend(tags.clone());
+                Ok(CloudAnswer::Done)
+            }
+            CloudCall::DescribeSubnets { .. } => Ok(CloudAnswer::Subnets(self.subnets())),
+            CloudCall::FindLeftovers { .. } => Ok(CloudAnswer::Leftovers(self.leftovers.clone())),
         }
+    }
+
+    fn subnets(&self) -> Vec<SeenSubnet> {
+        let others = self.others.iter().map(|(id, free)| (id.clone(), free.len()));
+        let all = std::iter::once((home(), self.subnet.len())).chain(others);
+        all.map(|(id, free)| SeenSubnet {
+            cidr: Some(range_of(&id)),
+            cidr_v6: Some(range_v6()),
+            free_addresses: u32::try_from(free).unwrap(),
+            tags: self.subnet_tags.get(&id).cloned().unwrap_or_default(),
+            id,
+        })
+        .collect()
     }
 
     fn attach(
         &mut self,
         eni: &EniId,
+        card: CardIndex,
         device: DeviceIndex,
         now: Time,
     ) -> Result<CloudAnswer, CloudFault> {
         if self.find(eni)?.seen.attachment.is_some() {
             return Err(fault("InvalidNetworkInterface.InUse", Remedy::TellOperator));
         }
-        let attached = self.attached();
-        if attached.len() >= self.max_enis {
+        let max = if card == CardIndex(0) { self.max_enis } else { self.other_cards };
+        let places: Vec<DeviceIndex> = self.places(card);
+        if places.len() >= max {
             return Err(fault("AttachmentLimitExceeded", Remedy::LimitReached));
         }
-        let taken = attached
-            .iter()
-            .any(|eni| eni.seen.attachment.as_ref().is_some_and(|found| found.device == device));
-        if taken || self.taken_devices.contains(&device) {
+        if places.contains(&device) || self.taken_devices.contains(&device) {
             return Err(fault("InvalidParameterValue", Remedy::TryElsewhere));
         }
         let there_at = (!self.attaches_never_complete).then_some(now + self.attach_takes);
-        self.put(eni, device, there_at);
+        self.put(eni, card, device, there_at);
         let id = self.enis[eni].seen.attachment.as_ref().unwrap().id.clone().unwrap();
         Ok(CloudAnswer::Attached { attachment: id })
     }
@@ -350,11 +480,10 @@ impl Cloud {
         self.enis.get_mut(eni).ok_or_else(gone)
     }
 
-    fn need(&self, addresses: usize) -> Result<(), CloudFault> {
-        if self.subnet.len() < addresses {
-            return Err(fault("InsufficientFreeAddressesInSubnet", Remedy::TryElsewhere));
-        }
-        Ok(())
+    /// The places of a card that are taken.
+    pub(crate) fn places(&self, card: CardIndex) -> Vec<DeviceIndex> {
+        let attached = self.enis.values().filter_map(|eni| eni.seen.attachment.as_ref());
+        attached.filter(|found| found.card == card).map(|found| found.device).collect()
     }
 
     /// How many calls of an action there were.
