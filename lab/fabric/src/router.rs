@@ -43,10 +43,10 @@ pub(crate) fn set_up(vpc: &Vpc) -> Result<(), FabricError> {
     tool::ip_batch(&script, "set up the VPC's router")
 }
 
-/// The addresses that the router answers itself: gateways, metadata, EC2's endpoint.
+/// The addresses that the router answers itself: gateways, metadata, EC2's endpoint, the API server.
 pub(crate) fn own_addresses(vpc: &Vpc) -> BTreeSet<Ipv4Addr> {
     let gateways = vpc.subnets.values().map(super::Subnet::gateway);
-    gateways.chain([IMDS, vpc.ec2_endpoint]).collect()
+    gateways.chain([IMDS, vpc.ec2_endpoint]).chain(vpc.api_server).collect()
 }
 
 /// The port of an ENI, named by its MAC: unique within a VPC, and fits a link's name.

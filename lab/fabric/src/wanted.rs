@@ -20,6 +20,9 @@ pub struct Vpc {
     ///
     /// An address that EC2 reserves in a subnet (base + 2, base + 3) cannot collide.
     pub ec2_endpoint: Ipv4Addr,
+    /// Where the Kubernetes API server answers, within the VPC namespace, if the lab has one.
+    #[serde(default)]
+    pub api_server: Option<Ipv4Addr>,
 }
 
 /// A subnet.

@@ -261,6 +261,9 @@ pub struct StatusView {
     pub pid: u32,
     /// The EC2 endpoint as nodes see it.
     pub ec2_endpoint: String,
+    /// The Kubernetes API server as nodes see it, if the lab forwards to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<String>,
     /// Its subnets.
     pub subnets: Vec<SubnetView>,
     /// Its nodes.

@@ -1,6 +1,7 @@
 //! A lab: the model of the cloud, the network that follows it, and the nodes and pods in it.
 
 mod check;
+mod cluster;
 mod error;
 mod faults;
 mod follow;
@@ -13,6 +14,8 @@ mod supervisor;
 mod view;
 mod wanted;
 
+pub use cluster::Cluster;
+pub(crate) use cluster::{API_SERVER_PORT, SeenCluster};
 pub(crate) use error::LabError;
 pub(crate) use follow::follow;
 pub(crate) use provision::{DAEMON_LOG, PLUGIN_LOG};
@@ -35,6 +38,7 @@ pub(crate) struct Lab {
     name: String,
     bin_dir: PathBuf,
     ec2_endpoint: Ipv4Addr,
+    cluster: Option<SeenCluster>,
     cloud: LiveCloud,
     /// Looks and enters; the one that changes anything is with [`follow`].
     fabric: Fabric,
@@ -49,6 +53,7 @@ impl Lab {
         name: String,
         bin_dir: PathBuf,
         ec2_endpoint: Ipv4Addr,
+        cluster: Option<SeenCluster>,
         cloud: LiveCloud,
         fabric: Fabric,
     ) -> Self {
@@ -56,6 +61,7 @@ impl Lab {
             name,
             bin_dir,
             ec2_endpoint,
+            cluster,
             cloud,
             fabric,
             nodes: Mutex::default(),

@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod control;
 mod ec2;
+mod forward;
 mod http;
 mod imds;
 mod lab;
@@ -17,6 +18,7 @@ mod live;
 mod loopback;
 mod serve;
 
+pub use lab::Cluster;
 pub use live::{LiveCloud, Lossy, Source};
 pub use loopback::{Loopback, serve_loopback};
 pub use serve::{Layout, ServeError, ServeSpec, serve};

@@ -1,8 +1,8 @@
 //! The lab's server from its first namespace to its last.
 
 use crate::{
-    control, ec2, http, imds,
-    lab::{Lab, LabError, follow, vpc},
+    control, ec2, forward, http, imds,
+    lab::{API_SERVER_PORT, Cluster, Lab, LabError, follow, vpc},
     live::LiveCloud,
 };
 use lab_cloud::CloudSpec;
@@ -32,6 +32,8 @@ pub struct ServeSpec {
     pub bin_dir: PathBuf,
     /// The cloud of the first day.
     pub cloud: CloudSpec,
+    /// The Kubernetes API server that nodes are to reach.
+    pub cluster: Option<Cluster>,
 }
 
 /// A server that could not start, or not end.
@@ -112,6 +114,9 @@ async fn run(
     tasks.spawn(async move {
         http::serve(started.imds, metadata).await;
     });
+    if let (Some(listener), Some(cluster)) = (started.api_server, spec.cluster.clone()) {
+        tasks.spawn(forward::serve(listener, cluster.api_server));
+    }
     let socket = control_socket(&layout.socket())?;
     let router = control::router(Arc::clone(&lab));
     tasks.spawn(async move {
@@ -132,12 +137,14 @@ struct Started {
     fabric: Fabric,
     ec2: TcpListener,
     imds: TcpListener,
+    api_server: Option<TcpListener>,
     _internet: InternetHost,
 }
 
 async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<Started, LabError> {
     let vpc = vpc(&cloud.truth()).ok_or(LabError::NoSubnet { index: 0, count: 0 })?;
     let (state_dir, endpoint) = (layout.fabric(), vpc.ec2_endpoint);
+    let api_server = vpc.api_server.filter(|_| spec.cluster.is_some());
     let made = move || -> Result<_, FabricError> {
         let fabric = Fabric::create(&state_dir, &vpc)?;
         if let Some(server) = me() {
@@ -145,15 +152,23 @@ async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<S
         }
         let ec2 = fabric.listen_in_vpc(SocketAddr::from((endpoint, 80)))?;
         let imds = fabric.listen_in_vpc(SocketAddr::from((IMDS, 80)))?;
+        let forwarded = api_server
+            .map(|address| fabric.listen_in_vpc(SocketAddr::from((address, API_SERVER_PORT))))
+            .transpose()?;
         let internet = fabric.serve_internet()?;
         let looking = Fabric::open(&state_dir)?;
-        Ok((fabric, looking, ec2, imds, internet))
+        Ok((fabric, looking, ec2, imds, forwarded, internet))
     };
-    let (fabric, looking, ec2, imds, internet) = crate::lab::blocking(made).await?;
+    let (fabric, looking, ec2, imds, forwarded, internet) = crate::lab::blocking(made).await?;
     let bin_dir = spec.bin_dir.clone();
-    let lab = Lab::new(spec.name.clone(), bin_dir, endpoint, cloud.clone(), looking);
+    let cluster = match (api_server, &spec.cluster) {
+        (Some(address), Some(cluster)) => Some(cluster.as_nodes_see_it(address)?),
+        _ => None,
+    };
+    let lab = Lab::new(spec.name.clone(), bin_dir, endpoint, cluster, cloud.clone(), looking);
     let (ec2, imds) = (listener(ec2)?, listener(imds)?);
-    Ok(Started { lab: Arc::new(lab), fabric, ec2, imds, _internet: internet })
+    let api_server = forwarded.map(listener).transpose()?;
+    Ok(Started { lab: Arc::new(lab), fabric, ec2, imds, api_server, _internet: internet })
 }
 
 /// This process, as the lab's state notes it.

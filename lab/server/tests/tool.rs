@@ -324,3 +324,39 @@ fn a_killed_lab_is_cleaned_by_the_next_down_and_its_neighbour_lives() {
     other.on_node("node1", "true");
     assert_eq!(other.daemon("node1")["state"], "running");
 }
+
+#[test]
+fn nodes_reach_an_api_server_of_this_machine() {
+    // It says who asked, so that a connection from elsewhere would show.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    std::fs::write(&kubeconfig, format!("cluster: {{server: \"https://{at}\"}}\n")).unwrap();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let args = ["--api-server", &at, "--kubeconfig", kubeconfig];
+    let Some(lab) = Lab::up("cluster", &args) else { return };
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        let (mut stream, _) = server.accept().unwrap();
+        let mut heard = [0; 5];
+        stream.read_exact(&mut heard).unwrap();
+        stream.write_all(b"pong").unwrap();
+        heard
+    });
+    let ping = "exec 3<>/dev/tcp/10.0.0.2/443; printf hello >&3; timeout 5 cat <&3";
+    assert_eq!(lab.on_node("node2", ping), "pong");
+    assert_eq!(&answering.join().unwrap(), b"hello");
+    assert_eq!(lab.json(&["status"])["api_server"], "https://10.0.0.2:443");
+    let seen = lab.on_node("node1", "cat /run/lab/kubeconfig");
+    assert_eq!(seen, "cluster: {server: \"https://10.0.0.2:443\"}\n");
+    wait_for("the daemon's environment", || {
+        let pid = lab.daemon("node1")["pid"].as_u64();
+        let environ = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
+        environ.is_some_and(|text| {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            text.contains("CLUSTER_ENDPOINT=https://10.0.0.2:443")
+                && text.contains("KUBECONFIG=/run/lab/kubeconfig")
+        })
+    });
+}

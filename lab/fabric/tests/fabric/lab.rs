@@ -60,6 +60,7 @@ pub(crate) fn vpc() -> Vpc {
             (SubnetId::new("subnet-2"), subnet("10.0.2.0/24", "b")),
         ]),
         ec2_endpoint: ip("10.0.1.3"),
+        api_server: None,
     }
 }
 

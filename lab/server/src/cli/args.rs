@@ -3,7 +3,7 @@
 use crate::control::{FaultSpec, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// A VPC on this machine: EC2, IMDS and nodes in network namespaces, for Ferrule to run in.
 #[derive(Debug, Parser)]
@@ -102,6 +102,14 @@ pub struct UpArgs {
     /// How long instance metadata lags behind the truth.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1s")]
     pub imds_lag: Duration,
+    /// A Kubernetes API server of this machine, such as 127.0.0.1:6443, that nodes are to reach.
+    /// They find it at port 443 of the first subnet's base + 2 (10.0.0.2), which their daemons are
+    /// told; its certificate must name that address, or the kubeconfig a `tls-server-name`.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub api_server: Option<SocketAddr>,
+    /// A kubeconfig for that server; each node's daemon gets it, with the address that nodes see.
+    #[arg(long, value_name = "FILE", requires = "api_server")]
+    pub kubeconfig: Option<PathBuf>,
     /// How the first nodes are made.
     #[command(flatten)]
     pub node: NodeArgs,

@@ -3,6 +3,7 @@
 use super::{Tool, args::Throttling, args::UpArgs, args::millis, logs, say, show};
 use crate::{
     control::{NodeView, StatusView},
+    lab::Cluster,
     serve::{Layout, ServeSpec},
 };
 use anyhow::{Context as _, Result, bail};
@@ -41,7 +42,10 @@ pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCo
         dir: layout.dir().to_owned(),
         bin_dir: bin_dir(args)?,
         cloud: cloud_spec(args)?,
+        cluster: cluster(args),
     };
+    // Only now: paths in the arguments are relative to where `up` was said.
+    std::env::set_current_dir("/").context("leave the folder of `up`")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(crate::serve::serve(spec))?;
     Ok(ExitCode::SUCCESS)
@@ -55,6 +59,7 @@ impl Tool {
         }
         bin_dir(args)?;
         check(cloud_spec(args)?, args)?;
+        check_kubeconfig(args)?;
         if self.layout.dir().exists() {
             say("removing what a lab of this name left behind");
             self.remove().await?;
@@ -94,7 +99,6 @@ impl Tool {
         Command::new(std::env::current_exe()?)
             .args(as_server(std::env::args_os().skip(1)))
             .env("FERRULE_LAB_DIR", layout.dir().parent().unwrap_or(layout.dir()))
-            .current_dir("/")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -235,6 +239,17 @@ fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
     InstanceType::require(&args.node.instance_type)?;
     Cloud::new(spec, 0)?;
     Ok(())
+}
+
+fn cluster(args: &UpArgs) -> Option<Cluster> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let kubeconfig = args.kubeconfig.as_ref().map(absolute);
+    args.api_server.map(|api_server| Cluster { api_server, kubeconfig })
+}
+
+fn check_kubeconfig(args: &UpArgs) -> Result<()> {
+    let Some(path) = &args.kubeconfig else { return Ok(()) };
+    fs::File::open(path).map(drop).with_context(|| format!("--kubeconfig {}", path.display()))
 }
 
 fn cloud_spec(args: &UpArgs) -> Result<CloudSpec> {

@@ -13,10 +13,11 @@ pub(super) fn status(status: &StatusView) -> String {
         subnets.add_row([&subnet.id, &subnet.cidr, &subnet.zone, &free]);
     }
     format!(
-        "lab {} (process {}), EC2 at {}, {} pods\n\n{subnets}\n\n{}",
+        "lab {} (process {}), EC2 at {}{}, {} pods\n\n{subnets}\n\n{}",
         status.name,
         status.pid,
         status.ec2_endpoint,
+        status.api_server.iter().map(|url| format!(", Kubernetes at {url}")).collect::<String>(),
         status.pods,
         nodes(&status.nodes)
     )

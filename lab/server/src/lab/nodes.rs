@@ -151,7 +151,8 @@ impl Lab {
         let node = self.fabric.node(name)?;
         let (env, bin_dir) = (entry.env(), self.bin_dir.clone());
         let prepared = node.clone();
-        blocking(move || provision::prepare(&prepared, &bin_dir, &env)).await?;
+        let cluster = self.cluster.clone();
+        blocking(move || provision::prepare(&prepared, &bin_dir, cluster.as_ref(), &env)).await?;
         entry.supervisor.power_on(self.daemon_command(&entry, &node)).await;
         Ok(())
     }
@@ -164,7 +165,12 @@ impl Lab {
         provision::DaemonCommand {
             node: node.clone(),
             program: self.bin_dir.join("ferrule-ipamd"),
-            env: provision::daemon_env(node.name(), &self.ec2_url(), &entry.env()),
+            env: provision::daemon_env(
+                node.name(),
+                &self.ec2_url(),
+                self.cluster.as_ref(),
+                &entry.env(),
+            ),
         }
     }
 

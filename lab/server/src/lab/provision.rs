@@ -1,13 +1,15 @@
 //! What a node image and a DaemonSet put on a node: the plugin, its network configuration, and how
 //! the daemon is started.
 
-use super::LabError;
+use super::{LabError, SeenCluster, cluster::KUBECONFIG};
 use config_model::registry;
 use lab_fabric::{Node, enter::HOST_PROC_SYS_NET};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fs,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -38,10 +40,12 @@ impl DaemonCommand {
     }
 }
 
-/// The daemon's environment: where the cloud is, who it is, then the user's settings.
+/// The daemon's environment: where the cloud and the cluster are, who it is, then the user's
+/// settings.
 pub(super) fn daemon_env(
     node: &str,
     ec2_url: &str,
+    cluster: Option<&SeenCluster>,
     settings: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let fixed = [
@@ -53,6 +57,7 @@ pub(super) fn daemon_env(
     ];
     let mut env: BTreeMap<String, String> =
         fixed.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    env.extend(cluster.map(SeenCluster::env).unwrap_or_default());
     env.extend(settings.clone());
     env
 }
@@ -61,6 +66,7 @@ pub(super) fn daemon_env(
 pub(super) fn prepare(
     node: &Node,
     bin_dir: &Path,
+    cluster: Option<&SeenCluster>,
     settings: &BTreeMap<String, String>,
 ) -> Result<(), LabError> {
     let (from, to) = (bin_dir.join(PLUGIN), on_machine(node, PLUGIN_PATH)?);
@@ -73,7 +79,19 @@ pub(super) fn prepare(
         fs::rename(&beside, &to).map_err(LabError::file("rename to", &to))?;
     }
     make_parent(&on_machine(node, PLUGIN_LOG)?)?;
+    if let Some(text) = cluster.and_then(|cluster| cluster.kubeconfig.as_ref()) {
+        write_secret(&on_machine(node, KUBECONFIG)?, text)?;
+    }
     write_conflist(node, settings)
+}
+
+/// Writes a file that is for its owner alone.
+fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
+    make_parent(path)?;
+    let mut options = fs::File::options();
+    let file = options.create(true).write(true).truncate(true).mode(0o600).open(path);
+    let mut file = file.map_err(LabError::file("open", path))?;
+    file.write_all(text.as_bytes()).map_err(LabError::file("write", path))
 }
 
 /// Writes the network configuration that goes with the daemon's settings.
@@ -140,7 +158,7 @@ mod tests {
             ("FERRULE_ADD_WAIT".to_owned(), "5".to_owned()),
             ("CLUSTER_NAME".to_owned(), "mine".to_owned()),
         ]);
-        let env = daemon_env("node1", "http://10.0.0.3", &settings);
+        let env = daemon_env("node1", "http://10.0.0.3", None, &settings);
         assert_eq!(env["CLUSTER_NAME"], "mine");
         assert_eq!(env["AWS_ENDPOINT_URL_EC2"], "http://10.0.0.3");
         assert_eq!(conflist(&settings)["plugins"][0]["addWait"], 5);

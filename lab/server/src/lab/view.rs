@@ -1,6 +1,6 @@
 //! How the lab shows itself.
 
-use super::{Lab, LabError, nodes::NodeEntry, pods::PodEntry, wanted::subnets};
+use super::{Lab, LabError, SeenCluster, nodes::NodeEntry, pods::PodEntry, wanted::subnets};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView, SubnetView};
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
 use std::{
@@ -14,6 +14,7 @@ impl Lab {
             name: self.name.clone(),
             pid: std::process::id(),
             ec2_endpoint: self.ec2_url(),
+            api_server: self.cluster.as_ref().map(SeenCluster::url),
             subnets: self.subnets(),
             nodes: self.node_views(),
             pods: self.pods.all().len(),

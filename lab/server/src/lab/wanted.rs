@@ -15,7 +15,8 @@ pub(super) fn subnets(truth: &Truth) -> Vec<&TruthSubnet> {
     subnets
 }
 
-/// The facts of the VPC; EC2's API answers at base + 3 of the first subnet, which EC2 reserves.
+/// The facts of the VPC; EC2's API answers at base + 3 of the first subnet and the Kubernetes API
+/// server at base + 2, which EC2 reserves.
 pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
     let first = subnets(truth).first()?.cidr;
     let subnets = truth.subnets.iter().map(|subnet| {
@@ -26,6 +27,7 @@ pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
         cidrs: truth.vpc_cidrs.clone(),
         subnets: subnets.collect(),
         ec2_endpoint: Ipv4Addr::from(u32::from(first.network()) + 3),
+        api_server: Some(Ipv4Addr::from(u32::from(first.network()) + 2)),
     })
 }
 
