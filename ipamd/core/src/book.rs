@@ -60,6 +60,8 @@ pub(crate) struct Book {
     blocks: BTreeMap<IpAddr, (IpNet, EniId)>,
     uses: BTreeMap<IpAddr, Use>,
     holders: BTreeMap<PodKey, Holder>,
+    /// How many sandboxes of each pod hold something.
+    by_pod: BTreeMap<PodName, u32>,
     lapsing: BTreeSet<(Time, PodKey)>,
     /// Cooling and seen clean: only time is missing.
     ripening: BTreeSet<(Time, IpAddr)>,
@@ -227,6 +229,20 @@ impl Book {
         self.enis.values().filter(|eni| eni.serves()).map(Eni::free).sum()
     }
 
+    /// How many addresses of the card Reserves would get at once.
+    pub(crate) fn usable_on(&self, card: CardIndex) -> u64 {
+        if self.kernel_seen.is_none() {
+            return 0;
+        }
+        let on_card = self.enis.values().filter(|eni| eni.facts.card == card && eni.serves());
+        on_card.map(Eni::free).sum()
+    }
+
+    /// Whether some sandbox of the pod holds something.
+    pub(crate) fn has_pod(&self, pod: &PodName) -> bool {
+        self.by_pod.contains_key(pod)
+    }
+
     /// Gives what it names to the key. Addresses must be free, or cooling on the way from an older
     /// record.
     pub(crate) fn hold(&mut self, key: PodKey, holder: Holder) {
@@ -236,6 +252,7 @@ impl Book {
         if let Some(lapses) = holder.lapses {
             self.lapsing.insert((lapses, key.clone()));
         }
+        *self.by_pod.entry(holder.pod.clone()).or_default() += 1;
         self.holders.insert(key, holder);
     }
 
@@ -259,6 +276,12 @@ impl Book {
     /// Ends the hold; its addresses cool.
     pub(crate) fn release(&mut self, key: &PodKey, now: Time, until: Time) -> Option<Holder> {
         let holder = self.holders.remove(key)?;
+        if let Some(sandboxes) = self.by_pod.get_mut(&holder.pod) {
+            *sandboxes -= 1;
+            if *sandboxes == 0 {
+                self.by_pod.remove(&holder.pod);
+            }
+        }
         if let Some(lapses) = holder.lapses {
             self.lapsing.remove(&(lapses, key.clone()));
         }

@@ -84,7 +84,10 @@ pub(crate) struct Cluster {
     pub(crate) max_pods: Option<u32>,
     pub(crate) schedulable: bool,
     pub(crate) eni_config: EniConfig,
-    pub(crate) coming: BTreeSet<PodName>,
+    coming: BTreeSet<PodName>,
+    /// Those of them that have asked, or have no need to. A pod that asked and gave back is about
+    /// to end: it is not expected again.
+    met: BTreeSet<PodName>,
     pub(crate) branches: BTreeMap<PodName, BranchEni>,
     pub(crate) collector: bool,
 }
@@ -97,6 +100,7 @@ impl Default for Cluster {
             schedulable: true,
             eni_config: EniConfig::Unknown,
             coming: BTreeSet::new(),
+            met: BTreeSet::new(),
             branches: BTreeMap::new(),
             collector: false,
         }
@@ -109,7 +113,10 @@ impl Cluster {
             ClusterFact::MaxPods(max) => self.max_pods = Some(max),
             ClusterFact::Schedulable(schedulable) => self.schedulable = schedulable,
             ClusterFact::EniConfig(config) => self.eni_config = config,
-            ClusterFact::Coming(pods) => self.coming = pods,
+            ClusterFact::Coming(pods) => {
+                self.met.retain(|pod| pods.contains(pod));
+                self.coming = pods;
+            }
             ClusterFact::Branch { pod, branch: Some(branch) } => {
                 self.branches.insert(pod, branch);
             }
@@ -118,5 +125,22 @@ impl Cluster {
             }
             ClusterFact::Collector(collector) => self.collector = collector,
         }
+    }
+
+    /// The pod has asked for its address, or needs none.
+    pub(crate) fn met(&mut self, pod: &PodName) {
+        if self.coming.contains(pod) {
+            self.met.insert(pod.clone());
+        }
+    }
+
+    /// Pods that are bound to the node.
+    pub(crate) fn coming(&self) -> &BTreeSet<PodName> {
+        &self.coming
+    }
+
+    /// How many pods are bound to the node and have not asked yet.
+    pub(crate) fn expected(&self) -> u32 {
+        u32::try_from(self.coming.len() - self.met.len()).unwrap_or(u32::MAX)
     }
 }

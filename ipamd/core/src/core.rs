@@ -21,7 +21,7 @@ use crate::{
     witness::Watch,
     zone::ZoneWatch,
 };
-use config_model::{CardIndex, EniId, Span, TableId, Time};
+use config_model::{CardIndex, EniId, PodName, Span, TableId, Time};
 use std::collections::BTreeMap;
 
 /// The node's address book and its planner.
@@ -245,13 +245,40 @@ impl Core {
                 let object = self.node.instance_id.clone();
                 self.report(Severity::Info, Topic::Unschedulable, object, cause, "");
             }
+            ClusterFact::MaxPods(max) => self.targets.max_pods = *max,
             ClusterFact::Schedulable(_)
-            | ClusterFact::MaxPods(_)
             | ClusterFact::EniConfig(_)
             | ClusterFact::Coming(_)
             | ClusterFact::Branch { .. } => {}
         }
+        let (pods_came, branch_of) = match &fact {
+            ClusterFact::Coming(_) => (true, None),
+            ClusterFact::Branch { pod, .. } => (false, Some(pod.clone())),
+            ClusterFact::MaxPods(_)
+            | ClusterFact::Schedulable(_)
+            | ClusterFact::EniConfig(_)
+            | ClusterFact::Collector(_) => (false, None),
+        };
         self.cluster.told(fact);
+        if let Some(pod) = branch_of {
+            self.cluster.met(&pod);
+            self.serve_branch(&pod, now);
+        }
+        if pods_came {
+            self.meet_known_pods();
+        }
+    }
+
+    /// Pods that hold or wait, and those with branch ENIs, are demand already or none of the pool.
+    fn meet_known_pods(&mut self) {
+        let known = |pod: &&PodName| {
+            let branch = self.cluster.branches.contains_key(*pod);
+            branch || self.book.has_pod(pod) || self.queue.has_pod(pod)
+        };
+        let known: Vec<PodName> = self.cluster.coming().iter().filter(known).cloned().collect();
+        for pod in known {
+            self.cluster.met(&pod);
+        }
     }
 
     fn cloud_done(&mut self, op: OpId, result: CloudResult, now: Time) {
@@ -410,11 +437,6 @@ impl Core {
             self.wake_by(Some(at));
         }
         at <= now
-    }
-
-    /// The card that pods are served from if nothing else is said.
-    pub(crate) fn card(&self) -> CardIndex {
-        CardIndex(0)
     }
 
     /// The ENIs of a card that pods may use, by place.

@@ -30,7 +30,10 @@ impl Core {
         }
         let makings = self.makings.values().filter(|making| making.card() == card);
         pool.total += makings.map(Making::coming).sum::<u64>();
-        pool.waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        pool.waiting = self.queue.waiting_on(card);
+        if card == CardIndex(0) {
+            pool.expected = self.cluster.expected();
+        }
         self.wake_by(unready.into_iter().min());
         pool
     }

@@ -1,16 +1,21 @@
 //! Who asks for an address, keeps it, gives it back?
 
 use crate::{
-    Answer, Core, Record, Refusal, RefusalReason, ReleaseCause, Severity, Ticket, Topic,
+    Answer, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason, ReleaseCause,
+    Severity, Ticket, Topic,
     book::{Holder, single},
     checkpoint::Holding,
     waiting::Waiter,
 };
-use config_model::{PodKey, PodName, Time};
+use config_model::{CardIndex, PodKey, PodName, Time};
+
+/// The card of those who want one address.
+const FIRST: CardIndex = CardIndex(0);
 
 impl Core {
     pub(crate) fn reserve(&mut self, waiter: Waiter, now: Time) {
-        let ticket = waiter.ticket;
+        let (ticket, pod) = (waiter.ticket, waiter.pod.clone());
+        self.cluster.met(&pod);
         if self.stopping {
             self.refuse(ticket, stopping());
         } else if self.book.holder(&waiter.key).is_some() {
@@ -19,6 +24,8 @@ impl Core {
             let message = "too many requests wait for an address".to_owned();
             let next_step = "the kubelet tries again by itself".to_owned();
             self.refuse(ticket, Refusal { reason: RefusalReason::TryAgain, message, next_step });
+        } else {
+            self.serve_branch(&pod, now);
         }
     }
 
@@ -60,29 +67,77 @@ impl Core {
         }
     }
 
-    /// Serves those who wait, in the order they came, as far as addresses reach.
+    /// Serves those who wait for addresses, in the order they came, as far as addresses reach.
     pub(crate) fn serve_waiting(&mut self, now: Time) {
-        while let Some(first) = self.queue.first() {
-            if self.book.holder(&first.key).is_some() {
-                if let Some(Waiter { ticket, key, pod, .. }) = self.queue.pop() {
-                    self.reserve_again(ticket, &key, &pod, now);
-                }
-                continue;
-            }
-            let Some(address) = self.book.pick(self.card()) else { return };
-            let Some(Waiter { ticket, key, pod, .. }) = self.queue.pop() else { return };
-            let holder = Holder {
-                pod,
-                what: Holding::Addresses(vec![address]),
-                since: now,
-                lapses: Some(now + self.config.reservation_lifetime),
-                host_interface: None,
-            };
-            let answer = self.reserved(&holder);
-            self.book.hold(key.clone(), holder);
-            self.persist_reservation(&key);
-            self.reply(ticket, answer);
+        while self.serve_one_of_all(now) || self.serve_one(now) {}
+    }
+
+    /// Serves the first who waits for an address of card 0. Those who came earlier and wait for
+    /// other cards too have theirs laid by.
+    fn serve_one(&mut self, now: Time) -> bool {
+        let Some(first) = self.queue.first() else { return false };
+        let ticket = first.ticket;
+        if self.book.holder(&first.key).is_some() {
+            return self.serve(ticket, Vec::new(), now);
         }
+        let behind = self.queue.first_of_all().is_some_and(|(_, eldest)| eldest);
+        if behind && self.book.usable_on(FIRST) <= self.queue.waiting_on_all() {
+            return false;
+        }
+        match self.book.pick(FIRST) {
+            Some(held) => self.serve(ticket, vec![held], now),
+            None => false,
+        }
+    }
+
+    /// Serves the first who waits for an address of every card: with all of them or with none.
+    fn serve_one_of_all(&mut self, now: Time) -> bool {
+        // Whoever came earlier for card 0 alone is still there because it has no address.
+        let eldest = self.queue.first_of_all().filter(|(_, eldest)| *eldest);
+        let Some((first, _)) = eldest else { return false };
+        let ticket = first.ticket;
+        if self.book.holder(&first.key).is_some() {
+            return self.serve(ticket, Vec::new(), now);
+        }
+        let cards = self.pool_cards();
+        let picked = cards.iter().map(|card| self.book.pick(*card));
+        match picked.collect::<Option<Vec<HeldAddress>>>() {
+            Some(held) => self.serve(ticket, held, now),
+            None => false,
+        }
+    }
+
+    /// Ends the wait with these addresses, or with what the key has already.
+    fn serve(&mut self, ticket: Ticket, held: Vec<HeldAddress>, now: Time) -> bool {
+        let Some(waiter) = self.queue.remove(ticket) else { return false };
+        if self.book.holder(&waiter.key).is_some() {
+            self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
+        } else if !held.is_empty() {
+            self.give(waiter, Holding::Addresses(held), now);
+        }
+        true
+    }
+
+    /// Serves those who wait for this pod's branch ENI, once it is known.
+    pub(crate) fn serve_branch(&mut self, pod: &PodName, now: Time) {
+        let Some(branch) = self.cluster.branches.get(pod).cloned() else { return };
+        while let Some(waiter) = self.queue.pop_branch(pod) {
+            if self.book.holder(&waiter.key).is_some() {
+                self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
+            } else {
+                self.give(waiter, Holding::Branch(branch.clone()), now);
+            }
+        }
+    }
+
+    fn give(&mut self, waiter: Waiter, what: Holding, now: Time) {
+        let Waiter { ticket, key, pod, .. } = waiter;
+        let lapses = Some(now + self.config.reservation_lifetime);
+        let holder = Holder { pod, what, since: now, lapses, host_interface: None };
+        let answer = self.reserved(&holder);
+        self.book.hold(key.clone(), holder);
+        self.persist_reservation(&key);
+        self.reply(ticket, answer);
     }
 
     pub(crate) fn confirm(
@@ -170,14 +225,16 @@ impl Core {
     /// Answers those whose time is over.
     pub(crate) fn dismiss_overdue(&mut self, now: Time) {
         while let Some(waiter) = self.queue.pop_overdue(now) {
-            let refusal = self.refusal(now);
-            self.report(
-                Severity::Warning,
-                Topic::ReserveRefused,
-                format!("{} ({})", waiter.pod, waiter.key),
-                refusal.message.clone(),
-                refusal.next_step.clone(),
-            );
+            let refusal = if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(now) };
+            let notice = Notice {
+                severity: Severity::Warning,
+                topic: Topic::ReserveRefused,
+                object: format!("{} ({})", waiter.pod, waiter.key),
+                pod: Some(waiter.pod),
+                cause: refusal.message.clone(),
+                next_step: refusal.next_step.clone(),
+            };
+            self.outbox.push(Effect::Report(notice));
             self.refuse(waiter.ticket, refusal);
         }
     }
@@ -202,6 +259,15 @@ fn named(what: &Holding) -> String {
             addresses.join(", ")
         }
         Holding::Branch(branch) => format!("branch {}", branch.eni),
+    }
+}
+
+fn no_branch(pod: &PodName) -> Refusal {
+    Refusal {
+        reason: RefusalReason::TryAgain,
+        message: format!("{pod} wants a branch ENI, and none is announced for it yet"),
+        next_step: "see that the VPC resource controller runs and what it says of the pod"
+            .to_owned(),
     }
 }
 

@@ -41,6 +41,7 @@ impl Core {
             usable: self.book.usable(),
             reserved: count(self.book.reserved()),
             waiting: count(self.queue.len()),
+            coming: self.cluster.expected(),
             calls: count(self.calls.len()),
             ..Counts::default()
         };

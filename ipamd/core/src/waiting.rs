@@ -1,7 +1,7 @@
 //! Who waits for an address: first come, first served.
 
 use crate::{Cards, Ticket};
-use config_model::{PodKey, PodName, Time};
+use config_model::{CardIndex, PodKey, PodName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// More Reserves than this do not wait: the kubelet tries again.
@@ -18,13 +18,21 @@ pub(crate) struct Waiter {
     pub(crate) give_up_at: Time,
 }
 
-/// The queue.
+/// Those who wait, in one line for each thing that is waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     arrivals: u64,
     waiters: BTreeMap<u64, Waiter>,
+    /// For an address of card 0, by arrival.
+    one: BTreeSet<u64>,
+    /// For one of every card.
+    all: BTreeSet<u64>,
+    /// For a pod's branch ENI, which is no matter of turns.
+    branch: BTreeSet<(PodName, u64)>,
     by_ticket: BTreeMap<Ticket, u64>,
     by_deadline: BTreeSet<(Time, u64)>,
+    by_key: BTreeSet<(PodKey, u64)>,
+    by_pod: BTreeSet<(PodName, u64)>,
 }
 
 impl Queue {
@@ -32,8 +40,25 @@ impl Queue {
         self.waiters.len()
     }
 
+    /// How many wait for an address of the card.
+    pub(crate) fn waiting_on(&self, card: CardIndex) -> u32 {
+        let first = if card == CardIndex(0) { self.one.len() } else { 0 };
+        u32::try_from(first + self.all.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many wait for an address of every card.
+    pub(crate) fn waiting_on_all(&self) -> u64 {
+        u64::try_from(self.all.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether nobody waits for an address.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.one.is_empty() && self.all.is_empty()
+    }
+
+    /// Whether some sandbox of the pod waits.
+    pub(crate) fn has_pod(&self, pod: &PodName) -> bool {
+        of(&self.by_pod, pod).next().is_some()
     }
 
     /// Queues a Reserve; false if the queue is full.
@@ -42,14 +67,42 @@ impl Queue {
             return false;
         }
         self.arrivals += 1;
-        self.by_ticket.insert(waiter.ticket, self.arrivals);
-        self.by_deadline.insert((waiter.give_up_at, self.arrivals));
-        self.waiters.insert(self.arrivals, waiter);
+        let arrival = self.arrivals;
+        self.by_ticket.insert(waiter.ticket, arrival);
+        self.by_deadline.insert((waiter.give_up_at, arrival));
+        self.by_key.insert((waiter.key.clone(), arrival));
+        self.by_pod.insert((waiter.pod.clone(), arrival));
+        match (waiter.branch, waiter.cards) {
+            (true, _) => {
+                self.branch.insert((waiter.pod.clone(), arrival));
+            }
+            (false, Cards::First) => {
+                self.one.insert(arrival);
+            }
+            (false, Cards::All) => {
+                self.all.insert(arrival);
+            }
+        }
+        self.waiters.insert(arrival, waiter);
         true
     }
 
+    /// The first who waits for an address of card 0 alone.
     pub(crate) fn first(&self) -> Option<&Waiter> {
-        self.waiters.first_key_value().map(|(_, waiter)| waiter)
+        self.waiters.get(self.one.first()?)
+    }
+
+    /// The first who waits for an address of every card, and whether nobody waits longer.
+    pub(crate) fn first_of_all(&self) -> Option<(&Waiter, bool)> {
+        let arrival = self.all.first()?;
+        let eldest = self.one.first().is_none_or(|one| arrival < one);
+        Some((self.waiters.get(arrival)?, eldest))
+    }
+
+    /// Takes out one who waits for this pod's branch ENI.
+    pub(crate) fn pop_branch(&mut self, pod: &PodName) -> Option<Waiter> {
+        let arrival = of(&self.branch, pod).next()?;
+        self.take(arrival)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
@@ -64,8 +117,7 @@ impl Queue {
 
     /// Takes out all who wait for this key.
     pub(crate) fn remove_key(&mut self, key: &PodKey) -> Vec<Waiter> {
-        let of_key = |(arrival, waiter): (&u64, &Waiter)| (waiter.key == *key).then_some(*arrival);
-        let arrivals: Vec<u64> = self.waiters.iter().filter_map(of_key).collect();
+        let arrivals: Vec<u64> = of(&self.by_key, key).collect();
         arrivals.into_iter().filter_map(|arrival| self.take(arrival)).collect()
     }
 
@@ -81,10 +133,24 @@ impl Queue {
 
     fn take(&mut self, arrival: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&arrival)?;
+        self.one.remove(&arrival);
+        self.all.remove(&arrival);
+        self.branch.remove(&(waiter.pod.clone(), arrival));
         self.by_ticket.remove(&waiter.ticket);
         self.by_deadline.remove(&(waiter.give_up_at, arrival));
+        self.by_key.remove(&(waiter.key.clone(), arrival));
+        self.by_pod.remove(&(waiter.pod.clone(), arrival));
         Some(waiter)
     }
+}
+
+/// The arrivals of one, earliest first.
+fn of<'a, T: Ord + Clone>(
+    index: &'a BTreeSet<(T, u64)>,
+    of: &'a T,
+) -> impl Iterator<Item = u64> + 'a {
+    let from = index.range((of.clone(), 0)..);
+    from.take_while(move |(one, _)| one == of).map(|(_, arrival)| *arrival)
 }
 
 #[cfg(test)]
@@ -137,5 +203,24 @@ mod tests {
         let key = waiter(7, 1).key;
         assert_eq!(queue.remove_key(&key).len(), 2);
         assert_eq!(queue.len(), 1);
+    }
+
+    #[test]
+    fn who_waits_for_all_cards_or_for_a_branch_is_in_a_line_of_its_own() {
+        let mut queue = Queue::default();
+        queue.push(Waiter { branch: true, ..waiter(1, 9) });
+        queue.push(waiter(2, 9));
+        queue.push(Waiter { cards: Cards::All, ..waiter(3, 9) });
+        assert_eq!([0, 1].map(|card| queue.waiting_on(CardIndex(card))), [2, 1]);
+        assert_eq!(queue.first().unwrap().ticket, Ticket(2));
+        assert!(queue.first_of_all().is_some_and(|(all, eldest)| all.ticket.0 == 3 && !eldest));
+        queue.remove(Ticket(2));
+        assert!(queue.first_of_all().is_some_and(|(_, eldest)| eldest));
+        let pod = waiter(1, 9).pod;
+        assert!(queue.has_pod(&pod));
+        assert_eq!(queue.pop_branch(&pod).unwrap().ticket, Ticket(1));
+        assert!(queue.pop_branch(&pod).is_none() && !queue.has_pod(&pod));
+        queue.remove(Ticket(3));
+        assert!(queue.is_empty());
     }
 }
