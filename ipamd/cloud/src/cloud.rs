@@ -3,8 +3,11 @@
 use async_trait::async_trait;
 use config_model::{CardIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId};
 use ipamd_core::{CardLimits, CloudAnswer, CloudCall, CloudFault, Limits, SeenEni, Witness};
-use ipnet::Ipv4Net;
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// A cloud that gives ENIs to this instance.
 ///
@@ -18,7 +21,6 @@ pub trait Cloud: Send + Sync + 'static {
     async fn execute(&self, call: CloudCall) -> Result<CloudAnswer, CloudFault>;
 
     /// All ENIs attached to the instance, as the witness shows them now; all of them or a fault.
-    /// ENIs without an IPv4 address are left out.
     ///
     /// # Errors
     /// When one of the questions was not answered.
@@ -53,21 +55,27 @@ pub struct Node {
     /// The availability zone.
     pub availability_zone: String,
     /// The node's address: the primary one of its primary ENI.
-    pub local_ipv4: Ipv4Addr,
+    pub local_ipv4: Option<Ipv4Addr>,
+    /// Its IPv6 address.
+    pub local_ipv6: Option<Ipv6Addr>,
     /// The primary ENI.
     pub primary_eni: EniId,
     /// Its MAC address.
     pub primary_mac: Mac,
     /// Its subnet.
     pub subnet: SubnetId,
-    /// The subnet's addresses.
-    pub subnet_cidr: Ipv4Net,
+    /// The subnet's IPv4 addresses.
+    pub subnet_cidr: Option<Ipv4Net>,
+    /// The subnet's IPv6 addresses.
+    pub subnet_cidr_v6: Option<Ipv6Net>,
     /// Its security groups.
     pub security_groups: Vec<SecurityGroupId>,
     /// The VPC.
     pub vpc: VpcId,
     /// The VPC's IPv4 ranges.
     pub vpc_v4_cidrs: Vec<Ipv4Net>,
+    /// The VPC's IPv6 ranges.
+    pub vpc_v6_cidrs: Vec<Ipv6Net>,
 }
 
 /// What an instance type allows.
@@ -79,12 +87,15 @@ pub struct TypeLimits {
     pub ipv4_per_eni: u16,
     /// IPv6 addresses of one ENI; 0 where the type has none.
     pub ipv6_per_eni: u16,
-    /// Whether ENIs can have /28 prefixes: Nitro and bare metal.
+    /// Whether ENIs can have prefixes: Nitro and bare metal.
     pub prefixes: bool,
+    /// Whether an ENI can be a trunk.
+    pub trunk: bool,
 }
 
 impl TypeLimits {
-    /// The same in the core's words.
+    /// The same in the core's words. EC2 does not tell how many branch ENIs a trunk carries; the
+    /// resource controller knows, and tells the scheduler.
     pub fn limits(&self) -> Limits {
         let cards = self.enis.iter().map(|(card, enis)| CardLimits { card: *card, enis: *enis });
         Limits {
@@ -92,7 +103,7 @@ impl TypeLimits {
             ipv4_per_eni: self.ipv4_per_eni,
             ipv6_per_eni: self.ipv6_per_eni,
             prefixes: self.prefixes,
-            trunk: false,
+            trunk: self.trunk,
             branch_enis: 0,
         }
     }

@@ -1,9 +1,13 @@
 //! [`Cloud`] by aws-sdk-ec2 and the metadata service.
 
+mod blocks;
 mod calls;
+mod create;
 mod eni;
 mod failure;
+mod leftover;
 mod limits;
+mod pages;
 
 pub(crate) use failure::{find, told};
 
@@ -21,6 +25,7 @@ use aws_sdk_ec2::{Client, error::SdkError};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::{http::SharedHttpClient, orchestrator::HttpResponse};
 use config_model::InstanceId;
+use create::Asked;
 use failure::{Ec2Error, Failure};
 use ipamd_core::{CloudAnswer, CloudCall, CloudFault, SeenEni, Witness};
 use std::{
@@ -77,6 +82,7 @@ pub struct Ec2 {
     client: Client,
     imds: Imds,
     observer: Arc<dyn Observer>,
+    asked: Asked,
 }
 
 impl Ec2 {
@@ -99,7 +105,7 @@ impl Ec2 {
         if config.region().is_none() {
             return Err(ConnectError::NoRegion);
         }
-        Ok(Self { client: Client::new(&config), imds, observer })
+        Ok(Self { client: Client::new(&config), imds, observer, asked: Asked::default() })
     }
 
     /// Awaits one request, tells the observer, and sorts what failed.

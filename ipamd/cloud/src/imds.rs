@@ -22,10 +22,10 @@ use config_model::{
     CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId,
 };
 use ipamd_core::{AttachmentState, CloudFault, Remedy, SeenAttachment, SeenEni};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
@@ -93,20 +93,32 @@ impl Imds {
             instance_type: self.required(&Place::Root, INSTANCE_TYPE).await?,
             region: self.required(&Place::Root, REGION).await?,
             availability_zone: self.required(&Place::Root, AVAILABILITY_ZONE).await?,
-            local_ipv4: self.required(&Place::Root, LOCAL_IPV4).await?,
+            local_ipv4: self.value(&Place::Root, LOCAL_IPV4).await?,
+            local_ipv6: self.value(&Place::Root, LOCAL_IPV6).await?,
             primary_eni: EniId::new(self.required::<String>(&primary, INTERFACE_ID).await?),
             primary_mac: mac,
             subnet: SubnetId::new(self.required::<String>(&primary, SUBNET_ID).await?),
-            subnet_cidr: self.required(&primary, SUBNET_CIDR).await?,
-            security_groups: self.security_groups(&primary).await?,
+            subnet_cidr: self.value(&primary, SUBNET_CIDR).await?,
+            subnet_cidr_v6: self.subnet_v6(&primary).await?,
+            security_groups: self.security_groups(&primary).await?.unwrap_or_default(),
             vpc: VpcId::new(self.required::<String>(&primary, VPC_ID).await?),
             vpc_v4_cidrs: self.list(&primary, VPC_CIDRS).await?.unwrap_or_default(),
+            vpc_v6_cidrs: self.list(&primary, VPC_CIDRS_V6).await?.unwrap_or_default(),
         })
     }
 
-    async fn security_groups(&self, eni: &Place) -> Result<Vec<SecurityGroupId>, CloudFault> {
+    async fn security_groups(
+        &self,
+        eni: &Place,
+    ) -> Result<Option<Vec<SecurityGroupId>>, CloudFault> {
         let ids: Option<Vec<String>> = self.list(eni, SECURITY_GROUP_IDS).await?;
-        Ok(ids.unwrap_or_default().into_iter().map(SecurityGroupId::new).collect())
+        Ok(ids.map(|ids| ids.into_iter().map(SecurityGroupId::new).collect()))
+    }
+
+    /// A subnet has one IPv6 range, though the path speaks of several.
+    async fn subnet_v6(&self, eni: &Place) -> Result<Option<Ipv6Net>, CloudFault> {
+        let ranges: Option<Vec<Ipv6Net>> = self.list(eni, SUBNET_CIDRS_V6).await?;
+        Ok(ranges.unwrap_or_default().into_iter().next())
     }
 
     /// All ENIs that the service shows. One that comes or goes while it is read is left out.
@@ -132,17 +144,30 @@ impl Imds {
         let Some(subnet) = self.value::<String>(&eni, SUBNET_ID).await? else { return Ok(None) };
         let card = self.value(&eni, NETWORK_CARD).await?.unwrap_or(0);
         let subnet_cidr: Option<Ipv4Net> = self.value(&eni, SUBNET_CIDR).await?;
-        let held: Vec<Ipv4Addr> = self.list(&eni, LOCAL_IPV4S).await?.unwrap_or_default();
-        let Some((&primary_address, addresses)) = held.split_first() else { return Ok(None) };
+        let mut held =
+            self.list::<Ipv4Addr>(&eni, LOCAL_IPV4S).await?.unwrap_or_default().into_iter();
+        let primary_address = held.next();
+        let mut blocks: Vec<IpNet> = held.map(|address| IpNet::from(IpAddr::V4(address))).collect();
+        let v4: Option<Vec<Ipv4Net>> = self.list(&eni, IPV4_PREFIXES).await?;
+        blocks.extend(v4.unwrap_or_default().into_iter().map(IpNet::V4));
+        let v6: Option<Vec<Ipv6Net>> = self.list(&eni, IPV6_PREFIXES).await?;
+        blocks.extend(v6.unwrap_or_default().into_iter().map(IpNet::V6));
+        let ipv6_addresses: Option<Vec<Ipv6Addr>> = self.list(&eni, IPV6S).await?;
+        let (subnet_cidr_v6, groups) =
+            (self.subnet_v6(&eni).await?, self.security_groups(&eni).await?);
+        // One that has gone meanwhile would look like one that has lost its addresses.
+        if self.value::<String>(&eni, INTERFACE_ID).await?.as_ref() != Some(&id) {
+            return Ok(None);
+        }
         Ok(Some(SeenEni {
             id: EniId::new(id),
             mac,
             subnet: SubnetId::new(subnet),
             subnet_cidr,
-            subnet_cidr_v6: None,
-            primary_address: Some(primary_address),
-            ipv6_addresses: Vec::new(),
-            blocks: addresses.iter().map(|address| IpNet::from(IpAddr::V4(*address))).collect(),
+            subnet_cidr_v6,
+            primary_address,
+            ipv6_addresses: ipv6_addresses.unwrap_or_default(),
+            blocks,
             attachment: Some(SeenAttachment {
                 id: None,
                 instance: instance.clone(),
@@ -153,7 +178,7 @@ impl Imds {
                 delete_on_termination: None,
             }),
             kind: None,
-            groups: None,
+            groups,
             tags: None,
         }))
     }
@@ -264,7 +289,11 @@ const DEVICE_NUMBER: Key = key("device-number", "GetDeviceNumber");
 const INSTANCE_ID: Key = key("instance-id", "GetInstanceID");
 const INSTANCE_TYPE: Key = key("instance-type", "GetInstanceType");
 const INTERFACE_ID: Key = key("interface-id", "GetInterfaceID");
+const IPV4_PREFIXES: Key = key("ipv4-prefix", "GetIPv4Prefixes");
+const IPV6S: Key = key("ipv6s", "GetIPv6s");
+const IPV6_PREFIXES: Key = key("ipv6-prefix", "GetIPv6Prefixes");
 const LOCAL_IPV4: Key = key("local-ipv4", "GetLocalIPv4");
+const LOCAL_IPV6: Key = key("ipv6", "GetLocalIPv6");
 const LOCAL_IPV4S: Key = key("local-ipv4s", "GetLocalIPv4s");
 const MAC: Key = key("mac", "GetMAC");
 const MACS: Key = key("network/interfaces/macs/", "GetMACs");
@@ -272,6 +301,8 @@ const NETWORK_CARD: Key = key("network-card", "GetNetworkCard");
 const REGION: Key = key("placement/region", "GetRegion");
 const SECURITY_GROUP_IDS: Key = key("security-group-ids", "GetSecurityGroupIDs");
 const SUBNET_CIDR: Key = key("subnet-ipv4-cidr-block", "GetSubnetIPv4CIDRBlock");
+const SUBNET_CIDRS_V6: Key = key("subnet-ipv6-cidr-blocks", "GetSubnetIPv6CIDRBlocks");
 const SUBNET_ID: Key = key("subnet-id", "GetSubnetID");
 const VPC_CIDRS: Key = key("vpc-ipv4-cidr-blocks", "GetVPCIPv4CIDRBlocks");
+const VPC_CIDRS_V6: Key = key("vpc-ipv6-cidr-blocks", "GetVPCIPv6CIDRBlocks");
 const VPC_ID: Key = key("vpc-id", "GetVPCID");

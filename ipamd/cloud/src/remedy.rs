@@ -32,6 +32,13 @@ impl Answered<'_> {
             }
             _ => self.message.to_owned(),
         };
+        let code = match code {
+            "InvalidParameterValue" if self.says_no_prefix() => "InsufficientCidrBlocks",
+            "InvalidParameterValue" if self.says_no_address() => {
+                "InsufficientFreeAddressesInSubnet"
+            }
+            code => code,
+        };
         CloudFault { code: code.to_owned(), message, remedy }
     }
 
@@ -41,7 +48,10 @@ impl Answered<'_> {
         match code {
             _ if THROTTLED.contains(&code) || TRANSIENT.contains(&code) => again,
             "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Remedy::TryElsewhere,
-            "InvalidParameterValue" if self.says_no_room() => Remedy::TryElsewhere,
+            "InvalidParameterValue" if self.says_no_prefix() || self.says_no_address() => {
+                Remedy::TryElsewhere
+            }
+            "InvalidParameterValue" if self.says_taken() => Remedy::TryElsewhere,
             "InvalidParameterValue" if self.says_in_use() => again,
             _ if code.ends_with("LimitExceeded") => Remedy::LimitReached,
             _ if code.ends_with(".NotFound") => Remedy::Gone,
@@ -66,16 +76,31 @@ impl Answered<'_> {
         self.action == "DeleteNetworkInterface" && self.message.contains("currently in use")
     }
 
-    /// `InvalidParameterValue` has many causes; these two say that another place would do.
+    /// `InvalidParameterValue` has many causes; this one says that the subnet has no block of
+    /// addresses left in one piece, though it may have single ones.
+    fn says_no_prefix(self) -> bool {
+        self.says_no_room() && (self.says("prefix") || self.says("cidr block"))
+    }
+
+    /// And this one that the subnet is full.
+    fn says_no_address(self) -> bool {
+        self.says_no_room() && !self.says_no_prefix()
+    }
+
     fn says_no_room(self) -> bool {
-        let says = |text: &str| self.message.to_ascii_lowercase().contains(text);
-        match self.action {
-            "CreateNetworkInterface" | "AssignPrivateIpAddresses" => {
-                says("free addresses") || says("insufficient") || says("sufficient free")
-            }
-            "AttachNetworkInterface" => says("already has an interface attached at device index"),
-            _ => false,
-        }
+        let places = ["CreateNetworkInterface", "AssignPrivateIpAddresses", "AssignIpv6Addresses"];
+        let words = ["free addresses", "insufficient", "sufficient free", "enough free"];
+        places.contains(&self.action) && words.iter().any(|word| self.says(word))
+    }
+
+    /// Another device index would do.
+    fn says_taken(self) -> bool {
+        self.action == "AttachNetworkInterface"
+            && self.says("already has an interface attached at device index")
+    }
+
+    fn says(self, text: &str) -> bool {
+        self.message.to_ascii_lowercase().contains(text)
     }
 }
 
@@ -153,6 +178,36 @@ mod tests {
             ("UnassignPrivateIpAddresses", none, Remedy::TellOperator),
         ] {
             assert_eq!(remedy(action, code, message, 400), wanted, "{action}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_fragmented_subnet_is_told_from_a_full_one() {
+        let code = |action, message| {
+            let code = Some("InvalidParameterValue");
+            Answered { action, code, message, status: 400, wait: None }.fault().code
+        };
+        let (create, assign) = ("CreateNetworkInterface", "AssignPrivateIpAddresses");
+        for (action, message, wanted) in [
+            (
+                create,
+                "There aren't sufficient free Ipv4 addresses or prefixes",
+                "InsufficientCidrBlocks",
+            ),
+            (
+                assign,
+                "The specified subnet does not have enough free cidr blocks.",
+                "InsufficientCidrBlocks",
+            ),
+            (
+                create,
+                "There aren't sufficient free Ipv4 addresses",
+                "InsufficientFreeAddressesInSubnet",
+            ),
+            (create, "Value (x) for parameter prefix is invalid", "InvalidParameterValue"),
+            ("DeleteNetworkInterface", "insufficient prefixes", "InvalidParameterValue"),
+        ] {
+            assert_eq!(code(action, message), wanted, "{action}: {message}");
         }
     }
 

@@ -1,50 +1,68 @@
 //! An ENI as EC2 shows it.
 
-use super::failure::incomplete;
-use aws_sdk_ec2::types::{NetworkInterface, NetworkInterfaceAttachment};
+use super::{
+    blocks::{prefixes, single_addresses},
+    failure::incomplete,
+};
+use aws_sdk_ec2::types::{NetworkInterface, NetworkInterfaceAttachment, Tag};
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId,
 };
-use ipamd_core::{AttachmentState, CloudFault, SeenAttachment, SeenEni};
-use ipnet::IpNet;
-use std::net::IpAddr;
+use ipamd_core::{AttachmentState, CloudFault, EniKind, SeenAttachment, SeenEni};
+use std::collections::BTreeMap;
 
-/// Reads an ENI; `None` if it has no IPv4 address.
-pub(super) fn seen(
-    action: &'static str,
-    eni: &NetworkInterface,
-) -> Result<Option<SeenEni>, CloudFault> {
-    let Some(primary) = eni.private_ip_address() else { return Ok(None) };
+/// Reads an ENI. One of an IPv6-only subnet, or for EFA alone, has no primary address.
+pub(super) fn seen(action: &'static str, eni: &NetworkInterface) -> Result<SeenEni, CloudFault> {
     let missing = |what| move || incomplete(action, what);
     let id = eni.network_interface_id().ok_or_else(missing("networkInterfaceId"))?;
     let mac = eni.mac_address().and_then(|mac| mac.parse().ok());
-    let primary_address = primary.parse().map_err(|_| incomplete(action, "privateIpAddress"))?;
+    let primary_address = match eni.private_ip_address().filter(|text| !text.is_empty()) {
+        Some(text) => Some(text.parse().map_err(|_| incomplete(action, "privateIpAddress"))?),
+        None => None,
+    };
     let secondary = eni.private_ip_addresses().iter().filter(|held| held.primary() != Some(true));
-    let blocks = secondary
-        .map(|held| Some(IpNet::from(held.private_ip_address()?.parse::<IpAddr>().ok()?)))
-        .collect::<Option<Vec<IpNet>>>()
+    let mut blocks = single_addresses(secondary.map(|held| held.private_ip_address()))
         .ok_or_else(missing("privateIpAddressesSet"))?;
+    let v4 = eni.ipv4_prefixes().iter().map(|held| held.ipv4_prefix());
+    blocks.extend(prefixes(v4).ok_or_else(missing("ipv4PrefixSet"))?);
+    let v6 = eni.ipv6_prefixes().iter().map(|held| held.ipv6_prefix());
+    blocks.extend(prefixes(v6).ok_or_else(missing("ipv6PrefixSet"))?);
+    let ipv6 = eni.ipv6_addresses().iter().map(|held| held.ipv6_address()?.parse().ok());
     let groups = eni.groups().iter().filter_map(|group| group.group_id());
-    let tags = eni.tag_set().iter().map(|tag| {
-        (tag.key().unwrap_or_default().to_owned(), tag.value().unwrap_or_default().to_owned())
-    });
-    Ok(Some(SeenEni {
+    Ok(SeenEni {
         id: EniId::new(id),
         mac: mac.ok_or_else(missing("macAddress"))?,
         subnet: SubnetId::new(eni.subnet_id().ok_or_else(missing("subnetId"))?),
         subnet_cidr: None,
         subnet_cidr_v6: None,
-        primary_address: Some(primary_address),
-        ipv6_addresses: Vec::new(),
+        primary_address,
+        ipv6_addresses: ipv6.collect::<Option<_>>().ok_or_else(missing("ipv6AddressesSet"))?,
         blocks,
         attachment: match eni.attachment() {
             Some(found) => attachment(found).ok_or_else(missing("attachment"))?,
             None => None,
         },
-        kind: None,
+        kind: Some(kind(eni)),
         groups: Some(groups.map(SecurityGroupId::new).collect()),
-        tags: Some(tags.collect()),
-    }))
+        tags: Some(tags_of(eni.tag_set())),
+    })
+}
+
+pub(super) fn tags_of(tags: &[Tag]) -> BTreeMap<String, String> {
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    tags.iter().map(|tag| (text(tag.key()), text(tag.value()))).collect()
+}
+
+/// EC2 leaves the type of an ordinary ENI out of some answers.
+fn kind(eni: &NetworkInterface) -> EniKind {
+    match eni.interface_type().map_or("interface", |kind| kind.as_str()) {
+        "interface" => EniKind::Standard,
+        "efa" => EniKind::Efa,
+        "efa-only" => EniKind::EfaOnly,
+        "trunk" => EniKind::Trunk,
+        "branch" => EniKind::Branch,
+        _ => EniKind::Other,
+    }
 }
 
 /// The outer `None` is an attachment that lacks something, the inner one that is over.

@@ -12,24 +12,41 @@ impl Ec2 {
         let action = "DescribeInstanceTypes";
         let request = self.client.describe_instance_types();
         let request = request.instance_types(InstanceType::from(instance_type));
-        let answer = self.ask(action, request.send()).await?;
+        let answer = self.ask(action, request.send()).await.map_err(|fault| {
+            let message = match fault.code.as_str() {
+                "InvalidInstanceType" => format!(
+                    "EC2 knows no instance type {instance_type} in this region, so how many ENIs and \
+                     addresses the node may have is not known: {}",
+                    fault.message
+                ),
+                _ => fault.message.clone(),
+            };
+            CloudFault { message, ..fault }
+        })?;
         let [found] = answer.instance_types() else {
             return Err(incomplete(action, "exactly one instance type"));
         };
         let network = found.network_info().ok_or_else(|| incomplete(action, "networkInfo"))?;
         let ipv4_per_eni = network.ipv4_addresses_per_interface().and_then(natural);
         let on_nitro = found.hypervisor() == Some(&InstanceTypeHypervisor::Nitro);
+        let ipv6_per_eni = network.ipv6_addresses_per_interface().and_then(natural);
+        let prefixes = on_nitro || found.bare_metal() == Some(true);
         Ok(TypeLimits {
             enis: enis(network).ok_or_else(|| incomplete(action, "networkCards"))?,
             ipv4_per_eni: ipv4_per_eni
                 .ok_or_else(|| incomplete(action, "ipv4AddressesPerInterface"))?,
-            ipv6_per_eni: network
-                .ipv6_addresses_per_interface()
-                .and_then(natural)
-                .unwrap_or_default(),
-            prefixes: on_nitro || found.bare_metal() == Some(true),
+            ipv6_per_eni: ipv6_per_eni.unwrap_or_default(),
+            prefixes,
+            trunk: prefixes && !has_no_trunk(instance_type),
         })
     }
+}
+
+/// EC2 does not tell which types can have a trunk. The resource controller's list says: those of
+/// Nitro, but not the burstable ones; a type that it does not know is taken to have one.
+fn has_no_trunk(instance_type: &str) -> bool {
+    let family = instance_type.split('.').next().unwrap_or_default();
+    ["t2", "t3", "t3a", "t4g"].contains(&family)
 }
 
 /// By card. The type's own maximum is the sum over all cards, so it stands for card 0 only where no

@@ -87,13 +87,19 @@ async fn both_witnesses_show_the_same_enis() {
 async fn limits_of_types_are_told_by_card() {
     let world = World::new().await;
     let one_card = world.ec2.type_limits("c5.xlarge").await.unwrap();
-    assert_eq!(one_card.limits(), Limits::one_card(4, 15));
-    assert!(one_card.prefixes);
+    assert_eq!(one_card.limits(), Limits { trunk: true, ..Limits::one_card(4, 15) });
+    for (instance_type, prefixes, trunk) in
+        [("m5.large", true, true), ("t3.small", true, false), ("m4.large", false, false)]
+    {
+        let limits = world.ec2.type_limits(instance_type).await.unwrap();
+        assert_eq!((limits.prefixes, limits.trunk), (prefixes, trunk), "{instance_type}");
+    }
     let four_cards = world.ec2.type_limits("p4d.24xlarge").await.unwrap();
     assert_eq!((four_cards.limits().enis_on(CardIndex(0)), four_cards.ipv4_per_eni), (15, 50));
     assert_eq!(four_cards.enis.len(), 4);
     let none = world.ec2.type_limits("c5.enormous").await.unwrap_err();
     assert_eq!(none.remedy, Remedy::TellOperator, "{none}");
+    assert!(none.message.contains("c5.enormous"), "{none}");
 }
 
 #[tokio::test]

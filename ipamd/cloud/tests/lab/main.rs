@@ -5,6 +5,7 @@
 mod environment;
 mod life;
 mod metadata;
+mod modes;
 mod remedies;
 mod stub;
 mod wire;

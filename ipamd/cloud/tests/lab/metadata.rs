@@ -8,6 +8,7 @@ use config_model::{CardIndex, DeviceIndex, Span};
 use ipamd_cloud::{Cloud, Ec2, Options};
 use ipamd_core::{Remedy, Witness};
 use lab_cloud::Fault;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test]
 async fn the_node_is_described_as_it_is() {
@@ -20,11 +21,11 @@ async fn the_node_is_described_as_it_is() {
         (node.region.as_str(), node.availability_zone.as_str()),
         ("eu-west-1", "eu-west-1a")
     );
-    assert_eq!((node.local_ipv4, node.primary_mac), (primary.primary, primary.mac));
+    assert_eq!((node.local_ipv4, node.primary_mac), (Some(primary.primary), primary.mac));
     assert_eq!((&node.primary_eni, &node.subnet), (&primary.id, &primary.subnet_id));
     assert_eq!(
         (node.subnet_cidr, &node.security_groups),
-        (primary.subnet_cidr, &primary.security_groups)
+        (Some(primary.subnet_cidr), &primary.security_groups)
     );
     assert_eq!((&node.vpc, &node.vpc_v4_cidrs), (&truth.vpc_id, &truth.vpc_cidrs));
 }
@@ -122,13 +123,27 @@ async fn the_primary_eni_is_device_0_whatever_the_service_says() {
 
 #[tokio::test]
 async fn an_eni_that_goes_while_it_is_read_is_left_out() {
-    for gone in ["interface-id", "device-number", "subnet-id", "local-ipv4s"] {
+    for gone in ["interface-id", "device-number", "subnet-id"] {
         let stub = two_enis(move |key| (key == gone).then_some((404, ""))).await;
         let enis = looked(&stub).await.unwrap();
         assert_eq!(enis.len(), 1, "{gone}");
     }
+    let asked = AtomicUsize::new(0);
+    let stub = two_enis(move |key| {
+        let later = key == "interface-id" && asked.fetch_add(1, Ordering::Relaxed) > 0;
+        later.then_some((404, ""))
+    })
+    .await;
+    assert_eq!(looked(&stub).await.unwrap().len(), 1, "it was gone when it had been read");
     let stub = two_enis(|key| (key == "subnet-ipv4-cidr-block").then_some((404, ""))).await;
     assert_eq!(looked(&stub).await.unwrap()[1].subnet_cidr, None);
+}
+
+#[tokio::test]
+async fn an_eni_without_addresses_is_shown_as_that() {
+    let stub = two_enis(|key| (key == "local-ipv4s").then_some((404, ""))).await;
+    let enis = looked(&stub).await.unwrap();
+    assert_eq!((enis.len(), enis[1].primary_address, enis[1].blocks.len()), (2, None, 0));
 }
 
 #[tokio::test]

@@ -91,18 +91,26 @@ impl World {
     }
 
     pub(crate) fn creation(&self, token: &str, secondary_count: u16) -> CloudCall {
+        self.creation_of(token, Want::Addresses(secondary_count))
+    }
+
+    pub(crate) fn creation_of(&self, token: &str, want: Want) -> CloudCall {
         CloudCall::CreateEni {
             token: token.to_owned(),
             subnet: self.subnet.clone(),
             groups: Vec::new(),
-            want: Want::Addresses(secondary_count),
+            want,
             tags: BTreeMap::from([("owner".to_owned(), "ferrule".to_owned())]),
             description: "ferrule n1".to_owned(),
         }
     }
 
     pub(crate) async fn create(&self, token: &str, secondary_count: u16) -> SeenEni {
-        let answer = self.ec2.execute(self.creation(token, secondary_count)).await.unwrap();
+        self.creates(token, Want::Addresses(secondary_count)).await
+    }
+
+    pub(crate) async fn creates(&self, token: &str, want: Want) -> SeenEni {
+        let answer = self.ec2.execute(self.creation_of(token, want)).await.unwrap();
         let CloudAnswer::Created(eni) = answer else { panic!("{answer:?}") };
         eni
     }
