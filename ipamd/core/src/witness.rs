@@ -261,12 +261,7 @@ impl Core {
             return false;
         }
         if witness == Witness::Imds && !self.config.imds_only {
-            // It may be the trunk that pods wait for.
-            if self.lacks_trunk() {
-                self.watch.want_ec2_at(now);
-            } else {
-                self.watch.want_ec2(now);
-            }
+            self.watch.want_ec2(now);
             return false;
         }
         self.adopt(seen, attached.state, started, now)

@@ -2,29 +2,28 @@
 //! the daemon says what it waits for and does not end.
 
 mod adopt;
+mod amazon;
+mod terms;
 
 use crate::{
-    checkpoint::{Damage, FileJournal, Opened, Writer},
+    checkpoint::{Damage, Opened, Writer},
     clock,
     inbox::Input,
     metrics::Metrics,
     tombstones::Tombstones,
 };
-use adopt::{pods_in_kernel, unplaced};
+use amazon::Allocation;
 use config_model::{CardIndex, InstanceId, PodKey};
 use config_settings::Settings;
-use ipamd_cloud::{Cloud, Node};
-use ipamd_core::{
-    Checkpoint, Core, Limits, NodeFacts, Notice, PoolConfig, Severity, Start, Topic, Witness,
-};
+use ipamd_cloud::Cloud;
+use ipamd_core::{Checkpoint, Core, Limits, Notice, PoolConfig, Severity, Start, Topic, Witness};
 use ipnet::Ipv4Net;
 use routing_netlink::Kernel;
 use std::{
-    collections::BTreeMap,
     fmt,
     future::Future,
     hash::{BuildHasher as _, RandomState},
-    path::PathBuf,
+    path::Path,
     pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -77,7 +76,7 @@ impl Starter {
         let opened = self
             .insist("open the checkpoint", || async {
                 self.tombstones.prepare().map_err(anyhow::Error::from)?;
-                FileJournal::open(&folder).map_err(anyhow::Error::from)
+                Opened::at(&folder).map_err(anyhow::Error::from)
             })
             .await;
         let cloud = self.insist("reach the cloud", || (self.connect)()).await;
@@ -85,31 +84,43 @@ impl Starter {
             self.insist("read the instance's metadata", || async { Ok(cloud.node().await?) }).await;
         let limits = self
             .insist("learn the limits of the instance type", || async {
+                if self.settings.imds_only {
+                    return Ok(terms::boundless());
+                }
                 Ok(cloud.type_limits(&node.instance_type).await?.limits())
             })
             .await;
         self.vpc_cidrs.send_replace(node.vpc_v4_cidrs.clone());
-        let Opened { journal, checkpoint, found, damage } = opened;
-        let mut notices: Vec<Notice> = damage.as_ref().map(damaged).into_iter().collect();
-        let trusted =
-            found && !matches!(damage, Some((Damage::Corrupt { .. } | Damage::Foreign, _)));
-        let checkpoint = if trusted {
+        let mut notices = Vec::new();
+        let checkpoint = opened.checkpoint.clone();
+        let checkpoint = if opened.is_trusted() {
             checkpoint
         } else {
+            // One of another's software counts only where ours has never been.
+            let store = &self.settings.backing_store;
+            let (allocations, told) =
+                if opened.found { Default::default() } else { amazon::read(store) };
+            notices.extend(told);
             let (checkpoint, adopted) =
-                self.adopt(checkpoint, kernel, &*cloud, &node.instance).await;
+                self.adopt(checkpoint, &allocations, kernel, &*cloud, &node.instance).await;
             notices.extend(adopted);
             checkpoint
         };
+        let (journal, aside) =
+            self.insist("write the checkpoint", || async { Ok(opened.begin(&checkpoint)?) }).await;
+        notices.extend(opened.damage.map(|damage| damaged(damage, aside.as_deref())));
         let writer = self
             .insist_once(
                 "start the checkpoint's thread",
                 Writer::start(journal, checkpoint.clone()),
             )
             .await;
-        let targets = targets(&self.settings, &limits);
+        if let Some(misfit) = terms::misfit(&self.settings, &node, &limits) {
+            self.never("begin", &anyhow::anyhow!(misfit)).await;
+        }
+        let targets = terms::targets(&self.settings, &limits);
         let start = Start { boot_id: self.boot_id.clone(), seed: seed() };
-        let facts = facts(&node, &self.settings);
+        let facts = terms::facts(&node, &self.settings);
         tracing::info!(
             instance = %facts.instance_id, r#type = node.instance_type,
             primary = %facts.primary_eni, subnet = %facts.subnet,
@@ -135,10 +146,11 @@ impl Starter {
     }
 
     /// Without a trustworthy checkpoint, pods that run are found in the kernel: their host ends
-    /// carry their keys.
+    /// carry their keys, or amazon-vpc-cni's checkpoint tells whose they are.
     async fn adopt<K: Kernel>(
         &self,
         checkpoint: Checkpoint,
+        allocations: &[Allocation],
         kernel: &mut K,
         cloud: &dyn Cloud,
         instance: &InstanceId,
@@ -149,25 +161,33 @@ impl Starter {
                 Err(error) => self.wait("observe the kernel", &error.into(), PAUSE_LAST).await,
             }
         };
+        let prefix = &self.settings.veth_prefix;
+        let (mut found, mut notices) = adopt::borne_out(allocations, &observed, prefix);
+        found.extend(adopt::marked(&observed));
         let began = Instant::now();
         let enis = loop {
             let enis = self
                 .insist("see the node's ENIs", || async {
-                    let mut enis = cloud.look(Witness::Ec2, instance).await?;
-                    enis.extend(cloud.look(Witness::Imds, instance).await?);
+                    let mut enis = cloud.look(Witness::Imds, instance).await?;
+                    if !self.settings.imds_only {
+                        enis.extend(cloud.look(Witness::Ec2, instance).await?);
+                    }
                     Ok(enis)
                 })
                 .await;
             // Each may lag behind what was assigned a moment ago, and a pod that is not taken over
             // loses its networking.
-            let unplaced = unplaced(&observed, &enis);
+            let unplaced = adopt::unplaced(&found, &enis);
             if unplaced.is_empty() || began.elapsed() >= LOOK_LONGEST {
                 break enis;
             }
             let of_none = anyhow::anyhow!("{} is of none", unplaced.join(", "));
             self.wait("find the ENI of each pod in the kernel", &of_none, LOOK_AGAIN).await;
         };
-        pods_in_kernel(checkpoint, &observed, &enis, &self.boot_id, clock::now())
+        let (checkpoint, taken) =
+            adopt::take_over(checkpoint, &found, &enis, &self.boot_id, clock::now());
+        notices.extend(taken);
+        (checkpoint, notices)
     }
 
     /// Tries until it works.
@@ -191,12 +211,14 @@ impl Starter {
     async fn insist_once<T>(&self, what: &str, made: std::io::Result<T>) -> T {
         match made {
             Ok(made) => made,
-            Err(error) => {
-                let error = error.into();
-                loop {
-                    self.wait(what, &error, PAUSE_LAST).await;
-                }
-            }
+            Err(error) => self.never(what, &error.into()).await,
+        }
+    }
+
+    /// Only a person can help, and another start.
+    async fn never(&self, what: &str, error: &anyhow::Error) -> ! {
+        loop {
+            self.wait(what, error, PAUSE_LAST).await;
         }
     }
 
@@ -207,47 +229,8 @@ impl Starter {
     }
 }
 
-fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
-    PoolConfig {
-        warm_eni_target: settings.warm.enis,
-        warm_ip_target: Some(settings.warm.ips),
-        minimum_ip_target: Some(settings.warm.minimum),
-        max_eni: settings.max_enis,
-        // What amazon-vpc-cni's list of instance types gives: two pods share the node's address.
-        max_pods: u32::from(limits.enis_on(CardIndex(0))) * limits.secondary_per_eni() + 2,
-        cooldown: settings.cooldown,
-        ..PoolConfig::default()
-    }
-}
-
-fn facts(node: &Node, settings: &Settings) -> NodeFacts {
-    NodeFacts {
-        instance_id: node.instance.clone(),
-        primary_eni: node.primary_eni.clone(),
-        vpc: node.vpc.clone(),
-        zone: node.availability_zone.clone(),
-        subnet: node.subnet.clone(),
-        subnet_cidr: Some(node.subnet_cidr),
-        subnet_cidr_v6: None,
-        security_groups: node.security_groups.clone(),
-        description: format!("aws-K8S-{}", node.instance),
-        tags: tags(&node.instance, settings),
-    }
-}
-
-/// The tags of new ENIs, by the names that amazon-vpc-cni and EKS's cleaners know.
-fn tags(instance: &InstanceId, settings: &Settings) -> BTreeMap<String, String> {
-    let mut tags = settings.eni_tags.clone();
-    tags.insert(TAG_INSTANCE.to_owned(), instance.to_string());
-    if let Some(cluster) = &settings.cluster_name {
-        tags.insert(TAG_CLUSTER.to_owned(), cluster.clone());
-        tags.insert(TAG_OWNER.to_owned(), OWNER.to_owned());
-    }
-    tags
-}
-
-fn damaged((damage, aside): &(Damage, Option<PathBuf>)) -> Notice {
-    let kept = aside.as_ref().map(|path| path.display().to_string());
+fn damaged(damage: Damage, aside: Option<&Path>) -> Notice {
+    let kept = aside.map(|path| path.display().to_string());
     Notice {
         severity: if kept.is_some() { Severity::Error } else { Severity::Info },
         topic: Topic::Restored,
@@ -265,10 +248,6 @@ fn seed() -> u64 {
     RandomState::new().hash_one(())
 }
 
-const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
-const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
-const TAG_OWNER: &str = "eks:eni:owner";
-const OWNER: &str = "amazon-vpc-cni";
 /// What no ENI is seen to have is looked for this long.
 const LOOK_LONGEST: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);

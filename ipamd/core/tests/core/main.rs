@@ -2,16 +2,10 @@
 //! and a process that may die between any two effects.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-mod chores;
 mod faults;
-mod fragments;
 mod golden;
 mod laws;
-mod leaks;
-mod places;
-mod plans;
 mod pods;
 mod restart;
-mod trunk;
 mod witnesses;
 mod world;

@@ -11,11 +11,12 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// What the checkpoint does with its folder. Nothing is durable before it is synced: neither a
 /// file's bytes nor the folder's names.
-pub trait Folder: Send + 'static {
+pub trait Folder: Clone + Send + 'static {
     /// A file that is written.
     type File: Written;
 
@@ -68,11 +69,11 @@ pub trait Written: Send + 'static {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A folder on disk; holds a lock against a second daemon for as long as it lives.
-#[derive(Debug)]
+/// A folder on disk; holds a lock against a second daemon for as long as a clone of it lives.
+#[derive(Clone, Debug)]
 pub struct DiskFolder {
     path: PathBuf,
-    _lock: Flock<File>,
+    _lock: Arc<Flock<File>>,
 }
 
 impl DiskFolder {
@@ -90,7 +91,7 @@ impl DiskFolder {
         let file = private().create(true).truncate(false).open(&lock);
         let file = file.map_err(disk("open", &lock))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => Ok(Self { path: path.to_owned(), _lock: held }),
+            Ok(held) => Ok(Self { path: path.to_owned(), _lock: Arc::new(held) }),
             Err((_, Errno::EWOULDBLOCK)) => Err(OpenError::InUse { folder: path.to_owned() }),
             Err((_, errno)) => Err(disk("lock", &lock)(errno.into())),
         }

@@ -38,17 +38,17 @@ pub struct FileJournal<F: Folder = DiskFolder> {
     size: usize,
 }
 
-/// A checkpoint that was opened.
+/// A checkpoint that was read, and is still as it was.
 #[derive(Debug)]
-pub struct Opened<J = FileJournal> {
-    /// Where to write on.
-    pub journal: J,
+pub struct Opened<F: Folder = DiskFolder> {
+    folder: F,
     /// What the records add up to.
     pub checkpoint: Checkpoint,
     /// Whether there was a checkpoint at all.
     pub found: bool,
-    /// What was wrong with it, and where the damaged file is kept.
-    pub damage: Option<(Damage, Option<PathBuf>)>,
+    /// What was wrong with it.
+    pub damage: Option<Damage>,
+    bytes: Vec<u8>,
 }
 
 /// Why the checkpoint cannot be used.
@@ -73,47 +73,63 @@ pub enum OpenError {
     },
 }
 
-impl FileJournal {
-    /// Opens, reads, and brings the file into its shortest form.
+impl Opened {
+    /// Opens and reads.
     ///
     /// # Errors
-    /// When another daemon has it, or the disk refuses. A damaged file is no error: it is kept
-    /// aside, what can be read of it counts, and the damage is told.
-    pub fn open(folder: &Path) -> Result<Opened, OpenError> {
-        Self::open_in(DiskFolder::open(folder)?)
+    /// When another daemon has it, or the disk refuses. A damaged file is no error: what can be read
+    /// of it counts, and the damage is told.
+    pub fn at(folder: &Path) -> Result<Self, OpenError> {
+        Self::within(DiskFolder::open(folder)?)
     }
 }
 
-impl<F: Folder> FileJournal<F> {
+impl<F: Folder> Opened<F> {
     /// The same in a folder that is ours already.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn open_in(folder: F) -> Result<Opened<Self>, OpenError> {
-        let path = folder.path(FILE);
-        let disk = |attempt| {
-            let path = path.clone();
-            move |cause| OpenError::Disk { attempt, path, cause }
-        };
+    pub fn within(folder: F) -> Result<Self, OpenError> {
         let (bytes, found) = match folder.read(FILE) {
             Ok(bytes) => (bytes, true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
-            Err(e) => return Err(disk("read")(e)),
-        };
-        let Recovered { records, damage } = frame::decode(&bytes);
-        let damage = match damage {
-            None => None,
-            Some(torn @ Damage::TornTail { .. }) => Some((torn, None)),
-            Some(worse @ (Damage::Corrupt { .. } | Damage::Foreign)) => {
-                let aside = keep_aside(&folder, &bytes).map_err(disk("keep aside"))?;
-                Some((worse, Some(aside)))
+            Err(cause) => {
+                return Err(OpenError::Disk { attempt: "read", path: folder.path(FILE), cause });
             }
         };
+        let Recovered { records, damage } = frame::decode(&bytes);
         let checkpoint = Checkpoint::replay(records);
-        let compact = image(&checkpoint.compact());
-        let file = replace(&folder, &compact).map_err(disk("write"))?;
-        let journal = Self { folder, file, size: compact.len() };
-        Ok(Opened { journal, checkpoint, found, damage })
+        Ok(Self { folder, checkpoint, found, damage, bytes })
+    }
+
+    /// Whether the checkpoint tells of every pod. If not, it stays as it is until
+    /// [`Opened::begin`]: who crashes before has lost nothing.
+    pub fn is_trusted(&self) -> bool {
+        self.found && !matches!(self.damage, Some(Damage::Corrupt { .. } | Damage::Foreign))
+    }
+
+    /// Writes the file in its shortest form, with what is known by now. One that is damaged is kept
+    /// aside; tells where.
+    ///
+    /// # Errors
+    /// When the disk refuses; then it may be tried again.
+    pub fn begin(
+        &self,
+        checkpoint: &Checkpoint,
+    ) -> Result<(FileJournal<F>, Option<PathBuf>), OpenError> {
+        let disk = |attempt| {
+            let path = self.folder.path(FILE);
+            move |cause| OpenError::Disk { attempt, path, cause }
+        };
+        let aside = match self.damage {
+            Some(Damage::Corrupt { .. } | Damage::Foreign) => {
+                Some(keep_aside(&self.folder, &self.bytes).map_err(disk("keep aside"))?)
+            }
+            Some(Damage::TornTail { .. }) | None => None,
+        };
+        let bytes = image(&checkpoint.compact());
+        let file = replace(&self.folder, &bytes).map_err(disk("write"))?;
+        Ok((FileJournal { folder: self.folder.clone(), file, size: bytes.len() }, aside))
     }
 }
 

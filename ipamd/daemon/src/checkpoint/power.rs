@@ -5,7 +5,10 @@
 
 mod disk;
 
-use super::{FileJournal, Journal as _, Opened, ledger::Ledger, ledger::needs_sync};
+use super::{
+    FileJournal, Journal as _, Opened,
+    ledger::{Ledger, needs_sync},
+};
 use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
 use disk::{Disk, Lie, Step};
 use ipamd_core::{Checkpoint, RECORD_FORMAT, Record};
@@ -98,9 +101,16 @@ impl Told {
     }
 }
 
+/// Reads the checkpoint and puts it right, as each start does.
+fn open(disk: &Disk) -> (FileJournal<Disk>, Checkpoint) {
+    let opened = Opened::within(disk.clone()).unwrap();
+    let (journal, _) = opened.begin(&opened.checkpoint).unwrap();
+    (journal, opened.checkpoint)
+}
+
 /// Runs a life on a disk, and marks what was handed over and what was told.
 fn live(disk: &Disk) -> Vec<Record> {
-    let Opened { journal, checkpoint, .. } = FileJournal::open_in(disk.clone()).unwrap();
+    let (journal, checkpoint) = open(disk);
     let mut ledger = Ledger::new(journal, checkpoint);
     let (mut all, mut kept) = (Vec::new(), 0);
     for batch in life() {
@@ -138,7 +148,7 @@ fn first_loss(lie: Lie) -> Option<String> {
         for state in disk::left(&disk::State::default(), &steps[..cut]) {
             cuts += 1;
             let found = Disk::holding(&state);
-            let back = FileJournal::open_in(found.clone()).unwrap().checkpoint;
+            let (_, back) = open(&found);
             if !told.allows(&back) {
                 return Some(format!("cut after step {cut}: {state:?} came back as {back:?}"));
             }
@@ -155,7 +165,7 @@ fn first_loss(lie: Lie) -> Option<String> {
 fn second_loss(before: &disk::State, steps: &[Step], back: &Checkpoint) -> Option<String> {
     (0..=steps.len()).find_map(|cut| {
         disk::left(before, &steps[..cut]).into_iter().find_map(|state| {
-            let again = FileJournal::open_in(Disk::holding(&state)).unwrap().checkpoint;
+            let (_, again) = open(&Disk::holding(&state));
             (again != *back).then(|| format!("after step {cut}: {again:?} is not {back:?}"))
         })
     })
@@ -178,7 +188,7 @@ fn a_record_costs_the_same_however_many_pods_there_are() {
     const OPERATIONS: u16 = 8_000;
     let cost = |pods: u16| {
         let disk = Disk::new(Lie::None);
-        let Opened { journal, checkpoint, .. } = FileJournal::open_in(disk.clone()).unwrap();
+        let (journal, checkpoint) = open(&disk);
         let mut ledger = Ledger::new(journal, checkpoint);
         for n in 0..pods {
             ledger.append(&[reserved(n), confirmed(n)]).unwrap();
@@ -203,7 +213,7 @@ fn a_record_costs_the_same_however_many_pods_there_are() {
 #[test]
 fn the_size_is_what_was_written() {
     let disk = Disk::new(Lie::None);
-    let Opened { mut journal, .. } = FileJournal::open_in(disk.clone()).unwrap();
+    let (mut journal, _) = open(&disk);
     journal.append(b"four", true).unwrap();
     assert_eq!(journal.size(), disk.written());
 }

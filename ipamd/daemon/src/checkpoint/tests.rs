@@ -6,7 +6,7 @@ use ipamd_core::{Checkpoint, RECORD_FORMAT, Record};
 use std::{
     fs, io,
     net::Ipv4Addr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -51,8 +51,19 @@ fn whole(records: &[Record], length: usize) -> usize {
     (0..=records.len()).rev().find(|n| lines(&records[..*n]).len() <= length).unwrap_or(0)
 }
 
-fn open(folder: &Path) -> Opened {
-    FileJournal::open(folder).unwrap()
+/// What a start finds, and the journal with which it goes on.
+struct Begun {
+    journal: FileJournal,
+    checkpoint: Checkpoint,
+    found: bool,
+    damage: Option<(Damage, Option<PathBuf>)>,
+}
+
+fn open(folder: &Path) -> Begun {
+    let opened = Opened::at(folder).unwrap();
+    let (journal, aside) = opened.begin(&opened.checkpoint).unwrap();
+    let Opened { checkpoint, found, damage, .. } = opened;
+    Begun { journal, checkpoint, found, damage: damage.map(|damage| (damage, aside)) }
 }
 
 #[test]
@@ -61,7 +72,7 @@ fn a_power_cut_at_any_byte_loses_only_what_was_not_whole() {
     for cut in HEADER.len()..=bytes.len() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("checkpoint.log"), &bytes[..cut]).unwrap();
-        let Opened { checkpoint, damage, found, .. } = open(folder.path());
+        let Begun { checkpoint, damage, found, .. } = open(folder.path());
         let whole = whole(&records, cut);
         assert_eq!(checkpoint, Checkpoint::replay(records[..whole].iter().cloned()), "cut {cut}");
         assert!(found);
@@ -82,7 +93,7 @@ fn a_flipped_bit_anywhere_costs_one_record_and_the_file_is_kept() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
         fs::write(folder.path().join("checkpoint.log"), &damaged).unwrap();
-        let Opened { checkpoint, damage, .. } = open(folder.path());
+        let Begun { checkpoint, damage, .. } = open(folder.path());
         let hurt = whole(&records, at);
         let rest = records.iter().enumerate().filter(|(n, _)| *n != hurt);
         assert_eq!(checkpoint, Checkpoint::replay(rest.map(|(_, r)| r.clone())), "bit at {at}");
@@ -100,12 +111,34 @@ fn a_file_that_is_something_else_is_kept_aside_and_told() {
         ["{\"version\":\"vpc-cni-ipam/1\"}", "ferrule-ipam 2\n"].iter().enumerate()
     {
         fs::write(folder.path().join("checkpoint.log"), content).unwrap();
-        let Opened { checkpoint, damage, found, .. } = open(folder.path());
+        let Begun { checkpoint, damage, found, .. } = open(folder.path());
         assert!(found);
         assert_eq!(checkpoint, Checkpoint::default());
         let Some((Damage::Foreign, Some(aside))) = damage else { panic!("{damage:?}") };
         assert!(aside.ends_with(format!("checkpoint.log.damaged-{}", number + 1)), "{aside:?}");
         assert_eq!(fs::read(aside).unwrap(), content.as_bytes());
+    }
+}
+
+#[test]
+fn what_is_not_trusted_stays_as_it_is_until_there_is_something_better() {
+    for content in [None, Some("rubbish")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("checkpoint.log");
+        if let Some(content) = content {
+            fs::write(&path, content).unwrap();
+        }
+        for _ in 0..2 {
+            // A start that ends before it has found the pods elsewhere.
+            assert!(!Opened::at(folder.path()).unwrap().is_trusted());
+        }
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), content);
+        let found = Checkpoint::replay(records());
+        let opened = Opened::at(folder.path()).unwrap();
+        opened.begin(&found).unwrap();
+        drop(opened);
+        let again = Opened::at(folder.path()).unwrap();
+        assert_eq!((again.is_trusted(), again.checkpoint), (true, found));
     }
 }
 
@@ -123,7 +156,7 @@ fn a_crash_while_the_file_is_replaced_leaves_the_old_one() {
 fn a_second_daemon_does_not_get_the_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
-    assert!(matches!(FileJournal::open(folder.path()), Err(OpenError::InUse { .. })));
+    assert!(matches!(Opened::at(folder.path()), Err(OpenError::InUse { .. })));
     drop(first);
     assert!(open(folder.path()).found);
 }
@@ -131,7 +164,7 @@ fn a_second_daemon_does_not_get_the_checkpoint() {
 #[test]
 fn what_was_appended_is_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let Opened { journal, checkpoint, found, .. } = open(folder.path());
+    let Begun { journal, checkpoint, found, .. } = open(folder.path());
     assert!(!found);
     let writer = Writer::start(journal, checkpoint).unwrap();
     writer.write(records());
@@ -142,7 +175,7 @@ fn what_was_appended_is_there_after_a_restart() {
 #[test]
 fn a_checkpoint_does_not_grow_without_bound() {
     let folder = tempfile::tempdir().unwrap();
-    let Opened { journal, checkpoint, .. } = open(folder.path());
+    let Begun { journal, checkpoint, .. } = open(folder.path());
     let writer = Writer::start(journal, checkpoint).unwrap();
     let mut progress = writer.progress();
     let batch: Vec<Record> = (0..200).flat_map(|n| [reserved(n), cooling(n)]).collect();

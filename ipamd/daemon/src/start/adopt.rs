@@ -1,46 +1,131 @@
 //! Pods that run although the checkpoint does not know them.
 
-use config_model::{PodKey, PodName, Time, registry};
+use super::amazon::Allocation;
+use config_model::{PodKey, PodName, Time, VethName, registry};
 use ipamd_core::{
-    Checkpoint, Notice, RECORD_FORMAT, Record, SeenAttachment, SeenEni, Severity, Topic,
+    Checkpoint, HeldAddress, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic,
 };
-use ipnet::IpNet;
 use routing_plan::{Link, Observed};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
 };
 
-/// Adds to the checkpoint every interface whose host end carries its key and has a route to an
-/// address of one of the ENIs. Tells which.
-pub(super) fn pods_in_kernel(
-    mut checkpoint: Checkpoint,
+/// A pod's interface as the kernel shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) key: PodKey,
+    pub(super) pod: PodName,
+    /// The first of its host ends.
+    pub(super) link: String,
+    /// One for each of its host ends.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// Every interface whose host end carries its key and leads to an address.
+pub(super) fn marked(observed: &Observed) -> Vec<Found> {
+    let mut found: BTreeMap<PodKey, Found> = BTreeMap::new();
+    for link in observed.links.values().filter(|link| link.group != registry::GROUP_REAP) {
+        let (Some(key), Some(address)) = (link.key(), leads_to(link, observed)) else { continue };
+        let interface = found.entry(key.clone()).or_insert_with(|| Found {
+            key,
+            pod: unnamed(&link.name),
+            link: link.name.clone(),
+            addresses: Vec::new(),
+        });
+        interface.addresses.push(address);
+    }
+    found.into_values().collect()
+}
+
+/// What amazon-vpc-cni's checkpoint says, as far as the kernel bears it out: the host end of the
+/// pod's name is there, unmarked, and the address is reached by it. The rest are pods of before.
+pub(super) fn borne_out(
+    allocations: &[Allocation],
     observed: &Observed,
+    veth_prefix: &str,
+) -> (Vec<Found>, Vec<Notice>) {
+    let (mut found, mut stale): (BTreeMap<&PodKey, Found>, Vec<&Allocation>) = Default::default();
+    for allocation in allocations {
+        let Allocation { key, pod, address } = allocation;
+        let of_pod = |pod: &PodName| {
+            let index = found.get(key).map_or(0, |found| found.addresses.len());
+            let name = VethName::of(veth_prefix, pod, u8::try_from(index).ok()?);
+            observed.links.values().find(|link| link.name == name.as_str())
+        };
+        let link = match pod {
+            Some(pod) => of_pod(pod),
+            None => observed.links.values().find(|link| leads_to(link, observed) == Some(*address)),
+        };
+        let fits =
+            |link: &&Link| link.alias.is_none() && leads_to(link, observed) == Some(*address);
+        let Some(link) = link.filter(fits) else {
+            stale.push(allocation);
+            continue;
+        };
+        let interface = found.entry(key).or_insert_with(|| Found {
+            key: key.clone(),
+            pod: pod.clone().unwrap_or_else(|| unnamed(&link.name)),
+            link: link.name.clone(),
+            addresses: Vec::new(),
+        });
+        interface.addresses.push(*address);
+    }
+    let notices = stale.first().map(|first| Notice {
+        severity: Severity::Info,
+        topic: Topic::Restored,
+        object: first.key.to_string(),
+        cause: format!(
+            "{} of {} entries of amazon-vpc-cni's checkpoint are of pods that are gone: {} leads \
+             nowhere, for one",
+            stale.len(),
+            allocations.len(),
+            first.address
+        ),
+        next_step: String::new(),
+        pod: None,
+    });
+    (found.into_values().collect(), notices.into_iter().collect())
+}
+
+/// Adds to the checkpoint every interface whose addresses are of ENIs that were seen. Tells which.
+pub(super) fn take_over(
+    mut checkpoint: Checkpoint,
+    found: &[Found],
     enis: &[SeenEni],
     boot_id: &str,
     now: Time,
 ) -> (Checkpoint, Vec<Notice>) {
     let mut notices = Vec::new();
     let known = confirmed(&checkpoint);
-    for (key, link, address) in pods(observed) {
+    for Found { key, pod, link, addresses } in found {
         // What is left of the checkpoint tells more of it than the kernel.
-        if known.contains(&(key.clone(), address)) {
+        if addresses.iter().all(|address| known.contains(&(key.clone(), *address))) {
             continue;
         }
-        let Some((eni, records)) = holding(&key, link, address, enis, now) else { continue };
+        let held: Option<Vec<HeldAddress>> =
+            addresses.iter().map(|address| place(*address, enis)).collect();
+        let Some(held) = held else { continue };
+        let on: Vec<String> =
+            held.iter().map(|held| format!("{} of {}", held.address, held.eni)).collect();
+        let Some(reserved) = Record::reserved(key.clone(), pod.clone(), held, now) else {
+            continue;
+        };
         if notices.is_empty() {
             // What the kernel shows is of this boot.
             checkpoint.apply(&Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
         }
-        records.iter().for_each(|record| checkpoint.apply(record));
+        checkpoint.apply(&reserved);
+        let host_interface = link.clone();
+        checkpoint.apply(&Record::Confirmed { key: key.clone(), host_interface });
         notices.push(Notice {
             severity: Severity::Warning,
             topic: Topic::Restored,
             object: key.to_string(),
             pod: None,
             cause: format!(
-                "it was found in the kernel and not in the checkpoint: {} holds {address} of {}",
-                link.name, eni.id
+                "it was found in the kernel and not in the checkpoint: {link} holds {}",
+                on.join(", ")
             ),
             next_step: String::new(),
         });
@@ -48,59 +133,43 @@ pub(super) fn pods_in_kernel(
     (checkpoint, notices)
 }
 
-/// The pods' addresses that none of the ENIs has, as far as they were seen.
-pub(super) fn unplaced(observed: &Observed, enis: &[SeenEni]) -> Vec<String> {
-    let addresses = pods(observed).map(|(_, _, address)| address);
-    let nowhere = addresses.filter(|address| place(*address, enis).is_none());
-    nowhere.map(|address| address.to_string()).collect()
+/// The addresses that none of the ENIs has, as far as they were seen.
+pub(super) fn unplaced(found: &[Found], enis: &[SeenEni]) -> Vec<String> {
+    let addresses = found.iter().flat_map(|found| &found.addresses);
+    let nowhere = addresses.filter(|address| place(**address, enis).is_none());
+    nowhere.map(ToString::to_string).collect()
 }
 
-/// Every interface whose host end carries its key and leads to an address.
-fn pods(observed: &Observed) -> impl Iterator<Item = (PodKey, &Link, Ipv4Addr)> {
-    let links = observed.links.values().filter(|link| link.group != registry::GROUP_REAP);
-    links.filter_map(|link| {
-        let mut routes = observed.routes.iter().filter(|route| route.dev == Some(link.index));
-        Some((link.key()?, link, routes.find_map(routing_plan::Route::host_address)?))
-    })
+/// The address that the host reaches by this link.
+fn leads_to(link: &Link, observed: &Observed) -> Option<IpAddr> {
+    let mut routes = observed.routes.iter().filter(|route| route.dev == Some(link.index));
+    routes.find_map(routing_plan::Route::host_address).map(IpAddr::from)
 }
 
-fn confirmed(checkpoint: &Checkpoint) -> BTreeSet<(PodKey, Ipv4Addr)> {
+fn confirmed(checkpoint: &Checkpoint) -> BTreeSet<(PodKey, IpAddr)> {
     let (mut reserved, mut confirmed) = (BTreeMap::new(), BTreeSet::new());
     for record in checkpoint.compact() {
-        if let Record::Reserved { key, address, .. } = record {
-            reserved.insert(key, address);
+        if let Record::Reserved { key, address, more, .. } = record {
+            let more = more.into_iter().map(|held| held.address);
+            let all: Vec<IpAddr> = std::iter::once(IpAddr::V4(address)).chain(more).collect();
+            reserved.insert(key, all);
+        } else if let Record::ReservedV6 { key, addresses, .. } = record {
+            reserved.insert(key, addresses.into_iter().map(|held| held.address).collect());
         } else if let Record::Confirmed { key, .. } = record {
-            confirmed.extend(reserved.remove_entry(&key));
+            let addresses = reserved.remove(&key).unwrap_or_default();
+            confirmed.extend(addresses.into_iter().map(|address| (key.clone(), address)));
         }
     }
     confirmed
 }
 
-fn place(address: Ipv4Addr, enis: &[SeenEni]) -> Option<(&SeenEni, &SeenAttachment)> {
-    let has = |eni: &&SeenEni| eni.blocks.contains(&IpNet::from(IpAddr::V4(address)));
-    enis.iter().filter(has).find_map(|eni| Some((eni, eni.attachment.as_ref()?)))
-}
-
-fn holding<'a>(
-    key: &PodKey,
-    link: &Link,
-    address: Ipv4Addr,
-    enis: &'a [SeenEni],
-    now: Time,
-) -> Option<(&'a SeenEni, [Record; 2])> {
-    let (eni, place) = place(address, enis)?;
-    let reserved = Record::Reserved {
-        key: key.clone(),
-        pod: unnamed(&link.name),
-        address,
-        eni: eni.id.clone(),
-        card: place.card,
-        device: place.device,
-        more: Vec::new(),
-        lapses: now,
-    };
-    let confirmed = Record::Confirmed { key: key.clone(), host_interface: link.name.clone() };
-    Some((eni, [reserved, confirmed]))
+fn place(address: IpAddr, enis: &[SeenEni]) -> Option<HeldAddress> {
+    let has = |eni: &&SeenEni| eni.blocks.iter().any(|block| block.contains(&address));
+    enis.iter().filter(has).find_map(|eni| {
+        let place = eni.attachment.as_ref()?;
+        let (card, device) = (place.card, place.device);
+        Some(HeldAddress { address, eni: eni.id.clone(), card, device })
+    })
 }
 
 /// A host end's name is a digest of the pod's, which does not tell it. The repair pass finds the

@@ -5,7 +5,7 @@ use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac,
 use ipamd_cloud::{Cloud, Node, TypeLimits};
 use ipamd_core::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, Remedy, SeenAttachment, SeenEni,
-    Witness,
+    SeenSubnet, Witness,
 };
 use ipnet::IpNet;
 use std::{
@@ -157,7 +157,16 @@ impl Cloud for FakeCloud {
             | CloudCall::DeleteEni { .. }
             | CloudCall::SetGroups { .. }
             | CloudCall::TagEni { .. } => Ok(CloudAnswer::Done),
-            CloudCall::DescribeSubnets { .. } => Ok(CloudAnswer::Subnets(Vec::new())),
+            CloudCall::DescribeSubnets { .. } => {
+                let own = SeenSubnet {
+                    id: SubnetId::new("subnet-1"),
+                    cidr: "10.0.0.0/24".parse().ok(),
+                    cidr_v6: None,
+                    free_addresses: state.free.into(),
+                    tags: BTreeMap::new(),
+                };
+                Ok(CloudAnswer::Subnets(vec![own]))
+            }
             CloudCall::FindLeftovers { .. } => Ok(CloudAnswer::Leftovers(Vec::new())),
         }
     }
@@ -188,14 +197,17 @@ impl Cloud for FakeCloud {
             instance_type: "c5.tiny".to_owned(),
             region: "eu-central-1".to_owned(),
             availability_zone: "eu-central-1a".to_owned(),
-            local_ipv4: primary.primary_address.unwrap(),
+            local_ipv4: primary.primary_address,
+            local_ipv6: None,
             primary_eni: primary.id.clone(),
             primary_mac: primary.mac,
             subnet: primary.subnet.clone(),
-            subnet_cidr: "10.0.0.0/24".parse().unwrap(),
+            subnet_cidr: "10.0.0.0/24".parse().ok(),
+            subnet_cidr_v6: None,
             security_groups: Vec::new(),
             vpc: VpcId::new("vpc-1"),
             vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+            vpc_v6_cidrs: Vec::new(),
         })
     }
 
@@ -205,6 +217,7 @@ impl Cloud for FakeCloud {
             ipv4_per_eni: ADDRESSES_PER_ENI + 1,
             ipv6_per_eni: ADDRESSES_PER_ENI + 1,
             prefixes: true,
+            trunk: false,
         })
     }
 }

@@ -7,3 +7,4 @@ mod crash;
 mod node;
 mod requests;
 mod shown;
+mod takeover;

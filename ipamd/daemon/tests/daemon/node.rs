@@ -110,6 +110,7 @@ impl TestNode {
             ("FERRULE_SOCKET", self.socket().display().to_string()),
             ("FERRULE_STATE_DIR", self.path("state")),
             ("FERRULE_PROC_SYS_NET", self.path("sys/net")),
+            ("AWS_VPC_K8S_CNI_BACKING_STORE", self.path("aws-node/ipam.json")),
             ("INTROSPECTION_BIND_ADDRESS", format!("unix:{}", self.introspection().display())),
             ("DISABLE_METRICS", "true".to_owned()),
             ("IP_COOLDOWN_PERIOD", "0".to_owned()),
@@ -216,6 +217,22 @@ impl TestNode {
     /// The reservation of an ADD that is repeated.
     pub(crate) fn add_again(&self, key: &PodKey) -> PodAddress {
         address_of(self.reserve(key, PATIENCE))
+    }
+
+    /// A pod's plumbing as amazon-vpc-cni makes it: the host end carries no key.
+    pub(crate) fn build_unmarked(&self, key: &PodKey, address: Ipv4Addr) {
+        let held = PodAddress {
+            ipv4: Some(address),
+            ipv6: None,
+            device: config_model::DeviceIndex(0),
+            table: config_model::TableId::MAIN,
+            eni: config_model::EniId::new("eni-0"),
+        };
+        self.build(key, &held);
+        let mut kernel = self.kernel.0.lock().unwrap();
+        let name = config_model::VethName::of("eni", &pod_of(key), 0);
+        let link = kernel.state.links.values_mut().find(|link| link.name == name.as_str());
+        link.unwrap().alias = None;
     }
 
     fn build(&self, key: &PodKey, held: &PodAddress) {
