@@ -1,7 +1,7 @@
 //! Why does the planner not do more, and what is a Reserve told that waited in vain?
 
-use crate::{Action, Core, Refusal, RefusalReason, Waiting, placement::Nowhere};
-use config_model::{EniId, SubnetId, Time};
+use crate::{Action, Cards, Core, Refusal, RefusalReason, Waiting, book::Eni, placement::Nowhere};
+use config_model::{CardIndex, EniId, SubnetId, Time};
 
 /// What keeps the planner from going on. Kept small: it is made anew at every event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,9 +157,9 @@ impl Core {
     }
 
     /// What a Reserve is told whose time is over.
-    pub(crate) fn refusal(&self, _now: Time) -> Refusal {
+    pub(crate) fn refusal(&self, cards: Cards) -> Refusal {
         let limit = self.whys.iter().find(|why| why.final_());
-        if let Some(why) = limit.filter(|_| self.nothing_is_coming()) {
+        if let Some(why) = limit.filter(|_| self.nothing_is_coming(cards)) {
             return Refusal {
                 reason: RefusalReason::Exhausted,
                 message: why.reason(),
@@ -175,17 +175,22 @@ impl Core {
         Refusal { reason, message, next_step }
     }
 
-    /// Nothing cools, nothing is on its way in or out, and no ENI with free addresses may yet
-    /// become ready.
-    fn nothing_is_coming(&self) -> bool {
+    /// Nothing cools, nothing is on its way in or out, and on some card that is waited for no ENI
+    /// with free addresses may yet become ready.
+    fn nothing_is_coming(&self, cards: Cards) -> bool {
+        let used_up = |card: &CardIndex| {
+            let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();
+            let mut enis = self.book.enis().filter(of_card);
+            enis.all(|eni| eni.coming.is_none() && eni.free() == 0)
+        };
+        let waited_for = match cards {
+            Cards::First => vec![CardIndex(0)],
+            Cards::All => self.pool_cards(),
+        };
         self.watch.ec2_seen()
             && !self.book.cools_anything()
             && self.makings.is_empty()
             && self.departures.is_empty()
-            && self
-                .book
-                .enis()
-                .filter(|eni| eni.counts())
-                .all(|eni| eni.coming.is_none() && eni.free() == 0)
+            && waited_for.iter().any(used_up)
     }
 }

@@ -225,7 +225,8 @@ impl Core {
     /// Answers those whose time is over.
     pub(crate) fn dismiss_overdue(&mut self, now: Time) {
         while let Some(waiter) = self.queue.pop_overdue(now) {
-            let refusal = if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(now) };
+            let refusal =
+                if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(waiter.cards) };
             let notice = Notice {
                 severity: Severity::Warning,
                 topic: Topic::ReserveRefused,

@@ -49,6 +49,7 @@ impl Core {
         if busy || !self.departures.is_empty() {
             return;
         }
+        self.empty_excluded(now);
         for card in self.targets.cards().to_vec() {
             let pool = self.pool(card, now);
             if let Some(id) = self.eni_to_free(card, pool, now) {
@@ -121,17 +122,51 @@ impl Core {
             }
             left -= blocks.len();
             self.excess.entry(card).or_default().last_round = Some(now);
-            for block in &blocks {
-                self.book.set_leaving(*block, true);
-            }
-            self.persist(Record::leaving(id.clone(), blocks.clone()));
-            self.unassign(&id, blocks, now);
+            self.return_blocks(&id, blocks, now);
         }
+    }
+
+    /// What pods will not get any more lies about in vain: free addresses of ENIs that give them
+    /// none. What their pods hold follows when they have gone.
+    fn empty_excluded(&mut self, now: Time) {
+        let idle = |eni: &&Eni| {
+            let calm = eni.task == Task::Idle && !eni.gives_back() && !eni.unsure;
+            eni.facts.excluded && eni.facts.managed && !eni.missing && calm
+        };
+        let has_idle = |eni: &&Eni| eni.idle_by_kind() != (0, 0);
+        let excluded: Vec<EniId> = self
+            .book
+            .enis()
+            .filter(idle)
+            .filter(has_idle)
+            .map(|eni| eni.facts.id.clone())
+            .collect();
+        for id in excluded {
+            let kinds =
+                [true, false].map(|prefixes| self.blocks_to_give(&id, prefixes, usize::MAX));
+            let Some(blocks) = kinds.into_iter().find(|blocks| !blocks.is_empty()) else {
+                continue;
+            };
+            if self.may(Action::Unassign, now) {
+                self.return_blocks(&id, blocks, now);
+            }
+        }
+    }
+
+    fn return_blocks(&mut self, id: &EniId, blocks: Vec<IpNet>, now: Time) {
+        for block in &blocks {
+            self.book.set_leaving(*block, true);
+        }
+        self.persist(Record::leaving(id.clone(), blocks.clone()));
+        self.unassign(id, blocks, now);
     }
 
     fn blocks_to_give(&self, id: &EniId, prefixes: bool, at_most: usize) -> Vec<IpNet> {
         let Some(eni) = self.book.eni(id) else { return Vec::new() };
+        // A /80 costs nothing, and is asked for once.
+        let of_v4 = |net: &IpNet| matches!(net, IpNet::V4(_));
         eni.idle_blocks()
+            .filter(of_v4)
             .filter(|net| is_prefix(*net) == prefixes)
             .filter(|net| {
                 let since = eni.block(*net).map(|block| block.known_since);

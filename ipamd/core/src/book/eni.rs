@@ -263,6 +263,11 @@ impl Eni {
         Some((*second_choice, address_at(*net, offset)))
     }
 
+    #[cfg(test)]
+    pub(super) fn runs_of(&self, net: IpNet) -> usize {
+        self.blocks.get(&net).map_or(0, |block| block.room.runs())
+    }
+
     pub(super) fn add_block(&mut self, net: IpNet, now: Time) {
         let room = Room::whole(block_size(net));
         let block = Block { known_since: now, leaving: false, used: 0, room };

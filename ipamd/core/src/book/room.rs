@@ -20,6 +20,11 @@ impl Room {
         self.runs.first_key_value().map(|(first, _)| *first)
     }
 
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// The offset is used from now on.
     pub(super) fn take(&mut self, offset: u64) {
         let Some((&first, &last)) = self.runs.range(..=offset).next_back() else { return };

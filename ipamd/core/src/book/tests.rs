@@ -211,3 +211,33 @@ fn the_counts_agree_with_the_uses_whatever_happens() {
         assert_eq!(sums, (holders, cooling, 8 - holders - cooling), "step {step}");
     }
 }
+
+#[test]
+fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at() {
+    let mut book = Book::preferring(true);
+    book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
+    book.add_eni(eni("eni-a", 0));
+    let block: IpNet = "fd00:0:0:1:2::/80".parse().unwrap();
+    book.add_block(&"eni-a".into(), block, Time(0));
+    for pod in 0..1000_u32 {
+        let expected = IpAddr::from(
+            u128::from(pod)
+                .wrapping_add(match block.addr() {
+                    IpAddr::V6(first) => u128::from(first),
+                    IpAddr::V4(_) => 0,
+                })
+                .to_be_bytes(),
+        );
+        assert_eq!(picked(&book), Some(expected));
+        hold(&mut book, pod, expected);
+    }
+    let eni = book.eni(&"eni-a".into()).unwrap();
+    assert_eq!(eni.runs_of(block), 1, "one run of unused addresses, however many are used");
+    for pod in (0..1000).step_by(2) {
+        book.release(&key(pod), Time(1), Time(2)).unwrap();
+    }
+    book.kernel_seen(Time(3), BTreeSet::new(), Time(3));
+    while book.free_ripe(Time(3)).is_some() {}
+    assert_eq!(picked(&book), Some(block.addr()));
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), (1 << 48) - 500);
+}

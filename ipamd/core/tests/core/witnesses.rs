@@ -47,7 +47,7 @@ fn an_eni_torn_off_without_pods_vanishes_on_two_witnesses_and_is_replaced() {
 fn an_eni_torn_off_under_pods_is_reported_once_and_its_pods_keep_their_addresses() {
     let mut world = world();
     let (eni, address) = (world.eni_of(5), world.address_of(5));
-    world.stolen = world.told.values().copied().collect();
+    world.stolen = world.told.values().flatten().copied().collect();
     world.cloud.tear_off(&eni, world.now);
     world.pass(Span::seconds(1200));
     assert_eq!(world.told_of(Topic::AssignedVanished), 1);

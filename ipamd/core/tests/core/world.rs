@@ -6,9 +6,9 @@ pub(crate) use cloud::{Cloud, Fault};
 
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{
-    Answer, AttachmentState, Cards, Checkpoint, CloudFault, Core, Effect, Event, Limits, NodeFacts,
-    Notice, PodView, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot, Start,
-    Ticket, Topic, Witness,
+    Answer, AttachmentState, Cards, Checkpoint, CloudCall, CloudFault, Core, Effect, Event, Limits,
+    NodeFacts, Notice, PodView, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot,
+    Start, Ticket, Topic, Witness,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,8 +48,8 @@ pub(crate) struct World {
     asked: BTreeMap<Ticket, PodKey>,
     tickets: u64,
     pub(crate) notices: Vec<Notice>,
-    /// What pods were told: key → address, until it is released or lapses.
-    pub(crate) told: BTreeMap<PodKey, IpAddr>,
+    /// What pods were told: key → addresses, until they are released or lapse.
+    pub(crate) told: BTreeMap<PodKey, Vec<IpAddr>>,
     released_at: BTreeMap<IpAddr, Time>,
     /// Addresses that somebody outside took away on purpose.
     pub(crate) stolen: BTreeSet<IpAddr>,
@@ -171,6 +171,7 @@ impl World {
             }
             Effect::Cloud { op, call } => {
                 self.sync();
+                self.judge_giving_back(&call);
                 let result = self.cloud.call(&call, self.now);
                 self.later(ROUND_TRIP, Event::CloudDone { op, result });
             }
@@ -212,14 +213,21 @@ impl World {
         );
         self.answered_at.insert(ticket, self.now);
         let Some(key) = self.asked.get(&ticket).cloned() else { return };
+        if let Answer::ReservedBranch(_) = &answer
+            && self.plugins_finish
+        {
+            let ticket = self.ticket();
+            let (key, host_interface) = (key.clone(), "vlan123".into());
+            self.later(BUILD, Event::Confirm { ticket, key, host_interface });
+        }
         if let Answer::Reserved { addresses } = answer {
-            let address = addresses[0].address;
-            match self.told.insert(key.clone(), address) {
-                Some(before) => assert_eq!(before, address, "{key} got another address"),
-                None => self.judge_handing_out(&key, address),
+            let addresses: Vec<IpAddr> = addresses.iter().map(|held| held.address).collect();
+            match self.told.insert(key.clone(), addresses.clone()) {
+                Some(before) => assert_eq!(before, addresses, "{key} got other addresses"),
+                None => addresses.iter().for_each(|it| self.judge_handing_out(&key, *it)),
             }
             if self.plugins_finish {
-                self.kernel.insert(address, key.clone());
+                self.kernel.extend(addresses.into_iter().map(|address| (address, key.clone())));
                 let ticket = self.ticket();
                 let event = Event::Confirm { ticket, key, host_interface: "eni123".into() };
                 self.later(BUILD, event);
@@ -235,6 +243,28 @@ impl World {
         assert_eq!(in_kernel, None, "{address} was given to {key} while the kernel had it");
     }
 
+    /// Nothing that a pod holds, that cools or that the kernel has goes back to EC2.
+    fn judge_giving_back(&self, call: &CloudCall) {
+        let blocks = match call {
+            CloudCall::Unassign { blocks, .. } => blocks.clone(),
+            CloudCall::DetachEni { eni, .. } => {
+                self.cloud.enis.get(eni).map(|eni| eni.seen.blocks.clone()).unwrap_or_default()
+            }
+            _ => return,
+        };
+        let cooldown = self.config.cooldown;
+        for block in blocks {
+            let within = block.network()..=block.broadcast();
+            for (address, released) in self.released_at.range(within.clone()) {
+                assert!(self.now >= *released + cooldown, "{address} was given back too soon");
+            }
+            let in_kernel = self.kernel.range(within.clone()).next();
+            assert_eq!(in_kernel, None, "{block} was given back while the kernel had it");
+            let told = self.told.values().flatten().find(|address| block.contains(*address));
+            assert_eq!(told, None, "{block} was given back under a pod");
+        }
+    }
+
     fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
@@ -245,10 +275,19 @@ impl World {
     }
 
     pub(crate) fn reserve_for(&mut self, number: u32, patience: Span) -> Ticket {
+        self.reserve_from(number, Cards::First, false, patience)
+    }
+
+    pub(crate) fn reserve_from(
+        &mut self,
+        number: u32,
+        cards: Cards,
+        branch: bool,
+        patience: Span,
+    ) -> Ticket {
         let ticket = self.ticket();
         self.asked.insert(ticket, key(number));
         let (key, pod, give_up_at) = (key(number), pod(number), self.now + patience);
-        let (cards, branch) = (Cards::First, false);
         self.tell(Event::Reserve { ticket, key, pod, cards, branch, give_up_at });
         ticket
     }
@@ -364,7 +403,7 @@ impl World {
     pub(crate) fn reboot(&mut self) {
         self.boot += 1;
         self.kernel.clear();
-        for (_, address) in std::mem::take(&mut self.told) {
+        for address in std::mem::take(&mut self.told).into_values().flatten() {
             self.released_at.insert(address, self.now);
         }
         self.restart();
@@ -392,12 +431,12 @@ impl World {
             assert!(attached <= usize::from(of.enis), "{attached} ENIs on card {}", of.card.0);
         }
         let (now, released_at) = (self.now, &mut self.released_at);
-        self.told.retain(|key, address| {
-            let held = holders.get(address) == Some(&key);
-            if !held {
-                released_at.insert(*address, now);
-            }
-            held
+        self.told.retain(|key, addresses| {
+            let (kept, lost): (Vec<IpAddr>, Vec<IpAddr>) =
+                addresses.iter().partition(|address| holders.get(address) == Some(&key));
+            released_at.extend(lost.into_iter().map(|address| (address, now)));
+            *addresses = kept;
+            !addresses.is_empty()
         });
         self.agree_with_the_journal();
     }
@@ -434,7 +473,20 @@ impl World {
         self.notices.iter().filter(|notice| notice.topic == topic).count()
     }
 
-    /// Secondary addresses per attached ENI, most first.
+    /// The pool's blocks that are prefixes.
+    pub(crate) fn prefixes(&self) -> usize {
+        let attached = self.cloud.attached();
+        let blocks = attached.iter().flat_map(|eni| &eni.seen.blocks);
+        blocks.filter(|block| block.prefix_len() < block.max_prefix_len()).count()
+    }
+
+    /// The same node after its settings were changed: another process.
+    pub(crate) fn restart_with(&mut self, config: PoolConfig) {
+        self.config = config;
+        self.restart();
+    }
+
+    /// Blocks per attached ENI, most first.
     pub(crate) fn split(&self) -> Vec<usize> {
         let attached = self.cloud.attached();
         let mut split: Vec<usize> = attached.iter().map(|eni| eni.seen.blocks.len()).collect();

@@ -1,0 +1,128 @@
+//! Several network cards, and pods with an address of each.
+
+use crate::world::{Cloud, World, key};
+use config_model::{CardIndex, Span};
+use ipamd_core::{
+    Action, Answer, CardLimits, Cards, Limits, PoolConfig, RefusalReason, Ticket, Topic,
+};
+
+const WAIT: Span = Span::seconds(45);
+
+fn with(multi_nic: bool, others: u16) -> World {
+    let mut limits = Limits::one_card(3, 4);
+    limits.cards.push(CardLimits { card: CardIndex(1), enis: others });
+    let mut cloud = Cloud::new(3, 4, 3);
+    cloud.other_cards = usize::from(others);
+    let node = World::node(&cloud);
+    let config = PoolConfig { multi_nic, warm_ip_target: Some(2), ..PoolConfig::default() };
+    let mut world = World::start(config, limits, node, cloud);
+    world.pass(Span::seconds(60));
+    world
+}
+
+fn cards_of(world: &World, ticket: Ticket) -> Vec<u16> {
+    match &world.answers[&ticket] {
+        Answer::Reserved { addresses } => addresses.iter().map(|held| held.card.0).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_card_has_a_pool_of_its_own() {
+    let world = with(true, 2);
+    assert_eq!(world.cloud.places(CardIndex(1)).len(), 1);
+    let on = |card| {
+        let enis = world.snapshot().enis.into_iter().filter(|eni| eni.card == CardIndex(card));
+        enis.map(|eni| eni.counts.free).sum::<u64>()
+    };
+    assert_eq!((on(0), on(1)), (2, 1));
+}
+
+#[test]
+fn a_pod_gets_one_address_of_each_card_and_the_same_again() {
+    let mut world = with(true, 2);
+    let first = world.reserve_from(1, Cards::All, false, WAIT);
+    assert_eq!(cards_of(&world, first), [0, 1]);
+    let again = world.reserve_from(1, Cards::All, false, WAIT);
+    assert_eq!(world.answers[&first], world.answers[&again]);
+    let Answer::Reserved { addresses } = &world.answers[&first] else { panic!() };
+    let tables: Vec<u32> = addresses.iter().map(|held| held.table.0).collect();
+    assert_eq!(tables[0], 254);
+    assert!(tables[1] >= 10_100, "{tables:?}");
+    world.pass(Span::seconds(1));
+    let held = world.core.inspect(&key(1)).unwrap().addresses;
+    world.restart();
+    assert_eq!(world.core.inspect(&key(1)).unwrap().addresses, held);
+    world.release(1);
+    assert_eq!(world.snapshot().cooling.len(), 2);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.snapshot().cooling.len(), 0);
+}
+
+#[test]
+fn it_waits_until_every_card_has_one_and_holds_up_nobody_else() {
+    let mut world = with(true, 2);
+    let served = world.reserve_from(1, Cards::All, false, WAIT);
+    assert!(world.served(served));
+    world.pass(Span::millis(1));
+    let waiting = world.reserve_from(2, Cards::All, false, WAIT);
+    assert!(!world.answers.contains_key(&waiting), "card 1 had one address");
+    let assigned = world.core.counts().assigned;
+    assert_eq!(assigned, 2, "all or nothing");
+    world.pass(Span::seconds(10));
+    assert_eq!(cards_of(&world, waiting), [0, 1]);
+}
+
+#[test]
+fn an_address_of_card_0_is_laid_by_for_who_waits_for_both() {
+    let mut world = with(true, 2);
+    world.reserve_from(1, Cards::All, false, WAIT);
+    let both = world.reserve_from(2, Cards::All, false, WAIT);
+    // One address of card 0 is free, and it is the elder's.
+    let one = world.reserve(3);
+    assert!(!world.answers.contains_key(&one));
+    world.pass(Span::seconds(15));
+    assert!(world.served(both) && world.served(one));
+}
+
+#[test]
+fn when_a_card_runs_out_nothing_of_the_others_is_held() {
+    let mut world = with(true, 1);
+    for pod in 0..3 {
+        let ticket = world.reserve_from(pod, Cards::All, false, WAIT);
+        world.pass(Span::seconds(30));
+        assert!(world.served(ticket), "{:?}", world.answers.get(&ticket));
+    }
+    let beyond = world.reserve_from(9, Cards::All, false, WAIT);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.refused(beyond), Some(RefusalReason::Exhausted));
+    assert_eq!(world.core.counts().assigned, 6);
+    assert_eq!(world.told_of(Topic::ReserveRefused), 1);
+    let single = world.reserve(10);
+    world.pass(Span::seconds(30));
+    assert!(world.served(single));
+}
+
+#[test]
+fn an_eni_of_another_card_that_nobody_needs_goes() {
+    let mut world = with(true, 2);
+    for pod in 0..4 {
+        world.reserve_from(pod, Cards::All, false, WAIT);
+        world.pass(Span::seconds(30));
+    }
+    assert_eq!(world.cloud.places(CardIndex(1)).len(), 2);
+    for pod in 0..4 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(600));
+    assert_eq!(world.cloud.places(CardIndex(1)).len(), 1);
+    assert!(world.cloud.count(Action::Delete) > 0);
+}
+
+#[test]
+fn without_the_mode_other_cards_are_left_alone() {
+    let mut world = with(false, 2);
+    assert!(world.cloud.places(CardIndex(1)).is_empty());
+    let ticket = world.reserve_from(1, Cards::All, false, WAIT);
+    assert_eq!(cards_of(&world, ticket), [0]);
+}

@@ -1,0 +1,209 @@
+//! What Kubernetes tells.
+
+use crate::world::{World, key, pod};
+use config_model::{Mac, PodName, Span};
+use ipamd_core::{
+    Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, Event, PoolConfig, RefusalReason,
+};
+use std::collections::{BTreeSet, VecDeque};
+
+const WAIT: Span = Span::seconds(45);
+
+fn told(world: &mut World, fact: ClusterFact) {
+    world.tell(Event::Cluster(fact));
+}
+
+fn coming(world: &mut World, pods: impl IntoIterator<Item = u32>) {
+    let pods: BTreeSet<PodName> = pods.into_iter().map(pod).collect();
+    told(world, ClusterFact::Coming(pods));
+}
+
+fn warm(addresses: u32) -> PoolConfig {
+    PoolConfig { warm_ip_target: Some(addresses), ..PoolConfig::default() }
+}
+
+#[test]
+fn pods_that_are_announced_find_their_addresses_ready() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    coming(&mut world, 0..30);
+    world.pass(Span::seconds(5));
+    let counts = world.core.counts();
+    assert_eq!(counts.coming, 30);
+    assert!(counts.usable >= 30, "{counts:?}");
+    let before = world.cloud.log.len();
+    let tickets = world.reserve_all(0..30);
+    assert!(tickets.iter().all(|ticket| world.served(*ticket)));
+    assert_eq!(world.core.counts().coming, 0);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.cloud.log.len(), before, "they were counted twice");
+    assert_eq!(world.core.counts().total, 31);
+}
+
+#[test]
+fn an_announced_pod_is_taken_off_by_its_add_whenever_the_news_comes() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    world.reserve(1);
+    coming(&mut world, [1, 2]);
+    assert_eq!(world.core.counts().coming, 1);
+    world.reserve(2);
+    assert_eq!(world.core.counts().coming, 0);
+    world.pass(Span::seconds(10));
+    // A pod that gave its address back is about to end: it is not expected again.
+    world.release(1);
+    coming(&mut world, [1, 2]);
+    assert_eq!(world.core.counts().coming, 0);
+    // Gone and back under the same name, it is another.
+    coming(&mut world, [2]);
+    coming(&mut world, [1, 2]);
+    assert_eq!(world.core.counts().coming, 1);
+}
+
+#[test]
+fn announced_pods_do_not_grow_the_pool_beyond_max_pods() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    told(&mut world, ClusterFact::MaxPods(20));
+    world.pass(Span::seconds(10));
+    coming(&mut world, 0..50);
+    world.pass(Span::seconds(60));
+    assert!(world.core.counts().total <= 51, "{:?}", world.core.counts());
+    coming(&mut world, []);
+    world.pass(Span::seconds(600));
+    assert_eq!(world.core.counts().total, 1);
+}
+
+#[test]
+fn the_nodes_own_word_on_max_pods_counts() {
+    let config = PoolConfig { warm_eni_target: 3, max_pods: 110, ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 10, 9);
+    told(&mut world, ClusterFact::MaxPods(15));
+    world.pass(Span::seconds(120));
+    assert_eq!(world.split(), [9, 9]);
+    told(&mut world, ClusterFact::MaxPods(110));
+    world.pass(Span::seconds(120));
+    assert_eq!(world.split(), [9, 9, 9]);
+}
+
+fn branch(vlan: u16) -> BranchEni {
+    BranchEni {
+        eni: "eni-branch".into(),
+        mac: Mac([6, 0, 0, 0, 0, 1]),
+        address: Some("10.0.9.9".parse().unwrap()),
+        address_v6: None,
+        vlan,
+        subnet_cidr: Some("10.0.0.0/16".parse().unwrap()),
+        subnet_cidr_v6: None,
+    }
+}
+
+fn announce(world: &mut World, number: u32, branch: Option<BranchEni>) {
+    told(world, ClusterFact::Branch { pod: pod(number), branch });
+}
+
+#[test]
+fn a_pod_with_a_branch_eni_gets_that_and_no_address_of_the_pool() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    announce(&mut world, 1, Some(branch(7)));
+    let first = world.reserve_from(1, Cards::First, true, WAIT);
+    assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
+    let again = world.reserve_from(1, Cards::First, true, WAIT);
+    assert_eq!(world.answers[&first], world.answers[&again]);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.core.counts().assigned, 0);
+    let view = world.core.inspect(&key(1)).unwrap();
+    assert!(view.confirmed && view.addresses.is_empty());
+    assert_eq!(view.branch, Some(branch(7)));
+}
+
+#[test]
+fn without_the_announcement_it_waits_and_holds_up_nobody() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    let waiting = world.reserve_from(1, Cards::First, true, WAIT);
+    let other = world.reserve(2);
+    assert!(world.served(other) && !world.answers.contains_key(&waiting));
+    let before = world.cloud.log.len();
+    world.pass(Span::seconds(10));
+    announce(&mut world, 1, Some(branch(7)));
+    assert_eq!(world.answers[&waiting], Answer::ReservedBranch(branch(7)));
+    let late = world.reserve_from(3, Cards::First, true, Span::seconds(5));
+    world.pass(Span::seconds(6));
+    assert_eq!(world.refused(late), Some(RefusalReason::TryAgain));
+    let calls: Vec<_> = world.cloud.log[before..].iter().map(|(_, c)| c.action()).collect();
+    assert_eq!(calls, [Action::Assign], "pod 2's place is filled again, and that is all");
+}
+
+#[test]
+fn a_branch_is_held_across_a_restart_released_without_cooling_and_gone_with_the_boot() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    for number in [1, 2] {
+        announce(&mut world, number, Some(branch(7)));
+        world.reserve_from(number, Cards::First, true, WAIT);
+    }
+    world.pass(Span::seconds(1));
+    world.restart();
+    assert_eq!(world.core.inspect(&key(1)).unwrap().branch, Some(branch(7)));
+    let gone = world.release(1);
+    assert_eq!(world.answers[&gone], Answer::Released { known: true, addresses: Vec::new() });
+    assert_eq!(world.core.counts().cooling, 0);
+    world.restart();
+    assert!(world.core.inspect(&key(1)).is_none());
+    world.reboot();
+    assert!(world.core.inspect(&key(2)).is_none());
+}
+
+#[test]
+fn a_branch_reservation_never_confirmed_lapses() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.plugins_finish = false;
+    announce(&mut world, 1, Some(branch(7)));
+    world.reserve_from(1, Cards::First, true, WAIT);
+    world.pass(Span::seconds(61));
+    assert!(world.core.inspect(&key(1)).is_none());
+}
+
+#[test]
+fn with_custom_networking_pods_get_addresses_of_other_enis_only() {
+    let config = PoolConfig { custom_networking: true, ..warm(2) };
+    let mut world = World::new(config, 3, 5, 4);
+    let addresses: VecDeque<_> = (10..90).map(|n| [10, 1, 0, n].into()).collect();
+    world.cloud.others.insert("subnet-2".into(), addresses);
+    world.pass(Span::seconds(30));
+    let early = world.reserve_for(1, Span::seconds(120));
+    world.pass(Span::seconds(10));
+    assert!(!world.answers.contains_key(&early), "the primary ENI gave an address");
+    let found = EniConfig::Found {
+        name: "zone-a".into(),
+        subnet: "subnet-2".into(),
+        groups: vec!["sg-pods".into()],
+    };
+    told(&mut world, ClusterFact::EniConfig(found));
+    world.pass(Span::seconds(120));
+    assert!(world.served(early), "{:?}", world.answers.get(&early));
+    let second = world.cloud.attached()[1].seen.clone();
+    assert_eq!(world.eni_of(1), second.id);
+    assert_eq!(second.subnet.as_str(), "subnet-2");
+    assert_eq!(second.groups, Some(vec!["sg-pods".into()]));
+    let primary = world.snapshot().enis.remove(0);
+    assert!(primary.excluded && primary.blocks.is_empty(), "{primary:?}");
+    assert_eq!(world.core.counts().free, 2);
+}
+
+#[test]
+fn switched_on_under_pods_custom_networking_leaves_them_where_they_are() {
+    let mut world = World::new(warm(2), 3, 5, 4);
+    world.pass(Span::seconds(30));
+    world.reserve_all(0..2);
+    world.pass(Span::seconds(60));
+    let before = [world.address_of(0), world.address_of(1)];
+    world.restart_with(PoolConfig { custom_networking: true, ..warm(2) });
+    world.pass(Span::seconds(300));
+    assert_eq!([world.address_of(0), world.address_of(1)], before);
+    assert_eq!((world.split(), world.core.counts().assigned), (vec![2], 2));
+    world.release(0);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.split(), [1]);
+}
