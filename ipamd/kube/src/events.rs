@@ -9,7 +9,7 @@ use crate::{
     request,
     teller::Teller,
 };
-use config_model::PodName;
+use config_model::{PodName, Span};
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -65,13 +65,15 @@ pub(crate) struct Writer {
     pub(crate) node: String,
     /// The daemon's own pod.
     pub(crate) daemon: Option<PodName>,
+    pub(crate) spacing: Duration,
     pub(crate) pods: Pods,
     pub(crate) teller: Teller,
 }
 
 impl Writer {
     pub(crate) async fn run(self, mut asked: mpsc::Receiver<Asked>) {
-        let mut ledger = Ledger::default();
+        let spacing = u64::try_from(self.spacing.as_millis()).unwrap_or(u64::MAX);
+        let mut ledger = Ledger::new(Span::millis(spacing));
         self.teller.waiting(Concern::Events, "the first event");
         loop {
             let pause = ledger

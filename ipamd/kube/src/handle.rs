@@ -3,7 +3,7 @@
 use crate::{
     Concern, EventKind, Needs, PodEvent, PoolHealth, Standings,
     events::{About, Asked, EventSender},
-    pod_ips::Wish,
+    pod_ips::{Wish, Wished},
     pods::Pods,
 };
 use config_model::PodName;
@@ -25,7 +25,7 @@ pub struct Handle {
 pub(crate) struct Inner {
     pub(crate) pods: Pods,
     pub(crate) events: EventSender,
-    pub(crate) pod_ips: mpsc::Sender<(PodName, Wish)>,
+    pub(crate) pod_ips: mpsc::Sender<Wished>,
     pub(crate) health: watch::Sender<Option<PoolHealth>>,
     pub(crate) trunk: watch::Sender<bool>,
     pub(crate) standings: watch::Receiver<Standings>,
@@ -66,12 +66,21 @@ impl Handle {
 
     /// The pod has this address: with `ANNOTATE_POD_IP` its annotation says so soon.
     pub fn pod_has(&self, pod: PodName, address: IpAddr) {
-        let _ = self.inner.pod_ips.try_send((pod, Wish::Has(address)));
+        self.wish(pod, Wish::Has(address));
     }
 
     /// The pod had this address and lost it: if its annotation says the address, it is emptied.
     pub fn pod_lost(&self, pod: PodName, address: IpAddr) {
-        let _ = self.inner.pod_ips.try_send((pod, Wish::Lost(address)));
+        self.wish(pod, Wish::Lost(address));
+    }
+
+    fn wish(&self, pod: PodName, wish: Wish) {
+        let known = self.inner.pods.get(&pod).filter(|known| {
+            // One that has been asked to end is not the one that just got an address.
+            !known.ending || matches!(wish, Wish::Lost(_))
+        });
+        let uid = known.map(|known| known.uid);
+        let _ = self.inner.pod_ips.try_send(Wished { pod, uid, wish });
     }
 
     /// How the pool is. A pool that is healthy loses the startup taint.

@@ -31,6 +31,9 @@ pub struct Options {
     pub startup_taint: Option<String>,
     /// Whether the node gets the condition `IPPoolHealthy`.
     pub condition: bool,
+    /// The same event about the same pod is written this often at most; what comes between is
+    /// counted.
+    pub event_spacing: Duration,
     /// Whether this daemon stands for election as collector of forgotten ENIs.
     pub election: Option<Election>,
 }
@@ -50,6 +53,7 @@ impl Options {
             annotate_pod_ip: false,
             startup_taint: None,
             condition: false,
+            event_spacing: Duration::from_secs(20),
             election: None,
         }
     }

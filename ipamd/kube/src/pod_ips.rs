@@ -28,8 +28,18 @@ pub(crate) enum Wish {
     Lost(IpAddr),
 }
 
+/// A wish about a pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Wished {
+    pub(crate) pod: PodName,
+    /// Which pod of that name, as far as it was known: the next one must not get its address.
+    pub(crate) uid: Option<String>,
+    pub(crate) wish: Wish,
+}
+
 /// A wish that is not fulfilled yet. A later one of the same pod replaces it.
 struct Open {
+    uid: Option<String>,
     wish: Wish,
     at: Instant,
     backoff: Backoff,
@@ -43,7 +53,7 @@ pub(crate) struct Annotator {
 }
 
 impl Annotator {
-    pub(crate) async fn run(self, mut wishes: mpsc::Receiver<(PodName, Wish)>) {
+    pub(crate) async fn run(self, mut wishes: mpsc::Receiver<Wished>) {
         self.teller.waiting(Concern::PodIps, "the first pod");
         let mut open: BTreeMap<PodName, Open> = BTreeMap::new();
         loop {
@@ -52,9 +62,9 @@ impl Annotator {
             tokio::select! {
                 biased;
                 wish = wishes.recv() => match wish {
-                    Some((pod, wish)) => {
+                    Some(Wished { pod, uid, wish }) => {
                         let at = Instant::now();
-                        let new = Open { wish, at, backoff: Backoff::new(), attempts: 0 };
+                        let new = Open { uid, wish, at, backoff: Backoff::new(), attempts: 0 };
                         open.insert(pod, new);
                     }
                     None => return,
@@ -72,16 +82,28 @@ impl Annotator {
 
     async fn attempt(&self, pod: &PodName, all: &mut BTreeMap<PodName, Open>) {
         let Some(open) = all.get_mut(pod) else { return };
-        let fault = match self.fulfil(pod, open.wish).await {
-            Ok(()) => {
+        if open.uid.is_none() {
+            open.uid = self.pods.get(pod).filter(|known| !known.ending).map(|known| known.uid);
+        }
+        let patched = match (&open.uid, open.wish) {
+            (Some(uid), Wish::Has(address)) => self.set(pod, uid, address).await,
+            (Some(uid), Wish::Lost(address)) => self.clear(pod, uid, address).await,
+            // The pod is gone and its annotation with it.
+            (None, Wish::Lost(_)) => Ok(()),
+            (None, Wish::Has(_)) => Err(unknown(pod)),
+        };
+        let fault = match patched {
+            Err(fault) if fault.kind != Kind::NotFound => fault,
+            done => {
+                if done.is_ok() {
+                    self.teller.good(Concern::PodIps, POD_IPS);
+                }
                 all.remove(pod);
                 return;
             }
-            Err(fault) => fault,
         };
         open.attempts += 1;
-        let again = matches!(fault.kind, Kind::Unreachable | Kind::Conflict | Kind::Other);
-        if !again || open.attempts >= ATTEMPTS {
+        if fault.kind == Kind::Forbidden || open.attempts >= ATTEMPTS {
             self.teller.failing(Concern::PodIps, POD_IPS, &fault);
             all.remove(pod);
             return;
@@ -89,69 +111,44 @@ impl Annotator {
         open.at = Instant::now() + open.backoff.pause();
     }
 
-    async fn fulfil(&self, pod: &PodName, wish: Wish) -> Result<(), Fault> {
-        let known = self.pods.get(pod);
-        let patched = match wish {
-            Wish::Has(address) => self.set(pod, address, known).await,
-            Wish::Lost(address) => self.clear(pod, address, known).await,
-        };
-        match patched {
-            Ok(()) => self.teller.good(Concern::PodIps, POD_IPS),
-            // The pod is gone and its annotation with it.
-            Err(fault) if fault.kind == Kind::NotFound => {}
-            Err(fault) => return Err(fault),
-        }
-        Ok(())
-    }
-
-    async fn set(&self, pod: &PodName, address: IpAddr, known: Option<Known>) -> Result<(), Fault> {
-        // By the name alone it might be the next pod of that name.
-        let Some(known) = known else { return Err(unknown(pod)) };
+    async fn set(&self, pod: &PodName, uid: &str, address: IpAddr) -> Result<(), Fault> {
         let text = address.to_string();
-        if known.pod_ips.as_deref() == Some(&text) {
+        let says = |known: &Known| known.uid == uid && known.pod_ips.as_ref() == Some(&text);
+        if self.pods.get(pod).as_ref().is_some_and(says) {
             return Ok(());
         }
-        let patch = json!({
-            "metadata": { "uid": known.uid, "annotations": { (POD_IPS): text } },
-        });
-        match self.patch(pod, &Patch::Merge(&patch)).await {
-            Err(fault) if fault.kind == Kind::Invalid => {
-                self.mismatch(pod, "it is another pod by now".to_owned());
-                Ok(())
-            }
-            done => done,
+        let patch = json!({ "metadata": { "uid": uid, "annotations": { (POD_IPS): text } } });
+        let patched = self.patch(pod, &Patch::Merge(&patch)).await;
+        if let Some(other) = refused(&patched) {
+            self.mismatch(pod, format!("another pod has that name by now ({other})"));
+            return Ok(());
         }
+        patched
     }
 
-    async fn clear(
-        &self,
-        pod: &PodName,
-        address: IpAddr,
-        known: Option<Known>,
-    ) -> Result<(), Fault> {
-        let Some(known) = known else { return Ok(()) };
+    async fn clear(&self, pod: &PodName, uid: &str, address: IpAddr) -> Result<(), Fault> {
         let path = jsonptr::PointerBuf::from_tokens(["metadata", "annotations", POD_IPS]);
         let value = json!(address.to_string());
-        let uid = TestOperation {
+        let same_pod = TestOperation {
             path: jsonptr::PointerBuf::from_tokens(["metadata", "uid"]),
-            value: json!(known.uid),
+            value: json!(uid),
         };
         let patch = JsonPatch(vec![
-            PatchOperation::Test(uid),
+            PatchOperation::Test(same_pod),
             PatchOperation::Test(TestOperation { path: path.clone(), value }),
             PatchOperation::Replace(ReplaceOperation { path, value: json!("") }),
         ]);
-        match self.patch(pod, &Patch::Json::<()>(patch)).await {
-            Err(fault) if fault.kind == Kind::Invalid => {
-                let now = self.pods.get(pod).and_then(|known| known.pod_ips).unwrap_or_default();
-                if !now.is_empty() {
-                    let text = format!("it says {now:?}, and the pod had {address}; it is left so");
-                    self.mismatch(pod, text);
-                }
-                Ok(())
+        let patched = self.patch(pod, &Patch::Json::<()>(patch)).await;
+        if refused(&patched).is_some() {
+            let now = self.pods.get(pod).filter(|known| known.uid == uid);
+            let now = now.and_then(|known| known.pod_ips).unwrap_or_default();
+            if !now.is_empty() {
+                let text = format!("it says {now:?}, and the pod had {address}; it is left so");
+                self.mismatch(pod, text);
             }
-            done => done,
+            return Ok(());
         }
+        patched
     }
 
     async fn patch<P>(&self, pod: &PodName, patch: &Patch<P>) -> Result<(), Fault>
@@ -171,6 +168,12 @@ impl Annotator {
             next_step: "see who else writes it".to_owned(),
         });
     }
+}
+
+/// Why the API server did not take the object to be the one that the patch is for.
+fn refused(patched: &Result<(), Fault>) -> Option<&str> {
+    let fault = patched.as_ref().err()?;
+    matches!(fault.kind, Kind::Invalid).then_some(&fault.cause)
 }
 
 fn unknown(pod: &PodName) -> Fault {

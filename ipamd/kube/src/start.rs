@@ -9,7 +9,7 @@ use crate::{
     events::{Asked, EventSender, Writer},
     handle::Inner,
     node,
-    pod_ips::{Annotator, Wish},
+    pod_ips::{Annotator, Wished},
     pods::{Pods, Watcher},
     taint,
     teller::Teller,
@@ -68,7 +68,7 @@ struct Work {
 }
 
 impl Work {
-    async fn run(mut self, asked: mpsc::Receiver<Asked>, wishes: mpsc::Receiver<(PodName, Wish)>) {
+    async fn run(mut self, asked: mpsc::Receiver<Asked>, wishes: mpsc::Receiver<Wished>) {
         let mut stop = self.stop.clone();
         let client = tokio::select! {
             client = self.connect() => client,
@@ -141,7 +141,7 @@ impl Work {
         tasks: &mut JoinSet<()>,
         client: Client,
         asked: mpsc::Receiver<Asked>,
-        wishes: mpsc::Receiver<(PodName, Wish)>,
+        wishes: mpsc::Receiver<Wished>,
     ) {
         let options = &self.options;
         let name = options.node.clone();
@@ -165,6 +165,7 @@ impl Work {
                 .daemon_pod
                 .clone()
                 .map(|name| PodName { namespace: self.namespace(&client), name }),
+            spacing: options.event_spacing,
             pods: self.pods.clone(),
             teller: self.teller.clone(),
         };

@@ -6,8 +6,10 @@ use config_model::{Span, Time};
 use std::collections::BTreeMap;
 
 /// What has been asked for and what of it has been written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ledger {
+    /// The same event about the same pod is written this often at most.
+    spacing: Span,
     series: BTreeMap<(About, String), Series>,
     spent: Spent,
 }
@@ -40,6 +42,10 @@ pub(crate) struct Write {
 }
 
 impl Ledger {
+    pub(crate) fn new(spacing: Span) -> Self {
+        Self { spacing, series: BTreeMap::new(), spent: Spent::default() }
+    }
+
     pub(crate) fn take_in(&mut self, asked: Asked, now: Time) {
         self.series.retain(|_, series| {
             series.unwritten.is_some() || series.written.is_some_and(|at| now.since(at) < KEPT)
@@ -80,7 +86,10 @@ impl Ledger {
         if !self.spent.has_room(now) {
             return None;
         }
-        let due = self.series.values().filter(|series| series.due().is_some_and(|at| at <= now));
+        let due = self
+            .series
+            .values()
+            .filter(|series| series.due(self.spacing).is_some_and(|at| at <= now));
         let first = due.min_by_key(|series| series.unwritten)?;
         Some(Write {
             asked: first.asked.clone(),
@@ -116,16 +125,16 @@ impl Ledger {
 
     /// When [`Ledger::next`] may have something, unless more is asked for before.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        let due = self.series.values().filter_map(Series::due).min()?;
+        let due = self.series.values().filter_map(|series| series.due(self.spacing)).min()?;
         Some(due.max(self.spent.room_at()))
     }
 }
 
 impl Series {
     /// When it may be written, if there is anything to write.
-    fn due(&self) -> Option<Time> {
+    fn due(&self, spacing: Span) -> Option<Time> {
         let since = self.unwritten?;
-        Some(self.written.map_or(since, |at| at + SPACING))
+        Some(self.written.map_or(since, |at| at + spacing))
     }
 }
 
@@ -150,8 +159,6 @@ impl Spent {
     }
 }
 
-/// The same event about the same pod is written this often at most.
-const SPACING: Span = Span::seconds(20);
 /// All together: as many at once, and then one each.
 const BURST: u64 = 25;
 const COST: Span = Span::seconds(3);
@@ -170,6 +177,8 @@ mod tests {
     use super::*;
     use crate::EventKind;
     use config_model::PodName;
+
+    const SPACING: Span = Span::seconds(20);
 
     fn asked(pod: usize, note: &str) -> Asked {
         Asked {
@@ -193,7 +202,7 @@ mod tests {
 
     #[test]
     fn repeats_are_counted_in_one_series_and_written_seldom() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(SPACING);
         let start = Time(1_000_000);
         ledger.take_in(asked(1, "none free"), start);
         assert_eq!(write_all(&mut ledger, start).len(), 1);
@@ -211,7 +220,7 @@ mod tests {
 
     #[test]
     fn another_text_is_another_event_but_not_at_once() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(SPACING);
         let start = Time(1_000_000);
         ledger.take_in(asked(1, "none free"), start);
         write_all(&mut ledger, start);
@@ -228,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_storm_is_written_as_a_burst_and_then_a_trickle_and_loses_no_pod() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(SPACING);
         let start = Time(1_000_000);
         for pod in 0..110 {
             ledger.take_in(asked(pod, "none free"), start);
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_write_that_failed_is_tried_again_unless_it_never_can_succeed() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(SPACING);
         let start = Time(1_000_000);
         ledger.take_in(asked(1, "x"), start);
         let write = ledger.next(start).unwrap();
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_ledger_is_bounded() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(SPACING);
         for pod in 0..SERIES_MAX * 2 {
             ledger.take_in(asked(pod, "x"), Time(1_000_000));
         }
