@@ -8,6 +8,7 @@
 //!   [`Response::document`] gives the element names that EC2's XML uses.
 //! - [`Cloud::imds`] is the metadata service of one instance.
 //! - [`Cloud::truth`] is what a fabric must build: which ENI is plugged in where, right now.
+//! - [`ResourceController`] stands beside it: trunks and branches for security groups of pods.
 //! - [`Cloud::launch`] and its neighbours are the operator's hands; [`Fault`] is bad weather.
 //!
 //! Where to read: `model` for the objects, `request` and `response` for the API, then one module
@@ -19,6 +20,7 @@ mod attachment;
 mod census;
 mod clock;
 mod cloud;
+mod controller;
 mod describe;
 mod document;
 mod eni;
@@ -50,6 +52,7 @@ mod types;
 
 pub use action::Action;
 pub use cloud::{Caller, Cloud};
+pub use controller::{ControllerNews, PodEni, ResourceController, TrunkWish};
 pub use document::Document;
 pub use error::{CallError, Ec2Error};
 pub use fault::{Fault, FaultId};

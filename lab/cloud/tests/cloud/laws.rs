@@ -4,11 +4,12 @@ use crate::world::quiet;
 use config_model::{AttachmentId, EniId, InstanceId, Span, SubnetId, Time};
 use ipnet::Ipv4Net;
 use lab_cloud::{
-    Action, AssignPrivateIpAddresses, AttachNetworkInterface, AttachmentChange, AttachmentStatus,
-    CallError, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface,
-    DescribeNetworkInterfaces, DetachNetworkInterface, EniStatus, Fault, InstanceState,
-    InstanceType, Launch, ModifyNetworkInterfaceAttribute, NetworkInterface, Request, Response,
-    Throttling, UnassignPrivateIpAddresses,
+    Action, AssignIpv6Addresses, AssignPrivateIpAddresses, AssociateTrunkInterface,
+    AttachNetworkInterface, AttachmentChange, AttachmentStatus, CallError, Caller, Cloud,
+    CreateNetworkInterface, DeleteNetworkInterface, DescribeNetworkInterfaces,
+    DescribeTrunkInterfaceAssociations, DetachNetworkInterface, EniStatus, Fault, InstanceState,
+    InstanceType, InterfaceKind, Launch, ModifyNetworkInterfaceAttribute, NetworkInterface,
+    Request, Response, Throttling, UnassignIpv6Addresses, UnassignPrivateIpAddresses,
 };
 use proptest::prelude::*;
 use std::{
@@ -35,6 +36,14 @@ enum Step {
     Reboot { instance: usize },
     Terminate { instance: usize },
     Pull { eni: usize },
+    CreateWithIpv6 { subnet: usize, prefixes: u32 },
+    AssignIpv6 { eni: usize, prefixes: bool },
+    UnassignIpv6 { eni: usize },
+    CreateTrunk { subnet: usize },
+    Associate { branch: usize, trunk: usize, vlan: u16 },
+    Fragment { subnet: usize },
+    Take { subnet: usize, count: usize },
+    Free { subnet: usize },
     LoseReply,
     Stick,
     ClearFaults,
@@ -63,6 +72,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => pick().prop_map(|instance| Step::Reboot { instance }),
         1 => pick().prop_map(|instance| Step::Terminate { instance }),
         1 => pick().prop_map(|eni| Step::Pull { eni }),
+        1 => (0..3_usize, 1..3_u32)
+            .prop_map(|(subnet, prefixes)| Step::CreateWithIpv6 { subnet, prefixes }),
+        2 => (pick(), any::<bool>()).prop_map(|(eni, prefixes)| Step::AssignIpv6 { eni, prefixes }),
+        1 => pick().prop_map(|eni| Step::UnassignIpv6 { eni }),
+        1 => (0..3_usize).prop_map(|subnet| Step::CreateTrunk { subnet }),
+        3 => (pick(), pick(), 1..6_u16)
+            .prop_map(|(branch, trunk, vlan)| Step::Associate { branch, trunk, vlan }),
+        1 => (0..3_usize).prop_map(|subnet| Step::Fragment { subnet }),
+        1 => (0..3_usize, 1..12_usize).prop_map(|(subnet, count)| Step::Take { subnet, count }),
+        1 => (0..3_usize).prop_map(|subnet| Step::Free { subnet }),
         1 => Just(Step::LoseReply),
         1 => Just(Step::Stick),
         1 => Just(Step::ClearFaults),
@@ -71,6 +90,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 const SUBNETS: [&str; 3] = ["a", "b", "tiny"];
+/// Few places, and it can have a trunk.
+const TYPE: &str = "c5.large";
 const LAG: Span = Span::millis(700);
 
 struct Play {
@@ -84,7 +105,7 @@ struct Play {
 
 impl Play {
     fn new(seed: u64) -> Self {
-        let mut spec = quiet();
+        let mut spec = quiet().with_ipv6();
         spec.timing.create = Span::millis(300);
         spec.timing.attach = Span::millis(2_000);
         spec.timing.detach = Span::millis(4_000);
@@ -195,7 +216,7 @@ impl Play {
                 });
             }
             Step::Launch { subnet } => {
-                let launch = Launch::new("n", "t3.small", self.subnet(*subnet));
+                let launch = Launch::new("n", TYPE, self.subnet(*subnet));
                 if let Ok(id) = self.cloud.launch(self.now, launch) {
                     self.instances.insert(id);
                 }
@@ -208,6 +229,70 @@ impl Play {
                 if let Some(eni) = self.eni(*eni) {
                     let _ = self.cloud.pull_eni(self.now, &eni);
                 }
+            }
+            Step::CreateWithIpv6 { subnet, prefixes } => {
+                let subnet_id = Some(self.subnet(*subnet));
+                self.call(CreateNetworkInterface {
+                    subnet_id,
+                    ipv6_prefix_count: Some(*prefixes),
+                    ..Default::default()
+                });
+            }
+            Step::AssignIpv6 { eni, prefixes } => {
+                let network_interface_id = self.eni(*eni);
+                self.call(AssignIpv6Addresses {
+                    network_interface_id,
+                    ipv6_prefix_count: prefixes.then_some(1),
+                    ipv6_address_count: (!prefixes).then_some(2),
+                    ..Default::default()
+                });
+            }
+            Step::UnassignIpv6 { eni } => {
+                let Some(eni) = self.eni(*eni).map(|id| self.seen[&id].clone()) else { return };
+                self.call(UnassignIpv6Addresses {
+                    network_interface_id: Some(eni.id),
+                    ipv6_addresses: eni.ipv6_addresses,
+                    ipv6_prefixes: eni.ipv6_prefixes,
+                    ..Default::default()
+                });
+            }
+            Step::CreateTrunk { subnet } => {
+                let subnet_id = Some(self.subnet(*subnet));
+                let interface_type = Some("trunk".to_owned());
+                self.call(CreateNetworkInterface {
+                    subnet_id,
+                    interface_type,
+                    ..Default::default()
+                });
+            }
+            Step::Associate { branch, trunk, vlan } => {
+                let trunks: Vec<EniId> = self
+                    .seen
+                    .values()
+                    .filter(|eni| eni.kind == InterfaceKind::Trunk)
+                    .map(|eni| eni.id.clone())
+                    .collect();
+                let trunk_interface_id = trunks.get(trunk % trunks.len().max(1)).cloned();
+                let branch_interface_id = self.eni(*branch);
+                self.call(AssociateTrunkInterface {
+                    branch_interface_id,
+                    trunk_interface_id,
+                    vlan_id: Some(*vlan),
+                    ..Default::default()
+                });
+            }
+            Step::Fragment { subnet } => {
+                let id = self.subnet(*subnet);
+                self.cloud.fragment_subnet(self.now, &id).unwrap();
+                assert_eq!(self.cloud.free_prefixes(&id), 0);
+            }
+            Step::Take { subnet, count } => {
+                let id = self.subnet(*subnet);
+                let _ = self.cloud.take_addresses(self.now, &id, *count);
+            }
+            Step::Free { subnet } => {
+                let id = self.subnet(*subnet);
+                self.cloud.free_addresses(self.now, &id, None).unwrap();
             }
             Step::LoseReply => {
                 let fault = Fault::LoseReply {
@@ -298,6 +383,8 @@ impl Play {
         self.no_address_is_held_twice();
         self.subnets_count_exactly();
         self.limits_hold();
+        self.ipv6_is_held_once_and_within_the_subnet();
+        self.branches_ride_on_trunks();
         self.truth_agrees();
     }
 
@@ -326,12 +413,52 @@ impl Play {
                 .sum();
             let size = 1_usize << (32 - subnet.cidr.prefix_len());
             let free = usize::try_from(subnet.available_ip_address_count).unwrap();
-            assert_eq!(free, size - 5 - held, "{name}");
+            let others = self.cloud.taken_addresses(&subnet.id).len();
+            assert_eq!(free, size - 5 - held - others, "{name}");
         }
     }
 
+    fn ipv6_is_held_once_and_within_the_subnet(&self) {
+        let mut prefixes = BTreeSet::new();
+        for eni in self.seen.values() {
+            let subnet = SUBNETS.iter().map(|name| self.cloud.subnet_named(name).unwrap());
+            let cidr = subnet.clone().find(|s| s.id == eni.subnet_id).unwrap().ipv6_cidr.unwrap();
+            for prefix in &eni.ipv6_prefixes {
+                assert!(prefixes.insert(*prefix), "{prefix} is held twice");
+                assert!(cidr.contains(prefix) && prefix.prefix_len() == 80, "{prefix}");
+            }
+        }
+        let mut addresses = BTreeSet::new();
+        for address in self.seen.values().flat_map(|eni| &eni.ipv6_addresses) {
+            assert!(addresses.insert(*address), "{address} is held twice");
+            assert!(prefixes.iter().all(|p| !p.contains(address)), "{address} is in a prefix");
+        }
+    }
+
+    fn branches_ride_on_trunks(&mut self) {
+        let request = DescribeTrunkInterfaceAssociations::default();
+        let answer = self.cloud.call(self.now, &Caller::Administrator, request).unwrap();
+        let Response::DescribeTrunkInterfaceAssociations { associations, .. } = answer else {
+            panic!()
+        };
+        let mut vlans = BTreeSet::new();
+        let mut branches = BTreeSet::new();
+        for association in associations {
+            assert_eq!(self.seen[&association.trunk].kind, InterfaceKind::Trunk);
+            assert!(vlans.insert((association.trunk.clone(), association.vlan)), "{association:?}");
+            assert!(branches.insert(association.branch.clone()), "{association:?}");
+        }
+        let shown: BTreeSet<EniId> = self
+            .seen
+            .values()
+            .filter(|eni| eni.status == EniStatus::Associated)
+            .map(|eni| eni.id.clone())
+            .collect();
+        assert_eq!(shown, branches);
+    }
+
     fn limits_hold(&mut self) {
-        let kind = InstanceType::named("t3.small").unwrap();
+        let kind = InstanceType::named(TYPE).unwrap();
         let mut places: BTreeMap<&InstanceId, BTreeSet<u16>> = BTreeMap::new();
         for eni in self.seen.values() {
             assert_eq!(eni.status == EniStatus::InUse, eni.attachment.is_some(), "{eni:?}");
@@ -340,6 +467,8 @@ impl Play {
             assert!(devices.insert(attachment.device_index.0), "two ENIs in one place");
             let filled = eni.private_addresses.len() + eni.ipv4_prefixes.len();
             assert!(filled <= usize::from(kind.ipv4_per_interface), "{eni:?}");
+            let filled = eni.ipv6_addresses.len() + eni.ipv6_prefixes.len();
+            assert!(filled <= usize::from(kind.ipv6_per_interface), "{eni:?}");
         }
         for (instance, devices) in places {
             assert!(devices.contains(&0), "{instance} lost its primary ENI");

@@ -1,0 +1,142 @@
+//! The VPC resource controller: gives nodes that ask for it a trunk, and pods a branch of it.
+//!
+//! On EKS it runs in the control plane. Here it is a state machine beside the cloud: it is told what
+//! Kubernetes says, calls EC2 like everybody, and answers with what it would write to Kubernetes.
+
+mod annotation;
+mod node;
+
+pub use annotation::PodEni;
+
+use crate::{Cloud, DeleteNetworkInterface, InstanceState};
+use config_model::{EniId, InstanceId, PodName, SecurityGroupId, Span, SubnetId, Time};
+use node::{BRANCH_COOLDOWN, Node, call};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How soon something that EC2 refused is tried again.
+const RETRY: Span = Span::seconds(1);
+
+/// Where a node wants its trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TrunkWish {
+    /// The subnet of an ENIConfig; the node's own if absent.
+    pub subnet: Option<SubnetId>,
+    /// The groups of an ENIConfig; those of the node's primary ENI if empty.
+    pub groups: Vec<SecurityGroupId>,
+}
+
+/// What the controller would write to Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum ControllerNews {
+    /// The node has its trunk: the label `vpc.amazonaws.com/has-trunk-attached`, and this many of the
+    /// resource `vpc.amazonaws.com/pod-eni`.
+    TrunkAttached {
+        /// The node.
+        instance: InstanceId,
+        /// The trunk.
+        trunk: EniId,
+        /// How many branches the type allows.
+        branches: u16,
+    },
+    /// The pod's annotation.
+    Annotated {
+        /// The node.
+        instance: InstanceId,
+        /// The pod.
+        pod: PodName,
+        /// Its branch.
+        branch: PodEni,
+    },
+    /// EC2 refused something; it is tried again.
+    Refused {
+        /// The node.
+        instance: InstanceId,
+        /// The pod, if it was for one.
+        pod: Option<PodName>,
+        /// Why.
+        why: String,
+    },
+}
+
+/// The controller of one cluster.
+#[derive(Debug, Default)]
+pub struct ResourceController {
+    nodes: BTreeMap<InstanceId, Node>,
+}
+
+impl ResourceController {
+    /// A node's CNINode has the feature `SecurityGroupsForPods`.
+    pub fn want_trunk(&mut self, instance: &InstanceId, wish: TrunkWish) {
+        self.nodes.entry(instance.clone()).or_default().wish = Some(wish);
+    }
+
+    /// A pod that a SecurityGroupPolicy selects was bound to a node.
+    pub fn pod_bound(&mut self, instance: &InstanceId, pod: PodName, groups: Vec<SecurityGroupId>) {
+        let node = self.nodes.entry(instance.clone()).or_default();
+        if !node.branches.contains_key(&pod) {
+            node.waiting.insert(pod, groups);
+        }
+    }
+
+    /// Such a pod is gone; its branch cools.
+    pub fn pod_deleted(&mut self, now: Time, instance: &InstanceId, pod: &PodName) {
+        let Some(node) = self.nodes.get_mut(instance) else { return };
+        node.waiting.remove(pod);
+        if let Some(branch) = node.branches.remove(pod) {
+            node.cooling.push((now + BRANCH_COOLDOWN, branch));
+        }
+    }
+
+    /// The branch of a pod.
+    pub fn branch_of(&self, instance: &InstanceId, pod: &PodName) -> Option<&PodEni> {
+        self.nodes.get(instance)?.branches.get(pod)
+    }
+
+    /// When there is something to do, if nobody tells of anything. A trunk that is being attached
+    /// shows in [`Cloud::next_change_at`].
+    pub fn wake_at(&self) -> Option<Time> {
+        let of_node = |node: &Node| {
+            node.cooling.iter().map(|(at, _)| *at).chain(node.retry_at).collect::<Vec<_>>()
+        };
+        self.nodes.values().flat_map(of_node).min()
+    }
+
+    /// Does what can be done now.
+    pub fn step(&mut self, now: Time, cloud: &mut Cloud) -> Vec<ControllerNews> {
+        let mut news = Vec::new();
+        let mut gone = Vec::new();
+        for (instance, node) in &mut self.nodes {
+            let state = cloud.truth_of(now, instance).map(|truth| truth.state);
+            if matches!(state, None | Some(InstanceState::ShuttingDown | InstanceState::Terminated))
+            {
+                if let Some(trunk) = node.abandon(now) {
+                    let delete = DeleteNetworkInterface {
+                        network_interface_id: Some(trunk),
+                        ..DeleteNetworkInterface::default()
+                    };
+                    // It has gone with the instance, unless it was never attached.
+                    let _ = call(cloud, now, delete);
+                }
+                if node.cooling.is_empty() {
+                    gone.push(instance.clone());
+                }
+            }
+            if node.retry_at.is_some_and(|at| at > now) {
+                continue;
+            }
+            node.retry_at = None;
+            if let Err(refused) = node.step(now, instance, cloud, &mut news) {
+                node.retry_at = Some(now + RETRY);
+                news.push(ControllerNews::Refused {
+                    instance: instance.clone(),
+                    pod: refused.pod,
+                    why: refused.why,
+                });
+            }
+        }
+        gone.iter().for_each(|instance| drop(self.nodes.remove(instance)));
+        news
+    }
+}

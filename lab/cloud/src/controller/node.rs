@@ -1,0 +1,304 @@
+//! One node's trunk and branches.
+
+use super::{ControllerNews, PodEni, TrunkWish};
+use crate::{
+    AssociateTrunkInterface, AttachNetworkInterface, AttachmentStatus, CallError, Caller, Cloud,
+    CreateNetworkInterface, DeleteNetworkInterface, DisassociateTrunkInterface, InstanceType,
+    InterfaceKind, NetworkInterface, Request, Response, Tag, TagSpecification, TrunkAssociation,
+};
+use config_model::{EniId, InstanceId, PodName, SecurityGroupId, Span, SubnetId, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// VLAN 0 is not used; 121 slots a trunk.
+const VLANS: std::ops::RangeInclusive<u16> = 1..=120;
+/// How long a branch stays after its pod, and its VLAN is not given to another.
+pub(super) const BRANCH_COOLDOWN: Span = Span::seconds(60);
+/// What the controller knows of one node.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) wish: Option<TrunkWish>,
+    /// The trunk, once EC2 has made it.
+    trunk: Option<EniId>,
+    announced: bool,
+    /// Pods that wait for a branch, with their groups, in the order of their names.
+    pub(super) waiting: BTreeMap<PodName, Vec<SecurityGroupId>>,
+    pub(super) branches: BTreeMap<PodName, PodEni>,
+    /// Branches whose pods are gone, with the time from which on they may go too.
+    pub(super) cooling: Vec<(Time, PodEni)>,
+    pub(super) retry_at: Option<Time>,
+    /// Counts what was asked for, so that each request has a token of its own.
+    asked: u64,
+}
+
+/// What EC2 did not do, and for whom it was.
+pub(super) struct Refused {
+    pub(super) pod: Option<PodName>,
+    pub(super) why: String,
+}
+
+impl From<CallError> for Refused {
+    fn from(error: CallError) -> Self {
+        Self { pod: None, why: error.to_string() }
+    }
+}
+
+impl Node {
+    /// The instance goes: so do its branches, at once, and nothing is wanted any more.
+    ///
+    /// Answers with the trunk that it had.
+    pub(super) fn abandon(&mut self, now: Time) -> Option<EniId> {
+        self.wish = None;
+        self.waiting.clear();
+        let branches = std::mem::take(&mut self.branches).into_values().map(|b| (now, b));
+        self.cooling.extend(branches);
+        self.cooling.iter_mut().for_each(|(at, _)| *at = now.min(*at));
+        self.trunk.take()
+    }
+
+    pub(super) fn step(
+        &mut self,
+        now: Time,
+        instance: &InstanceId,
+        cloud: &mut Cloud,
+        news: &mut Vec<ControllerNews>,
+    ) -> Result<(), Refused> {
+        self.collect(now, cloud)?;
+        let Some(wish) = self.wish.clone() else { return Ok(()) };
+        let enis = cloud.enis_of(now, instance);
+        let own = enis.iter().find(|eni| eni.kind == InterfaceKind::Trunk);
+        let Some(own) = own else {
+            let enis: Vec<&NetworkInterface> = enis.iter().map(AsRef::as_ref).collect();
+            return self.make_trunk(now, instance, &wish, &enis, cloud);
+        };
+        let attached = |eni: &NetworkInterface| {
+            eni.attachment.as_ref().is_some_and(|a| a.status == AttachmentStatus::Attached)
+        };
+        if !attached(own) {
+            return Ok(());
+        }
+        self.trunk = Some(own.id.clone());
+        let most = branches_of(cloud, now, instance);
+        if !std::mem::replace(&mut self.announced, true) {
+            news.push(ControllerNews::TrunkAttached {
+                instance: instance.clone(),
+                trunk: own.id.clone(),
+                branches: most,
+            });
+        }
+        while let Some((pod, groups)) = self.waiting.first_key_value() {
+            if self.branches.len() + self.cooling.len() >= usize::from(most) {
+                break;
+            }
+            let (pod, groups) = (pod.clone(), groups.clone());
+            let made = self.make_branch(now, own, &groups, cloud);
+            let branch = made.map_err(|refused| Refused { pod: Some(pod.clone()), ..refused })?;
+            self.waiting.remove(&pod);
+            self.branches.insert(pod.clone(), branch.clone());
+            let instance = instance.clone();
+            news.push(ControllerNews::Annotated { instance, pod, branch });
+        }
+        Ok(())
+    }
+
+    /// Deletes the branches that have cooled.
+    fn collect(&mut self, now: Time, cloud: &mut Cloud) -> Result<(), Refused> {
+        while let Some(at) = self.cooling.iter().position(|(at, _)| *at <= now) {
+            let Some((_, branch)) = self.cooling.get(at).cloned() else { break };
+            let part = DisassociateTrunkInterface {
+                association_id: Some(branch.association.clone()),
+                ..DisassociateTrunkInterface::default()
+            };
+            gone_is_fine(call(cloud, now, part))?;
+            let delete = DeleteNetworkInterface {
+                network_interface_id: Some(branch.eni.clone()),
+                ..DeleteNetworkInterface::default()
+            };
+            gone_is_fine(call(cloud, now, delete))?;
+            self.cooling.remove(at);
+        }
+        Ok(())
+    }
+
+    /// Makes the trunk and begins to attach it, at the highest place of card 0 that is free.
+    fn make_trunk(
+        &mut self,
+        now: Time,
+        instance: &InstanceId,
+        wish: &TrunkWish,
+        enis: &[&NetworkInterface],
+        cloud: &mut Cloud,
+    ) -> Result<(), Refused> {
+        let refuse = |why: &str| Err(Refused { pod: None, why: why.to_owned() });
+        let Some(primary) = enis.first() else { return refuse("the node has no ENI") };
+        if branches_of(cloud, now, instance) == 0 {
+            return refuse("the instance type can have no trunk");
+        }
+        let used: BTreeSet<u16> = enis
+            .iter()
+            .filter_map(|eni| eni.attachment.as_ref())
+            .filter(|attachment| attachment.network_card_index.0 == 0)
+            .map(|attachment| attachment.device_index.0)
+            .collect();
+        let places = type_of(cloud, now, instance).and_then(|kind| kind.interfaces_of_card(0));
+        let free = (0..places.unwrap_or(0)).rev().find(|device| !used.contains(device));
+        let Some(device) = free else { return refuse("card 0 has no free place for a trunk") };
+        let trunk = match self.trunk.clone() {
+            Some(trunk) => trunk,
+            None => {
+                let groups = primary.groups.iter().map(|group| group.id.clone());
+                let groups =
+                    if wish.groups.is_empty() { groups.collect() } else { wish.groups.clone() };
+                let subnet = wish.subnet.clone().unwrap_or_else(|| primary.subnet_id.clone());
+                let tags = vec![Tag::new("node.k8s.amazonaws.com/instance_id", instance.as_str())];
+                let request = CreateNetworkInterface {
+                    interface_type: Some(InterfaceKind::Trunk.as_str().to_owned()),
+                    client_token: Some(format!("trunk-{instance}-{}", self.asked)),
+                    ..new_eni("trunk-eni", subnet, groups, tags)
+                };
+                let trunk = create(cloud, now, request)?.id;
+                self.asked += 1;
+                self.trunk.insert(trunk).clone()
+            }
+        };
+        let attach = AttachNetworkInterface {
+            network_interface_id: Some(trunk.clone()),
+            instance_id: Some(instance.clone()),
+            device_index: Some(device),
+            ..AttachNetworkInterface::default()
+        };
+        match call(cloud, now, attach) {
+            Ok(_) | Err(CallError::ReplyLost) => {}
+            Err(CallError::Refused(error))
+                if error.code == "InvalidNetworkInterfaceID.NotFound" =>
+            {
+                self.trunk = None;
+                return Err(CallError::Refused(error).into());
+            }
+            Err(error @ CallError::Refused(_)) => return Err(error.into()),
+        }
+        let kept = cloud.set_delete_on_termination(now, &trunk, true);
+        kept.map_err(|error| Refused { pod: None, why: error.to_string() })
+    }
+
+    /// Makes a branch for a pod.
+    fn make_branch(
+        &mut self,
+        now: Time,
+        trunk: &NetworkInterface,
+        groups: &[SecurityGroupId],
+        cloud: &mut Cloud,
+    ) -> Result<PodEni, Refused> {
+        let taken: BTreeSet<u16> = self
+            .branches
+            .values()
+            .chain(self.cooling.iter().map(|c| &c.1))
+            .map(|b| b.vlan)
+            .collect();
+        let mut free = VLANS.filter(|vlan| !taken.contains(vlan));
+        let vlan = free.next().ok_or_else(|| Refused {
+            pod: None,
+            why: "every VLAN of the trunk is in use".to_owned(),
+        })?;
+        let tags = vec![
+            Tag::new("vpcresources.k8s.aws/vlan-id", vlan.to_string()),
+            Tag::new("vpcresources.k8s.aws/trunk-eni-id", trunk.id.as_str()),
+        ];
+        let request = CreateNetworkInterface {
+            client_token: Some(format!("branch-{}-{}", trunk.id, self.asked)),
+            ..new_eni("branch-eni", trunk.subnet_id.clone(), groups.to_vec(), tags)
+        };
+        let eni = create(cloud, now, request)?;
+        let associate = AssociateTrunkInterface {
+            branch_interface_id: Some(eni.id.clone()),
+            trunk_interface_id: Some(trunk.id.clone()),
+            vlan_id: Some(vlan),
+            // With a token a lost answer is asked for again.
+            client_token: Some(format!("vlan-{}-{}", trunk.id, self.asked)),
+            dry_run: false,
+        };
+        let Response::AssociateTrunkInterface { association, .. } = call(cloud, now, associate)?
+        else {
+            return Err(unexpected());
+        };
+        self.asked += 1;
+        pod_eni(cloud, &eni, &association).ok_or_else(unexpected)
+    }
+}
+
+fn pod_eni(
+    cloud: &Cloud,
+    eni: &NetworkInterface,
+    association: &TrunkAssociation,
+) -> Option<PodEni> {
+    let subnet = cloud.state.subnets.get(&eni.subnet_id)?;
+    Some(PodEni {
+        eni: eni.id.clone(),
+        mac: eni.mac,
+        private_ip: eni.primary_address()?,
+        ipv6: eni.ipv6_addresses.first().copied(),
+        vlan: association.vlan,
+        subnet_cidr: subnet.cidr,
+        subnet_v6_cidr: subnet.ipv6_cidr,
+        association: association.id.clone(),
+    })
+}
+
+fn new_eni(
+    what: &str,
+    subnet: SubnetId,
+    groups: Vec<SecurityGroupId>,
+    mut tags: Vec<Tag>,
+) -> CreateNetworkInterface {
+    tags.push(Tag::new("eks:eni:owner", "eks-vpc-resource-controller"));
+    CreateNetworkInterface {
+        subnet_id: Some(subnet),
+        groups,
+        description: format!("aws-k8s-{what}"),
+        tag_specifications: vec![TagSpecification {
+            resource_type: "network-interface".to_owned(),
+            tags,
+        }],
+        ..CreateNetworkInterface::default()
+    }
+}
+
+fn create(
+    cloud: &mut Cloud,
+    now: Time,
+    request: CreateNetworkInterface,
+) -> Result<NetworkInterface, Refused> {
+    let Response::CreateNetworkInterface { network_interface, .. } = call(cloud, now, request)?
+    else {
+        return Err(unexpected());
+    };
+    Ok(*network_interface)
+}
+
+pub(super) fn call(
+    cloud: &mut Cloud,
+    now: Time,
+    request: impl Into<Request>,
+) -> Result<Response, CallError> {
+    cloud.call(now, &Caller::Administrator, request)
+}
+
+/// What is gone already need not be removed; a lost answer was an answer.
+fn gone_is_fine(outcome: Result<Response, CallError>) -> Result<(), CallError> {
+    match outcome {
+        Ok(_) | Err(CallError::ReplyLost) => Ok(()),
+        Err(CallError::Refused(error)) if error.code.ends_with(".NotFound") => Ok(()),
+        Err(error @ CallError::Refused(_)) => Err(error),
+    }
+}
+
+fn type_of(cloud: &mut Cloud, now: Time, instance: &InstanceId) -> Option<&'static InstanceType> {
+    InstanceType::named(&cloud.truth_of(now, instance)?.instance_type)
+}
+
+fn branches_of(cloud: &mut Cloud, now: Time, instance: &InstanceId) -> u16 {
+    type_of(cloud, now, instance).map_or(0, |kind| kind.branch_interfaces)
+}
+
+fn unexpected() -> Refused {
+    Refused { pod: None, why: "EC2 answered something else".to_owned() }
+}

@@ -1,0 +1,220 @@
+//! The resource controller against the cloud that it works in.
+
+use crate::world::{World, quiet};
+use config_model::{EniId, PodName, SecurityGroupId, Span};
+use lab_cloud::{
+    Action, ControllerNews, Fault, InstanceType, InterfaceKind, PodEni, ResourceController,
+    TrunkWish,
+};
+use std::collections::BTreeSet;
+
+struct Play {
+    world: World,
+    controller: ResourceController,
+}
+
+impl Play {
+    fn new(kind: &str) -> Self {
+        let mut spec = quiet();
+        spec.timing.attach = Span::seconds(2);
+        let mut play =
+            Self { world: World::of(spec, kind), controller: ResourceController::default() };
+        let node = play.world.node.clone();
+        play.controller.want_trunk(&node, TrunkWish::default());
+        play
+    }
+
+    fn step(&mut self) -> Vec<ControllerNews> {
+        self.controller.step(self.world.now, &mut self.world.cloud)
+    }
+
+    /// Lets everything happen that happens by itself within this time.
+    fn pass(&mut self, seconds: u64) -> Vec<ControllerNews> {
+        let mut news = Vec::new();
+        for _ in 0..seconds {
+            self.world.pass(Span::seconds(1));
+            news.extend(self.step());
+        }
+        news
+    }
+
+    fn bind(&mut self, name: &str) {
+        let node = self.world.node.clone();
+        self.controller.pod_bound(&node, pod(name), self.groups());
+    }
+
+    fn groups(&self) -> Vec<SecurityGroupId> {
+        vec![self.world.cloud.group_named("default").unwrap()]
+    }
+
+    fn delete(&mut self, name: &str) {
+        let node = self.world.node.clone();
+        self.controller.pod_deleted(self.world.now, &node, &pod(name));
+    }
+
+    fn branch(&self, name: &str) -> Option<PodEni> {
+        self.controller.branch_of(&self.world.node, &pod(name)).cloned()
+    }
+
+    fn trunks(&mut self) -> Vec<EniId> {
+        let all = self.world.enis().into_iter();
+        all.filter(|eni| eni.kind == InterfaceKind::Trunk).map(|eni| eni.id).collect()
+    }
+}
+
+fn pod(name: &str) -> PodName {
+    PodName { namespace: "default".to_owned(), name: name.to_owned() }
+}
+
+fn refusals(news: &[ControllerNews]) -> Vec<&str> {
+    fn why(news: &ControllerNews) -> Option<&str> {
+        match news {
+            ControllerNews::Refused { why, .. } => Some(why),
+            ControllerNews::TrunkAttached { .. } | ControllerNews::Annotated { .. } => None,
+        }
+    }
+    news.iter().filter_map(why).collect()
+}
+
+#[test]
+fn a_trunk_comes_at_the_highest_free_place_and_pods_get_branches_of_it() {
+    let mut play = Play::new("c5.large");
+    assert_eq!(play.step(), []);
+    play.bind("web");
+    let news = play.pass(2);
+    let trunk = play.trunks()[0].clone();
+    let eni = play.world.find(&trunk).unwrap();
+    let attachment = eni.attachment.unwrap();
+    assert_eq!((attachment.device_index.0, attachment.delete_on_termination), (2, true));
+    assert!(eni.description.starts_with("aws-k8s-trunk-eni"), "{}", eni.description);
+    assert_eq!(eni.tags["node.k8s.amazonaws.com/instance_id"], play.world.node.to_string());
+    let branch = play.branch("web").unwrap();
+    let wanted = [
+        ControllerNews::TrunkAttached {
+            instance: play.world.node.clone(),
+            trunk: trunk.clone(),
+            branches: 9,
+        },
+        ControllerNews::Annotated {
+            instance: play.world.node.clone(),
+            pod: pod("web"),
+            branch: branch.clone(),
+        },
+    ];
+    assert_eq!(news, wanted);
+    let of_pod = play.world.find(&branch.eni).unwrap();
+    assert_eq!(of_pod.kind, InterfaceKind::Branch);
+    assert_eq!(of_pod.tags["vpcresources.k8s.aws/vlan-id"], branch.vlan.to_string());
+    assert_eq!(of_pod.tags["vpcresources.k8s.aws/trunk-eni-id"], trunk.to_string());
+    let truth = play.world.cloud.truth_of(play.world.now, &play.world.node).unwrap();
+    assert_eq!(truth.branches[0].id, branch.eni);
+    assert_eq!(play.pass(5), []);
+}
+
+#[test]
+fn a_vlan_is_not_used_again_for_a_minute() {
+    let mut play = Play::new("c5.large");
+    play.bind("first");
+    play.pass(3);
+    let first = play.branch("first").unwrap();
+    play.delete("first");
+    play.bind("second");
+    play.pass(59);
+    let second = play.branch("second").unwrap();
+    assert_ne!(second.vlan, first.vlan);
+    assert!(play.world.find(&first.eni).is_some());
+    play.pass(2);
+    assert!(play.world.find(&first.eni).is_none());
+    play.bind("third");
+    play.pass(1);
+    assert_eq!(play.branch("third").unwrap().vlan, first.vlan);
+}
+
+#[test]
+fn no_more_branches_than_the_type_allows() {
+    let mut play = Play::new("c5.large");
+    let most = usize::from(InstanceType::named("c5.large").unwrap().branch_interfaces);
+    for number in 0..most + 2 {
+        play.bind(&format!("p{number:02}"));
+    }
+    let news = play.pass(3);
+    assert_eq!(refusals(&news), [] as [&str; 0]);
+    let vlans: BTreeSet<u16> = (0..most + 2)
+        .filter_map(|number| play.branch(&format!("p{number:02}")))
+        .map(|branch| branch.vlan)
+        .collect();
+    assert_eq!(vlans.len(), most);
+    play.delete("p00");
+    play.pass(61);
+    let served = (0..most + 2).filter(|n| play.branch(&format!("p{n:02}")).is_some()).count();
+    assert_eq!(served, most);
+}
+
+#[test]
+fn a_node_without_a_free_place_or_of_a_wrong_type_is_told_why() {
+    let mut play = Play::new("c5.large");
+    play.world.attached(1);
+    play.world.attached(2);
+    let news = play.step();
+    assert_eq!(refusals(&news), ["card 0 has no free place for a trunk"]);
+    assert_eq!(play.controller.wake_at(), Some(play.world.now + Span::seconds(1)));
+    let mut small = Play::new("t3.small");
+    assert_eq!(refusals(&small.step()), ["the instance type can have no trunk"]);
+    assert!(small.trunks().is_empty());
+}
+
+#[test]
+fn throttling_and_lost_replies_make_no_second_trunk_and_no_second_branch() {
+    let mut play = Play::new("c5.large");
+    for action in [
+        Action::CreateNetworkInterface,
+        Action::AttachNetworkInterface,
+        Action::AssociateTrunkInterface,
+    ] {
+        let lost = Fault::LoseReply { action: Some(action), times: Some(2) };
+        play.world.cloud.set_fault(play.world.now, lost);
+        let throttled = Fault::ThrottleEveryNth { action: Some(action), nth: 3 };
+        play.world.cloud.set_fault(play.world.now, throttled);
+    }
+    play.bind("web");
+    let news = play.pass(30);
+    assert!(!refusals(&news).is_empty());
+    assert_eq!(play.trunks().len(), 1);
+    let branches =
+        play.world.enis().iter().filter(|eni| eni.description == "aws-k8s-branch-eni").count();
+    assert_eq!((branches, play.branch("web").is_some()), (1, true));
+}
+
+#[test]
+fn nothing_is_left_of_a_node_that_goes() {
+    let mut play = Play::new("c5.large");
+    play.bind("web");
+    play.pass(3);
+    let node = play.world.node.clone();
+    play.world.cloud.terminate(play.world.now, &node).unwrap();
+    play.pass(2);
+    assert_eq!(play.world.enis(), []);
+    assert_eq!(play.controller.wake_at(), None);
+    // Nor of one that goes while its trunk is on its way.
+    let mut early = Play::new("c5.large");
+    early.step();
+    let node = early.world.node.clone();
+    early.world.cloud.terminate(early.world.now, &node).unwrap();
+    early.pass(5);
+    assert_eq!(early.world.enis(), []);
+}
+
+#[test]
+fn an_eni_config_says_where_the_trunk_is() {
+    let mut play = Play::new("c5.large");
+    let groups = play.groups();
+    let subnet = play.world.subnet("tiny");
+    let wish = TrunkWish { subnet: Some(subnet.clone()), groups };
+    let node = play.world.node.clone();
+    play.controller.want_trunk(&node, wish);
+    play.bind("web");
+    play.pass(3);
+    let trunk = play.trunks()[0].clone();
+    assert_eq!(play.world.find(&trunk).unwrap().subnet_id, subnet);
+    assert_eq!(play.branch("web").unwrap().subnet_cidr.to_string(), "10.0.32.0/28");
+}
