@@ -21,10 +21,9 @@ fn with(multi_nic: bool, others: u16) -> World {
 }
 
 fn cards_of(world: &World, ticket: Ticket) -> Vec<u16> {
-    match &world.answers[&ticket] {
-        Answer::Reserved { addresses } => addresses.iter().map(|held| held.card.0).collect(),
-        other => panic!("{other:?}"),
-    }
+    let answer = &world.answers[&ticket];
+    let Answer::Reserved { addresses } = answer else { panic!("{answer:?}") };
+    addresses.iter().map(|held| held.card.0).collect()
 }
 
 #[test]

@@ -65,10 +65,20 @@ enum OldRecord {
     Unknown,
 }
 
+#[derive(Clone, Debug)]
+struct OldHeld {
+    pod: PodName,
+    address: Ipv4Addr,
+    eni: EniId,
+    card: CardIndex,
+    device: DeviceIndex,
+    host_interface: Option<String>,
+}
+
 /// What they add it up to.
 #[derive(Debug, Default)]
 struct OldCheckpoint {
-    held: BTreeMap<PodKey, (PodName, Ipv4Addr, EniId, CardIndex, DeviceIndex, Option<String>)>,
+    held: BTreeMap<PodKey, OldHeld>,
     cooling: BTreeSet<Ipv4Addr>,
     leaving: BTreeSet<Ipv4Addr>,
     making: BTreeMap<String, u16>,
@@ -83,17 +93,19 @@ impl OldCheckpoint {
                 assert!(lapses > Time(0));
                 self.cooling.remove(&address);
                 self.leaving.remove(&address);
-                self.held.retain(|_, held| held.1 != address);
-                self.held.insert(key, (pod, address, eni, card, device, None));
+                self.held.retain(|_, held| held.address != address);
+                let host_interface = None;
+                let held = OldHeld { pod, address, eni, card, device, host_interface };
+                self.held.insert(key, held);
             }
             OldRecord::Confirmed { key, host_interface } => {
                 if let Some(held) = self.held.get_mut(&key) {
-                    held.5 = Some(host_interface);
+                    held.host_interface = Some(host_interface);
                 }
             }
             OldRecord::Cooling { address, eni, since, until } => {
                 assert!(until >= since && !eni.as_str().is_empty());
-                self.held.retain(|_, held| held.1 != address);
+                self.held.retain(|_, held| held.address != address);
                 self.cooling.insert(address);
             }
             OldRecord::Leaving { eni, addresses } => {
@@ -144,10 +156,10 @@ fn assert_finds_every_ipv4_pod(world: &mut World) {
         let mut found = 0;
         for (pod, first) in of_v4 {
             let IpAddr::V4(address) = first.address else { continue };
-            let (name, held, eni, card, device, host_interface) = read.held[&pod.key].clone();
-            assert_eq!((&name, held, &eni), (&pod.pod, address, &first.eni));
-            assert_eq!((card, device), (first.card, first.device));
-            assert_eq!(host_interface, pod.host_interface);
+            let held = read.held[&pod.key].clone();
+            assert_eq!((&held.pod, held.address, &held.eni), (&pod.pod, address, &first.eni));
+            assert_eq!((held.card, held.device), (first.card, first.device));
+            assert_eq!(held.host_interface, pod.host_interface);
             found += 1;
         }
         assert_eq!(read.held.len(), found, "they find pods that are gone");

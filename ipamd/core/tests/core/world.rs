@@ -250,7 +250,16 @@ impl World {
             CloudCall::DetachEni { eni, .. } => {
                 self.cloud.enis.get(eni).map(|eni| eni.seen.blocks.clone()).unwrap_or_default()
             }
-            _ => return,
+            CloudCall::CreateEni { .. }
+            | CloudCall::AttachEni { .. }
+            | CloudCall::KeepUntilTermination { .. }
+            | CloudCall::Assign { .. }
+            | CloudCall::DeleteEni { .. }
+            | CloudCall::DescribeEni { .. }
+            | CloudCall::SetGroups { .. }
+            | CloudCall::TagEni { .. }
+            | CloudCall::DescribeSubnets { .. }
+            | CloudCall::FindLeftovers { .. } => return,
         };
         let cooldown = self.config.cooldown;
         for block in blocks {
