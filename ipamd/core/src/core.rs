@@ -193,13 +193,14 @@ impl Core {
         self.free_what_has_cooled(now);
         self.serve_waiting(now);
         if !self.stopping {
-            self.look_around(now);
             if !self.config.imds_only && !self.watch.ec2_seen() {
                 self.whys.push(Why::NothingSeenYet);
             } else {
                 self.look_at_zone(now);
                 self.change_ec2(now);
             }
+            // Last: it may have been asked for just now.
+            self.look_around(now);
         }
         self.dismiss_overdue(now);
         for at in [self.book.next_lapse(), self.book.next_ripe(), self.queue.next_deadline()] {

@@ -2,7 +2,7 @@
 //!
 //! The resource controller makes and attaches the trunk; we only say that we want one.
 
-use crate::{Core, Effect, EniKind, Severity, Topic};
+use crate::{Core, Effect, EniKind, Severity, Topic, book::Eni};
 use config_model::{CardIndex, Span, Time};
 
 /// The feature is asked for again so often.
@@ -50,20 +50,19 @@ impl TrunkWish {
 impl Core {
     /// Places on the card that are kept free for a trunk to come.
     pub(crate) fn places_for_trunk(&self, card: CardIndex) -> u32 {
-        u32::from(card == CardIndex(0) && self.wants_trunk() && !self.has_trunk())
+        u32::from(card == CardIndex(0) && self.lacks_trunk())
     }
 
-    fn wants_trunk(&self) -> bool {
-        self.config.pod_enis && self.limits.trunk && self.config.provisioning
-    }
-
-    pub(crate) fn has_trunk(&self) -> bool {
-        self.book.enis().any(|eni| eni.facts.kind == Some(EniKind::Trunk) && !eni.missing)
+    /// Whether the node wants a trunk and has none.
+    pub(crate) fn lacks_trunk(&self) -> bool {
+        let wanted = self.config.pod_enis && self.limits.trunk && self.config.provisioning;
+        let is_trunk = |eni: &Eni| eni.facts.kind == Some(EniKind::Trunk) && !eni.missing;
+        wanted && !self.book.enis().any(is_trunk)
     }
 
     /// Asks for the trunk while it is missing.
     pub(crate) fn ask_for_trunk(&mut self, now: Time) {
-        if !self.wants_trunk() || self.has_trunk() {
+        if !self.lacks_trunk() {
             self.trunk = TrunkWish::default();
             return;
         }

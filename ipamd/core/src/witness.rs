@@ -261,7 +261,12 @@ impl Core {
             return false;
         }
         if witness == Witness::Imds && !self.config.imds_only {
-            self.watch.want_ec2(now);
+            // It may be the trunk that pods wait for.
+            if self.lacks_trunk() {
+                self.watch.want_ec2_at(now);
+            } else {
+                self.watch.want_ec2(now);
+            }
             return false;
         }
         self.adopt(seen, attached.state, started, now)

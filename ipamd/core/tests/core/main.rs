@@ -3,14 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod cards;
+mod chores;
 mod cluster;
 mod faults;
+mod fragments;
 mod golden;
 mod ipv6;
 mod laws;
+mod leaks;
 mod old_reader;
+mod places;
+mod plans;
 mod pods;
 mod prefixes;
 mod restart;
+mod trunk;
 mod witnesses;
 mod world;

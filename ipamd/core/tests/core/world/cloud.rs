@@ -51,6 +51,8 @@ pub(crate) struct Cloud {
     pub(crate) other_cards: usize,
     /// ENIs that some node left behind.
     pub(crate) leftovers: Vec<Leftover>,
+    /// Subnets that refuse, whatever they have.
+    pub(crate) subnet_refuses: BTreeSet<SubnetId>,
     /// EC2 accepts `DeleteOnTermination` and forgets it, so often.
     pub(crate) forgets_keeping: u32,
     /// Returned addresses that another instance has taken meanwhile would be here.
@@ -109,6 +111,7 @@ impl Cloud {
             subnet_tags: BTreeMap::new(),
             other_cards: 0,
             leftovers: Vec::new(),
+            subnet_refuses: BTreeSet::new(),
             forgets_keeping: 0,
             log: Vec::new(),
             faults: BTreeMap::new(),
@@ -173,8 +176,9 @@ impl Cloud {
         if *subnet != home() && !self.others.contains_key(subnet) {
             return Err(fault("InvalidSubnetID.NotFound", Remedy::Gone));
         }
+        let refuses = self.subnet_refuses.contains(subnet);
         let free = self.free(subnet);
-        if free.len() < usize::from(count) {
+        if refuses || free.len() < usize::from(count) {
             return Err(fault("InsufficientFreeAddressesInSubnet", Remedy::TryElsewhere));
         }
         Ok(free.drain(..usize::from(count)).collect())

@@ -1,0 +1,203 @@
+//! Where do new ENIs go?
+
+use crate::world::{Cloud, World};
+use config_model::{Span, SubnetId};
+use ipamd_core::{
+    Action, CloudCall, ClusterFact, EniConfig, Event, Limits, Notice, PoolConfig, Severity, Topic,
+};
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+const ROLE: &str = "kubernetes.io/role/cni";
+
+/// A full primary ENI: what is wanted must come from a new one. The second subnet has fewer free
+/// addresses than the first, the third more.
+fn cloud() -> Cloud {
+    let mut cloud = Cloud::new(4, 5, 4);
+    cloud.subnet.truncate(100);
+    for (number, free) in [(2_u8, 50_u8), (3, 200)] {
+        let id = SubnetId::new(format!("subnet-{number}"));
+        let addresses = (10..10 + free).map(|last| Ipv4Addr::new(10, number - 1, 0, last));
+        cloud.others.insert(id.clone(), addresses.collect());
+        tag(&mut cloud, id.as_str(), "1");
+    }
+    cloud
+}
+
+fn tag(cloud: &mut Cloud, subnet: &str, role: &str) {
+    let tags = BTreeMap::from([(ROLE.to_owned(), role.to_owned())]);
+    cloud.subnet_tags.insert(subnet.into(), tags);
+}
+
+fn start(config: PoolConfig, cloud: Cloud) -> World {
+    let node = World::node(&cloud);
+    World::start(config, Limits::one_card(4, 5), node, cloud)
+}
+
+fn discovery() -> PoolConfig {
+    PoolConfig { subnet_discovery: true, ..PoolConfig::default() }
+}
+
+fn custom() -> PoolConfig {
+    PoolConfig { custom_networking: true, ..PoolConfig::default() }
+}
+
+fn found(subnet: &str, groups: &[&str]) -> Event {
+    let groups = groups.iter().map(|group| (*group).into()).collect();
+    let subnet = subnet.into();
+    Event::Cluster(ClusterFact::EniConfig(EniConfig::Found { name: "a".into(), subnet, groups }))
+}
+
+/// Where ENIs were made, in order.
+fn made(world: &World) -> Vec<String> {
+    let subnet = |call: &CloudCall| {
+        let CloudCall::CreateEni { subnet, .. } = call else { return None };
+        Some(subnet.as_str().to_owned())
+    };
+    world.cloud.log.iter().filter_map(|(_, call)| subnet(call)).collect()
+}
+
+fn said(world: &World, topic: Topic) -> Vec<&Notice> {
+    world.notices.iter().filter(|notice| notice.topic == topic).collect()
+}
+
+#[test]
+fn the_subnet_with_most_free_addresses_is_taken_and_the_next_when_it_refuses() {
+    let mut cloud = cloud();
+    // EC2 counts addresses that it cannot give: the subnet refuses all the same.
+    cloud.subnet_refuses.insert("subnet-3".into());
+    let mut world = start(discovery(), cloud);
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(20));
+    assert_eq!(world.cloud.count(Action::DescribeSubnets), 1);
+    let made = made(&world);
+    assert_eq!(made.first().map(String::as_str), Some("subnet-3"));
+    assert_eq!(made.last().map(String::as_str), Some("subnet-1"));
+    assert_eq!(world.core.counts().assigned, 5);
+    assert_eq!(said(&world, Topic::SubnetExhausted).len(), 1);
+}
+
+#[test]
+fn an_excluded_subnet_keeps_its_pods_and_gets_no_new_ones() {
+    let mut world = start(discovery(), cloud());
+    world.pass(Span::seconds(20));
+    world.reserve_all(0..2);
+    world.pass(Span::seconds(5));
+    let mut cloud = std::mem::replace(&mut world.cloud, Cloud::new(1, 2, 0));
+    tag(&mut cloud, "subnet-1", "0");
+    world.cloud = cloud;
+    let before = world.address_of(0);
+    world.restart();
+    world.pass(Span::seconds(20));
+    assert_eq!(world.address_of(0), before);
+    let ticket = world.reserve(7);
+    world.pass(Span::seconds(20));
+    assert!(world.served(ticket));
+    let primary = world.snapshot().enis.into_iter().find(|eni| eni.device.0 == 0).unwrap();
+    assert!(primary.excluded);
+    assert_ne!(world.eni_of(7), primary.id);
+    assert!(made(&world).iter().all(|subnet| subnet == "subnet-3"), "{:?}", made(&world));
+}
+
+#[test]
+fn without_permission_to_see_subnets_the_nodes_own_is_used() {
+    let mut cloud = cloud();
+    cloud.faults.insert(Action::DescribeSubnets, [crate::world::Fault::Deny; 50].into());
+    let mut world = start(discovery(), cloud);
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.core.counts().assigned, 5);
+    assert!(made(&world).iter().all(|subnet| subnet == "subnet-1"));
+    let said = said(&world, Topic::NoSubnet);
+    assert_eq!(said.len(), 1);
+    assert!(said[0].next_step.contains("ec2:DescribeSubnets"), "{said:?}");
+}
+
+#[test]
+fn with_every_subnet_forbidden_pods_learn_what_to_do() {
+    let mut cloud = cloud();
+    for subnet in ["subnet-1", "subnet-2", "subnet-3"] {
+        tag(&mut cloud, subnet, "0");
+    }
+    let mut world = start(discovery(), cloud);
+    world.pass(Span::seconds(5));
+    world.reserve(0);
+    world.pass(Span::seconds(120));
+    assert!(made(&world).is_empty());
+    let said = said(&world, Topic::ReserveRefused);
+    assert!(said[0].next_step.contains("kubernetes.io/role/cni=1"), "{said:?}");
+}
+
+#[test]
+fn a_subnet_exhausted_under_discovery_leads_to_the_next_for_all_further_enis() {
+    let mut cloud = cloud();
+    cloud.others.get_mut(&SubnetId::from("subnet-3")).unwrap().truncate(6);
+    tag(&mut cloud, "subnet-1", "0");
+    let mut world = start(discovery(), cloud);
+    world.pass(Span::seconds(10));
+    let tickets = world.reserve_all(0..8);
+    world.pass(Span::seconds(30));
+    assert!(tickets.iter().all(|ticket| world.served(*ticket)), "{:?}", made(&world));
+}
+
+#[test]
+fn with_custom_networking_pods_live_where_the_eni_config_says() {
+    let mut world = start(custom(), cloud());
+    world.pass(Span::seconds(20));
+    assert!(made(&world).is_empty(), "an ENI was made before its ENIConfig was known");
+    world.tell(found("subnet-2", &["sg-pods"]));
+    let ticket = world.reserve(0);
+    world.pass(Span::seconds(20));
+    assert!(world.served(ticket));
+    let eni = world.eni_of(0);
+    assert_ne!(eni, world.cloud.primary(), "the primary ENI gives pods no addresses");
+    let seen = &world.cloud.enis[&eni].seen;
+    assert_eq!(
+        (seen.subnet.as_str(), seen.groups.clone()),
+        ("subnet-2", Some(vec!["sg-pods".into()]))
+    );
+}
+
+#[test]
+fn an_eni_config_without_groups_means_the_primary_enis() {
+    let mut world = start(custom(), cloud());
+    world.tell(found("subnet-2", &[]));
+    world.pass(Span::seconds(20));
+    let made = world.cloud.attached()[1];
+    assert_eq!(made.seen.groups, Some(vec!["sg-1".into()]));
+}
+
+#[test]
+fn a_missing_eni_config_is_named_once_and_to_each_pod_that_waits() {
+    let mut world = start(custom(), cloud());
+    let (name, why) = ("zone-a".to_owned(), "there is no such object".to_owned());
+    world.tell(Event::Cluster(ClusterFact::EniConfig(EniConfig::Missing { name, why })));
+    world.reserve(0);
+    world.pass(Span::seconds(120));
+    assert_eq!(world.cloud.count(Action::Create), 0, "{:?}", world.cloud.log);
+    let said_of = said(&world, Topic::EniConfigInvalid);
+    assert_eq!(said_of.len(), 1, "{said_of:?}");
+    assert_eq!((said_of[0].object.as_str(), said_of[0].severity), ("zone-a", Severity::Error));
+    assert!(said_of[0].next_step.contains("create ENIConfig zone-a"), "{said_of:?}");
+    let refused = said(&world, Topic::ReserveRefused);
+    assert!(refused[0].cause.contains("zone-a"), "{refused:?}");
+    world.tell(found("subnet-2", &[]));
+    let ticket = world.reserve(1);
+    world.pass(Span::seconds(20));
+    assert!(world.served(ticket));
+}
+
+#[test]
+fn an_eni_config_with_an_unknown_subnet_is_named_and_not_tried_in_every_round() {
+    let mut world = start(custom(), cloud());
+    world.tell(found("subnet-9", &[]));
+    world.reserve(0);
+    world.pass(Span::seconds(600));
+    let said = said(&world, Topic::EniConfigInvalid);
+    assert!(said[0].cause.contains("InvalidSubnetID.NotFound"), "{said:?}");
+    assert_eq!(said[0].object, "a");
+    assert!(world.cloud.count(Action::Create) <= 6, "{}", world.cloud.count(Action::Create));
+    world.tell(found("subnet-2", &[]));
+    let ticket = world.reserve(1);
+    world.pass(Span::seconds(40));
+    assert!(world.served(ticket));
+}

@@ -1,0 +1,59 @@
+//! A place is kept for the trunk, and it is asked for.
+
+use crate::world::{Cloud, World};
+use config_model::{CardIndex, Span};
+use ipamd_core::{EniKind, Limits, PoolConfig, Topic};
+
+fn world(primary_addresses: u16, pod_enis: bool) -> World {
+    let limits = Limits { trunk: true, branch_enis: 9, ..Limits::one_card(3, 5) };
+    let config = PoolConfig { pod_enis, ..PoolConfig::default() };
+    let cloud = Cloud::new(3, 5, primary_addresses);
+    let node = World::node(&cloud);
+    World::start(config, limits, node, cloud)
+}
+
+#[test]
+fn the_last_place_is_kept_for_the_trunk_until_it_is_there() {
+    let mut world = world(4, true);
+    let tickets = world.reserve_all(0..9);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.cloud.places(CardIndex(0)).len(), 2);
+    assert_eq!(tickets.iter().filter(|ticket| world.served(**ticket)).count(), 8);
+    world.cloud.attach_other(CardIndex(0), 2, EniKind::Trunk, 0, world.now);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.cloud.places(CardIndex(0)).len(), 3);
+}
+
+#[test]
+fn the_trunk_is_asked_for_each_minute_while_it_is_missing_and_never_afterwards() {
+    let mut world = world(4, true);
+    world.pass(Span::seconds(150));
+    assert_eq!(world.trunk_wishes.len(), 3);
+    assert_eq!(world.told_of(Topic::TrunkMissing), 0);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.told_of(Topic::TrunkMissing), 1);
+    world.cloud.attach_other(CardIndex(0), 2, EniKind::Trunk, 0, world.now);
+    world.pass(Span::seconds(400));
+    let asked = world.trunk_wishes.len();
+    world.pass(Span::seconds(1200));
+    assert_eq!(world.trunk_wishes.len(), asked);
+}
+
+#[test]
+fn a_trunk_that_comes_soon_is_seen_soon() {
+    let mut world = world(4, true);
+    world.pass(Span::seconds(40));
+    world.cloud.attach_other(CardIndex(0), 2, EniKind::Trunk, 0, world.now);
+    world.pass(Span::seconds(45));
+    let there = world.snapshot().enis.iter().any(|eni| eni.kind == Some(EniKind::Trunk));
+    assert!(there, "{:?} {:?}", world.snapshot().enis, world.notices);
+}
+
+#[test]
+fn without_pod_enis_no_place_is_kept_and_nobody_is_asked() {
+    let mut world = world(4, false);
+    world.reserve_all(0..12);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.cloud.places(CardIndex(0)).len(), 3);
+    assert!(world.trunk_wishes.is_empty());
+}
