@@ -175,6 +175,27 @@ impl Core {
         Refusal { reason, message, next_step }
     }
 
+    /// When something may help those who wait for card 0, if it is known that nothing does before: the outer
+    /// `None` is *perhaps at any moment*, the inner one *never*.
+    pub(crate) fn next_help(&self, now: Time) -> Option<Option<Time>> {
+        let stuck = !self.whys.is_empty() && self.whys.iter().all(Why::final_);
+        if !stuck || !self.nothing_is_coming(Cards::First) {
+            return None;
+        }
+        let mut help = Vec::new();
+        // A question that is on its way may be answered with an address.
+        if self.whys.iter().any(|why| matches!(why, Why::SubnetFull { until: None, .. })) {
+            return None;
+        }
+        help.extend(self.whys.iter().filter_map(Why::until));
+        help.extend(self.book.enis().filter_map(|eni| eni.full_until.filter(|at| *at > now)));
+        // Whoever holds an address may release it, and then it rests.
+        if self.book.holders().next().is_some() {
+            help.push(now + self.config.cooldown);
+        }
+        Some(help.into_iter().min())
+    }
+
     /// Nothing cools, nothing is on its way in or out, and on some card that is waited for no ENI
     /// with free addresses may yet become ready.
     fn nothing_is_coming(&self, cards: Cards) -> bool {

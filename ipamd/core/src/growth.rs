@@ -11,8 +11,8 @@ pub(crate) use subnet::Subnets;
 use crate::{
     Action, CloudCall, Core, EniKind, Record, Severity, Topic, Want,
     book::{Eni, Readiness, Task},
+    calls::About,
     classify::is_card_in_use,
-    core::About,
     explain::Why,
     placement::{self, Nowhere, Placement},
     warm::Unit,

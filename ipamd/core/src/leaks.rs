@@ -9,8 +9,8 @@ mod tests;
 
 use crate::{
     Action, CloudAnswer, CloudCall, Core, Leftover, NodeFacts, PoolConfig, Remedy, Severity, Topic,
+    calls::{About, CloudResult},
     classify::TAG_INSTANCE,
-    core::{About, CloudResult},
 };
 use config_model::{EniId, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,6 +7,7 @@
 mod book;
 mod budget;
 mod call;
+mod calls;
 mod checkpoint;
 mod classify;
 mod cluster;

@@ -7,7 +7,7 @@ use crate::{
     checkpoint::Holding,
     waiting::Waiter,
 };
-use config_model::{CardIndex, PodKey, PodName, Time};
+use config_model::{CardIndex, PodKey, PodName, Span, Time};
 
 /// The card of those who want one address.
 const FIRST: CardIndex = CardIndex(0);
@@ -225,19 +225,39 @@ impl Core {
     /// Answers those whose time is over.
     pub(crate) fn dismiss_overdue(&mut self, now: Time) {
         while let Some(waiter) = self.queue.pop_overdue(now) {
-            let refusal =
-                if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(waiter.cards) };
-            let notice = Notice {
-                severity: Severity::Warning,
-                topic: Topic::ReserveRefused,
-                object: format!("{} ({})", waiter.pod, waiter.key),
-                pod: Some(waiter.pod),
-                cause: refusal.message.clone(),
-                next_step: refusal.next_step.clone(),
-            };
-            self.outbox.push(Effect::Report(notice));
-            self.refuse(waiter.ticket, refusal);
+            self.dismiss(waiter);
         }
+    }
+
+    /// Answers those whom nothing can help before they stop waiting: the runtime's next try may
+    /// find more, and comes the sooner.
+    pub(crate) fn dismiss_hopeless(&mut self, now: Time) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let Some(help) = self.next_help(now) else { return };
+        while let Some(waiter) = self.queue.pop_hopeless(help) {
+            self.dismiss(waiter);
+        }
+        // A release that comes later than this comes too late for the first of them.
+        let first = self.queue.next_deadline().filter(|_| help.is_some());
+        let too_late = first.map(|deadline| deadline - self.config.cooldown + Span::millis(1));
+        self.wake_by(too_late.filter(|at| *at > now));
+    }
+
+    fn dismiss(&mut self, waiter: Waiter) {
+        let refusal =
+            if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(waiter.cards) };
+        let notice = Notice {
+            severity: Severity::Warning,
+            topic: Topic::ReserveRefused,
+            object: format!("{} ({})", waiter.pod, waiter.key),
+            pod: Some(waiter.pod),
+            cause: refusal.message.clone(),
+            next_step: refusal.next_step.clone(),
+        };
+        self.outbox.push(Effect::Report(notice));
+        self.refuse(waiter.ticket, refusal);
     }
 
     pub(crate) fn stop(&mut self) {
@@ -281,4 +301,4 @@ fn stopping() -> Refusal {
 }
 
 /// How long the kernel may keep an address whose cooldown is over before it is reported.
-const KERNEL_PATIENCE: config_model::Span = config_model::Span::seconds(60);
+const KERNEL_PATIENCE: Span = Span::seconds(60);

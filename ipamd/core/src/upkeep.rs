@@ -5,7 +5,7 @@ mod chores;
 use crate::{
     CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni, Severity, Topic,
     book::{Block, Readiness, Task, amount, is_prefix},
-    core::{About, Call, CloudResult},
+    calls::{About, Call, CloudResult},
     explain::Why,
     growth::READY_PATIENCE,
 };

@@ -131,6 +131,17 @@ impl Queue {
         self.take(arrival)
     }
 
+    /// One who waits for an address of card 0 and stops before `help`; with none, no matter when.
+    pub(crate) fn pop_hopeless(&mut self, help: Option<Time>) -> Option<Waiter> {
+        let too_early = |give_up_at: &Time| help.is_none_or(|help| *give_up_at < help);
+        let (_, arrival) = *self
+            .by_deadline
+            .iter()
+            .take_while(|(at, _)| too_early(at))
+            .find(|(_, arrival)| self.one.contains(arrival))?;
+        self.take(arrival)
+    }
+
     fn take(&mut self, arrival: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&arrival)?;
         self.one.remove(&arrival);

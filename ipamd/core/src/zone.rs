@@ -2,7 +2,7 @@
 
 use crate::{
     Action, CloudAnswer, CloudCall, Core, PoolConfig, Remedy, SeenSubnet, Severity, Topic,
-    core::{About, CloudResult},
+    calls::{About, CloudResult},
     placement::{self, Zone},
 };
 use config_model::{Span, SubnetId, Time};

@@ -4,7 +4,7 @@ use crate::{
     Action, AttachmentState, CloudAnswer, CloudCall, Core, Record, Remedy, SeenEni, Severity,
     Topic,
     book::Eni,
-    core::{About, CloudResult},
+    calls::{About, CloudResult},
 };
 use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, Span, Time};
 

@@ -3,8 +3,8 @@
 use crate::{
     CloudCall, Core, Remedy, Severity, Topic,
     book::{KEEP_LAG, Task},
+    calls::CloudResult,
     classify::tags_to_add,
-    core::CloudResult,
 };
 use config_model::{EniId, Time};
 
