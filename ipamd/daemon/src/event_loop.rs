@@ -7,6 +7,7 @@
 use crate::{
     checkpoint::{Progress, Writer},
     clock,
+    cluster::Cluster,
     inbox::{Inbox, Input, Question},
     metrics::Metrics,
     outbox::Outbox,
@@ -17,8 +18,8 @@ use crate::{
 use config_model::{InstanceId, PodKey, Time};
 use ipamd_cloud::Cloud;
 use ipamd_core::{
-    Answer, CloudCall, Core, Effect, Event, Limits, Notice, OpId, PodView, PoolConfig, Refusal,
-    RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
+    Action, Answer, CloudCall, ClusterFact, Core, Effect, Event, Limits, Notice, OpId, PodView,
+    PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -38,6 +39,7 @@ pub(crate) struct EventLoop {
     inbox: Inbox,
     metrics: Arc<Metrics>,
     repair: Trigger,
+    cluster: Cluster,
     starting: watch::Receiver<String>,
     state: State,
     stopping: bool,
@@ -53,6 +55,8 @@ enum State {
     Starting {
         queued: Vec<Queued>,
         inspected: Vec<Inspected>,
+        /// What Kubernetes has told so far; the last of each kind counts.
+        facts: Vec<ClusterFact>,
     },
     Running(Box<Running>),
 }
@@ -86,20 +90,22 @@ pub(crate) struct Surroundings {
     pub(crate) inbox: Inbox,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) repair: Trigger,
+    pub(crate) cluster: Cluster,
     /// What the start waits for.
     pub(crate) starting: watch::Receiver<String>,
 }
 
 impl EventLoop {
     pub(crate) fn new(inputs: mpsc::Receiver<Input>, around: Surroundings) -> Self {
-        let Surroundings { inbox, metrics, repair, starting } = around;
+        let Surroundings { inbox, metrics, repair, cluster, starting } = around;
         Self {
             inputs,
             inbox,
             metrics,
             repair,
+            cluster,
             starting,
-            state: State::Starting { queued: Vec::new(), inspected: Vec::new() },
+            state: State::Starting { queued: Vec::new(), inspected: Vec::new(), facts: Vec::new() },
             stopping: false,
             finishing: false,
             waiting: BTreeMap::new(),
@@ -150,6 +156,7 @@ impl EventLoop {
             Input::Inspect { key, reply } => self.inspect(key, reply),
             Input::Begin(beginning) => self.begin(*beginning),
             Input::Cloud(event) => self.tell(event),
+            Input::Cluster(fact) => self.learn(fact),
             Input::Seen(seen) => self.seen(seen),
             Input::View(reply) => {
                 let _ = reply.send(self.view());
@@ -182,6 +189,16 @@ impl EventLoop {
         }
     }
 
+    fn learn(&mut self, fact: ClusterFact) {
+        match &mut self.state {
+            State::Starting { facts, .. } => {
+                facts.retain(|before| !replaces(&fact, before));
+                facts.push(fact);
+            }
+            State::Running(_) => self.tell(Event::Cluster(fact)),
+        }
+    }
+
     fn abandon(&mut self, ticket: Ticket) {
         match &mut self.state {
             State::Starting { queued, .. } => queued.retain(|waiting| waiting.ticket != ticket),
@@ -194,8 +211,9 @@ impl EventLoop {
 
     /// From here on there is an address book. DELs that the daemon missed come first.
     fn begin(&mut self, beginning: Beginning) {
-        let State::Starting { queued, inspected } = &mut self.state else { return };
+        let State::Starting { queued, inspected, facts } = &mut self.state else { return };
         let (queued, inspected) = (std::mem::take(queued), std::mem::take(inspected));
+        let facts = std::mem::take(facts);
         let Beginning { core, cloud, instance, limits, targets, writer, notices, buried } =
             beginning;
         let progress = writer.progress();
@@ -203,6 +221,10 @@ impl EventLoop {
         self.state = State::Running(Box::new(running));
         for notice in notices {
             self.report(notice);
+        }
+        // Before anything is planned: how many pods there may be, and where ENIs are made.
+        for fact in facts {
+            self.tell(Event::Cluster(fact));
         }
         self.tell(Event::Tick);
         for key in buried {
@@ -236,7 +258,7 @@ impl EventLoop {
     fn stop(&mut self) {
         self.stopping = true;
         match &mut self.state {
-            State::Starting { queued, inspected } => {
+            State::Starting { queued, inspected, .. } => {
                 inspected.clear();
                 for waiting in std::mem::take(queued) {
                     let _ = waiting.reply.send(refused(RefusalReason::Stopping, STOPPING));
@@ -297,9 +319,7 @@ impl EventLoop {
             Effect::Cloud { op, call } => self.call(op, call),
             Effect::Look { witness } => self.look(witness),
             Effect::NodeChanged => self.repair.pull(),
-            Effect::AskForTrunk => {
-                tracing::warn!("a trunk ENI is wanted, and there is no API server to ask for it");
-            }
+            Effect::AskForTrunk => self.cluster.ask_for_trunk(),
             Effect::Report(notice) => self.report(notice),
             Effect::Persist(_) => unreachable!("the outbox keeps records for the writer"),
         }
@@ -314,14 +334,23 @@ impl EventLoop {
 
     fn call(&mut self, op: OpId, call: CloudCall) {
         let State::Running(running) = &self.state else { return };
+        let waited = running.core.waited(op).unwrap_or_default();
+        self.metrics.call_begins(call.action(), clock::duration(waited));
+        let metrics = Arc::clone(&self.metrics);
         let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
+        let cluster = self.cluster.clone();
         self.calls.spawn(async move {
-            let action = call.action().name();
+            let kind = call.action();
+            let action = kind.name();
             tracing::debug!(op = op.0, action, "cloud call");
             let result = cloud.execute(call).await;
+            metrics.call_ends(kind);
             match &result {
                 Ok(_) => tracing::debug!(op = op.0, action, "cloud call done"),
-                Err(fault) => tracing::warn!(op = op.0, action, %fault, "cloud call failed"),
+                Err(fault) => {
+                    tracing::warn!(op = op.0, action, %fault, "cloud call failed");
+                    cluster.call_failed(action, fault);
+                }
             }
             let _ = inbox.send(Input::Cloud(Event::CloudDone { op, result })).await;
         });
@@ -330,13 +359,18 @@ impl EventLoop {
     fn look(&mut self, witness: Witness) {
         let State::Running(running) = &self.state else { return };
         let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
-        let instance = running.instance.clone();
+        let (instance, cluster) = (running.instance.clone(), self.cluster.clone());
+        let metrics = Arc::clone(&self.metrics);
+        metrics.looks(true);
         self.calls.spawn(async move {
             let started = clock::now();
-            let event = match cloud.look(witness, &instance).await {
+            let looked = cloud.look(witness, &instance).await;
+            metrics.looks(false);
+            let event = match looked {
                 Ok(enis) => Event::Sighting { witness, started, enis },
                 Err(fault) => {
                     tracing::warn!(?witness, %fault, "no sighting");
+                    cluster.call_failed(Action::Describe.name(), &fault);
                     Event::LookFailed { witness, fault }
                 }
             };
@@ -346,6 +380,7 @@ impl EventLoop {
 
     fn report(&mut self, notice: Notice) {
         self.metrics.noticed(&notice);
+        self.cluster.noticed(&notice);
         let Notice { severity, topic, object, cause, next_step, .. } = &notice;
         let topic = topic.name();
         match severity {
@@ -411,6 +446,14 @@ async fn progressed(state: &mut State) {
     }
     // No writer yet; or it is gone, and the loop with it.
     std::future::pending().await
+}
+
+/// Whether the one fact says anew what the other said.
+fn replaces(fact: &ClusterFact, before: &ClusterFact) -> bool {
+    match (fact, before) {
+        (ClusterFact::Branch { pod, .. }, ClusterFact::Branch { pod: other, .. }) => pod == other,
+        _ => std::mem::discriminant(fact) == std::mem::discriminant(before),
+    }
 }
 
 fn refused(reason: RefusalReason, message: &str) -> Answer {

@@ -1,9 +1,10 @@
 //! Health by two names, kept up to date.
 
 use crate::{
+    cluster::Cluster,
     inbox::Inbox,
     repair::PassReport,
-    view::{HOST_NETWORKING, View},
+    view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
 use ipamd_rpc::server::{Health, HealthName};
 use std::time::{Duration, Instant};
@@ -14,7 +15,14 @@ use tokio::{
 
 /// `live` says that the loop answers; `ready`, that the pool can serve. An empty pool does not make
 /// the daemon dead: a restart would not fill it.
-pub(crate) async fn report(health: Health, inbox: Inbox, reports: watch::Receiver<PassReport>) {
+///
+/// The node's condition in Kubernetes says the same as `ready`.
+pub(crate) async fn report(
+    health: Health,
+    inbox: Inbox,
+    cluster: Cluster,
+    reports: watch::Receiver<PassReport>,
+) {
     let mut ticks = interval(EVERY);
     let mut readiness = Readiness::default();
     let mut said = None;
@@ -22,10 +30,15 @@ pub(crate) async fn report(health: Health, inbox: Inbox, reports: watch::Receive
         ticks.tick().await;
         let view = timeout(ANSWER_TIME, inbox.view()).await.ok().and_then(Result::ok);
         let live = view.is_some();
-        let reasons = reasons(view.as_ref(), &reports.borrow());
-        let ready = readiness.judge(!reasons.is_empty(), Instant::now());
+        let troubles = troubles(view.as_ref(), &cluster, &reports.borrow());
+        let ready = readiness.judge(!troubles.is_empty(), Instant::now());
+        let texts: Vec<String> = troubles.iter().map(ToString::to_string).collect();
+        let reasons = texts.join("; ");
+        match troubles.first().filter(|_| !ready) {
+            Some(first) => cluster.pool(false, first.reason, &reasons),
+            None => cluster.pool(ready, "serves", "the pool serves"),
+        }
         if said != Some((live, ready)) {
-            let reasons = reasons.join("; ");
             if live && ready {
                 tracing::info!(live, ready, "health");
             } else {
@@ -38,11 +51,16 @@ pub(crate) async fn report(health: Health, inbox: Inbox, reports: watch::Receive
     }
 }
 
-fn reasons(view: Option<&View>, report: &PassReport) -> Vec<String> {
-    let Some(view) = view else { return vec!["the loop does not answer".to_owned()] };
-    let troubles = view.troubles();
-    let pool = troubles.iter().map(|trouble| format!("{}: {}", trouble.reason, trouble.text));
-    pool.chain(report.trouble.iter().map(|why| format!("{HOST_NETWORKING}: {why}"))).collect()
+fn troubles(view: Option<&View>, cluster: &Cluster, report: &PassReport) -> Vec<Trouble> {
+    let trouble = |reason, text| Trouble { reason, text };
+    let Some(view) = view else {
+        return vec![trouble("silent", "the loop does not answer".to_owned())];
+    };
+    let mut troubles = view.troubles();
+    troubles.extend(cluster.lacks().map(|lacks| trouble(KUBERNETES, lacks)));
+    let networking = report.trouble.iter().map(|why| trouble(HOST_NETWORKING, why.clone()));
+    troubles.extend(networking);
+    troubles
 }
 
 /// A pool that a burst has emptied for a moment is at work, not in trouble.

@@ -3,7 +3,7 @@
 mod introspect;
 mod wall;
 
-use crate::{inbox::Inbox, metrics::Metrics, repair::PassReport, view::View};
+use crate::{cluster::Cluster, inbox::Inbox, metrics::Metrics, repair::PassReport, view::View};
 use axum::{
     Router,
     extract::State,
@@ -33,6 +33,7 @@ pub(crate) struct Shown {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) reports: watch::Receiver<PassReport>,
+    pub(crate) cluster: Cluster,
 }
 
 impl Shown {
@@ -96,7 +97,7 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
 async fn metrics(State(shown): State<Shown>) -> Response {
     // Counters are told even when the loop does not answer.
     if let Some(view) = shown.view().await {
-        shown.metrics.set_gauges(&view, &shown.reports.borrow());
+        shown.metrics.set_gauges(&view, &shown.cluster, &shown.reports.borrow());
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
 }
@@ -111,7 +112,8 @@ async fn pods(State(shown): State<Shown>) -> Response {
 
 async fn explain(State(shown): State<Shown>) -> Response {
     let report = shown.reports.borrow().clone();
-    answer(shown.view().await.map(|view| introspect::explain(&view, &report)))
+    let cluster = shown.cluster.clone();
+    answer(shown.view().await.map(|view| introspect::explain(&view, &cluster, &report)))
 }
 
 async fn ipamd_settings(State(shown): State<Shown>) -> Json<Value> {

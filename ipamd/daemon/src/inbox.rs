@@ -2,7 +2,7 @@
 
 use crate::{repair::Seen, start::Beginning, view::View};
 use config_model::{PodKey, PodName, Time};
-use ipamd_core::{Answer, Cards, Event, PodView, ReleaseCause, Ticket};
+use ipamd_core::{Answer, Cards, ClusterFact, Event, PodView, ReleaseCause, Ticket};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -22,6 +22,8 @@ pub(crate) enum Input {
     Begin(Box<Beginning>),
     /// What a cloud call or a witness had to say.
     Cloud(Event),
+    /// What Kubernetes tells.
+    Cluster(ClusterFact),
     /// What a repair pass saw.
     Seen(Seen),
     /// The whole state.
@@ -35,7 +37,7 @@ pub(crate) enum Input {
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
-    Reserve { key: PodKey, pod: PodName, give_up_at: Time },
+    Reserve { key: PodKey, pod: PodName, cards: Cards, branch: bool, give_up_at: Time },
     Confirm { key: PodKey, host_interface: String },
     Release { key: PodKey, cause: ReleaseCause },
 }
@@ -43,8 +45,7 @@ pub(crate) enum Question {
 impl Question {
     pub(crate) fn into_event(self, ticket: Ticket) -> Event {
         match self {
-            Self::Reserve { key, pod, give_up_at } => {
-                let (cards, branch) = (Cards::First, false);
+            Self::Reserve { key, pod, cards, branch, give_up_at } => {
                 Event::Reserve { ticket, key, pod, cards, branch, give_up_at }
             }
             Self::Confirm { key, host_interface } => Event::Confirm { ticket, key, host_interface },

@@ -10,6 +10,7 @@
 
 pub mod checkpoint;
 pub mod clock;
+mod cluster;
 pub mod command;
 pub mod desired;
 mod event_loop;
@@ -26,6 +27,7 @@ mod start;
 pub mod tombstones;
 mod view;
 
+pub use cluster::{Access, options as kubernetes};
 pub use metrics::Metrics;
 pub use repair::{ProcSys, Trigger, watch_kernel};
 pub use run::{Daemon, run};

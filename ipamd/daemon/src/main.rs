@@ -5,7 +5,7 @@ use config_model::registry;
 use config_settings::Settings;
 use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
 use ipamd_daemon::{
-    Connect, Daemon, Metrics, ProcSys, Trigger, clock,
+    Access, Connect, Daemon, Metrics, ProcSys, Trigger, clock,
     command::{Command, HELP},
     desired, logging, watch_kernel,
 };
@@ -97,14 +97,18 @@ async fn run(settings: Settings) -> Result<()> {
     let changes = Trigger::default();
     tokio::spawn(watch_kernel(changes.clone()));
     let metrics = Arc::new(Metrics::new());
+    let boot_id = clock::boot_id().context("read the boot id")?;
+    // Two daemons of one node may overlap for a moment, and only one of them holds a Lease.
+    let process = format!("{boot_id}-{}", std::process::id());
     let daemon = Daemon {
         connect: connect(&settings, Arc::clone(&metrics)),
         metrics,
         kernel,
         changes,
         proc_sys,
-        boot_id: clock::boot_id().context("read the boot id")?,
+        boot_id: boot_id.clone(),
         metrics_port: registry::METRICS_PORT,
+        kubernetes: ipamd_daemon::kubernetes(&settings, Access::of_environment(), &process),
         settings,
     };
     ipamd_daemon::run(daemon, async {

@@ -1,13 +1,12 @@
 //! What is counted and measured: amazon-vpc-cni's names where dashboards have them, ours beside.
 
+mod gauges;
 mod latency;
 
-use crate::{
-    repair::PassReport,
-    view::{HOST_NETWORKING, REASONS, View},
-};
+use crate::{cluster::Cluster, repair::PassReport, view::View};
+use gauges::Gauges;
 use ipamd_cloud::{CallReport, Service};
-use ipamd_core::{Answer, Notice, RefusalReason, ReleaseCause};
+use ipamd_core::{Action, Answer, Notice, RefusalReason, ReleaseCause, Topic};
 use latency::LatencySums;
 use prometheus::{
     Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -32,8 +31,11 @@ pub struct Metrics {
     add_duration: HistogramVec,
     release_duration: Histogram,
     confirm_duration: Histogram,
+    reconciled: IntCounterVec,
+    in_progress: IntGaugeVec,
     calls: IntCounterVec,
     call_duration: HistogramVec,
+    call_wait: HistogramVec,
     notices: IntCounterVec,
     repairs: IntCounterVec,
     refused_repairs: IntCounterVec,
@@ -42,25 +44,6 @@ pub struct Metrics {
     drift_duration: Histogram,
     unsettled_passes: IntGauge,
     gauges: Gauges,
-}
-
-/// Set anew from the book whenever somebody looks.
-struct Gauges {
-    eni_allocated: IntGauge,
-    eni_max: IntGauge,
-    ip_max: IntGauge,
-    total: IntGauge,
-    assigned: IntGauge,
-    assigned_per_eni: IntGaugeVec,
-    free: IntGauge,
-    usable: IntGauge,
-    cooling: IntGauge,
-    pool_assigned: IntGauge,
-    reserved: IntGauge,
-    warm_short: IntGauge,
-    waiting: IntGauge,
-    calls: IntGauge,
-    trouble: IntGaugeVec,
 }
 
 impl fmt::Debug for Metrics {
@@ -91,6 +74,13 @@ impl Metrics {
             keep(&registry, HistogramVec::new(histogram_opts(name, help, buckets), labels))
         };
         register_constants(&registry);
+        let in_progress = keep(
+            &registry,
+            IntGaugeVec::new(
+                Opts::new("awscni_ipamd_action_inprogress", "What the daemon does just now"),
+                &["fn"],
+            ),
+        );
         Self {
             add_requests: of("awscni_add_ip_req_count", "Requests of ADDs for an address"),
             del_requests: by("awscni_del_ip_req_count", "Requests of DELs, by reason", &["reason"]),
@@ -135,6 +125,11 @@ impl Metrics {
                 "From a confirmation to its durable answer",
                 &QUICK,
             ),
+            reconciled: by(
+                "awscni_reconcile_count",
+                "ENIs and addresses that were found or found gone",
+                &["fn"],
+            ),
             calls: by(
                 "ferrule_ec2_calls_total",
                 "Calls to EC2 and IMDS, by action and result (ok or the error code)",
@@ -143,6 +138,12 @@ impl Metrics {
             call_duration: timed_by(
                 "ferrule_ec2_call_duration_seconds",
                 "How long calls to EC2 and IMDS took",
+                &SLOW,
+                &["action"],
+            ),
+            call_wait: timed_by(
+                "ferrule_ec2_call_wait_seconds",
+                "How long calls to EC2 waited for their budget",
                 &SLOW,
                 &["action"],
             ),
@@ -180,7 +181,8 @@ impl Metrics {
                 "ferrule_repair_unsettled_passes",
                 "Passes in a row that still found something to repair",
             ),
-            gauges: Gauges::new(&registry),
+            gauges: Gauges::new(&registry, &in_progress),
+            in_progress,
             registry,
         }
     }
@@ -236,7 +238,39 @@ impl Metrics {
         }
     }
 
+    /// A call to EC2 begins, after it has waited so long for its budget.
+    pub(crate) fn call_begins(&self, action: Action, waited: Duration) {
+        self.call_wait.with_label_values(&[action.name()]).observe(waited.as_secs_f64());
+        if let Some(name) = in_progress(action) {
+            self.in_progress.with_label_values(&[name]).inc();
+        }
+    }
+
+    /// A call to EC2 has ended.
+    pub(crate) fn call_ends(&self, action: Action) {
+        if let Some(name) = in_progress(action) {
+            self.in_progress.with_label_values(&[name]).dec();
+        }
+    }
+
+    /// A witness is asked, or has answered.
+    pub(crate) fn looks(&self, begins: bool) {
+        let gauge = self.in_progress.with_label_values(&["nodeIPPoolReconcile"]);
+        gauge.add(if begins { 1 } else { -1 });
+    }
+
     pub(crate) fn noticed(&self, notice: &Notice) {
+        let whole_eni = notice.object.starts_with("eni-");
+        let reconciled = match (notice.topic, whole_eni) {
+            (Topic::Adopted, true) => Some("eniReconcileAdd"),
+            (Topic::Adopted, false) => Some("eniDataStorePoolReconcileAdd"),
+            (Topic::Vanished, true) => Some("eniReconcileDel"),
+            (Topic::Vanished, false) => Some("eniIPPoolReconcileDel"),
+            _ => None,
+        };
+        if let Some(name) = reconciled {
+            self.reconciled.with_label_values(&[name]).inc();
+        }
         let severity = match notice.severity {
             ipamd_core::Severity::Info => "info",
             ipamd_core::Severity::Warning => "warning",
@@ -283,83 +317,22 @@ impl Metrics {
     }
 
     /// Sets the gauges of the pool.
-    pub(crate) fn set_gauges(&self, view: &View, report: &PassReport) {
-        self.gauges.set(view, report);
+    pub(crate) fn set_gauges(&self, view: &View, cluster: &Cluster, report: &PassReport) {
+        self.gauges.set(view, cluster, report);
     }
 }
 
-impl Gauges {
-    fn new(registry: &Registry) -> Self {
-        let of = |name, help| gauge(registry, name, help);
-        let by = |name, help, labels: &[&str]| {
-            keep(registry, IntGaugeVec::new(Opts::new(name, help), labels))
-        };
-        Self {
-            eni_allocated: of("awscni_eni_allocated", "ENIs that are attached"),
-            eni_max: of("awscni_eni_max", "ENIs that may be attached"),
-            ip_max: of("awscni_ip_max", "Addresses for pods that the ENIs may hold"),
-            total: of("awscni_total_ip_addresses", "Addresses for pods that the ENIs hold"),
-            assigned: of("awscni_assigned_ip_addresses", "Addresses that pods hold"),
-            assigned_per_eni: by(
-                "awscni_assigned_ip_per_eni",
-                "Addresses that pods hold, by ENI",
-                &["eni"],
-            ),
-            free: of("ferrule_pool_free_addresses", "Addresses that no pod holds and none cools"),
-            usable: of("ferrule_pool_usable_addresses", "Free addresses that an ADD gets at once"),
-            cooling: of("ferrule_pool_cooling_addresses", "Addresses that cool"),
-            pool_assigned: of("ferrule_pool_assigned_addresses", "Addresses that pods hold"),
-            reserved: of(
-                "ferrule_pool_reserved_addresses",
-                "Addresses that pods hold whose ADD is not confirmed yet",
-            ),
-            warm_short: of(
-                "ferrule_pool_warm_short_addresses",
-                "Addresses that the pool lacks to its warm targets",
-            ),
-            waiting: of("ferrule_waiting_adds", "ADDs that wait for an address"),
-            calls: of("ferrule_ec2_calls_in_progress", "Calls to EC2 that are under way"),
-            trouble: by(
-                "ferrule_pool_trouble",
-                "1 for each reason for which the pool cannot serve",
-                &["reason"],
-            ),
+/// What amazon-vpc-cni calls it.
+fn in_progress(action: Action) -> Option<&'static str> {
+    match action {
+        Action::Create | Action::Attach | Action::Assign | Action::AssignIpv6 => {
+            Some("increaseDatastorePool")
         }
+        Action::Unassign | Action::UnassignIpv6 | Action::Detach | Action::Delete => {
+            Some("decreaseDatastorePool")
+        }
+        Action::Modify | Action::Describe | Action::DescribeSubnets | Action::Tag => None,
     }
-
-    fn set(&self, view: &View, report: &PassReport) {
-        let counts = &view.snapshot.counts;
-        let per_eni = view.limits.as_ref().map_or(0, ipamd_core::Limits::secondary_per_eni);
-        self.eni_allocated.set(counts.enis.into());
-        self.eni_max.set(counts.max_enis.into());
-        self.ip_max.set(i64::from(counts.max_enis) * i64::from(per_eni));
-        self.total.set(whole(counts.total));
-        self.assigned.set(counts.assigned.into());
-        self.assigned_per_eni.reset();
-        for eni in view.snapshot.enis.iter().filter(|eni| eni.managed) {
-            let gauge = self.assigned_per_eni.with_label_values(&[eni.id.as_str()]);
-            gauge.set(eni.counts.assigned.into());
-        }
-        self.free.set(whole(counts.free));
-        self.usable.set(whole(counts.usable));
-        self.cooling.set(counts.cooling.into());
-        self.pool_assigned.set(counts.assigned.into());
-        self.reserved.set(counts.reserved.into());
-        self.warm_short.set(whole(view.warm_short()));
-        let queued = i64::try_from(view.queued).unwrap_or(i64::MAX);
-        self.waiting.set(i64::from(counts.waiting) + queued);
-        self.calls.set(counts.calls.into());
-        let troubles = view.troubles();
-        for reason in REASONS {
-            let here = troubles.iter().any(|trouble| trouble.reason == reason)
-                || (reason == HOST_NETWORKING && !report.trouble.is_empty());
-            self.trouble.with_label_values(&[reason]).set(here.into());
-        }
-    }
-}
-
-fn whole(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Names that dashboards have and that do not change here.
@@ -374,7 +347,6 @@ fn register_constants(registry: &Registry) {
     ] {
         counter(registry, name, help);
     }
-    gauge(registry, "awscni_total_ipv4_prefixes", "Prefixes that the ENIs hold");
 }
 
 fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {

@@ -1,6 +1,7 @@
 //! The daemon's tasks, from the socket to the end.
 
 use crate::{
+    cluster::Cluster,
     event_loop::{EventLoop, Surroundings},
     health,
     http::{self, Shown},
@@ -41,6 +42,9 @@ pub struct Daemon<K> {
     pub proc_sys: ProcSys,
     /// The kernel's name for this boot.
     pub boot_id: String,
+    /// What is wanted of Kubernetes; `None` if it is not spoken to. See
+    /// [`kubernetes`](crate::kubernetes).
+    pub kubernetes: Option<ipamd_kube::Options>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Where `/metrics` is served, unless the settings say that it is not.
@@ -56,7 +60,8 @@ pub async fn run<K>(daemon: Daemon<K>, stop: impl Future<Output = ()>) -> Result
 where
     K: Kernel + Send + 'static,
 {
-    let Daemon { settings, connect, mut kernel, changes, proc_sys, boot_id, .. } = daemon;
+    let Daemon { settings, connect, mut kernel, changes, proc_sys, boot_id, kubernetes, .. } =
+        daemon;
     let (settings, metrics, metrics_port) =
         (Arc::new(settings), daemon.metrics, daemon.metrics_port);
     let tombstones = Tombstones::within(&settings.state_dir);
@@ -65,23 +70,31 @@ where
     let (vpc_cidrs, known_cidrs) = watch::channel(Vec::new());
     let (reports, seen_reports) = watch::channel(PassReport::default());
 
+    let (cluster, told) = Cluster::start(kubernetes, &settings);
+
     let around = Surroundings {
         inbox: inbox.clone(),
         metrics: Arc::clone(&metrics),
         repair: changes.clone(),
+        cluster: cluster.clone(),
         starting,
     };
     let event_loop = tokio::spawn(EventLoop::new(inputs, around).run());
 
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
-    tasks.spawn(health::report(health.clone(), inbox.clone(), seen_reports.clone()));
+    let seen = seen_reports.clone();
+    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
+    if let Some(told) = told {
+        tasks.spawn(told.pass_on(inbox.clone()));
+    }
     let shown = Shown {
         inbox: inbox.clone(),
         metrics: Arc::clone(&metrics),
         settings: Arc::clone(&settings),
         reports: seen_reports,
+        cluster: cluster.clone(),
     };
     if settings.metrics {
         tasks.spawn(http::serve_metrics(shown.clone(), metrics_port));
@@ -96,8 +109,15 @@ where
         external_snat: settings.external_snat,
         policy_mode: settings.policy_mode.to_string(),
         add_wait: settings.add_wait,
+        multi_nic: settings.multi_nic,
     };
-    let service = Service::new(inbox.clone(), tombstones.clone(), terms, Arc::clone(&metrics));
+    let service = Service::new(
+        inbox.clone(),
+        tombstones.clone(),
+        terms,
+        cluster.clone(),
+        Arc::clone(&metrics),
+    );
     let (stop_serving, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(serve_plugin(settings.socket.clone(), service, health, stopped));
 
@@ -119,7 +139,7 @@ where
             Repair::new(kernel, tools).run().await;
         }
     });
-    supervise(Essential { event_loop, server, tasks, inbox, stop_serving }, stop).await
+    supervise(Essential { event_loop, server, tasks, inbox, cluster, stop_serving }, stop).await
 }
 
 struct Essential {
@@ -127,11 +147,13 @@ struct Essential {
     server: JoinHandle<Result<()>>,
     tasks: JoinSet<()>,
     inbox: Inbox,
+    cluster: Cluster,
     stop_serving: oneshot::Sender<()>,
 }
 
 async fn supervise(essential: Essential, stop: impl Future<Output = ()>) -> Result<()> {
-    let Essential { mut event_loop, mut server, mut tasks, inbox, stop_serving } = essential;
+    let Essential { mut event_loop, mut server, mut tasks, inbox, cluster, stop_serving } =
+        essential;
     tokio::select! {
         () = stop => {}
         ended = &mut event_loop => {
@@ -151,7 +173,8 @@ async fn supervise(essential: Essential, stop: impl Future<Output = ()>) -> Resu
     let _ = inbox.send(Input::Stopping).await;
     let _ = stop_serving.send(());
     // The loop still answers those whose requests are under way.
-    if timeout(LAST_ANSWERS, &mut server).await.is_err() {
+    let (answered, ()) = tokio::join!(timeout(LAST_ANSWERS, &mut server), cluster.stop());
+    if answered.is_err() {
         server.abort();
     }
     let _ = inbox.send(Input::Finish).await;

@@ -2,12 +2,13 @@
 
 use crate::{
     clock,
+    cluster::Cluster,
     inbox::{Ended, Inbox, Question},
     metrics::Metrics,
     tombstones::{Found, Tombstones},
 };
-use config_model::{PodKey, Span};
-use ipamd_core::{Answer, PodAddress, Refusal, RefusalReason, ReleaseCause};
+use config_model::{PodKey, PodName, Span};
+use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_rpc::{
     self as rpc, Held, Reason, Release, Released, Reservation, Reserve, ReserveOutcome,
     server::{Ipam, Unable},
@@ -27,6 +28,8 @@ pub(crate) struct Terms {
     pub(crate) policy_mode: String,
     /// The longest that an ADD waits.
     pub(crate) add_wait: Span,
+    /// Whether a pod may have an interface on each network card.
+    pub(crate) multi_nic: bool,
 }
 
 /// Answers the plugin.
@@ -35,6 +38,7 @@ pub(crate) struct Service {
     inbox: Inbox,
     tombstones: Tombstones,
     terms: Terms,
+    cluster: Cluster,
     metrics: Arc<Metrics>,
 }
 
@@ -44,9 +48,10 @@ impl Service {
         inbox: Inbox,
         tombstones: Tombstones,
         terms: Terms,
+        cluster: Cluster,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { inbox, tombstones, terms, metrics }
+        Self { inbox, tombstones, terms, cluster, metrics }
     }
 
     fn reservation(&self, addresses: Vec<PodAddress>) -> Reservation {
@@ -56,6 +61,16 @@ impl Service {
             use_external_snat: self.terms.external_snat,
             network_policy_mode: self.terms.policy_mode.clone(),
         }
+    }
+
+    /// The pod of the key and its first address, if they are written anywhere.
+    async fn annotated(&self, key: &PodKey) -> Option<(PodName, IpAddr)> {
+        if !self.cluster.annotates() {
+            return None;
+        }
+        let held = self.inbox.inspect(key.clone()).await.ok()??;
+        let address = held.addresses.first()?.address;
+        Some((held.pod, address))
     }
 
     /// A DEL of this very key that could not reach us comes before its next ADD.
@@ -89,15 +104,27 @@ impl Ipam for Service {
     async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
         self.metrics.add_requests.inc();
         self.bury(&request.key).await?;
-        let wait = request.wait.min(self.terms.add_wait);
+        let give_up_at = clock::now() + request.wait.min(self.terms.add_wait);
+        let needs = match self.cluster.needs(&request.pod.name, give_up_at).await {
+            Ok(needs) => needs,
+            Err(why) => return Ok(ReserveOutcome::Refused(unknown_needs(why))),
+        };
+        let every_card = self.terms.multi_nic && (request.multi_nic || needs.every_card);
         let question = Question::Reserve {
             key: request.key.clone(),
             pod: request.pod.name.clone(),
-            give_up_at: clock::now() + wait,
+            cards: if every_card { Cards::All } else { Cards::First },
+            branch: needs.branch,
+            give_up_at,
         };
         let outcome = match self.inbox.ask(question).await {
             Ok(Answer::Reserved { addresses }) => {
                 ReserveOutcome::Reserved(self.reservation(addresses))
+            }
+            Ok(Answer::ReservedBranch(branch)) => {
+                let (key, cause) = (request.key.clone(), ReleaseCause::SetupFailed);
+                self.inbox.ask(Question::Release { key, cause }).await.map_err(unable)?;
+                ReserveOutcome::Refused(unrouted(&request.pod.name, &branch))
             }
             Ok(Answer::Refused(refusal)) => ReserveOutcome::Refused(refusal_of(refusal)),
             Ok(other) => return Err(misfit("reserve", &other)),
@@ -122,6 +149,9 @@ impl Ipam for Service {
         match self.inbox.ask(question).await.map_err(unable)? {
             Answer::Confirmed { confirmed } => {
                 tracing::info!(%key, confirmed, "confirm");
+                if confirmed && let Some((pod, address)) = self.annotated(&key).await {
+                    self.cluster.pod_has(pod, address);
+                }
                 Ok(confirmed)
             }
             Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
@@ -138,10 +168,14 @@ impl Ipam for Service {
             rpc::ReleaseCause::SetupFailed => ReleaseCause::SetupFailed,
         };
         self.metrics.released(cause);
+        let annotated = self.annotated(&key).await;
         let question = Question::Release { key: key.clone(), cause };
         match self.inbox.ask(question).await.map_err(unable)? {
             Answer::Released { known, addresses } => {
                 tracing::info!(%key, ?cause, known, count = addresses.len(), "released");
+                if let Some((pod, address)) = annotated {
+                    self.cluster.pod_lost(pod, address);
+                }
                 let addresses = addresses.into_iter().map(address).collect();
                 Ok(if known { Released::Known(addresses) } else { Released::Unknown })
             }
@@ -177,6 +211,26 @@ fn refusal_of(refusal: Refusal) -> rpc::Refusal {
         RefusalReason::Stopping => Reason::Stopping,
     };
     rpc::Refusal { reason, message: refusal.message, next_step: refusal.next_step }
+}
+
+fn unknown_needs(message: String) -> rpc::Refusal {
+    rpc::Refusal {
+        reason: Reason::TryAgain,
+        message,
+        next_step: "see that this node reaches the API server".to_owned(),
+    }
+}
+
+/// A pod with its own security groups must not run without them.
+fn unrouted(pod: &PodName, branch: &BranchEni) -> rpc::Refusal {
+    rpc::Refusal {
+        reason: Reason::Invalid,
+        message: format!(
+            "pod {pod} has branch ENI {}, which this version cannot route",
+            branch.eni
+        ),
+        next_step: "run the pod without a SecurityGroupPolicy, or on other nodes".to_owned(),
+    }
 }
 
 fn stopping() -> rpc::Refusal {

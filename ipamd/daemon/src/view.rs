@@ -58,9 +58,18 @@ pub(crate) struct Trouble {
 /// The kernel refuses what all pods need; told by the repair pass.
 pub(crate) const HOST_NETWORKING: &str = "host_networking";
 
+/// A mode needs the API server, and it has not been heard yet.
+pub(crate) const KUBERNETES: &str = "kubernetes";
+
 /// The words of [`Trouble::reason`].
-pub(crate) const REASONS: [&str; 5] =
-    ["starting", "stopping", "checkpoint", "no_usable_address", HOST_NETWORKING];
+pub(crate) const REASONS: [&str; 6] =
+    ["starting", "stopping", "checkpoint", "no_usable_address", KUBERNETES, HOST_NETWORKING];
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.text)
+    }
+}
 
 impl View {
     /// What keeps the pool from serving now, if anything.

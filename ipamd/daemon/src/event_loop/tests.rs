@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, SubnetId, VpcId};
 use ipamd_cloud::{Node, TypeLimits};
 use ipamd_core::{
-    AttachmentState, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment, SeenEni, Start,
+    AttachmentState, Cards, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment,
+    SeenEni, Start,
 };
 use std::{io, net::Ipv4Addr, sync::mpsc as blocking};
 
@@ -117,6 +118,8 @@ fn reserve(n: u8) -> Question {
     Question::Reserve {
         key: PodKey::new("aws-cni", format!("c{n}"), "eth0").unwrap(),
         pod: PodName { namespace: "default".to_owned(), name: format!("pod-{n}") },
+        cards: Cards::First,
+        branch: false,
         give_up_at: clock::now() + Span::seconds(60),
     }
 }
@@ -131,6 +134,7 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
         inbox: inbox.clone(),
         metrics: Arc::new(Metrics::new()),
         repair: Trigger::default(),
+        cluster: Cluster::default(),
         starting,
     };
     let task = tokio::spawn(EventLoop::new(inputs, around).run());

@@ -2,14 +2,14 @@
 //! what only Ferrule tells.
 
 use super::wall::{NEVER, rfc3339};
-use crate::{repair::PassReport, view::View};
+use crate::{cluster::Cluster, repair::PassReport, view::View};
+use config_model::Time;
 use config_settings::{RandomizeSnat, Settings};
-use ipamd_core::{EniView, PodView};
+use ipamd_core::{EniKind, EniView, PodView, PoolConfig};
+use ipamd_kube::Standing;
+use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
-
-/// Go's `net.IPMask` of a single address.
-const MASK_32: &str = "/////w==";
 
 /// `/v1/enis`: by network card. Container ids and interface names are blank, since whoever knows
 /// them can ask for a DEL.
@@ -31,55 +31,74 @@ pub(super) fn enis(view: &View) -> Value {
 }
 
 fn one_eni(eni: &EniView, view: &View) -> Value {
-    let cidrs: Map<String, Value> =
-        eni.blocks.iter().map(|block| (block.to_string(), cidr(block.addr(), view))).collect();
+    let of = |v4: bool| -> Map<String, Value> {
+        let blocks = eni.blocks.iter().filter(|block| matches!(block, IpNet::V4(_)) == v4);
+        blocks.map(|block| (block.to_string(), cidr(block, view))).collect()
+    };
     json!({
         "ID": eni.id.as_str(),
         "IsPrimary": eni.device.0 == 0 && eni.card.0 == 0,
-        "IsTrunk": false,
-        "IsEFA": false,
+        "IsTrunk": eni.kind == Some(EniKind::Trunk),
+        "IsEFA": matches!(eni.kind, Some(EniKind::Efa | EniKind::EfaOnly)),
         "DeviceNumber": eni.device.0,
-        "AvailableIPv4Cidrs": cidrs,
-        "IPv6Cidrs": {},
-        "IsExcludedForPodIPs": false,
+        "AvailableIPv4Cidrs": of(true),
+        "IPv6Cidrs": of(false),
+        "IsExcludedForPodIPs": eni.excluded,
         "RouteTableID": eni.table.0,
         "SubnetID": eni.subnet.as_str(),
     })
 }
 
-fn cidr(address: IpAddr, view: &View) -> Value {
-    let holder = view
-        .snapshot
-        .pods
-        .iter()
-        .find(|pod| pod.addresses.iter().any(|held| held.address == address));
-    let cooling = view.snapshot.cooling.iter().find(|cooling| cooling.address == address);
-    // As there, only addresses that were ever used are listed.
+/// As there, only addresses that were ever used are listed.
+fn cidr(block: &IpNet, view: &View) -> Value {
     let mut used = Map::new();
-    if holder.is_some() || cooling.is_some() {
-        let assigned = holder.map_or_else(|| NEVER.to_owned(), |pod| rfc3339(pod.since, view.now));
-        let released =
-            cooling.map_or_else(|| NEVER.to_owned(), |cool| rfc3339(cool.released, view.now));
-        let text = address.to_string();
-        let entry = json!({
-            "Address": text,
-            "IPAMKey": {
-                "networkName": holder.map(|pod| pod.key.network.as_str()).unwrap_or_default(),
-                "containerID": "",
-                "ifName": "",
-            },
-            "IPAMMetadata": metadata(holder),
-            "AssignedTime": assigned,
-            "UnassignedTime": released,
-        });
-        used.insert(text, entry);
+    for pod in &view.snapshot.pods {
+        for held in pod.addresses.iter().filter(|held| block.contains(&held.address)) {
+            let text = held.address.to_string();
+            used.insert(text, address(held.address, Some(pod), None, view));
+        }
+    }
+    for cooling in view.snapshot.cooling.iter().filter(|it| block.contains(&it.address)) {
+        let released = Some(cooling.released);
+        let shown = address(cooling.address, None, released, view);
+        used.insert(cooling.address.to_string(), shown);
     }
     json!({
-        "Cidr": { "IP": address.to_string(), "Mask": MASK_32 },
+        "Cidr": { "IP": block.network().to_string(), "Mask": mask(block) },
         "IPAddresses": used,
-        "IsPrefix": false,
-        "AddressFamily": "4",
+        "IsPrefix": block.prefix_len() < block.max_prefix_len(),
+        "AddressFamily": if matches!(block, IpNet::V4(_)) { "4" } else { "6" },
     })
+}
+
+fn address(
+    address: IpAddr,
+    holder: Option<&PodView>,
+    released: Option<Time>,
+    view: &View,
+) -> Value {
+    let at = |time: Option<Time>| time.map_or_else(|| NEVER.to_owned(), |it| rfc3339(it, view.now));
+    json!({
+        "Address": address.to_string(),
+        "IPAMKey": {
+            "networkName": holder.map(|pod| pod.key.network.as_str()).unwrap_or_default(),
+            "containerID": "",
+            "ifName": "",
+        },
+        "IPAMMetadata": metadata(holder),
+        "AssignedTime": at(holder.map(|pod| pod.since)),
+        "UnassignedTime": at(released),
+    })
+}
+
+/// Go's `net.IPMask` as Go writes it to JSON, for the lengths that EC2 gives out.
+fn mask(block: &IpNet) -> &'static str {
+    match (block, block.prefix_len()) {
+        (IpNet::V4(_), 28) => "////8A==",
+        (IpNet::V4(_), _) => "/////w==",
+        (IpNet::V6(_), 80) => "/////////////wAAAAAAAA==",
+        (IpNet::V6(_), _) => "/////////////////////w==",
+    }
 }
 
 fn metadata(holder: Option<&PodView>) -> Value {
@@ -89,7 +108,7 @@ fn metadata(holder: Option<&PodView>) -> Value {
             json!({
                 "k8sPodNamespace": pod.pod.namespace,
                 "k8sPodName": pod.pod.name,
-                "interfacesCount": 1,
+                "interfacesCount": pod.addresses.len(),
             })
         },
     )
@@ -100,10 +119,41 @@ pub(super) fn ipamd_settings(settings: &Settings) -> Value {
     json!({
         "WARM_IP_TARGET": settings.warm.ips,
         "WARM_ENI_TARGET": settings.warm.enis,
-        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG": false,
+        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG": settings.custom_networking.is_some(),
         "AWS_MANAGE_ENIS_NON_SCHEDULABLE": settings.manage_enis_non_schedulable,
         "ENABLE_SUBNET_DISCOVERY": settings.subnet_discovery,
     })
+}
+
+fn modes(targets: &PoolConfig) -> Value {
+    json!({
+        "family": format!("{:?}", targets.family).to_lowercase(),
+        "prefixes": targets.prefixes,
+        "customNetworking": targets.custom_networking,
+        "subnetDiscovery": targets.subnet_discovery,
+        "multiNic": targets.multi_nic,
+        "podEnis": targets.pod_enis,
+        "provisioning": targets.provisioning,
+        "imdsOnly": targets.imds_only,
+        "manageUntagged": targets.manage_untagged,
+        "manageUnschedulable": targets.manage_unschedulable,
+        "collectLeaks": targets.collect_leaks,
+        "maxPods": targets.max_pods,
+    })
+}
+
+/// How the work with the API server stands; `null` if there is none.
+fn kubernetes(cluster: &Cluster) -> Value {
+    let standings = cluster.standings().into_iter().map(|(concern, standing)| {
+        let text = match standing {
+            Standing::Good => "good".to_owned(),
+            Standing::Waiting(what) => format!("waiting for {what}"),
+            Standing::Failing(why) => format!("failing: {why}"),
+        };
+        (concern.name().to_owned(), Value::String(text))
+    });
+    let standings: Map<String, Value> = standings.collect();
+    if standings.is_empty() { Value::Null } else { Value::Object(standings) }
 }
 
 /// `/v1/networkutils-env-settings`.
@@ -148,7 +198,7 @@ pub(super) fn pods(view: &View) -> Value {
 }
 
 /// `/v1/ferrule/explain`: how the pool is, what the planner waits for, and why.
-pub(super) fn explain(view: &View, report: &PassReport) -> Value {
+pub(super) fn explain(view: &View, cluster: &Cluster, report: &PassReport) -> Value {
     let counts = &view.snapshot.counts;
     let waiting = view.snapshot.waiting.iter().map(|waiting| {
         json!({
@@ -171,9 +221,21 @@ pub(super) fn explain(view: &View, report: &PassReport) -> Value {
         .troubles()
         .into_iter()
         .map(|trouble| json!({ "reason": trouble.reason, "text": trouble.text }));
+    let budgets = view.snapshot.budgets.iter().map(|budget| {
+        json!({
+            "action": budget.action.name(),
+            "milliTokens": budget.milli_tokens,
+            "milliPerSecond": budget.rate_milli_per_second,
+            "burst": budget.burst,
+        })
+    });
     let enis = view.snapshot.enis.iter().map(|eni| {
         json!({
             "eni": eni.id.as_str(),
+            "card": eni.card.0,
+            "kind": eni.kind.map(|kind| format!("{kind:?}").to_lowercase()),
+            "excluded": eni.excluded,
+            "blocks": eni.blocks.len(),
             "device": eni.device.0,
             "ready": eni.ready,
             "managed": eni.managed,
@@ -193,6 +255,9 @@ pub(super) fn explain(view: &View, report: &PassReport) -> Value {
         "troubles": troubles.collect::<Vec<_>>(),
         "waiting": waiting.collect::<Vec<_>>(),
         "enis": enis.collect::<Vec<_>>(),
+        "budgets": budgets.collect::<Vec<_>>(),
+        "modes": view.targets.as_ref().map(modes),
+        "kubernetes": kubernetes(cluster),
         "hostNetworking": {
             "passes": report.number,
             "lastPassMs": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),

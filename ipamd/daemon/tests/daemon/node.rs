@@ -129,6 +129,7 @@ impl TestNode {
             changes: self.changes.clone(),
             proc_sys: ProcSys::at(&settings.proc_sys_net),
             boot_id: boot_id.to_owned(),
+            kubernetes: None,
             metrics: Arc::clone(&self.metrics),
             metrics_port: 0,
             settings,

@@ -46,7 +46,11 @@ fn introspection_has_amazons_shapes_and_tells_no_container_id() {
     assert_eq!(get(&node, "/v1/ipamd-env-settings")["WARM_IP_TARGET"], 1);
     let pods = get(&node, "/v1/ferrule/pods");
     assert_eq!((&pods[0]["address"], &pods[0]["confirmed"]), (&json!(held), &json!(true)));
-    assert_eq!(explain(&node)["phase"], "running");
+    let explained = explain(&node);
+    assert_eq!(explained["phase"], "running");
+    assert_eq!(explained["modes"]["family"], "v4");
+    assert_eq!(explained["kubernetes"], Value::Null);
+    assert_eq!(explained["budgets"][0]["action"], "AssignPrivateIpAddresses");
     daemon.terminate();
 }
 
@@ -66,6 +70,12 @@ fn what_happens_is_counted() {
         "awscni_build_info{goversion=\"\",version=\"0.1.0\"} 1",
     ] {
         assert!(page.lines().any(|found| found == line), "no {line} in:\n{page}");
+    }
+    for part in [
+        "awscni_ipamd_action_inprogress{fn=\"increaseDatastorePool\"} ",
+        "ferrule_ec2_call_wait_seconds_count{action=\"AssignPrivateIpAddresses\"} ",
+    ] {
+        assert!(page.contains(part), "no {part} in:\n{page}");
     }
     assert!(page.contains("ferrule_repairs_total{kind=\"write_sysctl\"} 1"), "{page}");
 }

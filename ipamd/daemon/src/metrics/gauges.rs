@@ -1,0 +1,211 @@
+//! What is set anew whenever somebody looks.
+
+use super::{gauge, keep};
+use crate::{
+    cluster::Cluster,
+    repair::PassReport,
+    view::{HOST_NETWORKING, KUBERNETES, Phase, REASONS, View},
+};
+use ipamd_kube::Standing;
+use ipnet::IpNet;
+use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec, Opts, Registry};
+use std::{collections::BTreeMap, net::IpAddr};
+
+/// The pool, the budgets and Kubernetes in numbers.
+pub(super) struct Gauges {
+    eni_allocated: IntGauge,
+    eni_max: IntGauge,
+    ip_max: IntGauge,
+    total: IntGauge,
+    prefixes: IntGauge,
+    assigned: IntGauge,
+    assigned_per_eni: IntGaugeVec,
+    assigned_per_cidr: IntGaugeVec,
+    initializing: IntGauge,
+    free: IntGauge,
+    usable: IntGauge,
+    cooling: IntGauge,
+    pool_assigned: IntGauge,
+    reserved: IntGauge,
+    warm_short: IntGauge,
+    waiting: IntGauge,
+    calls: IntGauge,
+    trouble: IntGaugeVec,
+    budget_tokens: GaugeVec,
+    budget_rate: GaugeVec,
+    budget_burst: IntGaugeVec,
+    kubernetes: IntGaugeVec,
+}
+
+impl Gauges {
+    pub(super) fn new(registry: &Registry, in_progress: &IntGaugeVec) -> Self {
+        let of = |name, help| gauge(registry, name, help);
+        let by = |name, help, labels: &[&str]| {
+            keep(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+        };
+        let real_by = |name, help, labels: &[&str]| {
+            keep(registry, GaugeVec::new(Opts::new(name, help), labels))
+        };
+        Self {
+            eni_allocated: of("awscni_eni_allocated", "ENIs that are attached"),
+            eni_max: of("awscni_eni_max", "ENIs that may be attached"),
+            ip_max: of("awscni_ip_max", "Addresses for pods that the ENIs may hold"),
+            total: of("awscni_total_ip_addresses", "Addresses for pods that the ENIs hold"),
+            prefixes: of("awscni_total_ipv4_prefixes", "IPv4 prefixes that the ENIs hold"),
+            assigned: of("awscni_assigned_ip_addresses", "Addresses that pods hold"),
+            assigned_per_eni: by(
+                "awscni_assigned_ip_per_eni",
+                "Addresses that pods hold, by ENI",
+                &["eni"],
+            ),
+            assigned_per_cidr: by(
+                "awscni_assigned_ip_per_cidr",
+                "Addresses that pods hold, by single address or prefix",
+                &["cidr"],
+            ),
+            initializing: in_progress.with_label_values(&["nodeInit"]),
+            free: of("ferrule_pool_free_addresses", "Addresses that no pod holds and none cools"),
+            usable: of("ferrule_pool_usable_addresses", "Free addresses that an ADD gets at once"),
+            cooling: of("ferrule_pool_cooling_addresses", "Addresses that cool"),
+            pool_assigned: of("ferrule_pool_assigned_addresses", "Addresses that pods hold"),
+            reserved: of(
+                "ferrule_pool_reserved_addresses",
+                "Addresses that pods hold whose ADD is not confirmed yet",
+            ),
+            warm_short: of(
+                "ferrule_pool_warm_short_addresses",
+                "Addresses that the pool lacks to its warm targets",
+            ),
+            waiting: of("ferrule_waiting_adds", "ADDs that wait for an address"),
+            calls: of("ferrule_ec2_calls_in_progress", "Calls to EC2 that are under way"),
+            trouble: by(
+                "ferrule_pool_trouble",
+                "1 for each reason for which the pool cannot serve",
+                &["reason"],
+            ),
+            budget_tokens: real_by(
+                "ferrule_ec2_budget_tokens",
+                "Calls that an action may make at once; below 0 it waits",
+                &["action"],
+            ),
+            budget_rate: real_by(
+                "ferrule_ec2_budget_rate",
+                "Calls per second that an action may make, as EC2 has taught",
+                &["action"],
+            ),
+            budget_burst: by(
+                "ferrule_ec2_budget_burst",
+                "Calls that an action may save up",
+                &["action"],
+            ),
+            kubernetes: by(
+                "ferrule_kubernetes_working",
+                "1 for each part of the work with the API server that works, 0 for others",
+                &["concern"],
+            ),
+        }
+    }
+
+    pub(super) fn set(&self, view: &View, cluster: &Cluster, report: &PassReport) {
+        let counts = &view.snapshot.counts;
+        let per_eni = view.limits.as_ref().map_or(0, ipamd_core::Limits::secondary_per_eni);
+        self.eni_allocated.set(counts.enis.into());
+        self.eni_max.set(counts.max_enis.into());
+        let prefixes = view.targets.as_ref().is_some_and(|targets| targets.prefixes);
+        let each = if prefixes { 16 } else { 1 };
+        self.ip_max.set(i64::from(counts.max_enis) * i64::from(per_eni) * each);
+        self.total.set(whole(counts.total));
+        self.assigned.set(counts.assigned.into());
+        self.set_blocks(view);
+        self.initializing.set(matches!(view.phase, Phase::Starting(_)).into());
+        self.free.set(whole(counts.free));
+        self.usable.set(whole(counts.usable));
+        self.cooling.set(counts.cooling.into());
+        self.pool_assigned.set(counts.assigned.into());
+        self.reserved.set(counts.reserved.into());
+        self.warm_short.set(whole(view.warm_short()));
+        let queued = i64::try_from(view.queued).unwrap_or(i64::MAX);
+        self.waiting.set(i64::from(counts.waiting) + queued);
+        self.calls.set(counts.calls.into());
+        let troubles = view.troubles();
+        for reason in REASONS {
+            let here = troubles.iter().any(|trouble| trouble.reason == reason)
+                || (reason == HOST_NETWORKING && !report.trouble.is_empty())
+                || (reason == KUBERNETES && cluster.lacks().is_some());
+            self.trouble.with_label_values(&[reason]).set(here.into());
+        }
+        for budget in &view.snapshot.budgets {
+            let action = [budget.action.name()];
+            set_thousandths(&self.budget_tokens.with_label_values(&action), budget.milli_tokens);
+            let rate = budget.rate_milli_per_second;
+            set_thousandths(&self.budget_rate.with_label_values(&action), rate);
+            self.budget_burst.with_label_values(&action).set(budget.burst.into());
+        }
+        for (concern, standing) in cluster.standings() {
+            let works = standing == Standing::Good;
+            self.kubernetes.with_label_values(&[concern.name()]).set(works.into());
+        }
+    }
+
+    /// By ENI and by block. What is gone is shown no more.
+    fn set_blocks(&self, view: &View) {
+        self.assigned_per_eni.reset();
+        self.assigned_per_cidr.reset();
+        let managed = || view.snapshot.enis.iter().filter(|eni| eni.managed);
+        let mut held: BTreeMap<IpNet, i64> =
+            managed().flat_map(|eni| eni.blocks.iter()).map(|block| (*block, 0)).collect();
+        for of_pod in view.snapshot.pods.iter().flat_map(|pod| &pod.addresses) {
+            for block in blocks_of(of_pod.address) {
+                held.entry(block).and_modify(|count| *count += 1);
+            }
+        }
+        let prefixes = held.keys().filter(|block| block.prefix_len() == PREFIX_V4);
+        self.prefixes.set(i64::try_from(prefixes.count()).unwrap_or(i64::MAX));
+        for (block, count) in held {
+            self.assigned_per_cidr.with_label_values(&[&block.to_string()]).set(count);
+        }
+        for eni in managed() {
+            let gauge = self.assigned_per_eni.with_label_values(&[eni.id.as_str()]);
+            gauge.set(eni.counts.assigned.into());
+        }
+    }
+}
+
+/// The blocks that an address may be of.
+fn blocks_of(address: IpAddr) -> impl Iterator<Item = IpNet> {
+    let lengths = match address {
+        IpAddr::V4(_) => [32, PREFIX_V4],
+        IpAddr::V6(_) => [128, PREFIX_V6],
+    };
+    lengths.into_iter().map(move |length| IpNet::new_assert(address, length).trunc())
+}
+
+fn set_thousandths(gauge: &Gauge, value: u64) {
+    let value = u32::try_from(value).unwrap_or(u32::MAX);
+    gauge.set(f64::from(value) / 1000.0);
+}
+
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// How EC2 gives out prefixes.
+const PREFIX_V4: u8 = 28;
+const PREFIX_V6: u8 = 80;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_of_itself_or_of_its_prefix() {
+        let of = |text: &str| {
+            let blocks = blocks_of(text.parse().unwrap());
+            blocks.map(|block| block.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("10.0.0.37"), ["10.0.0.37/32", "10.0.0.32/28"]);
+        assert_eq!(of("2001:db8::1:2"), ["2001:db8::1:2/128", "2001:db8::/80"]);
+    }
+}
