@@ -162,7 +162,8 @@ pub struct NodeFacts {
     pub security_groups: Vec<SecurityGroupId>,
     /// The description of new ENIs.
     pub description: String,
-    /// The tags of new ENIs. An ENI that carries all of them counts as made by us.
+    /// The tags of new ENIs, that of the instance (`node.k8s.amazonaws.com/instance_id`) among them:
+    /// an ENI with it counts as made by us, unless another tag says that we adopted it.
     pub tags: BTreeMap<String, String>,
 }
 

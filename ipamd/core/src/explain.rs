@@ -22,6 +22,8 @@ pub(crate) enum Why {
     SubnetFull {
         subnet: SubnetId,
         until: Option<Time>,
+        /// Its free addresses, as EC2 told of them last.
+        counted: Option<u32>,
     },
     NoPlace {
         max: u32,
@@ -83,6 +85,9 @@ impl Why {
             Self::Paused { action, .. } => format!("{action} failed, and rests"),
             Self::Busy { eni } => format!("a call for {eni} is under way"),
             Self::NotReady { eni, why } => format!("{eni} is not ready: {why}"),
+            Self::SubnetFull { subnet, counted: Some(free @ 1..), .. } => format!(
+                "subnet {subnet} gives no more addresses, though EC2 counted {free} free ones"
+            ),
             Self::SubnetFull { subnet, .. } => format!("subnet {subnet} has no free addresses"),
             Self::NoPlace { max } => {
                 format!("all ENIs are full, and the node has the {max} that it may have")

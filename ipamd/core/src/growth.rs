@@ -170,7 +170,8 @@ impl Core {
 
     fn subnet_full(&self, subnet: SubnetId) -> Why {
         let until = self.subnets.empty_until(&subnet);
-        Why::SubnetFull { subnet, until }
+        let counted = self.zone.subnet(&subnet).map(|seen| seen.free_addresses);
+        Why::SubnetFull { subnet, until, counted }
     }
 
     fn assign(

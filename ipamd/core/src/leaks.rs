@@ -139,9 +139,10 @@ impl Core {
 
     /// Asks for leftovers when it is time, and deletes those that two answers showed.
     pub(crate) fn collect_leaks(&mut self, now: Time) {
-        let Some(tags) = signs(&self.config, &self.node).filter(|_| self.leaks.elected) else {
+        if !self.leaks.elected {
             return;
-        };
+        }
+        let Some(tags) = signs(&self.config, &self.node) else { return };
         if let Some(next) = self.leaks.next.filter(|_| !self.leaks.in_call)
             && self.reached(next, now)
             && self.may(Action::Describe, now)
