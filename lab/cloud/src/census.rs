@@ -11,6 +11,12 @@ impl Cloud {
         self.state.enis_of(instance).into_iter().map(Arc::clone).collect()
     }
 
+    /// Every ENI of the account as it really is, attached or not.
+    pub fn all_enis(&mut self, now: Time) -> Vec<Arc<NetworkInterface>> {
+        self.advance(now);
+        self.state.enis.values().map(Arc::clone).collect()
+    }
+
     /// The ENIs that IMDS shows to an instance now: behind the truth as [`Cloud::imds`] is.
     pub fn imds_enis(&mut self, now: Time, instance: &InstanceId) -> Vec<Arc<NetworkInterface>> {
         self.advance(now);

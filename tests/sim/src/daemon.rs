@@ -1,0 +1,615 @@
+//! The daemon's process around the real core: what its event loop does, in the same order.
+//!
+//! A reply or a call leaves when the records before it are durable; one write is under way at a
+//! time; requests that come before there is an address book wait. The process can die between any
+//! two effects.
+
+use crate::{
+    checkpoint::Durable,
+    dice::Rng,
+    ec2::{CALL_TIMEOUT, ZONE, answer, request, seen_by_ec2, seen_by_imds, unknown},
+    judge::Law,
+    kubelet::SandboxId,
+    outbox::Outbox,
+    planted::Planted,
+    repair::{PassStage, Repair},
+    world::{Happening, Request, World},
+};
+use config_model::{PodKey, PodName, Span, Time};
+use ipamd_core::{
+    Answer, CardLimits, Cards, CloudCall, CloudFault, Core, Effect, Event, Limits, NodeFacts, OpId,
+    PoolConfig, Refusal, RefusalReason, ReleaseCause, Remedy, Start, Ticket, Witness,
+};
+use lab_cloud::{DescribeNetworkInterfaces, Filter, InstanceType, Page, Response};
+use std::collections::BTreeMap;
+
+/// One process.
+pub(crate) struct Daemon {
+    pub(crate) life: u32,
+    /// There is none before the node is known.
+    pub(crate) core: Option<Core>,
+    queued: Vec<(Ticket, Question)>,
+    outbox: Outbox,
+    writing: bool,
+    durable: u64,
+    askers: BTreeMap<Ticket, (Asker, Time)>,
+    tickets: u64,
+    pub(crate) repair: Repair,
+    /// Effects until it dies, and how long it is down then.
+    dies: Option<(u32, Span)>,
+    stopping: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// An address.
+    Reserve(PodKey, PodName, Time),
+    /// To defend what was built.
+    Confirm(PodKey, String),
+    /// To take it back.
+    Release(PodKey, ReleaseCause),
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// An ADD, for an address.
+    Add(SandboxId),
+    /// An ADD, to confirm.
+    Confirm(SandboxId),
+    /// An ADD that failed, to take back.
+    TakeBack(SandboxId),
+    /// A DEL.
+    Del(u32),
+    /// A tombstone.
+    Grave(PodKey),
+    /// Nobody waits for the answer.
+    Nobody,
+}
+
+const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
+
+impl World {
+    pub(crate) fn is_alive(&self, life: u32) -> bool {
+        self.daemon.as_ref().is_some_and(|daemon| daemon.life == life)
+    }
+
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        let core = self.daemon.as_ref()?.core.as_ref()?;
+        core.wake_at().map(|at| self.host.when(at))
+    }
+
+    pub(crate) fn start_daemon(&mut self) {
+        if self.daemon.is_some() {
+            return;
+        }
+        self.lives += 1;
+        let life = self.lives;
+        self.daemon = Some(Daemon {
+            life,
+            core: None,
+            queued: Vec::new(),
+            outbox: Outbox::default(),
+            writing: false,
+            durable: 0,
+            askers: BTreeMap::new(),
+            tickets: 0,
+            repair: Repair::default(),
+            dies: None,
+            stopping: false,
+        });
+        self.judge.trouble(self.now);
+        self.note(|| format!("daemon {life} starts"));
+        let takes = self.draw("start", 50, 1500);
+        self.after(Span(takes), Happening::Begin(life));
+    }
+
+    /// The address book opens, once IMDS has said which node this is.
+    pub(crate) fn begin(&mut self, life: u32) {
+        if !self.is_alive(life) {
+            return;
+        }
+        if self.ec2.cloud.imds_outage(&self.ec2.instance).is_some() {
+            self.after(Span::seconds(2), Happening::Begin(life));
+            return;
+        }
+        let restored = self.disk.read();
+        let now = self.now;
+        let again = ipamd_core::Checkpoint::replay(restored.compact());
+        self.judge.demand(again == restored, Law::Checkpoint, now, || {
+            format!("{restored:?} is, written shorter, {again:?}")
+        });
+        let seed = self.draw("seed", 0, u64::MAX - 1);
+        let start = Start { boot_id: self.host.boot_id(), seed };
+        let clock = self.host.clock(self.now);
+        let core =
+            Core::new(self.config(), self.facts(), self.limits(), restored, start, clock);
+        let Some(daemon) = self.daemon.as_mut() else { return };
+        daemon.core = Some(core);
+        let queued = std::mem::take(&mut daemon.queued);
+        self.judge.trouble(self.now);
+        self.note(|| format!("daemon {life} has its address book"));
+        self.tell(Event::Tick);
+        // DELs that it missed come first.
+        for key in self.tombstones.keys().cloned().collect::<Vec<_>>() {
+            self.ask(Question::Release(key, ReleaseCause::PodDeleted), Asker::Nobody);
+        }
+        for (ticket, question) in queued {
+            self.put(ticket, question);
+        }
+        self.at(self.now, Happening::Pass(life, PassStage::Begins));
+    }
+
+    fn config(&self) -> PoolConfig {
+        let targets = self.setup.targets;
+        let cooldown = match self.planted {
+            Some(Planted::CooldownNotCounted) => Span(0),
+            _ => self.setup.cooldown,
+        };
+        PoolConfig {
+            warm_eni_target: targets.warm_enis,
+            warm_ip_target: Some(targets.warm_ips),
+            minimum_ip_target: Some(targets.minimum_ips),
+            warm_prefix_target: Some(targets.warm_prefixes),
+            prefixes: self.setup.prefixes,
+            max_eni: self.setup.max_eni,
+            max_pods: self.setup.max_pods,
+            cooldown,
+            ..PoolConfig::default()
+        }
+    }
+
+    fn facts(&self) -> NodeFacts {
+        let instance = self.ec2.instance.clone();
+        NodeFacts {
+            primary_eni: self.ec2.primary.clone(),
+            vpc: self.ec2.vpc.clone(),
+            zone: ZONE.to_owned(),
+            subnet: self.ec2.subnet.clone(),
+            subnet_cidr: Some(self.ec2.subnet_cidr),
+            subnet_cidr_v6: None,
+            security_groups: self.ec2.groups.clone(),
+            description: format!("aws-K8S-{instance}"),
+            tags: BTreeMap::from([(TAG_INSTANCE.to_owned(), instance.to_string())]),
+            instance_id: instance,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let kind = InstanceType::named(self.setup.instance_type);
+        let cards = kind.map(|kind| kind.cards.as_slice()).unwrap_or_default();
+        Limits {
+            cards: cards
+                .iter()
+                .map(|card| CardLimits {
+                    card: config_model::CardIndex(card.index),
+                    enis: card.maximum_network_interfaces,
+                })
+                .collect(),
+            ipv4_per_eni: kind.map_or(2, |kind| kind.ipv4_per_interface),
+            ipv6_per_eni: kind.map_or(2, |kind| kind.ipv6_per_interface),
+            prefixes: kind.is_some_and(|kind| kind.hypervisor != lab_cloud::Hypervisor::Xen),
+            trunk: false,
+            branch_enis: 0,
+        }
+    }
+
+    /// Puts a question; `None` if nobody listens.
+    pub(crate) fn ask(&mut self, question: Question, asker: Asker) -> Option<Ticket> {
+        let now = self.now;
+        let daemon = self.daemon.as_mut()?;
+        daemon.tickets += 1;
+        let ticket = Ticket(daemon.tickets);
+        daemon.askers.insert(ticket, (asker, now));
+        let (life, starting) = (daemon.life, daemon.core.is_none());
+        let overdue = match &question {
+            Question::Reserve(_, _, give_up) => self.host.when(*give_up),
+            Question::Confirm(..) | Question::Release(..) => now,
+        };
+        self.at(overdue + ANSWER_SLACK, Happening::Overdue(life, ticket));
+        if starting {
+            if let Some(daemon) = self.daemon.as_mut() {
+                daemon.queued.push((ticket, question));
+            }
+        } else {
+            self.put(ticket, question);
+        }
+        Some(ticket)
+    }
+
+    fn put(&mut self, ticket: Ticket, question: Question) {
+        let event = match question {
+            Question::Reserve(key, pod, give_up_at) => Event::Reserve {
+                ticket,
+                key,
+                pod,
+                cards: Cards::First,
+                branch: false,
+                give_up_at,
+            },
+            Question::Confirm(key, host_interface) => Event::Confirm { ticket, key, host_interface },
+            Question::Release(key, cause) => Event::Release { ticket, key, cause },
+        };
+        self.tell(event);
+    }
+
+    /// Whoever asked has gone.
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+        let Some(daemon) = self.daemon.as_mut() else { return };
+        daemon.queued.retain(|(queued, _)| *queued != ticket);
+        daemon.askers.remove(&ticket);
+        if daemon.core.is_some() {
+            self.tell(Event::Abandoned { ticket });
+        }
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        let clock = self.host.clock(self.now);
+        let Some(core) = self.daemon.as_mut().and_then(|daemon| daemon.core.as_mut()) else {
+            return;
+        };
+        if !matches!(event, Event::Tick) {
+            self.trace.line(self.now, || format!("   > {}", brief(&event)));
+        }
+        for effect in core.on_event(event, clock) {
+            if self.dies_now() {
+                return;
+            }
+            self.judge_emitted(&effect);
+            let Some(daemon) = self.daemon.as_mut() else { return };
+            for at_once in daemon.outbox.take_in(vec![effect]) {
+                self.carry_out(at_once);
+            }
+        }
+        self.settle();
+    }
+
+    /// Counts an effect; true if the process dies before it.
+    fn dies_now(&mut self) -> bool {
+        let Some(daemon) = self.daemon.as_mut() else { return true };
+        match &mut daemon.dies {
+            Some((0, down)) => {
+                let down = *down;
+                self.daemon_dies(down);
+                true
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// What may leave leaves; what is to be written is written.
+    fn settle(&mut self) {
+        loop {
+            let Some(daemon) = self.daemon.as_mut() else { return };
+            let durable = match self.planted {
+                Some(Planted::CheckpointAfterReply) => u64::MAX,
+                _ => daemon.durable,
+            };
+            daemon.outbox.settle(Durable(durable));
+            let Some(effect) = daemon.outbox.release() else { break };
+            if self.dies_now() {
+                return;
+            }
+            self.carry_out(effect);
+        }
+        let Some(daemon) = self.daemon.as_mut() else { return };
+        daemon.outbox.settle(Durable(daemon.durable));
+        if daemon.writing {
+            return;
+        }
+        if let Some(batch) = daemon.outbox.batch() {
+            daemon.writing = true;
+            let life = daemon.life;
+            self.disk.begin(batch);
+            let usual = self.draw("write", 0, 6);
+            let takes = self.disk_write.map_or(usual, |slow| slow.0);
+            self.after(Span(takes), Happening::Written(life));
+        }
+    }
+
+    pub(crate) fn written(&mut self, life: u32) {
+        if !self.is_alive(life) {
+            return;
+        }
+        let count = self.disk.done();
+        if let Some(daemon) = self.daemon.as_mut() {
+            daemon.writing = false;
+            daemon.durable += count;
+        }
+        self.settle();
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { ticket, answer } => self.reply(ticket, answer),
+            Effect::Cloud { op, call } => self.call(op, call),
+            Effect::Look { witness } => self.look(witness),
+            Effect::NodeChanged => self.kernel_changed(),
+            Effect::Report(notice) => {
+                self.note(|| {
+                    format!("   ! {:?} {}: {}", notice.topic, notice.object, notice.cause)
+                });
+            }
+            Effect::AskForTrunk | Effect::Persist(_) => {}
+        }
+    }
+
+    fn reply(&mut self, ticket: Ticket, answer: Answer) {
+        let now = self.now;
+        let Some(daemon) = self.daemon.as_mut() else { return };
+        let Some((asker, _)) = daemon.askers.remove(&ticket) else {
+            // Whoever abandoned a request may still be answered.
+            return;
+        };
+        self.note(|| format!("   < {asker:?}: {}", brief_answer(&answer)));
+        if let (Asker::Add(sandbox), Answer::Reserved { .. }) = (&asker, &answer)
+            && let Some(key) = self.kubelet.sandboxes.get(sandbox).map(|s| s.key.clone())
+        {
+            let known = self.disk.knows_reserved(&key);
+            self.judge.demand(known, Law::AheadOfDisk, now, || {
+                format!("{key} hears of its address before the disk does")
+            });
+            self.judge.told(&key);
+        }
+        let takes = self.draw("socket", 0, 2);
+        self.after(Span(takes), Happening::Heard(Box::new((asker, answer))));
+    }
+
+    fn call(&mut self, op: OpId, call: CloudCall) {
+        let now = self.now;
+        let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) else { return };
+        self.note(|| format!("   < {op:?} {call:?}"));
+        let known = match &call {
+            CloudCall::CreateEni { token, .. } => self.disk.knows_asked(token),
+            CloudCall::DetachEni { eni, .. } => self.disk.knows_leaving(eni),
+            _ => true,
+        };
+        self.judge.demand(known, Law::AheadOfDisk, now, || {
+            format!("{call:?} leaves before its record is on disk")
+        });
+        let action = request(call.clone()).action();
+        let (there, back) = self.ec2.trip(now, action);
+        match there {
+            Some(there) => {
+                let request = Request { life, op, call, sent: now, back };
+                self.after(there, Happening::Arrives(Box::new(request)));
+            }
+            None => {
+                let result = Err(unknown("Timeout", "no answer in time"));
+                let event = Event::CloudDone { op, result };
+                self.after(CALL_TIMEOUT, Happening::Told(life, Box::new(event)));
+            }
+        }
+    }
+
+    /// A call arrives at EC2, whether or not the daemon still lives.
+    pub(crate) fn request_arrives(&mut self, arrived: Request) {
+        let now = self.now;
+        let Request { life, op, call, sent, back } = arrived;
+        let enis = self.ec2.enis(now).to_vec();
+        self.judge.arrives(&call, &enis, &self.host, now);
+        let response = self.ec2.carry_out(now, request(call.clone()));
+        let result = response.and_then(|response| answer(&call, response, now.0));
+        if let (CloudCall::Unassign { blocks, .. }, Ok(_)) = (&call, &result) {
+            self.judge.gone(blocks);
+        }
+        if let Ok(ipamd_core::CloudAnswer::Assigned { blocks }) = &result {
+            self.judge.harmed.retain(|block| !blocks.contains(block));
+        }
+        self.note(|| match &result {
+            Ok(answer) => format!("   = {op:?} {answer:?}"),
+            Err(fault) => format!("   = {op:?} {} ({:?})", fault, fault.remedy),
+        });
+        let (at, result) = if now + back > sent + CALL_TIMEOUT {
+            (sent + CALL_TIMEOUT, Err(unknown("Timeout", "no answer in time")))
+        } else {
+            (now + back, result)
+        };
+        self.at(at, Happening::Told(life, Box::new(Event::CloudDone { op, result })));
+    }
+
+    fn look(&mut self, witness: Witness) {
+        let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) else { return };
+        let started = self.host.clock(self.now);
+        let (there, back) = match witness {
+            Witness::Imds => {
+                let takes = self.draw("imds", 2, 60);
+                (Some(Span(takes)), Span(1))
+            }
+            Witness::Ec2 => {
+                self.ec2.trip(self.now, lab_cloud::Action::DescribeNetworkInterfaces)
+            }
+        };
+        let arrives = there.unwrap_or(CALL_TIMEOUT);
+        let back = there.map(|_| back);
+        self.after(arrives, Happening::Looks(life, witness, started, back));
+    }
+
+    pub(crate) fn looks(&mut self, life: u32, witness: Witness, started: Time, back: Option<Span>) {
+        let now = self.now;
+        let instance = self.ec2.instance.clone();
+        let seen = match (witness, back) {
+            (_, None) => Err(unknown("Timeout", "no answer in time")),
+            (Witness::Imds, Some(_)) => self.imds_shows(),
+            (Witness::Ec2, Some(_)) if self.planted == Some(Planted::ImdsTrustedAlone) => {
+                self.imds_shows()
+            }
+            (Witness::Ec2, Some(_)) => {
+                let ours = Filter::new("attachment.instance-id", [instance.to_string()]);
+                let asked = DescribeNetworkInterfaces {
+                    filters: vec![ours],
+                    page: Page { max_results: Some(1000), next_token: None },
+                    ..DescribeNetworkInterfaces::default()
+                };
+                self.ec2.carry_out(now, asked.into()).map(|response| match response {
+                    Response::DescribeNetworkInterfaces { network_interfaces, .. } => {
+                        network_interfaces.iter().map(seen_by_ec2).collect()
+                    }
+                    _ => Vec::new(),
+                })
+            }
+        };
+        let event = match seen {
+            Ok(enis) => Event::Sighting { witness, started, enis },
+            Err(fault) => Event::LookFailed { witness, fault },
+        };
+        self.after(back.unwrap_or_default(), Happening::Told(life, Box::new(event)));
+    }
+
+    fn imds_shows(&mut self) -> Result<Vec<ipamd_core::SeenEni>, CloudFault> {
+        let instance = self.ec2.instance.clone();
+        if self.ec2.cloud.imds_outage(&instance).is_some() {
+            return Err(self.fault("GetMACs", Remedy::RetryAfter { wait: None }));
+        }
+        let cidr = self.ec2.subnet_cidr;
+        let enis = self.ec2.cloud.imds_enis(self.now, &instance);
+        let seen = enis.iter().filter_map(|eni| seen_by_imds(eni, &instance, Some(cidr), None));
+        Ok(seen.collect())
+    }
+
+    /// The process dies, after so many more effects.
+    pub(crate) fn kill_daemon(&mut self, after: u32, down: Span) {
+        if after == 0 {
+            self.daemon_dies(down);
+        } else if let Some(daemon) = self.daemon.as_mut() {
+            daemon.dies = Some((after, down));
+        }
+    }
+
+    /// All that is not in the file is lost, and every connection.
+    pub(crate) fn daemon_dies(&mut self, down: Span) {
+        let Some(daemon) = self.daemon.take() else { return };
+        self.note(|| format!("daemon {} dies", daemon.life));
+        self.judge.trouble(self.now);
+        self.judge.forget_untold();
+        let mut rng = Rng::new(self.draw("tear", 0, u64::MAX - 1), "tear");
+        self.disk.process_died(&mut rng);
+        for (asker, _) in daemon.askers.into_values() {
+            let takes = self.draw("lost", 0, 3);
+            self.after(Span(takes), Happening::Lost(asker));
+        }
+        self.after(down, Happening::Start);
+    }
+
+    /// SIGTERM: those who wait are answered, everything is made durable.
+    pub(crate) fn stop_daemon(&mut self, down: Span) {
+        self.judge.trouble(self.now);
+        if let Some(daemon) = self.daemon.as_mut() {
+            daemon.stopping = true;
+            for (ticket, question) in std::mem::take(&mut daemon.queued) {
+                let refused = Answer::Refused(Refusal {
+                    reason: RefusalReason::Stopping,
+                    message: "the daemon is stopping".to_owned(),
+                    next_step: String::new(),
+                });
+                if matches!(question, Question::Reserve(..)) {
+                    self.reply(ticket, refused);
+                }
+            }
+        }
+        self.tell(Event::Stopping);
+        // It waits some seconds for its last writes; whoever kills it sooner, kills it.
+        let takes = Span(self.draw("stop", 5, 4000));
+        self.kill_daemon(u32::MAX, down);
+        if let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) {
+            self.after(takes, Happening::Overdue(life, LAST));
+        }
+    }
+
+    /// A request is answered in time; a daemon that stops is gone in time.
+    pub(crate) fn overdue(&mut self, life: u32, ticket: Ticket) {
+        let now = self.now;
+        let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.life == life) else {
+            return;
+        };
+        if ticket == LAST {
+            let down = daemon.dies.map_or(Span(0), |(_, down)| down);
+            self.daemon_dies(down);
+            return;
+        }
+        let Some((asker, asked)) = daemon.askers.get(&ticket).cloned() else { return };
+        if daemon.core.is_none() || self.disk_write.is_some() || daemon.writing {
+            self.after(ANSWER_SLACK, Happening::Overdue(life, ticket));
+            return;
+        }
+        self.judge.accuse(Law::NotAnsweredOnce, now, || {
+            format!("{asker:?} asked {} ms ago and has no answer", now.since(asked).0)
+        });
+    }
+
+    /// What the core says, before anything delays it.
+    fn judge_emitted(&mut self, effect: &Effect) {
+        let now = self.now;
+        let Effect::Reply { ticket, answer } = effect else { return };
+        let Some(daemon) = self.daemon.as_mut() else { return };
+        let Some((asker, asked)) = daemon.askers.get(ticket).cloned() else {
+            self.judge.accuse(Law::NotAnsweredOnce, now, || format!("{ticket:?} {answer:?}"));
+            return;
+        };
+        match answer {
+            Answer::Reserved { addresses } => {
+                let Asker::Add(sandbox) = asker else { return };
+                let Some(sandbox) = self.kubelet.sandboxes.get(&sandbox) else { return };
+                let (key, enis) = (sandbox.key.clone(), self.ec2.enis(now).to_vec());
+                for given in addresses {
+                    self.judge.given(&key, given, &self.host, &enis, now);
+                }
+            }
+            Answer::Released { .. } => {
+                if let Some(key) = self.key_of(&asker) {
+                    self.judge.released(&key, asked);
+                }
+            }
+            Answer::ReservedBranch(_) | Answer::Refused(_) | Answer::Confirmed { .. } => {}
+        }
+    }
+
+    fn key_of(&self, asker: &Asker) -> Option<PodKey> {
+        let sandbox = match asker {
+            Asker::Add(sandbox) | Asker::Confirm(sandbox) | Asker::TakeBack(sandbox) => sandbox,
+            Asker::Del(del) => &self.kubelet.dels.get(del)?.sandbox,
+            Asker::Grave(key) => return Some(key.clone()),
+            Asker::Nobody => return None,
+        };
+        self.kubelet.sandboxes.get(sandbox).map(|sandbox| sandbox.key.clone())
+    }
+}
+
+/// One line of an event.
+fn brief(event: &Event) -> String {
+    match event {
+        Event::Sighting { witness, enis, .. } => {
+            let of = |eni: &ipamd_core::SeenEni| format!("{}:{}", eni.id, eni.blocks.len());
+            let all: Vec<String> = enis.iter().map(of).collect();
+            format!("{witness:?} shows {}", all.join(" "))
+        }
+        Event::KernelSeen { in_use, .. } => format!("kernel seen, {} in use", in_use.len()),
+        Event::CloudDone { op, result } => match result {
+            Ok(_) => format!("{op:?} done"),
+            Err(fault) => format!("{op:?} failed: {}", fault.code),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+fn brief_answer(answer: &Answer) -> String {
+    match answer {
+        Answer::Reserved { addresses } => {
+            let all: Vec<String> = addresses.iter().map(|a| a.address.to_string()).collect();
+            format!("reserved {}", all.join(" "))
+        }
+        Answer::Refused(refusal) => format!("refused: {}", refusal.message),
+        Answer::Released { known, .. } => format!("released, known: {known}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An answer that waits for nothing comes within this.
+const ANSWER_SLACK: Span = Span::seconds(10);
+/// No request has this ticket: the process's own end.
+const LAST: Ticket = Ticket(u64::MAX);

@@ -1,0 +1,177 @@
+//! EC2 and IMDS: the lab's pure model, a way there that takes time and loses things, and the
+//! weather.
+
+mod translate;
+
+pub(crate) use translate::{answer, blocks, request, seen_by_ec2, seen_by_imds};
+
+use crate::{
+    dice::draw,
+    plan::{Setup, Weather},
+    remedy::Answered,
+};
+use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, Time, VpcId};
+use ipamd_core::{CloudFault, Remedy};
+use ipnet::Ipv4Net;
+use lab_cloud::{
+    Action, CallError, Caller, Cloud, CloudSpec, Ec2Error, Fault, FaultId, Launch,
+    NetworkInterface, OperateError, Request, Response, SubnetSpec, Throttling,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The cloud around one node.
+pub(crate) struct Ec2 {
+    pub(crate) cloud: Cloud,
+    pub(crate) caller: Caller,
+    pub(crate) instance: InstanceId,
+    pub(crate) subnet: SubnetId,
+    pub(crate) subnet_cidr: Ipv4Net,
+    pub(crate) vpc: VpcId,
+    pub(crate) groups: Vec<SecurityGroupId>,
+    pub(crate) primary: EniId,
+    seed: u64,
+    trips: u64,
+    /// So many of a hundred calls never arrive.
+    pub(crate) lost: Vec<u8>,
+    /// ENIs of other tenants.
+    pub(crate) tenants: Vec<EniId>,
+    /// How the node's ENIs stand, and at which version of the cloud that was.
+    enis: (u64, Vec<Arc<NetworkInterface>>),
+}
+
+/// The zone of the node.
+pub(crate) const ZONE: &str = "eu-west-1a";
+/// `HTTP_TIMEOUT` of the daemon.
+pub(crate) const CALL_TIMEOUT: Span = Span::seconds(10);
+
+impl Ec2 {
+    pub(crate) fn new(setup: &Setup, seed: u64, now: Time) -> Result<Self, OperateError> {
+        let mut cloud = Cloud::new(spec(setup), seed)?;
+        let (subnet, subnet_cidr) = cloud
+            .subnet_named("pods")
+            .map(|subnet| (subnet.id.clone(), subnet.cidr))
+            .ok_or_else(|| OperateError::Refused("the spec has no subnet of that name".into()))?;
+        let launch = Launch::new("node", setup.instance_type, subnet.clone());
+        let role = launch.role.clone().unwrap_or_default();
+        let instance = cloud.launch(now, launch)?;
+        let enis = cloud.enis_of(now, &instance);
+        let first = enis.first().ok_or_else(|| OperateError::NoInstance(instance.clone()))?;
+        Ok(Self {
+            caller: Caller::Role { role, instance: instance.clone() },
+            subnet,
+            subnet_cidr,
+            vpc: first.vpc_id.clone(),
+            groups: first.groups.iter().map(|group| group.id.clone()).collect(),
+            primary: first.id.clone(),
+            instance,
+            cloud,
+            seed,
+            trips: 0,
+            lost: Vec::new(),
+            tenants: Vec::new(),
+            enis: (u64::MAX, Vec::new()),
+        })
+    }
+
+    /// The node's ENIs as they really are. Asked often, so remembered while nothing changes.
+    pub(crate) fn enis(&mut self, now: Time) -> &[Arc<NetworkInterface>] {
+        let version = self.cloud.version(now);
+        if self.enis.0 != version {
+            self.enis = (version, self.cloud.enis_of(now, &self.instance));
+        }
+        &self.enis.1
+    }
+
+    /// How long a call takes each way; `None` if it never arrives.
+    pub(crate) fn trip(&mut self, now: Time, action: Action) -> (Option<Span>, Span) {
+        self.trips += 1;
+        let latency = self.cloud.latency(now, action);
+        let there = Span(latency.0 * (20 + draw(self.seed, "there", self.trips) % 60) / 100);
+        let back = Span(latency.0 - there.0);
+        let lost = self.lost.iter().any(|percent| {
+            draw(self.seed, "lost", self.trips) % 100 < u64::from(*percent)
+        });
+        ((!lost).then_some(there), back)
+    }
+
+    /// Carries out a request now.
+    pub(crate) fn carry_out(
+        &mut self,
+        now: Time,
+        request: Request,
+    ) -> Result<Response, CloudFault> {
+        let action = request.action().name();
+        self.cloud.call(now, &self.caller, request).map_err(|error| match error {
+            CallError::Refused(error) => refused(action, &error),
+            CallError::ReplyLost => unknown("Dispatch", "the connection was closed"),
+        })
+    }
+
+    /// Changes the weather; what ends it again.
+    pub(crate) fn turn(&mut self, now: Time, how: &Weather) -> Option<FaultId> {
+        let fault = match how.clone() {
+            Weather::Throttled { nth } => Fault::ThrottleEveryNth { action: None, nth },
+            Weather::Failing { code, action } => {
+                let error = Ec2Error::new(code, "the weather");
+                let status = if code == "UnauthorizedOperation" { 403 } else { 500 };
+                Fault::Error { action, error: error.with_status(status), times: None }
+            }
+            Weather::RepliesLost { times } => Fault::LoseReply { action: None, times: Some(times) },
+            Weather::CallsLost { percent } => {
+                self.lost.push(percent);
+                return None;
+            }
+            Weather::Slow { latency } => Fault::Latency { action: None, latency },
+            Weather::ReadsLag { lag } => Fault::ReadLag { lag },
+            Weather::ImdsLags { lag } => Fault::ImdsLag { lag },
+            Weather::ImdsSilent => Fault::ImdsStatus { instance: None, status: 503 },
+            Weather::AttachesHang => Fault::AttachNeverCompletes { instance: None },
+        };
+        Some(self.cloud.set_fault(now, fault))
+    }
+
+    /// All is well again.
+    pub(crate) fn clear_up(&mut self, now: Time) {
+        self.cloud.clear_faults(now);
+        self.lost.clear();
+    }
+
+    /// Addresses that the subnet still has.
+    pub(crate) fn free_addresses(&mut self, now: Time) -> u32 {
+        self.cloud.version(now);
+        self.cloud.subnet_named("pods").map_or(0, |subnet| subnet.available_ip_address_count)
+    }
+}
+
+/// What the core sees of an error, by the daemon's own table.
+pub(crate) fn refused(action: &str, error: &Ec2Error) -> CloudFault {
+    let (code, message) = (Some(error.code.as_str()), error.message.as_str());
+    Answered { action, code, message, status: error.http_status, wait: None }.fault()
+}
+
+/// Nobody knows what became of the call.
+pub(crate) fn unknown(code: &str, message: &str) -> CloudFault {
+    CloudFault { code: code.into(), message: message.into(), remedy: Remedy::Unknown }
+}
+
+fn spec(setup: &Setup) -> CloudSpec {
+    let mut spec = CloudSpec::two_zones();
+    let cidr = Ipv4Net::new_assert([10, 0, 0, 0].into(), setup.subnet_len);
+    let first = spec.subnets.first().cloned();
+    spec.subnets = first
+        .map(|subnet| SubnetSpec {
+            name: "pods".to_owned(),
+            cidr,
+            availability_zone: ZONE.to_owned(),
+            map_public_ip_on_launch: false,
+            tags: BTreeMap::new(),
+            ..subnet
+        })
+        .into_iter()
+        .collect();
+    spec.timing.attach = setup.attach;
+    if !setup.throttled {
+        spec.throttling = Throttling::Off;
+    }
+    spec
+}

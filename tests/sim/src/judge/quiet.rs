@@ -1,0 +1,251 @@
+//! What must have come right once nothing happens any more.
+
+use super::{Demand, Judge, Law, has};
+use crate::{
+    ec2::blocks,
+    kubelet::Stage,
+    plan::{Mode, Setup},
+    world::World,
+};
+use config_model::EniId;
+use ipnet::IpNet;
+use lab_cloud::NetworkInterface;
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
+
+/// Something that has not come right.
+pub(crate) type Complaint = (Law, String);
+
+impl Judge {
+    fn is_harmed_eni(&self, eni: &EniId) -> bool {
+        self.harmed_enis.contains(eni)
+    }
+}
+
+impl World {
+    /// Never more than the type and the settings allow.
+    pub(crate) fn judge_limits(&mut self, enis: &[Arc<NetworkInterface>]) {
+        let (now, limits) = (self.now, self.limits());
+        for card in &limits.cards {
+            let on_card = enis.iter().filter(|eni| {
+                eni.attachment.as_ref().is_some_and(|a| a.network_card_index == card.card)
+            });
+            let count = on_card.count();
+            self.judge.demand(count <= usize::from(card.enis), Law::AboveLimits, now, || {
+                format!("{count} ENIs on card {}", card.card.0)
+            });
+        }
+        if let Some(most) = self.setup.max_eni
+            && self.foreign.is_empty()
+        {
+            let fits = enis.len() <= usize::try_from(most).unwrap_or(usize::MAX);
+            self.judge.demand(fits, Law::AboveLimits, now, || {
+                format!("{} ENIs, though MAX_ENI is {most}", enis.len())
+            });
+        }
+    }
+
+    /// ENIs that may be attached.
+    fn places(&self) -> u32 {
+        let enis = self.limits().cards.first().map_or(0, |card| u32::from(card.enis));
+        self.setup.max_eni.filter(|most| *most >= 1).map_or(enis, |most| most.min(enis))
+    }
+
+    /// Addresses that our ENIs could hold for pods.
+    fn room(&self) -> u64 {
+        let foreign = u32::try_from(self.foreign.len()).unwrap_or(u32::MAX);
+        let ours = self.places().saturating_sub(foreign).max(1);
+        u64::from(ours) * u64::from(self.limits().secondary_per_eni())
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.room().min(self.setup.max_pods.into())
+    }
+
+    pub(crate) fn demand(&mut self) -> Demand {
+        let now = self.now;
+        Demand {
+            wanted: self.judge.wanted(now),
+            capacity: self.capacity(),
+            subnet_free: self.ec2.free_addresses(now),
+            subnet_needs: 2 * (u32::from(self.limits().ipv4_per_eni) + 2),
+        }
+    }
+
+    /// What is not right.
+    pub(crate) fn complaints(&mut self) -> Vec<Complaint> {
+        let now = self.now;
+        let enis = self.ec2.enis(now).to_vec();
+        let mut complaints = Vec::new();
+        self.complain_of_pods(&mut complaints);
+        self.complain_of_leaks(&enis, &mut complaints);
+        self.complain_of_the_book(&enis, &mut complaints);
+        self.complain_of_the_pool(&enis, &mut complaints);
+        complaints
+    }
+
+    fn complain_of_pods(&mut self, complaints: &mut Vec<Complaint>) {
+        for (number, pod) in self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted) {
+            let sandbox = pod.sandbox.and_then(|id| self.kubelet.sandboxes.get(&id));
+            match sandbox.filter(|sandbox| sandbox.stage == Stage::Running) {
+                None => complaints.push((Law::NotServed, format!("pod {number} does not run"))),
+                Some(sandbox) => {
+                    let cut = sandbox.nets.iter().find(|net| !self.host.connected(net));
+                    let tell = |net: &routing_plan::pod::PodNet| {
+                        (Law::CutOff, format!("{} of {} is cut off", net.address, net.key))
+                    };
+                    complaints.extend(cut.map(tell));
+                }
+            }
+        }
+        let running: BTreeSet<IpAddr> =
+            self.kubelet.running().flat_map(|sandbox| sandbox.result.iter().copied()).collect();
+        let left = self.host.in_use().into_iter().find(|address| !running.contains(address));
+        complaints.extend(left.map(|address| {
+            (Law::KernelDirty, format!("the kernel keeps {address}, which no pod has"))
+        }));
+        if let Some(key) = self.tombstones.keys().next() {
+            complaints.push((Law::NotAnsweredOnce, format!("the tombstone of {key} stays")));
+        }
+    }
+
+    fn complain_of_leaks(
+        &mut self,
+        enis: &[Arc<NetworkInterface>],
+        complaints: &mut Vec<Complaint>,
+    ) {
+        let attached: BTreeSet<&EniId> = enis.iter().map(|eni| &eni.id).collect();
+        let instance = self.ec2.instance.to_string();
+        for eni in self.ec2.cloud.all_enis(self.now) {
+            let ours = eni.tags.get(TAG_INSTANCE) == Some(&instance);
+            if ours && !attached.contains(&eni.id) && !self.judge.is_harmed_eni(&eni.id) {
+                complaints.push((Law::Leaked, format!("{} is attached to nothing", eni.id)));
+            }
+        }
+        for eni in enis {
+            let goes = eni.attachment.as_ref().is_some_and(|a| a.delete_on_termination);
+            let ours = eni.tags.get(TAG_INSTANCE) == Some(&instance);
+            if ours && !goes {
+                let what = format!("{} would outlive the instance", eni.id);
+                complaints.push((Law::Leaked, what));
+            }
+        }
+    }
+
+    /// The book agrees with EC2.
+    fn complain_of_the_book(
+        &mut self,
+        enis: &[Arc<NetworkInterface>],
+        complaints: &mut Vec<Complaint>,
+    ) {
+        let clock = self.host.clock(self.now);
+        let Some(core) = self.daemon.as_ref().and_then(|daemon| daemon.core.as_ref()) else {
+            complaints.push((Law::World, "the daemon is not up".to_owned()));
+            return;
+        };
+        let book = core.snapshot(clock);
+        for eni in enis {
+            let Some(known) = book.enis.iter().find(|known| known.id == eni.id) else {
+                complaints.push((Law::Leaked, format!("the book does not have {}", eni.id)));
+                continue;
+            };
+            let (known, there): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
+                (known.blocks.iter().copied().collect(), blocks(eni).into_iter().collect());
+            let held = |block: &IpNet| {
+                let mut running = self.kubelet.running().flat_map(|sandbox| &sandbox.result);
+                running.any(|address| block.contains(address))
+            };
+            // What was taken from a pod stays with it.
+            let harmed = |block: &&IpNet| self.judge.harmed.contains(*block) && held(block);
+            if let Some(block) = there.difference(&known).next() {
+                let what = format!("the book does not have {block} of {}", eni.id);
+                complaints.push((Law::Leaked, what));
+            }
+            if let Some(block) = known.difference(&there).find(|block| !harmed(block)) {
+                let what = format!("the book has {block}, which {} has not", eni.id);
+                complaints.push((Law::NotOnEni, what));
+            }
+        }
+        for pod in &book.pods {
+            if !self.kubelet.running().any(|sandbox| sandbox.key == pod.key) {
+                complaints.push((Law::Leaked, format!("{} holds on", pod.key)));
+            }
+        }
+    }
+
+    /// The pool is as large as its targets, and not much larger.
+    fn complain_of_the_pool(
+        &mut self,
+        enis: &[Arc<NetworkInterface>],
+        complaints: &mut Vec<Complaint>,
+    ) {
+        let needs = self.demand().subnet_needs;
+        if self.ec2.free_addresses(self.now) < needs {
+            return;
+        }
+        let held: Vec<IpAddr> =
+            self.kubelet.running().flat_map(|sandbox| sandbox.result.iter().copied()).collect();
+        let usable = enis.iter().filter(|eni| !self.judge.is_harmed_eni(&eni.id));
+        let pool = Held {
+            total: usable.clone().map(|eni| blocks(eni).len() as u64).sum(),
+            held: held.len() as u64,
+            room: self.room(),
+            per_eni: self.limits().secondary_per_eni().into(),
+        };
+        let idle: Vec<u64> = usable
+            .filter(|eni| eni.id != self.ec2.primary && !self.foreign.contains(&eni.id))
+            .filter(|eni| !held.iter().any(|address| has(eni, *address)))
+            .map(|eni| blocks(eni).len() as u64)
+            .collect();
+        complaints.extend(match self.setup.mode {
+            Mode::Secondary => judge_singles(&self.setup, pool, &idle),
+        });
+    }
+}
+
+/// The pool as it is.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    total: u64,
+    held: u64,
+    /// What the ENIs that there may be could hold.
+    room: u64,
+    per_eni: u64,
+}
+
+fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Complaint> {
+    let Held { total, held, room, per_eni } = pool;
+    let free = total.saturating_sub(held);
+    let targets = setup.targets;
+    let (warm, least) = (u64::from(targets.warm_ips), u64::from(targets.minimum_ips));
+    let most = room.min(setup.max_pods.into());
+    if warm > 0 || least > 0 {
+        let wanted = (held + warm).max(least);
+        if total < wanted.min(most) {
+            let what = format!("{total} addresses, {held} held, {wanted} wanted, {most} possible");
+            return Some((Law::PoolShort, what));
+        }
+        let over = total > wanted + OVER_BY;
+        return over.then(|| {
+            (Law::PoolOver, format!("{total} addresses, {held} held, {wanted} wanted"))
+        });
+    }
+    let wanted = u64::from(targets.warm_enis) * per_eni;
+    let low = free < wanted || (wanted == 0 && free == 0);
+    if low && total < most {
+        let what = format!("{total} addresses, {held} held, {wanted} free wanted, {most} possible");
+        return Some((Law::PoolShort, what));
+    }
+    let spare = idle.iter().find(|eni| {
+        let rest = free - *eni;
+        free >= wanted + per_eni && rest >= wanted && rest > 0
+    });
+    spare.map(|eni| {
+        let what = format!("{free} addresses are free, {wanted} wanted, an ENI with {eni} is idle");
+        (Law::PoolOver, what)
+    })
+}
+
+/// Less than this over the target is not gross.
+const OVER_BY: u64 = 0;

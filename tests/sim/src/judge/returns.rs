@@ -1,0 +1,79 @@
+//! Nothing that is needed goes back to EC2.
+
+use super::{Judge, Law};
+use crate::{ec2::blocks, host::Host};
+use config_model::{EniId, Time};
+use ipamd_core::CloudCall;
+use ipnet::IpNet;
+use lab_cloud::NetworkInterface;
+use std::{net::IpAddr, sync::Arc};
+
+impl Judge {
+    /// A call arrives at EC2. What it takes away must be free, rested, and unknown to the kernel.
+    pub(crate) fn arrives(
+        &mut self,
+        call: &CloudCall,
+        enis: &[Arc<NetworkInterface>],
+        host: &Host,
+        now: Time,
+    ) {
+        let of = |id: &EniId| enis.iter().find(|eni| eni.id == *id);
+        let taken: Vec<IpNet> = match call {
+            // Only what is really there is taken.
+            CloudCall::Unassign { eni, blocks: wanted } => {
+                let there = of(eni).map(|eni| blocks(eni)).unwrap_or_default();
+                if !wanted.iter().all(|block| there.contains(block)) {
+                    return;
+                }
+                wanted.clone()
+            }
+            CloudCall::DetachEni { eni, attachment } => {
+                let there = of(eni).filter(|eni| {
+                    eni.attachment.as_ref().is_some_and(|found| found.id == *attachment)
+                });
+                there.map(|eni| blocks(eni)).unwrap_or_default()
+            }
+            _ => return,
+        };
+        let in_use = host.in_use();
+        for block in &taken {
+            self.judge_held(block, call, now);
+            if let Some(address) = in_use.iter().find(|address| block.contains(*address)) {
+                self.accuse(Law::Returned, now, || {
+                    format!("{address} goes back by {call:?} while the kernel has it")
+                });
+            }
+        }
+    }
+
+    fn judge_held(&mut self, block: &IpNet, call: &CloudCall, now: Time) {
+        let (lifetime, cooldown) = (self.lifetime, self.cooldown);
+        let of_block = self.holds.iter().filter(|(address, _)| block.contains(*address));
+        let held = of_block.clone().find(|(_, hold)| {
+            hold.running || (hold.over.is_none() && now < hold.reserved + lifetime)
+        });
+        if let Some((address, hold)) = held.map(|(address, hold)| (*address, hold.clone())) {
+            self.accuse(Law::Returned, now, || {
+                format!("{address} of {} goes back by {call:?}", hold.key)
+            });
+            return;
+        }
+        let held = of_block.map(|(address, hold)| (*address, hold.rests_from(lifetime)));
+        let resting = self.resting.iter().filter(|(address, _)| block.contains(*address));
+        let mut all = held.chain(resting.map(|(address, from)| (*address, *from)));
+        let warm: Option<(IpAddr, Time)> = all.find(|(_, from)| now < *from + cooldown);
+        if let Some((address, from)) = warm {
+            let rested = now.since(from).0;
+            self.accuse(Law::Returned, now, || {
+                format!("{address} goes back by {call:?} after {rested} ms of rest")
+            });
+        }
+    }
+
+    /// EC2 has taken them: what was known of them counts no more.
+    pub(crate) fn gone(&mut self, taken: &[IpNet]) {
+        let keeps = |address: &IpAddr| !taken.iter().any(|block| block.contains(address));
+        self.holds.retain(|address, hold| keeps(address) || hold.running);
+        self.resting.retain(|address, _| keeps(address));
+    }
+}

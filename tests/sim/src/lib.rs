@@ -1,0 +1,47 @@
+//! Years of a node's life against the real core, in minutes.
+//!
+//! One seeded clock and one queue drive the real `ipamd-core` and `routing-plan`, the lab's pure
+//! EC2 and a fake kernel. There is no thread, no sleep and no wall clock: the same seed is the same
+//! life. A [`Plan`] says beforehand what befalls the node, so that a life that breaks a [`Law`] can
+//! be lived again with parts of it left out ([`shrink`]).
+//!
+//! What the daemon adds around the core is the daemon's own source where that is pure (`outbox`,
+//! `desired`, the table of `remedy`), and keeps its order where it is not (`daemon`, `repair`).
+//! Start reading at `run.rs`; the laws stand in `judge.rs`.
+
+mod checkpoint;
+mod corpus;
+mod daemon;
+mod deeds;
+#[path = "../../../ipamd/daemon/src/desired.rs"]
+mod desired;
+mod dice;
+mod ec2;
+mod host;
+mod judge;
+mod kubelet;
+#[path = "../../../ipamd/daemon/src/outbox.rs"]
+mod outbox;
+mod plan;
+mod planted;
+mod plugin;
+#[path = "../../../ipamd/cloud/src/remedy.rs"]
+mod remedy;
+mod repair;
+mod run;
+mod shrink;
+mod trace;
+mod world;
+
+pub use corpus::{CORPUS, read_corpus};
+pub use judge::{Law, Violation};
+pub use plan::{Death, Deed, Mode, Plan, Setup, Step, Weather};
+pub use planted::Planted;
+pub use run::{Outcome, Watching, run};
+pub use shrink::shrink;
+
+/// Prints a line of a trace that somebody watches live.
+#[expect(clippy::print_stdout, reason = "a trace that is asked for goes to standard output")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,0 +1,141 @@
+//! `ferrule-sim`: many lives, two at a time, until one breaks a law.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use clap::Parser;
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+use tests_sim::{Mode, Plan, Planted, Violation, Watching, run, shrink};
+
+#[derive(Parser)]
+#[command(name = "ferrule-sim", about = "Lives of simulated nodes, one for each seed")]
+struct Args {
+    /// How many
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first one
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// One mode only: secondary, prefixes, …
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// Print what happens in the first life
+    #[arg(long)]
+    trace: bool,
+    /// Plant a fault at the seams; it should be found
+    #[arg(long)]
+    planted: Option<Planted>,
+    /// Go on after a failure, and list them all
+    #[arg(long)]
+    keep_going: bool,
+    /// Runs that may be spent on shrinking a failure
+    #[arg(long, default_value_t = 600)]
+    shrink: u32,
+    /// How many at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+/// What the workers share.
+#[derive(Default)]
+struct Found {
+    failures: Mutex<Vec<(u64, Violation)>>,
+    stop: AtomicBool,
+    done: AtomicU64,
+    lived_ms: AtomicU64,
+    happenings: AtomicU64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.trace {
+        let plan = Plan::of(args.from, args.mode);
+        return tell(&plan, &args, true);
+    }
+    let found = Found::default();
+    let next = AtomicU64::new(args.from);
+    let end = args.from + args.seeds;
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..args.jobs.max(1) {
+            scope.spawn(|| work(&args, &found, &next, end));
+        }
+    });
+    let mut failures =
+        found.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failures.sort_by_key(|(seed, _)| *seed);
+    let days = found.lived_ms.load(Ordering::Relaxed) / 86_400_000;
+    println!(
+        "{} lives, {days} days, {} happenings in {:.1} s; {} broke a law",
+        found.done.load(Ordering::Relaxed),
+        found.happenings.load(Ordering::Relaxed),
+        began.elapsed().as_secs_f64(),
+        failures.len()
+    );
+    let Some((first, _)) = failures.first() else { return ExitCode::SUCCESS };
+    if args.keep_going {
+        for (seed, violation) in &failures {
+            println!("{seed}: {violation}");
+        }
+    }
+    tell(&Plan::of(*first, args.mode), &args, false)
+}
+
+fn work(args: &Args, found: &Found, next: &AtomicU64, end: u64) {
+    while !found.stop.load(Ordering::Relaxed) {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            return;
+        }
+        let watching = Watching { planted: args.planted, ..Watching::default() };
+        let outcome = run(&Plan::of(seed, args.mode), watching);
+        found.lived_ms.fetch_add(outcome.lived.0, Ordering::Relaxed);
+        found.happenings.fetch_add(outcome.happenings, Ordering::Relaxed);
+        let done = found.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(violation) = outcome.violation {
+            let mut failures = found.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.push((seed, violation));
+            found.stop.fetch_or(!args.keep_going, Ordering::Relaxed);
+        }
+        if done.is_multiple_of(500) {
+            let failed = found.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+            eprintln!("{done} of {} lives, {failed} broke a law", args.seeds);
+        }
+    }
+}
+
+/// Tells a life: as it is, or the shortest that breaks the same law.
+fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
+    let watching = Watching { keep: 60, live, planted: args.planted };
+    let outcome = run(plan, watching);
+    let Some(violation) = outcome.violation else {
+        println!("seed {} ({}): no law is broken", plan.seed, plan.setup.mode);
+        return ExitCode::SUCCESS;
+    };
+    println!("\nseed {} ({}) breaks a law: {violation}", plan.seed, plan.setup.mode);
+    let shortest = shrink(plan, violation.law, args.planted, args.shrink);
+    println!("\n{} of {} steps are enough:", shortest.steps.len(), plan.steps.len());
+    println!("  {:?}", shortest.setup);
+    for step in &shortest.steps {
+        println!("  {step}");
+    }
+    println!("\nthe last that happens then:");
+    let outcome = run(&shortest, Watching { live: false, ..watching });
+    for line in &outcome.trace {
+        println!("  {line}");
+    }
+    if let Some(violation) = outcome.violation {
+        println!("\n{violation}");
+    }
+    println!(
+        "\nagain: cargo xtask sim --from {} --seeds 1 --mode {} --trace",
+        plan.seed, plan.setup.mode
+    );
+    ExitCode::FAILURE
+}

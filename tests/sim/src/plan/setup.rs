@@ -1,0 +1,120 @@
+//! Which node it is, and how it is set up.
+
+use crate::dice::Rng;
+use config_model::Span;
+use std::{fmt, str::FromStr};
+
+/// How addresses come to pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Secondary addresses.
+    Secondary,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Secondary];
+
+    /// Its word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Secondary => "secondary",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = || Self::ALL.iter().map(|mode| mode.name()).collect::<Vec<_>>().join(", ");
+        let found = Self::ALL.iter().find(|mode| mode.name() == text).copied();
+        found.ok_or_else(|| format!("{text:?} is no mode; the modes are {}", names()))
+    }
+}
+
+/// The warm targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Targets {
+    /// `WARM_ENI_TARGET`.
+    pub warm_enis: u32,
+    /// `WARM_IP_TARGET`; 0 is *not set*.
+    pub warm_ips: u32,
+    /// `MINIMUM_IP_TARGET`; 0 is *not set*.
+    pub minimum_ips: u32,
+    /// `WARM_PREFIX_TARGET`; 0 is *not set*.
+    pub warm_prefixes: u32,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// How addresses come to pods.
+    pub mode: Mode,
+    /// Its type.
+    pub instance_type: &'static str,
+    /// The length of its subnet's prefix.
+    pub subnet_len: u8,
+    /// The warm targets.
+    pub targets: Targets,
+    /// `MAX_ENI`.
+    pub max_eni: Option<u32>,
+    /// Whether prefixes are asked for.
+    pub prefixes: bool,
+    /// `IP_COOLDOWN_PERIOD`.
+    pub cooldown: Span,
+    /// Pods that the kubelet runs at most.
+    pub max_pods: u32,
+    /// How long an attach takes on a good day.
+    pub attach: Span,
+    /// Whether EC2 throttles as it says it does.
+    pub throttled: bool,
+}
+
+impl Targets {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let unset = Self { warm_enis: 1, warm_ips: 0, minimum_ips: 0, warm_prefixes: 0 };
+        match rng.below(6) {
+            0 | 1 => Self { warm_ips: 1 + small(rng, 9), ..unset },
+            2 => Self { warm_ips: 1 + small(rng, 4), minimum_ips: 2 + small(rng, 18), ..unset },
+            3 => Self { minimum_ips: 1 + small(rng, 19), ..unset },
+            4 => Self { warm_enis: small(rng, 2), ..unset },
+            _ => unset,
+        }
+    }
+}
+
+/// A number up to `most`, rather a low one.
+fn small(rng: &mut Rng, most: u32) -> u32 {
+    u32::try_from(rng.skewed(0, most.into())).unwrap_or(most)
+}
+
+impl Setup {
+    pub(super) fn draw(mode: Mode, rng: &mut Rng) -> Self {
+        let instance_type =
+            rng.pick(&["t3.medium", "t3.small", "c5.large", "c5.large", "m5.xlarge", "t3.micro"]);
+        let kind = lab_cloud::InstanceType::named(instance_type);
+        let (enis, per_eni) = kind.map_or((2, 2), |kind| {
+            (kind.maximum_network_interfaces(), u32::from(kind.ipv4_per_interface))
+        });
+        let most = enis * (per_eni - 1) + 2;
+        Self {
+            mode,
+            instance_type,
+            subnet_len: rng.pick(&[20, 20, 22, 24, 25, 26]),
+            targets: Targets::draw(rng),
+            max_eni: rng.percent(15).then(|| 1 + small(rng, 2)),
+            prefixes: false,
+            cooldown: Span::seconds(rng.pick(&[30, 30, 10, 1, 60])),
+            max_pods: if rng.percent(25) { 3 + small(rng, 27) } else { most },
+            attach: Span::millis(rng.between(300, 6000)),
+            throttled: rng.percent(70),
+        }
+    }
+}

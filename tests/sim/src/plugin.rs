@@ -1,0 +1,396 @@
+//! The plugin, as the runtime runs it: ADD is reserve, build, confirm; DEL is release, then the
+//! kernel; without a daemon a tombstone.
+
+use crate::{
+    daemon::{Asker, Question},
+    kubelet::{SandboxId, Stage},
+    plan::Death,
+    planted::Planted,
+    world::{AddStep, DelStep, Happening, World},
+};
+use config_model::{Span, registry};
+use ipamd_core::{Answer, PodAddress, ReleaseCause};
+use routing_plan::pod::PodNet;
+use std::net::IpAddr;
+
+impl World {
+    /// The kubelet wants the pod to run.
+    pub(crate) fn sync_pod(&mut self, pod: u16) {
+        let Some(known) = self.kubelet.pods.get(&pod) else { return };
+        let stage = |id| self.kubelet.sandboxes.get(&id).map(|sandbox| sandbox.stage);
+        let idle = known.sandbox.and_then(stage).is_none_or(|stage| stage == Stage::Ended);
+        if known.wanted && idle {
+            self.new_sandbox(pod, None);
+        }
+    }
+
+    pub(crate) fn new_sandbox(&mut self, pod: u16, dies: Option<Death>) {
+        if let Some(sandbox) = self.kubelet.new_sandbox(pod, dies, self.now) {
+            self.note(|| format!("ADD of sandbox {sandbox}, pod {pod}"));
+            self.judge.asks(sandbox, self.now);
+            self.add(sandbox, AddStep::Dial);
+        }
+    }
+
+    pub(crate) fn add(&mut self, id: SandboxId, step: AddStep) {
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        match (step, sandbox.stage) {
+            (AddStep::Dial, Stage::Dialing) => self.dial(id),
+            (AddStep::Dial, Stage::Redialing) => self.confirm(id),
+            (AddStep::Link, Stage::Building) => self.link(id),
+            (AddStep::Connect, Stage::Building) => self.connect(id),
+            (AddStep::Dies, Stage::Waiting) => {
+                let ticket = sandbox.ticket;
+                ticket.into_iter().for_each(|ticket| self.abandon(ticket));
+                self.plugin_dies(id);
+            }
+            _ => {}
+        }
+    }
+
+    fn dial(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        let (key, pod) = (sandbox.key.clone(), sandbox.name.clone());
+        let (deadline, dies) = (sandbox.deadline, sandbox.dies);
+        if self.daemon.is_none() || self.now + HEARING > deadline {
+            if self.now + REDIAL < deadline {
+                let takes = self.draw("dial", 50, 250);
+                self.after(Span(takes), Happening::Add(id, AddStep::Dial));
+            } else {
+                self.judge.gave_up(id);
+                self.add_failed(id);
+            }
+            return;
+        }
+        if self.tombstones.contains_key(&key) {
+            let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
+            self.ask(release, Asker::Grave(key.clone()));
+        }
+        let give_up = self.host.clock(deadline - HEARING);
+        self.set_stage(id, Stage::Waiting);
+        let ticket = self.ask(Question::Reserve(key, pod, give_up), Asker::Add(id));
+        if let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) {
+            sandbox.ticket = ticket;
+        }
+        if dies == Some(Death::Waiting) {
+            let takes = self.draw("death", 1, 3000);
+            self.after(Span(takes), Happening::Add(id, AddStep::Dies));
+        }
+    }
+
+    fn set_stage(&mut self, id: SandboxId, stage: Stage) {
+        if let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) {
+            sandbox.stage = stage;
+        }
+    }
+
+    /// An answer reaches who asked, if he is still there.
+    pub(crate) fn heard(&mut self, asker: Asker, answer: Answer) {
+        match asker {
+            Asker::Add(id) => self.add_heard(id, answer),
+            Asker::Confirm(id) => self.confirm_heard(id, &answer),
+            Asker::Del(del) => self.del_heard(del, answer),
+            Asker::Grave(key) => {
+                if matches!(answer, Answer::Released { .. }) {
+                    self.tombstones.remove(&key);
+                }
+            }
+            Asker::TakeBack(id) => {
+                if !matches!(answer, Answer::Released { .. }) {
+                    self.leave_tombstone(id);
+                }
+            }
+            Asker::Nobody => {}
+        }
+    }
+
+    fn add_heard(&mut self, id: SandboxId, answer: Answer) {
+        let waits = |s: &crate::kubelet::Sandbox| s.stage == Stage::Waiting;
+        if !self.kubelet.sandboxes.get(&id).is_some_and(waits) {
+            self.judge.gave_up(id);
+            return;
+        }
+        let demand = self.demand();
+        match answer {
+            Answer::Reserved { addresses } => {
+                self.judge.waited(id, None, demand, self.now);
+                self.reserved(id, &addresses);
+            }
+            Answer::Refused(refusal) => {
+                let why = Some(refusal.message.as_str());
+                self.judge.waited(id, why, demand, self.now);
+                self.add_failed(id);
+            }
+            _ => self.add_failed(id),
+        }
+    }
+
+    fn reserved(&mut self, id: SandboxId, addresses: &[PodAddress]) {
+        let now = self.now;
+        let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+        let nets = addresses.iter().filter_map(|given| {
+            let IpAddr::V4(address) = given.address else { return None };
+            Some(PodNet {
+                key: sandbox.key.clone(),
+                veth: sandbox.veth.clone(),
+                address,
+                table: given.table,
+                gateway: registry::POD_GATEWAY,
+                mtu: registry::ENI_MTU,
+            })
+        });
+        sandbox.nets = nets.collect();
+        sandbox.finish = sandbox.deadline.max(now + FINISH);
+        sandbox.stage = Stage::Building;
+        if sandbox.dies == Some(Death::Reserved) {
+            self.plugin_dies(id);
+            return;
+        }
+        let takes = self.draw("build", 1, 400);
+        self.after(Span(takes), Happening::Add(id, AddStep::Link));
+    }
+
+    fn link(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        let (nets, dies) = (sandbox.nets.clone(), sandbox.dies);
+        for net in &nets {
+            self.host.make_veth(net);
+        }
+        self.kernel_changed();
+        if dies == Some(Death::Building) {
+            self.plugin_dies(id);
+            return;
+        }
+        let takes = self.draw("build", 0, 200);
+        self.after(Span(takes), Happening::Add(id, AddStep::Connect));
+    }
+
+    fn connect(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        let (nets, dies, finish) = (sandbox.nets.clone(), sandbox.dies, sandbox.finish);
+        let built = self.now <= finish && nets.iter().all(|net| self.host.connect(net));
+        self.kernel_changed();
+        if !built {
+            self.undo(id);
+            return;
+        }
+        if dies == Some(Death::Built) {
+            self.plugin_dies(id);
+            return;
+        }
+        self.confirm(id);
+    }
+
+    fn confirm(&mut self, id: SandboxId) {
+        let now = self.now;
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        let (key, veth, finish) = (sandbox.key.clone(), sandbox.veth.clone(), sandbox.finish);
+        let question = Question::Confirm(key, veth.as_str().to_owned());
+        if now <= finish && self.ask(question, Asker::Confirm(id)).is_some() {
+            self.set_stage(id, Stage::Confirming);
+        } else if now + REDIAL < finish {
+            self.set_stage(id, Stage::Redialing);
+            let takes = self.draw("dial", 50, 250);
+            self.after(Span(takes), Happening::Add(id, AddStep::Dial));
+        } else {
+            self.undo(id);
+        }
+    }
+
+    fn confirm_heard(&mut self, id: SandboxId, answer: &Answer) {
+        let now = self.now;
+        let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+        if sandbox.stage != Stage::Confirming {
+            return;
+        }
+        if *answer != (Answer::Confirmed { confirmed: true }) || now > sandbox.finish {
+            self.undo(id);
+        } else if sandbox.dies == Some(Death::Confirmed) {
+            self.plugin_dies(id);
+        } else {
+            sandbox.stage = Stage::Running;
+            sandbox.result = sandbox.nets.iter().map(|net| IpAddr::V4(net.address)).collect();
+            let (key, pod) = (sandbox.key.clone(), sandbox.pod);
+            if let Some(pod) = self.kubelet.pods.get_mut(&pod) {
+                pod.failures = 0;
+            }
+            self.judge.runs(&key);
+            self.note(|| format!("sandbox {id} runs"));
+        }
+    }
+
+    /// A connection breaks while somebody waits.
+    pub(crate) fn lost(&mut self, asker: Asker) {
+        match asker {
+            Asker::Add(id) => {
+                let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+                if sandbox.stage == Stage::Waiting {
+                    sandbox.stage = Stage::Dialing;
+                    self.after(REDIAL, Happening::Add(id, AddStep::Dial));
+                }
+            }
+            Asker::Confirm(id) => {
+                let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+                if sandbox.stage == Stage::Confirming {
+                    sandbox.stage = Stage::Redialing;
+                    self.after(REDIAL, Happening::Add(id, AddStep::Dial));
+                }
+            }
+            Asker::TakeBack(id) => self.take_back(id),
+            Asker::Del(del) => self.del_on(del, DelStep::GivesUp),
+            Asker::Grave(_) | Asker::Nobody => {}
+        }
+    }
+
+    /// Takes down what was built, and gives the reservation back.
+    fn undo(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        for net in sandbox.nets.clone() {
+            self.host.undo(&net);
+        }
+        self.kernel_changed();
+        self.take_back(id);
+        self.add_failed(id);
+    }
+
+    fn take_back(&mut self, id: SandboxId) {
+        let Some(key) = self.kubelet.sandboxes.get(&id).map(|s| s.key.clone()) else { return };
+        let release = Question::Release(key, ReleaseCause::SetupFailed);
+        if self.ask(release, Asker::TakeBack(id)).is_none() {
+            self.leave_tombstone(id);
+        }
+    }
+
+    fn leave_tombstone(&mut self, id: SandboxId) {
+        if let Some(sandbox) = self.kubelet.sandboxes.get(&id) {
+            self.tombstones.entry(sandbox.key.clone()).or_insert(self.now);
+        }
+    }
+
+    /// Nobody undoes anything; the runtime finds that the plugin has gone.
+    fn plugin_dies(&mut self, id: SandboxId) {
+        self.note(|| format!("plugin of sandbox {id} dies"));
+        self.judge.gave_up(id);
+        self.add_failed(id);
+    }
+
+    /// The runtime sends a DEL, sooner or later, and the kubelet tries again.
+    fn add_failed(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+        sandbox.stage = Stage::Ended;
+        let pod = sandbox.pod;
+        self.note(|| format!("ADD of sandbox {id} fails"));
+        let soon = self.draw("cleanup", 5, 3000);
+        self.after(Span(soon), Happening::Del(id));
+        let failures = self.kubelet.pods.get_mut(&pod).map_or(0, |pod| {
+            pod.failures += 1;
+            pod.failures.min(5)
+        });
+        let back_off = self.draw("backoff", 1000, 3000) << failures;
+        self.after(Span(back_off), Happening::Sync(pod));
+    }
+
+    /// A DEL: its sandbox ends, whatever became of it.
+    pub(crate) fn del(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+        // The runtime kills an ADD that is still under way.
+        let waits = sandbox.ticket.take().filter(|_| sandbox.stage == Stage::Waiting);
+        sandbox.stage = Stage::Ended;
+        let key = sandbox.key.clone();
+        self.judge.gave_up(id);
+        self.judge.ends(&key);
+        waits.into_iter().for_each(|ticket| self.abandon(ticket));
+        self.note(|| format!("DEL of sandbox {id}"));
+        let del = self.kubelet.new_del(id);
+        let named = match self.planted {
+            Some(Planted::LateDelFreesNext) => self.kubelet.newest_of(id).map(|s| s.key.clone()),
+            _ => None,
+        };
+        let release = Question::Release(named.unwrap_or(key), ReleaseCause::PodDeleted);
+        let ticket = self.ask(release, Asker::Del(del));
+        let patience = if ticket.is_some() { DEL_DEADLINE } else { DEL_PATIENCE };
+        if let Some(del) = self.kubelet.dels.get_mut(&del) {
+            del.ticket = ticket;
+        }
+        self.after(patience, Happening::DelOn(del, DelStep::GivesUp));
+    }
+
+    fn del_heard(&mut self, del: u32, answer: Answer) {
+        let Some(known) = self.kubelet.dels.get_mut(&del).filter(|known| known.asking) else {
+            return;
+        };
+        let told = match answer {
+            Answer::Released { known: true, addresses } => {
+                Some(addresses.iter().map(|given| given.address).collect())
+            }
+            Answer::Released { .. } => None,
+            _ => {
+                self.del_on(del, DelStep::GivesUp);
+                return;
+            }
+        };
+        known.asking = false;
+        let takes = self.draw("unbuild", 0, 3000);
+        self.after(Span(takes), Happening::DelOn(del, DelStep::Kernel(told)));
+    }
+
+    pub(crate) fn del_on(&mut self, del: u32, step: DelStep) {
+        let Some(known) = self.kubelet.dels.get(&del) else { return };
+        let sandbox = known.sandbox;
+        match step {
+            DelStep::GivesUp if !known.asking => {}
+            DelStep::GivesUp => {
+                let ticket = known.ticket;
+                self.kubelet.dels.remove(&del);
+                ticket.into_iter().for_each(|ticket| self.abandon(ticket));
+                self.del_alone(sandbox);
+            }
+            DelStep::Kernel(told) => {
+                self.kubelet.dels.remove(&del);
+                let Some(known) = self.kubelet.sandboxes.get(&sandbox) else { return };
+                let (key, veth) = (known.key.clone(), known.veth.clone());
+                match told {
+                    Some(addresses) => self.host.told(&key, &veth, &addresses),
+                    None => self.host.untold(&key, &veth),
+                }
+                self.kernel_changed();
+                self.del_succeeds(sandbox);
+            }
+        }
+    }
+
+    fn del_alone(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
+        let (key, result) = (sandbox.key.clone(), sandbox.result.clone());
+        self.note(|| format!("DEL of sandbox {id} leaves a tombstone"));
+        self.leave_tombstone(id);
+        self.host.alone(&key, &result);
+        self.kernel_changed();
+        self.del_succeeds(id);
+    }
+
+    fn del_succeeds(&mut self, id: SandboxId) {
+        let takes = self.draw("namespace", 5, 500);
+        self.after(Span(takes), Happening::NamespaceGoes(id));
+    }
+
+    pub(crate) fn namespace_goes(&mut self, id: SandboxId) {
+        let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
+        if std::mem::replace(&mut sandbox.namespace, false) {
+            let key = sandbox.key.clone();
+            self.host.namespace_gone(&key);
+            self.kernel_changed();
+        }
+    }
+}
+
+/// The daemon answers a reservation this long before the plugin's own deadline.
+const HEARING: Span = Span::millis(500);
+/// A rest after a connection that was lost.
+const REDIAL: Span = Span::millis(100);
+/// An address that came at the last moment gets this long to be put to use.
+const FINISH: Span = Span::seconds(5);
+/// All the time that the daemon gets for a DEL.
+const DEL_DEADLINE: Span = Span::seconds(5);
+/// How much of it a daemon gets that is not there.
+const DEL_PATIENCE: Span = Span::millis(500);

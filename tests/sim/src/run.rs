@@ -1,0 +1,128 @@
+//! A plan from beginning to end: the life, the quiet after it, the exam.
+
+use crate::{
+    judge::{Law, Violation},
+    plan::Plan,
+    planted::Planted,
+    trace::Trace,
+    world::{DAY_ONE, Happening, World},
+};
+use config_model::Span;
+
+/// How a run is watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watching {
+    /// So many of the last lines are kept.
+    pub keep: usize,
+    /// Every line is printed as it comes.
+    pub live: bool,
+    /// A fault at the seams.
+    pub planted: Option<Planted>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The law that was broken, if any.
+    pub violation: Option<Violation>,
+    /// The last that happened.
+    pub trace: Vec<String>,
+    /// How much happened.
+    pub happenings: u64,
+    /// How long the node lived.
+    pub lived: Span,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan, watching: Watching) -> Outcome {
+    let trace = Trace::new(watching.keep, watching.live, DAY_ONE);
+    let mut world = match World::new(plan, watching.planted, trace) {
+        Ok(world) => world,
+        Err(what) => {
+            let violation = Violation { law: Law::World, at: DAY_ONE, what };
+            let lived = Span(0);
+            return Outcome { violation: Some(violation), trace: Vec::new(), happenings: 0, lived };
+        }
+    };
+    world.run_until(DAY_ONE + plan.quiet_from);
+    world.calm_down();
+    world.come_to_rest();
+    world.sit_exam();
+    world.come_to_rest();
+    let lived = world.now.since(DAY_ONE);
+    let (violation, trace, happenings) = world.finish();
+    Outcome { violation, trace, happenings, lived }
+}
+
+impl World {
+    /// All weather ends, tenants go, the daemon is up.
+    fn calm_down(&mut self) {
+        self.note(|| "== it becomes quiet".to_owned());
+        self.quiet = true;
+        self.ec2.clear_up(self.now);
+        self.tenants_go(100);
+        self.host.refuses = false;
+        self.disk_write = None;
+        self.after(GRACE, Happening::Start);
+        self.run_until(self.now + GRACE + GRACE);
+        // Pods that nobody could serve are not waited for.
+        let capacity = usize::try_from(self.capacity()).unwrap_or(usize::MAX);
+        let wanted: Vec<u16> =
+            self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted).map(|(pod, _)| *pod).collect();
+        for pod in wanted.into_iter().skip(capacity.saturating_sub(self.foreign.len() + 1)) {
+            if let Some(known) = self.kubelet.pods.get_mut(&pod) {
+                known.wanted = false;
+                if let Some(sandbox) = known.sandbox {
+                    self.after(Span(1), Happening::Del(sandbox));
+                }
+            }
+        }
+    }
+
+    /// In time everything comes right, and stays so.
+    fn come_to_rest(&mut self) {
+        let end = self.now + PATIENCE;
+        while self.judge.broken.is_none() {
+            self.run_until(self.now + STEP);
+            let complaints = self.complaints();
+            let rests = complaints.is_empty();
+            if rests {
+                return;
+            }
+            if self.now >= end {
+                let now = self.now;
+                if let Some((law, what)) = complaints.into_iter().next() {
+                    self.judge.accuse(law, now, || what);
+                }
+            }
+        }
+    }
+
+    /// New pods are served, since nothing stands in the way.
+    fn sit_exam(&mut self) {
+        if self.judge.broken.is_some() {
+            return;
+        }
+        self.note(|| "== the exam".to_owned());
+        self.run_until(self.now + CALM);
+        let running = self.kubelet.running().count() as u64;
+        let room = self.capacity().saturating_sub(running + 1).min(EXAM);
+        for nth in 0..u16::try_from(room).unwrap_or(0) {
+            let pod = EXAMINED + nth;
+            self.kubelet.pods.entry(pod).or_default().wanted = true;
+            self.new_sandbox(pod, None);
+        }
+        self.run_until(self.now + Span::seconds(50));
+    }
+}
+
+/// Until everything that was under way has ended.
+const GRACE: Span = Span::seconds(60);
+/// So long everything has to come right. A pause after attaches that never came is half an hour.
+const PATIENCE: Span = Span::seconds(3 * 3600);
+const STEP: Span = Span::seconds(90);
+const CALM: Span = Span::seconds(400);
+const EXAM: u64 = 8;
+/// Numbers of pods that no plan has.
+const EXAMINED: u16 = 500;
+
