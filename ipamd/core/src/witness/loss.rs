@@ -4,7 +4,10 @@ use super::{SETTLING, doubt::Subject};
 use crate::{Core, Record, SeenEni, Severity, Topic, Witness, book::is_prefix};
 use config_model::{EniId, Span, Time};
 use ipnet::IpNet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 /// How long what went is remembered: long enough for every answer on its way.
 const GONE_MEMORY: Span = Span::seconds(180);
@@ -68,6 +71,17 @@ impl Core {
                 self.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
                 true
             }
+        }
+    }
+
+    /// A pod held an address that two witnesses lack; with its last pod the block goes as well,
+    /// before anybody else is given of it.
+    pub(crate) fn drop_what_was_kept_for_a_pod(&mut self, address: IpAddr) {
+        let Some((_, block)) = self.book.place_of(address) else { return };
+        let subject = Subject::Block(block);
+        if self.watch.doubts.settled(&subject) && self.book.holder_within(block).is_none() {
+            self.book.remove_block(block);
+            self.watch.doubts.forget(&subject);
         }
     }
 

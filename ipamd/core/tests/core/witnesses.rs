@@ -91,6 +91,23 @@ fn an_assigned_address_that_is_taken_away_is_reported_and_never_dropped() {
 }
 
 #[test]
+fn an_address_that_was_taken_away_from_a_pod_is_given_to_no_other() {
+    let mut world = world();
+    let (eni, address) = (world.eni_of(5), world.address_of(5).unwrap());
+    world.stolen.insert(address);
+    world.cloud.take_address(&eni, address, world.now);
+    world.pass(Span::seconds(1200));
+    world.stolen.clear();
+    world.release(5);
+    world.pass(Span::seconds(31));
+    world.reserve_all(20..24);
+    world.pass(Span::seconds(60));
+    let given: Vec<_> = (20..24).filter_map(|pod| world.address_of(pod)).collect();
+    assert_eq!(given.len(), 4);
+    assert!(!given.contains(&address), "{address} is on no ENI");
+}
+
+#[test]
 fn a_foreign_eni_is_taken_in_when_ec2_confirms_it_and_is_never_freed() {
     let mut world = world();
     let foreign = world.cloud.attach_foreign(7, 4, world.now);
