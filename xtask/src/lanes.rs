@@ -46,6 +46,13 @@ const LANES: &[Lane] = &[
         },
     },
     Lane {
+        name: "sim",
+        what: "simulated node lives: a fixed set, all that ever failed, planted faults",
+        needs: &[Need::Linker],
+        root: false,
+        run: |tally| cargo_test(tally, &["tests-sim"], &[]),
+    },
+    Lane {
         name: "loopback",
         what: "adapters on loopback and unix sockets; boto3 and the EC2 SDK against the lab's EC2",
         needs: &[Need::Linker, Need::Python],

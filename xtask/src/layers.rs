@@ -40,6 +40,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-netns", Layer::Workshop),
     ("tests-lab", Layer::Workshop),
     ("tests-bench", Layer::Workshop),
+    ("tests-sim", Layer::Workshop),
     ("xtask", Layer::Workshop),
 ];
 

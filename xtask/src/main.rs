@@ -12,6 +12,7 @@ mod interrupt;
 mod lanes;
 mod layers;
 mod say;
+mod sim;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -34,6 +35,8 @@ enum Command {
     Demo(demo::Args),
     /// Run the tests, lane by lane
     Test(lanes::Args),
+    /// Simulate node lives, one for each seed, until one breaks a law
+    Sim(sim::Args),
     /// Measure; ratios are taken within one run
     Bench(bench::Args),
     /// Check that dependencies point down and that pure crates are pure
@@ -60,6 +63,7 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => lanes::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Layers => layers::run(),
         Command::Generate(args) => generate::run(&args),

@@ -123,8 +123,7 @@ impl World {
         let seed = self.draw("seed", 0, u64::MAX - 1);
         let start = Start { boot_id: self.host.boot_id(), seed };
         let clock = self.host.clock(self.now);
-        let core =
-            Core::new(self.config(), self.facts(), self.limits(), restored, start, clock);
+        let core = Core::new(self.config(), self.facts(), self.limits(), restored, start, clock);
         let Some(daemon) = self.daemon.as_mut() else { return };
         daemon.core = Some(core);
         let queued = std::mem::take(&mut daemon.queued);
@@ -220,15 +219,12 @@ impl World {
 
     fn put(&mut self, ticket: Ticket, question: Question) {
         let event = match question {
-            Question::Reserve(key, pod, give_up_at) => Event::Reserve {
-                ticket,
-                key,
-                pod,
-                cards: Cards::First,
-                branch: false,
-                give_up_at,
-            },
-            Question::Confirm(key, host_interface) => Event::Confirm { ticket, key, host_interface },
+            Question::Reserve(key, pod, give_up_at) => {
+                Event::Reserve { ticket, key, pod, cards: Cards::First, branch: false, give_up_at }
+            }
+            Question::Confirm(key, host_interface) => {
+                Event::Confirm { ticket, key, host_interface }
+            }
             Question::Release(key, cause) => Event::Release { ticket, key, cause },
         };
         self.tell(event);
@@ -421,9 +417,7 @@ impl World {
                 let takes = self.draw("imds", 2, 60);
                 (Some(Span(takes)), Span(1))
             }
-            Witness::Ec2 => {
-                self.ec2.trip(self.now, lab_cloud::Action::DescribeNetworkInterfaces)
-            }
+            Witness::Ec2 => self.ec2.trip(self.now, lab_cloud::Action::DescribeNetworkInterfaces),
         };
         let arrives = there.unwrap_or(CALL_TIMEOUT);
         let back = there.map(|_| back);
@@ -437,7 +431,8 @@ impl World {
             (_, None) => Err(unknown("Timeout", "no answer in time")),
             (Witness::Imds, Some(_)) => self.imds_shows(),
             (Witness::Ec2, Some(_)) if self.planted == Some(Planted::ImdsTrustedAlone) => {
-                self.imds_shows()
+                let enis = self.ec2.cloud.imds_enis(now, &instance);
+                Ok(enis.iter().map(|eni| seen_by_ec2(eni)).collect())
             }
             (Witness::Ec2, Some(_)) => {
                 let ours = Filter::new("attachment.instance-id", [instance.to_string()]);

@@ -5,7 +5,7 @@ use crate::{
     host::Host,
     kubelet::Stage,
     plan::{Deed, Weather},
-    world::{Happening, World},
+    world::{AddStep, Happening, World},
 };
 use config_model::{EniId, Span};
 use ipnet::IpNet;
@@ -94,6 +94,8 @@ impl World {
         let Some(known) = self.kubelet.pods.get_mut(&pod) else { return };
         known.wanted = false;
         let Some(sandbox) = known.sandbox else { return };
+        // The kubelet cancels what it has asked for.
+        self.add(sandbox, AddStep::Dies);
         for del in dels {
             self.after(*del, Happening::Del(sandbox));
         }
@@ -171,11 +173,12 @@ impl World {
         }
         self.judge.trouble(now);
         self.judge.harmed_enis.insert(eni.id.clone());
+        self.judge.harmed.extend(crate::ec2::blocks(eni));
         self.replace_pods(&crate::ec2::blocks(eni));
     }
 
     /// Pods without their address cannot work; in time somebody replaces them.
-    fn replace_pods(&mut self, lost: &[IpNet]) {
+    pub(crate) fn replace_pods(&mut self, lost: &[IpNet]) {
         let lost: Vec<(u32, u16)> = self
             .kubelet
             .sandboxes
@@ -200,7 +203,9 @@ impl World {
         let enis = self.ec2.enis(now).to_vec();
         let all: Vec<(EniId, IpNet)> = enis
             .iter()
-            .flat_map(|eni| crate::ec2::blocks(eni).into_iter().map(|block| (eni.id.clone(), block)))
+            .flat_map(|eni| {
+                crate::ec2::blocks(eni).into_iter().map(|block| (eni.id.clone(), block))
+            })
             .collect();
         let Some((eni, block)) = all.get(nth % all.len().max(1)).cloned() else { return };
         let IpNet::V4(net) = block else { return };

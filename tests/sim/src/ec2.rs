@@ -88,9 +88,10 @@ impl Ec2 {
         let latency = self.cloud.latency(now, action);
         let there = Span(latency.0 * (20 + draw(self.seed, "there", self.trips) % 60) / 100);
         let back = Span(latency.0 - there.0);
-        let lost = self.lost.iter().any(|percent| {
-            draw(self.seed, "lost", self.trips) % 100 < u64::from(*percent)
-        });
+        let lost = self
+            .lost
+            .iter()
+            .any(|percent| draw(self.seed, "lost", self.trips) % 100 < u64::from(*percent));
         ((!lost).then_some(there), back)
     }
 

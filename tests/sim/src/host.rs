@@ -62,8 +62,7 @@ impl Host {
             eni.attachment.as_ref().is_some_and(|a| a.status != AttachmentStatus::Attaching)
         };
         let seen: BTreeSet<&EniId> = enis.iter().filter(there).map(|eni| &eni.id).collect();
-        let gone: Vec<EniId> =
-            self.links.keys().filter(|id| !seen.contains(id)).cloned().collect();
+        let gone: Vec<EniId> = self.links.keys().filter(|id| !seen.contains(id)).cloned().collect();
         let mut changed = !gone.is_empty();
         for id in gone {
             if let Some(index) = self.links.remove(&id) {

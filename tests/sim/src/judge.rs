@@ -136,7 +136,13 @@ impl Judge {
         }
     }
 
-    pub(crate) fn demand(&mut self, holds: bool, law: Law, at: Time, what: impl FnOnce() -> String) {
+    pub(crate) fn demand(
+        &mut self,
+        holds: bool,
+        law: Law,
+        at: Time,
+        what: impl FnOnce() -> String,
+    ) {
         if !holds {
             self.accuse(law, at, what);
         }
@@ -194,7 +200,9 @@ impl Judge {
     fn judge_rest(&mut self, key: &PodKey, address: IpAddr, now: Time) -> Option<Time> {
         let (cooldown, lifetime) = (self.cooldown, self.lifetime);
         let rests_from = match self.holds.get(&address).cloned() {
-            Some(hold) if hold.running || (hold.over.is_none() && now < hold.reserved + lifetime) => {
+            Some(hold)
+                if hold.running || (hold.over.is_none() && now < hold.reserved + lifetime) =>
+            {
                 self.accuse(Law::OnTwoPods, now, || {
                     format!("{address} is given to {key} while {} has it", hold.key)
                 });
@@ -262,6 +270,13 @@ impl Judge {
         }
     }
 
+    /// The addresses of the key that somebody took away before it was known.
+    pub(crate) fn harmed_of(&self, key: &PodKey) -> Vec<IpNet> {
+        let of_key = self.holds.iter().filter(|(_, hold)| hold.key == *key);
+        let blocks = of_key.map(|(address, _)| IpNet::from(*address));
+        blocks.filter(|block| self.harmed.iter().any(|net| net.contains(block))).collect()
+    }
+
     /// The ADD has succeeded.
     pub(crate) fn runs(&mut self, key: &PodKey) {
         for hold in self.holds.values_mut().filter(|hold| hold.key == *key) {
@@ -294,7 +309,6 @@ impl Judge {
             hold.over.get_or_insert(now);
         }
     }
-
 }
 
 /// Whether pods may have the address of this ENI.

@@ -9,10 +9,16 @@
 //! `desired`, the table of `remedy`), and keeps its order where it is not (`daemon`, `repair`).
 //! Start reading at `run.rs`; the laws stand in `judge.rs`.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a world looks at some of what passes through it, and lets the rest pass"
+)]
+
 mod checkpoint;
 mod corpus;
 mod daemon;
 mod deeds;
+#[allow(unreachable_pub, reason = "the daemon's library shows it to its own tests")]
 #[path = "../../../ipamd/daemon/src/desired.rs"]
 mod desired;
 mod dice;
@@ -20,6 +26,7 @@ mod ec2;
 mod host;
 mod judge;
 mod kubelet;
+#[allow(dead_code, reason = "here nobody waits until it is empty")]
 #[path = "../../../ipamd/daemon/src/outbox.rs"]
 mod outbox;
 mod plan;

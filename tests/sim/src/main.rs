@@ -67,8 +67,7 @@ fn main() -> ExitCode {
             scope.spawn(|| work(&args, &found, &next, end));
         }
     });
-    let mut failures =
-        found.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut failures = found.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     failures.sort_by_key(|(seed, _)| *seed);
     let days = found.lived_ms.load(Ordering::Relaxed) / 86_400_000;
     println!(

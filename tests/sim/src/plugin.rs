@@ -39,8 +39,9 @@ impl World {
             (AddStep::Dial, Stage::Redialing) => self.confirm(id),
             (AddStep::Link, Stage::Building) => self.link(id),
             (AddStep::Connect, Stage::Building) => self.connect(id),
-            (AddStep::Dies, Stage::Waiting) => {
-                let ticket = sandbox.ticket;
+            (AddStep::Dies, Stage::Running | Stage::Ended) => {}
+            (AddStep::Dies, stage) => {
+                let ticket = sandbox.ticket.filter(|_| stage == Stage::Waiting);
                 ticket.into_iter().for_each(|ticket| self.abandon(ticket));
                 self.plugin_dies(id);
             }
@@ -215,6 +216,8 @@ impl World {
                 pod.failures = 0;
             }
             self.judge.runs(&key);
+            let harmed = self.judge.harmed_of(&key);
+            self.replace_pods(&harmed);
             self.note(|| format!("sandbox {id} runs"));
         }
     }

@@ -77,9 +77,10 @@ impl World {
     pub(crate) fn pass(&mut self, stage: PassStage) {
         match stage {
             PassStage::Due(turn) => {
-                let due = self.daemon.as_ref().is_some_and(|daemon| {
-                    daemon.repair.turn == turn && !daemon.repair.busy
-                });
+                let due = self
+                    .daemon
+                    .as_ref()
+                    .is_some_and(|daemon| daemon.repair.turn == turn && !daemon.repair.busy);
                 if due {
                     self.pass_begins();
                 }

@@ -125,4 +125,3 @@ const CALM: Span = Span::seconds(400);
 const EXAM: u64 = 8;
 /// Numbers of pods that no plan has.
 const EXAMINED: u16 = 500;
-

@@ -18,14 +18,17 @@ use std::collections::BTreeMap;
 /// The request of a call.
 pub(crate) fn request(call: CloudCall) -> Request {
     match call {
-        CloudCall::CreateEni { token, subnet, groups, want, tags, description } => {
-            create(token, want, tags, CreateNetworkInterface {
+        CloudCall::CreateEni { token, subnet, groups, want, tags, description } => create(
+            token,
+            want,
+            tags,
+            CreateNetworkInterface {
                 subnet_id: Some(subnet),
                 groups,
                 description,
                 ..CreateNetworkInterface::default()
-            })
-        }
+            },
+        ),
         CloudCall::AttachEni { eni, instance, card, device } => AttachNetworkInterface {
             network_interface_id: Some(eni),
             instance_id: Some(instance),
@@ -169,7 +172,10 @@ pub(crate) fn answer(
             CloudAnswer::Attached { attachment: attached.attachment_id }
         }
         (_, Response::AssignPrivateIpAddresses(given)) => {
-            let singles = given.private_ip_addresses.into_iter().map(|ip| IpNet::from(std::net::IpAddr::V4(ip)));
+            let singles = given
+                .private_ip_addresses
+                .into_iter()
+                .map(|ip| IpNet::from(std::net::IpAddr::V4(ip)));
             let prefixes = given.ipv4_prefixes.into_iter().map(IpNet::V4);
             CloudAnswer::Assigned { blocks: singles.chain(prefixes).collect() }
         }

@@ -227,9 +227,8 @@ fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Complaint> {
             return Some((Law::PoolShort, what));
         }
         let over = total > wanted + OVER_BY;
-        return over.then(|| {
-            (Law::PoolOver, format!("{total} addresses, {held} held, {wanted} wanted"))
-        });
+        return over
+            .then(|| (Law::PoolOver, format!("{total} addresses, {held} held, {wanted} wanted")));
     }
     let wanted = u64::from(targets.warm_enis) * per_eni;
     let low = free < wanted || (wanted == 0 && free == 0);

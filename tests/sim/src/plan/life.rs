@@ -79,9 +79,7 @@ fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
     ];
     match weighted(&kinds, rng) {
         Kind::Pods => pods(climate, rng),
-        Kind::Weather => {
-            Deed::Weather { how: weather(rng), lasts: Span(rng.skewed(500, 180_000)) }
-        }
+        Kind::Weather => Deed::Weather { how: weather(rng), lasts: Span(rng.skewed(500, 180_000)) },
         Kind::Crash => crash(rng),
         Kind::Reboot => Deed::Reboot { down: Span(rng.between(1_000, 60_000)) },
         Kind::Outsider => outsider(rng),

@@ -1,0 +1,39 @@
+//! A fixed set of lives, and every one that ever broke a law.
+
+use tests_sim::{CORPUS, Mode, Plan, Watching, read_corpus, run};
+
+/// So many lives of each mode. `cargo xtask sim` tries thousands.
+const EACH: u64 = 40;
+
+fn lives(mode: Mode, seeds: impl IntoIterator<Item = u64>) -> Vec<String> {
+    let judged = seeds.into_iter().filter_map(|seed| {
+        let violation = run(&Plan::of(seed, Some(mode)), Watching::default()).violation?;
+        Some(format!("{mode} {seed} # {violation}"))
+    });
+    judged.collect()
+}
+
+#[test]
+fn no_life_of_the_fixed_set_breaks_a_law() {
+    let broken: Vec<String> = Mode::ALL.iter().flat_map(|mode| lives(*mode, 1..=EACH)).collect();
+    assert!(broken.is_empty(), "see `cargo xtask sim`:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn what_once_broke_a_law_does_so_no_more() {
+    let corpus = read_corpus(CORPUS).expect("the corpus can be read");
+    let broken: Vec<String> =
+        corpus.into_iter().flat_map(|(mode, seed)| lives(mode, [seed])).collect();
+    assert!(broken.is_empty(), "see `cargo xtask sim`:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_same_seed_is_the_same_life() {
+    let watching = Watching { keep: 100_000, ..Watching::default() };
+    for mode in Mode::ALL {
+        let plan = Plan::of(7, Some(*mode));
+        let (one, two) = (run(&plan, watching), run(&plan, watching));
+        assert!(one.trace == two.trace, "{mode}: seed 7 is two lives");
+        assert!(one.trace.len() > 100, "{mode}: nothing happens in seed 7");
+    }
+}
