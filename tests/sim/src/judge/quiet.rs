@@ -117,16 +117,19 @@ impl World {
     ) {
         let attached: BTreeSet<&EniId> = enis.iter().map(|eni| &eni.id).collect();
         let instance = self.ec2.instance.to_string();
+        let (foreign, primary) = (&self.foreign, &self.ec2.primary);
+        let is_ours = |eni: &NetworkInterface| {
+            let tagged = eni.tags.get(TAG_INSTANCE) == Some(&instance);
+            tagged && !foreign.contains(&eni.id) && eni.id != *primary
+        };
         for eni in self.ec2.cloud.all_enis(self.now) {
-            let ours = eni.tags.get(TAG_INSTANCE) == Some(&instance);
-            if ours && !attached.contains(&eni.id) && !self.judge.is_harmed_eni(&eni.id) {
+            if is_ours(&eni) && !attached.contains(&eni.id) && !self.judge.is_harmed_eni(&eni.id) {
                 complaints.push((Law::Leaked, format!("{} is attached to nothing", eni.id)));
             }
         }
         for eni in enis {
             let goes = eni.attachment.as_ref().is_some_and(|a| a.delete_on_termination);
-            let ours = eni.tags.get(TAG_INSTANCE) == Some(&instance);
-            if ours && !goes {
+            if is_ours(eni) && !goes {
                 let what = format!("{} would outlive the instance", eni.id);
                 complaints.push((Law::Leaked, what));
             }
