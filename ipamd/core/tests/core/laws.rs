@@ -1,10 +1,17 @@
 //! Laws, whatever happens in whatever order. The world checks after every event that no address
 //! is held twice, handed out too early, dropped under a pod, and that no limit is passed.
 
-use crate::world::{Fault, World};
-use config_model::Span;
-use ipamd_core::{PoolConfig, Witness};
-use proptest::{collection::vec, option, prelude::*};
+use crate::world::{Cloud, Fault, World, pod};
+use config_model::{CardIndex, Mac, Span};
+use ipamd_core::{
+    BranchEni, CardLimits, Cards, ClusterFact, Event, Family, Limits, PoolConfig, Witness,
+};
+use proptest::{
+    collection::{btree_set, vec},
+    option,
+    prelude::*,
+};
+use std::collections::BTreeSet;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -23,6 +30,17 @@ enum Step {
     AttachNeverCompletes(bool),
     SubnetLoses(usize),
     SubnetGets(usize),
+    PrefixesLost(usize),
+    PrefixesBack,
+    /// Of every card.
+    ReserveAll(u32),
+    ReserveBranch(u32),
+    Branch(u32, bool),
+    Coming(BTreeSet<u32>),
+    MaxPods(u32),
+    Schedulable(bool),
+    /// The process comes back with or without prefixes.
+    Toggle,
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
@@ -51,6 +69,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::AttachNeverCompletes),
         1 => (0..4000_usize).prop_map(Step::SubnetLoses),
         1 => (0..30_usize).prop_map(Step::SubnetGets),
+        1 => (0..64_usize).prop_map(Step::PrefixesLost),
+        1 => Just(Step::PrefixesBack),
+        4 => (0..12_u32).prop_map(Step::ReserveAll),
+        1 => (0..4_u32).prop_map(Step::ReserveBranch),
+        1 => (0..4_u32, any::<bool>()).prop_map(|(pod, there)| Step::Branch(pod, there)),
+        2 => btree_set(0..20_u32, 0..8).prop_map(Step::Coming),
+        1 => (5..20_u32).prop_map(Step::MaxPods),
+        1 => any::<bool>().prop_map(Step::Schedulable),
+        1 => Just(Step::Toggle),
     ]
 }
 
@@ -68,9 +95,44 @@ fn config() -> impl Strategy<Value = PoolConfig> {
     )
 }
 
+fn modes(config: impl Strategy<Value = PoolConfig>) -> impl Strategy<Value = PoolConfig> {
+    let family = prop_oneof![4 => Just(Family::V4), 1 => Just(Family::V6)];
+    (config, family, any::<bool>(), option::of(0..3_u32), any::<bool>()).prop_map(
+        |(config, family, prefixes, warm_prefix_target, multi_nic)| PoolConfig {
+            family,
+            prefixes,
+            warm_prefix_target,
+            multi_nic,
+            ..config
+        },
+    )
+}
+
+/// Four ENIs of four blocks on card 0, two on card 1.
+fn world(config: PoolConfig) -> World {
+    let mut limits = Limits::one_card(4, 5);
+    limits.cards.push(CardLimits { card: CardIndex(1), enis: 2 });
+    let mut cloud = Cloud::new(4, 5, if config.family == Family::V4 { 2 } else { 0 });
+    cloud.other_cards = 2;
+    let node = World::node(&cloud);
+    World::start(config, limits, node, cloud)
+}
+
+fn branch() -> BranchEni {
+    BranchEni {
+        eni: "eni-branch".into(),
+        mac: Mac([6; 6]),
+        address: Some([10, 9, 9, 9].into()),
+        address_v6: None,
+        vlan: 7,
+        subnet_cidr: None,
+        subnet_cidr_v6: None,
+    }
+}
+
 fn run(world: &mut World, steps: Vec<Step>) {
     let mut last = None;
-    let mut spare = Vec::new();
+    let (mut spare, mut lost) = (Vec::new(), Vec::new());
     for step in steps {
         match step {
             Step::Reserve(pod) => last = Some(world.reserve(pod)),
@@ -107,13 +169,44 @@ fn run(world: &mut World, steps: Vec<Step>) {
                 let at = spare.len().saturating_sub(count);
                 world.cloud.subnet.extend(spare.split_off(at));
             }
+            Step::PrefixesLost(count) => {
+                let left = world.cloud.prefixes.len().saturating_sub(count);
+                lost.extend(world.cloud.prefixes.split_off(left));
+            }
+            Step::PrefixesBack => world.cloud.prefixes.extend(lost.drain(..)),
+            Step::ReserveAll(pod) => {
+                let wait = Span::seconds(45);
+                last = Some(world.reserve_from(pod, Cards::All, false, wait));
+            }
+            // Branch pods have numbers of their own: no pod is of both kinds.
+            Step::ReserveBranch(pod) => {
+                world.reserve_from(200 + pod, Cards::First, true, Span::seconds(45));
+            }
+            Step::Branch(number, there) => {
+                let branch = there.then(branch);
+                tell(world, ClusterFact::Branch { pod: pod(200 + number), branch });
+            }
+            Step::Coming(pods) => {
+                tell(world, ClusterFact::Coming(pods.into_iter().map(pod).collect()));
+            }
+            Step::MaxPods(max) => tell(world, ClusterFact::MaxPods(max)),
+            Step::Schedulable(schedulable) => tell(world, ClusterFact::Schedulable(schedulable)),
+            Step::Toggle => {
+                let prefixes = !world.config.prefixes;
+                world.restart_with(PoolConfig { prefixes, ..world.config.clone() });
+            }
         }
     }
     world.cloud.subnet.extend(spare);
+    world.cloud.prefixes.extend(lost);
+}
+
+fn tell(world: &mut World, fact: ClusterFact) {
+    world.tell(Event::Cluster(fact));
 }
 
 /// Each runs an hour and more of a node's life.
-const CASES: u32 = 96;
+const CASES: u32 = 48;
 
 /// The faults end; attaches that hang are given up in time.
 fn mend(world: &mut World) {
@@ -122,6 +215,43 @@ fn mend(world: &mut World) {
     world.cloud.attaches_never_complete = false;
     world.plugins_finish = true;
     world.dies_after = None;
+    tell(world, ClusterFact::Schedulable(true));
+    tell(world, ClusterFact::Coming(BTreeSet::new()));
+    tell(world, ClusterFact::MaxPods(world.config.max_pods));
+}
+
+/// Whether card 0 has what its targets ask for, if places and pods allow it.
+fn reached(world: &World) -> bool {
+    let config = &world.config;
+    let of = |target: Option<u32>| u64::from(target.unwrap_or(0));
+    let (warm, minimum) = (of(config.warm_ip_target), of(config.minimum_ip_target));
+    let enis = world.snapshot().enis.into_iter().filter(|eni| eni.card == CardIndex(0));
+    let (free, total) =
+        enis.fold((0, 0), |sum, eni| (sum.0 + eni.counts.free, sum.1 + eni.counts.total));
+    let targets = if config.family == Family::V6 {
+        total > 0
+    } else if warm > 0 || minimum > 0 {
+        free >= warm && total >= minimum
+    } else if config.prefixes {
+        free >= (16 * u64::from(config.warm_prefix_target.unwrap_or(1))).max(1)
+    } else {
+        free >= u64::from(4 * config.warm_eni_target).max(1)
+    };
+    targets || total >= u64::from(config.max_pods)
+}
+
+/// Whether every place that card 0 may have is taken, and every ENI's places for blocks.
+fn is_full(world: &World) -> bool {
+    let max = world.config.max_eni.map_or(4, |max| max.min(4));
+    let enis = world.snapshot().enis.into_iter().filter(|eni| eni.card == CardIndex(0));
+    let blocks: Vec<usize> = enis.map(|eni| eni.blocks.len()).collect();
+    blocks.len() >= usize::try_from(max).unwrap() && blocks.iter().all(|blocks| *blocks == 4)
+}
+
+fn addresses_in_cloud(world: &World) -> u64 {
+    let attached = world.cloud.attached();
+    let blocks = attached.iter().flat_map(|eni| &eni.seen.blocks);
+    blocks.map(|block| 1_u64 << (block.max_prefix_len() - block.prefix_len())).sum()
 }
 
 proptest! {
@@ -129,52 +259,50 @@ proptest! {
 
     #[test]
     fn once_all_is_quiet_the_pool_is_right_and_rests_and_nothing_is_left_behind(
-        config in config(),
+        config in modes(config()),
         steps in vec(step(), 1..60),
     ) {
-        let mut world = World::new(config.clone(), 4, 5, 2);
+        let mut world = world(config);
         run(&mut world, steps);
         mend(&mut world);
-        world.pass(Span::seconds(2 * 3600));
+        world.pass(Span::seconds(3 * 3600));
         let calls = world.cloud.log.len();
         world.pass(Span::seconds(3600));
         prop_assert_eq!(&world.cloud.log[calls..], &[], "it does not rest");
         let counts = world.core.counts();
         let attached = world.cloud.attached().len();
         prop_assert_eq!(world.cloud.enis.len(), attached, "a detached ENI is left");
-        prop_assert_eq!(counts.cooling, 0);
+        prop_assert_eq!(world.snapshot().cooling.len(), 0);
         prop_assert_eq!(counts.usable, counts.free);
-        let in_cloud: usize = world.split().iter().sum();
-        prop_assert_eq!(usize::try_from(counts.total).unwrap(), in_cloud);
-        let full = in_cloud == 4 * usize::try_from(counts.max_enis).unwrap();
-        let warm = config.warm_ip_target.unwrap_or(0);
-        let minimum = config.minimum_ip_target.unwrap_or(0);
-        let reached = if warm == 0 && minimum == 0 {
-            counts.free >= u64::from(4 * config.warm_eni_target).max(1)
-        } else {
-            counts.free >= u64::from(warm) && counts.total >= u64::from(minimum)
-        };
+        prop_assert_eq!(counts.total, addresses_in_cloud(&world));
         prop_assert!(
-            reached || full || counts.total >= u64::from(config.max_pods),
+            reached(&world) || is_full(&world),
             "{:?} {:?}", counts, world.snapshot().waiting
         );
-        for eni in world.cloud.attached().iter().skip(1) {
+        for eni in world.cloud.attached().iter().filter(|eni| eni.seen.id != world.cloud.primary()) {
             let attachment = eni.seen.attachment.as_ref().unwrap();
             prop_assert_eq!(attachment.delete_on_termination, Some(true));
         }
     }
 
     #[test]
-    fn every_pod_that_fits_is_served_once_all_is_well(steps in vec(step(), 1..40)) {
-        let mut world = World::new(PoolConfig::default(), 4, 5, 2);
+    fn every_pod_that_fits_is_served_once_all_is_well(
+        config in modes(Just(PoolConfig::default())),
+        steps in vec(step(), 1..40),
+    ) {
+        let mut world = world(config);
         run(&mut world, steps);
         mend(&mut world);
-        world.pass(Span::seconds(3600));
+        world.pass(Span::seconds(3 * 3600));
         for pod in 0..12 {
             world.release(pod);
         }
         world.pass(Span::seconds(60));
-        let tickets = world.reserve_all(100..116);
+        let both = if world.config.multi_nic { Cards::All } else { Cards::First };
+        let wait = Span::seconds(45);
+        let mut tickets: Vec<_> =
+            (100..104).map(|pod| world.reserve_from(pod, both, false, wait)).collect();
+        tickets.extend(world.reserve_all(104..116));
         world.pass(Span::seconds(45));
         for ticket in tickets {
             prop_assert!(world.served(ticket), "{:?}", world.answers.get(&ticket));
