@@ -1,6 +1,7 @@
 //! What does Kubernetes tell?
 
-use config_model::{EniId, Mac, PodName, SecurityGroupId, SubnetId};
+use crate::{Core, Severity, Topic};
+use config_model::{EniId, Mac, PodName, SecurityGroupId, SubnetId, Time};
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -142,5 +143,55 @@ impl Cluster {
     /// How many pods are bound to the node and have not asked yet.
     pub(crate) fn expected(&self) -> u32 {
         u32::try_from(self.coming.len() - self.met.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Core {
+    pub(crate) fn cluster_told(&mut self, fact: ClusterFact, now: Time) {
+        match &fact {
+            ClusterFact::Collector(elected) => self.elect_collector(*elected, now),
+            ClusterFact::Schedulable(schedulable) if *schedulable != self.cluster.schedulable => {
+                let cause = match (schedulable, self.config.manage_unschedulable) {
+                    (true, _) => "schedulable again",
+                    (false, true) => "unschedulable; the pool is managed all the same",
+                    (false, false) => "unschedulable: the pool neither grows nor shrinks",
+                };
+                let object = self.node.instance_id.clone();
+                self.report(Severity::Info, Topic::Unschedulable, object, cause, "");
+            }
+            ClusterFact::MaxPods(max) => self.targets.max_pods = *max,
+            ClusterFact::Schedulable(_)
+            | ClusterFact::EniConfig(_)
+            | ClusterFact::Coming(_)
+            | ClusterFact::Branch { .. } => {}
+        }
+        let (pods_came, branch_of) = match &fact {
+            ClusterFact::Coming(_) => (true, None),
+            ClusterFact::Branch { pod, .. } => (false, Some(pod.clone())),
+            ClusterFact::MaxPods(_)
+            | ClusterFact::Schedulable(_)
+            | ClusterFact::EniConfig(_)
+            | ClusterFact::Collector(_) => (false, None),
+        };
+        self.cluster.told(fact);
+        if let Some(pod) = branch_of {
+            self.cluster.met(&pod);
+            self.serve_branch(&pod, now);
+        }
+        if pods_came {
+            self.meet_known_pods();
+        }
+    }
+
+    /// Pods that hold or wait, and those with branch ENIs, are demand already or none of the pool.
+    fn meet_known_pods(&mut self) {
+        let known = |pod: &&PodName| {
+            let branch = self.cluster.branches.contains_key(*pod);
+            branch || self.book.has_pod(pod) || self.queue.has_pod(pod)
+        };
+        let known: Vec<PodName> = self.cluster.coming().iter().filter(known).cloned().collect();
+        for pod in known {
+            self.cluster.met(&pod);
+        }
     }
 }

@@ -3,7 +3,8 @@
 use crate::world::{Cloud, World, key, pod};
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, Time};
 use ipamd_core::{
-    BranchEni, CardLimits, Cards, ClusterFact, Event, Family, Limits, PoolConfig, RECORD_FORMAT,
+    BranchEni, CardLimits, Cards, Checkpoint, ClusterFact, Event, Family, Limits, PoolConfig,
+    RECORD_FORMAT, Record,
 };
 use serde::Deserialize;
 use std::{
@@ -221,4 +222,25 @@ fn an_ipv6_nodes_file_is_read_without_a_fault_though_it_tells_them_nothing() {
     world.release(1);
     assert_finds_every_ipv4_pod(&mut world);
     assert!(as_they_read_it(&mut world).iter().all(|read| read.held.is_empty()));
+}
+
+#[test]
+fn what_the_first_writers_wrote_is_read_and_written_unchanged() {
+    for line in [
+        r#"{"r":"boot","format":1,"boot_id":"b"}"#,
+        r#"{"r":"reserved","key":{"network":"aws-cni","container_id":"c","ifname":"eth0"},"pod":{"namespace":"default","name":"web"},"address":"10.0.0.7","eni":"eni-1","card":0,"device":1,"lapses":9}"#,
+        r#"{"r":"cooling","address":"10.0.0.7","eni":"eni-1","since":1,"until":2}"#,
+        r#"{"r":"leaving","eni":"eni-1","addresses":["10.0.0.7"]}"#,
+        r#"{"r":"settled","addresses":["10.0.0.7"]}"#,
+        r#"{"r":"eni_asked","token":"t","count":3}"#,
+        r#"{"r":"eni_made","token":"t","eni":"eni-2"}"#,
+    ] {
+        let record: Record = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), line);
+        // Added up and written anew, it is the same again.
+        let compact = Checkpoint::replay([record.clone()]).compact();
+        let ends = matches!(record, Record::Settled { .. });
+        let made = matches!(record, Record::EniMade { .. });
+        assert!(ends || made || compact == [record], "{line}: {compact:?}");
+    }
 }

@@ -240,3 +240,23 @@ fn addresses_are_given_back_in_one_round_only_when_they_are_free_and_rested() {
     assert_eq!(world.split(), [2]);
     assert_eq!(world.cloud.count(Action::Unassign), 2);
 }
+
+#[test]
+fn a_late_delete_of_another_sandbox_never_touches_the_pods_next_one() {
+    let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
+    world.reserve(1);
+    let address = world.address_of(1);
+    world.release(1);
+    world.pass(Span::seconds(60));
+    // The same pod in its next sandbox, with the same address.
+    let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
+    let (cards, branch) = (Cards::First, false);
+    world.tell(Event::Reserve { ticket, key: key(2), pod: pod(1), cards, branch, give_up_at });
+    assert_eq!(world.address_of(2), address);
+    for _ in 0..3 {
+        let late = world.release(1);
+        let nothing = Answer::Released { known: false, addresses: Vec::new() };
+        assert_eq!(world.answers[&late], nothing);
+    }
+    assert_eq!(world.address_of(2), address);
+}
