@@ -2,8 +2,7 @@
 
 use crate::{
     AssignPrivateIpAddresses, AssignedPrivateIpAddresses, Cloud, CreateNetworkInterface, Ec2Error,
-    InstanceType, InterfaceKind, NetworkInterface, PrivateAddress, Response,
-    UnassignPrivateIpAddresses,
+    InterfaceKind, NetworkInterface, PrivateAddress, Response, UnassignPrivateIpAddresses,
 };
 use config_model::{EniId, SubnetId};
 use ipnet::Ipv4Net;
@@ -163,7 +162,7 @@ impl Cloud {
         let instance = eni.attachment.as_ref().map(|a| &a.instance_id);
         instance
             .and_then(|id| self.state.instances.get(id))
-            .and_then(|instance| InstanceType::named(&instance.instance_type))
+            .and_then(|instance| instance.limits())
             .map_or(MOST_UNATTACHED, |kind| usize::from(kind.ipv4_per_interface))
     }
 

@@ -64,7 +64,7 @@ impl Cloud {
                  availability zone",
             ));
         }
-        let kind = InstanceType::named(&instance.instance_type);
+        let kind = instance.limits();
         let places = kind.and_then(|kind| kind.interfaces_of_card(card));
         let Some(places) = places else {
             let message = format!(

@@ -5,6 +5,12 @@ use config_model::{InstanceId, Time};
 use std::sync::Arc;
 
 impl Cloud {
+    /// Every ENI there is, by id, as it really is.
+    pub fn every_eni(&mut self, now: Time) -> Vec<Arc<NetworkInterface>> {
+        self.advance(now);
+        self.state.enis.values().map(Arc::clone).collect()
+    }
+
     /// The ENIs that are tied to an instance in any way, by card and device, as they really are.
     pub fn enis_of(&mut self, now: Time, instance: &InstanceId) -> Vec<Arc<NetworkInterface>> {
         self.advance(now);

@@ -297,7 +297,7 @@ fn reservation(described: &DescribedInstance, epoch: Epoch) -> Document {
 fn instance_item(described: &DescribedInstance, epoch: Epoch) -> Document {
     let instance = &described.instance;
     let region = region_of(&instance.availability_zone);
-    let kind = InstanceType::named(&instance.instance_type);
+    let kind = instance.limits();
     let state =
         vec![("code", text(instance.state.code())), ("name", text(instance.state.as_str()))];
     let placement = vec![

@@ -63,7 +63,7 @@ impl Cloud {
                 eni.attachment.as_ref().is_some_and(|a| a.status != AttachmentStatus::Attaching)
             })
             .collect();
-        let kind = InstanceType::named(&instance.instance_type);
+        let kind = instance.limits();
         let system = if kind.and_then(|kind| kind.hypervisor.as_str()) == Some("xen") {
             "xen"
         } else {
@@ -218,7 +218,7 @@ impl Cloud {
     fn dynamic(&self, instance: &Instance, state: View<'_>) -> Node {
         let enis = state.enis_of(&instance.id);
         let address = enis.first().and_then(|eni| eni.primary_address()).map(|a| a.to_string());
-        let kind = InstanceType::named(&instance.instance_type);
+        let kind = instance.limits();
         let text = |text: &str| format!("\"{}\"", escape(text));
         let nothing = || "null".to_owned();
         let fields = [

@@ -2,7 +2,7 @@
 
 use crate::{
     AssignIpv6Addresses, AssignedIpv6Addresses, Cloud, CreateNetworkInterface, Ec2Error,
-    InstanceType, InterfaceKind, NetworkInterface, Response, UnassignIpv6Addresses,
+    InterfaceKind, NetworkInterface, Response, UnassignIpv6Addresses,
     address::{MOST_UNATTACHED, count},
     rng::Rng,
 };
@@ -242,7 +242,7 @@ impl Cloud {
     pub(crate) fn ipv6_limit(&self, instance: Option<&InstanceId>) -> usize {
         instance
             .and_then(|id| self.state.instances.get(id))
-            .and_then(|instance| InstanceType::named(&instance.instance_type))
+            .and_then(|instance| instance.limits())
             .map_or(MOST_UNATTACHED, |kind| usize::from(kind.ipv6_per_interface))
     }
 

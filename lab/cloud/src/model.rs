@@ -1,5 +1,6 @@
 //! The objects of the cloud, as EC2 shows them.
 
+use crate::InstanceType;
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time,
     VpcId,
@@ -369,8 +370,10 @@ pub struct Instance {
     pub reservation_id: String,
     /// The machine image, `ami-…`.
     pub image_id: String,
-    /// Its type, such as `c5.xlarge`.
+    /// Its type, such as `c5.xlarge`, as it is shown.
     pub instance_type: String,
+    /// The type of [`InstanceType`]'s table whose limits it has.
+    pub limits_of: &'static str,
     /// Where it is in its life.
     pub state: InstanceState,
     /// When it was launched, or last started.
@@ -393,4 +396,11 @@ pub struct Instance {
     pub role: Option<String>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
+}
+
+impl Instance {
+    /// The limits that EC2 holds it to.
+    pub fn limits(&self) -> Option<&'static InstanceType> {
+        InstanceType::named(self.limits_of)
+    }
 }

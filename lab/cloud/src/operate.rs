@@ -19,6 +19,8 @@ pub struct Launch {
     pub name: String,
     /// For example `c5.xlarge`.
     pub instance_type: String,
+    /// The type that it shows instead, such as one that nobody knows.
+    pub shown_type: Option<String>,
     /// The subnet of its primary ENI.
     pub subnet: SubnetId,
     /// The groups of its primary ENI; the VPC's `default` if empty.
@@ -58,6 +60,7 @@ impl Launch {
         Self {
             name: name.into(),
             instance_type: instance_type.into(),
+            shown_type: None,
             subnet,
             security_groups: Vec::new(),
             tags: BTreeMap::new(),
@@ -314,6 +317,11 @@ impl Cloud {
 
     fn edit_group(&mut self, id: &SecurityGroupId, change: impl FnOnce(&mut SecurityGroup)) {
         self.edit(|state, stamp| state.groups.change(stamp, id, change));
+    }
+
+    /// What each role may not do, of those of which that was said.
+    pub fn iam(&self) -> &BTreeMap<String, Iam> {
+        &self.iam
     }
 
     /// Says what a role may not do.

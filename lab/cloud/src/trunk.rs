@@ -2,8 +2,8 @@
 
 use crate::{
     AssociateTrunkInterface, Cloud, DescribeTrunkInterfaceAssociations, DisassociateTrunkInterface,
-    Ec2Error, EniStatus, InstanceType, InterfaceKind, NetworkInterface, Response, filter,
-    filter::Filtered, paging,
+    Ec2Error, EniStatus, InterfaceKind, NetworkInterface, Response, filter, filter::Filtered,
+    paging,
 };
 use config_model::EniId;
 use serde::Serialize;
@@ -143,7 +143,7 @@ impl Cloud {
             .attachment
             .as_ref()
             .and_then(|a| self.state.instances.get(&a.instance_id))
-            .and_then(|instance| InstanceType::named(&instance.instance_type));
+            .and_then(|instance| instance.limits());
         let most = kind.map(|kind| usize::from(kind.branch_interfaces));
         if most.is_some_and(|most| self.trunks.branches(&trunk.id).count() >= most) {
             return Err(Ec2Error::not_permitted(format!(

@@ -2,10 +2,13 @@
 
 mod args;
 mod batch;
+mod cloud_args;
+mod cloud_verbs;
 mod enter;
 mod lifecycle;
 mod logs;
 mod show;
+mod show_cloud;
 
 pub use args::Cli;
 
@@ -87,6 +90,11 @@ impl Tool {
             }
             Verb::Node(verb) => self.node(name, verb).await,
             Verb::Pod(verb) => self.pod(verb).await,
+            Verb::Subnet(verb) => self.subnet(verb).await,
+            Verb::Eni(verb) => self.eni(verb).await,
+            Verb::Group(verb) => self.group(verb).await,
+            Verb::Iam(verb) => self.iam(verb).await,
+            Verb::Branch(verb) => self.branch(verb).await,
             Verb::Exec { pod, command } => {
                 let pod: PodView = self.client.get(&pod_path(&pod)?).await?;
                 enter::pod(&self.layout, &pod, &command)
@@ -130,6 +138,7 @@ impl Tool {
             NodeVerb::Stop { node } => self.order(&node, "stop").await,
             NodeVerb::Start { node } => self.order(&node, "start").await,
             NodeVerb::Terminate { node } => self.order(&node, "terminate").await,
+            NodeVerb::Trunk { node } => self.order(&node, "trunk").await,
             NodeVerb::List => {
                 let nodes: Vec<NodeView> = self.client.get("/nodes").await?;
                 self.print(&nodes, |nodes| show::nodes(nodes))

@@ -1,14 +1,22 @@
 //! What the lab's server and its command line say to each other: JSON over a unix socket.
 
 mod client;
+mod cloud;
 mod routes;
 
 pub use client::{Client, ClientError};
+pub use cloud::{
+    BranchSpec, BranchView, EniOrder, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder,
+    SubnetView,
+};
 pub(crate) use routes::router;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// How a node names the devices of its ENIs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -32,6 +40,12 @@ pub struct NodeSpec {
     pub subnet: Option<usize>,
     /// The instance type.
     pub instance_type: String,
+    /// The type that it shows instead.
+    #[serde(default)]
+    pub shown_type: Option<String>,
+    /// ENIs beside the primary one.
+    #[serde(default)]
+    pub interfaces: Vec<lab_cloud::LaunchInterface>,
     /// How devices are named.
     pub profile: Profile,
     /// Whether the production daemon runs.
@@ -202,6 +216,10 @@ pub struct NodeView {
 pub struct EniView {
     /// Its id.
     pub id: String,
+    /// `interface`, `efa` or `trunk`.
+    pub kind: String,
+    /// The network card.
+    pub card: u16,
     /// Its device number.
     pub device: u16,
     /// Its MAC address.
@@ -212,6 +230,10 @@ pub struct EniView {
     pub primary: Ipv4Addr,
     /// Its other addresses.
     pub secondary: Vec<Ipv4Addr>,
+    /// Its prefixes, /28 and /80.
+    pub prefixes: Vec<ipnet::IpNet>,
+    /// Its IPv6 addresses.
+    pub ipv6_addresses: Vec<Ipv6Addr>,
 }
 
 /// The daemon of a node as the lab shows it.
@@ -270,19 +292,6 @@ pub struct StatusView {
     pub nodes: Vec<NodeView>,
     /// How many pods it has.
     pub pods: usize,
-}
-
-/// A subnet as the lab shows it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SubnetView {
-    /// Its id.
-    pub id: String,
-    /// Its address block.
-    pub cidr: String,
-    /// Its availability zone.
-    pub zone: String,
-    /// How many addresses are free.
-    pub free: u32,
 }
 
 /// Why a request was refused.

@@ -1,6 +1,8 @@
 //! A lab: the model of the cloud, the network that follows it, and the nodes and pods in it.
 
+mod branches;
 mod check;
+mod cloud;
 mod cluster;
 mod error;
 mod faults;
@@ -14,6 +16,7 @@ mod supervisor;
 mod view;
 mod wanted;
 
+pub(crate) use branches::control;
 pub use cluster::Cluster;
 pub(crate) use cluster::{API_SERVER_PORT, SeenCluster};
 pub(crate) use error::LabError;
@@ -22,6 +25,7 @@ pub(crate) use provision::{DAEMON_LOG, PLUGIN_LOG};
 pub(crate) use wanted::vpc;
 
 use crate::live::LiveCloud;
+use branches::Branches;
 use lab_fabric::Fabric;
 use nodes::NodeEntry;
 use pods::Pods;
@@ -44,6 +48,7 @@ pub(crate) struct Lab {
     fabric: Fabric,
     nodes: Mutex<BTreeMap<String, Arc<NodeEntry>>>,
     pods: Pods,
+    branches: Branches,
     /// The version of the truth that the fabric has been made to follow.
     followed: watch::Sender<Option<u64>>,
 }
@@ -66,6 +71,7 @@ impl Lab {
             fabric,
             nodes: Mutex::default(),
             pods: Pods::default(),
+            branches: Branches::default(),
             followed: watch::Sender::new(None),
         }
     }

@@ -98,6 +98,22 @@ impl LiveCloud {
         answer
     }
 
+    /// As [`LiveCloud::with`], for those who look often and rarely change anything: they say whether
+    /// they did.
+    pub(crate) fn change<R>(&self, ask: impl FnOnce(&mut Cloud, Time) -> (R, bool)) -> R {
+        let (answer, changed) = {
+            let mut cloud = unpoisoned(&self.shared.cloud);
+            let now = self.now();
+            let before = cloud.version(now);
+            let (answer, changed) = ask(&mut cloud, now);
+            (answer, changed || cloud.version(now) != before)
+        };
+        if changed {
+            self.shared.changed.notify_one();
+        }
+        answer
+    }
+
     /// The network as it really is; looking changes nothing.
     pub fn truth(&self) -> lab_cloud::Truth {
         let mut cloud = unpoisoned(&self.shared.cloud);

@@ -2,7 +2,7 @@
 
 use crate::{
     control, ec2, forward, http, imds,
-    lab::{API_SERVER_PORT, Cluster, Lab, LabError, follow, vpc},
+    lab::{API_SERVER_PORT, Cluster, Lab, LabError, control as control_branches, follow, vpc},
     live::LiveCloud,
 };
 use lab_cloud::CloudSpec;
@@ -106,6 +106,7 @@ async fn run(
     let (lab, fabric) = (started.lab, started.fabric);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow(Arc::clone(&lab), fabric));
+    tasks.spawn(control_branches(Arc::clone(&lab)));
     let endpoint = ec2::Endpoint::new(cloud.clone());
     tasks.spawn(async move {
         http::serve(started.ec2, endpoint).await;

@@ -12,6 +12,16 @@ use std::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn boto3_lives_the_whole_life_of_an_eni() {
+    plays("boto3_life.py", stage()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn boto3_sees_ipv6_prefixes_trunks_and_adapters() {
+    plays("boto3_modes.py", stage_of_modes()).await;
+}
+
+/// Runs a script against a cloud.
+async fn plays(script: &str, (cloud, instance): (LiveCloud, config_model::InstanceId)) {
     let python = match python_with_boto3() {
         Ok(python) => python,
         Err(reason) => {
@@ -19,9 +29,8 @@ async fn boto3_lives_the_whole_life_of_an_eni() {
             return;
         }
     };
-    let (cloud, instance) = stage();
     let served = serve_loopback(cloud, instance).await.unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boto3_life.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let output = tokio::process::Command::new(python)
         .arg(script)
         .env_clear()
@@ -36,6 +45,24 @@ async fn boto3_lives_the_whole_life_of_an_eni() {
         .unwrap();
     assert!(output.status.success(), "{}", said(&output));
     println!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn stage_of_modes() -> (LiveCloud, config_model::InstanceId) {
+    let mut spec = CloudSpec::two_zones().with_ipv6();
+    spec.throttling = Throttling::Off;
+    spec.timing = Timing { attach: Span::millis(100), ..Timing::INSTANT };
+    for subnet in &mut spec.subnets {
+        subnet.assign_ipv6_address_on_creation = true;
+    }
+    let cloud = LiveCloud::new(spec, 1).unwrap();
+    let launch = |cloud: &mut lab_cloud::Cloud, now: Time| {
+        let full = cloud.subnet_named("b").unwrap().id.clone();
+        cloud.fragment_subnet(now, &full).unwrap();
+        let subnet = cloud.subnet_named("a").unwrap().id.clone();
+        cloud.launch(now, Launch::new("node", "c5.xlarge", subnet)).unwrap()
+    };
+    let instance = cloud.with(launch);
+    (cloud, instance)
 }
 
 fn stage() -> (LiveCloud, config_model::InstanceId) {

@@ -360,3 +360,81 @@ fn nodes_reach_an_api_server_of_this_machine() {
         })
     });
 }
+
+#[test]
+fn the_operator_has_hands_on_subnets_enis_groups_permissions_and_branches() {
+    let third = "10.0.32.0/24,zone=a,kubernetes.io/role/cni=1";
+    let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20", "--subnet", third];
+    let args = [&["--no-daemon", "--ipv6", "--bucket", "100:5"], &subnets[..]].concat();
+    let Some(lab) = Lab::up("hands", &args) else { return };
+    let subnet = |lab: &Lab, name: &str| {
+        let all = lab.json(&["subnet", "list"]);
+        all.as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone()
+    };
+    let c = subnet(&lab, "c");
+    assert_eq!((c["zone"].as_str(), c["free"].as_u64()), (Some("eu-west-1a"), Some(251)), "{c}");
+    assert_eq!(c["tags"]["kubernetes.io/role/cni"], "1");
+    assert!(c["ipv6_cidr"].as_str().unwrap().ends_with("::/64"), "{c}");
+    let fragmented = lab.json(&["subnet", "fragment", "c"]);
+    assert_eq!((&fragmented["free_prefixes"], &fragmented["taken"]), (&0.into(), &14.into()));
+    let full = lab.json(&["subnet", "take", "c", "237"]);
+    assert_eq!(full["free"], 0);
+    assert!(refused(&lab, 1, &["subnet", "take", "c", "1"]).contains("no free address"));
+    assert_eq!(lab.json(&["subnet", "free", "c", "51"])["free"], 51);
+    assert_eq!(lab.json(&["subnet", "free", "c"])["free_prefixes"], 14);
+    lab.run(&["subnet", "untag", "c", "kubernetes.io/role/cni"]);
+    lab.run(&["subnet", "tag", "a", "kubernetes.io/role/cni=0"]);
+    assert_eq!(subnet(&lab, "a")["tags"]["kubernetes.io/role/cni"], "0");
+    lab.run(&["subnet", "reserve", "c", "10.0.32.32/28"]);
+    assert!(refused(&lab, 1, &["subnet", "free", "z"]).contains("there are: a, b, c"));
+
+    // The primary ENI has an IPv6 address; the operator gives it another group.
+    let node = lab.json(&["node", "list"])[0].clone();
+    assert_eq!(node["enis"][0]["ipv6_addresses"].as_array().unwrap().len(), 1, "{node}");
+    let eni = node["enis"][0]["id"].as_str().unwrap();
+    lab.run(&["group", "add", "pods"]);
+    assert_eq!(lab.json(&["eni", "groups", eni, "pods"])["groups"][0], "pods");
+    assert_eq!(lab.json(&["eni", "keep", eni])["delete_on_termination"], false);
+    lab.run(&["eni", "let-go", eni]);
+    assert!(refused(&lab, 1, &["eni", "groups", eni, "nope"]).contains("security group nope"));
+
+    // What the nodes' role may not do.
+    let denied = lab.json(&["iam", "deny", "CreateNetworkInterface", "Describe*"]);
+    assert_eq!(denied[0]["deny"].as_array().unwrap().len(), 2, "{denied}");
+    assert!(lab.run(&["iam", "allow"]).contains("everything is allowed"));
+
+    // A trunk, and a branch of it, as the resource controller makes them.
+    lab.run(&["node", "trunk", "node1"]);
+    lab.run(&["branch", "add", "node1", "web", "--group", "pods"]);
+    wait_for("the branch", || lab.json(&["branch", "list"])[0]["annotation"].is_string());
+    let enis = lab.json(&["eni", "list"]);
+    let kinds: Vec<&str> =
+        enis.as_array().unwrap().iter().filter_map(|eni| eni["kind"].as_str()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "trunk").count(), 1, "{kinds:?}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "branch").count(), 1, "{kinds:?}");
+    lab.run(&["branch", "remove", "web"]);
+
+    // Cards, adapters, and a type that nobody knows.
+    lab.run(&[
+        "node",
+        "add",
+        "gpu",
+        "--no-daemon",
+        "--type",
+        "p5.48xlarge",
+        "--interface",
+        "1:0:efa-only",
+        "--interface",
+        "2:0",
+        "--show-type",
+        "z9.mystery",
+    ]);
+    let gpu = lab.json(&["node", "list"])[0].clone();
+    let cards: Vec<u64> =
+        gpu["enis"].as_array().unwrap().iter().filter_map(|eni| eni["card"].as_u64()).collect();
+    assert_eq!((gpu["name"].as_str(), cards), (Some("gpu"), vec![0, 2]), "{gpu}");
+    let ask = "TOKEN=$(curl -s -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' \
+               169.254.169.254/latest/api/token); curl -s -H \"X-aws-ec2-metadata-token: $TOKEN\" \
+               169.254.169.254/latest/meta-data/instance-type";
+    assert_eq!(lab.on_node("gpu", ask), "z9.mystery");
+}

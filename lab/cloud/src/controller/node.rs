@@ -77,7 +77,7 @@ impl Node {
             return Ok(());
         }
         self.trunk = Some(own.id.clone());
-        let most = branches_of(cloud, now, instance);
+        let most = branches_of(cloud, instance);
         if !std::mem::replace(&mut self.announced, true) {
             news.push(ControllerNews::TrunkAttached {
                 instance: instance.clone(),
@@ -130,7 +130,7 @@ impl Node {
     ) -> Result<(), Refused> {
         let refuse = |why: &str| Err(Refused { pod: None, why: why.to_owned() });
         let Some(primary) = enis.first() else { return refuse("the node has no ENI") };
-        if branches_of(cloud, now, instance) == 0 {
+        if branches_of(cloud, instance) == 0 {
             return refuse("the instance type can have no trunk");
         }
         let used: BTreeSet<u16> = enis
@@ -139,7 +139,7 @@ impl Node {
             .filter(|attachment| attachment.network_card_index.0 == 0)
             .map(|attachment| attachment.device_index.0)
             .collect();
-        let places = type_of(cloud, now, instance).and_then(|kind| kind.interfaces_of_card(0));
+        let places = type_of(cloud, instance).and_then(|kind| kind.interfaces_of_card(0));
         let free = (0..places.unwrap_or(0)).rev().find(|device| !used.contains(device));
         let Some(device) = free else { return refuse("card 0 has no free place for a trunk") };
         let trunk = match self.trunk.clone() {
@@ -291,12 +291,12 @@ fn gone_is_fine(outcome: Result<Response, CallError>) -> Result<(), CallError> {
     }
 }
 
-fn type_of(cloud: &mut Cloud, now: Time, instance: &InstanceId) -> Option<&'static InstanceType> {
-    InstanceType::named(&cloud.truth_of(now, instance)?.instance_type)
+fn type_of(cloud: &Cloud, instance: &InstanceId) -> Option<&'static InstanceType> {
+    cloud.state.instances.get(instance)?.limits()
 }
 
-fn branches_of(cloud: &mut Cloud, now: Time, instance: &InstanceId) -> u16 {
-    type_of(cloud, now, instance).map_or(0, |kind| kind.branch_interfaces)
+fn branches_of(cloud: &Cloud, instance: &InstanceId) -> u16 {
+    type_of(cloud, instance).map_or(0, |kind| kind.branch_interfaces)
 }
 
 fn unexpected() -> Refused {

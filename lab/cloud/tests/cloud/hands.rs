@@ -6,7 +6,7 @@ use ipnet::Ipv4Net;
 use lab_cloud::{
     Action, AssignPrivateIpAddresses, Bucket, Caller, CreateNetworkInterface,
     CreateSubnetCidrReservation, DeleteSubnetCidrReservation, DescribeInstanceTypes,
-    DescribeSubnets, Filter, GetSubnetCidrReservations, Iam, Page, Reservation, Response,
+    DescribeSubnets, Filter, GetSubnetCidrReservations, Iam, Launch, Page, Reservation, Response,
     SecurityGroupSpec, Subnet, SubnetSpec, Throttling,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -261,4 +261,26 @@ fn one_bucket_of_an_action_is_shared_by_all_nodes() {
     world.pass(Span::seconds(1));
     assert_eq!(passed(&mut world, 30), 5);
     assert_eq!(world.enis().len(), 16);
+}
+
+#[test]
+fn a_type_that_nobody_knows_has_limits_all_the_same() {
+    let mut world = World::new();
+    let subnet = world.subnet("a");
+    let launch = Launch {
+        shown_type: Some("z9.mystery".to_owned()),
+        ..Launch::new("odd", "t3.small", subnet)
+    };
+    world.node = world.cloud.launch(world.now, launch).unwrap();
+    assert_eq!(world.imds("/latest/meta-data/instance-type").as_deref(), Some("z9.mystery"));
+    let ask = DescribeInstanceTypes {
+        instance_types: vec!["z9.mystery".to_owned()],
+        ..Default::default()
+    };
+    assert_eq!(world.refusal(ask).code, "InvalidInstanceType");
+    world.attached(1);
+    world.attached(2);
+    let eni = world.create("a");
+    let fourth = world.attach(&eni, 3);
+    assert_eq!(world.refusal(fourth).code, "AttachmentLimitExceeded");
 }

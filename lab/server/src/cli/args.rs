@@ -1,8 +1,12 @@
 //! The command line of `ferrule-lab`.
 
+use super::cloud_args::{
+    BranchVerb, EniVerb, GroupVerb, IamVerb, SubnetArg, SubnetVerb, bucket, interface, subnet,
+};
 use crate::control::{FaultSpec, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
+use lab_cloud::{Bucket, LaunchInterface};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// A VPC on this machine: EC2, IMDS and nodes in network namespaces, for Ferrule to run in.
@@ -47,6 +51,21 @@ pub enum Verb {
     /// Pods.
     #[command(subcommand)]
     Pod(PodVerb),
+    /// Subnets, and who else lives in them.
+    #[command(subcommand)]
+    Subnet(SubnetVerb),
+    /// ENIs, behind the daemons' backs.
+    #[command(subcommand)]
+    Eni(EniVerb),
+    /// Security groups.
+    #[command(subcommand)]
+    Group(GroupVerb),
+    /// What the nodes' role may ask of EC2.
+    #[command(subcommand)]
+    Iam(IamVerb),
+    /// Branch ENIs for pods with security groups of their own.
+    #[command(subcommand)]
+    Branch(BranchVerb),
     /// Run a command in a pod's network namespace.
     Exec {
         /// The pod: `name` or `namespace/name`.
@@ -90,9 +109,22 @@ pub struct UpArgs {
     /// The VPC's address block.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
     pub vpc: Ipv4Net,
-    /// A subnet's address block; give it once for each, AZs a, b, … in turn. At least two.
-    #[arg(long = "subnet", value_name = "CIDR", default_values = ["10.0.0.0/20", "10.0.16.0/20"])]
-    pub subnets: Vec<Ipv4Net>,
+    /// A subnet; give it once for each, at least twice. They are called a, b, … in turn, and so are
+    /// their zones unless they say `zone=LETTER`; everything else are tags, such as
+    /// `10.0.32.0/20,zone=a,kubernetes.io/role/cni=1`.
+    #[arg(
+        long = "subnet",
+        value_name = "CIDR[,K=V]...",
+        value_parser = subnet,
+        default_values = ["10.0.0.0/20", "10.0.16.0/20"]
+    )]
+    pub subnets: Vec<SubnetArg>,
+    /// Give the VPC an IPv6 block, each subnet a /64 and each ENI an IPv6 address.
+    #[arg(long)]
+    pub ipv6: bool,
+    /// The token bucket of every EC2 action in place of AWS's, shared by all nodes, such as 100:5.
+    #[arg(long, value_name = "BURST:PER_SECOND", value_parser = bucket, conflicts_with = "throttling")]
+    pub bucket: Option<Bucket>,
     /// How long an attach takes until the device is there, such as 1500ms or 2s.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1500ms")]
     pub attach_delay: Duration,
@@ -130,6 +162,12 @@ pub struct NodeArgs {
     /// The instance type.
     #[arg(long = "type", default_value = "c5.xlarge", value_name = "TYPE")]
     pub instance_type: String,
+    /// The type that it shows instead, such as one that nobody knows.
+    #[arg(long, value_name = "TYPE")]
+    pub show_type: Option<String>,
+    /// An ENI beside the primary one, such as 1:0:efa-only (card, device, kind); may be given often.
+    #[arg(long = "interface", value_name = "CARD:DEVICE[:KIND]", value_parser = interface)]
+    pub interfaces: Vec<LaunchInterface>,
     /// How the node names the devices of its ENIs.
     #[arg(long, value_enum, default_value_t = Profile::Eth)]
     pub profile: Profile,
@@ -148,6 +186,8 @@ impl NodeArgs {
             name,
             subnet,
             instance_type: self.instance_type.clone(),
+            shown_type: self.show_type.clone(),
+            interfaces: self.interfaces.clone(),
             profile: self.profile,
             daemon: !self.no_daemon,
             env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(),
@@ -191,6 +231,11 @@ pub enum NodeVerb {
     },
     /// Terminate the instance; the node stays listed.
     Terminate {
+        /// The node.
+        node: String,
+    },
+    /// Ask for a trunk, as a CNINode with `SecurityGroupsForPods` does.
+    Trunk {
         /// The node.
         node: String,
     },
@@ -414,7 +459,7 @@ fn lab_name(text: &str) -> Result<String, String> {
     if fits { Ok(text.to_owned()) } else { Err(rule.to_owned()) }
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("it has the form KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }

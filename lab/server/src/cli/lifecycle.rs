@@ -259,18 +259,27 @@ fn cloud_spec(args: &UpArgs) -> Result<CloudSpec> {
     let mut spec = CloudSpec::two_zones();
     let zones = b'a'..=b'z';
     spec.vpc_cidrs = vec![args.vpc];
-    let subnets = args.subnets.iter().zip(zones).map(|(&cidr, letter)| {
-        let name = char::from(letter).to_string();
-        let zone = format!("{}{name}", spec.region);
-        SubnetSpec { map_public_ip_on_launch: true, ..SubnetSpec::new(name, cidr, zone) }
+    let subnets = args.subnets.iter().zip(zones).map(|(subnet, letter)| {
+        let name = char::from(letter);
+        let zone = format!("{}{}", spec.region, subnet.zone.unwrap_or(name));
+        SubnetSpec {
+            map_public_ip_on_launch: true,
+            assign_ipv6_address_on_creation: args.ipv6,
+            tags: subnet.tags.iter().cloned().collect(),
+            ..SubnetSpec::new(name, subnet.cidr, zone)
+        }
     });
     spec.subnets = subnets.collect();
+    if args.ipv6 {
+        spec = spec.with_ipv6();
+    }
     spec.timing.attach = Span(millis(args.attach_delay));
     spec.timing.detach = Span(millis(args.detach_delay));
     spec.timing.imds_lag = Span(millis(args.imds_lag));
-    spec.throttling = match args.throttling {
-        Throttling::Published => lab_cloud::Throttling::Published,
-        Throttling::Off => lab_cloud::Throttling::Off,
+    spec.throttling = match (args.bucket, args.throttling) {
+        (Some(bucket), _) => lab_cloud::Throttling::Uniform(bucket),
+        (None, Throttling::Published) => lab_cloud::Throttling::Published,
+        (None, Throttling::Off) => lab_cloud::Throttling::Off,
     };
     Ok(spec)
 }

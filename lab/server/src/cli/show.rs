@@ -1,17 +1,16 @@
 //! Results for people: tables and sentences.
 
-use super::batch::Outcome;
-use crate::control::{CheckView, CountersView, FaultView, LogFile, NodeView, PodView, StatusView};
+use super::{batch::Outcome, show_cloud};
+use crate::control::{
+    CheckView, CountersView, EniView, FaultView, LogFile, NodeView, PodView, StatusView,
+};
 use comfy_table::{Table, presets};
+use ipnet::IpNet;
 use lab_fabric::probe::{Failure, Tally};
 use serde_json::Value;
 
 pub(super) fn status(status: &StatusView) -> String {
-    let mut subnets = table(&["subnet", "addresses", "zone", "free"]);
-    for subnet in &status.subnets {
-        let free = subnet.free.to_string();
-        subnets.add_row([&subnet.id, &subnet.cidr, &subnet.zone, &free]);
-    }
+    let subnets = show_cloud::subnets(&status.subnets);
     format!(
         "lab {} (process {}), EC2 at {}{}, {} pods\n\n{subnets}\n\n{}",
         status.name,
@@ -30,7 +29,8 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
     let head = ["node", "instance", "type", "state", "zone", "address", "ENIs", "daemon", "pods"];
     let mut out = table(&head);
     for node in nodes {
-        let addresses: usize = node.enis.iter().map(|eni| 1 + eni.secondary.len()).sum();
+        let held = |eni: &EniView| 1 + eni.secondary.len() + 16 * ipv4_prefixes(eni);
+        let addresses: usize = node.enis.iter().map(held).sum();
         let daemon = match (node.daemon.pid, node.daemon.restarts) {
             (Some(pid), 0) => format!("{} ({pid})", node.daemon.state),
             (Some(pid), n) => format!("{} ({pid}), {n} restarts", node.daemon.state),
@@ -49,6 +49,11 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
         ]);
     }
     out.to_string()
+}
+
+/// Of a /80 nobody counts the addresses.
+fn ipv4_prefixes(eni: &EniView) -> usize {
+    eni.prefixes.iter().filter(|prefix| matches!(prefix, IpNet::V4(_))).count()
 }
 
 pub(super) fn pods(pods: &[PodView]) -> String {
@@ -190,7 +195,7 @@ pub(super) fn counters(counters: &CountersView) -> String {
     format!("{enis}\n\n{drops}\n\n{calls}")
 }
 
-fn table(head: &[&str]) -> Table {
+pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(head);
     table

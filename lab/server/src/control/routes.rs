@@ -1,8 +1,9 @@
 //! The server's end of the control socket: each route is one verb of the lab.
 
 use super::{
-    CheckSpec, CheckView, CountersView, DaemonOrder, FaultSpec, FaultView, NodeSpec, NodeView,
-    PodSpec, PodView, Refusal, StatusView,
+    BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, FaultSpec,
+    FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView, PodSpec, PodView,
+    Refusal, StatusView, SubnetOrder, SubnetView,
 };
 use crate::lab::{Lab, LabError};
 use axum::{
@@ -12,6 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
+use config_model::PodName;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -30,6 +32,14 @@ pub(crate) fn router(lab: Arc<Lab>) -> Router {
         .route("/pods/{namespace}/{name}", get(pod).delete(delete_pod))
         .route("/pods/{namespace}/{name}/check", post(check_pod))
         .route("/faults", get(faults).post(set_fault).delete(clear_faults))
+        .route("/subnets", get(subnets))
+        .route("/subnets/{subnet}", post(order_subnet))
+        .route("/enis", get(enis))
+        .route("/enis/{eni}", post(order_eni))
+        .route("/groups", get(groups).post(add_group))
+        .route("/iam", get(iam).post(set_iam))
+        .route("/branches", get(branches).post(add_branch))
+        .route("/branches/{namespace}/{name}", delete(remove_branch))
         .route("/check", post(check))
         .route("/counters", get(counters))
         .with_state(lab)
@@ -74,6 +84,7 @@ async fn order_node(
             "stop" => lab.stop_node(&node).await?,
             "start" => lab.start_node(&node).await?,
             "terminate" => lab.terminate_node(&node).await?,
+            "trunk" => return lab.want_trunk(&node),
             _ => return Err(LabError::BadOrder(order)),
         }
         lab.node_view(&node)
@@ -128,6 +139,61 @@ struct Which {
 
 async fn clear_faults(State(lab): Shared, Query(of): Query<Which>) -> Answer<Vec<FaultView>> {
     lab.clear_faults(of.which.as_deref()).map(Json)
+}
+
+async fn subnets(State(lab): Shared) -> Json<Vec<SubnetView>> {
+    Json(lab.subnet_views())
+}
+
+async fn order_subnet(
+    State(lab): Shared,
+    Path(subnet): Path<String>,
+    Json(order): Json<SubnetOrder>,
+) -> Answer<SubnetView> {
+    lab.order_subnet(&subnet, order).map(Json)
+}
+
+async fn enis(State(lab): Shared) -> Json<Vec<InterfaceView>> {
+    Json(lab.interface_views())
+}
+
+async fn order_eni(
+    State(lab): Shared,
+    Path(eni): Path<String>,
+    Json(order): Json<EniOrder>,
+) -> Answer<InterfaceView> {
+    lab.order_eni(&eni, order).map(Json)
+}
+
+async fn groups(State(lab): Shared) -> Json<Vec<GroupView>> {
+    Json(lab.group_views())
+}
+
+async fn add_group(State(lab): Shared, Json(spec): Json<GroupSpec>) -> Answer<GroupView> {
+    lab.add_group(spec).map(Json)
+}
+
+async fn iam(State(lab): Shared) -> Json<Vec<IamView>> {
+    Json(lab.iam_views())
+}
+
+async fn set_iam(State(lab): Shared, Json(spec): Json<IamView>) -> Json<Vec<IamView>> {
+    Json(lab.set_iam(&spec))
+}
+
+async fn branches(State(lab): Shared) -> Json<Vec<BranchView>> {
+    Json(lab.branch_views())
+}
+
+async fn add_branch(State(lab): Shared, Json(spec): Json<BranchSpec>) -> Answer<BranchView> {
+    lab.add_branch(spec).map(Json)
+}
+
+async fn remove_branch(
+    State(lab): Shared,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Answer<()> {
+    lab.remove_branch(&PodName { namespace, name }).map(Json)
 }
 
 async fn check(State(lab): Shared, Json(spec): Json<CheckSpec>) -> Answer<CheckView> {

@@ -17,6 +17,10 @@ pub(crate) enum LabError {
     BadName { what: &'static str, text: String, max: usize },
     #[error("the lab has no subnet number {index}; it has {count}, counted from 0")]
     NoSubnet { index: usize, count: usize },
+    #[error("the lab has no subnet {name}; there are: {known}")]
+    NoSubnetNamed { name: String, known: String },
+    #[error("there is no security group {0}; see: ferrule-lab group list")]
+    NoGroup(String),
     #[error("there is no pod {0}")]
     NoPod(String),
     #[error("there is a pod {0} already")]
@@ -64,6 +68,8 @@ pub(crate) enum LabError {
     },
     #[error("the daemon of node {0} does not run")]
     NoDaemon(String),
+    #[error("EC2 said no")]
+    Ec2(#[from] lab_cloud::CallError),
     #[error(transparent)]
     Cloud(#[from] OperateError),
     #[error(transparent)]

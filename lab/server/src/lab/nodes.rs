@@ -48,7 +48,11 @@ impl Lab {
         let count = subnets.len();
         let subnet = subnet.ok_or(LabError::NoSubnet { index, count })?.id.clone();
         // Under the lock of the nodes, so that whoever sees the instance finds its profile.
-        let launch = Launch::new(&name, &spec.instance_type, subnet);
+        let launch = Launch {
+            shown_type: spec.shown_type,
+            interfaces: spec.interfaces,
+            ..Launch::new(&name, &spec.instance_type, subnet)
+        };
         let instance = self.cloud.with(|cloud, now| cloud.launch(now, launch))?;
         let entry = NodeEntry {
             instance,

@@ -1,7 +1,8 @@
 //! How the lab shows itself.
 
-use super::{Lab, LabError, SeenCluster, nodes::NodeEntry, pods::PodEntry, wanted::subnets};
-use crate::control::{CountersView, EniView, NodeView, PodView, StatusView, SubnetView};
+use super::{Lab, LabError, SeenCluster, nodes::NodeEntry, pods::PodEntry};
+use crate::control::{CountersView, EniView, NodeView, PodView, StatusView};
+use ipnet::IpNet;
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,7 +16,7 @@ impl Lab {
             pid: std::process::id(),
             ec2_endpoint: self.ec2_url(),
             api_server: self.cluster.as_ref().map(SeenCluster::url),
-            subnets: self.subnets(),
+            subnets: self.subnet_views(),
             nodes: self.node_views(),
             pods: self.pods.all().len(),
         }
@@ -62,23 +63,6 @@ impl Lab {
         }
         Ok(CountersView { fabric: self.fabric.counters()?, calls })
     }
-
-    fn subnets(&self) -> Vec<SubnetView> {
-        let truth = self.cloud.truth();
-        let free = |name: &str| {
-            let count = |cloud: &mut lab_cloud::Cloud, _| {
-                cloud.subnet_named(name).map_or(0, |subnet| subnet.available_ip_address_count)
-            };
-            self.cloud.with(count)
-        };
-        let views = subnets(&truth).into_iter().map(|subnet| SubnetView {
-            id: subnet.id.to_string(),
-            cidr: subnet.cidr.to_string(),
-            zone: subnet.availability_zone.clone(),
-            free: free(&subnet.name),
-        });
-        views.collect()
-    }
 }
 
 /// The ENI of every address.
@@ -111,13 +95,18 @@ fn node_view(
 }
 
 fn eni_view(eni: &TruthEni) -> EniView {
+    let prefixes = eni.prefixes.iter().map(|prefix| IpNet::V4(*prefix));
     EniView {
         id: eni.id.to_string(),
+        kind: eni.kind.as_str().to_owned(),
+        card: eni.network_card_index.0,
         device: eni.device_index.0,
         mac: eni.mac.to_string(),
         subnet: eni.subnet_id.to_string(),
         primary: eni.primary,
         secondary: eni.secondary.clone(),
+        prefixes: prefixes.chain(eni.ipv6_prefixes.iter().map(|p| IpNet::V6(*p))).collect(),
+        ipv6_addresses: eni.ipv6_addresses.clone(),
     }
 }
 

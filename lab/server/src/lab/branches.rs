@@ -1,0 +1,115 @@
+//! The VPC resource controller of the lab: trunks for nodes, branches for pods.
+
+use super::{Lab, LabError, names};
+use crate::control::{BranchSpec, BranchView, NodeView};
+use config_model::PodName;
+use lab_cloud::{ControllerNews, ResourceController, TrunkWish};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// The controller, and which pods it was told of.
+#[derive(Debug, Default)]
+pub(super) struct Branches(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    controller: ResourceController,
+    pods: BTreeMap<PodName, String>,
+}
+
+impl Branches {
+    fn with<R>(&self, act: impl FnOnce(&mut Known) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Lets the controller work, for ever.
+pub(crate) async fn control(lab: Arc<Lab>) {
+    loop {
+        lab.step_controller();
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+impl Lab {
+    fn step_controller(&self) {
+        let step = |known: &mut Known| {
+            self.cloud.change(|cloud, now| {
+                let news = known.controller.step(now, cloud);
+                let changed = !news.is_empty();
+                (news, changed)
+            })
+        };
+        for news in self.branches.with(step) {
+            match news {
+                ControllerNews::TrunkAttached { instance, trunk, branches } => {
+                    tracing::info!(%instance, %trunk, branches, "the node has its trunk");
+                }
+                ControllerNews::Annotated { instance, pod, branch } => {
+                    tracing::info!(%instance, %pod, eni = %branch.eni, vlan = branch.vlan, "branch");
+                }
+                ControllerNews::Refused { instance, pod, why } => {
+                    let pod = pod.map(|pod| pod.to_string());
+                    tracing::warn!(%instance, pod, why, "the resource controller tries again");
+                }
+            }
+        }
+    }
+
+    /// As if the node's CNINode had the feature `SecurityGroupsForPods`.
+    pub(crate) fn want_trunk(&self, node: &str) -> Result<NodeView, LabError> {
+        let instance = self.entry(node)?.instance.clone();
+        self.branches.with(|known| known.controller.want_trunk(&instance, TrunkWish::default()));
+        self.node_view(node)
+    }
+
+    pub(crate) fn add_branch(&self, spec: BranchSpec) -> Result<BranchView, LabError> {
+        names::check("namespace", &spec.namespace, 63)?;
+        names::check("pod", &spec.name, 63)?;
+        let instance = self.entry(&spec.node)?.instance.clone();
+        let groups = self.group_ids(&spec.groups)?;
+        let pod = PodName { namespace: spec.namespace, name: spec.name };
+        self.branches.with(|known| {
+            known.controller.pod_bound(&instance, pod.clone(), groups);
+            known.pods.insert(pod.clone(), spec.node.clone());
+        });
+        self.step_controller();
+        self.branch(&pod)
+    }
+
+    pub(crate) fn remove_branch(&self, pod: &PodName) -> Result<(), LabError> {
+        let missing = || LabError::NoPod(pod.to_string());
+        let node = self.branches.with(|known| known.pods.remove(pod)).ok_or_else(missing)?;
+        let instance = self.entry(&node)?.instance.clone();
+        let now = self.cloud.now();
+        self.branches.with(|known| known.controller.pod_deleted(now, &instance, pod));
+        Ok(())
+    }
+
+    pub(crate) fn branch(&self, pod: &PodName) -> Result<BranchView, LabError> {
+        let found = self.branch_views().into_iter();
+        let mut found = found.filter(|b| b.namespace == pod.namespace && b.name == pod.name);
+        found.next().ok_or_else(|| LabError::NoPod(pod.to_string()))
+    }
+
+    pub(crate) fn branch_views(&self) -> Vec<BranchView> {
+        let instance = |node: &String| self.entry(node).ok().map(|entry| entry.instance.clone());
+        self.branches.with(|known| {
+            let view = |(pod, node): (&PodName, &String)| BranchView {
+                node: node.clone(),
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+                annotation: instance(node)
+                    .and_then(|instance| known.controller.branch_of(&instance, pod).cloned())
+                    .map(|branch| branch.annotation()),
+            };
+            known.pods.iter().map(view).collect()
+        })
+    }
+}
+
+/// As the real one, it looks more often than anybody waits.
+const PERIOD: Duration = Duration::from_millis(200);
