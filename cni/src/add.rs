@@ -11,7 +11,7 @@ use crate::{
     tombstone,
     wiring::{Pair, Wiring},
 };
-use config_model::{Span, Tombstone, VethName, registry};
+use config_model::{Span, Tombstone, VethName};
 use ipamd_rpc::{Confirm, PodAddress, Release, ReleaseCause, Reserve, ReserveOutcome, RpcError};
 use ipnet::{IpNet, Ipv4Net};
 use routing_plan::{Scope, pod::PodNet};
@@ -113,9 +113,9 @@ fn only_ipv4(addresses: &[PodAddress], call: &Call, veth: &VethName) -> Result<P
     Ok(PodNet {
         key: call.key.clone(),
         veth: veth.clone(),
-        address: *address,
+        number: 0,
+        address: IpAddr::V4(*address),
         table: *table,
-        gateway: registry::POD_GATEWAY,
         mtu: call.conf.mtu,
     })
 }
@@ -154,14 +154,14 @@ fn result(call: &Call, net: &PodNet, pair: &Pair, sandbox: &Sandbox) -> AddResul
         sandbox: Some(sandbox.path()),
         ..Interface::default()
     };
-    let gateway = IpAddr::V4(net.gateway);
+    let gateway = net.gateway();
     let to_gateway =
         Route { scope: Some(u32::from(Scope::LINK.0)), ..Route::direct(IpNet::from(gateway)) };
     let ours = AddResult {
         interfaces: vec![host, pod],
         ips: vec![IpConfig {
             version: None,
-            address: IpNet::from(IpAddr::V4(net.address)),
+            address: IpNet::from(net.address),
             gateway: Some(gateway),
             interface: Some(1),
         }],

@@ -10,12 +10,12 @@ use crate::{
     version::SpecVersion,
     wiring::failed,
 };
-use config_model::{TableId, registry};
+use config_model::TableId;
 use ipamd_rpc::{Held, RpcError};
 use routing_netlink::{Socket, With};
 use routing_plan::pod::{self, PodNet};
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -85,7 +85,7 @@ fn promised(
     previous: &AddResult,
     sandbox: &Sandbox,
     findings: &mut Vec<String>,
-) -> Option<Ipv4Addr> {
+) -> Option<IpAddr> {
     let has = |name: &str, path: Option<&str>| {
         previous.interfaces.iter().any(|link| {
             link.name == name && link.sandbox.as_deref().filter(|p| !p.is_empty()) == path
@@ -99,12 +99,9 @@ fn promised(
     if let Some(veth) = call.veth().filter(|veth| !has(veth.as_str(), None)) {
         findings.push(format!("prevResult names no host interface {veth}"));
     }
-    let address = previous.addresses_of(&call.key.ifname).find_map(|ip| match ip.address.addr() {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    });
+    let address = previous.addresses_of(&call.key.ifname).next().map(|ip| ip.address.addr());
     if address.is_none() {
-        findings.push(format!("prevResult has no IPv4 address on {}", call.key.ifname));
+        findings.push(format!("prevResult has no address on {}", call.key.ifname));
     }
     address
 }
@@ -113,7 +110,7 @@ fn promised(
 fn judge(
     call: &Call,
     held: Option<&Held>,
-    address: Option<Ipv4Addr>,
+    address: Option<IpAddr>,
     findings: &mut Vec<String>,
 ) -> Option<TableId> {
     let Some(held) = held else {
@@ -124,9 +121,9 @@ fn judge(
         findings.push(format!("the daemon was never told that {} is built", call.key));
     }
     let wanted = address?;
-    let found = held.addresses.iter().find(|address| address.ipv4 == Some(wanted));
+    let found = held.addresses.iter().find(|address| address.all().any(|ip| ip == wanted));
     if found.is_none() {
-        let others = held.addresses.iter().filter_map(|address| address.ipv4);
+        let others = held.addresses.iter().flat_map(ipamd_rpc::PodAddress::all);
         let others: Vec<String> = others.map(|address| address.to_string()).collect();
         findings.push(format!("the daemon holds {} for the pod, not {wanted}", others.join(", ")));
     }
@@ -136,16 +133,16 @@ fn judge(
 fn kernel(
     call: &Call,
     sandbox: &Sandbox,
-    address: Ipv4Addr,
+    address: IpAddr,
     table: TableId,
 ) -> Result<Vec<String>, Fault> {
     let veth = call.veth().expect("the name was demanded");
     let net = PodNet {
         key: call.key.clone(),
         veth,
+        number: 0,
         address,
         table,
-        gateway: registry::POD_GATEWAY,
         mtu: call.conf.mtu,
     };
     let mut inside = sandbox.socket()?;

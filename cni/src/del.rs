@@ -19,7 +19,7 @@ use routing_plan::{
 };
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
     let mut host = Socket::open().map_err(|error| failed(&call.key, &error))?;
     let (how, addresses) = match release(call) {
         Ok(Released::Known(addresses)) => {
-            let addresses = addresses.iter().filter_map(|address| address.ipv4).collect();
+            let addresses = addresses.iter().flat_map(ipamd_rpc::PodAddress::all).collect();
             ("released", told(call, &mut host, addresses))
         }
         Ok(Released::Unknown) => ("unknown", untold(call, &mut host)),
@@ -48,7 +48,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
         log.line(Level::Warn, &failed(&call.key, &error).message, &[]);
         Vec::new()
     });
-    let addresses: Vec<String> = addresses.iter().map(Ipv4Addr::to_string).collect();
+    let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     let fields = vec![("daemon", how.into()), ("addresses", addresses.into())];
     Ok(Served { stdout: Vec::new(), fields })
 }
@@ -65,8 +65,8 @@ fn release(call: &Call) -> Result<Released, RpcError> {
 fn told(
     call: &Call,
     host: &mut Socket,
-    addresses: Vec<Ipv4Addr>,
-) -> Result<Vec<Ipv4Addr>, SocketError> {
+    addresses: Vec<IpAddr>,
+) -> Result<Vec<IpAddr>, SocketError> {
     let named = named_link(call, host)?;
     let own = named.clone().filter(|link| is_own(call, link));
     // The pods of amazon-vpc-cni that were taken over have no alias; their route is theirs.
@@ -82,7 +82,7 @@ fn told(
 
 /// The daemon knows nothing of the key, so only what carries it is removed: what is left of an
 /// address may be another pod's by now.
-fn untold(call: &Call, host: &mut Socket) -> Result<Vec<Ipv4Addr>, SocketError> {
+fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     let Some(own) = own_link(call, host)? else { return Ok(Vec::new()) };
     let seen = host.observe(With::Nothing)?;
     let addresses = routed_to(&seen, &own);
@@ -94,10 +94,10 @@ fn untold(call: &Call, host: &mut Socket) -> Result<Vec<Ipv4Addr>, SocketError> 
 }
 
 /// The daemon does not answer. The tombstone comes first; then goes what is provably the pod's.
-fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<Ipv4Addr>, SocketError>, Fault> {
+fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketError>, Fault> {
     let seen = host.observe(With::Nothing);
     let own = seen.as_ref().ok().and_then(|seen| seen.link_of(&call.key)).cloned();
-    let mut addresses: BTreeSet<Ipv4Addr> = previous_addresses(call).collect();
+    let mut addresses: BTreeSet<IpAddr> = previous_addresses(call).collect();
     if let (Ok(seen), Some(own)) = (&seen, &own) {
         addresses.extend(routed_to(seen, own));
     }
@@ -107,7 +107,7 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<Ipv4Addr>, SocketE
     Ok(seen.and_then(|seen| {
         let provable =
             addresses.into_iter().filter(|address| !is_of_another(&seen, *address, &own));
-        let addresses: Vec<Ipv4Addr> = provable.collect();
+        let addresses: Vec<IpAddr> = provable.collect();
         let mut ops: Vec<Op> = addresses
             .iter()
             .flat_map(|address| removal(*address, own.as_ref().map(|link| link.index)))
@@ -121,18 +121,13 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<Ipv4Addr>, SocketE
 }
 
 /// The addresses that the runtime remembers of this interface.
-fn previous_addresses(call: &Call) -> impl Iterator<Item = Ipv4Addr> {
+fn previous_addresses(call: &Call) -> impl Iterator<Item = IpAddr> {
     let previous = call.conf.prev_result.given();
-    previous.into_iter().flat_map(|result| result.addresses_of(&call.key.ifname)).filter_map(|ip| {
-        match ip.address.addr() {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        }
-    })
+    previous.into_iter().flat_map(|result| result.addresses_of(&call.key.ifname)).map(|ip| ip.address.addr())
 }
 
 /// Whether a route leads to the address by a link other than our own: then another pod has it.
-fn is_of_another(seen: &Observed, address: Ipv4Addr, own: &Option<Link>) -> bool {
+fn is_of_another(seen: &Observed, address: IpAddr, own: &Option<Link>) -> bool {
     let own = own.as_ref().map(|link| link.index);
     seen.routes
         .iter()
@@ -140,7 +135,7 @@ fn is_of_another(seen: &Observed, address: Ipv4Addr, own: &Option<Link>) -> bool
         .any(|route| route.dev.is_some() && route.dev != own)
 }
 
-fn routed_to(seen: &Observed, own: &Link) -> Vec<Ipv4Addr> {
+fn routed_to(seen: &Observed, own: &Link) -> Vec<IpAddr> {
     seen.routes
         .iter()
         .filter(|route| route.table == TableId::MAIN && route.dev == Some(own.index))

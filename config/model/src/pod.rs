@@ -1,5 +1,6 @@
 //! What identifies a pod's interface, and how its host end is named.
 
+use crate::registry;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 use std::{fmt, fmt::Write as _};
@@ -85,6 +86,17 @@ impl PodKey {
     /// The alias (`ifalias`) that marks the host veth as this interface's.
     pub fn alias(&self) -> String {
         format!("{ALIAS_PREFIX}{}/{}/{}", self.network, self.container_id, self.ifname)
+    }
+
+    /// The key of the pod's interface number `number`, when this is its first one's: by it the host
+    /// ends of a pod on several network cards are told apart.
+    #[must_use]
+    pub fn interface(&self, number: u8) -> Self {
+        let mut key = self.clone();
+        if number > 0 {
+            key.ifname = format!("{}{number}", registry::FURTHER_INTERFACE);
+        }
+        key
     }
 
     /// Reads a key back from an alias; `None` if the link is not ours.
@@ -180,6 +192,14 @@ mod tests {
         for foreign in ["", "a1b2", "ferrule:aws-cni/a1b2", "ferrule:a/b/c/d", "ferrule:/b/eth0"] {
             assert_eq!(PodKey::from_alias(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn further_interfaces_are_named_as_amazon_vpc_cni_names_them() {
+        let key = PodKey::new("aws-cni", "a1b2", "eth0").expect("a valid key");
+        assert_eq!(key.interface(0), key);
+        assert_eq!(key.interface(2).to_string(), "aws-cni/a1b2/mNicIf2");
+        assert_eq!(PodKey::from_alias(&key.interface(255).alias()), Some(key.interface(255)));
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! Values that amazon-vpc-cni uses too are marked *shared*; changing one breaks a takeover.
 
 use crate::Mark;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
+/// Rule priority within a pod: traffic from the address of a further interface goes to that
+/// interface's table. *Shared.*
+pub const PREF_IN_POD: u32 = 1;
 /// Rule priority: traffic to a pod goes to table main. *Shared.*
 pub const PREF_TO_POD: u32 = 512;
 /// Rule priority: marked traffic (node ports, SNAT) goes to table main. *Shared.*
@@ -19,6 +22,15 @@ pub const CONNMARK: Mark = Mark { value: 0x80, mask: 0x80 };
 
 /// The first address of the pods' link-local gateways; interface i uses this plus i. *Shared.*
 pub const POD_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+
+/// The same for IPv6. *Shared.*
+pub const POD_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+
+/// The VPC's IPv6 router, the same on every ENI. *Shared; AWS's.*
+pub const VPC_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0x0ec2, 0, 0, 0, 0, 0, 1);
+
+/// What the interfaces of a pod beyond its first are called, with their number. *Shared.*
+pub const FURTHER_INTERFACE: &str = "mNicIf";
 
 /// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`) of the routes and rules we add.
 pub const ROUTE_PROTOCOL: u8 = 70;

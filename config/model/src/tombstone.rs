@@ -2,7 +2,7 @@
 
 use crate::{PodKey, PodName};
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The content of `<state>/tombstones/<key.digest()>.json`: this interface is gone.
 ///
@@ -19,7 +19,7 @@ pub struct Tombstone {
     pub pod: Option<PodName>,
     /// The addresses that the plugin knew of; the daemon's own book counts, if it knows better.
     #[serde(default)]
-    pub addresses: Vec<Ipv4Addr>,
+    pub addresses: Vec<IpAddr>,
 }
 
 impl Tombstone {
@@ -27,7 +27,7 @@ impl Tombstone {
     pub const VERSION: u32 = 1;
 
     /// A tombstone of the present version.
-    pub fn new(key: PodKey, pod: Option<PodName>, addresses: Vec<Ipv4Addr>) -> Self {
+    pub fn new(key: PodKey, pod: Option<PodName>, addresses: Vec<IpAddr>) -> Self {
         Self { version: Self::VERSION, key, pod, addresses }
     }
 

@@ -4,7 +4,7 @@ pub(crate) mod conversion;
 
 use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
 use ipnet::Ipv4Net;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Part of a message that breaks the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +80,14 @@ pub struct PodAddress {
     pub table: TableId,
     /// The ENI.
     pub eni: EniId,
+}
+
+impl PodAddress {
+    /// The addresses of both families.
+    pub fn all(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let v4 = self.ipv4.map(IpAddr::V4);
+        v4.into_iter().chain(self.ipv6.map(IpAddr::V6))
+    }
 }
 
 /// Why there is no address.

@@ -5,13 +5,13 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily,
     address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope},
-    link::{AfSpecInet, AfSpecUnspec, InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    link::{AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteType},
     rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage},
 };
 use routing_plan::{
-    Family, IfIndex, Ipv4Conf, Link, LinkAddr, LinkKind, Neighbour, Peer, Route, Rule, Scope,
+    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Peer, Route, Rule, Scope,
     Selector,
 };
 use std::{
@@ -35,6 +35,7 @@ pub(crate) fn link(message: &LinkMessage) -> Link {
         peer: None,
         master: None,
         ipv4: BTreeMap::new(),
+        ipv6: BTreeMap::new(),
     };
     let (mut peer, mut peer_netns) = (None, None);
     for attribute in &message.attributes {
@@ -49,7 +50,9 @@ pub(crate) fn link(message: &LinkMessage) -> Link {
             LinkAttribute::Link(index) => peer = Some(IfIndex(*index)),
             LinkAttribute::LinkNetNsId(id) => peer_netns = Some(*id),
             LinkAttribute::LinkInfo(infos) => link.kind = kind(infos),
-            LinkAttribute::AfSpecUnspec(specs) => link.ipv4 = ipv4(specs),
+            LinkAttribute::AfSpecUnspec(specs) => {
+                (link.ipv4, link.ipv6) = (ipv4(specs), ipv6(specs));
+            }
             _ => {}
         }
     }
@@ -87,6 +90,23 @@ fn ipv4(specs: &[AfSpecUnspec]) -> BTreeMap<Ipv4Conf, u32> {
     found
 }
 
+fn ipv6(specs: &[AfSpecUnspec]) -> BTreeMap<Ipv6Conf, u32> {
+    let mut found = BTreeMap::new();
+    for spec in specs {
+        let AfSpecUnspec::Inet6(inets) = spec else { continue };
+        for inet in inets {
+            let AfSpecInet6::DevConf(conf) = inet else { continue };
+            for (name, value) in [
+                (Ipv6Conf::AcceptRa, conf.accept_ra),
+                (Ipv6Conf::DisableIpv6, conf.disable_ipv6),
+            ] {
+                found.extend(u32::try_from(value).ok().map(|value| (name, value)));
+            }
+        }
+    }
+    found
+}
+
 pub(crate) fn address(message: &AddressMessage) -> Option<LinkAddr> {
     let (mut local, mut remote) = (None, None);
     let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
@@ -103,7 +123,9 @@ pub(crate) fn address(message: &AddressMessage) -> Option<LinkAddr> {
         dev: IfIndex(message.header.index),
         address: IpNet::new(local.or(remote)?, message.header.prefix_len).ok()?,
         global: message.header.scope == AddressScope::Universe,
-        secondary: flags.contains(AddressFlags::Secondary),
+        // For IPv6 the bit says that the address is temporary.
+        secondary: flags.contains(AddressFlags::Secondary)
+            && message.header.family == AddressFamily::Inet,
         noprefixroute: flags.contains(AddressFlags::Noprefixroute),
     })
 }

@@ -19,7 +19,7 @@ use netlink_packet_route::{
 };
 use routing_plan::{
     Action, Family, IfIndex, Ipv4Conf, LinkAddr, LinkRef, Neighbour, Route, Rule, RulePattern,
-    Scope, Selector,
+    Scope, Selector, SysctlName,
     pod::{VethEnd, VethPair},
 };
 use std::{
@@ -62,7 +62,7 @@ pub(crate) enum Means {
     /// One message, again and again until nothing is left to delete.
     UntilGone(Request),
     /// No message at all: a file.
-    File,
+    File { name: SysctlName, value: String },
 }
 
 pub(crate) fn means(action: &Action) -> Means {
@@ -107,7 +107,12 @@ pub(crate) fn means(action: &Action) -> Means {
             let body = RouteNetlinkMessage::NewNeighbour(neighbour_message(neighbour));
             Request::new(body, NLM_F_CREATE | NLM_F_REPLACE)
         }
-        Action::WriteSysctl(..) => return Means::File,
+        Action::WriteSysctl(name, value) => {
+            return Means::File { name: name.clone(), value: value.clone() };
+        }
+        Action::SetIpv6(link, conf, value) => {
+            return Means::File { name: conf.sysctl(&link.name), value: value.to_string() };
+        }
     })
 }
 
@@ -144,27 +149,27 @@ pub(crate) fn dump_links() -> Request {
     Request::new(RouteNetlinkMessage::GetLink(message), NLM_F_DUMP)
 }
 
-pub(crate) fn dump_addresses() -> Request {
+pub(crate) fn dump_addresses(family: Family) -> Request {
     let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet;
+    message.header.family = wire_family(family);
     Request::new(RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)
 }
 
-pub(crate) fn dump_rules() -> Request {
+pub(crate) fn dump_rules(family: Family) -> Request {
     let mut message = RuleMessage::default();
-    message.header.family = AddressFamily::Inet;
+    message.header.family = wire_family(family);
     Request::new(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP)
 }
 
-pub(crate) fn dump_routes() -> Request {
+pub(crate) fn dump_routes(family: Family) -> Request {
     let mut message = RouteMessage::default();
-    message.header.address_family = AddressFamily::Inet;
+    message.header.address_family = wire_family(family);
     Request::new(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP)
 }
 
-pub(crate) fn dump_neighbours() -> Request {
+pub(crate) fn dump_neighbours(family: Family) -> Request {
     let mut message = NeighbourMessage::default();
-    message.header.family = AddressFamily::Inet;
+    message.header.family = wire_family(family);
     Request::new(RouteNetlinkMessage::GetNeighbour(message), NLM_F_DUMP)
 }
 
@@ -231,8 +236,12 @@ fn address_message(address: &LinkAddr) -> AddressMessage {
     message.header.index = address.dev.0;
     message.header.scope = if address.global { AddressScope::Universe } else { AddressScope::Link };
     message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-    if address.noprefixroute {
-        message.attributes.push(AddressAttribute::Flags(AddressFlags::Noprefixroute));
+    let mut flags = AddressFlags::empty();
+    flags.set(AddressFlags::Noprefixroute, address.noprefixroute);
+    // EC2 sees to it that nobody else has the address, so nobody need be asked.
+    flags.set(AddressFlags::Nodad, ip.is_ipv6());
+    if !flags.is_empty() {
+        message.attributes.push(AddressAttribute::Flags(flags));
     }
     message
 }
@@ -264,10 +273,7 @@ fn route_message(route: &Route, scope: Scope) -> RouteMessage {
 
 fn rule_message(rule: &Rule) -> RuleMessage {
     let mut message = RuleMessage::default();
-    message.header.family = match rule.family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
+    message.header.family = wire_family(rule.family);
     message.header.action = RuleAction::ToTable;
     message.header.table = short_table(rule.table);
     message.attributes = vec![
@@ -288,17 +294,17 @@ fn rule_message(rule: &Rule) -> RuleMessage {
 /// In a deletion, what the message does not name fits anything.
 fn pattern_message(pattern: RulePattern) -> RuleMessage {
     let mut message = RuleMessage::default();
-    message.header.family = AddressFamily::Inet;
-    let pref = match pattern {
+    let (pref, address) = match pattern {
         RulePattern::To { pref, address } => {
-            select(&mut message, None, Some(IpNet::from(IpAddr::V4(address))));
-            pref
+            select(&mut message, None, Some(IpNet::from(address)));
+            (pref, address)
         }
         RulePattern::From { pref, address } => {
-            select(&mut message, Some(IpNet::from(IpAddr::V4(address))), None);
-            pref
+            select(&mut message, Some(IpNet::from(address)), None);
+            (pref, address)
         }
     };
+    message.header.family = family_of(address);
     message.attributes.push(RuleAttribute::Priority(pref));
     message
 }
@@ -330,9 +336,13 @@ fn neighbour_message(neighbour: &Neighbour) -> NeighbourMessage {
 }
 
 fn family_of(ip: IpAddr) -> AddressFamily {
-    match ip {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
+    wire_family(Family::of(ip))
+}
+
+fn wire_family(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
     }
 }
 

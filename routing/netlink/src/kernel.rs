@@ -2,7 +2,8 @@
 
 use crate::{
     encode::{self, Means, Request},
-    socket::{DUMP_TRIES, PURGE_ROUNDS, address_in, link_in, route_in, rule_in},
+    lists::{DUMP_TRIES, List, With, lists},
+    socket::PURGE_ROUNDS,
 };
 use futures::{Stream, StreamExt as _};
 use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
@@ -116,18 +117,15 @@ impl LinuxKernel {
         self.sysctl_root.join(name.as_str())
     }
 
-    async fn dump(
-        &mut self,
-        what: &'static str,
-        request: Request,
-    ) -> Result<Vec<RouteNetlinkMessage>, KernelError> {
+    async fn dump(&mut self, list: List) -> Result<Vec<RouteNetlinkMessage>, KernelError> {
+        let (what, request) = (list.name(), list.request());
         for round in 1..=DUMP_TRIES {
-            let list = self.list(&request).await.map_err(|failure| match failure {
-                Some(errno) => KernelError::List { what, errno },
-                None => KernelError::Closed(what),
-            })?;
-            if let Some(objects) = list {
-                return Ok(objects);
+            match self.list(&request).await {
+                Ok(Some(objects)) => return Ok(objects),
+                Ok(None) => {}
+                Err(Some(errno)) if list.is_absent(errno) => return Ok(Vec::new()),
+                Err(Some(errno)) => return Err(KernelError::List { what, errno }),
+                Err(None) => return Err(KernelError::Closed(what)),
             }
             tokio::time::sleep(DUMP_PAUSE.saturating_mul(u32::try_from(round).unwrap_or(1))).await;
         }
@@ -166,7 +164,7 @@ impl LinuxKernel {
                 }
                 Ok(())
             }
-            Means::File => self.write(op),
+            Means::File { name, value } => self.write(&name, &value),
         }
     }
 
@@ -189,8 +187,7 @@ impl LinuxKernel {
         self.handle.request(request.message(0, acknowledge)).ok()
     }
 
-    fn write(&self, op: &Op) -> Result<(), Errno> {
-        let routing_plan::Action::WriteSysctl(name, value) = &op.action else { return Ok(()) };
+    fn write(&self, name: &SysctlName, value: &str) -> Result<(), Errno> {
         fs::write(self.file(name), value)
             .map_err(|cause| cause.raw_os_error().map_or(Errno::EIO, Errno))
     }
@@ -198,18 +195,13 @@ impl LinuxKernel {
 
 impl Kernel for LinuxKernel {
     async fn observe(&mut self) -> Result<Observed, KernelError> {
-        let links = self.dump("links", encode::dump_links()).await?;
-        let addresses = self.dump("addresses", encode::dump_addresses()).await?;
-        let rules = self.dump("rules", encode::dump_rules()).await?;
-        let routes = self.dump("routes", encode::dump_routes()).await?;
-        Ok(Observed {
-            links: links.iter().filter_map(link_in).map(|link| (link.index, link)).collect(),
-            addresses: addresses.iter().filter_map(address_in).collect(),
-            rules: rules.iter().filter_map(rule_in).collect(),
-            routes: routes.iter().filter_map(route_in).collect(),
-            neighbours: Vec::new(),
-            sysctls: self.sysctls()?,
-        })
+        let mut observed = Observed::default();
+        for list in lists(With::Nothing) {
+            let answers = self.dump(list).await?;
+            list.fill(&mut observed, &answers);
+        }
+        observed.sysctls = self.sysctls()?;
+        Ok(observed)
     }
 
     async fn apply(&mut self, ops: &[Op]) -> Applied {

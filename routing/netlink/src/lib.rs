@@ -16,6 +16,7 @@ mod encode;
 mod kernel;
 #[cfg(feature = "daemon")]
 mod monitor;
+mod lists;
 mod netns;
 mod socket;
 
@@ -23,5 +24,6 @@ mod socket;
 pub use kernel::{Kernel, KernelError, LinuxKernel};
 #[cfg(feature = "daemon")]
 pub use monitor::Monitor;
+pub use lists::With;
 pub use netns::{Netns, NetnsError};
-pub use socket::{Socket, SocketError, With};
+pub use socket::{Socket, SocketError};

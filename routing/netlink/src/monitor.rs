@@ -20,12 +20,16 @@ pub struct Monitor {
     tasks: [JoinHandle<()>; 2],
 }
 
-const GROUPS: [MulticastGroup; 5] = [
+const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv4Route,
     MulticastGroup::Ipv4Rule,
     MulticastGroup::Ipv4Netconf,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv6Route,
+    MulticastGroup::Ipv6Rule,
+    MulticastGroup::Ipv6Netconf,
 ];
 
 impl Monitor {

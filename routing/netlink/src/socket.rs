@@ -1,6 +1,10 @@
 //! A blocking netlink socket: all of a batch in one send.
 
-use crate::{decode, encode, encode::Request};
+use crate::{
+    encode,
+    encode::Request,
+    lists::{DUMP_TRIES, List, With, link_in, lists},
+};
 use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
@@ -56,17 +60,6 @@ pub enum SocketError {
     },
 }
 
-/// What an observation holds beyond links, addresses, rules and routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum With {
-    /// Nothing.
-    Nothing,
-    /// The neighbours.
-    Neighbours,
-}
-
-/// How often a list that changed while it was read is read again.
-pub(crate) const DUMP_TRIES: usize = 10;
 /// How often a deletion is repeated to find that nothing is left.
 pub(crate) const PURGE_ROUNDS: usize = 16;
 /// The kernel fills at most 32 KiB with one part of a list.
@@ -146,7 +139,8 @@ impl Socket {
     /// The socket fails. What the kernel refuses stands in the result.
     ///
     /// # Panics
-    /// On an operation that is no message ([`Action::WriteSysctl`]): no batch has one.
+    /// On an operation that is no message ([`Action::WriteSysctl`], [`Action::SetIpv6`]): no batch has
+    /// one.
     pub fn run(&mut self, ops: &[Op]) -> Result<Applied, SocketError> {
         let mut batch = Batch::new(ops);
         while let Some(requests) = batch.round() {
@@ -162,34 +156,23 @@ impl Socket {
     /// A list cannot be had, or keeps changing.
     pub fn observe(&mut self, with: With) -> Result<Observed, SocketError> {
         let mut observed = Observed::default();
-        for message in self.dump("links", &encode::dump_links())? {
-            observed.links.extend(link_in(&message).map(|link| (link.index, link)));
-        }
-        let addresses = self.dump("addresses", &encode::dump_addresses())?;
-        observed.addresses = addresses.iter().filter_map(address_in).collect();
-        let rules = self.dump("rules", &encode::dump_rules())?;
-        observed.rules = rules.iter().filter_map(rule_in).collect();
-        let routes = self.dump("routes", &encode::dump_routes())?;
-        observed.routes = routes.iter().filter_map(route_in).collect();
-        if with == With::Neighbours {
-            let neighbours = self.dump("neighbours", &encode::dump_neighbours())?;
-            observed.neighbours = neighbours.iter().filter_map(neighbour_in).collect();
+        for list in lists(with) {
+            let answers = self.dump(list)?;
+            list.fill(&mut observed, &answers);
         }
         Ok(observed)
     }
 
-    fn dump(
-        &mut self,
-        what: &'static str,
-        request: &Request,
-    ) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
+    fn dump(&mut self, list: List) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
+        let (what, request) = (list.name(), list.request());
         for _ in 0..DUMP_TRIES {
             self.sequence = self.sequence.wrapping_add(1);
             let message = request.message(self.sequence, false);
             self.transmit(&[message])?;
             let answers = self.receive(self.sequence, 1)?;
             if let Some(&errno) = answers.errors.get(&0) {
-                return Err(SocketError::List { what, errno });
+                let absent = list.is_absent(errno);
+                return if absent { Ok(Vec::new()) } else { Err(SocketError::List { what, errno }) };
             }
             if !answers.interrupted {
                 return Ok(answers.objects);
@@ -329,7 +312,7 @@ impl<'a> Batch<'a> {
                     self.owners.extend([at, at]);
                     self.requests.extend([request, again]);
                 }
-                encode::Means::File => unreachable!("a batch is made of messages"),
+                encode::Means::File { .. } => unreachable!("a batch is made of messages"),
             }
         }
         Some(&self.requests)
@@ -360,29 +343,4 @@ impl<'a> Batch<'a> {
     fn finish(self) -> Applied {
         self.execution.finish()
     }
-}
-
-pub(crate) fn link_in(message: &RouteNetlinkMessage) -> Option<Link> {
-    let RouteNetlinkMessage::NewLink(message) = message else { return None };
-    Some(decode::link(message))
-}
-
-pub(crate) fn address_in(message: &RouteNetlinkMessage) -> Option<routing_plan::LinkAddr> {
-    let RouteNetlinkMessage::NewAddress(message) = message else { return None };
-    decode::address(message)
-}
-
-pub(crate) fn rule_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Rule> {
-    let RouteNetlinkMessage::NewRule(message) = message else { return None };
-    decode::rule(message)
-}
-
-pub(crate) fn route_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Route> {
-    let RouteNetlinkMessage::NewRoute(message) = message else { return None };
-    decode::route(message)
-}
-
-fn neighbour_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Neighbour> {
-    let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
-    decode::neighbour(message)
 }

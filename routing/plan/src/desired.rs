@@ -1,32 +1,35 @@
 //! What the node's networking should be.
 
-use crate::SysctlName;
-use config_model::{EniId, Mac, Mark, PodKey, TableId, VethName};
-use ipnet::Ipv4Net;
+use crate::{Family, SysctlName};
+use config_model::{EniId, Mac, Mark, PodKey, PodName, TableId, VethName, registry};
+use ipnet::{IpNet, Ipv4Net};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 /// The host networking of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDesired {
+    /// The family of the pods' addresses. What of the other family is left of before still goes.
+    pub family: Family,
     /// The ENI that the node itself lives on.
     pub primary: PrimaryDesired,
     /// The mark of connections that must use the primary ENI; `None` if nothing marks.
     pub connmark: Option<Mark>,
     /// The secondary ENIs.
     pub enis: Vec<EniDesired>,
-    /// Every pod interface with an address, those of ADDs in flight among them.
+    /// Every pod interface with an address, those of ADDs in flight among them: one for each
+    /// interface of a pod, see [`PodDesired::interfaces`].
     pub pods: Vec<PodDesired>,
     /// Further addresses whose kernel objects are someone's work in progress: left alone.
-    pub spared: BTreeSet<Ipv4Addr>,
-    /// Every address of our ENIs, primary ones too. What an orphan must carry to be ours, where
-    /// nothing else proves it.
-    pub managed: BTreeSet<Ipv4Addr>,
+    pub spared: BTreeSet<IpAddr>,
+    /// Every block of our ENIs, their primary addresses too. What an orphan must carry to be ours,
+    /// where nothing else proves it.
+    pub managed: BTreeSet<IpNet>,
     /// What host veths are called, as amazon-vpc-cni's setting has it: `eni`.
     pub veth_prefix: String,
-    /// Settings that are files, by name.
+    /// Settings that are files, by name: see [`Family::sysctls`].
     pub sysctls: BTreeMap<SysctlName, String>,
 }
 
@@ -46,21 +49,31 @@ pub struct EniDesired {
     pub eni: EniId,
     /// By which its link is found.
     pub mac: Mac,
-    /// Its primary address: the only one that goes on the link.
-    pub address: Ipv4Addr,
-    /// Its subnet; the gateway is the base plus one.
-    pub subnet: Ipv4Net,
+    /// Its primary address: the only one that goes on the link. An ENI may have an IPv6 prefix and
+    /// no IPv6 address of its own.
+    pub address: Option<IpAddr>,
+    /// Its subnet, of the node's family; for IPv4 the gateway is the base plus one.
+    pub subnet: IpNet,
     /// The route table of what comes from its addresses.
     pub table: TableId,
     /// Largest packet in bytes.
     pub mtu: u32,
+    /// Whether it is a trunk: then nothing leaves by its own address, and no rule sends it there.
+    pub trunk: bool,
 }
 
 impl EniDesired {
     /// The address of the subnet's router.
-    pub fn gateway(&self) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.subnet.network()).saturating_add(1))
+    pub fn gateway(&self) -> IpAddr {
+        match self.subnet {
+            IpNet::V4(subnet) => base_plus_one(subnet).into(),
+            IpNet::V6(_) => registry::VPC_GATEWAY_V6.into(),
+        }
     }
+}
+
+fn base_plus_one(subnet: Ipv4Net) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(subnet.network()).saturating_add(1))
 }
 
 /// One interface of one pod, as far as the host is concerned.
@@ -71,9 +84,46 @@ pub struct PodDesired {
     /// The name of its host veth, by which pods of before are found that carry no alias.
     pub veth: VethName,
     /// Its address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// The table of its ENI.
     pub table: TableId,
     /// Whether the plugin has built it. Only then is it defended; before, it is left alone.
     pub confirmed: bool,
 }
+
+impl PodDesired {
+    /// The interfaces of one pod, in the order in which its addresses were reserved under `key`:
+    /// the first is `key`'s own, the others have names and host veths that follow from it.
+    pub fn interfaces(
+        key: &PodKey,
+        pod: &PodName,
+        veth_prefix: &str,
+        confirmed: bool,
+        addresses: impl IntoIterator<Item = (IpAddr, TableId)>,
+    ) -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).zip(addresses).map(move |(number, (address, table))| Self {
+            key: key.interface(number),
+            veth: VethName::of(veth_prefix, pod, number),
+            address,
+            table,
+            confirmed,
+        })
+    }
+}
+
+impl Family {
+    /// The settings that are files without which no packet of a pod leaves the node.
+    pub fn sysctls(self) -> BTreeMap<SysctlName, String> {
+        let wanted: &[(&str, &str)] = match self {
+            Self::V4 => &[("net/ipv4/ip_forward", "1")],
+            Self::V6 => &[("net/ipv6/conf/all/disable_ipv6", "0"), (FORWARDING_V6, "1")],
+        };
+        let named = |(name, value): &(&str, &str)| {
+            Some((SysctlName::new(*name)?, (*value).to_owned()))
+        };
+        wanted.iter().filter_map(named).collect()
+    }
+}
+
+/// Whether the node forwards IPv6.
+pub(crate) const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";

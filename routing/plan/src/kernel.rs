@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
 };
 
 /// The number by which the kernel knows a link in one network namespace.
@@ -27,6 +27,21 @@ pub enum Family {
     V6,
 }
 
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// Everything of the family.
+    pub fn any(self) -> IpNet {
+        match self {
+            Self::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+            Self::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        }
+    }
+}
+
 /// An IPv4 setting of one link that rtnetlink can read and write (`IFLA_INET_CONF`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ipv4Conf {
@@ -41,6 +56,32 @@ impl fmt::Display for Ipv4Conf {
         f.write_str(match self {
             Self::RpFilter => "rp_filter",
             Self::PromoteSecondaries => "promote_secondaries",
+        })
+    }
+}
+
+/// An IPv6 setting of one link: rtnetlink tells it, but only a file below `/proc/sys` sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ipv6Conf {
+    /// `accept_ra`: 0 takes no router's word, 1 does where the node does not forward, 2 does anyway.
+    AcceptRa,
+    /// `disable_ipv6`: 1 keeps IPv6 off the link.
+    DisableIpv6,
+}
+
+impl Ipv6Conf {
+    /// The file of this setting for the link of this name.
+    pub fn sysctl(self, link: &str) -> SysctlName {
+        // A link's name holds no slash, and is neither `.` nor `..`.
+        SysctlName(format!("net/ipv6/conf/{}/{self}", link.replace('/', "-")))
+    }
+}
+
+impl fmt::Display for Ipv6Conf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AcceptRa => "accept_ra",
+            Self::DisableIpv6 => "disable_ipv6",
         })
     }
 }
@@ -90,6 +131,8 @@ pub struct Link {
     pub master: Option<IfIndex>,
     /// Its IPv4 settings, as far as they were read.
     pub ipv4: BTreeMap<Ipv4Conf, u32>,
+    /// Its IPv6 settings, as far as they were read; none if it has no IPv6.
+    pub ipv6: BTreeMap<Ipv6Conf, u32>,
 }
 
 impl Link {
@@ -132,13 +175,13 @@ pub struct Selector {
 
 impl Selector {
     /// Everything from `address`.
-    pub fn from(address: Ipv4Addr) -> Self {
-        Self { src: Some(host(address)), ..Self::default() }
+    pub fn from(address: impl Into<IpAddr>) -> Self {
+        Self { src: Some(IpNet::from(address.into())), ..Self::default() }
     }
 
     /// Everything to `address`.
-    pub fn to(address: Ipv4Addr) -> Self {
-        Self { dst: Some(host(address)), ..Self::default() }
+    pub fn to(address: impl Into<IpAddr>) -> Self {
+        Self { dst: Some(IpNet::from(address.into())), ..Self::default() }
     }
 
     /// Everything with `mark`.
@@ -163,9 +206,17 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// An IPv4 rule of ours.
+    /// A rule of ours, of the family of its selector's addresses; IPv4 if it has none.
     pub fn ours(pref: u32, selector: Selector, table: TableId) -> Self {
-        Self { family: Family::V4, pref, selector, table, protocol: registry::ROUTE_PROTOCOL }
+        let net = selector.src.or(selector.dst);
+        let family = net.map_or(Family::V4, |net| Family::of(net.addr()));
+        Self { family, pref, selector, table, protocol: registry::ROUTE_PROTOCOL }
+    }
+
+    /// Our rule for marked traffic of this family: it goes to table main.
+    pub fn marked(family: Family, mark: Mark) -> Self {
+        let selector = Selector::marked(mark);
+        Self { family, ..Self::ours(registry::PREF_MARKED, selector, TableId::MAIN) }
     }
 
     /// Whether both are the same rule, whoever made them.
@@ -234,25 +285,32 @@ pub struct Route {
 
 impl Route {
     /// A route of ours to `dst` on the link itself.
-    pub fn on_link(table: TableId, dst: Ipv4Addr, dev: IfIndex) -> Self {
+    pub fn on_link(table: TableId, dst: impl Into<IpAddr>, dev: IfIndex) -> Self {
+        let dst = dst.into();
+        // IPv6 routes have no scope and always a metric: what is not given, the kernel fills in.
+        let (scope, metric) = match Family::of(dst) {
+            Family::V4 => (Scope::LINK, 0),
+            Family::V6 => (Scope::UNIVERSE, V6_METRIC),
+        };
         Self {
             table,
-            dst: host(dst),
+            dst: IpNet::from(dst),
             gateway: None,
             dev: Some(dev),
-            scope: Scope::LINK,
+            scope,
             src: None,
-            metric: 0,
+            metric,
             protocol: registry::ROUTE_PROTOCOL,
             plain: true,
         }
     }
 
     /// A default route of ours.
-    pub fn default_via(table: TableId, gateway: Ipv4Addr, dev: IfIndex) -> Self {
+    pub fn default_via(table: TableId, gateway: impl Into<IpAddr>, dev: IfIndex) -> Self {
+        let gateway = gateway.into();
         Self {
-            dst: IpNet::V4(ipnet::Ipv4Net::default()),
-            gateway: Some(gateway.into()),
+            dst: Family::of(gateway).any(),
+            gateway: Some(gateway),
             scope: Scope::UNIVERSE,
             ..Self::on_link(table, gateway, dev)
         }
@@ -264,8 +322,8 @@ impl Route {
             == (other.table, other.dst, other.gateway, other.dev, other.metric, other.plain)
     }
 
-    /// The address, if the route leads to a single IPv4 one.
-    pub fn host_address(&self) -> Option<Ipv4Addr> {
+    /// The address, if the route leads to a single one.
+    pub fn host_address(&self) -> Option<IpAddr> {
         single(self.dst)
     }
 }
@@ -371,14 +429,14 @@ impl Observed {
 }
 
 /// The addresses that some rule or route for a pod still names: none of them may be given away.
-pub fn addresses_in_use(observed: &Observed) -> BTreeSet<Ipv4Addr> {
+pub fn addresses_in_use(observed: &Observed) -> BTreeSet<IpAddr> {
     let ruled = observed.rules.iter().filter_map(pod_of);
     let routes = observed.routes.iter().filter(|route| observed.is_host_route(route));
     ruled.chain(routes.filter_map(Route::host_address)).collect()
 }
 
 /// The pod address that a rule of one of the two pod priorities is about.
-pub(crate) fn pod_of(rule: &Rule) -> Option<Ipv4Addr> {
+pub(crate) fn pod_of(rule: &Rule) -> Option<IpAddr> {
     let Selector { src, dst, mark, iif, other } = &rule.selector;
     if mark.is_some() || iif.is_some() || *other {
         return None;
@@ -391,17 +449,12 @@ pub(crate) fn pod_of(rule: &Rule) -> Option<Ipv4Addr> {
     }
 }
 
-/// The prefix that holds `address` alone.
-pub(crate) fn host(address: Ipv4Addr) -> IpNet {
-    IpNet::from(IpAddr::V4(address))
+fn single(net: IpNet) -> Option<IpAddr> {
+    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
 }
 
-fn single(net: IpNet) -> Option<Ipv4Addr> {
-    match net {
-        IpNet::V4(net) if net.prefix_len() == 32 => Some(net.addr()),
-        IpNet::V4(_) | IpNet::V6(_) => None,
-    }
-}
+/// The metric that the kernel gives an IPv6 route for which none is asked (`IP6_RT_PRIO_USER`).
+const V6_METRIC: u32 = 1024;
 
 /// A prefix as `ip` writes it: a single address without its length.
 pub(crate) struct Short(pub(crate) IpNet);

@@ -16,7 +16,7 @@ pub mod pod;
 
 pub use desired::{EniDesired, NodeDesired, PodDesired, PrimaryDesired};
 pub use kernel::{
-    Family, IfIndex, Ipv4Conf, Link, LinkAddr, LinkKind, Neighbour, Observed, Peer, Route, Rule,
+    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Observed, Peer, Route, Rule,
     Scope, Selector, SysctlName, addresses_in_use,
 };
 pub use op::{

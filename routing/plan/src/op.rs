@@ -1,8 +1,8 @@
 //! Operations, what the kernel's answers to them mean, and the order that executors keep.
 
-use crate::{IfIndex, Ipv4Conf, LinkAddr, Neighbour, Route, Rule, SysctlName};
+use crate::{IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Neighbour, Route, Rule, SysctlName};
 use config_model::EniId;
-use std::{collections::BTreeSet, fmt, net::Ipv4Addr};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 /// What an operation is for. A refusal stops the rest of its own subject and of no other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,7 +12,7 @@ pub enum Subject {
     /// A secondary ENI.
     Eni(EniId),
     /// A pod's address: host route and rules.
-    Address(Ipv4Addr),
+    Address(IpAddr),
     /// A link that may belong to no pod any more.
     Link(IfIndex),
     /// A rule that belongs to an ENI of before.
@@ -58,7 +58,7 @@ impl fmt::Display for LinkRef {
     }
 }
 
-/// Every IPv4 rule of one priority with one address, whatever its table and whoever made it.
+/// Every rule of one priority with one address, whatever its table and whoever made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulePattern {
     /// Those to the address.
@@ -66,14 +66,14 @@ pub enum RulePattern {
         /// The priority.
         pref: u32,
         /// The address.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
     /// Those from the address.
     From {
         /// The priority.
         pref: u32,
         /// The address.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
 }
 
@@ -99,6 +99,8 @@ pub enum Action {
     SetGroup(LinkRef, u32),
     /// Set one of the link's IPv4 settings.
     SetIpv4(LinkRef, Ipv4Conf, u32),
+    /// Set one of the link's IPv6 settings; by a file, so the link is found by name after all.
+    SetIpv6(LinkRef, Ipv6Conf, u32),
     /// Delete the link.
     DeleteLink(LinkRef),
     /// Delete every link of the device group.
@@ -133,6 +135,7 @@ impl fmt::Display for Action {
             Self::SetAlias(link, alias) => write!(f, "set alias of {link} to {alias}"),
             Self::SetGroup(link, group) => write!(f, "put {link} in group {group:#x}"),
             Self::SetIpv4(link, conf, value) => write!(f, "set {conf} of {link} to {value}"),
+            Self::SetIpv6(link, conf, value) => write!(f, "set {conf} of {link} to {value}"),
             Self::DeleteLink(link) => write!(f, "delete {link}"),
             Self::DeleteGroup(group) => write!(f, "delete the links of group {group:#x}"),
             Self::AddAddress(a) => write!(f, "add address {} to link #{}", a.address, a.dev),
@@ -197,6 +200,8 @@ impl Errno {
     pub const ENODEV: Self = Self(19);
     /// The request makes no sense.
     pub const EINVAL: Self = Self(22);
+    /// The kernel does not have this family of addresses.
+    pub const EAFNOSUPPORT: Self = Self(97);
     /// The object cannot do that.
     pub const EOPNOTSUPP: Self = Self(95);
     /// No such address on the link.
@@ -205,6 +210,8 @@ impl Errno {
     pub const ENETDOWN: Self = Self(100);
     /// The gateway cannot be reached.
     pub const ENETUNREACH: Self = Self(101);
+    /// The same, of IPv6.
+    pub const EHOSTUNREACH: Self = Self(113);
 }
 
 impl fmt::Display for Errno {
@@ -218,10 +225,12 @@ impl fmt::Display for Errno {
             Self::EEXIST => "EEXIST",
             Self::ENODEV => "ENODEV",
             Self::EINVAL => "EINVAL",
+            Self::EAFNOSUPPORT => "EAFNOSUPPORT",
             Self::EOPNOTSUPP => "EOPNOTSUPP",
             Self::EADDRNOTAVAIL => "EADDRNOTAVAIL",
             Self::ENETDOWN => "ENETDOWN",
             Self::ENETUNREACH => "ENETUNREACH",
+            Self::EHOSTUNREACH => "EHOSTUNREACH",
             Self(number) => return write!(f, "errno {number}"),
         };
         f.write_str(name)
@@ -266,6 +275,7 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         | Action::SetAlias(..)
         | Action::SetGroup(..)
         | Action::SetIpv4(..)
+        | Action::SetIpv6(..)
         | Action::DeleteLink(_)
         | Action::DeleteGroup(_)
         | Action::AddAddress(_)

@@ -6,9 +6,12 @@ mod orphans;
 mod pods;
 mod reap;
 
-use crate::{Action, IfIndex, Link, LinkKind, NodeDesired, Observed, Op, Route, Rule, Subject};
+use crate::{
+    Action, IfIndex, Link, LinkKind, NodeDesired, Observed, Op, Route, Rule, Subject,
+    desired::FORWARDING_V6,
+};
 use config_model::{EniId, Mac, PodKey};
-use std::{collections::BTreeSet, fmt, net::Ipv4Addr};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 /// Ordered operations, and why some things must wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +69,7 @@ pub enum Note {
         /// The name that it should have.
         veth: String,
         /// The address that leads nowhere.
-        address: Ipv4Addr,
+        address: IpAddr,
     },
     /// A link in the group of those to be deleted is not ours, so the group is not deleted as one.
     ForeignInReapGroup {
@@ -101,8 +104,8 @@ impl fmt::Display for Note {
 /// to have been carried out.
 pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
-    sysctls(&mut plan, desired, observed);
     node::plan(&mut plan, desired, observed);
+    sysctls(&mut plan, desired, observed);
     // Pods first: a stale rule that leads to an empty table does no harm until the table is filled.
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         pods::plan(&mut plan, pod, observed);
@@ -118,8 +121,13 @@ pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
 fn sysctls(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     for (name, value) in &desired.sysctls {
         if observed.sysctls.get(name) != Some(value) {
-            let action = Action::WriteSysctl(name.clone(), value.clone());
-            plan.push(Subject::Sysctl(name.clone()), action);
+            // A node that begins to forward forgets what routers told it, its default route among
+            // it, unless the primary link has been set to listen on by then.
+            let subject = match name.as_str() {
+                FORWARDING_V6 => Subject::Node,
+                _ => Subject::Sysctl(name.clone()),
+            };
+            plan.push(subject, Action::WriteSysctl(name.clone(), value.clone()));
         }
     }
 }

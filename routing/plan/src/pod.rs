@@ -5,11 +5,12 @@ mod check;
 pub use check::{Mismatch, check};
 
 use crate::{
-    Action, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route, Rule, RulePattern, Selector,
-    Subject, kernel::host,
+    Action, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route, Rule, RulePattern,
+    Selector, Subject,
 };
 use config_model::{Mac, PodKey, TableId, VethName, registry};
-use std::net::{IpAddr, Ipv4Addr};
+use ipnet::{IpNet, Ipv6Net};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Everything that decides how one pod interface is plumbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +19,13 @@ pub struct PodNet {
     pub key: PodKey,
     /// The name of the host end.
     pub veth: VethName,
-    /// The pod's address.
-    pub address: Ipv4Addr,
+    /// Its number among the pod's interfaces: 0 has the pod's default route in table main, the
+    /// others have tables of their own.
+    pub number: u8,
+    /// Its address.
+    pub address: IpAddr,
     /// The table of its ENI.
     pub table: TableId,
-    /// The link-local gateway: [`registry::POD_GATEWAY`] plus the interface's number.
-    pub gateway: Ipv4Addr,
     /// Largest packet in bytes, of both ends.
     pub mtu: u32,
 }
@@ -51,6 +53,22 @@ pub struct VethPair {
 }
 
 impl PodNet {
+    /// The link-local gateway: [`registry::POD_GATEWAY`] or [`registry::POD_GATEWAY_V6`] plus the
+    /// interface's number.
+    pub fn gateway(&self) -> IpAddr {
+        let number = self.number;
+        match Family::of(self.address) {
+            Family::V4 => {
+                let first = u32::from(registry::POD_GATEWAY);
+                Ipv4Addr::from(first + u32::from(number)).into()
+            }
+            Family::V6 => {
+                let first = u128::from(registry::POD_GATEWAY_V6);
+                Ipv6Addr::from(first + u128::from(number)).into()
+            }
+        }
+    }
+
     /// The links to make. Both addresses should be locally administered: then udev lets them be.
     pub fn veth_pair(&self, host_mac: Mac, pod_mac: Mac) -> VethPair {
         let end = |name: &str, mac| VethEnd { name: name.to_owned(), mac, mtu: self.mtu };
@@ -64,13 +82,14 @@ impl PodNet {
     /// What to do in the pod's namespace once the links are there.
     pub fn pod_batch(&self, pod_end: IfIndex, host_mac: Mac) -> Vec<Op> {
         let link = LinkRef { index: pod_end, name: self.key.ifname.clone() };
-        self.ops([
+        let built = [
             Action::SetUp(link),
             Action::AddAddress(self.pod_address(pod_end)),
             Action::ReplaceRoute(self.gateway_route(pod_end)),
             Action::ReplaceRoute(self.default_route(pod_end)),
             Action::SetNeighbour(self.gateway_neighbour(pod_end, host_mac)),
-        ])
+        ];
+        self.ops(built.into_iter().chain(self.rule_in_pod().map(Action::AddRule)))
     }
 
     /// What to do in the host's namespace once the links are there: the alias first, so that
@@ -78,11 +97,10 @@ impl PodNet {
     pub fn host_batch(&self, host_end: IfIndex) -> Vec<Op> {
         let link = LinkRef { index: host_end, name: self.veth.as_str().to_owned() };
         let rules = self.rules().into_iter().map(Action::AddRule);
-        let first = [
-            Action::SetAlias(link, self.key.alias()),
-            Action::ReplaceRoute(self.host_route(host_end)),
-        ];
-        self.ops(first.into_iter().chain(rules))
+        let alias = Action::SetAlias(link, self.key.alias());
+        let gateway = self.host_address(host_end).map(Action::AddAddress);
+        let route = Action::ReplaceRoute(self.host_route(host_end));
+        self.ops([alias].into_iter().chain(gateway).chain([route]).chain(rules))
     }
 
     /// What takes back a build that failed, whatever part of it was done. The link takes its
@@ -103,21 +121,41 @@ impl PodNet {
         rules_of(self.address, self.table)
     }
 
+    /// The gateway's address on the host end, for IPv6 only: the host asks for the pod's Ethernet
+    /// address from a link-local address, and one of the kernel's own would first be tried for
+    /// duplicates a second long.
+    fn host_address(&self, dev: IfIndex) -> Option<LinkAddr> {
+        let IpAddr::V6(gateway) = self.gateway() else { return None };
+        let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
+        Some(LinkAddr { dev, address, global: false, secondary: false, noprefixroute: false })
+    }
+
+    /// The pod's own table for this interface.
+    fn pod_table(&self) -> TableId {
+        if self.number == 0 { TableId::MAIN } else { TableId(u32::from(self.number)) }
+    }
+
     pub(crate) fn pod_address(&self, dev: IfIndex) -> LinkAddr {
-        let address = host(self.address);
+        let address = IpNet::from(self.address);
         LinkAddr { dev, address, global: true, secondary: false, noprefixroute: false }
     }
 
     pub(crate) fn gateway_route(&self, dev: IfIndex) -> Route {
-        Route::on_link(TableId::MAIN, self.gateway, dev)
+        Route::on_link(self.pod_table(), self.gateway(), dev)
     }
 
     pub(crate) fn default_route(&self, dev: IfIndex) -> Route {
-        Route::default_via(TableId::MAIN, self.gateway, dev)
+        Route::default_via(self.pod_table(), self.gateway(), dev)
     }
 
     pub(crate) fn gateway_neighbour(&self, dev: IfIndex, mac: Mac) -> Neighbour {
-        Neighbour { dev, address: IpAddr::V4(self.gateway), mac: Some(mac), permanent: true }
+        Neighbour { dev, address: self.gateway(), mac: Some(mac), permanent: true }
+    }
+
+    /// What leaves by a further interface's address goes by that interface.
+    pub(crate) fn rule_in_pod(&self) -> Option<Rule> {
+        let from = Selector::from(self.address);
+        (self.number > 0).then(|| Rule::ours(registry::PREF_IN_POD, from, self.pod_table()))
     }
 
     fn ops(&self, actions: impl IntoIterator<Item = Action>) -> Vec<Op> {
@@ -127,7 +165,7 @@ impl PodNet {
 }
 
 /// The host's rules for a pod: traffic to it goes to `main`, traffic from it to its ENI's table.
-pub(crate) fn rules_of(address: Ipv4Addr, table: TableId) -> Vec<Rule> {
+pub(crate) fn rules_of(address: IpAddr, table: TableId) -> Vec<Rule> {
     let to = Rule::ours(registry::PREF_TO_POD, Selector::to(address), TableId::MAIN);
     let from = (table != TableId::MAIN)
         .then(|| Rule::ours(registry::PREF_FROM_POD, Selector::from(address), table));
@@ -136,7 +174,7 @@ pub(crate) fn rules_of(address: Ipv4Addr, table: TableId) -> Vec<Rule> {
 
 /// What a DEL does for one address in the host's namespace: every rule of the pod, and the host
 /// route if it leads to `host_end`, the link that carries the pod's own key.
-pub fn removal(address: Ipv4Addr, host_end: Option<IfIndex>) -> Vec<Op> {
+pub fn removal(address: IpAddr, host_end: Option<IfIndex>) -> Vec<Op> {
     let route = host_end.map(|dev| {
         Action::DeleteRoute(Route { protocol: 0, ..Route::on_link(TableId::MAIN, address, dev) })
     });
@@ -154,9 +192,12 @@ pub fn retire(host_end: &Link) -> Op {
     Op::new(Subject::Link(host_end.index), action)
 }
 
-fn purges(address: Ipv4Addr) -> [Action; 2] {
+fn purges(address: IpAddr) -> [Action; 2] {
     [
         Action::PurgeRules(RulePattern::To { pref: registry::PREF_TO_POD, address }),
         Action::PurgeRules(RulePattern::From { pref: registry::PREF_FROM_POD, address }),
     ]
 }
+
+/// The length of the prefix that link-local addresses share (RFC 4291).
+const LINK_LOCAL_BITS: u8 = 64;

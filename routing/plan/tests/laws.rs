@@ -5,7 +5,7 @@
 //! no pod that is connected before and after is cut off at any step.
 
 use config_model::{Mac, TableId, registry};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use routing_plan::{
     Action, Errno, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, Op, PodDesired,
@@ -417,7 +417,7 @@ proptest! {
             veth: newcomer.veth.clone(),
             address: newcomer.address,
             table: newcomer.table,
-            gateway: registry::POD_GATEWAY,
+            number: 0,
             mtu: 9001,
         };
         let build = net.host_batch(veth);
@@ -470,10 +470,11 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
         prop_assert!(link.up && link.mtu == eni.mtu);
         let there: Vec<IpNet> =
             state.addresses.iter().filter(|a| a.dev == link.index).map(|a| a.address).collect();
-        let wanted = IpNet::V4(Ipv4Net::new_assert(eni.address, eni.subnet.prefix_len()));
+        let own = eni.address.expect("it has one");
+        let wanted = IpNet::new_assert(own, eni.subnet.prefix_len());
         prop_assert_eq!(there, vec![wanted]);
-        let far = std::net::Ipv4Addr::new(192, 0, 2, 1);
-        let out = tests_support::lookup(state, eni.address, far, 0);
+        let far = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
+        let out = tests_support::lookup(state, own, far, 0);
         prop_assert_eq!(out.and_then(|route| route.dev), Some(link.index));
     }
     let primary = state.link_named("eth0").map(|link| link.index);
@@ -497,7 +498,7 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     }
     let held: BTreeSet<_> = desired.pods.iter().map(|pod| pod.address).collect();
     for address in routing_plan::addresses_in_use(state) {
-        let ours = !held.contains(&address) && desired.managed.contains(&address);
+        let ours = !held.contains(&address) && desired.managed.contains(&IpNet::from(address));
         prop_assert!(!ours || is_strangers(state, address), "{} is in use", address);
     }
     Ok(())
@@ -515,7 +516,7 @@ fn is_hidden(state: &Observed, pod: &PodDesired) -> bool {
 }
 
 /// An address of ours that somebody routes to a link of their own: it stays, and is in use.
-fn is_strangers(state: &Observed, address: std::net::Ipv4Addr) -> bool {
+fn is_strangers(state: &Observed, address: std::net::IpAddr) -> bool {
     let rules = state.rules.iter();
     let mut of_ours = rules.filter(|rule| {
         rule.selector == Selector::from(address) || rule.selector == Selector::to(address)
@@ -542,7 +543,8 @@ fn eni_of(pod: &PodDesired) -> u8 {
 }
 
 fn pod_mac(pod: &PodDesired) -> Mac {
-    let [_, _, n, host] = pod.address.octets();
+    let std::net::IpAddr::V4(address) = pod.address else { return Mac([7; 6]) };
+    let [_, _, n, host] = address.octets();
     Mac([0x0a, 0, 0, 9, n, host])
 }
 
@@ -555,7 +557,7 @@ fn nth_link(kernel: &FakeKernel, n: usize) -> Option<IfIndex> {
 }
 
 fn add_address(kernel: &mut FakeKernel, dev: IfIndex, n: u8, host: u8, noprefixroute: bool) {
-    let address = IpNet::V4(Ipv4Net::new_assert(address(n, host), 24));
+    let address = IpNet::new_assert(address(n, host), 24);
     let address = LinkAddr { dev, address, global: true, secondary: false, noprefixroute };
     attempt(kernel, Action::AddAddress(address));
 }

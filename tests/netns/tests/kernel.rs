@@ -149,7 +149,7 @@ impl Pod {
             veth: VethName::of("eni", &name, 0),
             address: "10.0.1.7".parse().unwrap(),
             table: TableId(2),
-            gateway: registry::POD_GATEWAY,
+            number: 0,
             mtu: 9001,
         };
         let (host, inside) = (Socket::open().unwrap(), netns.socket().unwrap());
@@ -227,12 +227,12 @@ fn check_names_what_is_wrong() {
         let host = [op(Action::PurgeRules(from)), op(Action::SetMtu(host_link, 1500))];
         let moved = Neighbour {
             dev: pod_end.index,
-            address: pod.net.gateway.into(),
+            address: pod.net.gateway(),
             mac: Some(POD_MAC),
             permanent: true,
         };
         let default =
-            routing_plan::Route::default_via(TableId::MAIN, pod.net.gateway, pod_end.index);
+            routing_plan::Route::default_via(TableId::MAIN, pod.net.gateway(), pod_end.index);
         let inside = [op(Action::SetNeighbour(moved)), op(Action::DeleteRoute(default))];
         assert_eq!(pod.host.run(&host).unwrap().changed, 2);
         assert_eq!(pod.inside.run(&inside).unwrap().changed, 2);
@@ -302,7 +302,7 @@ fn every_kind_of_change_is_noticed() {
         };
         let dev = real.add_veth("eth0", Mac([0x0a, 0, 0, 3, 0, 0]));
         let link = LinkRef { index: dev, name: "eth0".to_owned() };
-        let far = "10.9.9.9".parse().unwrap();
+        let far: std::net::IpAddr = "10.9.9.9".parse().unwrap();
         let rule = routing_plan::Rule::ours(512, routing_plan::Selector::to(far), TableId::MAIN);
         let route = routing_plan::Route::on_link(TableId(2), far, dev);
         for action in [
@@ -363,7 +363,7 @@ fn lists_are_whole_while_others_change_them() {
 }
 
 fn rule_op(pref: u32, host: u8, add: bool) -> Op {
-    let address = std::net::Ipv4Addr::new(10, 1, 1, host);
+    let address = std::net::IpAddr::from([10, 1, 1, host]);
     let rule = routing_plan::Rule::ours(pref, routing_plan::Selector::from(address), TableId(2));
     let action = if add { Action::AddRule(rule) } else { Action::DeleteRule(rule) };
     Op::new(Subject::Address(address), action)

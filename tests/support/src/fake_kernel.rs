@@ -102,6 +102,7 @@ impl FakeKernel {
             peer,
             master: None,
             ipv4: BTreeMap::from(conf),
+            ipv6: BTreeMap::new(),
         };
         self.state.links.insert(index, link);
         index
@@ -136,6 +137,10 @@ impl FakeKernel {
             Action::SetGroup(link, group) => self.link_mut(link).map(|link| link.group = *group),
             Action::SetIpv4(link, conf, value) => {
                 self.link_mut(link)?.ipv4.insert(*conf, *value);
+                Ok(())
+            }
+            Action::SetIpv6(link, conf, value) => {
+                self.link_mut(link)?.ipv6.insert(*conf, *value);
                 Ok(())
             }
             Action::DeleteLink(link) => {

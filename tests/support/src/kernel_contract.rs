@@ -7,7 +7,7 @@ mod objects;
 
 use crate::node::{address, eni, mac, node, pod};
 use config_model::{Mac, TableId, registry};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use routing_plan::{
     Action, Applied, EniDesired, IfIndex, LinkAddr, LinkRef, NodeDesired, Observed, Op, Route,
     Subject, plan,
@@ -103,8 +103,9 @@ impl<'a> Stage<'a> {
 }
 
 fn subnet_address(n: u8, dev: IfIndex) -> LinkAddr {
-    let EniDesired { address, .. } = eni(n);
-    let address = IpNet::V4(Ipv4Net::new_assert(address, 24));
+    let EniDesired { address, subnet, .. } = eni(n);
+    let address = address.expect("it has one");
+    let address = IpNet::new_assert(address, subnet.prefix_len());
     LinkAddr { dev, address, global: true, secondary: false, noprefixroute: false }
 }
 

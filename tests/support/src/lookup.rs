@@ -6,23 +6,23 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The route of a packet: rules in order, within a table the longest prefix, then the lowest
 /// metric, then the first.
-pub fn lookup(observed: &Observed, from: Ipv4Addr, to: Ipv4Addr, mark: u32) -> Option<&Route> {
+pub fn lookup(observed: &Observed, from: IpAddr, to: IpAddr, mark: u32) -> Option<&Route> {
     let fits = |rule: &&Rule| {
         let selector = &rule.selector;
         let bits = |wanted: Mark| mark & wanted.mask == wanted.value;
         !selector.other
             && selector.iif.is_none()
-            && selector.src.is_none_or(|net| net.contains(&IpAddr::V4(from)))
-            && selector.dst.is_none_or(|net| net.contains(&IpAddr::V4(to)))
+            && selector.src.is_none_or(|net| net.contains(&from))
+            && selector.dst.is_none_or(|net| net.contains(&to))
             && selector.mark.is_none_or(bits)
     };
     observed.rules.iter().filter(fits).find_map(|rule| best(observed, rule.table, to))
 }
 
-fn best(observed: &Observed, table: TableId, to: Ipv4Addr) -> Option<&Route> {
+fn best(observed: &Observed, table: TableId, to: IpAddr) -> Option<&Route> {
     let usable = |route: &&Route| {
         let up = |dev| observed.links.get(&dev).is_some_and(|link| link.up);
-        route.table == table && route.dst.contains(&IpAddr::V4(to)) && route.dev.is_some_and(up)
+        route.table == table && route.dst.contains(&to) && route.dev.is_some_and(up)
     };
     let rank = |route: &&Route| (u8::MAX - route.dst.prefix_len(), route.metric);
     // The first of several that are equal: what `min_by_key` returns.
@@ -31,7 +31,7 @@ fn best(observed: &Observed, table: TableId, to: Ipv4Addr) -> Option<&Route> {
 
 /// Whether packets reach the pod over its host veth, and its own leave by its ENI's table.
 pub fn pod_is_connected(observed: &Observed, pod: &PodDesired, eni_mac: config_model::Mac) -> bool {
-    let far = Ipv4Addr::new(192, 0, 2, 1);
+    let far = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
     let link = |route: &Route| route.dev.and_then(|dev| observed.links.get(&dev));
     let inwards = lookup(observed, far, pod.address, 0).and_then(link);
     let outwards = lookup(observed, pod.address, far, 0).and_then(link);

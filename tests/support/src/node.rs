@@ -1,11 +1,11 @@
 //! A small node to plan for: what it should be, and the links that a plan expects to find.
 
 use config_model::{EniId, Mac, PodKey, PodName, TableId, VethName, registry};
-use ipnet::Ipv4Net;
-use routing_plan::{EniDesired, NodeDesired, PodDesired, PrimaryDesired};
+use ipnet::IpNet;
+use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
 };
 
 /// The Ethernet address of ENI `n`; 0 is the primary.
@@ -14,8 +14,8 @@ pub fn mac(n: u8) -> Mac {
 }
 
 /// Address `host` of the subnet of ENI `n`.
-pub fn address(n: u8, host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, n, host)
+pub fn address(n: u8, host: u8) -> IpAddr {
+    Ipv4Addr::new(10, 0, n, host).into()
 }
 
 /// The table of ENI `n`.
@@ -28,10 +28,11 @@ pub fn eni(n: u8) -> EniDesired {
     EniDesired {
         eni: EniId::new(format!("eni-{n}")),
         mac: mac(n),
-        address: address(n, 5),
-        subnet: Ipv4Net::new_assert(address(n, 0), 24),
+        address: Some(address(n, 5)),
+        subnet: IpNet::new_assert(address(n, 0), 24),
         table: table(n),
         mtu: registry::ENI_MTU,
+        trunk: false,
     }
 }
 
@@ -55,8 +56,9 @@ pub fn key(container_id: &str) -> PodKey {
 /// A node with these secondary ENIs and pods. Every address of its subnets is managed.
 pub fn node(enis: u8, pods: Vec<PodDesired>) -> NodeDesired {
     let hosts = |n| (4..=100).map(move |host| address(n, host));
-    let managed: BTreeSet<Ipv4Addr> = (0..=enis).flat_map(hosts).collect();
+    let managed: BTreeSet<IpNet> = (0..=enis).flat_map(hosts).map(IpNet::from).collect();
     NodeDesired {
+        family: Family::V4,
         primary: PrimaryDesired { mac: mac(0), mtu: registry::ENI_MTU },
         connmark: Some(registry::CONNMARK),
         enis: (1..=enis).map(eni).collect(),

@@ -1,12 +1,14 @@
 //! The primary ENI and the rule for marked traffic.
 
 use super::{Plan, ensure, link_of_eni, remove_rules};
-use crate::{Action, Ipv4Conf, LinkRef, NodeDesired, Observed, Rule, Selector, Subject};
-use config_model::{TableId, registry};
+use crate::{Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired, Observed, Rule, Subject};
+use config_model::registry;
 
 /// Replies to what came in by the primary ENI leave by it, so a source need only be reachable by
 /// some link, not by the one that a pod's own table names.
 const LOOSE: u32 = 2;
+/// The VPC's router announces the node's default route, and the node forwards.
+const LISTEN_ANYWAY: u32 = 2;
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     let subject = Subject::Node;
@@ -15,15 +17,15 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             let action = Action::SetMtu(LinkRef::from(link), desired.primary.mtu);
             plan.push(subject.clone(), action);
         }
-        // A link without IPv4 settings has no IPv4 at all, and so nothing to filter.
-        if link.ipv4.get(&Ipv4Conf::RpFilter).is_some_and(|value| *value != LOOSE) {
-            let action = Action::SetIpv4(LinkRef::from(link), Ipv4Conf::RpFilter, LOOSE);
-            plan.push(subject.clone(), action);
+        match desired.family {
+            Family::V4 => filter_loosely(plan, &subject, link),
+            Family::V6 => {
+                set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
+                set_ipv6(plan, &subject, link, Ipv6Conf::AcceptRa, LISTEN_ANYWAY);
+            }
         }
     }
-    let marked = desired
-        .connmark
-        .map(|mark| Rule::ours(registry::PREF_MARKED, Selector::marked(mark), TableId::MAIN));
+    let marked = desired.connmark.map(|mark| Rule::marked(desired.family, mark));
     if let Some(rule) = &marked {
         ensure(plan, &subject, rule.clone(), observed);
     }
@@ -32,4 +34,25 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             && rule.protocol == registry::ROUTE_PROTOCOL
             && marked.as_ref().is_none_or(|wanted| !rule.is_twin_of(wanted))
     });
+}
+
+fn filter_loosely(plan: &mut Plan, subject: &Subject, link: &Link) {
+    // A link without IPv4 settings has no IPv4 at all, and so nothing to filter.
+    if link.ipv4.get(&Ipv4Conf::RpFilter).is_some_and(|value| *value != LOOSE) {
+        let action = Action::SetIpv4(LinkRef::from(link), Ipv4Conf::RpFilter, LOOSE);
+        plan.push(subject.clone(), action);
+    }
+}
+
+/// Sets it unless it is so. A link without IPv6 settings has no IPv6.
+pub(super) fn set_ipv6(
+    plan: &mut Plan,
+    subject: &Subject,
+    link: &Link,
+    conf: Ipv6Conf,
+    value: u32,
+) {
+    if link.ipv6.get(&conf).is_some_and(|there| *there != value) {
+        plan.push(subject.clone(), Action::SetIpv6(LinkRef::from(link), conf, value));
+    }
 }

@@ -4,19 +4,21 @@
 //! rule or host route *and* its address is one of our ENIs'. Addresses of pods, and of ADDs and
 //! DELs in flight, are left alone whatever they carry.
 
-use super::Plan;
+use super::{Plan, eni};
 use crate::{Action, Link, LinkKind, NodeDesired, Observed, Route, Rule, Subject, kernel::pod_of};
 use config_model::registry;
-use std::{collections::BTreeSet, net::Ipv4Addr};
+use ipnet::IpNet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     let pods = desired.pods.iter().map(|pod| pod.address);
-    let held: BTreeSet<Ipv4Addr> = pods.chain(desired.spared.iter().copied()).collect();
+    let held: BTreeSet<IpAddr> = pods.chain(desired.spared.iter().copied()).collect();
+    let managed = Blocks::of(&desired.managed);
     for rule in &observed.rules {
         let marked_ours = rule.protocol == registry::ROUTE_PROTOCOL;
         match pod_of(rule) {
             Some(address) if held.contains(&address) => {}
-            Some(address) if marked_ours || desired.managed.contains(&address) => {
+            Some(address) if marked_ours || managed.contain(address) => {
                 plan.push(Subject::Address(address), Action::DeleteRule(rule.clone()));
             }
             Some(_) => {}
@@ -28,25 +30,49 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
     }
     for route in &observed.routes {
         let Some(address) = route.host_address() else { continue };
-        if !held.contains(&address) && is_ours(route, address, desired, observed) {
+        if !held.contains(&address) && is_ours(route, address, &managed, desired, observed) {
             plan.push(Subject::Address(address), Action::DeleteRoute(route.clone()));
         }
     }
 }
 
 fn is_of_former_eni(rule: &Rule, desired: &NodeDesired) -> bool {
-    let current = desired.enis.iter().map(|eni| crate::Selector::from(eni.address));
-    rule.pref == registry::PREF_FROM_ENI && !current.into_iter().any(|s| s == rule.selector)
+    let mut current = desired.enis.iter().filter_map(eni::rule_of);
+    rule.pref == registry::PREF_FROM_ENI && !current.any(|own| own.selector == rule.selector)
 }
 
-fn is_ours(route: &Route, address: Ipv4Addr, desired: &NodeDesired, observed: &Observed) -> bool {
+fn is_ours(
+    route: &Route,
+    address: IpAddr,
+    managed: &Blocks<'_>,
+    desired: &NodeDesired,
+    observed: &Observed,
+) -> bool {
     let pod_veth = |link: &Link| {
         link.kind == LinkKind::Veth
             && (link.key().is_some() || link.name.starts_with(&desired.veth_prefix))
     };
     let by_pod_veth = || {
         let link = route.dev.and_then(|dev| observed.links.get(&dev));
-        desired.managed.contains(&address) && link.is_some_and(pod_veth)
+        managed.contain(address) && link.is_some_and(pod_veth)
     };
     observed.is_host_route(route) && (route.protocol == registry::ROUTE_PROTOCOL || by_pod_veth())
+}
+
+/// Blocks and the few lengths that they have, so that finding one does not go through them all.
+struct Blocks<'a> {
+    nets: &'a BTreeSet<IpNet>,
+    lengths: BTreeSet<u8>,
+}
+
+impl<'a> Blocks<'a> {
+    fn of(nets: &'a BTreeSet<IpNet>) -> Self {
+        Self { nets, lengths: nets.iter().map(IpNet::prefix_len).collect() }
+    }
+
+    fn contain(&self, address: IpAddr) -> bool {
+        self.lengths.iter().any(|length| {
+            IpNet::new(address, *length).is_ok_and(|net| self.nets.contains(&net.trunc()))
+        })
+    }
 }

@@ -1,9 +1,9 @@
 //! A confirmed pod: the host's route to it and its rules.
 
-use super::{Note, Plan, ensure, place, remove_rules};
+use super::{Note, Plan, ensure, node::set_ipv6, place, remove_rules};
 use crate::{
-    Action, Link, LinkKind, LinkRef, Observed, PodDesired, Route, Subject, kernel::pod_of,
-    pod::rules_of,
+    Action, Family, Ipv6Conf, Link, LinkKind, LinkRef, Observed, PodDesired, Route, Subject,
+    kernel::pod_of, pod::rules_of,
 };
 use config_model::{TableId, registry};
 
@@ -23,6 +23,9 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
     if !link.up {
         plan.push(subject.clone(), Action::SetUp(LinkRef::from(link)));
     }
+    if Family::of(pod.address) == Family::V6 {
+        set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
+    }
     place(plan, &subject, Route::on_link(TableId::MAIN, pod.address, link.index), observed);
     let rules = rules_of(pod.address, pod.table);
     for rule in &rules {
@@ -35,6 +38,9 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
             && pod_of(other) == Some(pod.address)
             && !rules.iter().any(|rule| rule.is_twin_of(other))
     });
+    // A pod is no router: its word must not change the host's routes. Apart from the rest, since a
+    // file that cannot be written is no reason to leave the pod without routes.
+    set_ipv6(plan, &Subject::Link(link.index), link, Ipv6Conf::AcceptRa, 0);
 }
 
 /// By its alias; a pod that was made before Ferrule has none, so there by its name.

@@ -91,9 +91,14 @@ fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Fi
     addresses(net, pod, link.index, found);
     found.route(&net.gateway_route(link.index), ifname, PLACE, pod);
     found.route(&net.default_route(link.index), ifname, PLACE, pod);
+    if let Some(rule) = net.rule_in_pod()
+        && !pod.rules.iter().any(|other| other.is_twin_of(&rule))
+    {
+        found.add(format!("no rule {rule} {PLACE}"));
+    }
     let Some(mac) = host_end.and_then(|link| link.mac) else { return };
     let wanted = net.gateway_neighbour(link.index, mac);
-    let gateway = net.gateway;
+    let gateway = net.gateway();
     let there = pod.neighbours.iter().find(|n| (n.dev, n.address) == (wanted.dev, wanted.address));
     match there {
         None => found.add(format!("no neighbour {gateway} at {mac} on {ifname} in the pod")),

@@ -3,7 +3,7 @@
 use super::FakeKernel;
 use ipnet::IpNet;
 use routing_plan::{Errno, Rule, RulePattern};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 impl FakeKernel {
     pub(super) fn add_rule(&mut self, rule: &Rule) -> Result<(), Errno> {
@@ -28,7 +28,7 @@ impl FakeKernel {
     }
 
     pub(super) fn purge_rules(&mut self, pattern: RulePattern) -> Result<(), Errno> {
-        let host = |address: Ipv4Addr| Some(IpNet::from(IpAddr::V4(address)));
+        let host = |address: IpAddr| Some(IpNet::from(address));
         let fits = |other: &Rule| match pattern {
             RulePattern::To { pref, address } => {
                 other.pref == pref && other.selector.dst == host(address)

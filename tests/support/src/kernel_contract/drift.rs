@@ -192,7 +192,7 @@ fn leftovers(kernel: &mut dyn TestKernel) {
     let observed = stage.kernel.observe();
     assert!(!observed.links.contains_key(&left), "its veth");
     assert!(!routing_plan::addresses_in_use(&observed).contains(&gone.address));
-    let names = |rule: &Rule| rule.selector == Selector::from(former.address);
+    let names = |rule: &Rule| rule.selector == Selector::from(former.address.expect("it has one"));
     assert!(!observed.rules.iter().any(names), "the rule of the ENI that left");
     assert_connected(&mut stage);
 }
@@ -216,7 +216,7 @@ fn in_flight(kernel: &mut dyn TestKernel) {
 fn foreign(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::settled(kernel);
     let calico = stage.kernel.add_pod_veth("cali0123", Some("pod of somebody"));
-    let unmanaged = "172.16.0.9".parse().expect("an address");
+    let unmanaged: std::net::IpAddr = "172.16.0.9".parse().expect("an address");
     let dev = stage.eni_links[0];
     let rules = [
         // Our priorities, addresses that are not our ENIs'.

@@ -3,7 +3,6 @@
 use super::{BOOT, Case, OURS, TestKernel, subnet_address, try_one};
 use crate::node::{address, key, mac, table};
 use config_model::{TableId, registry};
-use ipnet::IpNet;
 use routing_plan::{
     Action, Errno, Ipv4Conf, LinkAddr, LinkRef, Op, Route, Rule, RulePattern, Selector, Subject,
     pod,
@@ -82,7 +81,7 @@ fn a_route_needs_its_link(kernel: &mut dyn TestKernel) {
 fn subnet_routes(kernel: &mut dyn TestKernel) {
     let link = up_with_address(kernel);
     let connected = |kernel: &mut dyn TestKernel| {
-        let subnet = IpNet::V4(crate::node::eni(1).subnet);
+        let subnet = crate::node::eni(1).subnet;
         kernel.observe().routes.iter().any(|route| route.dst == subnet)
     };
     assert!(connected(kernel));
@@ -251,7 +250,7 @@ fn pod_host_side(kernel: &mut dyn TestKernel) {
         veth: wanted.veth,
         address: wanted.address,
         table: wanted.table,
-        gateway: registry::POD_GATEWAY,
+        number: 0,
         mtu: 1500,
     };
     let applied = kernel.apply(&net.host_batch(index));

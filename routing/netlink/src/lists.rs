@@ -1,0 +1,124 @@
+//! What an observation is made of: the kernel's lists, one after the other.
+
+use crate::{
+    decode,
+    encode::{self, Request},
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use routing_plan::{Errno, Family, Link, Observed};
+
+/// What an observation holds beyond links, addresses, rules and routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum With {
+    /// Nothing.
+    Nothing,
+    /// The neighbours.
+    Neighbours,
+}
+
+/// One list that the kernel can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Links,
+    Addresses(Family),
+    Rules(Family),
+    Routes(Family),
+    Neighbours(Family),
+}
+
+/// How often a list that changed while it was read is read again.
+pub(crate) const DUMP_TRIES: usize = 10;
+
+/// The lists of an observation. Links come first, so that whatever a later list names was there.
+pub(crate) fn lists(with: With) -> impl Iterator<Item = List> {
+    let families = || [Family::V4, Family::V6].into_iter();
+    let neighbours = families().filter(move |_| with == With::Neighbours);
+    [List::Links]
+        .into_iter()
+        .chain(families().map(List::Addresses))
+        .chain(families().map(List::Rules))
+        .chain(families().map(List::Routes))
+        .chain(neighbours.map(List::Neighbours))
+}
+
+impl List {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Links => "links",
+            Self::Addresses(_) => "addresses",
+            Self::Rules(_) => "rules",
+            Self::Routes(_) => "routes",
+            Self::Neighbours(_) => "neighbours",
+        }
+    }
+
+    pub(crate) fn request(self) -> Request {
+        match self {
+            Self::Links => encode::dump_links(),
+            Self::Addresses(family) => encode::dump_addresses(family),
+            Self::Rules(family) => encode::dump_rules(family),
+            Self::Routes(family) => encode::dump_routes(family),
+            Self::Neighbours(family) => encode::dump_neighbours(family),
+        }
+    }
+
+    /// Whether the kernel has no such list, as one without IPv6.
+    pub(crate) fn is_absent(self, refusal: Errno) -> bool {
+        let v6 = match self {
+            Self::Links => false,
+            Self::Addresses(family)
+            | Self::Rules(family)
+            | Self::Routes(family)
+            | Self::Neighbours(family) => family == Family::V6,
+        };
+        v6 && matches!(refusal, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)
+    }
+
+    /// Adds the list's objects. A kernel without a family answers with every other family's, which
+    /// must not be taken for a second copy.
+    pub(crate) fn fill(self, observed: &mut Observed, answers: &[RouteNetlinkMessage]) {
+        match self {
+            Self::Links => {
+                let links = answers.iter().filter_map(link_in);
+                observed.links.extend(links.map(|link| (link.index, link)));
+            }
+            Self::Addresses(family) => observed.addresses.extend(
+                answers.iter().filter_map(address_in).filter(|a| Family::of(a.address.addr()) == family),
+            ),
+            Self::Rules(family) => observed
+                .rules
+                .extend(answers.iter().filter_map(rule_in).filter(|rule| rule.family == family)),
+            Self::Routes(family) => observed.routes.extend(
+                answers.iter().filter_map(route_in).filter(|route| Family::of(route.dst.addr()) == family),
+            ),
+            Self::Neighbours(family) => observed.neighbours.extend(
+                answers.iter().filter_map(neighbour_in).filter(|n| Family::of(n.address) == family),
+            ),
+        }
+    }
+}
+
+pub(crate) fn link_in(message: &RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+    Some(decode::link(message))
+}
+
+fn address_in(message: &RouteNetlinkMessage) -> Option<routing_plan::LinkAddr> {
+    let RouteNetlinkMessage::NewAddress(message) = message else { return None };
+    decode::address(message)
+}
+
+fn rule_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Rule> {
+    let RouteNetlinkMessage::NewRule(message) = message else { return None };
+    decode::rule(message)
+}
+
+fn route_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Route> {
+    let RouteNetlinkMessage::NewRoute(message) = message else { return None };
+    decode::route(message)
+}
+
+fn neighbour_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Neighbour> {
+    let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
+    decode::neighbour(message)
+}
