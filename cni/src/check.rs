@@ -137,14 +137,7 @@ fn kernel(
     table: TableId,
 ) -> Result<Vec<String>, Fault> {
     let veth = call.veth().expect("the name was demanded");
-    let net = PodNet {
-        key: call.key.clone(),
-        veth,
-        number: 0,
-        address,
-        table,
-        mtu: call.conf.mtu,
-    };
+    let net = PodNet { key: call.key.clone(), veth, number: 0, address, table, mtu: call.conf.mtu };
     let mut inside = sandbox.socket()?;
     let in_pod = inside.observe(With::Neighbours).map_err(|error| failed(&call.key, &error))?;
     let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));

@@ -123,7 +123,10 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
 /// The addresses that the runtime remembers of this interface.
 fn previous_addresses(call: &Call) -> impl Iterator<Item = IpAddr> {
     let previous = call.conf.prev_result.given();
-    previous.into_iter().flat_map(|result| result.addresses_of(&call.key.ifname)).map(|ip| ip.address.addr())
+    previous
+        .into_iter()
+        .flat_map(|result| result.addresses_of(&call.key.ifname))
+        .map(|ip| ip.address.addr())
 }
 
 /// Whether a route leads to the address by a link other than our own: then another pod has it.

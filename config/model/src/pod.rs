@@ -99,6 +99,12 @@ impl PodKey {
         key
     }
 
+    /// The interface's number among those of its pod: what [`PodKey::interface`] was given.
+    pub fn number(&self) -> u8 {
+        let further = self.ifname.strip_prefix(registry::FURTHER_INTERFACE);
+        further.and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
     /// Reads a key back from an alias; `None` if the link is not ours.
     pub fn from_alias(alias: &str) -> Option<Self> {
         let mut parts = alias.strip_prefix(ALIAS_PREFIX)?.split('/');
@@ -198,6 +204,7 @@ mod tests {
     fn further_interfaces_are_named_as_amazon_vpc_cni_names_them() {
         let key = PodKey::new("aws-cni", "a1b2", "eth0").expect("a valid key");
         assert_eq!(key.interface(0), key);
+        assert_eq!((key.number(), key.interface(2).number()), (0, 2));
         assert_eq!(key.interface(2).to_string(), "aws-cni/a1b2/mNicIf2");
         assert_eq!(PodKey::from_alias(&key.interface(255).alias()), Some(key.interface(255)));
     }

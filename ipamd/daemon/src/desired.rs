@@ -1,14 +1,11 @@
 //! From the address book to the host networking that it calls for.
 
-use config_model::{CardIndex, DeviceIndex, EniId, VethName};
+use config_model::{CardIndex, DeviceIndex, EniId};
 use config_settings::Settings;
-use ipamd_core::{EniView, PodAddress, Snapshot};
+use ipamd_core::{EniKind, EniView, Snapshot};
 use ipnet::IpNet;
-use routing_plan::{EniDesired, NodeDesired, PodDesired, PrimaryDesired, SysctlName};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
-};
+use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// The primary ENI of the book, once a witness has shown it.
 pub(crate) fn primary(book: &Snapshot) -> Option<&EniView> {
@@ -18,69 +15,57 @@ pub(crate) fn primary(book: &Snapshot) -> Option<&EniView> {
 /// What the node should look like; `None` until the primary ENI is known.
 pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     let primary = primary(book)?;
+    let family = family(settings);
     let ours = || book.enis.iter().filter(|eni| eni.managed || eni.id == primary.id);
     let secondary = ours().filter(|eni| eni.id != primary.id && !eni.leaving);
-    let managed: BTreeSet<_> = ours()
-        .flat_map(|eni| eni.blocks.iter().flat_map(addresses).chain(eni.primary_address))
-        .chain(book.pods.iter().flat_map(|pod| pod.addresses.iter().filter_map(v4)))
-        .collect();
-    let pods = book.pods.iter().filter_map(|pod| {
-        let held = pod.addresses.first()?;
-        Some(PodDesired {
-            key: pod.key.clone(),
-            veth: VethName::of(&settings.veth_prefix, &pod.pod, 0),
-            address: v4(held)?,
-            table: held.table,
-            confirmed: pod.confirmed,
-        })
+    let pods = book.pods.iter().flat_map(|pod| {
+        let addresses = pod.addresses.iter().map(|held| (held.address, held.table));
+        let prefix = &settings.veth_prefix;
+        PodDesired::interfaces(&pod.key, &pod.pod, prefix, pod.confirmed, addresses)
     });
     Some(NodeDesired {
+        family,
         primary: PrimaryDesired { mac: primary.mac, mtu: settings.eni_mtu },
         // Marked traffic exists if node ports are kept on the primary ENI, or if pods' traffic is
         // translated there.
         connmark: (settings.node_port_support || !settings.external_snat)
             .then_some(settings.connmark),
-        enis: secondary.filter_map(|eni| desired_eni(eni, settings)).collect(),
+        enis: secondary.filter_map(|eni| desired_eni(eni, family, settings.eni_mtu)).collect(),
         pods: pods.collect(),
         spared: BTreeSet::new(),
-        managed,
+        managed: ours().flat_map(blocks).chain(pod_blocks(book)).collect(),
         veth_prefix: settings.veth_prefix.clone(),
-        sysctls: sysctls(),
+        sysctls: family.sysctls(),
     })
 }
 
-/// `None` without an IPv4 address and a subnet.
-fn desired_eni(eni: &EniView, settings: &Settings) -> Option<EniDesired> {
-    Some(EniDesired {
-        eni: eni.id.clone(),
-        mac: eni.mac,
-        address: eni.primary_address?,
-        subnet: eni.subnet_cidr?,
-        table: eni.table,
-        mtu: settings.eni_mtu,
-    })
-}
-
-/// All IPv4 addresses of a block, the first and the last among them.
-fn addresses(block: &IpNet) -> impl Iterator<Item = Ipv4Addr> + use<> {
-    let ends = match block {
-        IpNet::V4(net) => Some((u32::from(net.network()), u32::from(net.broadcast()))),
-        IpNet::V6(_) => None,
-    };
-    ends.into_iter().flat_map(|(first, last)| first..=last).map(Ipv4Addr::from)
-}
-
-fn v4(held: &PodAddress) -> Option<Ipv4Addr> {
-    match held.address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
+/// The family of the pods' addresses.
+pub fn family(settings: &Settings) -> Family {
+    match settings.family {
+        config_settings::Family::V4 => Family::V4,
+        config_settings::Family::V6 => Family::V6,
     }
 }
 
-/// Settings that are files: without forwarding no packet of a pod leaves the node.
-pub fn sysctls() -> BTreeMap<SysctlName, String> {
-    let forward = SysctlName::new("net/ipv4/ip_forward").expect("the name lies below net/");
-    BTreeMap::from([(forward, "1".to_owned())])
+/// `None` while its subnet is not known, or an IPv4 address of its own.
+fn desired_eni(eni: &EniView, family: Family, mtu: u32) -> Option<EniDesired> {
+    let (address, subnet) = match family {
+        Family::V4 => (Some(IpAddr::V4(eni.primary_address?)), IpNet::V4(eni.subnet_cidr?)),
+        Family::V6 => (eni.primary_v6.map(IpAddr::V6), IpNet::V6(eni.subnet_cidr_v6?)),
+    };
+    let trunk = eni.kind == Some(EniKind::Trunk);
+    let (id, mac, table) = (eni.id.clone(), eni.mac, eni.table);
+    Some(EniDesired { eni: id, mac, address, subnet, table, mtu, trunk })
+}
+
+fn blocks(eni: &EniView) -> impl Iterator<Item = IpNet> + use<> {
+    let own = [eni.primary_address.map(IpAddr::V4), eni.primary_v6.map(IpAddr::V6)];
+    eni.blocks.clone().into_iter().chain(own.into_iter().flatten().map(IpNet::from))
+}
+
+fn pod_blocks(book: &Snapshot) -> impl Iterator<Item = IpNet> {
+    let held = book.pods.iter().flat_map(|pod| &pod.addresses);
+    held.map(|held| IpNet::from(held.address))
 }
 
 /// The ENIs whose addresses pods may get, as far as the host is concerned.

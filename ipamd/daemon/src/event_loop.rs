@@ -23,7 +23,6 @@ use ipamd_core::{
 };
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -251,7 +250,6 @@ impl EventLoop {
         for (eni, why) in not_ready {
             self.tell(Event::EniNotReady { eni, why });
         }
-        let in_use = in_use.into_iter().map(IpAddr::V4).collect();
         self.tell(Event::KernelSeen { started, in_use });
     }
 

@@ -92,7 +92,7 @@ async fn run(settings: Settings) -> Result<()> {
     let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let proc_sys = ProcSys::at(&settings.proc_sys_net);
-    let watched = desired::sysctls().into_keys().collect();
+    let watched = desired::family(&settings).sysctls().into_keys().collect();
     let kernel = LinuxKernel::open(proc_sys.root(), watched).context("open the kernel")?;
     let changes = Trigger::default();
     tokio::spawn(watch_kernel(changes.clone()));

@@ -27,7 +27,7 @@ use routing_netlink::Kernel;
 use routing_plan::{Applied, Note, Plan, Subject, addresses_in_use};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
     /// When the observation began.
     pub(crate) started: Time,
     /// Addresses that the kernel still names.
-    pub(crate) in_use: BTreeSet<Ipv4Addr>,
+    pub(crate) in_use: BTreeSet<IpAddr>,
     /// ENIs that were seen as they should be, and were not before.
     pub(crate) ready: Vec<EniId>,
     /// ENIs that cannot be made right, and why.

@@ -102,7 +102,8 @@ where
     if let Some(at) = settings.introspection.clone() {
         tasks.spawn(http::serve_introspection(shown, at));
     }
-    tasks.spawn(watch_sysctls(changes.clone(), proc_sys, crate::desired::sysctls()));
+    let wanted = crate::desired::family(&settings).sysctls();
+    tasks.spawn(watch_sysctls(changes.clone(), proc_sys, wanted));
 
     let terms = Terms {
         vpc_cidrs: known_cidrs,

@@ -5,14 +5,17 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily,
     address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope},
-    link::{AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    link::{
+        AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
+        LinkMessage,
+    },
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteType},
     rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage},
 };
 use routing_plan::{
-    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Peer, Route, Rule, Scope,
-    Selector,
+    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Peer, Route, Rule,
+    Scope, Selector,
 };
 use std::{
     collections::BTreeMap,
@@ -96,10 +99,9 @@ fn ipv6(specs: &[AfSpecUnspec]) -> BTreeMap<Ipv6Conf, u32> {
         let AfSpecUnspec::Inet6(inets) = spec else { continue };
         for inet in inets {
             let AfSpecInet6::DevConf(conf) = inet else { continue };
-            for (name, value) in [
-                (Ipv6Conf::AcceptRa, conf.accept_ra),
-                (Ipv6Conf::DisableIpv6, conf.disable_ipv6),
-            ] {
+            for (name, value) in
+                [(Ipv6Conf::AcceptRa, conf.accept_ra), (Ipv6Conf::DisableIpv6, conf.disable_ipv6)]
+            {
                 found.extend(u32::try_from(value).ok().map(|value| (name, value)));
             }
         }

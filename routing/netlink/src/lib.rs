@@ -14,16 +14,16 @@ mod decode;
 mod encode;
 #[cfg(feature = "daemon")]
 mod kernel;
+mod lists;
 #[cfg(feature = "daemon")]
 mod monitor;
-mod lists;
 mod netns;
 mod socket;
 
 #[cfg(feature = "daemon")]
 pub use kernel::{Kernel, KernelError, LinuxKernel};
+pub use lists::With;
 #[cfg(feature = "daemon")]
 pub use monitor::Monitor;
-pub use lists::With;
 pub use netns::{Netns, NetnsError};
 pub use socket::{Socket, SocketError};

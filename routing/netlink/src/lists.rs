@@ -83,13 +83,19 @@ impl List {
                 observed.links.extend(links.map(|link| (link.index, link)));
             }
             Self::Addresses(family) => observed.addresses.extend(
-                answers.iter().filter_map(address_in).filter(|a| Family::of(a.address.addr()) == family),
+                answers
+                    .iter()
+                    .filter_map(address_in)
+                    .filter(|a| Family::of(a.address.addr()) == family),
             ),
             Self::Rules(family) => observed
                 .rules
                 .extend(answers.iter().filter_map(rule_in).filter(|rule| rule.family == family)),
             Self::Routes(family) => observed.routes.extend(
-                answers.iter().filter_map(route_in).filter(|route| Family::of(route.dst.addr()) == family),
+                answers
+                    .iter()
+                    .filter_map(route_in)
+                    .filter(|route| Family::of(route.dst.addr()) == family),
             ),
             Self::Neighbours(family) => observed.neighbours.extend(
                 answers.iter().filter_map(neighbour_in).filter(|n| Family::of(n.address) == family),

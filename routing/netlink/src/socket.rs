@@ -172,7 +172,11 @@ impl Socket {
             let answers = self.receive(self.sequence, 1)?;
             if let Some(&errno) = answers.errors.get(&0) {
                 let absent = list.is_absent(errno);
-                return if absent { Ok(Vec::new()) } else { Err(SocketError::List { what, errno }) };
+                return if absent {
+                    Ok(Vec::new())
+                } else {
+                    Err(SocketError::List { what, errno })
+                };
             }
             if !answers.interrupted {
                 return Ok(answers.objects);

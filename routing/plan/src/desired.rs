@@ -118,9 +118,8 @@ impl Family {
             Self::V4 => &[("net/ipv4/ip_forward", "1")],
             Self::V6 => &[("net/ipv6/conf/all/disable_ipv6", "0"), (FORWARDING_V6, "1")],
         };
-        let named = |(name, value): &(&str, &str)| {
-            Some((SysctlName::new(*name)?, (*value).to_owned()))
-        };
+        let named =
+            |(name, value): &(&str, &str)| Some((SysctlName::new(*name)?, (*value).to_owned()));
         wanted.iter().filter_map(named).collect()
     }
 }

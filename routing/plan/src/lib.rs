@@ -16,8 +16,8 @@ pub mod pod;
 
 pub use desired::{EniDesired, NodeDesired, PodDesired, PrimaryDesired};
 pub use kernel::{
-    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Observed, Peer, Route, Rule,
-    Scope, Selector, SysctlName, addresses_in_use,
+    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Observed, Peer,
+    Route, Rule, Scope, Selector, SysctlName, addresses_in_use,
 };
 pub use op::{
     Action, Applied, Errno, Execution, LinkRef, Op, Outcome, Refused, RulePattern, Subject, outcome,

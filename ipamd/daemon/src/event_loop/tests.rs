@@ -11,7 +11,11 @@ use ipamd_core::{
     AttachmentState, Cards, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment,
     SeenEni, Start,
 };
-use std::{io, net::Ipv4Addr, sync::mpsc as blocking};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::mpsc as blocking,
+};
 
 /// Nothing is ever asked of it: the pool is large enough.
 struct NoCloud;

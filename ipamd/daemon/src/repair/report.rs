@@ -110,7 +110,7 @@ fn kind(action: &Action) -> &'static str {
         Action::SetMtu(..) => "set_mtu",
         Action::SetAlias(..) => "set_alias",
         Action::SetGroup(..) => "set_group",
-        Action::SetIpv4(..) => "set_link_sysctl",
+        Action::SetIpv4(..) | Action::SetIpv6(..) => "set_link_sysctl",
         Action::DeleteLink(_) => "delete_link",
         Action::DeleteGroup(_) => "reap_links",
         Action::AddAddress(_) => "add_address",
@@ -129,10 +129,10 @@ const UNSETTLED_ALERT: u32 = 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::IpAddr;
 
     fn pass(previous: &PassReport, addresses: &[u8], reaps: bool) -> PassReport {
-        let address = |last: &u8| Subject::Address(Ipv4Addr::new(10, 0, 0, *last));
+        let address = |last: &u8| Subject::Address(IpAddr::from([10, 0, 0, *last]));
         let subjects = addresses.iter().map(address).chain(reaps.then_some(Subject::Reap));
         let ops = subjects.map(|subject| Op { subject, action: Action::DeleteGroup(1) });
         let mut plan = Plan::default();

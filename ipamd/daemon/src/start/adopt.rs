@@ -22,18 +22,27 @@ pub(super) struct Found {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Every interface whose host end carries its key and leads to an address.
+/// Every pod interface whose host end carries its key and leads to an address. The addresses of a
+/// pod's further interfaces belong to the key of its first, as they were reserved.
 pub(super) fn marked(observed: &Observed) -> Vec<Found> {
     let mut found: BTreeMap<PodKey, Found> = BTreeMap::new();
-    for link in observed.links.values().filter(|link| link.group != registry::GROUP_REAP) {
-        let (Some(key), Some(address)) = (link.key(), leads_to(link, observed)) else { continue };
-        let interface = found.entry(key.clone()).or_insert_with(|| Found {
-            key,
-            pod: unnamed(&link.name),
-            link: link.name.clone(),
-            addresses: Vec::new(),
-        });
-        interface.addresses.push(address);
+    let alive = observed.links.values().filter(|link| link.group != registry::GROUP_REAP);
+    let mut ends: Vec<(PodKey, &Link, IpAddr)> =
+        alive.filter_map(|link| Some((link.key()?, link, leads_to(link, observed)?))).collect();
+    ends.sort_by_key(|(key, ..)| key.number());
+    for (key, link, address) in ends {
+        if key.number() == 0 {
+            let (pod, link) = (unnamed(&link.name), link.name.clone());
+            let first = Found { key: key.clone(), pod, link, addresses: vec![address] };
+            found.insert(key, first);
+            continue;
+        }
+        let sandbox = (&key.network, &key.container_id);
+        let of_sandbox =
+            |first: &&mut Found| (&first.key.network, &first.key.container_id) == sandbox;
+        if let Some(first) = found.values_mut().find(of_sandbox) {
+            first.addresses.push(address);
+        }
     }
     found.into_values().collect()
 }
@@ -143,7 +152,7 @@ pub(super) fn unplaced(found: &[Found], enis: &[SeenEni]) -> Vec<String> {
 /// The address that the host reaches by this link.
 fn leads_to(link: &Link, observed: &Observed) -> Option<IpAddr> {
     let mut routes = observed.routes.iter().filter(|route| route.dev == Some(link.index));
-    routes.find_map(routing_plan::Route::host_address).map(IpAddr::from)
+    routes.find_map(routing_plan::Route::host_address)
 }
 
 fn confirmed(checkpoint: &Checkpoint) -> BTreeSet<(PodKey, IpAddr)> {

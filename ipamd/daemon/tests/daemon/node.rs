@@ -240,9 +240,9 @@ impl TestNode {
         let net = PodNet {
             key: key.clone(),
             veth: config_model::VethName::of("eni", &pod_of(key), 0),
-            address: held.ipv4.unwrap(),
+            number: 0,
+            address: held.all().next().unwrap(),
             table: held.table,
-            gateway: registry::POD_GATEWAY,
             mtu: 9001,
         };
         let mut kernel = self.kernel.0.lock().unwrap();
@@ -258,7 +258,7 @@ impl TestNode {
     /// Whether the kernel has a rule to this address.
     pub(crate) fn is_routed(&self, address: Ipv4Addr) -> bool {
         let observed = self.kernel.0.lock().unwrap().observe();
-        routing_plan::addresses_in_use(&observed).contains(&address)
+        routing_plan::addresses_in_use(&observed).contains(&address.into())
     }
 
     /// Waits for a condition.

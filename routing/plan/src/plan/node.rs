@@ -1,7 +1,9 @@
 //! The primary ENI and the rule for marked traffic.
 
 use super::{Plan, ensure, link_of_eni, remove_rules};
-use crate::{Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired, Observed, Rule, Subject};
+use crate::{
+    Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired, Observed, Rule, Subject,
+};
 use config_model::registry;
 
 /// Replies to what came in by the primary ENI leave by it, so a source need only be reachable by
