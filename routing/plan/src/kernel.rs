@@ -392,7 +392,7 @@ pub struct Observed {
     pub links: BTreeMap<IfIndex, Link>,
     /// Every address.
     pub addresses: Vec<LinkAddr>,
-    /// Every rule, in the order in which the kernel asks them.
+    /// Every rule, each family in the order in which the kernel asks them.
     pub rules: Vec<Rule>,
     /// Every route outside table `local`.
     pub routes: Vec<Route>,

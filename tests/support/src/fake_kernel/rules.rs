@@ -10,7 +10,10 @@ impl FakeKernel {
         if self.state.rules.contains(rule) {
             return Err(Errno::EEXIST);
         }
-        let place = self.state.rules.partition_point(|other| other.pref <= rule.pref);
+        let place = self
+            .state
+            .rules
+            .partition_point(|other| (other.family, other.pref) <= (rule.family, rule.pref));
         self.state.rules.insert(place, rule.clone());
         Ok(())
     }

@@ -172,7 +172,7 @@ fn rule_twins(kernel: &mut dyn TestKernel) {
     }
     let rules = kernel.observe().rules;
     assert!(rules.contains(&ours) && rules.contains(&twin) && rules.contains(&marked), "{rules:?}");
-    assert!(rules.is_sorted_by_key(|rule| rule.pref));
+    assert!(rules.is_sorted_by_key(|rule| (rule.family, rule.pref)));
     // Ours came first; the protocol alone tells the kernel which one is meant.
     assert_eq!(try_one(kernel, Action::DeleteRule(twin.clone())).changed, 1);
     let rules = kernel.observe().rules;
