@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// How a node names the devices of its ENIs.
@@ -256,8 +256,10 @@ pub struct PodView {
     pub name: String,
     /// Its node.
     pub node: String,
-    /// Its address.
-    pub address: Option<Ipv4Addr>,
+    /// Its first address.
+    pub address: Option<IpAddr>,
+    /// All its addresses: one a family and interface.
+    pub addresses: Vec<IpAddr>,
     /// The ENI that holds the address, as EC2 has it now.
     pub eni: Option<String>,
     /// The ENI's device number.

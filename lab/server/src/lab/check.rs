@@ -6,7 +6,7 @@ use lab_fabric::{
     Fabric,
     probe::{self, ProbePlan, ProbePod},
 };
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 impl Lab {
     /// Probes every pod that is up against every other, and against the hosts.
@@ -32,9 +32,13 @@ impl Lab {
         let pods = self.pods.all().into_iter();
         let up = pods.filter(|(_, pod)| pod.has_namespace);
         let probed = up.filter_map(|((namespace, name), pod)| {
+            let ipv4 = |address: IpAddr| match address {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            };
             Some(ProbePod {
                 name: format!("{namespace}/{name}"),
-                address: pod.address()?,
+                address: pod.addresses().into_iter().find_map(ipv4)?,
                 node: pod.node,
                 netns: pod.netns,
             })

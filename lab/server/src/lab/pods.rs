@@ -2,7 +2,7 @@
 
 use super::{Lab, LabError, blocking, names, plugin::Call};
 use crate::control::{PodSpec, PodView};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use lab_fabric::Node;
 use serde_json::Value;
 use std::{
@@ -10,7 +10,7 @@ use std::{
     fmt::Write as _,
     fs::File,
     io::Read as _,
-    net::Ipv4Addr,
+    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -37,9 +37,11 @@ pub(super) struct PodEntry {
 }
 
 impl PodEntry {
-    pub(super) fn address(&self) -> Option<Ipv4Addr> {
-        let text = self.result.as_ref()?["ips"][0]["address"].as_str()?;
-        Some(text.parse::<Ipv4Net>().ok()?.addr())
+    /// What the plugin gave it: one address a family and interface.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let ips = self.result.as_ref().and_then(|result| result["ips"].as_array());
+        let text = ips.into_iter().flatten().filter_map(|ip| ip["address"].as_str());
+        text.filter_map(|text| Some(text.parse::<IpNet>().ok()?.addr())).collect()
     }
 
     fn netns_path(&self) -> String {

@@ -4,10 +4,7 @@ use super::{Lab, LabError, SeenCluster, nodes::NodeEntry, pods::PodEntry};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView};
 use ipnet::IpNet;
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
-use std::{
-    collections::{BTreeMap, HashMap},
-    net::Ipv4Addr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 impl Lab {
     pub(crate) fn status(&self) -> StatusView {
@@ -43,17 +40,16 @@ impl Lab {
 
     pub(crate) fn pod_views(&self) -> Vec<PodView> {
         let truth = self.cloud.truth();
-        let holders = holders(&truth);
         let pods = self.pods.all();
         let made = pods.iter().filter(|(_, pod)| pod.result.is_some());
-        made.map(|(key, pod)| pod_view(key, pod, &holders)).collect()
+        made.map(|(key, pod)| pod_view(key, pod, &truth)).collect()
     }
 
     pub(crate) fn pod(&self, key: &(String, String)) -> Result<PodView, LabError> {
         let pods = self.pods.all();
         let missing = || LabError::NoPod(format!("{}/{}", key.0, key.1));
         let pod = pods.get(key).ok_or_else(missing)?;
-        Ok(pod_view(key, pod, &holders(&self.cloud.truth())))
+        Ok(pod_view(key, pod, &self.cloud.truth()))
     }
 
     pub(crate) fn counters(&self) -> Result<CountersView, LabError> {
@@ -65,10 +61,19 @@ impl Lab {
     }
 }
 
-/// The ENI of every address.
-fn holders(truth: &Truth) -> HashMap<Ipv4Addr, &TruthEni> {
-    let enis = truth.instances.iter().flat_map(|instance| &instance.enis);
-    enis.flat_map(|eni| eni.addresses().map(move |address| (address, eni))).collect()
+/// The ENI that holds an address, by itself or in a prefix.
+fn holder(truth: &Truth, address: IpAddr) -> Option<&TruthEni> {
+    let holds = |eni: &&TruthEni| match address {
+        IpAddr::V4(address) => {
+            eni.addresses().any(|own| own == address)
+                || eni.prefixes.iter().any(|prefix| prefix.contains(&address))
+        }
+        IpAddr::V6(address) => {
+            eni.ipv6_addresses.contains(&address)
+                || eni.ipv6_prefixes.iter().any(|prefix| prefix.contains(&address))
+        }
+    };
+    truth.instances.iter().flat_map(|instance| &instance.enis).find(holds)
 }
 
 fn node_view(
@@ -110,18 +115,15 @@ fn eni_view(eni: &TruthEni) -> EniView {
     }
 }
 
-fn pod_view(
-    key: &(String, String),
-    pod: &PodEntry,
-    holders: &HashMap<Ipv4Addr, &TruthEni>,
-) -> PodView {
-    let address = pod.address();
-    let eni = address.and_then(|address| holders.get(&address));
+fn pod_view(key: &(String, String), pod: &PodEntry, truth: &Truth) -> PodView {
+    let addresses = pod.addresses();
+    let eni = addresses.first().and_then(|address| holder(truth, *address));
     PodView {
         namespace: key.0.clone(),
         name: key.1.clone(),
         node: pod.node.clone(),
-        address,
+        address: addresses.first().copied(),
+        addresses,
         eni: eni.map(|eni| eni.id.to_string()),
         device: eni.map(|eni| eni.device_index.0),
         container_id: pod.container_id.clone(),
