@@ -22,7 +22,7 @@ impl Core {
             self.watch.want_ec2(now);
             return false;
         }
-        if !self.take_in(seen, attaching, started, now) {
+        if !self.take_in(seen, attaching, Some(started), now) {
             self.watch.want_imds(now);
             self.watch.want_ec2(now);
             return false;
@@ -38,12 +38,14 @@ impl Core {
         self.makings.iter().find(made).map(|(token, _)| token.clone())
     }
 
-    /// Writes an ENI into the book; false if too little is known of it.
+    /// Writes an ENI into the book; false if too little is known of it. `shown` is when the answer
+    /// was asked for that shows it: what went shortly before may still be in it. `None` if our own
+    /// call has just made it, with all that is in it.
     pub(crate) fn take_in(
         &mut self,
         seen: &SeenEni,
         attached_here: bool,
-        started: Time,
+        shown: Option<Time>,
         now: Time,
     ) -> bool {
         let Some(facts) = self.facts_of(seen, attached_here) else { return false };
@@ -52,11 +54,15 @@ impl Core {
         let mut eni = Eni::new(facts, now);
         eni.attached_here = attached_here;
         self.book.add_eni(eni);
-        if managed && attached_here {
-            self.add_given(&id, &seen.blocks, now);
-        } else if managed {
-            let fresh = self.not_stale(&seen.blocks, started);
-            self.add_blocks(&id, &fresh, now);
+        match shown {
+            None if managed => {
+                self.add_given(&id, &seen.blocks, now);
+            }
+            Some(started) if managed => {
+                let fresh = self.not_stale(&seen.blocks, started);
+                self.add_blocks(&id, &fresh, now);
+            }
+            None | Some(_) => {}
         }
         self.node_changed();
         true

@@ -206,7 +206,7 @@ fn tell(world: &mut World, fact: ClusterFact) {
 }
 
 /// Each runs an hour and more of a node's life.
-const CASES: u32 = 48;
+const CASES: u32 = 32;
 
 /// The faults end; attaches that hang are given up in time.
 fn mend(world: &mut World) {

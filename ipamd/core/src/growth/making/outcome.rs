@@ -163,7 +163,7 @@ impl Core {
 
     /// It is attached, or about to be: its addresses are in the book from now on.
     pub(crate) fn made(&mut self, token: &str, seen: &SeenEni, now: Time) {
-        if !self.take_in(seen, true, now, now) {
+        if !self.take_in(seen, true, None, now) {
             // Its subnet's addresses are not known yet; the next look at IMDS tells.
             self.watch.want_imds(now);
             if let Some(making) = self.makings.get_mut(token) {
