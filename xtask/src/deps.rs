@@ -18,6 +18,8 @@ pub(crate) enum Need {
     Nft,
     /// Python with venv, for boto3 as an independent client.
     Python,
+    /// Go, to build Kubernetes from its modules.
+    Go,
 }
 
 struct Package {
@@ -65,10 +67,17 @@ const PACKAGES: &[Package] = &[
         },
         elsewhere: "Python 3 with the modules venv and ensurepip",
     },
+    Package {
+        need: Need::Go,
+        // Debian's is too old for today's Kubernetes.
+        debian: "",
+        present: || on_path("go"),
+        elsewhere: "Go 1.26 or newer, on the PATH (https://go.dev/dl)",
+    },
 ];
 
 /// Everything that any command needs.
-pub(crate) const ALL: &[Need] = &[Need::Linker, Need::Iproute, Need::Nft, Need::Python];
+pub(crate) const ALL: &[Need] = &[Need::Linker, Need::Iproute, Need::Nft, Need::Python, Need::Go];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -80,7 +89,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.dry_run {
         for package in missing(ALL) {
-            say::result(package.debian);
+            let by_hand = package.debian.is_empty();
+            say::result(if by_hand { package.elsewhere } else { package.debian });
         }
     } else {
         install(ALL)?;
@@ -120,6 +130,11 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
     let missing = missing(needs);
     if missing.is_empty() {
         return Ok(());
+    }
+    let by_hand: Vec<&str> =
+        missing.iter().filter(|p| p.debian.is_empty()).map(|p| p.elsewhere).collect();
+    if !by_hand.is_empty() {
+        bail!("Debian has no package for it; install by hand: {}", by_hand.join("; "));
     }
     let packages: Vec<&str> = missing.iter().flat_map(|p| p.debian.split(' ')).collect();
     if !on_path("apt-get") {

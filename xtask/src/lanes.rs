@@ -63,6 +63,13 @@ const LANES: &[Lane] = &[
         },
     },
     Lane {
+        name: "cluster",
+        what: "against a real Kubernetes API server, built from its modules the first time",
+        needs: &[Need::Linker, Need::Go],
+        root: false,
+        run: |tally| cargo_test(tally, &["tests-cluster", "ipamd-kube"], &[]),
+    },
+    Lane {
         name: "netns",
         what: "real kernel in namespaces of its own: routing, plugin, fabric",
         needs: &[Need::Linker, Need::Iproute, Need::Nft],

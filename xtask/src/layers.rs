@@ -38,6 +38,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("lab-server", Layer::Binary),
     ("tests-support", Layer::Workshop),
     ("tests-netns", Layer::Workshop),
+    ("tests-cluster", Layer::Workshop),
     ("tests-lab", Layer::Workshop),
     ("tests-bench", Layer::Workshop),
     ("tests-sim", Layer::Workshop),

@@ -5,6 +5,7 @@
 
 mod bench;
 mod binaries;
+mod cluster;
 mod demo;
 mod deps;
 mod generate;
@@ -37,6 +38,9 @@ enum Command {
     Test(lanes::Args),
     /// Simulate node lives, one for each seed, until one breaks a law
     Sim(sim::Args),
+    /// A real Kubernetes on loopback: up, down, status
+    #[command(disable_help_flag = true)]
+    Cluster(cluster::Args),
     /// Measure; ratios are taken within one run
     Bench(bench::Args),
     /// Check that dependencies point down and that pure crates are pure
@@ -64,6 +68,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => lanes::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Layers => layers::run(),
         Command::Generate(args) => generate::run(&args),

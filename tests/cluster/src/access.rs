@@ -1,0 +1,136 @@
+//! Who may ask the API server: a certificate authority, and certificates for any user.
+
+use anyhow::{Context as _, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use serde_json::json;
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// A user, as the API server sees one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user's name, for example `system:node:node-1`.
+    pub user: String,
+    /// The group, if any; `system:masters` passes every check.
+    pub group: Option<String>,
+}
+
+impl Identity {
+    /// One who may do everything.
+    pub fn admin() -> Self {
+        Self { user: "admin".to_owned(), group: Some("system:masters".to_owned()) }
+    }
+
+    /// One who has the rights that RBAC objects give, and no more.
+    pub fn user(name: &str) -> Self {
+        Self { user: name.to_owned(), group: None }
+    }
+}
+
+/// The cluster's certificate authority and its files.
+pub struct Access {
+    folder: PathBuf,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Access {
+    /// A new authority, and the API server's own certificate for loopback.
+    pub(crate) fn create(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+            .with_context(|| format!("protect {}", folder.display()))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "ferrule-cluster");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().context("make the authority's key")?;
+        let authority =
+            CertifiedIssuer::self_signed(params, key).context("make the authority's certificate")?;
+        let access = Self { folder: folder.to_owned(), authority };
+        access.write("ca.crt", &access.authority.pem())?;
+        access.server()?;
+        let key = KeyPair::generate().context("make the service accounts' key")?;
+        access.write("accounts.key", &key.serialize_pem())?;
+        Ok(access)
+    }
+
+    /// A file of the authority.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn server(&self) -> Result<()> {
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        let mut params = CertificateParams::new(names.map(str::to_owned).to_vec())
+            .context("name the API server")?;
+        for address in [Ipv4Addr::LOCALHOST, FIRST_SERVICE] {
+            params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
+        }
+        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue("server", params)
+    }
+
+    fn issue(&self, name: &str, params: CertificateParams) -> Result<()> {
+        let key = KeyPair::generate().with_context(|| format!("make the key of {name}"))?;
+        let certificate = params
+            .signed_by(&key, &self.authority)
+            .with_context(|| format!("sign the certificate of {name}"))?;
+        self.write(&format!("{name}.crt"), &certificate.pem())?;
+        self.write(&format!("{name}.key"), &key.serialize_pem())
+    }
+
+    /// Writes a kubeconfig `NAME.kubeconfig` for this user at that server; its path.
+    pub(crate) fn kubeconfig(
+        &self,
+        name: &str,
+        who: &Identity,
+        server: &str,
+    ) -> Result<PathBuf> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, who.user.as_str());
+        if let Some(group) = &who.group {
+            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(name, params)?;
+        // JSON is YAML; the server's name is given, so that a forwarded address works as well.
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "clusters": [{ "name": "ferrule", "cluster": {
+                "server": server,
+                "tls-server-name": "kubernetes",
+                "certificate-authority": self.file("ca.crt"),
+            }}],
+            "users": [{ "name": name, "user": {
+                "client-certificate": self.file(&format!("{name}.crt")),
+                "client-key": self.file(&format!("{name}.key")),
+            }}],
+            "contexts": [{ "name": name, "context": { "cluster": "ferrule", "user": name } }],
+        });
+        let file = format!("{name}.kubeconfig");
+        self.write(&file, &format!("{config:#}\n"))?;
+        Ok(self.file(&file))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        use std::io::Write as _;
+        let path = self.file(name);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let write = || options.open(&path)?.write_all(text.as_bytes());
+        write().with_context(|| format!("write {}", path.display()))
+    }
+}
+
+/// The first address of the services' range, at which pods would find the API server.
+const FIRST_SERVICE: Ipv4Addr = Ipv4Addr::new(172, 20, 0, 1);

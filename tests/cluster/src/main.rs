@@ -1,0 +1,99 @@
+//! `ferrule-cluster`: a Kubernetes that stays until it is told to go.
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use tests_cluster::{Part, VERSION, Wanted, keep};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask cluster",
+    about = "A real Kubernetes on this machine's loopback",
+    after_help = "`up` prints what to set KUBECONFIG to. The first one builds Kubernetes from its Go modules, which takes minutes."
+)]
+struct Cli {
+    /// Where its state lies
+    #[arg(long, env = "FERRULE_CLUSTER_DIR", default_value = "/tmp/ferrule-cluster")]
+    dir: PathBuf,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// One object
+    Json,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start etcd, the API server, the controller manager and the scheduler
+    Up {
+        /// Only etcd and the API server
+        #[arg(long)]
+        api_only: bool,
+    },
+    /// End it and remove its files
+    Down,
+    /// What runs
+    Status,
+}
+
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    running: Vec<&'static str>,
+    kubeconfig: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    match cli.verb {
+        Verb::Up { api_only } => {
+            if !keep::what_runs(&cli.dir).is_empty() {
+                bail!("a cluster runs in {}; `down` ends it", cli.dir.display());
+            }
+            keep::forget(&cli.dir)?;
+            std::fs::create_dir_all(&cli.dir)
+                .with_context(|| format!("make {}", cli.dir.display()))?;
+            let all = vec![Part::ControllerManager, Part::Scheduler];
+            let parts = if api_only { Vec::new() } else { all };
+            let wanted = Wanted { parts, ..Wanted::default() };
+            if let Err(error) = keep::up(&cli.dir, &wanted) {
+                keep::down(&cli.dir);
+                return Err(error);
+            }
+            show(&cli.dir, cli.output)
+        }
+        Verb::Down => {
+            keep::down(&cli.dir);
+            keep::forget(&cli.dir)?;
+            show(&cli.dir, cli.output)
+        }
+        Verb::Status => show(&cli.dir, cli.output),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "that is what it is asked for")]
+fn show(folder: &Path, output: Output) -> Result<()> {
+    let running = keep::what_runs(folder);
+    let kubeconfig = (!running.is_empty()).then(|| keep::kubeconfig(folder));
+    let status = Status { version: VERSION, running, kubeconfig };
+    match output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&status)?),
+        Output::Text => match &status.kubeconfig {
+            None => println!("no cluster runs"),
+            Some(path) => {
+                println!("Kubernetes {VERSION} runs: {}", status.running.join(", "));
+                println!("export KUBECONFIG={}", path.display());
+            }
+        },
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! A cluster that runs: what a test needs of it, and its end.
+
+use crate::{Access, Identity, Program, component::Component};
+use anyhow::{Context as _, Result, bail};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// A part that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Makes service accounts, pods of deployments, garbage collection.
+    ControllerManager,
+    /// Binds pods to nodes.
+    Scheduler,
+}
+
+/// What is to be started beside etcd and the API server, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Further parts.
+    pub parts: Vec<Part>,
+    /// More arguments of the API server.
+    pub api_server_args: Vec<String>,
+}
+
+/// A running cluster. Dropping it ends it and removes its files.
+pub struct Cluster {
+    program: Program,
+    access: Access,
+    folder: PathBuf,
+    port: u16,
+    etcd_port: u16,
+    wanted: Wanted,
+    /// In the order of their start.
+    running: Vec<Component>,
+    kubeconfig: PathBuf,
+    outlives: bool,
+    temporary: Option<TempDir>,
+}
+
+impl Cluster {
+    /// Starts a cluster on free ports of 127.0.0.1 and waits until the API server is ready.
+    ///
+    /// # Errors
+    /// When the program cannot be built, or a component ends or does not get ready within a minute;
+    /// with the end of its log.
+    pub fn start(wanted: &Wanted) -> Result<Self> {
+        let temporary =
+            TempDir::with_prefix("ferrule-cluster-").context("make a folder for the cluster")?;
+        let folder = temporary.path().to_owned();
+        Self::start_in(&folder, wanted, false, Some(temporary))
+    }
+
+    /// Starts one that keeps its files in `folder` and outlives this process.
+    pub(crate) fn start_to_stay(folder: &Path, wanted: &Wanted) -> Result<Self> {
+        Self::start_in(folder, wanted, true, None)
+    }
+
+    fn start_in(
+        folder: &Path,
+        wanted: &Wanted,
+        outlives: bool,
+        temporary: Option<TempDir>,
+    ) -> Result<Self> {
+        let program = Program::ready()?;
+        let access = Access::create(&folder.join("access"))?;
+        let [port, etcd_port] = free_ports()?;
+        let server = format!("https://127.0.0.1:{port}");
+        let kubeconfig = access.kubeconfig("admin", &Identity::admin(), &server)?;
+        let (folder, wanted) = (folder.to_owned(), wanted.clone());
+        let running = Vec::new();
+        let mut cluster = Self {
+            program,
+            access,
+            folder,
+            port,
+            etcd_port,
+            wanted,
+            running,
+            kubeconfig,
+            outlives,
+            temporary,
+        };
+        cluster.launch("etcd", cluster.etcd_args())?;
+        cluster.launch_api_server()?;
+        for part in cluster.wanted.parts.clone() {
+            let (name, args) = match part {
+                Part::ControllerManager => ("kube-controller-manager", cluster.manager_args()?),
+                Part::Scheduler => ("kube-scheduler", cluster.scheduler_args()?),
+            };
+            cluster.launch(name, args)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The kubeconfig of one who may do everything.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Where the API server listens on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A kubeconfig of this user, for whom a certificate is made.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub fn kubeconfig_of(&self, name: &str, who: &Identity) -> Result<PathBuf> {
+        self.kubeconfig_at(name, who, &format!("https://127.0.0.1:{}", self.port))
+    }
+
+    /// The same for an API server that is reached at another URL, for example through a forwarder.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub fn kubeconfig_at(&self, name: &str, who: &Identity, server: &str) -> Result<PathBuf> {
+        self.access.kubeconfig(name, who, server)
+    }
+
+    /// A client of one who may do everything.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<Client> {
+        client(&self.kubeconfig).await
+    }
+
+    /// Ends the API server; etcd and its data stay.
+    pub fn stop_api_server(&mut self) {
+        let mut rest = Vec::new();
+        for mut component in self.running.drain(..) {
+            if component.name() == API_SERVER {
+                component.stop();
+            } else {
+                rest.push(component);
+            }
+        }
+        self.running = rest;
+    }
+
+    /// Starts the API server again at the same place, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_api_server(&mut self) -> Result<()> {
+        self.launch_api_server()
+    }
+
+    fn launch(&mut self, name: &'static str, args: Vec<String>) -> Result<()> {
+        let program = self.program.path();
+        let component = Component::start(program, name, &args, &self.folder, self.outlives)?;
+        if self.outlives {
+            component.note(&self.folder)?;
+        }
+        self.running.push(component);
+        Ok(())
+    }
+
+    fn launch_api_server(&mut self) -> Result<()> {
+        self.launch(API_SERVER, self.api_server_args())?;
+        let until = Instant::now() + READY_WITHIN;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("make a runtime to wait for the API server")?;
+        // A test may itself run in a runtime, in which one cannot wait for another.
+        let kubeconfig = self.kubeconfig.clone();
+        loop {
+            for component in &mut self.running {
+                component.must_run()?;
+            }
+            let ready = std::thread::scope(|scope| {
+                scope.spawn(|| runtime.block_on(is_ready(&kubeconfig))).join()
+            });
+            match ready {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) if Instant::now() >= until => {
+                    return Err(error.context("the API server does not get ready"));
+                }
+                Ok(Err(_)) => std::thread::sleep(LOOK_AGAIN),
+                Err(_) => bail!("the wait for the API server broke off"),
+            }
+        }
+    }
+
+    fn etcd_args(&self) -> Vec<String> {
+        let clients = format!("http://127.0.0.1:{}", self.etcd_port);
+        // Nobody joins: any free port does.
+        let peers = "http://127.0.0.1:0";
+        flags(&[
+            ("data-dir", &self.folder.join("etcd").display().to_string()),
+            ("listen-client-urls", &clients),
+            ("advertise-client-urls", &clients),
+            ("listen-peer-urls", peers),
+            ("initial-advertise-peer-urls", peers),
+            ("initial-cluster", &format!("default={peers}")),
+            // What a test stores need not outlive the machine.
+            ("unsafe-no-fsync", "true"),
+        ])
+    }
+
+    fn api_server_args(&self) -> Vec<String> {
+        let file = |name: &str| self.access.file(name).display().to_string();
+        let (accounts, authority) = (file("accounts.key"), file("ca.crt"));
+        let mut args = flags(&[
+            ("etcd-servers", &format!("http://127.0.0.1:{}", self.etcd_port)),
+            ("bind-address", "127.0.0.1"),
+            ("advertise-address", "127.0.0.1"),
+            ("secure-port", &self.port.to_string()),
+            ("tls-cert-file", &file("server.crt")),
+            ("tls-private-key-file", &file("server.key")),
+            ("client-ca-file", &authority),
+            ("service-account-issuer", "https://kubernetes.default.svc"),
+            ("service-account-key-file", &accounts),
+            ("service-account-signing-key-file", &accounts),
+            ("service-cluster-ip-range", "172.20.0.0/16"),
+            ("authorization-mode", "Node,RBAC"),
+            ("allow-privileged", "true"),
+            // 127.0.0.1 is no address that Endpoints may have.
+            ("endpoint-reconciler-type", "none"),
+        ]);
+        args.extend(self.wanted.api_server_args.iter().cloned());
+        args
+    }
+
+    fn manager_args(&self) -> Result<Vec<String>> {
+        let who = Identity::user("system:kube-controller-manager");
+        let kubeconfig = self.kubeconfig_of("controller-manager", &who)?;
+        let file = |name: &str| self.access.file(name).display().to_string();
+        Ok(flags(&[
+            ("kubeconfig", &kubeconfig.display().to_string()),
+            ("leader-elect", "false"),
+            ("bind-address", "127.0.0.1"),
+            ("secure-port", "0"),
+            ("use-service-account-credentials", "true"),
+            ("service-account-private-key-file", &file("accounts.key")),
+            ("root-ca-file", &file("ca.crt")),
+        ]))
+    }
+
+    fn scheduler_args(&self) -> Result<Vec<String>> {
+        let who = Identity::user("system:kube-scheduler");
+        let kubeconfig = self.kubeconfig_of("scheduler", &who)?;
+        Ok(flags(&[
+            ("kubeconfig", &kubeconfig.display().to_string()),
+            ("leader-elect", "false"),
+            ("bind-address", "127.0.0.1"),
+            ("secure-port", "0"),
+        ]))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.outlives {
+            return;
+        }
+        // The last first: without its etcd the API server would not end.
+        while let Some(mut component) = self.running.pop() {
+            component.stop();
+        }
+        if let Some(folder) = self.temporary.take() {
+            // What cannot be removed lies in the system's folder for temporary files.
+            let _ = folder.close();
+        }
+    }
+}
+
+/// Ends what an earlier command started to stay in this folder; the names of what ran.
+pub(crate) fn stop_what_stayed(folder: &Path) -> Vec<&'static str> {
+    let names = ["kube-scheduler", "kube-controller-manager", API_SERVER, "etcd"];
+    let running = names.into_iter().filter_map(|name| Component::found(name, folder));
+    let stop = |mut component: Component| {
+        component.stop();
+        component.name()
+    };
+    running.map(stop).collect()
+}
+
+/// The components of this folder that run.
+pub(crate) fn what_runs(folder: &Path) -> Vec<&'static str> {
+    let names = ["etcd", API_SERVER, "kube-controller-manager", "kube-scheduler"];
+    names.into_iter().filter(|name| Component::found(name, folder).is_some()).collect()
+}
+
+async fn is_ready(kubeconfig: &Path) -> Result<()> {
+    let client = client(kubeconfig).await?;
+    let request = http::Request::get("/readyz").body(Vec::new()).context("ask for readiness")?;
+    client.request_text(request).await.context("GET /readyz")?;
+    Ok(())
+}
+
+/// A client by a kubeconfig file.
+///
+/// # Errors
+/// When it cannot be read or used.
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    let read = Kubeconfig::read_from(kubeconfig)
+        .with_context(|| format!("read {}", kubeconfig.display()))?;
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+        .await
+        .with_context(|| format!("use {}", kubeconfig.display()))?;
+    Client::try_from(config).context("make a client")
+}
+
+/// Ports of 127.0.0.1 that nobody has now.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("look for a free port")?;
+        *port = listener.local_addr().context("look at a port")?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
+
+fn flags(flags: &[(&str, &str)]) -> Vec<String> {
+    flags.iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+/// Removes the files of a cluster that has ended.
+pub(crate) fn forget(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+const API_SERVER: &str = "kube-apiserver";
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
