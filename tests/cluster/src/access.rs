@@ -51,13 +51,14 @@ impl Access {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().context("make the authority's key")?;
-        let authority =
-            CertifiedIssuer::self_signed(params, key).context("make the authority's certificate")?;
+        let authority = CertifiedIssuer::self_signed(params, key)
+            .context("make the authority's certificate")?;
         let access = Self { folder: folder.to_owned(), authority };
         access.write("ca.crt", &access.authority.pem())?;
         access.server()?;
         let key = KeyPair::generate().context("make the service accounts' key")?;
         access.write("accounts.key", &key.serialize_pem())?;
+        access.write("accounts.pub", &key.public_key_pem())?;
         Ok(access)
     }
 
@@ -88,12 +89,7 @@ impl Access {
     }
 
     /// Writes a kubeconfig `NAME.kubeconfig` for this user at that server; its path.
-    pub(crate) fn kubeconfig(
-        &self,
-        name: &str,
-        who: &Identity,
-        server: &str,
-    ) -> Result<PathBuf> {
+    pub(crate) fn kubeconfig(&self, name: &str, who: &Identity, server: &str) -> Result<PathBuf> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, who.user.as_str());
         if let Some(group) = &who.group {

@@ -25,7 +25,10 @@ pub(crate) struct Component {
 enum Process {
     Own(Child),
     /// Started by an earlier command, told from a later process by its start time.
-    Found { pid: i32, started: u64 },
+    Found {
+        pid: i32,
+        started: u64,
+    },
 }
 
 impl Component {

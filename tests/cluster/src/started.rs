@@ -170,19 +170,14 @@ impl Cluster {
     fn launch_api_server(&mut self) -> Result<()> {
         self.launch(API_SERVER, self.api_server_args())?;
         let until = Instant::now() + READY_WITHIN;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("make a runtime to wait for the API server")?;
-        // A test may itself run in a runtime, in which one cannot wait for another.
         let kubeconfig = self.kubeconfig.clone();
         loop {
             for component in &mut self.running {
                 component.must_run()?;
             }
-            let ready = std::thread::scope(|scope| {
-                scope.spawn(|| runtime.block_on(is_ready(&kubeconfig))).join()
-            });
+            // A test may itself run in a runtime, in which one cannot wait for another.
+            let ready =
+                std::thread::scope(|scope| scope.spawn(|| ask_whether_ready(&kubeconfig)).join());
             match ready {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) if Instant::now() >= until => {
@@ -222,7 +217,7 @@ impl Cluster {
             ("tls-private-key-file", &file("server.key")),
             ("client-ca-file", &authority),
             ("service-account-issuer", "https://kubernetes.default.svc"),
-            ("service-account-key-file", &accounts),
+            ("service-account-key-file", &file("accounts.pub")),
             ("service-account-signing-key-file", &accounts),
             ("service-cluster-ip-range", "172.20.0.0/16"),
             ("authorization-mode", "Node,RBAC"),
@@ -292,6 +287,14 @@ pub(crate) fn stop_what_stayed(folder: &Path) -> Vec<&'static str> {
 pub(crate) fn what_runs(folder: &Path) -> Vec<&'static str> {
     let names = ["etcd", API_SERVER, "kube-controller-manager", "kube-scheduler"];
     names.into_iter().filter(|name| Component::found(name, folder).is_some()).collect()
+}
+
+fn ask_whether_ready(kubeconfig: &Path) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("make a runtime to wait for the API server")?;
+    runtime.block_on(is_ready(kubeconfig))
 }
 
 async fn is_ready(kubeconfig: &Path) -> Result<()> {
