@@ -4,17 +4,17 @@ use crate::{
     attachment::{Call, Served},
     fault::{Code, Fault},
     log::{Level, Log},
-    netconf::PrevResult,
+    netconf::{Cards, NIC_CONFIG, PrevResult},
     result::{AddResult, Interface, IpConfig, Route},
     sandbox::Sandbox,
     session::{Session, refused, unavailable},
     tombstone,
-    wiring::{Pair, Wiring},
+    wiring::{End, Pair, Wiring},
 };
 use config_model::{Span, Tombstone, VethName};
 use ipamd_rpc::{Confirm, PodAddress, Release, ReleaseCause, Reserve, ReserveOutcome, RpcError};
-use ipnet::{IpNet, Ipv4Net};
-use routing_plan::{Scope, pod::PodNet};
+use ipnet::IpNet;
+use routing_plan::{Family, Scope, pod::PodNet};
 use std::{
     net::IpAddr,
     time::{Duration, Instant},
@@ -35,6 +35,10 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
             "look at the plugin that stands before ferrule-cni in the chain",
         ));
     }
+    if call.conf.cards == Cards::Unknown {
+        let text = format!("the pod's annotation {NIC_CONFIG} has a value that is not known");
+        log.line(Level::Warn, &text, &[]);
+    }
     call.attachment.pod.demand_name()?;
     let veth = call.veth().expect("the name was demanded");
     let sandbox = Sandbox::of(call)?;
@@ -45,7 +49,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         pod,
         netns: sandbox.path(),
         wait: Span::millis(0),
-        multi_nic: false,
+        multi_nic: call.conf.cards == Cards::Every,
     };
     let pod_text = call.pod_text();
     let (mut session, outcome) = Session::reserve(&call.conf.socket, &request, deadline)
@@ -55,27 +59,37 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
     let finish = deadline.max(Instant::now() + FINISH);
-    let built = only_ipv4(&reservation.addresses, call, &veth).and_then(|net| {
-        let done = wiring
-            .build(&net, finish)
-            .and_then(|pair| sandbox.ensure_current().map(|()| pair))
-            .and_then(|pair| confirm(call, &mut session, &veth, finish).map(|()| pair));
-        if done.is_err()
-            && let Err(fault) = wiring.undo(&net)
-        {
-            log.line(Level::Warn, &fault.message, &[]);
+    let built = plumbing(&reservation.addresses, call).and_then(|nets| {
+        let done = build_all(&mut wiring, &nets, finish)
+            .and_then(|pairs| sandbox.ensure_current().map(|()| pairs))
+            .and_then(|pairs| confirm(call, &mut session, &veth, finish).map(|()| pairs));
+        if done.is_err() {
+            for net in nets.iter().rev() {
+                if let Err(fault) = wiring.undo(net) {
+                    log.line(Level::Warn, &fault.message, &[]);
+                }
+            }
         }
-        done.map(|pair| (net, pair))
+        done.map(|pairs| nets.into_iter().zip(pairs).collect::<Vec<_>>())
     });
-    let (net, pair) = built.inspect_err(|_| take_back(call, &session, log))?;
+    let built = built.inspect_err(|_| take_back(call, &session, log))?;
+    let addresses: Vec<String> = built.iter().map(|(net, _)| net.address.to_string()).collect();
     Ok(Served {
-        stdout: result(call, &net, &pair, &sandbox).to_json(call.conf.version),
+        stdout: result(call, &built, &sandbox).to_json(call.conf.version),
         fields: vec![
-            ("address", net.address.to_string().into()),
-            ("table", net.table.0.into()),
+            ("address", addresses.join(",").into()),
+            ("table", built.first().map(|(net, _)| net.table.0).into()),
             ("veth", veth.as_str().into()),
         ],
     })
+}
+
+fn build_all(
+    wiring: &mut Wiring<'_>,
+    nets: &[PodNet],
+    deadline: Instant,
+) -> Result<Vec<Pair>, Fault> {
+    nets.iter().map(|net| wiring.build(net, deadline)).collect()
 }
 
 fn confirm(
@@ -96,27 +110,24 @@ fn confirm(
     }
 }
 
-/// This version builds one interface with an IPv4 address.
-fn only_ipv4(addresses: &[PodAddress], call: &Call, veth: &VethName) -> Result<PodNet, Fault> {
-    let [PodAddress { ipv4: Some(address), ipv6: None, table, .. }] = addresses else {
-        return Err(Fault::new(
+/// One interface for each address; each has one, of either family.
+fn plumbing(addresses: &[PodAddress], call: &Call) -> Result<Vec<PodNet>, Fault> {
+    let one = |held: &PodAddress| match (held.ipv4, held.ipv6) {
+        (Some(address), None) => Some((IpAddr::V4(address), held.table)),
+        (None, Some(address)) => Some((IpAddr::V6(address), held.table)),
+        (Some(_), Some(_)) | (None, None) => None,
+    };
+    let nets = addresses.iter().map(one).collect::<Option<Vec<_>>>();
+    nets.and_then(|addresses| call.plumbing(&addresses)).ok_or_else(|| {
+        Fault::new(
             Code::TryAgainLater,
             format!(
-                "{}: the daemon reserved {} interfaces' addresses, but one IPv4 address is what \
-                 this plugin can set up",
+                "{}: the daemon reserved an interface with addresses of both families, and one is \
+                 what this plugin can set up",
                 call.pod_text(),
-                addresses.len()
             ),
             "plugin and daemon must be of the same release",
-        ));
-    };
-    Ok(PodNet {
-        key: call.key.clone(),
-        veth: veth.clone(),
-        number: 0,
-        address: IpAddr::V4(*address),
-        table: *table,
-        mtu: call.conf.mtu,
+        )
     })
 }
 
@@ -139,35 +150,33 @@ fn take_back(call: &Call, session: &Session, log: &Log) {
     }
 }
 
-/// What was built, after what the plugins before us built.
-fn result(call: &Call, net: &PodNet, pair: &Pair, sandbox: &Sandbox) -> AddResult {
-    let host = Interface {
-        name: net.veth.as_str().to_owned(),
-        mac: pair.host.mac.map(|mac| mac.to_string()),
-        mtu: Some(pair.host.mtu),
-        ..Interface::default()
-    };
-    let pod = Interface {
-        name: net.key.ifname.clone(),
-        mac: pair.pod.mac.map(|mac| mac.to_string()),
-        mtu: Some(pair.pod.mtu),
-        sandbox: Some(sandbox.path()),
-        ..Interface::default()
-    };
-    let gateway = net.gateway();
-    let to_gateway =
-        Route { scope: Some(u32::from(Scope::LINK.0)), ..Route::direct(IpNet::from(gateway)) };
-    let ours = AddResult {
-        interfaces: vec![host, pod],
-        ips: vec![IpConfig {
+/// What was built, after what the plugins before us built. A further interface's routes are in
+/// tables of its own, which a result can tell only from 1.1.0 on: they are left out.
+fn result(call: &Call, built: &[(PodNet, Pair)], sandbox: &Sandbox) -> AddResult {
+    let mut ours = AddResult::default();
+    for (net, pair) in built {
+        let end = |name: &str, end: &End, path: Option<String>| Interface {
+            name: name.to_owned(),
+            mac: end.mac.map(|mac| mac.to_string()),
+            mtu: Some(end.mtu),
+            sandbox: path,
+            ..Interface::default()
+        };
+        ours.interfaces.push(end(net.veth.as_str(), &pair.host, None));
+        ours.ips.push(IpConfig {
             version: None,
             address: IpNet::from(net.address),
-            gateway: Some(gateway),
-            interface: Some(1),
-        }],
-        routes: vec![to_gateway, Route::via(IpNet::V4(Ipv4Net::default()), gateway)],
-        ..AddResult::default()
-    };
+            gateway: Some(net.gateway()),
+            interface: Some(ours.interfaces.len()),
+        });
+        ours.interfaces.push(end(&net.key.ifname, &pair.pod, Some(sandbox.path())));
+    }
+    if let Some((first, _)) = built.first() {
+        let gateway = first.gateway();
+        let scope = gateway.is_ipv4().then_some(u32::from(Scope::LINK.0));
+        let to_gateway = Route { scope, ..Route::direct(IpNet::from(gateway)) };
+        ours.routes = vec![to_gateway, Route::via(Family::of(gateway).any(), gateway)];
+    }
     let mut result = call.conf.prev_result.given().cloned().unwrap_or_default();
     result.append(ours);
     result

@@ -5,8 +5,10 @@ use crate::{
     invocation::Attachment,
     netconf::NetConf,
 };
-use config_model::{PodKey, VethName};
+use config_model::{PodKey, TableId, VethName};
+use routing_plan::pod::PodNet;
 use serde_json::Value;
+use std::net::IpAddr;
 
 /// A call of ADD, DEL or CHECK.
 #[derive(Clone, Debug)]
@@ -53,6 +55,22 @@ impl Call {
     pub(crate) fn veth(&self) -> Option<VethName> {
         let pod = self.attachment.pod.pod.as_ref()?;
         Some(VethName::of(&self.conf.veth_prefix, pod, 0))
+    }
+
+    /// How each of the pod's interfaces is to be plumbed, in the order of its addresses.
+    ///
+    /// `None` if the pod's name is not known.
+    pub(crate) fn plumbing(&self, addresses: &[(IpAddr, TableId)]) -> Option<Vec<PodNet>> {
+        let pod = self.attachment.pod.pod.as_ref()?;
+        let net = |(number, &(address, table))| PodNet {
+            key: self.key.interface(number),
+            veth: VethName::of(&self.conf.veth_prefix, pod, number),
+            number,
+            address,
+            table,
+            mtu: self.conf.mtu,
+        };
+        Some((0..=u8::MAX).zip(addresses).map(net).collect())
     }
 
     /// The pod as the daemon is told.

@@ -10,11 +10,12 @@ use crate::{
     version::SpecVersion,
     wiring::failed,
 };
-use config_model::TableId;
+use config_model::{TableId, VethName};
 use ipamd_rpc::{Held, RpcError};
 use routing_netlink::{Socket, With};
-use routing_plan::pod::{self, PodNet};
+use routing_plan::pod;
 use std::{
+    collections::BTreeMap,
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -38,16 +39,17 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     let sandbox = Sandbox::of(call)?;
     let held = inspect(call);
     let mut findings = Vec::new();
-    let address = promised(call, previous, &sandbox, &mut findings);
-    let table = match &held {
-        Ok(held) => judge(call, held.as_ref(), address, &mut findings),
-        Err(_) => None,
+    let promised = promised(call, previous, &sandbox, &mut findings);
+    let tables = match &held {
+        Ok(held) => judge(call, held.as_ref(), &promised, &mut findings),
+        Err(_) => BTreeMap::new(),
     };
     // The kernel is looked at even without the daemon: what is wrong there may be why. Only the
-    // daemon knows of which ENI the address is, so the rule to its table is then left out.
-    let table = table.unwrap_or(TableId::MAIN);
-    if let Some(address) = address {
-        findings.extend(kernel(call, &sandbox, address, table)?);
+    // daemon knows of which ENI an address is, so the rule to its table is then left out.
+    let table = |address| tables.get(&address).copied().unwrap_or(TableId::MAIN);
+    let addresses: Vec<_> = promised.iter().map(|&address| (address, table(address))).collect();
+    if !addresses.is_empty() {
+        findings.extend(kernel(call, &sandbox, &addresses)?);
     }
     match (findings.is_empty(), held) {
         (true, Ok(_)) => Ok(Served::default()),
@@ -79,70 +81,81 @@ fn inspect(call: &Call) -> Result<Option<Held>, RpcError> {
     Session::open(&call.conf.socket, deadline)?.inspect(call.key.clone(), deadline)
 }
 
-/// What the runtime was promised: links and the address on the pod's.
+/// What the runtime was promised: links, and an address on each of the pod's.
 fn promised(
     call: &Call,
     previous: &AddResult,
     sandbox: &Sandbox,
     findings: &mut Vec<String>,
-) -> Option<IpAddr> {
+) -> Vec<IpAddr> {
     let has = |name: &str, path: Option<&str>| {
         previous.interfaces.iter().any(|link| {
             link.name == name && link.sandbox.as_deref().filter(|p| !p.is_empty()) == path
         })
     };
     let path = sandbox.path();
-    if !has(&call.key.ifname, Some(&path)) {
-        let ifname = &call.key.ifname;
-        findings.push(format!("prevResult names no interface {ifname} in {path}"));
+    let pod = call.attachment.pod.pod.as_ref();
+    let mut addresses = Vec::new();
+    for number in 0..=u8::MAX {
+        let ifname = call.key.interface(number).ifname;
+        let named = has(&ifname, Some(&path));
+        if !named && number > 0 {
+            break;
+        }
+        if !named {
+            findings.push(format!("prevResult names no interface {ifname} in {path}"));
+        }
+        let veth = pod.map(|pod| VethName::of(&call.conf.veth_prefix, pod, number));
+        if let Some(veth) = veth.filter(|veth| !has(veth.as_str(), None)) {
+            findings.push(format!("prevResult names no host interface {veth}"));
+        }
+        match previous.addresses_of(&ifname).next() {
+            Some(ip) => addresses.push(ip.address.addr()),
+            None => findings.push(format!("prevResult has no address on {ifname}")),
+        }
     }
-    if let Some(veth) = call.veth().filter(|veth| !has(veth.as_str(), None)) {
-        findings.push(format!("prevResult names no host interface {veth}"));
-    }
-    let address = previous.addresses_of(&call.key.ifname).next().map(|ip| ip.address.addr());
-    if address.is_none() {
-        findings.push(format!("prevResult has no address on {}", call.key.ifname));
-    }
-    address
+    addresses
 }
 
-/// What the daemon holds; the table to expect, if it holds the address.
+/// What the daemon holds; the tables to expect, for the addresses that it holds.
 fn judge(
     call: &Call,
     held: Option<&Held>,
-    address: Option<IpAddr>,
+    promised: &[IpAddr],
     findings: &mut Vec<String>,
-) -> Option<TableId> {
+) -> BTreeMap<IpAddr, TableId> {
     let Some(held) = held else {
         findings.push(format!("the daemon holds nothing for {}", call.key));
-        return None;
+        return BTreeMap::new();
     };
     if !held.confirmed {
         findings.push(format!("the daemon was never told that {} is built", call.key));
     }
-    let wanted = address?;
-    let found = held.addresses.iter().find(|address| address.all().any(|ip| ip == wanted));
-    if found.is_none() {
-        let others = held.addresses.iter().flat_map(ipamd_rpc::PodAddress::all);
-        let others: Vec<String> = others.map(|address| address.to_string()).collect();
-        findings.push(format!("the daemon holds {} for the pod, not {wanted}", others.join(", ")));
+    let tables: BTreeMap<IpAddr, TableId> =
+        held.addresses.iter().flat_map(|held| held.all().map(|ip| (ip, held.table))).collect();
+    let text = |addresses: Vec<&IpAddr>| {
+        addresses.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let same = promised.len() == tables.len() && promised.iter().all(|ip| tables.contains_key(ip));
+    if !promised.is_empty() && !same {
+        let (there, wanted) = (text(tables.keys().collect()), text(promised.iter().collect()));
+        findings.push(format!("the daemon holds {there} for the pod, not {wanted}"));
     }
-    found.map(|address| address.table)
+    tables
 }
 
 fn kernel(
     call: &Call,
     sandbox: &Sandbox,
-    address: IpAddr,
-    table: TableId,
+    addresses: &[(IpAddr, TableId)],
 ) -> Result<Vec<String>, Fault> {
-    let veth = call.veth().expect("the name was demanded");
-    let net = PodNet { key: call.key.clone(), veth, number: 0, address, table, mtu: call.conf.mtu };
+    let nets = call.plumbing(addresses).expect("the name was demanded");
     let mut inside = sandbox.socket()?;
     let in_pod = inside.observe(With::Neighbours).map_err(|error| failed(&call.key, &error))?;
     let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));
     let on_host = on_host.map_err(|error| failed(&call.key, &error))?;
-    Ok(pod::check(&net, &in_pod, &on_host).iter().map(ToString::to_string).collect())
+    let findings = nets.iter().flat_map(|net| pod::check(net, &in_pod, &on_host));
+    Ok(findings.map(|finding| finding.to_string()).collect())
 }
 
 fn mismatch(call: &Call, findings: &[String]) -> Fault {

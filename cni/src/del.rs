@@ -10,7 +10,7 @@ use crate::{
     tombstone,
     wiring::failed,
 };
-use config_model::{TableId, Tombstone, registry};
+use config_model::{TableId, Tombstone, VethName, registry};
 use ipamd_rpc::{Release, ReleaseCause, Released, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
@@ -67,15 +67,16 @@ fn told(
     host: &mut Socket,
     addresses: Vec<IpAddr>,
 ) -> Result<Vec<IpAddr>, SocketError> {
-    let named = named_link(call, host)?;
-    let own = named.clone().filter(|link| is_own(call, link));
-    // The pods of amazon-vpc-cni that were taken over have no alias; their route is theirs.
-    let routed = own.clone().or(named.filter(|link| link.alias.is_none()));
-    let mut ops: Vec<Op> = addresses
-        .iter()
-        .flat_map(|address| removal(*address, routed.as_ref().map(|link| link.index)))
-        .collect();
-    ops.extend(own.as_ref().map(retire));
+    let mut ops = Vec::new();
+    for (number, link) in (0..).zip(named_links(call, host, addresses.len())?) {
+        let own = link.clone().filter(|link| is_own(call, link));
+        // The pods of amazon-vpc-cni that were taken over have no alias; their route is theirs.
+        let routed = own.clone().or(link.filter(|link| link.alias.is_none()));
+        let address = addresses.get(number).copied();
+        let dev = routed.as_ref().map(|link| link.index);
+        ops.extend(address.into_iter().flat_map(|address| removal(address, dev)));
+        ops.extend(own.as_ref().map(retire));
+    }
     host.run(&ops)?;
     Ok(addresses)
 }
@@ -83,12 +84,20 @@ fn told(
 /// The daemon knows nothing of the key, so only what carries it is removed: what is left of an
 /// address may be another pod's by now.
 fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
-    let Some(own) = own_link(call, host)? else { return Ok(Vec::new()) };
+    let first = named_links(call, host, 1)?.into_iter().flatten().next();
+    if first.filter(|link| is_own(call, link)).is_none() {
+        return Ok(Vec::new());
+    }
     let seen = host.observe(With::Nothing)?;
-    let addresses = routed_to(&seen, &own);
-    let mut ops: Vec<Op> =
-        addresses.iter().flat_map(|address| removal(*address, Some(own.index))).collect();
-    ops.push(retire(&own));
+    let own: Vec<&Link> = seen.links.values().filter(|link| is_own(call, link)).collect();
+    let mut addresses = Vec::new();
+    let mut ops = Vec::new();
+    for link in own {
+        let routed = routed_to(&seen, link);
+        ops.extend(routed.iter().flat_map(|address| removal(*address, Some(link.index))));
+        ops.push(retire(link));
+        addresses.extend(routed);
+    }
     host.run(&ops)?;
     Ok(addresses)
 }
@@ -96,10 +105,14 @@ fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
 /// The daemon does not answer. The tombstone comes first; then goes what is provably the pod's.
 fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketError>, Fault> {
     let seen = host.observe(With::Nothing);
-    let own = seen.as_ref().ok().and_then(|seen| seen.link_of(&call.key)).cloned();
+    let carries = |link: &&Link| link.key().is_some_and(|key| call.key.covers(&key));
+    let own: Vec<Link> = match &seen {
+        Ok(seen) => seen.links.values().filter(carries).cloned().collect(),
+        Err(_) => Vec::new(),
+    };
     let mut addresses: BTreeSet<IpAddr> = previous_addresses(call).collect();
-    if let (Ok(seen), Some(own)) = (&seen, &own) {
-        addresses.extend(routed_to(seen, own));
+    if let Ok(seen) = &seen {
+        addresses.extend(own.iter().flat_map(|link| routed_to(seen, link)));
     }
     let pod = call.attachment.pod.pod.clone();
     let told = Tombstone::new(call.key.clone(), pod, addresses.iter().copied().collect());
@@ -108,11 +121,13 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
         let provable =
             addresses.into_iter().filter(|address| !is_of_another(&seen, *address, &own));
         let addresses: Vec<IpAddr> = provable.collect();
-        let mut ops: Vec<Op> = addresses
-            .iter()
-            .flat_map(|address| removal(*address, own.as_ref().map(|link| link.index)))
-            .collect();
-        ops.extend(own.as_ref().map(|link| {
+        let dev = |address: &IpAddr| {
+            let leads = |link: &&Link| routed_to(&seen, link).contains(address);
+            own.iter().find(leads).map(|link| link.index)
+        };
+        let mut ops: Vec<Op> =
+            addresses.iter().flat_map(|address| removal(*address, dev(address))).collect();
+        ops.extend(own.iter().map(|link| {
             Op::new(Subject::Link(link.index), Action::DeleteLink(LinkRef::from(link)))
         }));
         host.run(&ops)?;
@@ -120,22 +135,29 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
     }))
 }
 
-/// The addresses that the runtime remembers of this interface.
+/// The addresses that the runtime remembers of the pod's interfaces.
 fn previous_addresses(call: &Call) -> impl Iterator<Item = IpAddr> {
     let previous = call.conf.prev_result.given();
-    previous
-        .into_iter()
-        .flat_map(|result| result.addresses_of(&call.key.ifname))
-        .map(|ip| ip.address.addr())
+    previous.into_iter().flat_map(|result| {
+        let names = result.interfaces.iter().map(|link| link.name.as_str());
+        let further = names.filter(|name| is_further(name));
+        let names: BTreeSet<&str> = further.chain([call.key.ifname.as_str()]).collect();
+        names.into_iter().flat_map(|name| result.addresses_of(name)).map(|ip| ip.address.addr())
+    })
+}
+
+fn is_further(ifname: &str) -> bool {
+    let number = ifname.strip_prefix(registry::FURTHER_INTERFACE);
+    number.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number > 0))
 }
 
 /// Whether a route leads to the address by a link other than our own: then another pod has it.
-fn is_of_another(seen: &Observed, address: IpAddr, own: &Option<Link>) -> bool {
-    let own = own.as_ref().map(|link| link.index);
+fn is_of_another(seen: &Observed, address: IpAddr, own: &[Link]) -> bool {
+    let ours = |dev| own.iter().any(|link| link.index == dev);
     seen.routes
         .iter()
         .filter(|route| route.table == TableId::MAIN && route.host_address() == Some(address))
-        .any(|route| route.dev.is_some() && route.dev != own)
+        .any(|route| route.dev.is_some_and(|dev| !ours(dev)))
 }
 
 fn routed_to(seen: &Observed, own: &Link) -> Vec<IpAddr> {
@@ -146,22 +168,23 @@ fn routed_to(seen: &Observed, own: &Link) -> Vec<IpAddr> {
         .collect()
 }
 
-/// The link that carries our key; by its name if the pod is known, else among all.
-fn own_link(call: &Call, host: &mut Socket) -> Result<Option<Link>, SocketError> {
-    if call.veth().is_some() {
-        return Ok(named_link(call, host)?.filter(|link| is_own(call, link)));
-    }
-    Ok(host.observe(With::Nothing)?.link_of(&call.key).cloned())
-}
-
-fn named_link(call: &Call, host: &mut Socket) -> Result<Option<Link>, SocketError> {
-    match call.veth() {
-        Some(veth) => host.link_named(veth.as_str()),
-        None => Ok(host.observe(With::Nothing)?.link_of(&call.key).cloned()),
-    }
+/// The host ends of the pod's first interfaces: by their names if the pod's is known, else, among
+/// all links, those that carry our key.
+fn named_links(
+    call: &Call,
+    host: &mut Socket,
+    count: usize,
+) -> Result<Vec<Option<Link>>, SocketError> {
+    let numbers = (0..=u8::MAX).take(count.max(1));
+    let Some(pod) = &call.attachment.pod.pod else {
+        let seen = host.observe(With::Nothing)?;
+        return Ok(numbers.map(|n| seen.link_of(&call.key.interface(n)).cloned()).collect());
+    };
+    let prefix = &call.conf.veth_prefix;
+    numbers.map(|n| host.link_named(VethName::of(prefix, pod, n).as_str())).collect()
 }
 
 fn is_own(call: &Call, link: &Link) -> bool {
     // A link that was handed over already needs nothing more.
-    link.group != registry::GROUP_REAP && link.alias.as_deref() == Some(call.key.alias().as_str())
+    link.group != registry::GROUP_REAP && link.key().is_some_and(|key| call.key.covers(&key))
 }

@@ -30,9 +30,30 @@ pub struct NetConf {
     pub socket: PathBuf,
     /// The folder of the tombstones' folder.
     pub state_dir: PathBuf,
+    /// Which network cards the pod wants an interface of.
+    pub cards: Cards,
     /// What the plugin before us made, or, for DEL and CHECK, what the whole chain made.
     pub prev_result: PrevResult,
 }
+
+/// What the pod's annotation [`NIC_CONFIG`] asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cards {
+    /// The first alone.
+    #[default]
+    First,
+    /// One interface of each.
+    Every,
+    /// It has a value that we do not know: the first alone.
+    Unknown,
+}
+
+/// The pod's annotation that asks for several network cards.
+pub const NIC_CONFIG: &str = "k8s.amazonaws.com/nicConfig";
+/// Its one value.
+const EVERY_CARD: &str = "multi-nic-attachment";
+/// Where a runtime with the capability of this name puts the pod's annotations.
+const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 /// `prevResult`, which each verb reads with other eyes.
 #[derive(Clone, Debug, Default)]
@@ -140,8 +161,18 @@ impl RawConf {
             add_wait: Duration::from_secs(add_wait),
             socket: self.socket()?,
             state_dir: self.absolute_path("stateDir", registry::STATE_DIR)?,
+            cards: self.cards(),
             prev_result: self.prev_result(),
         })
+    }
+
+    fn cards(&self) -> Cards {
+        let annotations = self.0.get("runtimeConfig").and_then(|given| given.get(POD_ANNOTATIONS));
+        match annotations.and_then(|given| given.get(NIC_CONFIG)) {
+            None | Some(Value::Null) => Cards::First,
+            Some(Value::String(asked)) if asked == EVERY_CARD => Cards::Every,
+            Some(_) => Cards::Unknown,
+        }
     }
 
     fn resolve_version(&self) -> Result<SpecVersion, Fault> {

@@ -5,6 +5,7 @@ use crate::{
     fault::{Code, Fault, chain},
 };
 use routing_netlink::{Netns, Socket};
+use routing_plan::SysctlName;
 use std::{
     os::fd::{AsFd, BorrowedFd},
     path::Path,
@@ -39,6 +40,14 @@ impl Sandbox {
     /// With code 8, if it is no network namespace.
     pub(crate) fn socket(&self) -> Result<Socket, Fault> {
         self.netns.socket().map_err(|error| invalid(self.netns.path(), &chain(&error)))
+    }
+
+    /// Sets files below `/proc/sys` as they are within it.
+    ///
+    /// # Errors
+    /// The first that cannot be written; those that are not there do not count.
+    pub(crate) fn write_sysctls(&self, settings: &[(SysctlName, &str)]) -> std::io::Result<()> {
+        self.netns.write_sysctls(settings)
     }
 
     /// Whether the path still leads to this namespace: the pod may have been deleted meanwhile, and

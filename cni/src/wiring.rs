@@ -6,26 +6,26 @@ use crate::{
     sandbox::Sandbox,
 };
 use config_model::{Mac, PodKey, VethName, registry};
-use routing_netlink::{Socket, SocketError, With};
+use routing_netlink::{Socket, SocketError, With, write_sysctls};
 use routing_plan::{
-    Action, Applied, Errno, IfIndex, Link, LinkKind, LinkRef, Op, Route, Subject, pod::PodNet,
+    Action, Applied, Errno, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route, Subject,
+    pod::PodNet,
 };
 use std::{
+    collections::BTreeSet,
     thread::sleep,
     time::{Duration, Instant},
 };
 
-/// The two namespaces that a pod's interface is built in.
+/// The two namespaces that a pod's interfaces are built in.
 pub(crate) struct Wiring<'a> {
-    key: &'a PodKey,
-    veth: &'a VethName,
     sandbox: &'a Sandbox,
     host: Socket,
     pod: Socket,
-    /// Whether links may be ours to take back.
-    linked: bool,
-    /// Whether rules or routes of the address may be ours to take back.
-    addressed: bool,
+    /// Interfaces whose links may be ours to take back.
+    linked: BTreeSet<PodKey>,
+    /// Interfaces whose address's rules or routes may be ours to take back.
+    addressed: BTreeSet<PodKey>,
 }
 
 /// The two ends that were built.
@@ -52,17 +52,13 @@ impl From<&Link> for End {
 const RETRY: Duration = Duration::from_millis(10);
 
 impl<'a> Wiring<'a> {
-    /// Opens both namespaces and sees that the pod's interface name is free or ours.
-    pub(crate) fn open(
-        call: &'a Call,
-        veth: &'a VethName,
-        sandbox: &'a Sandbox,
-    ) -> Result<Self, Fault> {
+    /// Opens both namespaces and sees that the name of the pod's first interface is free or ours.
+    pub(crate) fn open(call: &Call, veth: &VethName, sandbox: &'a Sandbox) -> Result<Self, Fault> {
         let pod = sandbox.socket()?;
         let host = Socket::open().map_err(|error| failed(&call.key, &error))?;
-        let (linked, addressed) = (false, false);
-        let mut wiring = Self { key: &call.key, veth, sandbox, host, pod, linked, addressed };
-        wiring.own_pair()?;
+        let (linked, addressed) = (BTreeSet::new(), BTreeSet::new());
+        let mut wiring = Self { sandbox, host, pod, linked, addressed };
+        wiring.own_pair(&call.key, veth)?;
         Ok(wiring)
     }
 
@@ -75,7 +71,7 @@ impl<'a> Wiring<'a> {
     }
 
     fn try_build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
-        let pair = match self.own_pair()? {
+        let pair = match self.own_pair(&net.key, &net.veth)? {
             Some(pair) => self.unless_readdressed(pair, net)?,
             None => None,
         };
@@ -83,11 +79,12 @@ impl<'a> Wiring<'a> {
             Some(pair) => pair,
             None => self.create(net, deadline)?,
         };
-        self.linked = true;
-        let host_mac = pair.host.mac.unwrap_or_else(|| macs(self.key).0);
+        self.linked.insert(net.key.clone());
+        self.set_files(net);
+        let host_mac = pair.host.mac.unwrap_or_else(|| macs(&net.key).0);
         let batch = net.pod_batch(pair.pod.index, host_mac);
-        let applied = self.pod.run(&batch).map_err(|error| failed(self.key, &error))?;
-        self.demand(&applied, "in the pod's namespace")?;
+        let applied = self.pod.run(&batch).map_err(|error| failed(&net.key, &error))?;
+        demand(&net.key, &applied, "in the pod's namespace")?;
         self.address_host(net, &pair.host)?;
         Ok(pair)
     }
@@ -95,47 +92,59 @@ impl<'a> Wiring<'a> {
     /// Takes back whatever of a build was done. Returns what could not be taken back.
     pub(crate) fn undo(&mut self, net: &PodNet) -> Result<(), Fault> {
         // By the name alone it could be the next sandbox's, which has taken ours away.
-        let ours = |link: &Link| {
-            link.mac == Some(macs(self.key).0) || link.alias == Some(self.key.alias())
-        };
-        let host_end = if self.linked { self.host_link()?.filter(ours) } else { None };
-        let ops = match (self.addressed, host_end) {
+        let ours =
+            |link: &Link| link.mac == Some(macs(&net.key).0) || link.alias == Some(net.key.alias());
+        let linked = self.linked.contains(&net.key);
+        let host_end = if linked { self.host_link(net)?.filter(ours) } else { None };
+        let ops = match (self.addressed.contains(&net.key), host_end) {
             (true, host_end) => net.undo_batch(host_end.map(|link| link.index)),
             (false, Some(link)) => vec![deletion(&link)],
             (false, None) => return Ok(()),
         };
-        let applied = self.host.run(&ops).map_err(|error| failed(self.key, &error))?;
-        self.demand(&applied, "while taking back")
+        let applied = self.host.run(&ops).map_err(|error| failed(&net.key, &error))?;
+        demand(&net.key, &applied, "while taking back")
+    }
+
+    /// What only files can say. The host does not take a pod for a router; IPv6, which a runtime
+    /// may have switched off, is on where the pod has an IPv6 address. What cannot be written shows
+    /// when the kernel refuses the address, or is the daemon's to repair.
+    fn set_files(&self, net: &PodNet) {
+        let deaf = (Ipv6Conf::AcceptRa.sysctl(net.veth.as_str()), "0");
+        let _ = write_sysctls(&[deaf]);
+        if net.address.is_ipv6() {
+            let on = |link: &str| (Ipv6Conf::DisableIpv6.sysctl(link), "0");
+            let _ = self.sandbox.write_sysctls(&[on("lo"), on(&net.key.ifname)]);
+        }
     }
 
     /// The links of an ADD of this very key that came before, if it got so far.
     ///
     /// A host end without alias, but with the pod's end as its peer, is of an ADD that was killed
     /// between two messages.
-    fn own_pair(&mut self) -> Result<Option<Pair>, Fault> {
-        let ifname = &self.key.ifname;
-        let pod = self.pod.link_named(ifname).map_err(|error| failed(self.key, &error))?;
+    fn own_pair(&mut self, key: &PodKey, veth: &VethName) -> Result<Option<Pair>, Fault> {
+        let ifname = &key.ifname;
+        let pod = self.pod.link_named(ifname).map_err(|error| failed(key, &error))?;
         let Some(pod) = pod else { return Ok(None) };
-        let host = self.host_link()?.filter(|host| match &host.alias {
-            Some(alias) => *alias == self.key.alias(),
+        let host = self.host.link_named(veth.as_str()).map_err(|error| failed(key, &error))?;
+        let host = host.filter(|host| match &host.alias {
+            Some(alias) => *alias == key.alias(),
             None => host.kind == LinkKind::Veth,
         });
         match host {
             // A DEL has given the link up, and the daemon is about to delete it.
             Some(host) if are_peers(&host, &pod) && host.group == registry::GROUP_REAP => {
-                self.delete(&host).map(|()| None)
+                self.delete(key, &host).map(|()| None)
             }
             Some(host) if are_peers(&host, &pod) => {
                 Ok(Some(Pair { host: End::from(&host), pod: End::from(&pod) }))
             }
             // The daemon has just deleted it, between our two looks.
-            _ if self.pod_end()?.is_none() => Ok(None),
+            _ if self.pod_end(key)?.is_none() => Ok(None),
             _ => Err(Fault::new(
                 Code::KernelRefused,
                 format!(
-                    "interface {ifname} already exists in network namespace {} and is not of {}",
+                    "interface {ifname} already exists in network namespace {} and is not of {key}",
                     self.sandbox.path(),
-                    self.key
                 ),
                 "another plugin or a second runtime has made it; give this network another \
                  interface name or remove that one",
@@ -146,47 +155,47 @@ impl<'a> Wiring<'a> {
     /// The pair, if it has the right address already. One that was built for another address is
     /// taken down: what the pod learned from it would not hold any more.
     fn unless_readdressed(&mut self, pair: Pair, net: &PodNet) -> Result<Option<Pair>, Fault> {
-        let seen = self.pod.observe(With::Nothing).map_err(|error| failed(self.key, &error))?;
+        let seen = self.pod.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
         let foreign = seen
             .addresses
             .iter()
             .filter(|address| address.dev == pair.pod.index && address.global)
             .any(|address| address.address.addr() != net.address);
         if foreign {
-            self.clear_name()?;
+            self.clear_name(net)?;
             return Ok(None);
         }
         Ok(Some(pair))
     }
 
     fn create(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
-        let (host_mac, pod_mac) = macs(self.key);
+        let (host_mac, pod_mac) = macs(&net.key);
         let mut pair = net.veth_pair(host_mac, pod_mac);
         loop {
-            self.clear_name()?;
+            self.clear_name(net)?;
             let netns = std::os::fd::AsFd::as_fd(self.sandbox);
             match self.host.create_veth(&pair, netns) {
-                Ok(()) => self.linked = true,
+                Ok(()) => drop(self.linked.insert(net.key.clone())),
                 Err(SocketError::CreateVeth { errno: Errno::EEXIST, .. })
                     if Instant::now() < deadline =>
                 {
                     // Either an old host end is still dying, or the pod's name was taken just now.
                     // Or the number that we chose is.
-                    self.own_pair()?;
+                    self.own_pair(&net.key, &net.veth)?;
                     match &mut pair.host_index {
                         Some(IfIndex(number)) => *number += 1,
                         None => sleep(RETRY),
                     }
                     continue;
                 }
-                Err(error) => return Err(failed(self.key, &error)),
+                Err(error) => return Err(failed(&net.key, &error)),
             }
             // The pod's end first: nobody else makes one of that name there. If it is gone, the
             // host end may already be the next sandbox's.
-            let pod = self.pod_end()?.ok_or_else(|| self.vanished())?;
-            let host = self.host.index_of(self.veth.as_str());
-            let host = host.map_err(|error| failed(self.key, &error))?;
-            let host = host.ok_or_else(|| self.vanished())?;
+            let pod = self.pod_end(&net.key)?.ok_or_else(|| vanished(&net.key))?;
+            let host = self.host.index_of(net.veth.as_str());
+            let host = host.map_err(|error| failed(&net.key, &error))?;
+            let host = host.ok_or_else(|| vanished(&net.key))?;
             if host == pod && Instant::now() < deadline {
                 // The kernel takes a link whose peer has its own number for one without a peer, and
                 // lets it wait up to a second for its carrier. Both namespaces count on by one, so
@@ -200,15 +209,15 @@ impl<'a> Wiring<'a> {
     }
 
     /// Deletes the host link of an older sandbox of the same pod.
-    fn clear_name(&mut self) -> Result<(), Fault> {
-        match self.host_link()? {
+    fn clear_name(&mut self, net: &PodNet) -> Result<(), Fault> {
+        match self.host_link(net)? {
             None => Ok(()),
-            Some(link) if link.kind == LinkKind::Veth => self.delete(&link),
+            Some(link) if link.kind == LinkKind::Veth => self.delete(&net.key, &link),
             Some(link) => Err(Fault::new(
                 Code::KernelRefused,
                 format!(
                     "host interface {} is needed for {} but is no veth of a pod",
-                    link.name, self.key
+                    link.name, net.key
                 ),
                 "rename it, or set vethPrefix in the network configuration",
             )),
@@ -222,7 +231,7 @@ impl<'a> Wiring<'a> {
             .into_iter()
             .partition(|op| matches!(op.action, Action::AddRule(_)));
         // It was made up; only a repair can find it otherwise, and then no route would hold.
-        let name = self.veth.as_str().to_owned();
+        let name = net.veth.as_str().to_owned();
         let up = Action::SetUp(LinkRef { index: host_end.index, name });
         let up = (!host_end.up).then(|| Op::new(Subject::Link(host_end.index), up));
         let first: Vec<Op> = up
@@ -233,19 +242,19 @@ impl<'a> Wiring<'a> {
                 Op::new(op.subject, Action::AddRoute(route))
             })
             .collect();
-        let applied = self.host.run(&first).map_err(|error| failed(self.key, &error))?;
+        let applied = self.host.run(&first).map_err(|error| failed(&net.key, &error))?;
         match conflicting_route(&applied) {
-            None => self.demand(&applied, "on the host")?,
-            Some(route) => self.take_over_route(&route, host_end)?,
+            None => demand(&net.key, &applied, "on the host")?,
+            Some(route) => self.take_over_route(net, &route, host_end)?,
         }
-        self.addressed = true;
-        let applied = self.host.run(&rules).map_err(|error| failed(self.key, &error))?;
-        self.demand(&applied, "on the host")
+        self.addressed.insert(net.key.clone());
+        let applied = self.host.run(&rules).map_err(|error| failed(&net.key, &error))?;
+        demand(&net.key, &applied, "on the host")
     }
 
     /// Puts our route where another one is, unless that is of a pod that lives.
-    fn take_over_route(&mut self, ours: &Route, host_end: &End) -> Result<(), Fault> {
-        let seen = self.host.observe(With::Nothing).map_err(|error| failed(self.key, &error))?;
+    fn take_over_route(&mut self, net: &PodNet, ours: &Route, host_end: &End) -> Result<(), Fault> {
+        let seen = self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
         let holder = seen
             .routes
             .iter()
@@ -256,39 +265,39 @@ impl<'a> Wiring<'a> {
         if let Some(holder) = holder {
             return Err(Fault::new(
                 Code::TryAgainLater,
-                format!("address {} for {} is in use by {holder}", ours.dst.addr(), self.key),
+                format!("address {} for {} is in use by {holder}", ours.dst.addr(), net.key),
                 "ferrule-ipamd gave it out twice: please report it; the next try may get another",
             ));
         }
         let subject = Subject::Link(host_end.index);
         let op = Op::new(subject, Action::ReplaceRoute(ours.clone()));
-        let applied = self.host.run(&[op]).map_err(|error| failed(self.key, &error))?;
-        self.demand(&applied, "on the host")
+        let applied = self.host.run(&[op]).map_err(|error| failed(&net.key, &error))?;
+        demand(&net.key, &applied, "on the host")
     }
 
-    fn host_link(&mut self) -> Result<Option<Link>, Fault> {
-        self.host.link_named(self.veth.as_str()).map_err(|error| failed(self.key, &error))
+    fn host_link(&mut self, net: &PodNet) -> Result<Option<Link>, Fault> {
+        self.host.link_named(net.veth.as_str()).map_err(|error| failed(&net.key, &error))
     }
 
-    fn pod_end(&self) -> Result<Option<IfIndex>, Fault> {
-        self.pod.index_of(&self.key.ifname).map_err(|error| failed(self.key, &error))
+    fn pod_end(&self, key: &PodKey) -> Result<Option<IfIndex>, Fault> {
+        self.pod.index_of(&key.ifname).map_err(|error| failed(key, &error))
     }
 
-    fn delete(&mut self, link: &Link) -> Result<(), Fault> {
-        let applied = self.host.run(&[deletion(link)]).map_err(|error| failed(self.key, &error))?;
-        self.demand(&applied, "on the host")
+    fn delete(&mut self, key: &PodKey, link: &Link) -> Result<(), Fault> {
+        let applied = self.host.run(&[deletion(link)]).map_err(|error| failed(key, &error))?;
+        demand(key, &applied, "on the host")
     }
+}
 
-    fn demand(&self, applied: &Applied, place: &str) -> Result<(), Fault> {
-        let Some(refused) = applied.refused.first() else { return Ok(()) };
-        let more = applied.refused.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more steps)") } else { String::new() };
-        Err(refusal(format!("{}: {place}: {refused}{more}", self.key)))
-    }
+fn demand(key: &PodKey, applied: &Applied, place: &str) -> Result<(), Fault> {
+    let Some(refused) = applied.refused.first() else { return Ok(()) };
+    let more = applied.refused.len() - 1;
+    let more = if more > 0 { format!(" (and {more} more steps)") } else { String::new() };
+    Err(refusal(format!("{key}: {place}: {refused}{more}")))
+}
 
-    fn vanished(&self) -> Fault {
-        refusal(format!("{}: the links vanished as soon as they were made", self.key))
-    }
+fn vanished(key: &PodKey) -> Fault {
+    refusal(format!("{key}: the links vanished as soon as they were made"))
 }
 
 fn deletion(link: &Link) -> Op {

@@ -105,6 +105,13 @@ impl PodKey {
         further.and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
+    /// Whether `other` is an interface of the same pod by the same ADD: itself, or a further one.
+    pub fn covers(&self, other: &Self) -> bool {
+        let of_sandbox =
+            (&self.network, &self.container_id) == (&other.network, &other.container_id);
+        of_sandbox && (other.ifname == self.ifname || other.number() > 0)
+    }
+
     /// Reads a key back from an alias; `None` if the link is not ours.
     pub fn from_alias(alias: &str) -> Option<Self> {
         let mut parts = alias.strip_prefix(ALIAS_PREFIX)?.split('/');

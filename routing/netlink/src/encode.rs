@@ -62,6 +62,10 @@ pub(crate) enum Means {
     /// One message, again and again until nothing is left to delete.
     UntilGone(Request),
     /// No message at all: a file.
+    #[cfg_attr(
+        not(feature = "daemon"),
+        expect(dead_code, reason = "the plugin's batches are made of messages alone")
+    )]
     File { name: SysctlName, value: String },
 }
 

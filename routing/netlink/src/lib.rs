@@ -25,5 +25,5 @@ pub use kernel::{Kernel, KernelError, LinuxKernel};
 pub use lists::With;
 #[cfg(feature = "daemon")]
 pub use monitor::Monitor;
-pub use netns::{Netns, NetnsError};
+pub use netns::{Netns, NetnsError, write_sysctls};
 pub use socket::{Socket, SocketError};

@@ -2,8 +2,9 @@
 
 use crate::{Socket, SocketError};
 use nix::sched::{CloneFlags, setns};
+use routing_plan::SysctlName;
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
     os::{
         fd::{AsFd, BorrowedFd},
@@ -102,13 +103,45 @@ impl Netns {
     /// # Panics
     /// If the thread cannot go back: it must not go on in the wrong namespace.
     pub fn socket(&self) -> Result<Socket, NetnsError> {
+        let socket = self.inside(Socket::open)?;
+        socket.map_err(|cause| NetnsError::Socket { path: self.path.clone(), cause })
+    }
+
+    /// Sets files below `/proc/sys/net` as they are within the namespace, as [`write_sysctls`] does.
+    ///
+    /// # Errors
+    /// The thread may not enter, or a file that is there cannot be written.
+    ///
+    /// # Panics
+    /// If the thread cannot go back.
+    pub fn write_sysctls(&self, settings: &[(SysctlName, &str)]) -> io::Result<()> {
+        self.inside(|| write_sysctls(settings)).map_err(io::Error::other)?
+    }
+
+    fn inside<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetnsError> {
         let home = Self::current()?;
         let enter = |to: &Self| setns(to, CloneFlags::CLONE_NEWNET).map_err(io::Error::from);
         enter(self).map_err(|cause| NetnsError::Enter { path: self.path.clone(), cause })?;
-        let socket = Socket::open();
+        let done = work();
         enter(&home).expect("a thread may return to the namespace that it came from");
-        socket.map_err(|cause| NetnsError::Socket { path: self.path.clone(), cause })
+        Ok(done)
     }
+}
+
+/// Sets files below `/proc/sys` in the calling thread's network namespace. What is not there (a
+/// kernel without IPv6) is passed over.
+///
+/// # Errors
+/// The first that cannot be written; the others are tried all the same.
+pub fn write_sysctls(settings: &[(SysctlName, &str)]) -> io::Result<()> {
+    let write = |(name, value): &(SysctlName, &str)| match fs::write(
+        Path::new("/proc/sys").join(name.as_str()),
+        value,
+    ) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(cause),
+        Ok(()) | Err(_) => Ok(()),
+    };
+    settings.iter().map(write).fold(Ok(()), Result::and)
 }
 
 impl AsFd for Netns {
