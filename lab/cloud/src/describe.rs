@@ -4,9 +4,14 @@ use crate::{
     Cloud, DescribeInstanceTypes, DescribeInstances, DescribeNetworkInterfaces,
     DescribeSecurityGroups, DescribeSubnets, DescribeTags, DescribeVpcs, DescribedInstance,
     Ec2Error, Instance, InstanceType, NetworkInterface, Response, SecurityGroup, Subnet,
-    TagDescription, Vpc, eni, filter, filter::Filtered, paging, tag,
+    TagDescription, Vpc, eni, filter, filter::Filtered, paging, state::View, tag,
 };
-use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+use config_model::{EniId, InstanceId};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::Arc,
+};
 
 /// EC2's largest page of most calls, and of instance types.
 const MOST: u32 = 1000;
@@ -28,8 +33,7 @@ impl Cloud {
             [id] => return Err(Ec2Error::no_such_eni(id)),
             ids => return Err(Ec2Error::no_such_enis(&ids.join(", "))),
         }
-        let found = state.enis.values().filter(|eni| ids.is_empty() || ids.contains(&eni.id));
-        let found = passing(found, &request.filters);
+        let found = passing(candidates(state, request).into_iter(), &request.filters);
         let (network_interfaces, next_token) =
             paging::cut(found, &request.page, !ids.is_empty(), MOST, |eni| eni.id.to_string())?;
         Ok(Response::DescribeNetworkInterfaces { network_interfaces, next_token })
@@ -45,8 +49,16 @@ impl Cloud {
         if let Some(id) = ids.iter().find(|id| !state.instances.contains_key(id)) {
             return Err(Ec2Error::no_such_instance(id));
         }
-        let found = state.instances.values().filter(|i| ids.is_empty() || ids.contains(&i.id));
-        let found = passing(found, &request.filters);
+        let found: Vec<&Arc<Instance>> = if ids.is_empty() {
+            state.instances.values().collect()
+        } else {
+            ids.iter()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .filter_map(|i| state.instances.get(i))
+                .collect()
+        };
+        let found = passing(found.into_iter(), &request.filters);
         let (found, next_token) =
             paging::cut(found, &request.page, !ids.is_empty(), MOST, |i| i.id.to_string())?;
         let instances = found
@@ -150,6 +162,30 @@ impl Cloud {
         })?;
         Ok(Response::DescribeTags { tags, next_token })
     }
+}
+
+/// The ENIs that may be meant, in the order of their ids: by id or by instance without looking at
+/// all the others.
+fn candidates<'a>(
+    state: View<'a>,
+    request: &DescribeNetworkInterfaces,
+) -> Vec<&'a Arc<NetworkInterface>> {
+    let by_id = |ids: BTreeSet<EniId>| -> Vec<_> {
+        ids.iter().filter_map(|id| state.enis.get(id)).collect()
+    };
+    if !request.network_interface_ids.is_empty() {
+        return by_id(request.network_interface_ids.iter().cloned().collect());
+    }
+    if let Some(ids) = filter::plain_values(&request.filters, "network-interface-id") {
+        return by_id(ids.iter().map(EniId::new).collect());
+    }
+    if let Some(ids) = filter::plain_values(&request.filters, "attachment.instance-id") {
+        let ids: BTreeSet<InstanceId> = ids.iter().map(InstanceId::new).collect();
+        let mut enis: Vec<_> = ids.iter().flat_map(|id| state.enis_of(id)).collect();
+        enis.sort_by(|a, b| a.id.cmp(&b.id));
+        return enis;
+    }
+    state.enis.values().collect()
 }
 
 /// Copies of the objects that pass, in the order of their ids.

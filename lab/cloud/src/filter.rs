@@ -45,8 +45,23 @@ pub(crate) fn passes<T: Filtered>(object: &T, filters: &[Filter]) -> bool {
     })
 }
 
+/// Whether a pattern matches itself alone.
+fn is_plain(pattern: &str) -> bool {
+    !pattern.contains(['*', '?', '\\'])
+}
+
+/// The values that a filter of this name asks for, if one does and none is a pattern: whoever has an
+/// index of them need not look at everything.
+pub(crate) fn plain_values<'a>(filters: &'a [Filter], name: &str) -> Option<&'a [String]> {
+    let filter = filters.iter().find(|filter| filter.name == name)?;
+    filter.values.iter().all(|value| is_plain(value)).then_some(&filter.values)
+}
+
 /// Whether a text matches a pattern with `*`, `?` and `\` before a literal.
 pub(crate) fn wildcard(pattern: &str, text: &str) -> bool {
+    if is_plain(pattern) {
+        return pattern == text;
+    }
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     // Where the last `*` stood and what it has swallowed so far: enough to try again from there.

@@ -7,9 +7,10 @@ use lab_cloud::{
     Action, AssignIpv6Addresses, AssignPrivateIpAddresses, AssociateTrunkInterface,
     AttachNetworkInterface, AttachmentChange, AttachmentStatus, CallError, Caller, Cloud,
     CreateNetworkInterface, DeleteNetworkInterface, DescribeNetworkInterfaces,
-    DescribeTrunkInterfaceAssociations, DetachNetworkInterface, EniStatus, Fault, InstanceState,
-    InstanceType, InterfaceKind, Launch, ModifyNetworkInterfaceAttribute, NetworkInterface,
-    Request, Response, Throttling, UnassignIpv6Addresses, UnassignPrivateIpAddresses,
+    DescribeTrunkInterfaceAssociations, DetachNetworkInterface, EniStatus, Fault, Filter,
+    InstanceState, InstanceType, InterfaceKind, Launch, ModifyNetworkInterfaceAttribute,
+    NetworkInterface, Request, Response, Throttling, UnassignIpv6Addresses,
+    UnassignPrivateIpAddresses,
 };
 use proptest::prelude::*;
 use std::{
@@ -385,6 +386,7 @@ impl Play {
         self.limits_hold();
         self.ipv6_is_held_once_and_within_the_subnet();
         self.branches_ride_on_trunks();
+        self.the_index_finds_what_a_search_finds();
         self.truth_agrees();
     }
 
@@ -455,6 +457,24 @@ impl Play {
             .map(|eni| eni.id.clone())
             .collect();
         assert_eq!(shown, branches);
+    }
+
+    /// A pattern is searched for among all ENIs, an id is looked up; both as it was a while ago.
+    fn the_index_finds_what_a_search_finds(&mut self) {
+        for instance in self.instances.clone() {
+            let mut found = [String::new(), "*".to_owned()].map(|wild| {
+                let filters =
+                    vec![Filter::new("attachment.instance-id", [format!("{instance}{wild}")])];
+                let request = DescribeNetworkInterfaces { filters, ..Default::default() };
+                let answer = self.cloud.call(self.now, &Caller::Administrator, request).unwrap();
+                let Response::DescribeNetworkInterfaces { network_interfaces, .. } = answer else {
+                    panic!()
+                };
+                network_interfaces
+            });
+            let searched = std::mem::take(&mut found[1]);
+            assert_eq!(found[0], searched, "{instance}");
+        }
     }
 
     fn limits_hold(&mut self) {
