@@ -22,7 +22,7 @@ use crate::{
     zone::ZoneWatch,
 };
 use config_model::{CardIndex, EniId, TableId, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The node's address book and its planner.
 ///
@@ -61,6 +61,8 @@ pub struct Core {
     /// ENIs on their way out.
     pub(crate) departures: BTreeMap<EniId, Departure>,
     pub(crate) excess: BTreeMap<CardIndex, Excess>,
+    /// Cards that lack addresses and cannot get any, as the last plan found.
+    pub(crate) at_its_end: BTreeSet<CardIndex>,
     pub(crate) calls: BTreeMap<OpId, Call>,
     pub(crate) next_op: u64,
     pub(crate) stopping: bool,
@@ -107,6 +109,7 @@ impl Core {
             no_create_until: None,
             departures: BTreeMap::new(),
             excess: BTreeMap::new(),
+            at_its_end: BTreeSet::new(),
             calls: BTreeMap::new(),
             next_op: 0,
             stopping: false,

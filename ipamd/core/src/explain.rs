@@ -47,7 +47,7 @@ pub(crate) enum Why {
 
 impl Why {
     /// Whether waiting does not help, as far as the planner's own means go.
-    fn final_(&self) -> bool {
+    pub(crate) fn final_(&self) -> bool {
         match self {
             Self::SubnetFull { .. } | Self::NoPlace { .. } | Self::MaxPods { .. } => true,
             Self::NothingSeenYet
@@ -180,8 +180,8 @@ impl Core {
         Refusal { reason, message, next_step }
     }
 
-    /// When something may help those who wait for card 0, if it is known that nothing does before: the outer
-    /// `None` is *perhaps at any moment*, the inner one *never*.
+    /// When something may help those who wait for card 0, if it is known that nothing does before:
+    /// the outer `None` is *perhaps at any moment*, the inner one *never*.
     pub(crate) fn next_help(&self, now: Time) -> Option<Option<Time>> {
         let stuck = !self.whys.is_empty() && self.whys.iter().all(Why::final_);
         if !stuck || !self.nothing_is_coming(Cards::First) {

@@ -56,6 +56,7 @@ impl Core {
     fn grow_card(&mut self, card: CardIndex, now: Time) {
         let Some(lack) = self.lack(card, now) else {
             self.rhythm.at_rest(card);
+            self.at_its_end.remove(&card);
             return;
         };
         if let Some(why) = self.may_not_grow() {
@@ -76,9 +77,13 @@ impl Core {
             let Some(lack) = self.lack(card, now) else { break };
             let ask = lack.ask + std::mem::take(&mut foreseen);
             if let Err(why) = self.ask_somewhere(Lack { ask, ..lack }, now) {
+                if why.as_ref().is_some_and(Why::final_) {
+                    self.at_its_end.insert(card);
+                }
                 self.whys.extend(why);
                 break;
             }
+            self.at_its_end.remove(&card);
             planned = true;
         }
         if planned {

@@ -81,7 +81,9 @@ impl Core {
             return self.serve(ticket, Vec::new(), now);
         }
         let behind = self.queue.first_of_all().is_some_and(|(_, eldest)| eldest);
-        if behind && self.book.usable_on(FIRST) <= self.queue.waiting_on_all() {
+        let scarce = behind && self.book.usable_on(FIRST) <= self.queue.waiting_on_all();
+        // What another card will not complete is laid by for nothing.
+        if scarce && !self.at_its_end.iter().any(|card| *card != FIRST) {
             return false;
         }
         match self.book.pick(FIRST) {

@@ -103,6 +103,23 @@ fn when_a_card_runs_out_nothing_of_the_others_is_held() {
 }
 
 #[test]
+fn nothing_is_laid_by_for_who_cannot_be_served() {
+    let mut world = with(true, 1);
+    for pod in 0..8 {
+        let cards = if pod < 3 { Cards::All } else { Cards::First };
+        world.reserve_from(pod, cards, false, WAIT);
+        world.pass(Span::seconds(60));
+    }
+    assert_eq!((world.core.counts().assigned, world.core.counts().free), (11, 1));
+    let in_vain = world.reserve_from(8, Cards::All, false, WAIT);
+    world.pass(Span::seconds(1));
+    let last = world.reserve(9);
+    assert!(world.served(last), "{:?}", world.answers.get(&last));
+    world.pass(WAIT);
+    assert_eq!(world.refused(in_vain), Some(RefusalReason::Exhausted));
+}
+
+#[test]
 fn an_eni_of_another_card_that_nobody_needs_goes() {
     let mut world = with(true, 2);
     for pod in 0..4 {
