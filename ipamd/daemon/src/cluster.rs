@@ -206,10 +206,10 @@ fn needed(settings: &Settings) -> Vec<Concern> {
 
 /// The reason of an event, as `kubectl describe` lists it.
 fn reason(topic: Topic) -> String {
-    match topic {
-        Topic::ReserveRefused => "FailedAddressAssignment".to_owned(),
-        other => camel_case(other.name()),
+    if topic == Topic::ReserveRefused {
+        return "FailedAddressAssignment".to_owned();
     }
+    camel_case(topic.name())
 }
 
 /// `no_usable_address` as `NoUsableAddress`.

@@ -182,13 +182,10 @@ async fn a_creation_that_another_process_asked_for_is_found_by_its_token() {
         ..Options::default()
     };
     let ec2 = Ec2::connect(again, |_: &CallReport<'_>| {}).await.unwrap();
-    let call = match world.creation("token", 3) {
-        CloudCall::CreateEni { token, groups, want, tags, description, .. } => {
-            let other = world.cloud.with(|cloud, _| cloud.subnet_named("b").unwrap().id.clone());
-            CloudCall::CreateEni { token, subnet: other, groups, want, tags, description }
-        }
-        other => panic!("{other:?}"),
-    };
+    let mut call = world.creation("token", 3);
+    if let CloudCall::CreateEni { subnet, .. } = &mut call {
+        *subnet = world.cloud.with(|cloud, _| cloud.subnet_named("b").unwrap().id.clone());
+    }
     let CloudAnswer::Created(found) = ec2.execute(call).await.unwrap() else { panic!() };
     assert_eq!((found.id, found.subnet), (made.id, made.subnet));
 }

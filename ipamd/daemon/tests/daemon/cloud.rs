@@ -28,6 +28,8 @@ pub(crate) struct State {
     pub(crate) free: u16,
     /// So many looks still show no secondary address.
     pub(crate) lagging_looks: u32,
+    /// Why nobody tells what the instance type allows, if so.
+    pub(crate) unknown_type: Option<CloudFault>,
     /// Whether the metadata service answers.
     pub(crate) imds: bool,
     pub(crate) calls: Vec<Action>,
@@ -45,6 +47,7 @@ impl FakeCloud {
             enis: vec![primary],
             free,
             lagging_looks: 0,
+            unknown_type: None,
             imds: true,
             calls: Vec::new(),
             next: 10,
@@ -212,6 +215,9 @@ impl Cloud for FakeCloud {
     }
 
     async fn type_limits(&self, _: &str) -> Result<TypeLimits, CloudFault> {
+        if let Some(fault) = &self.state().unknown_type {
+            return Err(fault.clone());
+        }
         Ok(TypeLimits {
             enis: BTreeMap::from([(CardIndex(0), 2)]),
             ipv4_per_eni: ADDRESSES_PER_ENI + 1,

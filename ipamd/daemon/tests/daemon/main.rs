@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 mod cloud;
+mod cluster;
 mod crash;
 mod node;
 mod requests;

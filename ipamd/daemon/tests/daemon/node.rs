@@ -4,7 +4,7 @@ use crate::cloud::{FakeCloud, mac};
 use config_model::{PodKey, PodName, Span, registry};
 use config_settings::Settings;
 use ipamd_cloud::Cloud;
-use ipamd_daemon::{Connect, Daemon, Metrics, ProcSys, Trigger};
+use ipamd_daemon::{Access, Connect, Daemon, Metrics, ProcSys, Trigger};
 use ipamd_rpc::{
     Client, Confirm, Pod, PodAddress, Release, ReleaseCause, Released, Reserve, ReserveOutcome,
     probe, server::HealthName,
@@ -47,6 +47,7 @@ pub(crate) struct TestNode {
     pub(crate) changes: Trigger,
     pub(crate) metrics: Arc<Metrics>,
     env: Vec<(String, String)>,
+    access: Access,
     runtime: Runtime,
 }
 
@@ -74,6 +75,7 @@ impl TestNode {
             changes: Trigger::default(),
             metrics: Arc::new(Metrics::new()),
             env: Vec::new(),
+            access: Access::default(),
             runtime: Runtime::new().unwrap(),
         }
     }
@@ -82,6 +84,19 @@ impl TestNode {
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// A kubeconfig that leads to nobody.
+    #[must_use]
+    pub(crate) fn with_a_silent_api_server(mut self) -> Self {
+        let path = self.folder.path().join("kubeconfig");
+        let text = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
+            "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],
+            "users":[{"name":"u","user":{}}],
+            "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}]}"#;
+        fs::write(&path, text).unwrap();
+        self.access = Access { kubeconfig: Some(path), in_pod: false };
+        self.with("MY_NODE_NAME", "n1")
     }
 
     fn path(&self, name: &str) -> String {
@@ -129,7 +144,7 @@ impl TestNode {
             changes: self.changes.clone(),
             proc_sys: ProcSys::at(&settings.proc_sys_net),
             boot_id: boot_id.to_owned(),
-            kubernetes: None,
+            kubernetes: ipamd_daemon::kubernetes(&settings, self.access.clone(), boot_id),
             metrics: Arc::clone(&self.metrics),
             metrics_port: 0,
             settings,

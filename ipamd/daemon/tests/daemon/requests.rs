@@ -3,8 +3,9 @@
 use crate::{
     cloud::{ADDRESSES_PER_ENI, FakeCloud},
     node::{TestNode, address_of, key},
+    shown::explain,
 };
-use ipamd_core::Action;
+use ipamd_core::{Action, CloudFault, Remedy};
 use ipamd_rpc::{Reason, Released, ReserveOutcome, server::HealthName};
 use std::{collections::BTreeSet, time::Duration};
 
@@ -63,6 +64,28 @@ fn requests_that_come_before_the_cloud_answers_are_served_when_it_does() {
     node.cloud.state().imds = true;
     address_of(node.block_on(waiting).expect("an answer"));
     node.eventually("the pool to be ready", || node.health(HealthName::Ready));
+    daemon.terminate();
+}
+
+#[test]
+fn an_instance_type_that_nobody_knows_is_told_until_somebody_does() {
+    let node = TestNode::new(FakeCloud::new(50));
+    node.cloud.state().unknown_type = Some(CloudFault {
+        code: "InvalidInstanceType".to_owned(),
+        message: "EC2 knows no instance type c5.tiny".to_owned(),
+        remedy: Remedy::TellOperator,
+    });
+    let daemon = node.start();
+    node.eventually("the daemon to be live", || node.health(HealthName::Live));
+    node.eventually("the type to be told", || {
+        explain(&node)["phase"].as_str().is_some_and(|phase| phase.contains("c5.tiny"))
+    });
+    assert!(!node.health(HealthName::Ready));
+    let (why, message) = reason(node.reserve(&key("a"), Duration::from_millis(50)));
+    assert_eq!(why, Reason::TryAgain);
+    assert!(message.contains("c5.tiny"), "{message}");
+    node.cloud.state().unknown_type = None;
+    node.add(&key("b"));
     daemon.terminate();
 }
 
