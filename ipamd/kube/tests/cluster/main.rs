@@ -1,0 +1,14 @@
+//! The adapter against a real API server.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod annotations;
+mod elected;
+mod forwarder;
+mod node;
+mod outages;
+mod pods;
+mod rights;
+mod said;
+mod trunk;
+mod world;

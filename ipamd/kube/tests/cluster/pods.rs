@@ -1,0 +1,126 @@
+//! What this node's pods tell.
+
+use crate::world::{Adapter, World};
+use ipamd_kube::{ClusterFact, Concern};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_pod_is_coming_from_its_binding_to_its_address() {
+    let world = World::new("coming").await;
+    let mut adapter = Adapter::start(world.options());
+    adapter.coming(&[]).await;
+    world.pod("web", json!({})).await;
+    adapter.coming(&["web"]).await;
+    world.pod("on-host", json!({"spec": {"hostNetwork": true}})).await;
+    world.pod("elsewhere", json!({"spec": {"nodeName": "another"}})).await;
+    world.pod("job", json!({})).await;
+    adapter.coming(&["job", "web"]).await;
+    world
+        .patch_pod_status("web", json!({"podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}))
+        .await;
+    adapter.coming(&["job"]).await;
+    world.patch_pod_status("job", json!({"phase": "Failed"})).await;
+    adapter.coming(&[]).await;
+    world.delete_pod("web").await;
+    world.pod("web", json!({})).await;
+    adapter.coming(&["web"]).await;
+}
+
+#[tokio::test]
+async fn pods_that_were_there_before_are_told_at_once() {
+    let world = World::new("before").await;
+    world.pod("first", json!({})).await;
+    world.pod("second", json!({})).await;
+    let mut adapter = Adapter::start(world.options());
+    let first = adapter
+        .fact("the first list", |fact| {
+            let ClusterFact::Coming(pods) = fact else { return None };
+            Some(pods.len())
+        })
+        .await;
+    assert_eq!(first, 2, "half a list is never told");
+}
+
+#[tokio::test]
+async fn what_a_pod_needs_is_known_as_soon_as_it_is_seen() {
+    let world = World::new("needs").await;
+    let adapter = Adapter::start(world.options());
+    let waiting = tokio::spawn({
+        let (handle, pod) = (adapter.handle.clone(), world.pod_name("fast"));
+        async move { handle.needs(&pod).await }
+    });
+    adapter.is_good(Concern::Pods).await;
+    assert!(!waiting.is_finished());
+    let limit = json!({"limits": {"vpc.amazonaws.com/pod-eni": "1"}});
+    let containers = json!([{"name": "c", "image": "none.invalid/none", "resources": limit}]);
+    let nics = json!({"k8s.amazonaws.com/nicConfig": "multi-nic-attachment"});
+    world
+        .pod("fast", json!({"metadata": {"annotations": nics}, "spec": {"containers": containers}}))
+        .await;
+    let needs = waiting.await.unwrap();
+    assert!(needs.branch && needs.every_card);
+    assert_eq!(adapter.handle.known_needs(&world.pod_name("fast")), Some(needs));
+    assert_eq!(adapter.handle.known_needs(&world.pod_name("unknown")), None);
+}
+
+#[tokio::test]
+async fn a_branch_is_told_when_it_comes_changes_and_goes() {
+    let world = World::new("branch").await;
+    let mut options = world.options();
+    options.branches = true;
+    let mut adapter = Adapter::start(options);
+    adapter.coming(&[]).await;
+    let limit = json!({"limits": {"vpc.amazonaws.com/pod-eni": "1"}});
+    let containers = json!([{"name": "c", "image": "none.invalid/none", "resources": limit}]);
+    world.pod("secure", json!({"spec": {"containers": containers}})).await;
+    let annotate = |vlan: &str| {
+        let text = format!(
+            r#"[{{"eniId":"eni-1","ifAddress":"0a:00:00:00:00:01","privateIp":"10.0.3.9",{vlan},
+            "subnetCidr":"10.0.3.0/24","associationID":"trunk-assoc-1"}}]"#
+        );
+        json!({"metadata": {"annotations": {"vpc.amazonaws.com/pod-eni": text}}})
+    };
+    for (spelling, vlan) in [("\"vlanId\":3", 3), ("\"vlanID\":4", 4)] {
+        world.patch_pod("secure", annotate(spelling)).await;
+        let told = adapter
+            .fact("the branch", |fact| {
+                let ClusterFact::Branch { pod, branch: Some(branch) } = fact else { return None };
+                Some((pod.clone(), branch.clone()))
+            })
+            .await;
+        assert_eq!((told.0, told.1.vlan), (world.pod_name("secure"), vlan));
+    }
+    world.delete_pod("secure").await;
+    let gone = adapter
+        .fact("the branch is gone", |fact| {
+            let ClusterFact::Branch { pod, branch: None } = fact else { return None };
+            Some(pod.clone())
+        })
+        .await;
+    assert_eq!(gone, world.pod_name("secure"));
+}
+
+#[tokio::test]
+async fn a_branch_that_cannot_be_read_is_reported_and_told_to_the_pod() {
+    let world = World::new("malformed").await;
+    let mut options = world.options();
+    options.branches = true;
+    let mut adapter = Adapter::start(options);
+    let annotations = json!({"vpc.amazonaws.com/pod-eni": "[{\"eniId\":\"eni-1\"}]"});
+    let pod = world.pod("odd", json!({"metadata": {"annotations": annotations}})).await;
+    let report = adapter.report("the annotation", |report| report.concern == Concern::Branch).await;
+    assert_eq!(report.object, "pod malformed/odd");
+    assert!(report.cause.contains("ifAddress") && !report.next_step.is_empty(), "{report:?}");
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.name);
+    let event = crate::world::until("the event", || async {
+        events.list(&Default::default()).await.unwrap().items.into_iter().next()
+    })
+    .await;
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.regarding.unwrap().uid, pod.metadata.uid);
+    // The others go on.
+    world.pod("web", json!({})).await;
+    adapter.coming(&["odd", "web"]).await;
+}
