@@ -1,7 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use super::*;
-use config_model::{DeviceIndex, Mac};
+use crate::HeldAddress;
+use config_model::{CardIndex, DeviceIndex, Mac};
 
 fn eni(name: &str, device: u16) -> Eni {
     let mut eni = Eni::new(

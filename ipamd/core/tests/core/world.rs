@@ -1,14 +1,15 @@
 //! The world around one core: cloud, kernel, file, clock, and the process itself.
 
 mod cloud;
+mod judge;
 
 pub(crate) use cloud::{Cloud, Fault};
 
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{
-    Answer, AttachmentState, Cards, Checkpoint, CloudCall, CloudFault, Core, Effect, Event, Limits,
-    NodeFacts, Notice, PodView, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot,
-    Start, Ticket, Topic, Witness,
+    Answer, AttachmentState, Cards, Checkpoint, CloudFault, Core, Effect, Event, Limits, NodeFacts,
+    Notice, PodView, PoolConfig, Record, RefusalReason, ReleaseCause, Remedy, Snapshot, Start,
+    Ticket, Topic, Witness,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -235,45 +236,6 @@ impl World {
         }
     }
 
-    fn judge_handing_out(&self, key: &PodKey, address: IpAddr) {
-        if let Some(released) = self.released_at.get(&address) {
-            assert!(self.now >= *released + self.config.cooldown, "{address} had not cooled down");
-        }
-        let in_kernel = self.kernel.get(&address).filter(|holder| *holder != key);
-        assert_eq!(in_kernel, None, "{address} was given to {key} while the kernel had it");
-    }
-
-    /// Nothing that a pod holds, that cools or that the kernel has goes back to EC2.
-    fn judge_giving_back(&self, call: &CloudCall) {
-        let blocks = match call {
-            CloudCall::Unassign { blocks, .. } => blocks.clone(),
-            CloudCall::DetachEni { eni, .. } => {
-                self.cloud.enis.get(eni).map(|eni| eni.seen.blocks.clone()).unwrap_or_default()
-            }
-            CloudCall::CreateEni { .. }
-            | CloudCall::AttachEni { .. }
-            | CloudCall::KeepUntilTermination { .. }
-            | CloudCall::Assign { .. }
-            | CloudCall::DeleteEni { .. }
-            | CloudCall::DescribeEni { .. }
-            | CloudCall::SetGroups { .. }
-            | CloudCall::TagEni { .. }
-            | CloudCall::DescribeSubnets { .. }
-            | CloudCall::FindLeftovers { .. } => return,
-        };
-        let cooldown = self.config.cooldown;
-        for block in blocks {
-            let within = block.network()..=block.broadcast();
-            for (address, released) in self.released_at.range(within.clone()) {
-                assert!(self.now >= *released + cooldown, "{address} was given back too soon");
-            }
-            let in_kernel = self.kernel.range(within.clone()).next();
-            assert_eq!(in_kernel, None, "{block} was given back while the kernel had it");
-            let told = self.told.values().flatten().find(|address| block.contains(*address));
-            assert_eq!(told, None, "{block} was given back under a pod");
-        }
-    }
-
     fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
@@ -416,47 +378,6 @@ impl World {
             self.released_at.insert(address, self.now);
         }
         self.restart();
-    }
-
-    /// What must hold after every event.
-    fn check(&mut self) {
-        let snapshot = self.snapshot();
-        let mut holders: BTreeMap<IpAddr, &PodKey> = BTreeMap::new();
-        let held = snapshot.pods.iter().flat_map(|pod| pod.addresses.iter().map(move |h| (pod, h)));
-        for (pod, held) in held {
-            let address = held.address;
-            if let Some(other) = holders.insert(address, &pod.key) {
-                panic!("{address} is held by {other} and {}", pod.key);
-            }
-            let there = self.cloud.enis.get(&held.eni).is_some_and(|eni| {
-                let has = eni.seen.blocks.iter().any(|block| block.contains(&address));
-                has && eni.seen.attachment.is_some()
-            });
-            let stolen = self.stolen.contains(&address);
-            assert!(there || stolen, "{address} of {} is not on {}", pod.key, held.eni);
-        }
-        for of in &self.limits.cards {
-            let attached = self.cloud.places(of.card).len();
-            assert!(attached <= usize::from(of.enis), "{attached} ENIs on card {}", of.card.0);
-        }
-        let (now, released_at) = (self.now, &mut self.released_at);
-        self.told.retain(|key, addresses| {
-            let (kept, lost): (Vec<IpAddr>, Vec<IpAddr>) =
-                addresses.iter().partition(|address| holders.get(address) == Some(&key));
-            released_at.extend(lost.into_iter().map(|address| (address, now)));
-            *addresses = kept;
-            !addresses.is_empty()
-        });
-        self.agree_with_the_journal();
-    }
-
-    /// The records, replayed, are what the core believes.
-    fn agree_with_the_journal(&self) {
-        // Longer files are held against it at the next restart.
-        if self.dies_after.is_none() && self.file.len() < 60 {
-            let all = self.file.iter().chain(&self.unsynced).cloned();
-            assert_eq!(&Checkpoint::replay(all), self.core.checkpoint());
-        }
     }
 
     pub(crate) fn address_of(&self, number: u32) -> Option<IpAddr> {
