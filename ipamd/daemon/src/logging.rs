@@ -39,13 +39,15 @@ pub fn start(to: &LogTo, level: LogLevel) {
     }
 }
 
-/// The SDK warns of each attempt; we tell the outcome ourselves.
+/// The SDK and kube warn of each attempt; we tell the outcome ourselves.
 fn others() -> Targets {
     Targets::new()
         .with_default(LevelFilter::WARN)
         .with_target("aws_config", LevelFilter::ERROR)
         .with_target("aws_runtime", LevelFilter::ERROR)
         .with_target("aws_smithy_runtime", LevelFilter::ERROR)
+        .with_target("kube_client", LevelFilter::ERROR)
+        .with_target("kube_runtime", LevelFilter::ERROR)
 }
 
 fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: Targets, writer: W) {
