@@ -245,7 +245,7 @@ impl World {
         let Some(core) = self.daemon.as_mut().and_then(|daemon| daemon.core.as_mut()) else {
             return;
         };
-        if !matches!(event, Event::Tick) {
+        if !matches!(event, Event::Tick | Event::KernelSeen { .. }) {
             self.trace.line(self.now, || format!("   > {}", brief(&event)));
         }
         for effect in core.on_event(event, clock) {
@@ -583,7 +583,6 @@ fn brief(event: &Event) -> String {
             let all: Vec<String> = enis.iter().map(of).collect();
             format!("{witness:?} shows {}", all.join(" "))
         }
-        Event::KernelSeen { in_use, .. } => format!("kernel seen, {} in use", in_use.len()),
         Event::CloudDone { op, result } => match result {
             Ok(_) => format!("{op:?} done"),
             Err(fault) => format!("{op:?} failed: {}", fault.code),

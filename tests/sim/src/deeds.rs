@@ -139,7 +139,7 @@ impl World {
         // An instance that is not running yet has nothing to lose.
         let _ = self.ec2.cloud.reboot(now, &instance);
         let refuses = self.host.refuses;
-        self.host = Host::boot(self.host.boot + 1, now);
+        self.host = Host::boot(self.host.boot + 1, crate::desired::family(&self.settings), now);
         self.host.refuses = refuses;
         self.kubelet.dels.clear();
         let ids: Vec<u32> = self.kubelet.sandboxes.keys().copied().collect();
@@ -184,10 +184,7 @@ impl World {
             .sandboxes
             .iter()
             .filter(|(_, sandbox)| {
-                sandbox.nets.iter().any(|net| {
-                    let address = std::net::IpAddr::from(net.address);
-                    lost.iter().any(|block| block.contains(&address))
-                })
+                sandbox.nets.iter().any(|net| lost.iter().any(|block| block.contains(&net.address)))
             })
             .map(|(id, sandbox)| (*id, sandbox.pod))
             .collect();

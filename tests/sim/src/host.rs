@@ -3,7 +3,7 @@
 use config_model::{EniId, PodKey, Time, VethName, registry};
 use lab_cloud::{AttachmentStatus, NetworkInterface};
 use routing_plan::{
-    Applied, Errno, Execution, IfIndex, LinkKind, Observed, Op, Subject, addresses_in_use,
+    Applied, Errno, Execution, Family, IfIndex, LinkKind, Observed, Op, Subject, addresses_in_use,
     pod::{PodNet, removal, retire},
 };
 use std::{
@@ -32,9 +32,9 @@ pub(crate) struct Host {
 const BOOT_TAKES: u64 = 10_000;
 
 impl Host {
-    pub(crate) fn boot(boot: u32, now: Time) -> Self {
+    pub(crate) fn boot(boot: u32, family: Family, now: Time) -> Self {
         let mut kernel = FakeKernel::default();
-        for name in crate::desired::sysctls().into_keys() {
+        for name in family.sysctls().into_keys() {
             kernel.state.sysctls.insert(name, "0".to_owned());
         }
         let zero = Time(now.0.saturating_sub(BOOT_TAKES));
@@ -107,7 +107,7 @@ impl Host {
 
     /// The addresses that some rule or route for a pod names.
     pub(crate) fn in_use(&self) -> BTreeSet<IpAddr> {
-        addresses_in_use(&self.kernel.state).into_iter().map(IpAddr::from).collect()
+        addresses_in_use(&self.kernel.state)
     }
 
     /// Carries out what a plan says.
@@ -165,7 +165,7 @@ impl Host {
         let own = self.own_link(key, veth);
         let index = own.as_ref().map(|link| link.index);
         let mut ops: Vec<Op> =
-            addresses.iter().flat_map(|address| removal(as_v4(*address), index)).collect();
+            addresses.iter().flat_map(|address| removal(*address, index)).collect();
         ops.extend(own.as_ref().map(retire));
         self.apply(&ops);
     }
@@ -186,7 +186,7 @@ impl Host {
     pub(crate) fn alone(&mut self, key: &PodKey, remembered: &[IpAddr]) -> Vec<IpAddr> {
         let own = self.kernel.state.link_of(key).cloned();
         let index = own.as_ref().map(|link| link.index);
-        let mut addresses: BTreeSet<_> = remembered.iter().map(|ip| as_v4(*ip)).collect();
+        let mut addresses: BTreeSet<IpAddr> = remembered.iter().copied().collect();
         addresses.extend(index.map(|index| self.routed_to(index)).unwrap_or_default());
         addresses.retain(|address| !self.is_of_another(*address, index));
         let mut ops: Vec<Op> =
@@ -196,10 +196,10 @@ impl Host {
             Op::new(Subject::Link(link.index), action)
         }));
         self.apply(&ops);
-        addresses.into_iter().map(IpAddr::from).collect()
+        addresses.into_iter().collect()
     }
 
-    fn is_of_another(&self, address: std::net::Ipv4Addr, own: Option<IfIndex>) -> bool {
+    fn is_of_another(&self, address: IpAddr, own: Option<IfIndex>) -> bool {
         self.kernel
             .state
             .routes
@@ -208,7 +208,7 @@ impl Host {
             .any(|route| route.dev.is_some() && route.dev != own)
     }
 
-    fn routed_to(&self, link: IfIndex) -> Vec<std::net::Ipv4Addr> {
+    fn routed_to(&self, link: IfIndex) -> Vec<IpAddr> {
         let routes = self.kernel.state.routes.iter().filter(|route| route.dev == Some(link));
         routes.filter_map(routing_plan::Route::host_address).collect()
     }
@@ -248,13 +248,5 @@ impl Host {
             state.rules.remove(*at);
             self.version += 1;
         }
-    }
-}
-
-/// Routing knows IPv4 pods.
-fn as_v4(address: IpAddr) -> std::net::Ipv4Addr {
-    match address {
-        IpAddr::V4(address) => address,
-        IpAddr::V6(_) => std::net::Ipv4Addr::UNSPECIFIED,
     }
 }

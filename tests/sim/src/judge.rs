@@ -82,6 +82,8 @@ struct Hold {
     reserved: Time,
     /// The ADD has succeeded and no DEL has begun.
     running: bool,
+    /// It once ran, so that no reservation lapses.
+    ran: bool,
     /// From when on nobody needs it: the DEL was sent, the node lost its power.
     over: Option<Time>,
     /// Somebody has heard of it; before, a crash may undo it.
@@ -93,7 +95,12 @@ struct Hold {
 impl Hold {
     /// From when on it rests at the earliest.
     fn rests_from(&self, lifetime: Span) -> Time {
-        self.over.unwrap_or(self.reserved + lifetime)
+        let lapses = self.reserved + lifetime;
+        match self.over {
+            Some(over) if self.ran => over,
+            Some(over) => over.min(lapses),
+            None => lapses,
+        }
     }
 }
 
@@ -179,7 +186,8 @@ impl Judge {
         });
         self.judge_place(key, given, enis, now);
         let (key, reserved) = (key.clone(), now);
-        let hold = Hold { key, reserved, running: false, over: None, told: false, rested };
+        let hold =
+            Hold { key, reserved, running: false, ran: false, over: None, told: false, rested };
         self.holds.insert(address, hold);
         self.resting.remove(&address);
     }
@@ -281,6 +289,7 @@ impl Judge {
     pub(crate) fn runs(&mut self, key: &PodKey) {
         for hold in self.holds.values_mut().filter(|hold| hold.key == *key) {
             hold.running = true;
+            hold.ran = true;
         }
     }
 

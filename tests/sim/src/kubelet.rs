@@ -61,6 +61,15 @@ pub(crate) struct Sandbox {
     pub(crate) namespace: bool,
 }
 
+impl Sandbox {
+    /// Its host ends: of all that were built, or of the first.
+    pub(crate) fn interfaces(&self) -> Vec<(PodKey, VethName)> {
+        let built = self.nets.iter().map(|net| (net.key.clone(), net.veth.clone()));
+        let first = self.nets.is_empty().then(|| (self.key.clone(), self.veth.clone()));
+        built.chain(first).collect()
+    }
+}
+
 /// A DEL under way.
 #[derive(Debug)]
 pub(crate) struct Del {

@@ -10,8 +10,7 @@ use crate::{
 };
 use config_model::{Span, registry};
 use ipamd_core::{Answer, PodAddress, ReleaseCause};
-use routing_plan::pod::PodNet;
-use std::net::IpAddr;
+use routing_plan::{PodDesired, pod::PodNet};
 
 impl World {
     /// The kubelet wants the pod to run.
@@ -129,18 +128,20 @@ impl World {
     fn reserved(&mut self, id: SandboxId, addresses: &[PodAddress]) {
         let now = self.now;
         let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
-        let nets = addresses.iter().filter_map(|given| {
-            let IpAddr::V4(address) = given.address else { return None };
-            Some(PodNet {
-                key: sandbox.key.clone(),
-                veth: sandbox.veth.clone(),
-                address,
-                table: given.table,
-                gateway: registry::POD_GATEWAY,
+        let given = addresses.iter().map(|given| (given.address, given.table));
+        let prefix = &self.settings.veth_prefix;
+        let nets = PodDesired::interfaces(&sandbox.key, &sandbox.name, prefix, true, given);
+        sandbox.nets = (0..)
+            .zip(nets)
+            .map(|(number, net)| PodNet {
+                key: net.key,
+                veth: net.veth,
+                number,
+                address: net.address,
+                table: net.table,
                 mtu: registry::ENI_MTU,
             })
-        });
-        sandbox.nets = nets.collect();
+            .collect();
         sandbox.finish = sandbox.deadline.max(now + FINISH);
         sandbox.stage = Stage::Building;
         if sandbox.dies == Some(Death::Reserved) {
@@ -210,7 +211,7 @@ impl World {
             self.plugin_dies(id);
         } else {
             sandbox.stage = Stage::Running;
-            sandbox.result = sandbox.nets.iter().map(|net| IpAddr::V4(net.address)).collect();
+            sandbox.result = sandbox.nets.iter().map(|net| net.address).collect();
             let (key, pod) = (sandbox.key.clone(), sandbox.pod);
             if let Some(pod) = self.kubelet.pods.get_mut(&pod) {
                 pod.failures = 0;
@@ -351,10 +352,11 @@ impl World {
             DelStep::Kernel(told) => {
                 self.kubelet.dels.remove(&del);
                 let Some(known) = self.kubelet.sandboxes.get(&sandbox) else { return };
-                let (key, veth) = (known.key.clone(), known.veth.clone());
-                match told {
-                    Some(addresses) => self.host.told(&key, &veth, &addresses),
-                    None => self.host.untold(&key, &veth),
+                for (key, veth) in known.interfaces() {
+                    match &told {
+                        Some(addresses) => self.host.told(&key, &veth, addresses),
+                        None => self.host.untold(&key, &veth),
+                    }
                 }
                 self.kernel_changed();
                 self.del_succeeds(sandbox);
@@ -364,10 +366,12 @@ impl World {
 
     fn del_alone(&mut self, id: SandboxId) {
         let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
-        let (key, result) = (sandbox.key.clone(), sandbox.result.clone());
+        let (ends, result) = (sandbox.interfaces(), sandbox.result.clone());
         self.note(|| format!("DEL of sandbox {id} leaves a tombstone"));
         self.leave_tombstone(id);
-        self.host.alone(&key, &result);
+        for (key, _) in ends {
+            self.host.alone(&key, &result);
+        }
         self.kernel_changed();
         self.del_succeeds(id);
     }
@@ -380,8 +384,9 @@ impl World {
     pub(crate) fn namespace_goes(&mut self, id: SandboxId) {
         let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
         if std::mem::replace(&mut sandbox.namespace, false) {
-            let key = sandbox.key.clone();
-            self.host.namespace_gone(&key);
+            for (key, _) in sandbox.interfaces() {
+                self.host.namespace_gone(&key);
+            }
             self.kernel_changed();
         }
     }

@@ -131,7 +131,9 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: &Plan, planted: Option<Planted>, trace: Trace) -> Result<Self, String> {
         let setup = plan.setup.clone();
+        let settings = Settings::defaults();
         let ec2 = Ec2::new(&setup, plan.seed, DAY_ONE).map_err(|error| error.to_string())?;
+        let family = crate::desired::family(&settings);
         let lifetime = ipamd_core::PoolConfig::default().reservation_lifetime;
         let judge = Judge::new(setup.cooldown, lifetime, DAY_ONE);
         let mut world = Self {
@@ -143,7 +145,7 @@ impl World {
             queue: BTreeMap::new(),
             sequence: 0,
             ec2,
-            host: Host::boot(1, DAY_ONE),
+            host: Host::boot(1, family, DAY_ONE),
             disk: Disk::default(),
             disk_write: None,
             daemon: None,
@@ -151,7 +153,7 @@ impl World {
             kubelet: Kubelet::default(),
             tombstones: BTreeMap::new(),
             foreign: BTreeSet::new(),
-            settings: Settings::defaults(),
+            settings,
             judge,
             trace,
             draws: 0,
