@@ -17,7 +17,7 @@ use crate::{
     shrink::{Departure, Excess},
     trunk::TrunkWish,
     waiting::{Queue, Waiter},
-    warm::{Targets, Unit},
+    warm::Targets,
     witness::Watch,
     zone::ZoneWatch,
 };
@@ -82,7 +82,7 @@ impl Core {
         now: Time,
     ) -> Self {
         let targets = Targets::new(&config, &limits);
-        let book = Book::preferring(targets.unit() != Unit::Address);
+        let book = Book::of(targets.unit());
         let imds_only = config.imds_only;
         let mut core = Self {
             targets,
