@@ -206,6 +206,7 @@ impl Core {
         self.tend_enis(now);
         self.grow(now);
         if self.may_change_ec2() {
+            self.do_chores(now);
             self.ask_for_trunk(now);
             self.collect_leaks(now);
             if !self.is_frozen() {
