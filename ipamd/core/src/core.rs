@@ -129,7 +129,9 @@ impl Core {
                 self.reserve(Waiter { ticket, key, pod, cards, branch, give_up_at }, now);
             }
             Event::Abandoned { ticket } => {
-                self.queue.remove(ticket);
+                if let Some(waiter) = self.queue.remove(ticket).filter(|waiter| !waiter.branch) {
+                    self.expect_again(&waiter.pod);
+                }
             }
             Event::Confirm { ticket, key, host_interface } => {
                 self.confirm(ticket, &key, host_interface, now);
