@@ -37,12 +37,16 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "pure",
-        what: "cores and planners: tables, properties, laws",
+        what: "cores and planners: tables, properties, laws; schemas",
         needs: &[Need::Linker],
         root: false,
         run: |tally| {
             let pure = layers::pure_crates().collect::<Vec<_>>();
-            cargo_test(tally, &[&pure[..], &["tests-support", "xtask"]].concat(), &[])
+            cargo_test(
+                tally,
+                &[&pure[..], &["config-crds", "tests-support", "xtask"]].concat(),
+                &[],
+            )
         },
     },
     Lane {

@@ -1,7 +1,7 @@
 //! What the daemon holds of the work with Kubernetes.
 
 use crate::{
-    Concern, EventKind, Needs, PodEvent, PoolHealth, Standings,
+    EventKind, Needs, PodEvent, PoolHealth, Standings,
     events::{About, Asked, EventSender},
     pod_ips::{Wish, Wished},
     pods::Pods,
@@ -98,17 +98,9 @@ impl Handle {
         self.inner.trunk.send_if_modified(|asked| !std::mem::replace(asked, true));
     }
 
-    /// How everything stands, by [`Concern`].
+    /// How everything stands, by [`Concern`](crate::Concern).
     pub fn standings(&self) -> watch::Receiver<Standings> {
         self.inner.standings.clone()
-    }
-
-    /// Whether this was asked for and is not working.
-    pub fn is_failing(&self, concern: Concern) -> bool {
-        matches!(
-            self.inner.standings.borrow().get(&concern),
-            Some(crate::Standing::Failing(_) | crate::Standing::Waiting(_))
-        )
     }
 
     /// Ends all work. A lease that is held is given back, which waits for the API server for a

@@ -3,7 +3,7 @@
 //! [`start`] returns at once and never fails: the API server may be down, the token may have too few
 //! rights, a CRD may be missing. Whatever does not work is tried again by itself, hinders nothing
 //! else, and is told by a [`Report`] and in [`Handle::standings`]. Only what concerns this node is
-//! watched, and of each object only what is needed is kept: about 300 bytes a pod.
+//! watched, and of each object only what is needed is kept: a few hundred bytes a pod.
 //!
 //! The adapter decides nothing about addresses. What the pool should know comes out as
 //! [`ClusterFact`]; what Kubernetes should know goes in through the [`Handle`], whose methods wait for

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 /// One thing that is done with Kubernetes. Each stands and falls alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Concern {
-    /// Reaching the API server at all.
+    /// Finding address and credentials of the API server.
     Api,
     /// Watching this node's pods.
     Pods,

@@ -99,10 +99,10 @@ impl Work {
         let mut backoff = Backoff::new();
         let mut said = None;
         loop {
-            self.teller.waiting(Concern::Api, "the access to the API server");
+            self.teller.waiting(Concern::Api, ACCESS);
             match connect::client(&self.options).await {
                 Ok(client) => {
-                    self.teller.good(Concern::Api, "access to the API server");
+                    self.teller.good(Concern::Api, ACCESS);
                     return client;
                 }
                 Err(cause) => {
@@ -110,7 +110,7 @@ impl Work {
                         self.teller.tell(Report {
                             loudness: Loudness::Warning,
                             concern: Concern::Api,
-                            object: "access to the API server".to_owned(),
+                            object: ACCESS.to_owned(),
                             cause: cause.clone(),
                             next_step: "mount a service account's token, or set KUBECONFIG".into(),
                         });
@@ -196,6 +196,7 @@ impl Work {
     }
 }
 
+const ACCESS: &str = "address and credentials of the API server";
 /// As many facts wait for the pool; then watching waits too.
 const FACTS: usize = 256;
 /// As many changes of annotations wait for the API server.

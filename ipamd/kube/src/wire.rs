@@ -1,5 +1,5 @@
 //! Objects, of which only what is needed is ever held: the rest is skipped while the answer is being
-//! parsed. What is kept of a pod costs about 300 bytes; the object itself has some 10 kB.
+//! parsed. What is kept of a pod costs a few hundred bytes; the object itself has some 10 kB.
 //!
 //! They are also lenient: one object that lacks something must not hide the others of its list.
 
