@@ -13,8 +13,8 @@ fn stands(world: &World, identity: &str) -> Options {
         node_group: world.name.clone(),
         identity: identity.to_owned(),
         pace: LeasePace {
-            lease: Duration::from_secs(4),
-            give_up: Duration::from_secs(2),
+            lease: Duration::from_secs(8),
+            give_up: Duration::from_secs(5),
             renew: Duration::from_millis(400),
             look: Duration::from_millis(400),
         },
@@ -51,7 +51,7 @@ async fn one_leads_and_the_next_one_follows_when_it_stops() {
     let renewed = || async { leases.get(name).await.unwrap().spec.unwrap().renew_time.unwrap() };
     let start = renewed().await;
     until("renewals for longer than the lease", || async {
-        (renewed().await.0.duration_since(start.0).as_secs() > 5).then_some(())
+        (renewed().await.0.duration_since(start.0).as_secs() > 8).then_some(())
     })
     .await;
     assert_eq!(holder(&world).await.as_deref(), Some("first"));
