@@ -215,7 +215,9 @@ impl Cloud {
                 return Err(Ec2Error::no_such_attachment(id));
             };
             let delete = change.delete_on_termination.unwrap_or(attachment.delete_on_termination);
-            self.edit_attachment(&eni.id, |attachment| attachment.delete_on_termination = delete);
+            if !self.faults.forgets_delete_on_termination() {
+                self.edit_attachment(&eni.id, |a| a.delete_on_termination = delete);
+            }
         }
         if let Some(description) = &request.description {
             self.edit_eni(&eni.id, |eni| eni.description.clone_from(description));

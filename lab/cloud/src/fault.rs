@@ -63,6 +63,11 @@ pub enum Fault {
         /// Such as 500 or 503.
         status: u16,
     },
+    /// `DeleteOnTermination` is accepted and not kept.
+    ForgetDeleteOnTermination {
+        /// How often; until cleared if absent.
+        times: Option<u32>,
+    },
     /// Attachments that begin now stay `attaching` until the fault is cleared.
     AttachNeverCompletes {
         /// Which instance; all if absent.
@@ -141,6 +146,17 @@ impl Faults {
             if let Fault::LoseReply { action: only, times } = &mut active.fault
                 && hits(*only, action)
             {
+                spend(times)
+            } else {
+                false
+            }
+        })
+    }
+
+    /// Whether a change of `DeleteOnTermination` is to have no effect.
+    pub(crate) fn forgets_delete_on_termination(&mut self) -> bool {
+        self.set.values_mut().any(|active| {
+            if let Fault::ForgetDeleteOnTermination { times } = &mut active.fault {
                 spend(times)
             } else {
                 false

@@ -114,6 +114,11 @@ pub enum FaultSpec {
         /// How far.
         lag_ms: u64,
     },
+    /// `DeleteOnTermination` is accepted and not kept.
+    ForgetTermination {
+        /// How often; until cleared if absent.
+        times: Option<u32>,
+    },
     /// Attachments that begin now do not come to an end.
     AttachNever,
     /// An ENI is detached behind the daemon's back.

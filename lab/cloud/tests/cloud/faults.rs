@@ -3,9 +3,10 @@
 use crate::world::{World, quiet};
 use config_model::{Span, Time};
 use lab_cloud::{
-    Action, AttachmentStatus, Bucket, CallError, CreateNetworkInterface, CreateTags,
-    DescribeNetworkInterfaces, DescribeSubnets, DescribeVpcs, DetachNetworkInterface, Ec2Error,
-    Fault, Filter, InstanceState, Request, Tag, Throttling,
+    Action, AttachmentChange, AttachmentStatus, Bucket, CallError, CreateNetworkInterface,
+    CreateTags, DescribeNetworkInterfaces, DescribeSubnets, DescribeVpcs, DetachNetworkInterface,
+    Ec2Error, Fault, Filter, InstanceState, ModifyNetworkInterfaceAttribute, Request, Tag,
+    Throttling,
 };
 
 fn describe_filtered() -> Request {
@@ -249,4 +250,24 @@ fn time_that_goes_back_is_taken_as_the_latest() {
     assert_eq!(state(&mut world, Time(4_999)), InstanceState::Pending);
     assert_eq!(state(&mut world, Time(5_000)), InstanceState::Running);
     assert_eq!(state(&mut world, Time(0)), InstanceState::Running);
+}
+
+#[test]
+fn ec2_may_accept_delete_on_termination_and_forget_it() {
+    let mut world = World::new();
+    let eni = world.attached(1);
+    let forgets = Fault::ForgetDeleteOnTermination { times: Some(1) };
+    world.cloud.set_fault(world.now, forgets);
+    let mut keep = || {
+        let attachment_id = world.find(&eni).unwrap().attachment.map(|a| a.id);
+        let attachment =
+            Some(AttachmentChange { attachment_id, delete_on_termination: Some(true) });
+        world.call(ModifyNetworkInterfaceAttribute {
+            network_interface_id: Some(eni.clone()),
+            attachment,
+            ..Default::default()
+        });
+        world.find(&eni).unwrap().attachment.unwrap().delete_on_termination
+    };
+    assert_eq!([keep(), keep()], [false, true]);
 }

@@ -405,6 +405,12 @@ pub enum FaultArgs {
         #[arg(value_parser = duration)]
         lag: Duration,
     },
+    /// EC2 accepts `DeleteOnTermination` and does not keep it.
+    ForgetTermination {
+        /// How often; default: until it is cleared.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        times: Option<u32>,
+    },
     /// Attachments that begin from now on stay `attaching`.
     AttachNever,
     /// An ENI is detached by somebody else, at once.
@@ -426,6 +432,7 @@ impl From<FaultArgs> for FaultSpec {
             FaultArgs::ImdsLag { lag } => Self::ImdsLag { lag_ms: millis(lag) },
             FaultArgs::ImdsStatus { status } => Self::ImdsStatus { status },
             FaultArgs::ReadLag { lag } => Self::ReadLag { lag_ms: millis(lag) },
+            FaultArgs::ForgetTermination { times } => Self::ForgetTermination { times },
             FaultArgs::AttachNever => Self::AttachNever,
             FaultArgs::Detach { eni } => Self::Detach { eni },
         }

@@ -26,6 +26,7 @@ impl Lab {
             | FaultSpec::ImdsLag { .. }
             | FaultSpec::ImdsStatus { .. }
             | FaultSpec::ReadLag { .. }
+            | FaultSpec::ForgetTermination { .. }
             | FaultSpec::AttachNever) => {
                 let fault = fault(model)?;
                 self.cloud.with(|cloud, now| cloud.set_fault(now, fault));
@@ -95,6 +96,7 @@ fn fault(spec: FaultSpec) -> Result<Fault, LabError> {
         FaultSpec::ImdsLag { lag_ms } => Fault::ImdsLag { lag: Span(lag_ms) },
         FaultSpec::ImdsStatus { status } => Fault::ImdsStatus { instance: None, status },
         FaultSpec::ReadLag { lag_ms } => Fault::ReadLag { lag: Span(lag_ms) },
+        FaultSpec::ForgetTermination { times } => Fault::ForgetDeleteOnTermination { times },
         FaultSpec::AttachNever => Fault::AttachNeverCompletes { instance: None },
         FaultSpec::Detach { .. } | FaultSpec::LoseReplies { .. } => {
             return Err(LabError::BadFault("this fault is not the model's".to_owned()));
