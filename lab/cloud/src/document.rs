@@ -1,11 +1,15 @@
 //! Responses as trees, with the element names of EC2's XML.
 
+mod instance;
+mod network;
+
 use crate::{
-    DescribedInstance, InstanceType, NetworkInterface, Peer, Protocol, Reservation, Response, Rule,
-    SecurityGroup, Subnet, TagDescription, TrunkAssociation, Vpc,
+    NetworkInterface, Response, TagDescription, TrunkAssociation,
     clock::Epoch,
     describe::{private_dns_name, public_dns_name},
 };
+use instance::{instance_type, reservation};
+use network::{group, reservation_of_subnet, subnet, vpc};
 use std::collections::BTreeMap;
 
 /// A piece of an EC2 response, ready to be printed.
@@ -251,18 +255,6 @@ fn trunk_association(association: &TrunkAssociation) -> Document {
     ])
 }
 
-fn reservation_of_subnet(reservation: &Reservation) -> Document {
-    Fields(vec![
-        ("subnetCidrReservationId", text(&reservation.id)),
-        ("subnetId", text(&reservation.subnet_id)),
-        ("cidr", text(reservation.cidr)),
-        ("reservationType", text(reservation.kind.as_str())),
-        ("ownerId", text(&reservation.owner_id)),
-        ("description", text(&reservation.description)),
-        ("tagSet", Set(Vec::new())),
-    ])
-}
-
 fn attachment(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Option<Document> {
     let attachment = eni.attachment.as_ref()?;
     let mut fields = vec![("attachmentId", text(&attachment.id))];
@@ -280,204 +272,4 @@ fn attachment(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Option<D
         ("deleteOnTermination", text(attachment.delete_on_termination)),
     ]);
     Some(Fields(fields))
-}
-
-/// Every instance here has a reservation of its own.
-fn reservation(described: &DescribedInstance, epoch: Epoch) -> Document {
-    let instance = &described.instance;
-    let owner = described.network_interfaces.first().map(|eni| eni.owner_id.clone());
-    Fields(vec![
-        ("reservationId", text(&instance.reservation_id)),
-        ("ownerId", text(owner.unwrap_or_default())),
-        ("groupSet", Set(Vec::new())),
-        ("instancesSet", Set(vec![instance_item(described, epoch)])),
-    ])
-}
-
-fn instance_item(described: &DescribedInstance, epoch: Epoch) -> Document {
-    let instance = &described.instance;
-    let region = region_of(&instance.availability_zone);
-    let kind = instance.limits();
-    let state =
-        vec![("code", text(instance.state.code())), ("name", text(instance.state.as_str()))];
-    let placement = vec![
-        ("availabilityZone", text(&instance.availability_zone)),
-        ("groupName", text("")),
-        ("tenancy", text("default")),
-    ];
-    let in_tags = if instance.metadata_tags { "enabled" } else { "disabled" };
-    let metadata = vec![
-        ("state", text("applied")),
-        ("httpTokens", text("required")),
-        ("httpPutResponseHopLimit", text(instance.metadata_hop_limit)),
-        ("httpEndpoint", text("enabled")),
-        ("instanceMetadataTags", text(in_tags)),
-    ];
-    let mut fields = vec![
-        ("instanceId", text(&instance.id)),
-        ("imageId", text(&instance.image_id)),
-        ("instanceState", Fields(state)),
-        ("amiLaunchIndex", text(0)),
-        ("instanceType", text(&instance.instance_type)),
-        ("launchTime", text(epoch.with_millis(instance.launch_time))),
-        ("placement", Fields(placement)),
-        ("monitoring", Fields(vec![("state", text("disabled"))])),
-        ("architecture", text(kind.map_or("x86_64", |kind| kind.architecture))),
-        ("rootDeviceType", text("ebs")),
-        ("virtualizationType", text("hvm")),
-        // EC2 says so for Nitro too.
-        ("hypervisor", text("xen")),
-        ("tagSet", tags(&instance.tags)),
-        ("metadataOptions", Fields(metadata)),
-    ];
-    if let Some(primary) = described.network_interfaces.first() {
-        fields.extend([
-            ("subnetId", text(&instance.subnet_id)),
-            ("vpcId", text(&instance.vpc_id)),
-            ("sourceDestCheck", text(primary.source_dest_check)),
-            ("groupSet", groups(primary)),
-        ]);
-        fields.extend(primary_address(primary, region));
-        if let Some(public) = primary.public_ip {
-            fields.extend([
-                ("ipAddress", text(public)),
-                ("dnsName", text(public_dns_name(public, region))),
-            ]);
-        }
-    }
-    let enis = set(&described.network_interfaces, |e| eni(e, epoch, false));
-    fields.push(("networkInterfaceSet", enis));
-    Fields(fields)
-}
-
-fn instance_type(kind: &InstanceType) -> Document {
-    let cards = set(&kind.cards, |card| {
-        Fields(vec![
-            ("networkCardIndex", text(card.index)),
-            ("maximumNetworkInterfaces", text(card.maximum_network_interfaces)),
-        ])
-    });
-    let network = vec![
-        ("maximumNetworkInterfaces", text(kind.maximum_network_interfaces())),
-        ("maximumNetworkCards", text(kind.cards.len())),
-        ("defaultNetworkCardIndex", text(0)),
-        ("networkCards", cards),
-        ("ipv4AddressesPerInterface", text(kind.ipv4_per_interface)),
-        ("ipv6AddressesPerInterface", text(kind.ipv6_per_interface)),
-        ("ipv6Supported", text(kind.ipv6_per_interface > 0)),
-    ];
-    let mut fields = vec![
-        ("instanceType", text(kind.name)),
-        ("currentGeneration", text(true)),
-        ("bareMetal", text(kind.bare_metal)),
-    ];
-    fields.extend(kind.hypervisor.as_str().map(|hypervisor| ("hypervisor", text(hypervisor))));
-    let architectures = Set(vec![text(kind.architecture)]);
-    fields.extend([
-        ("processorInfo", Fields(vec![("supportedArchitectures", architectures)])),
-        ("networkInfo", Fields(network)),
-    ]);
-    Fields(fields)
-}
-
-fn subnet(subnet: &Subnet) -> Document {
-    let region = region_of(&subnet.availability_zone);
-    let ipv6 = subnet.ipv6_cidr.iter().map(|cidr| {
-        Fields(vec![
-            ("associationId", text(format!("subnet-cidr-assoc-{:017x}", 0))),
-            ("ipv6CidrBlock", text(cidr)),
-            ("ipv6CidrBlockState", Fields(vec![("state", text("associated"))])),
-        ])
-    });
-    let arn = format!("arn:aws:ec2:{region}:{}:subnet/{}", subnet.owner_id, subnet.id);
-    Fields(vec![
-        ("subnetId", text(&subnet.id)),
-        ("subnetArn", text(arn)),
-        ("state", text("available")),
-        ("ownerId", text(&subnet.owner_id)),
-        ("vpcId", text(&subnet.vpc_id)),
-        ("cidrBlock", text(subnet.cidr)),
-        ("ipv6CidrBlockAssociationSet", Set(ipv6.collect())),
-        ("availableIpAddressCount", text(subnet.available_ip_address_count)),
-        ("availabilityZone", text(&subnet.availability_zone)),
-        ("availabilityZoneId", text(&subnet.availability_zone_id)),
-        ("defaultForAz", text(false)),
-        ("mapPublicIpOnLaunch", text(subnet.map_public_ip_on_launch)),
-        ("assignIpv6AddressOnCreation", text(subnet.assign_ipv6_address_on_creation)),
-        ("tagSet", tags(&subnet.tags)),
-    ])
-}
-
-fn vpc(vpc: &Vpc) -> Document {
-    let blocks = vpc.cidrs.iter().enumerate().map(|(index, cidr)| {
-        Fields(vec![
-            ("cidrBlock", text(cidr)),
-            ("associationId", text(format!("vpc-cidr-assoc-{index:017x}"))),
-            ("cidrBlockState", Fields(vec![("state", text("associated"))])),
-        ])
-    });
-    let ipv6 = vpc.ipv6_cidrs.iter().enumerate().map(|(index, cidr)| {
-        Fields(vec![
-            ("associationId", text(format!("vpc-cidr-assoc-1{index:016x}"))),
-            ("ipv6CidrBlock", text(cidr)),
-            ("ipv6CidrBlockState", Fields(vec![("state", text("associated"))])),
-            ("ipv6Pool", text("Amazon")),
-        ])
-    });
-    let mut fields = vec![
-        ("vpcId", text(&vpc.id)),
-        ("ownerId", text(&vpc.owner_id)),
-        ("state", text("available")),
-    ];
-    fields.extend(vpc.cidrs.first().map(|cidr| ("cidrBlock", text(cidr))));
-    fields.extend([
-        ("cidrBlockAssociationSet", Set(blocks.collect())),
-        ("ipv6CidrBlockAssociationSet", Set(ipv6.collect())),
-        ("instanceTenancy", text("default")),
-        ("isDefault", text(false)),
-        ("tagSet", tags(&vpc.tags)),
-    ]);
-    Fields(fields)
-}
-
-fn group(group: &SecurityGroup) -> Document {
-    Fields(vec![
-        ("ownerId", text(&group.owner_id)),
-        ("groupId", text(&group.id)),
-        ("groupName", text(&group.name)),
-        ("groupDescription", text(&group.description)),
-        ("vpcId", text(&group.vpc_id)),
-        ("ipPermissions", set(&group.ingress, |rule| permission(rule, &group.owner_id))),
-        ("ipPermissionsEgress", set(&group.egress, |rule| permission(rule, &group.owner_id))),
-        ("tagSet", tags(&group.tags)),
-    ])
-}
-
-fn permission(rule: &Rule, owner: &str) -> Document {
-    let protocol = match rule.protocol {
-        Protocol::All => "-1".to_owned(),
-        Protocol::Icmp => "icmp".to_owned(),
-        Protocol::Tcp => "tcp".to_owned(),
-        Protocol::Udp => "udp".to_owned(),
-        Protocol::Number(number) => number.to_string(),
-    };
-    let mut fields = vec![("ipProtocol", text(protocol))];
-    if let Some((from, to)) = rule.ports {
-        fields.extend([("fromPort", text(from)), ("toPort", text(to))]);
-    }
-    let (mut members, mut ranges, mut ipv6_ranges) = (Vec::new(), Vec::new(), Vec::new());
-    match &rule.peer {
-        Peer::Group(id) => {
-            members.push(Fields(vec![("userId", text(owner)), ("groupId", text(id))]));
-        }
-        Peer::Cidr(cidr) => ranges.push(Fields(vec![("cidrIp", text(cidr))])),
-        Peer::Cidr6(cidr) => ipv6_ranges.push(Fields(vec![("cidrIpv6", text(cidr))])),
-    }
-    fields.extend([
-        ("groups", Set(members)),
-        ("ipRanges", Set(ranges)),
-        ("ipv6Ranges", Set(ipv6_ranges)),
-        ("prefixListIds", Set(Vec::new())),
-    ]);
-    Fields(fields)
 }

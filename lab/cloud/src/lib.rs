@@ -32,6 +32,7 @@ mod idempotency;
 mod imds;
 mod instance;
 mod ipv6;
+mod launch;
 mod model;
 mod operate;
 mod paging;
@@ -56,12 +57,13 @@ pub use controller::{ControllerNews, PodEni, ResourceController, TrunkWish};
 pub use document::Document;
 pub use error::{CallError, Ec2Error};
 pub use fault::{Fault, FaultId};
+pub use launch::{Launch, LaunchInterface};
 pub use model::{
     Attachment, AttachmentStatus, EniStatus, GroupIdentifier, Instance, InstanceState,
     InterfaceKind, NetworkInterface, Peer, PrivateAddress, Protocol, Rule, SecurityGroup, Subnet,
     Tag, Vpc,
 };
-pub use operate::{Iam, Launch, LaunchInterface, OperateError};
+pub use operate::{Iam, OperateError};
 pub use request::{
     AssignIpv6Addresses, AssignPrivateIpAddresses, AssociateTrunkInterface, AttachNetworkInterface,
     AttachmentChange, CreateNetworkInterface, CreateSubnetCidrReservation, CreateTags,

@@ -3,8 +3,16 @@
 //! A parameter that was not sent is `None`, an empty list or `false`; the model, not the HTTP layer,
 //! says what is missing.
 
+mod read;
+
+pub use read::{
+    DescribeInstanceTypes, DescribeInstances, DescribeNetworkInterfaces, DescribeSecurityGroups,
+    DescribeSubnets, DescribeTags, DescribeTrunkInterfaceAssociations, DescribeVpcs,
+    GetSubnetCidrReservations,
+};
+
 use crate::{Action, Tag};
-use config_model::{AttachmentId, EniId, InstanceId, SecurityGroupId, SubnetId, VpcId};
+use config_model::{AttachmentId, EniId, InstanceId, SecurityGroupId, SubnetId};
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -187,19 +195,6 @@ pub struct DeleteNetworkInterface {
     pub dry_run: bool,
 }
 
-/// Lists ENIs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeNetworkInterfaces {
-    /// `NetworkInterfaceId.N`.
-    pub network_interface_ids: Vec<EniId>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
 /// `Attachment` of ModifyNetworkInterfaceAttribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachmentChange {
@@ -314,19 +309,6 @@ pub struct DisassociateTrunkInterface {
     pub dry_run: bool,
 }
 
-/// Lists the branches of trunks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeTrunkInterfaceAssociations {
-    /// `AssociationId.N`.
-    pub association_ids: Vec<String>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
 /// Keeps addresses of a subnet for prefixes, or for those who name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateSubnetCidrReservation {
@@ -342,87 +324,11 @@ pub struct CreateSubnetCidrReservation {
     pub dry_run: bool,
 }
 
-/// Lists the reservations of a subnet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GetSubnetCidrReservations {
-    /// `SubnetId`.
-    pub subnet_id: Option<SubnetId>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
 /// Ends a reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteSubnetCidrReservation {
     /// `SubnetCidrReservationId`.
     pub subnet_cidr_reservation_id: Option<String>,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
-/// Lists instances.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeInstances {
-    /// `InstanceId.N`.
-    pub instance_ids: Vec<InstanceId>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
-/// Lists instance types.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeInstanceTypes {
-    /// `InstanceType.N`.
-    pub instance_types: Vec<String>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
-/// Lists subnets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeSubnets {
-    /// `SubnetId.N`.
-    pub subnet_ids: Vec<SubnetId>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
-/// Lists VPCs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeVpcs {
-    /// `VpcId.N`.
-    pub vpc_ids: Vec<VpcId>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
-/// Lists security groups.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeSecurityGroups {
-    /// `GroupId.N`.
-    pub group_ids: Vec<SecurityGroupId>,
-    /// `Filter.N`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
     /// `DryRun`.
     pub dry_run: bool,
 }
@@ -454,17 +360,6 @@ pub struct DeleteTags {
     pub resources: Vec<String>,
     /// `Tag.N`.
     pub tags: Vec<TagToDelete>,
-    /// `DryRun`.
-    pub dry_run: bool,
-}
-
-/// Lists tags.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeTags {
-    /// `Filter.N`: `key`, `resource-id`, `resource-type`, `value`, `tag:…`.
-    pub filters: Vec<Filter>,
-    /// `MaxResults` and `NextToken`.
-    pub page: Page,
     /// `DryRun`.
     pub dry_run: bool,
 }

@@ -5,6 +5,7 @@ mod batch;
 mod cloud_args;
 mod cloud_verbs;
 mod enter;
+mod fault_args;
 mod lifecycle;
 mod logs;
 mod show;
@@ -19,7 +20,8 @@ use crate::{
     serve::Layout,
 };
 use anyhow::{Context as _, Result, anyhow, bail};
-use args::{DaemonVerb, FaultArgs, FaultVerb, NodeVerb, Output, PodVerb, Verb, millis};
+use args::{DaemonVerb, NodeVerb, Output, PodVerb, Verb, millis};
+use fault_args::{FaultArgs, FaultVerb};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use std::{
