@@ -34,14 +34,6 @@ impl Unit {
         self.want(1).addresses()
     }
 
-    /// Of which family its addresses are.
-    pub(crate) fn family(self) -> Family {
-        match self {
-            Self::Address | Self::Prefix => Family::V4,
-            Self::Ipv6Prefix => Family::V6,
-        }
-    }
-
     /// As many blocks.
     pub(crate) fn want(self, blocks: u16) -> Want {
         match self {
@@ -205,6 +197,12 @@ impl Targets {
 
     /// What the targets lack, whatever the node's pods could use.
     pub(crate) fn short(&self, card: CardIndex, pool: Pool) -> u64 {
+        self.lacks(card, pool, pool.cooling)
+    }
+
+    /// The same, where a whole ENI or prefix is not asked for on account of so many addresses that
+    /// are about to be free again.
+    fn lacks(&self, card: CardIndex, pool: Pool, soon: u32) -> u64 {
         let available = pool.lasting();
         match self.mode(card) {
             Mode::Addresses { warm, minimum } => {
@@ -214,14 +212,14 @@ impl Targets {
             Mode::Enis { warm } => {
                 let per_eni = u64::from(self.per_eni) * self.unit.size();
                 let target = i64::from(warm) * signed(per_eni);
-                if is_low(available, target) { per_eni } else { 0 }
+                if is_low(available, soon, target) { per_eni } else { 0 }
             }
             Mode::Prefixes { warm } => {
                 let target = i64::from(warm) * signed(Unit::Prefix.size());
-                if is_low(available, target) { count((target - available).max(1)) } else { 0 }
+                let low = is_low(available, soon, target);
+                if low { count((target - available).max(1)) } else { 0 }
             }
-            // One on an ENI that does not get ready is none.
-            Mode::OnePrefix => u64::from(pool.total <= pool.stuck),
+            Mode::OnePrefix => u64::from(pool.total == 0),
         }
     }
 
@@ -285,13 +283,16 @@ impl Targets {
                 pool.available() >= (i64::from(warm) + 1) * per_eni
             }
         };
-        enough && rest.available() >= 0 && self.short(card, rest) == 0
+        enough && rest.available() >= 0 && self.lacks(card, rest, 0) == 0
     }
 }
 
-/// Below the target; with none, when nothing is left.
-fn is_low(available: i64, target: i64) -> bool {
-    available < target || (target == 0 && available <= 0)
+/// Below the target; with none, when nothing is left. Addresses that rest after a pod only defer
+/// it, until they are half of the target: a node whose pods come and go would else ask for a
+/// prefix whenever a few more of them rest, and give it back when they are free.
+fn is_low(available: i64, soon: u32, target: i64) -> bool {
+    let below = available + i64::from(soon) < target || 2 * available < target;
+    below || (target == 0 && available <= 0)
 }
 
 fn signed(count: u64) -> i64 {

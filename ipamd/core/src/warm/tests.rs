@@ -98,6 +98,27 @@ fn a_warm_prefix_is_sixteen_free_addresses_wherever_they_lie() {
 }
 
 #[test]
+fn a_prefix_is_not_asked_for_because_a_few_addresses_rest() {
+    let ask =
+        |held, cooling| warm_prefixes(1).ask(FIRST, Pool { cooling, ..prefix_pool(5, 0, held) });
+    assert_eq!([ask(60, 0), ask(60, 5), ask(60, 12)], [0; 3]);
+    // More than half of the warm prefix rests, or pods have it.
+    assert_eq!([ask(60, 13), ask(65, 0), ask(65, 5)], [9, 1, 6]);
+    let waiting = Pool { waiting: 25, cooling: 5, ..prefix_pool(5, 0, 60) };
+    assert_eq!(warm_prefixes(1).ask(FIRST, waiting), 26);
+}
+
+#[test]
+fn an_eni_is_not_asked_for_because_a_few_addresses_rest() {
+    let ask = |held, cooling| targets(0, 0, 1).ask(FIRST, pool(28, held, cooling));
+    assert_eq!([ask(14, 0), ask(14, 7), ask(14, 8), ask(15, 0)], [0, 0, 14, 14]);
+    // Nor is one freed on that account.
+    let last = targets(0, 0, 1);
+    assert!(!last.hold_without(FIRST, pool(42, 14, 1), pool(14, 0, 0)));
+    assert!(last.hold_without(FIRST, pool(42, 14, 0), pool(14, 0, 0)));
+}
+
+#[test]
 fn prefixes_go_only_while_the_target_stays() {
     let over = |warm, prefixes, idle, held| {
         warm_prefixes(warm).over(FIRST, prefix_pool(prefixes, idle, held)).prefixes
@@ -140,8 +161,6 @@ fn one_ipv6_prefix_is_enough_for_ever() {
     let targets = Targets::new(&config, &Limits::one_card(3, 4));
     assert_eq!(targets.unit().want(1), Want::Ipv6Prefixes(1));
     assert_eq!(targets.ask(FIRST, Pool::default()), 1);
-    let stuck = Pool { stuck: 1 << 48, ..pool(1 << 48, 0, 0) };
-    assert_eq!(targets.ask(FIRST, stuck), 1);
     let one = pool(1 << 48, 200, 0);
     assert_eq!((targets.ask(FIRST, one), targets.over(FIRST, one)), (0, Over::default()));
     assert!(!targets.hold_without(FIRST, one, pool(1 << 48, 0, 0)));
