@@ -20,6 +20,8 @@ use tests_lab::Lab;
 enum Name {
     /// ADD and DEL through the plugin, beside the floor; memory; repair of drift
     Add,
+    /// The pool against amazon-vpc-cni's algorithm, on the same pod traces, in simulated time
+    Pool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,19 +39,50 @@ pub(crate) struct Args {
     /// How many ADDs one at a time
     #[arg(long, default_value_t = 100)]
     rounds: u32,
+    /// pool: decides all chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// pool: the small traces of the tests
+    #[arg(long)]
+    small: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    deps::need_root("bench add")?;
-    deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
-    let report = match args.name {
-        Name::Add => add(args.rounds)?,
-    };
-    match args.output {
-        Format::Json => say::result(&report.to_string()),
-        Format::Table => table(&report),
+    match args.name {
+        Name::Add => {
+            deps::need_root("bench add")?;
+            deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
+            let report = add(args.rounds)?;
+            match args.output {
+                Format::Json => say::result(&report.to_string()),
+                Format::Table => table(&report),
+            }
+        }
+        Name::Pool => pool(args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Nothing but arithmetic: it prints by itself, as it goes.
+fn pool(args: &Args) -> Result<()> {
+    deps::install(&[Need::Linker])?;
+    say::step("building the simulation");
+    binaries::cargo_build(&["--release", "-p", "tests-bench", "--bin", "bench-pool"])?;
+    say::step("simulating; the thousand nodes take minutes");
+    let format = match args.output {
+        Format::Json => "json",
+        Format::Table => "table",
+    };
+    let mut command = Command::new(binaries::target_dir().join("release/bench-pool"));
+    command.args(["--output", format, "--seed", &args.seed.to_string()]);
+    if args.small {
+        command.arg("--small");
+    }
+    let status = command.stdin(Stdio::null()).status().context("start bench-pool")?;
+    if !status.success() {
+        bail!("bench-pool failed; its words stand above");
+    }
+    Ok(())
 }
 
 /// An m5.4xlarge has 232 addresses for pods: the burst of 110 finds its addresses warm.

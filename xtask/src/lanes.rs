@@ -51,10 +51,10 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "sim",
-        what: "simulated node lives: a fixed set, all that ever failed, planted faults",
+        what: "simulated node lives, all that ever failed, planted faults; the pool beside its rival",
         needs: &[Need::Linker],
         root: false,
-        run: |tally| cargo_test(tally, &["tests-sim"], &[]),
+        run: |tally| cargo_test(tally, &["tests-sim", "tests-bench"], &[]),
     },
     Lane {
         name: "loopback",

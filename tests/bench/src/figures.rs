@@ -8,21 +8,25 @@ use std::{
 };
 
 /// A duration in milliseconds.
-pub(crate) fn ms(duration: Duration) -> f64 {
+pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
 /// Durations in milliseconds.
-#[derive(Default)]
-pub(crate) struct Samples(Vec<f64>);
+#[derive(Debug, Default)]
+pub struct Samples(Vec<f64>);
 
 impl Samples {
-    pub(crate) fn push(&mut self, duration: Duration) {
+    /// Takes in one.
+    pub fn push(&mut self, duration: Duration) {
         self.0.push(ms(duration));
     }
 
     /// Takes the time of one call.
-    pub(crate) fn time(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn time(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let started = Instant::now();
         call()?;
         self.push(started.elapsed());
@@ -30,16 +34,21 @@ impl Samples {
     }
 
     /// The same, after a pause.
-    pub(crate) fn time_at_rest(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn time_at_rest(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         std::thread::sleep(REST);
         self.time(call)
     }
 
-    pub(crate) fn p50(&self) -> f64 {
+    /// The median in milliseconds.
+    pub fn p50(&self) -> f64 {
         self.quantile(50)
     }
 
-    pub(crate) fn p99(&self) -> f64 {
+    /// The 99th of a hundred, in milliseconds.
+    pub fn p99(&self) -> f64 {
         self.quantile(99)
     }
 
@@ -55,38 +64,70 @@ impl Samples {
 const REST: Duration = Duration::from_millis(100);
 
 /// One number, what it is compared with, and what it should reach.
-#[derive(Serialize)]
-pub(crate) struct Figure {
-    name: String,
-    value: f64,
-    unit: &'static str,
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// Stable: scripts ask for it.
+    pub name: String,
+    /// Rounded to thousandths.
+    pub value: f64,
+    /// Of value and reference.
+    pub unit: &'static str,
     /// What the ratio is to: the floor, or the peer, of the same run.
-    reference: Option<f64>,
-    ratio: Option<f64>,
-    target: f64,
-    met: bool,
+    pub reference: Option<f64>,
+    /// Value by reference.
+    pub ratio: Option<f64>,
+    /// The most that ratio (or value, without a reference) may be; none for what is only told.
+    pub target: Option<f64>,
+    /// Whether the target holds.
+    pub met: bool,
 }
 
 impl Figure {
     /// Milliseconds that may be at most `target` times the reference.
-    pub(crate) fn against(name: &str, value: f64, reference: f64, target: f64) -> Self {
-        let ratio = value / reference;
-        Self {
-            name: name.to_owned(),
-            value: round(value),
-            unit: "ms",
-            reference: Some(round(reference)),
-            ratio: Some(round(ratio)),
-            target,
-            met: ratio <= target,
-        }
+    pub fn against(name: &str, value: f64, reference: f64, target: f64) -> Self {
+        Self::beside(name, value, "ms", reference).at_most(target)
     }
 
     /// A value that may be at most `target`.
-    pub(crate) fn bounded(name: &str, value: f64, unit: &'static str, target: f64) -> Self {
-        let (name, value_shown) = (name.to_owned(), round(value));
-        let met = value <= target;
-        Self { name, value: value_shown, unit, reference: None, ratio: None, target, met }
+    pub fn bounded(name: &str, value: f64, unit: &'static str, target: f64) -> Self {
+        let target = Some(target);
+        Self {
+            met: target.is_some_and(|target| value <= target),
+            target,
+            ..Self::told(name, value, unit)
+        }
+    }
+
+    /// A value that is only told.
+    pub fn told(name: &str, value: f64, unit: &'static str) -> Self {
+        let (name, value) = (name.to_owned(), round(value));
+        Self { name, value, unit, reference: None, ratio: None, target: None, met: true }
+    }
+
+    /// A value told beside its reference. Nothing by nothing is as good as equal.
+    pub fn beside(name: &str, value: f64, unit: &'static str, reference: f64) -> Self {
+        let ratio = if value == reference { 1.0 } else { value / reference };
+        let ratio = ratio.is_finite().then_some(round(ratio));
+        Self { reference: Some(round(reference)), ratio, ..Self::told(name, value, unit) }
+    }
+
+    /// The same, which may be at most `target` times its reference.
+    pub fn at_most(self, target: f64) -> Self {
+        let within = self.reference.is_none_or(|reference| self.value <= target * reference);
+        Self { target: Some(target), met: self.met && within, ..self }
+    }
+
+    /// The same, which must be nothing, whatever its reference is.
+    pub fn none(self) -> Self {
+        Self { target: Some(0.0), met: self.met && self.value == 0.0, ..self }
+    }
+
+    /// The same, which must be less than its reference; nothing beside nothing is as little as
+    /// can be.
+    pub fn less(self) -> Self {
+        let nothing = self.value == 0.0;
+        let less = self.reference.is_none_or(|reference| self.value < reference || nothing);
+        Self { target: Some(1.0), met: self.met && less, ..self }
     }
 }
 
@@ -95,19 +136,26 @@ fn round(value: f64) -> f64 {
 }
 
 /// All figures of a run.
-#[derive(Serialize)]
-pub(crate) struct Bench {
+#[derive(Debug, Serialize)]
+pub struct Bench {
     bench: &'static str,
     machine: String,
     figures: Vec<Figure>,
 }
 
 impl Bench {
-    pub(crate) fn new(bench: &'static str) -> Self {
+    /// Without figures as yet.
+    pub fn new(bench: &'static str) -> Self {
         Self { bench, machine: machine(), figures: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, figure: Figure) {
+    /// All of them, in order.
+    pub fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+
+    /// Adds a figure.
+    pub fn push(&mut self, figure: Figure) {
         self.figures.push(figure);
     }
 }
@@ -119,7 +167,10 @@ fn machine() -> String {
 }
 
 /// Prints the run as one JSON object.
-pub(crate) fn print(bench: &Bench) -> Result<()> {
+///
+/// # Errors
+/// If nobody reads it.
+pub fn print(bench: &Bench) -> Result<()> {
     let json = serde_json::to_string(bench).context("encode the figures")?;
     writeln!(std::io::stdout(), "{json}").context("print the figures")
 }
@@ -141,5 +192,18 @@ mod tests {
     fn a_ratio_beyond_its_target_is_not_met() {
         assert!(Figure::against("f", 2.0, 1.0, 2.0).met);
         assert!(!Figure::against("f", 2.1, 1.0, 2.0).met);
+    }
+
+    #[test]
+    fn less_is_less_and_nothing_beside_nothing_will_do() {
+        assert!(Figure::beside("f", 0.9, "h", 1.0).less().met);
+        assert!(!Figure::beside("f", 1.0, "h", 1.0).less().met);
+        assert!(Figure::beside("f", 0.0, "h", 0.0).less().met);
+    }
+
+    #[test]
+    fn a_ratio_to_nothing_is_none_and_misses_its_target() {
+        let figure = Figure::beside("f", 1.0, "calls", 0.0).at_most(1.0);
+        assert_eq!((figure.ratio, figure.met), (None, false));
     }
 }

@@ -6,14 +6,12 @@
 //! machines.
 
 mod daemon;
-mod figures;
 mod programs;
 mod sandbox;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use daemon::Daemon;
-use figures::{Bench, Figure, Samples};
 use programs::{Floor, Plugin, Verb};
 use sandbox::Sandbox;
 use std::{
@@ -22,6 +20,7 @@ use std::{
     sync::Barrier,
     time::{Duration, Instant},
 };
+use tests_bench::figures::{self, Bench, Figure, Samples};
 
 /// The pools are warm when this many addresses are free.
 const WARM: u64 = 112;

@@ -1,0 +1,50 @@
+//! Holds the pool against amazon-vpc-cni's algorithm, in simulated time. Needs no privileges.
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+use std::io::Write as _;
+use tests_bench::{
+    figures::{self, Bench},
+    pool::{self, Plan, Scale},
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Parser)]
+struct Args {
+    /// How the figures are printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+    /// Decides all chance: the same seed, the same figures (but those of real time)
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The small traces of the tests, in seconds
+    #[arg(long)]
+    small: bool,
+    /// Only the trace of this name
+    #[arg(long)]
+    trace: Option<String>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let mut bench = Bench::new("pool");
+    let scale = if args.small { Scale::Small } else { Scale::Full };
+    let mut tell = |line: &str| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    };
+    let plan = Plan { scale, seed: args.seed, only: args.trace.as_deref() };
+    pool::figures(plan, &mut bench, &mut tell)?;
+    pool::allocation(&mut bench);
+    match args.output {
+        Format::Json => figures::print(&bench),
+        Format::Table => {
+            let table = pool::table(&bench);
+            write!(std::io::stdout(), "{table}").context("print the figures")
+        }
+    }
+}

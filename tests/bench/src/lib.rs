@@ -1,0 +1,8 @@
+//! Benchmarks: figures beside what they are compared with, taken within one run.
+//!
+//! - `bench-add` (`src/bin/add`) measures ADD and DEL on a lab's node.
+//! - `bench-pool` (`src/bin/pool.rs`) holds the pool against amazon-vpc-cni's algorithm in
+//!   simulated time. Start in [`pool`].
+
+pub mod figures;
+pub mod pool;

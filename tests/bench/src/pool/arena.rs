@@ -1,0 +1,303 @@
+//! The world around the daemons: one cloud, a kubelet on each node, one clock that jumps.
+
+use super::{
+    desk::{Ask, Daemon, Desk, Outcome, Pod, Tag, Told},
+    meter::{Meter, Tally},
+    rng::Rng,
+    setting::NodeSetting,
+    trace::Trace,
+};
+use config_model::{InstanceId, Span, Time};
+use ipnet::Ipv4Net;
+use lab_cloud::{
+    AttachmentStatus, Caller, Cloud, CloudSpec, Launch, OperateError, Request, SubnetSpec,
+};
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// After an ADD that failed the kubelet waits `backOffPeriod` and up to half of it more; while the
+/// network is not ready, `backOffOnTransientErrorPeriod` and up to half of it more
+/// (`pkg/kubelet/pod_workers.go`, `completeWork`).
+const BACK_OFF: Span = Span::seconds(10);
+const NOT_READY_BACK_OFF: Span = Span::seconds(1);
+const BACK_OFF_JITTER_PERCENT: u64 = 50;
+/// All files of all ENIs from IMDS.
+const IMDS_LATENCY: Span = Span::millis(20);
+/// A dump of the node's links.
+const LINKS_LATENCY: Span = Span::millis(5);
+
+/// Something that happens at its time.
+enum Happening {
+    Boot(usize),
+    /// A call, which EC2 carries out now.
+    Call(usize, Tag, Box<Request>),
+    Imds(usize, Tag),
+    Links(usize, Tag),
+    Wake(usize, Tag),
+    Try(Pod),
+    Leave(Pod),
+    Delete(Pod),
+}
+
+/// A pod, as its kubelet sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Pending,
+    Adding,
+    Running(Ipv4Addr),
+    Gone,
+}
+
+struct Node<'a> {
+    instance: InstanceId,
+    /// When the first pod was meant for it.
+    first_pod: Option<Time>,
+    daemon: Box<dyn Daemon + 'a>,
+}
+
+/// A run of one trace with one kind of daemon.
+pub(crate) struct Arena<'a> {
+    trace: &'a Trace,
+    now: Time,
+    cloud: Cloud,
+    agenda: BTreeMap<(Time, u64), Happening>,
+    count: u64,
+    nodes: Vec<Node<'a>>,
+    pods: Vec<State>,
+    meter: Meter,
+    rng: Rng,
+}
+
+impl<'a> Arena<'a> {
+    /// A cloud with the trace's nodes, whose daemons `make` makes.
+    ///
+    /// # Errors
+    /// If the cloud cannot be as the trace wants it.
+    pub(crate) fn new(
+        trace: &'a Trace,
+        seed: u64,
+        mut make: impl FnMut(NodeSetting, u64) -> Box<dyn Daemon + 'a>,
+    ) -> Result<Self, OperateError> {
+        let mut cloud = Cloud::new(spec(trace), seed)?;
+        let mut rng = Rng::new(seed);
+        let subnet = cloud
+            .subnet_named(SUBNET)
+            .cloned()
+            .ok_or_else(|| OperateError::Refused("the subnet was not made".to_owned()))?;
+        let mut nodes = Vec::new();
+        for at in 0..trace.joins.len() {
+            let launch = Launch::new(format!("node-{at}"), trace.kind.name, subnet.id.clone());
+            let instance = cloud.launch(Time(0), launch)?;
+            let primary = cloud.enis_of(Time(0), &instance);
+            let groups = primary.iter().flat_map(|eni| eni.groups.iter().map(|g| g.id.clone()));
+            let setting = NodeSetting {
+                instance: instance.clone(),
+                kind: trace.kind,
+                vpc: subnet.vpc_id.clone(),
+                zone: subnet.availability_zone.clone(),
+                subnet: subnet.id.clone(),
+                subnet_cidr: subnet.cidr,
+                primary_eni: primary
+                    .first()
+                    .map(|eni| eni.id.clone())
+                    .ok_or_else(|| OperateError::NoInstance(instance.clone()))?,
+                groups: groups.collect(),
+                max_pods: trace.max_pods,
+            };
+            let daemon = make(setting, rng.next());
+            let first_pod = trace.lives.iter().filter(|l| l.node == at).map(|l| l.from).min();
+            nodes.push(Node { instance, first_pod, daemon });
+        }
+        let pods = vec![State::Pending; trace.lives.len()];
+        let first = trace.lives.iter().map(|life| life.from).min().unwrap_or_default();
+        let (agenda, meter) = (BTreeMap::new(), Meter::new(first));
+        Ok(Self { trace, now: Time(0), cloud, agenda, count: 0, nodes, pods, meter, rng })
+    }
+
+    /// Runs the trace to its end.
+    pub(crate) fn run(mut self) -> (Tally, Cloud, Vec<InstanceId>) {
+        let trace = self.trace;
+        for (node, join) in trace.joins.iter().enumerate() {
+            self.at(*join, Happening::Boot(node));
+        }
+        for (pod, life) in trace.lives.iter().enumerate() {
+            self.at(life.from, Happening::Try(Pod(pod)));
+            if let Some(until) = life.until {
+                self.at(until, Happening::Leave(Pod(pod)));
+            }
+        }
+        while let Some(((at, _), happening)) = self.agenda.pop_first() {
+            if at > trace.end {
+                break;
+            }
+            self.now = at;
+            self.meter.advance(at);
+            self.happen(happening);
+        }
+        self.meter.advance(trace.end);
+        for pod in &self.pods {
+            if matches!(pod, State::Pending | State::Adding) {
+                self.meter.unserved();
+            }
+        }
+        let instances = self.nodes.iter().map(|node| node.instance.clone()).collect();
+        (self.meter.finish(), self.cloud, instances)
+    }
+
+    fn at(&mut self, at: Time, happening: Happening) {
+        self.count += 1;
+        self.agenda.insert((at, self.count), happening);
+    }
+
+    fn after(&mut self, span: Span, happening: Happening) {
+        self.at(self.now + span, happening);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Boot(node) => self.tell(node, |daemon, now, desk| daemon.boot(now, desk)),
+            Happening::Wake(node, tag) => self.answer(node, tag, Told::Slept),
+            Happening::Call(node, tag, request) => {
+                let result = self.cloud.call(self.now, &Caller::Administrator, *request.clone());
+                self.meter.called(&request, &result);
+                self.answer(node, tag, Told::Ec2(result));
+            }
+            Happening::Imds(node, tag) => {
+                if let Some(instance) = self.nodes.get(node).map(|node| &node.instance) {
+                    let shown = self.cloud.imds_enis(self.now, instance);
+                    self.answer(node, tag, Told::Imds(shown));
+                }
+            }
+            Happening::Links(node, tag) => self.links(node, tag),
+            Happening::Try(pod) => self.try_pod(pod),
+            Happening::Leave(pod) => self.leave(pod),
+            Happening::Delete(pod) => self.delete(pod),
+        }
+    }
+
+    fn links(&mut self, node: usize, tag: Tag) {
+        let Some(instance) = self.nodes.get(node).map(|node| &node.instance) else { return };
+        let there = |status| status != AttachmentStatus::Attaching;
+        let enis = self.cloud.enis_of(self.now, instance);
+        let plugged =
+            enis.iter().filter(|eni| eni.attachment.as_ref().is_some_and(|a| there(a.status)));
+        let links = plugged.map(|eni| eni.id.clone()).collect();
+        self.answer(node, tag, Told::Links(links));
+    }
+
+    fn answer(&mut self, node: usize, tag: Tag, told: Told) {
+        self.tell(node, |daemon, now, desk| daemon.told(tag, told, now, desk));
+    }
+
+    /// Tells a daemon something, and takes from its desk what it wants and says, to the end.
+    fn tell(&mut self, node: usize, tell: impl FnOnce(&mut dyn Daemon, Time, &mut Desk)) {
+        let mut desk = Desk::default();
+        if let Some(node) = self.nodes.get_mut(node) {
+            tell(node.daemon.as_mut(), self.now, &mut desk);
+        }
+        for (pod, outcome) in desk.outcomes {
+            self.came_to(pod, outcome);
+        }
+        for (tag, ask) in desk.asks {
+            match ask {
+                Ask::Sleep(span) => self.after(span, Happening::Wake(node, tag)),
+                Ask::Imds => self.after(IMDS_LATENCY, Happening::Imds(node, tag)),
+                Ask::Links => self.after(LINKS_LATENCY, Happening::Links(node, tag)),
+                Ask::Ec2(request) => {
+                    let latency = self.cloud.latency(self.now, request.action());
+                    self.after(latency, Happening::Call(node, tag, request));
+                }
+            }
+        }
+    }
+
+    /// The kubelet tries to start a pod.
+    fn try_pod(&mut self, pod: Pod) {
+        let Some(life) = self.trace.lives.get(pod.0) else { return };
+        if self.pods.get(pod.0) != Some(&State::Pending) {
+            return;
+        }
+        if self.nodes.get(life.node).is_some_and(|node| node.daemon.is_ready()) {
+            self.set(pod, State::Adding);
+            self.tell(life.node, |daemon, now, desk| daemon.add(pod, now, desk));
+        } else {
+            let pause = self.rng.longer(NOT_READY_BACK_OFF, BACK_OFF_JITTER_PERCENT);
+            self.after(pause, Happening::Try(pod));
+        }
+    }
+
+    /// An ADD came to its end.
+    fn came_to(&mut self, pod: Pod, outcome: Outcome) {
+        let wanted = self.pods.get(pod.0) == Some(&State::Adding);
+        match outcome {
+            Outcome::Given(address) if wanted => self.added(pod, address),
+            // Its pod went meanwhile: the kubelet deletes the sandbox.
+            Outcome::Given(_) => self.after(Span(0), Happening::Delete(pod)),
+            Outcome::Failed if wanted => {
+                self.meter.failed();
+                self.set(pod, State::Pending);
+                let pause = self.rng.longer(BACK_OFF, BACK_OFF_JITTER_PERCENT);
+                self.after(pause, Happening::Try(pod));
+            }
+            Outcome::Failed => {}
+        }
+    }
+
+    fn added(&mut self, pod: Pod, address: Ipv4Addr) {
+        self.set(pod, State::Running(address));
+        let Some(life) = self.trace.lives.get(pod.0) else { return };
+        self.meter.served(address, self.now.since(life.from));
+        let node = self.nodes.get_mut(life.node);
+        if let Some(meant) = node.and_then(|node| node.first_pod.take()) {
+            self.meter.first_pod(self.now.since(meant));
+        }
+    }
+
+    /// The pod is deleted.
+    fn leave(&mut self, pod: Pod) {
+        let before = self.pods.get(pod.0).copied();
+        self.set(pod, State::Gone);
+        match before {
+            Some(State::Running(address)) => {
+                self.meter.released(address);
+                self.delete(pod);
+            }
+            Some(State::Adding) => {
+                self.meter.unserved();
+                self.delete(pod);
+            }
+            Some(State::Pending) => self.meter.unserved(),
+            Some(State::Gone) | None => {}
+        }
+    }
+
+    fn delete(&mut self, pod: Pod) {
+        if let Some(life) = self.trace.lives.get(pod.0) {
+            self.tell(life.node, |daemon, now, desk| daemon.del(pod, now, desk));
+        }
+    }
+
+    fn set(&mut self, pod: Pod, state: State) {
+        if let Some(pod) = self.pods.get_mut(pod.0) {
+            *pod = state;
+        }
+    }
+}
+
+const SUBNET: &str = "pods";
+
+/// One subnet as large as can be, and calls that take as long as on a good day.
+fn spec(trace: &Trace) -> CloudSpec {
+    let two = CloudSpec::two_zones();
+    let cidr = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16);
+    let subnets = two.subnets.first().cloned().map(|subnet| SubnetSpec {
+        name: SUBNET.to_owned(),
+        cidr,
+        map_public_ip_on_launch: false,
+        ..subnet
+    });
+    CloudSpec {
+        subnets: subnets.into_iter().collect(),
+        throttling: trace.throttling.clone(),
+        ..two
+    }
+}

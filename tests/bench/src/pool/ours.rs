@@ -1,0 +1,386 @@
+//! Our daemon: the real `ipamd-core`, its effects carried out in the arena.
+
+use super::{
+    desk::{Ask, Daemon, Desk, Outcome, Pod, Tag, Told},
+    remedy::Answered,
+    setting::{COOLDOWN, NodeSetting, PoolSetting},
+    translate,
+};
+use config_model::{EniId, PodKey, PodName, Span, Time};
+use ipamd_core::{
+    Answer, CardLimits, Cards, Checkpoint, CloudCall, CloudFault, Core, Effect, Event, Limits,
+    NodeFacts, OpId, PoolConfig, ReleaseCause, Remedy, Start, Ticket, Witness,
+};
+use lab_cloud::{
+    CallError, DescribeNetworkInterfaces, Filter, NetworkInterface, Request, Response,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// `FERRULE_ADD_WAIT`.
+const ADD_WAIT: Span = Span::seconds(45);
+/// The process, up to its first event.
+const START: Span = Span::millis(500);
+/// The plugin has built the pod's interface.
+const BUILD: Span = Span::millis(5);
+/// A repair pass begins so long after something changed, and at least so often.
+const DEBOUNCE: Span = Span::millis(10);
+const PERIOD: Span = Span::seconds(10);
+/// A link that is missed is looked for so often; the daemon hears of it from the kernel instead.
+const LINK_POLL: Span = Span::millis(50);
+
+/// What the answer to an ask is for.
+enum Errand {
+    Boot,
+    Wake,
+    Pass,
+    Links { started: Time, in_use: BTreeSet<IpAddr> },
+    Confirm(Pod),
+    Call { op: OpId, call: CloudCall },
+    Look { witness: Witness, started: Time },
+}
+
+/// Ferrule's daemon on one node.
+pub(crate) struct Ours {
+    node: NodeSetting,
+    core: Option<Core>,
+    config: PoolConfig,
+    seed: u64,
+    errands: BTreeMap<Tag, Errand>,
+    asks: u64,
+    tickets: u64,
+    adding: BTreeMap<Ticket, Pod>,
+    /// Addresses with routes and rules.
+    kernel: BTreeMap<Pod, IpAddr>,
+    wakes_at: Option<Time>,
+    pass_at: Option<Time>,
+    ready: bool,
+}
+
+impl Ours {
+    pub(crate) fn new(pool: PoolSetting, node: NodeSetting, seed: u64) -> Self {
+        let set = |value: u32| (value > 0).then_some(value);
+        let config = PoolConfig {
+            prefixes: pool.prefixes,
+            warm_eni_target: pool.warm_eni,
+            warm_prefix_target: Some(pool.warm_prefix),
+            warm_ip_target: set(pool.warm_ip),
+            minimum_ip_target: set(pool.minimum_ip),
+            max_pods: node.max_pods,
+            cooldown: COOLDOWN,
+            subnet_discovery: true,
+            ..PoolConfig::default()
+        };
+        Self {
+            node,
+            core: None,
+            config,
+            seed,
+            errands: BTreeMap::new(),
+            asks: 0,
+            tickets: 0,
+            adding: BTreeMap::new(),
+            kernel: BTreeMap::new(),
+            wakes_at: None,
+            pass_at: None,
+            ready: false,
+        }
+    }
+
+    fn start(&mut self, now: Time, desk: &mut Desk) {
+        let start = Start { boot_id: "boot".to_owned(), seed: self.seed };
+        let (config, facts) = (self.config.clone(), facts(&self.node));
+        let limits = limits(&self.node);
+        self.core = Some(Core::new(config, facts, limits, Checkpoint::default(), start, now));
+        self.tell(Event::Tick, now, desk);
+        self.pass_soon(now, Span(0), desk);
+    }
+
+    fn tell(&mut self, event: Event, now: Time, desk: &mut Desk) {
+        let Some(core) = &mut self.core else { return };
+        let effects = core.on_event(event, now);
+        for effect in effects {
+            self.carry_out(effect, now, desk);
+        }
+        let Some(core) = &self.core else { return };
+        let wake = core.wake_at();
+        self.ready = self.ready || core.snapshot(now).counts.usable > 0;
+        if let Some(at) = wake.filter(|at| self.wakes_at.is_none_or(|known| *at < known)) {
+            self.wakes_at = Some(at);
+            self.ask(Ask::Sleep(at.since(now)), Errand::Wake, desk);
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, errand: Errand, desk: &mut Desk) {
+        self.asks += 1;
+        let tag = Tag(self.asks);
+        self.errands.insert(tag, errand);
+        desk.asks.push((tag, ask));
+    }
+
+    fn carry_out(&mut self, effect: Effect, now: Time, desk: &mut Desk) {
+        match effect {
+            Effect::Reply { ticket, answer } => self.replied(ticket, answer, desk),
+            Effect::Cloud { op, call } => {
+                let request = translate::request(call.clone());
+                self.ask(Ask::Ec2(Box::new(request)), Errand::Call { op, call }, desk);
+            }
+            Effect::Look { witness } => {
+                let ask = match witness {
+                    Witness::Imds => Ask::Imds,
+                    Witness::Ec2 => Ask::Ec2(Box::new(self.look())),
+                };
+                self.ask(ask, Errand::Look { witness, started: now }, desk);
+            }
+            Effect::NodeChanged => self.pass_soon(now, DEBOUNCE, desk),
+            Effect::Persist(_) | Effect::Report(_) | Effect::AskForTrunk => {}
+        }
+    }
+
+    /// All ENIs of this instance, as the daemon asks for them.
+    fn look(&self) -> Request {
+        let instance = self.node.instance.as_str();
+        DescribeNetworkInterfaces {
+            filters: vec![Filter::new("attachment.instance-id", [instance])],
+            ..DescribeNetworkInterfaces::default()
+        }
+        .into()
+    }
+
+    fn replied(&mut self, ticket: Ticket, answer: Answer, desk: &mut Desk) {
+        let Some(pod) = self.adding.remove(&ticket) else { return };
+        let given = match answer {
+            Answer::Reserved { addresses } => addresses.first().map(|first| first.address),
+            Answer::ReservedBranch(_)
+            | Answer::Refused(_)
+            | Answer::Confirmed { .. }
+            | Answer::Released { .. } => None,
+        };
+        let Some(IpAddr::V4(address)) = given else {
+            desk.outcomes.push((pod, Outcome::Failed));
+            return;
+        };
+        self.kernel.insert(pod, IpAddr::V4(address));
+        self.ask(Ask::Sleep(BUILD), Errand::Confirm(pod), desk);
+        desk.outcomes.push((pod, Outcome::Given(address)));
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    fn pass_soon(&mut self, now: Time, span: Span, desk: &mut Desk) {
+        let at = now + span;
+        if self.pass_at.is_none_or(|known| at < known) {
+            self.pass_at = Some(at);
+            self.ask(Ask::Sleep(span), Errand::Pass, desk);
+        }
+    }
+
+    /// Observes the kernel; what it shows is told when the observation is complete.
+    fn pass(&mut self, now: Time, desk: &mut Desk) {
+        if self.pass_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.pass_at = None;
+        let in_use = self.kernel.values().copied().collect();
+        self.ask(Ask::Links, Errand::Links { started: now, in_use }, desk);
+    }
+
+    fn passed(
+        &mut self,
+        started: Time,
+        in_use: BTreeSet<IpAddr>,
+        links: &[EniId],
+        now: Time,
+        desk: &mut Desk,
+    ) {
+        self.tell(Event::KernelSeen { started, in_use }, now, desk);
+        let enis = self.core.as_ref().map(|core| core.snapshot(now).enis).unwrap_or_default();
+        let mut missed = false;
+        for eni in enis.into_iter().filter(|eni| eni.managed && !eni.leaving) {
+            let there = links.contains(&eni.id);
+            missed |= !there;
+            match (there, eni.ready) {
+                (true, false) => self.tell(Event::EniReady { eni: eni.id }, now, desk),
+                (false, true) => {
+                    let why = "no link has its MAC address".to_owned();
+                    self.tell(Event::EniNotReady { eni: eni.id, why }, now, desk);
+                }
+                (true, true) | (false, false) => {}
+            }
+        }
+        self.pass_soon(now, if missed { LINK_POLL } else { PERIOD }, desk);
+    }
+
+    fn called(
+        &mut self,
+        op: OpId,
+        call: &CloudCall,
+        result: Result<Response, CallError>,
+        now: Time,
+        desk: &mut Desk,
+    ) {
+        let result = result
+            .map_err(|error| fault(call.action().name(), error))
+            .and_then(|response| translate::answer(call, response, 0));
+        self.tell(Event::CloudDone { op, result }, now, desk);
+    }
+
+    fn seen(
+        &mut self,
+        witness: Witness,
+        started: Time,
+        result: Result<Response, CallError>,
+        now: Time,
+        desk: &mut Desk,
+    ) {
+        let event = match result {
+            Ok(Response::DescribeNetworkInterfaces { network_interfaces, .. }) => {
+                let enis = network_interfaces.iter().map(translate::seen_by_ec2).collect();
+                Event::Sighting { witness, started, enis }
+            }
+            Ok(_) => return,
+            Err(error) => {
+                let fault = fault("DescribeNetworkInterfaces", error);
+                Event::LookFailed { witness, fault }
+            }
+        };
+        self.tell(event, now, desk);
+    }
+
+    fn seen_by_imds(
+        &mut self,
+        started: Time,
+        shown: &[std::sync::Arc<NetworkInterface>],
+        now: Time,
+        desk: &mut Desk,
+    ) {
+        let (instance, cidr) = (&self.node.instance, Some(self.node.subnet_cidr));
+        let see = |eni: &std::sync::Arc<NetworkInterface>| {
+            translate::seen_by_imds(eni, instance, cidr, None)
+        };
+        let enis = shown.iter().filter_map(see).collect();
+        self.tell(Event::Sighting { witness: Witness::Imds, started, enis }, now, desk);
+    }
+}
+
+impl Daemon for Ours {
+    fn boot(&mut self, _: Time, desk: &mut Desk) {
+        self.ask(Ask::Sleep(START), Errand::Boot, desk);
+    }
+
+    fn told(&mut self, tag: Tag, told: Told, now: Time, desk: &mut Desk) {
+        let Some(errand) = self.errands.remove(&tag) else { return };
+        match (errand, told) {
+            (Errand::Boot, _) => self.start(now, desk),
+            (Errand::Wake, _) => {
+                if self.wakes_at.is_some_and(|at| at <= now) {
+                    self.wakes_at = None;
+                    self.tell(Event::Tick, now, desk);
+                }
+            }
+            (Errand::Pass, _) => self.pass(now, desk),
+            (Errand::Links { started, in_use }, Told::Links(links)) => {
+                self.passed(started, in_use, &links, now, desk);
+            }
+            (Errand::Confirm(pod), _) => {
+                let (ticket, key) = (self.ticket(), key(pod));
+                let host_interface = format!("eni{:011x}", pod.0);
+                self.tell(Event::Confirm { ticket, key, host_interface }, now, desk);
+            }
+            (Errand::Call { op, call }, Told::Ec2(result)) => {
+                self.called(op, &call, result, now, desk);
+            }
+            (Errand::Look { witness, started }, Told::Ec2(result)) => {
+                self.seen(witness, started, result, now, desk);
+            }
+            (Errand::Look { started, .. }, Told::Imds(shown)) => {
+                self.seen_by_imds(started, &shown, now, desk);
+            }
+            (Errand::Links { .. } | Errand::Call { .. } | Errand::Look { .. }, _) => {}
+        }
+    }
+
+    fn add(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
+        let ticket = self.ticket();
+        self.adding.insert(ticket, pod);
+        let name = PodName { namespace: "default".to_owned(), name: format!("web-{}", pod.0) };
+        let event = Event::Reserve {
+            ticket,
+            key: key(pod),
+            pod: name,
+            cards: Cards::First,
+            branch: false,
+            give_up_at: now + ADD_WAIT,
+        };
+        self.tell(event, now, desk);
+    }
+
+    fn del(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
+        let (ticket, key) = (self.ticket(), key(pod));
+        self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted }, now, desk);
+        self.kernel.remove(&pod);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready
+    }
+}
+
+/// What the core sees of a call that came to nothing, by the daemon's own table.
+fn fault(action: &str, error: CallError) -> CloudFault {
+    match error {
+        CallError::Refused(error) => {
+            let (code, message) = (Some(error.code.as_str()), error.message.as_str());
+            Answered { action, code, message, status: error.http_status, wait: None }.fault()
+        }
+        CallError::ReplyLost => CloudFault {
+            code: "Dispatch".to_owned(),
+            message: "the connection was closed".to_owned(),
+            remedy: Remedy::Unknown,
+        },
+    }
+}
+
+fn key(pod: Pod) -> PodKey {
+    PodKey {
+        network: "aws-cni".to_owned(),
+        container_id: format!("sandbox{}", pod.0),
+        ifname: "eth0".to_owned(),
+    }
+}
+
+fn facts(node: &NodeSetting) -> NodeFacts {
+    let tag = "node.k8s.amazonaws.com/instance_id".to_owned();
+    NodeFacts {
+        instance_id: node.instance.clone(),
+        primary_eni: node.primary_eni.clone(),
+        vpc: node.vpc.clone(),
+        zone: node.zone.clone(),
+        subnet: node.subnet.clone(),
+        subnet_cidr: Some(node.subnet_cidr),
+        subnet_cidr_v6: None,
+        security_groups: node.groups.clone(),
+        description: format!("aws-K8S-{}", node.instance),
+        tags: BTreeMap::from([(tag, node.instance.to_string())]),
+    }
+}
+
+fn limits(node: &NodeSetting) -> Limits {
+    let cards = node.kind.cards.iter().map(|card| CardLimits {
+        card: config_model::CardIndex(card.index),
+        enis: card.maximum_network_interfaces,
+    });
+    Limits {
+        cards: cards.collect(),
+        ipv4_per_eni: node.kind.ipv4_per_interface,
+        ipv6_per_eni: node.kind.ipv6_per_interface,
+        prefixes: true,
+        trunk: false,
+        branch_enis: 0,
+    }
+}

@@ -1,0 +1,162 @@
+//! Which address targets are cheapest for so few failures?
+
+use super::{
+    contest::{Who, run},
+    meter::Tally,
+    setting::PoolSetting,
+    trace::Trace,
+};
+use anyhow::{Context as _, Result};
+
+/// What must not be exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// ADDs that may fail; fewer count no more.
+    pub failed_adds: u64,
+    /// EC2 calls that may be made; fewer count no more.
+    pub calls: u64,
+}
+
+/// The cheapest setting that was found, and what the trace came to with it.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// `WARM_IP_TARGET` and `MINIMUM_IP_TARGET`, the rest as by default.
+    pub setting: PoolSetting,
+    /// With it.
+    pub tally: Tally,
+}
+
+/// A search for one daemon's settings in one trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'a> {
+    /// Whose.
+    pub who: Who,
+    /// In what.
+    pub trace: &'a Trace,
+    /// In which mode.
+    pub prefixes: bool,
+    /// Decides all chance.
+    pub seed: u64,
+    /// How closely.
+    pub effort: Effort,
+}
+
+/// How closely settings are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// A grid of doublings, then ever closer.
+    Much,
+    /// Nothing, half, all.
+    Little,
+}
+
+impl Search<'_> {
+    /// Tries address targets up to what the node holds; of those that keep best within the bound,
+    /// the one with the fewest idle address-hours. First on a grid, then ever closer below what
+    /// was best there.
+    ///
+    /// # Errors
+    /// If the cloud cannot be as the trace wants it.
+    pub fn cheapest(&self, bound: Bound) -> Result<Tuned> {
+        let grid = self.grid()?;
+        let mut best = cheapest(&grid, bound).cloned().context("a grid without settings")?;
+        let mut step = match self.effort {
+            Effort::Much => self.trace.most_addresses(self.prefixes) / 4,
+            Effort::Little => 0,
+        };
+        while step > 0 {
+            let at = best.setting;
+            let fewer_warm = PoolSetting { warm_ip: at.warm_ip.saturating_sub(step).max(1), ..at };
+            let smaller = PoolSetting { minimum_ip: at.minimum_ip.saturating_sub(step), ..at };
+            let nearby = [best.clone(), self.with(fewer_warm)?, self.with(smaller)?];
+            best = cheapest(&nearby, bound).cloned().unwrap_or(best);
+            if best.setting == at {
+                step /= 2;
+            }
+        }
+        Ok(best)
+    }
+
+    /// What the trace comes to with each setting of the grid.
+    ///
+    /// # Errors
+    /// If the cloud cannot be as the trace wants it.
+    pub fn grid(&self) -> Result<Vec<Tuned>> {
+        let most = self.trace.most_addresses(self.prefixes);
+        self.effort.grid(self.prefixes, most).map(|setting| self.with(setting)).collect()
+    }
+
+    fn with(&self, setting: PoolSetting) -> Result<Tuned> {
+        Ok(Tuned { setting, tally: run(self.who, self.trace, setting, self.seed)? })
+    }
+}
+
+/// Of those that keep best within the bound the one with the fewest idle address-hours; the first
+/// of equals.
+pub fn cheapest(tried: &[Tuned], bound: Bound) -> Option<&Tuned> {
+    tried.iter().min_by_key(|tuned| {
+        let tally = &tuned.tally;
+        let failed = tally.failed_adds.saturating_sub(bound.failed_adds) + tally.unserved;
+        (failed, tally.all_calls().saturating_sub(bound.calls), tally.idle)
+    })
+}
+
+impl Effort {
+    fn grid(self, prefixes: bool, most: u32) -> impl Iterator<Item = PoolSetting> {
+        let (warm, minima) = self.steps(most);
+        warm.into_iter().flat_map(move |warm| {
+            let setting = move |minimum| PoolSetting::addresses(prefixes, warm, minimum);
+            minima.clone().into_iter().map(setting)
+        })
+    }
+
+    /// `WARM_IP_TARGET` and `MINIMUM_IP_TARGET`.
+    fn steps(self, most: u32) -> (Vec<u32>, Vec<u32>) {
+        match self {
+            Self::Much => {
+                let doubled = std::iter::successors(Some(1), |step| Some(step * 2));
+                let warm: Vec<u32> =
+                    doubled.take_while(|step| *step < most).chain([most]).collect();
+                let minima = warm.iter().copied().filter(|step| *step >= 8);
+                let minima = std::iter::once(0).chain(minima).collect();
+                (warm, minima)
+            }
+            Self::Little => {
+                let thirds = |first| vec![first, most / 2, most];
+                (thirds(1), thirds(0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Scale;
+
+    #[test]
+    fn the_grid_goes_from_one_to_all_that_the_node_holds() {
+        let all: Vec<PoolSetting> = Effort::Much.grid(false, 27).collect();
+        assert_eq!(all.len(), 6 * 4);
+        assert_eq!(all.first(), Some(&PoolSetting::addresses(false, 1, 0)));
+        assert_eq!(all.last(), Some(&PoolSetting::addresses(false, 27, 27)));
+    }
+
+    #[test]
+    fn what_is_found_keeps_the_bound_and_one_less_would_not() {
+        let trace = Trace::all(Scale::Small, false).swap_remove(0);
+        let search = Search {
+            who: Who::Rival,
+            trace: &trace,
+            prefixes: false,
+            seed: 1,
+            effort: Effort::Much,
+        };
+        let bound = Bound { failed_adds: 0, calls: u64::MAX };
+        let found = search.cheapest(bound).expect("a cloud for the trace");
+        assert_eq!((found.tally.failed_adds, found.setting.minimum_ip), (0, 0));
+        let less = PoolSetting { warm_ip: found.setting.warm_ip - 1, ..found.setting };
+        let with_less = run(Who::Rival, &trace, less, 1).expect("a cloud for the trace");
+        assert!(with_less.failed_adds > 0, "{less:?}");
+    }
+}
