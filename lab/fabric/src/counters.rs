@@ -2,16 +2,17 @@
 
 use crate::{
     FabricError,
-    rules::{HOMELESS, SOURCES, SPOOFED, TABLE, counter_name},
+    rules::{HOMELESS, SOURCES, SPOOFED, TABLE, counter_name, v6},
     tool,
 };
 use config_model::EniId;
+use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, Ipv6Addr},
 };
 
 /// Packets and their bytes.
@@ -73,6 +74,13 @@ pub struct EniCounters {
     pub sources: BTreeMap<Ipv4Addr, Packets>,
     /// Packets that came from the node by this ENI and failed the source check, by source.
     pub spoofed: BTreeMap<Ipv4Addr, Packets>,
+    /// IPv6 packets that came from the node by this ENI, by block; every block of the ENI is
+    /// listed. They count from the last change of the packet filter on.
+    #[serde(default)]
+    pub sources_v6: BTreeMap<Ipv6Net, Packets>,
+    /// IPv6 packets that failed the source check, by source, since then.
+    #[serde(default)]
+    pub spoofed_v6: BTreeMap<Ipv6Addr, Packets>,
     /// Packets towards the internet that had no public address, by source.
     pub no_public_address: BTreeMap<Ipv4Addr, Packets>,
 }
@@ -94,7 +102,7 @@ impl Counters {
     }
 
     /// Sorts what the ruleset counted; `ports` names each ENI's port.
-    pub(crate) fn of(ruleset: &Ruleset, ports: &BTreeMap<String, EniId>) -> Self {
+    pub(crate) fn of(ruleset: &Ruleset, v6: &RulesetV6, ports: &BTreeMap<String, EniId>) -> Self {
         let mut enis: BTreeMap<EniId, EniCounters> =
             ports.values().map(|eni| (eni.clone(), EniCounters::default())).collect();
         let mut sort =
@@ -109,9 +117,23 @@ impl Counters {
         sort(SPOOFED, |eni| &mut eni.spoofed);
         sort(HOMELESS, |eni| &mut eni.no_public_address);
         let count = |reason| {
-            let count = ruleset.counters.get(counter_name(reason)).copied();
-            (reason, count.unwrap_or_default())
+            let of = |counters: &BTreeMap<String, Packets>| {
+                counters.get(counter_name(reason)).copied().unwrap_or_default()
+            };
+            let (four, six) = (of(&ruleset.counters), of(&v6.counters));
+            let (packets, bytes) = (four.packets + six.packets, four.bytes + six.bytes);
+            (reason, Packets { packets, bytes })
         };
+        for ((port, block), count) in &v6.sources {
+            if let Some(eni) = ports.get(port).and_then(|eni| enis.get_mut(eni)) {
+                eni.sources_v6.insert(*block, *count);
+            }
+        }
+        for ((port, block), count) in &v6.spoofed {
+            if let Some(eni) = ports.get(port).and_then(|eni| enis.get_mut(eni)) {
+                eni.spoofed_v6.insert(block.addr(), *count);
+            }
+        }
         Self { enis, drops: DropReason::ALL.into_iter().map(count).collect() }
     }
 }
@@ -133,7 +155,7 @@ pub(crate) struct Ruleset {
 impl Ruleset {
     /// Runs inside the VPC namespace; empty when there is no table yet.
     pub(crate) fn observe() -> Result<Self, FabricError> {
-        tool::nft_list(TABLE)?.map_or_else(|| Ok(Self::default()), |text| Self::parse(&text))
+        tool::nft_list("ip", TABLE)?.map_or_else(|| Ok(Self::default()), |text| Self::parse(&text))
     }
 
     fn parse(text: &str) -> Result<Self, FabricError> {
@@ -156,6 +178,64 @@ impl Ruleset {
     pub(crate) fn set(&self, name: &str) -> Option<&Counted> {
         self.sets.get(name)
     }
+}
+
+/// The same of IPv6.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RulesetV6 {
+    /// Chains by name.
+    pub(crate) chains: BTreeSet<String>,
+    /// Sets and maps by name, the maps' kind told apart.
+    pub(crate) sets: BTreeMap<String, &'static str>,
+    /// Named counters.
+    pub(crate) counters: BTreeMap<String, Packets>,
+    sources: BTreeMap<(String, Ipv6Net), Packets>,
+    spoofed: BTreeMap<(String, Ipv6Net), Packets>,
+}
+
+impl RulesetV6 {
+    /// Runs inside the VPC namespace; empty when there is no table.
+    pub(crate) fn observe() -> Result<Self, FabricError> {
+        let Some(text) = tool::nft_list("ip6", v6::TABLE)? else { return Ok(Self::default()) };
+        let list: Value = tool::parse(&text, "the IPv6 ruleset")?;
+        let mut ruleset = Self::default();
+        for item in list["nftables"].as_array().into_iter().flatten() {
+            let name = |kind: &str| item[kind]["name"].as_str().map(str::to_owned);
+            if let Some(chain) = name("chain") {
+                ruleset.chains.insert(chain);
+            } else if let Some(set) = name("set") {
+                let blocks = || blocks(&item["set"]["elem"]);
+                match set.as_str() {
+                    SOURCES => ruleset.sources = blocks(),
+                    SPOOFED => ruleset.spoofed = blocks(),
+                    _ => {}
+                }
+                ruleset.sets.insert(set, "set");
+            } else if let Some(map) = name("map") {
+                ruleset.sets.insert(map, "map");
+            } else if let Some(counter) = name("counter") {
+                ruleset.counters.insert(counter, packets(&item["counter"]));
+            }
+        }
+        Ok(ruleset)
+    }
+}
+
+fn blocks(elements: &Value) -> BTreeMap<(String, Ipv6Net), Packets> {
+    let of = |element: &Value| {
+        let element = element.get("elem").unwrap_or(element);
+        let pair = element.get("val").unwrap_or(element).get("concat")?;
+        let at = pair.get(1)?;
+        let block = match at.get("prefix") {
+            Some(prefix) => {
+                let length = u8::try_from(prefix["len"].as_u64()?).ok()?;
+                Ipv6Net::new(prefix["addr"].as_str()?.parse().ok()?, length).ok()?
+            }
+            None => Ipv6Net::from(at.as_str()?.parse::<Ipv6Addr>().ok()?),
+        };
+        Some(((pair.get(0)?.as_str()?.to_owned(), block), packets(&element["counter"])))
+    };
+    elements.as_array().into_iter().flatten().filter_map(of).collect()
 }
 
 fn counted(elements: &Value) -> Counted {

@@ -3,7 +3,7 @@
 use crate::{
     Counters, EniSpec, FabricError, InternetHost, NicProfile, Node, NodeSpec, Power, Removed, Vpc,
     Wanted,
-    counters::Ruleset,
+    counters::{Ruleset, RulesetV6},
     internet,
     namespace::{self, Kind, Place},
     router, rules,
@@ -155,11 +155,12 @@ impl Fabric {
     /// # Errors
     /// When the ruleset cannot be read.
     pub fn counters(&self) -> Result<Counters, FabricError> {
-        let (seen, ruleset) =
-            self.router().try_run(|| Ok((router::observe()?, Ruleset::observe()?)))?;
+        let (seen, ruleset, v6) = self
+            .router()
+            .try_run(|| Ok((router::observe()?, Ruleset::observe()?, RulesetV6::observe()?)))?;
         let eni = |alias: String| alias.split(' ').next().map(EniId::new);
         let ports = seen.ports.into_iter().filter_map(|(port, alias)| Some((port, eni(alias)?)));
-        Ok(Counters::of(&ruleset, &ports.collect()))
+        Ok(Counters::of(&ruleset, &v6, &ports.collect()))
     }
 
     /// A TCP listener inside the VPC namespace, where 169.254.169.254 and the EC2 endpoint are.
@@ -263,8 +264,13 @@ impl Fabric {
         let plan = router::plan(&enis, seen);
         self.router().try_run(|| {
             let ruleset = Ruleset::observe()?;
-            if let Some(transaction) = rules::transaction(wanted, &enis, &self.vpc, &ruleset) {
-                rules::commit(&transaction)?;
+            let seen_v6 = RulesetV6::observe()?;
+            let transactions = [
+                rules::transaction(wanted, &enis, &self.vpc, &ruleset),
+                rules::v6::transaction(wanted, &enis, &self.vpc, &seen_v6),
+            ];
+            for transaction in transactions.iter().flatten() {
+                rules::commit(transaction)?;
                 applied.refiltered = true;
             }
             for (id, index) in plan.attach.iter().zip(seen.top_index + 1..) {
@@ -288,7 +294,7 @@ impl Fabric {
         let spec = &wanted.nodes[&eni.node];
         let node = self.handle(&eni.node, spec.clone());
         let (first, _) = router::link_names(eni, spec.profile);
-        router::add_port(id, eni, index, &first, &node.net_pin())?;
+        router::add_port(id, eni, index, &first, &node.net_pin(), &self.vpc)?;
         match router::configuration(eni, spec.profile, &self.vpc) {
             Some(script) => {
                 node.net_place().try_run(|| tool::ip_batch(&script, &format!("configure {first}")))

@@ -12,6 +12,8 @@ use std::{
     path::Path,
 };
 
+mod v6;
+
 /// The router's port towards the internet gateway.
 pub(crate) const INTERNET_PORT: &str = "igw";
 
@@ -33,6 +35,7 @@ pub(crate) fn set_up(vpc: &Vpc) -> Result<(), FabricError> {
         write_sysctl(key, value)?;
     }
     let mut script = String::from("link set lo up\n");
+    script.push_str(&v6::set_up(vpc)?);
     for address in own_addresses(vpc) {
         let _ = writeln!(script, "address add {address}/32 dev lo");
     }
@@ -71,6 +74,8 @@ pub(crate) struct Seen {
     pub(crate) routes: BTreeMap<Ipv4Addr, String>,
     /// Port and MAC of each permanent neighbour.
     pub(crate) neighbours: BTreeMap<Ipv4Addr, (String, Mac)>,
+    /// What of IPv6 is mapped.
+    pub(crate) v6: v6::Mapping,
     /// The highest interface index of a port.
     pub(crate) top_index: u32,
 }
@@ -91,7 +96,7 @@ struct RouteJson {
 }
 
 #[derive(Deserialize)]
-struct NeighbourJson {
+struct LinkMac {
     dst: String,
     dev: String,
     lladdr: Option<String>,
@@ -103,7 +108,7 @@ pub(crate) fn observe() -> Result<Seen, FabricError> {
         tool::ip_json(&["link", "show", "group", PORT_GROUP], "list the ports")?;
     let routes: Vec<RouteJson> =
         tool::ip_json(&["route", "show", "table", "main"], "list the routes")?;
-    let neighbours: Vec<NeighbourJson> =
+    let neighbours: Vec<LinkMac> =
         tool::ip_json(&["neighbour", "show", "nud", "permanent"], "list the neighbours")?;
     let top_index = links.iter().map(|link| link.ifindex).max().unwrap_or(INTERNET_INDEX);
     let ports = links.into_iter().map(|link| {
@@ -113,6 +118,7 @@ pub(crate) fn observe() -> Result<Seen, FabricError> {
     let routes = routes.into_iter().filter_map(|route| {
         Some((route.dst.parse().ok()?, route.dev.filter(|dev| dev != INTERNET_PORT)?))
     });
+    let v6 = v6::observe()?;
     let neighbours = neighbours.into_iter().filter_map(|neighbour| {
         let mac = neighbour.lladdr?.parse().ok()?;
         Some((neighbour.dst.parse().ok()?, (neighbour.dev, mac)))
@@ -121,6 +127,7 @@ pub(crate) fn observe() -> Result<Seen, FabricError> {
         ports: ports.collect(),
         routes: routes.collect(),
         neighbours: neighbours.collect(),
+        v6,
         top_index,
     })
 }
@@ -162,6 +169,7 @@ pub(crate) fn plan(enis: &BTreeMap<&EniId, &EniSpec>, seen: &Seen) -> Plan {
         }
     }
     plan_mapping(&ports, seen, &kept, &mut plan);
+    v6::plan(&ports, seen, &kept, &mut plan);
     plan
 }
 
@@ -230,6 +238,7 @@ pub(crate) fn add_port(
     index: u32,
     link: &str,
     node_pin: &Path,
+    vpc: &Vpc,
 ) -> Result<(), FabricError> {
     let (port, mac, mtu) = (port_name(eni.mac), eni.mac, registry::ENI_MTU);
     let script = format!(
@@ -239,6 +248,7 @@ pub(crate) fn add_port(
         node_pin.display(),
         port_alias(id, eni),
     );
+    let script = script + &v6::gateway(&port, vpc);
     tool::ip_batch(&script, &format!("attach {id} as {link}"))?;
     // Only the machine's first namespace has a default for it.
     write_sysctl(&format!("net/ipv4/neigh/{port}/proxy_delay"), "0")
@@ -271,8 +281,9 @@ pub(crate) fn configuration(eni: &EniSpec, profile: NicProfile, vpc: &Vpc) -> Op
     Some(format!(
         "address add {primary}/{length} broadcast {broadcast} dev {link}\n\
          link set {link} up\n\
-         route add default via {} dev {link} proto dhcp src {primary}{metric}\n",
+         route add default via {} dev {link} proto dhcp src {primary}{metric}\n{}",
         subnet.gateway(),
+        v6::configuration(eni, &link, &metric),
     ))
 }
 

@@ -18,6 +18,8 @@ use std::{
     net::Ipv4Addr,
 };
 
+pub(crate) mod v6;
+
 /// The table's name.
 pub(crate) const TABLE: &str = "vpc";
 
@@ -203,7 +205,7 @@ fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) 
     let peers: BTreeSet<&SecurityGroupId> = referenced
         .filter_map(|rule| match &rule.peer {
             Peer::Group(group) => Some(group),
-            Peer::Cidr(_) => None,
+            Peer::Cidr(_) | Peer::Cidr6(_) => None,
         })
         .collect();
     let sets: GroupSets = peers.into_iter().zip(0..).collect();
@@ -231,6 +233,7 @@ fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) 
             let groups = combination.iter().filter_map(|id| wanted.groups.get(id));
             let rules: BTreeSet<String> = groups
                 .flat_map(|group| direction.rules(group))
+                .filter(|rule| !matches!(rule.peer, Peer::Cidr6(_)))
                 .map(|rule| matching(rule, direction, &sets))
                 .collect();
             for rule in rules {
@@ -295,6 +298,7 @@ impl Direction {
 fn matching(rule: &GroupRule, direction: Direction, sets: &GroupSets) -> String {
     let field = direction.peer_field();
     let peer = match &rule.peer {
+        Peer::Cidr6(_) => None,
         Peer::Cidr(cidr) if cidr.prefix_len() == 0 => None,
         Peer::Cidr(cidr) => Some(format!("ip {field} {}", cidr.trunc())),
         Peer::Group(group) => sets.get(group).map(|n| format!("ip {field} @{GROUP}{n}")),

@@ -45,8 +45,8 @@ pub(crate) fn nft(script: &str, action: &str) -> Result<(), FabricError> {
 }
 
 /// Lists the fabric's ruleset as JSON; `None` when the table does not exist yet.
-pub(crate) fn nft_list(table: &str) -> Result<Option<String>, FabricError> {
-    match run(NFT, &["-j", "list", "table", "ip", table], "", "list the ruleset") {
+pub(crate) fn nft_list(family: &str, table: &str) -> Result<Option<String>, FabricError> {
+    match run(NFT, &["-j", "list", "table", family, table], "", "list the ruleset") {
         Ok(text) => Ok(Some(text)),
         Err(FabricError::Refused { stderr, .. }) if stderr.contains("No such file") => Ok(None),
         Err(other) => Err(other),

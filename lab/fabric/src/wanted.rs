@@ -2,11 +2,11 @@
 
 use crate::FabricError;
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// The facts of a VPC that hold for a lab's whole life.
@@ -14,6 +14,9 @@ use std::{
 pub struct Vpc {
     /// Its address ranges. An address in one of them that no ENI holds is dropped and counted.
     pub cidrs: Vec<Ipv4Net>,
+    /// Its IPv6 ranges; without one the lab has no IPv6.
+    #[serde(default)]
+    pub cidrs_v6: Vec<Ipv6Net>,
     /// Its subnets; the router answers for base + 1 of each.
     pub subnets: BTreeMap<SubnetId, Subnet>,
     /// Where EC2's API answers, within the VPC namespace.
@@ -63,7 +66,7 @@ impl Wanted {
             }
         }
         let mut macs = BTreeMap::new();
-        let mut holders = BTreeMap::new();
+        let (mut holders, mut blocks) = (BTreeMap::new(), BTreeMap::new());
         for (id, eni) in &self.enis {
             if !self.nodes.contains_key(&eni.node) {
                 return refuse(format!("{id} is attached to {:?}, which is no node", eni.node));
@@ -73,6 +76,11 @@ impl Wanted {
             }
             if let Some(other) = macs.insert(eni.mac, id) {
                 return refuse(format!("{id} and {other} have the MAC {}", eni.mac));
+            }
+            for block in eni.blocks_v6() {
+                if let Some(other) = blocks.insert(block, id) {
+                    return refuse(format!("{id} and {other} hold {block}"));
+                }
             }
             for address in eni.addresses() {
                 if let Some(other) = holders.insert(address, id) {
@@ -144,6 +152,12 @@ pub struct EniSpec {
     pub secondary: BTreeSet<Ipv4Addr>,
     /// Delegated prefixes; each address of them is the ENI's.
     pub prefixes: BTreeSet<Ipv4Net>,
+    /// The IPv6 addresses; the first is the node's own, where this is its primary ENI.
+    #[serde(default)]
+    pub ipv6: Vec<Ipv6Addr>,
+    /// Delegated IPv6 prefixes; each address of them is the ENI's.
+    #[serde(default)]
+    pub prefixes_v6: BTreeSet<Ipv6Net>,
     /// The security groups.
     pub groups: BTreeSet<SecurityGroupId>,
     /// EC2's `SourceDestCheck`; when false, any source may leave by this ENI.
@@ -157,6 +171,24 @@ impl EniSpec {
             (u32::from(prefix.network())..=u32::from(prefix.broadcast())).map(Ipv4Addr::from)
         });
         self.secondary.iter().copied().chain([self.primary]).chain(of_prefixes).collect()
+    }
+
+    /// Every IPv6 block that is mapped to this ENI, single addresses among them.
+    pub fn blocks_v6(&self) -> BTreeSet<Ipv6Net> {
+        let singles = self.ipv6.iter().map(|address| Ipv6Net::from(*address));
+        singles.chain(self.prefixes_v6.iter().map(Ipv6Net::trunc)).collect()
+    }
+
+    /// Whether this address, of either family, is mapped to this ENI.
+    pub fn holds(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                self.primary == address
+                    || self.secondary.contains(&address)
+                    || self.prefixes.iter().any(|prefix| prefix.contains(&address))
+            }
+            IpAddr::V6(address) => self.blocks_v6().iter().any(|block| block.contains(&address)),
+        }
     }
 
     /// The public address that the internet gateway gives the primary one.
@@ -225,6 +257,8 @@ pub enum Protocol {
 pub enum Peer {
     /// Addresses in a range.
     Cidr(Ipv4Net),
+    /// IPv6 addresses in a range.
+    Cidr6(Ipv6Net),
     /// The addresses of the ENIs that have this group.
     Group(SecurityGroupId),
 }

@@ -15,6 +15,8 @@ fn eni(node: &str, device: u16, last: u8, secondary: &[u8]) -> EniSpec {
         public: None,
         secondary: secondary.iter().copied().map(address).collect(),
         prefixes: BTreeSet::new(),
+        ipv6: Vec::new(),
+        prefixes_v6: BTreeSet::new(),
         groups: BTreeSet::new(),
         source_dest_check: true,
     }

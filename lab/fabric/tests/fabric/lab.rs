@@ -55,6 +55,7 @@ pub(crate) fn vpc() -> Vpc {
     let subnet = |cidr: &str, zone: &str| Subnet { cidr: cidr.parse().unwrap(), zone: zone.into() };
     Vpc {
         cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+        cidrs_v6: Vec::new(),
         subnets: BTreeMap::from([
             (SubnetId::new("subnet-1"), subnet("10.0.1.0/24", "a")),
             (SubnetId::new("subnet-2"), subnet("10.0.2.0/24", "b")),
@@ -79,9 +80,20 @@ pub(crate) fn allow(protocol: Protocol, cidr: &str) -> GroupRule {
 impl TestLab {
     /// Two subnets, a group that allows all, no node.
     pub(crate) fn empty() -> Self {
+        Self::of(&vpc())
+    }
+
+    /// The same in a VPC that has IPv6 as well: 2001:db8::/56.
+    pub(crate) fn dual_stack() -> Self {
+        Self::of(&Vpc { cidrs_v6: vec!["2001:db8::/56".parse().unwrap()], ..vpc() })
+    }
+
+    fn of(vpc: &Vpc) -> Self {
         let dir = fresh_dir();
-        let fabric = Fabric::create(&dir, &vpc()).unwrap();
-        let all = || vec![allow(Protocol::All, "0.0.0.0/0")];
+        let fabric = Fabric::create(&dir, vpc).unwrap();
+        let v6 = Peer::Cidr6("::/0".parse().unwrap());
+        let v6 = GroupRule { protocol: Protocol::All, peer: v6 };
+        let all = || vec![allow(Protocol::All, "0.0.0.0/0"), v6.clone()];
         let open = GroupSpec { ingress: all(), egress: all() };
         let wanted = Wanted { groups: BTreeMap::from([(group(), open)]), ..Wanted::default() };
         Self { dir, fabric, wanted }
@@ -116,6 +128,8 @@ impl TestLab {
             public: None,
             secondary: more.iter().map(|address| ip(address)).collect(),
             prefixes: BTreeSet::new(),
+            ipv6: Vec::new(),
+            prefixes_v6: BTreeSet::new(),
             groups: BTreeSet::from([group()]),
             source_dest_check: true,
         };

@@ -12,6 +12,7 @@ use std::{
 mod contained;
 mod groups;
 mod internet;
+mod ipv6;
 mod lab;
 mod nodes;
 mod probes;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         routing::TESTS,
         groups::TESTS,
         internet::TESTS,
+        ipv6::TESTS,
         nodes::TESTS,
         contained::TESTS,
         probes::TESTS,

@@ -25,6 +25,7 @@ pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
     });
     Some(Vpc {
         cidrs: truth.vpc_cidrs.clone(),
+        cidrs_v6: truth.vpc_ipv6_cidrs.clone(),
         subnets: subnets.collect(),
         ec2_endpoint: Ipv4Addr::from(u32::from(first.network()) + 3),
         api_server: Some(Ipv4Addr::from(u32::from(first.network()) + 2)),
@@ -78,6 +79,8 @@ fn eni(node: &str, eni: &TruthEni) -> EniSpec {
         public: eni.public_ip,
         secondary: eni.secondary.iter().copied().collect(),
         prefixes: eni.prefixes.iter().copied().collect(),
+        ipv6: eni.ipv6_addresses.clone(),
+        prefixes_v6: eni.ipv6_prefixes.iter().copied().collect(),
         groups: eni.security_groups.iter().cloned().collect(),
         source_dest_check: eni.source_dest_check,
     }
@@ -109,7 +112,7 @@ fn rule(rule: &Rule) -> Option<GroupRule> {
         peer: match &rule.peer {
             lab_cloud::Peer::Cidr(cidr) => Peer::Cidr(*cidr),
             lab_cloud::Peer::Group(id) => Peer::Group(id.clone()),
-            lab_cloud::Peer::Cidr6(_) => return None,
+            lab_cloud::Peer::Cidr6(cidr) => Peer::Cidr6(*cidr),
         },
     })
 }

@@ -73,7 +73,7 @@ fn check_compares_with_what_the_daemon_holds() {
         daemon.book(|book| {
             let held = book.held.values_mut().next().unwrap();
             *held = (held.0.clone(), true);
-            held.0.ipv4 = Some("10.0.0.9".parse().unwrap());
+            held.0[0].ipv4 = Some("10.0.0.9".parse().unwrap());
         });
         let (message, _) = check(node, &sandbox, &result).run().error(101);
         assert!(message.contains("10.0.0.9"), "{message}");

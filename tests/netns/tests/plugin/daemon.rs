@@ -42,7 +42,11 @@ pub(crate) struct Book {
     pub(crate) table: Option<TableId>,
     /// The addresses to give out next; when there are none, fresh ones.
     pub(crate) next: Vec<Ipv4Addr>,
-    pub(crate) held: BTreeMap<PodKey, (PodAddress, bool)>,
+    pub(crate) held: BTreeMap<PodKey, (Vec<PodAddress>, bool)>,
+    /// Addresses are of IPv6.
+    pub(crate) ipv6: bool,
+    /// How many network cards the node has; a pod that asks for it gets an address of each.
+    pub(crate) cards: u8,
     pub(crate) asked: Vec<String>,
     /// Reserves as it should, then goes deaf.
     pub(crate) hang_on_confirm: bool,
@@ -152,22 +156,34 @@ impl Scripted {
         book.mood
     }
 
-    fn hold(&self, key: &PodKey) -> PodAddress {
+    fn hold(&self, key: &PodKey, every_card: bool) -> Vec<PodAddress> {
         let mut book = self.0.lock().unwrap();
-        if let Some((address, _)) = book.held.get(key) {
-            return address.clone();
+        if let Some((addresses, _)) = book.held.get(key) {
+            return addresses.clone();
         }
+        let cards = if every_card { book.cards.max(1) } else { 1 };
+        let addresses: Vec<PodAddress> =
+            (0..cards).map(|card| Self::fresh(&mut book, card)).collect();
+        book.held.insert(key.clone(), (addresses.clone(), false));
+        addresses
+    }
+
+    fn fresh(book: &mut Book, card: u8) -> PodAddress {
         let fresh = (100..250).map(|host| Ipv4Addr::new(10, 0, 0, host));
         let taken = &book.given;
         let fresh = fresh.into_iter().find(|address| !taken.contains(address)).unwrap();
         let ipv4 = book.next.pop().unwrap_or(fresh);
-        let table = book.table.unwrap_or(TableId::MAIN);
+        let table = match card {
+            0 => book.table.unwrap_or(TableId::MAIN),
+            _ => TableId(10_000 + 100 * u32::from(card)),
+        };
         let device = DeviceIndex(if table == TableId::MAIN { 0 } else { 1 });
         let eni = EniId::new("eni-0123456789abcdef0");
-        let address = PodAddress { ipv4: Some(ipv4), ipv6: None, device, table, eni };
         book.given.insert(ipv4);
-        book.held.insert(key.clone(), (address.clone(), false));
-        address
+        let [.., host] = ipv4.octets();
+        let ipv6 = format!("2001:db8::{host}").parse().unwrap();
+        let (ipv4, ipv6) = if book.ipv6 { (None, Some(ipv6)) } else { (Some(ipv4), None) };
+        PodAddress { ipv4, ipv6, device, table, eni }
     }
 }
 
@@ -187,7 +203,7 @@ impl server::Ipam for Scripted {
                     hook(&request);
                 }
                 Ok(ReserveOutcome::Reserved(Reservation {
-                    addresses: vec![self.hold(&request.key)],
+                    addresses: self.hold(&request.key, request.multi_nic),
                     vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
                     use_external_snat: false,
                     network_policy_mode: String::new(),
@@ -226,7 +242,7 @@ impl server::Ipam for Scripted {
             pending::<()>().await;
         }
         let held = self.0.lock().unwrap().held.remove(&request.key);
-        Ok(held.map_or(Released::Unknown, |(address, _)| Released::Known(vec![address])))
+        Ok(held.map_or(Released::Unknown, |(address, _)| Released::Known(address)))
     }
 
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
@@ -234,10 +250,10 @@ impl server::Ipam for Scripted {
             pending::<()>().await;
         }
         let book = self.0.lock().unwrap();
-        Ok(book.held.get(&key).map(|(address, confirmed)| Held {
-            addresses: vec![address.clone()],
-            confirmed: *confirmed,
-        }))
+        Ok(book
+            .held
+            .get(&key)
+            .map(|(address, confirmed)| Held { addresses: address.clone(), confirmed: *confirmed }))
     }
 }
 

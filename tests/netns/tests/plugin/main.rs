@@ -8,11 +8,13 @@
 
 mod add;
 mod binary;
+mod cards;
 mod check;
 mod crowd;
 mod daemon;
 mod del;
 mod failure;
+mod ipv6;
 mod node;
 mod refusal;
 mod sandboxes;

@@ -1,0 +1,181 @@
+//! IPv6: addresses and /80 prefixes across nodes, the source check, security groups.
+
+use crate::{
+    Test,
+    lab::{TestLab, eni_id, group, ip_batch},
+};
+use lab_fabric::{Applied, DropReason, NicProfile, Peer};
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("ipv6_nodes_and_pods_of_prefixes_reach_each_other", nodes_and_pods_reach_each_other),
+    ("an_ipv6_source_that_is_not_the_enis_is_dropped", a_strange_source_is_dropped),
+    ("security_groups_hold_for_ipv6", security_groups_hold),
+    ("ipv6_follows_its_eni_and_applying_again_changes_nothing", ipv6_follows_its_eni),
+];
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Long enough to see that nothing comes.
+const SILENCE: Duration = Duration::from_millis(300);
+
+fn v6(text: &str) -> Ipv6Addr {
+    text.parse().unwrap()
+}
+
+fn node_address(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, n, 0, 0, 0, 0x10)
+}
+
+/// Address `host` of the prefix of node `n`'s primary ENI.
+fn pod_address(n: u16, host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, n, 0xaa, 0, 0, host)
+}
+
+/// Nodes `a` and `b`, each with an IPv6 address and a /80 prefix on its primary ENI.
+fn two_nodes() -> TestLab {
+    let mut lab = TestLab::dual_stack();
+    for (n, name) in [(1_u16, "a"), (2, "b")] {
+        lab.want_node(name, NicProfile::EthN, &format!("10.0.{n}.10"));
+        lab.eni(name, 0).ipv6 = vec![node_address(n)];
+        lab.eni(name, 0).prefixes_v6 = [format!("2001:db8:0:{n}:aa::/80").parse().unwrap()].into();
+    }
+    lab.apply();
+    for name in ["a", "b"] {
+        let forward = || std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1");
+        lab.node(name).inside(forward).unwrap().unwrap();
+    }
+    lab
+}
+
+/// A pod with this address, wired as a CNI plugin would.
+fn wire(lab: &TestLab, node: &str, address: Ipv6Addr) -> String {
+    let [.., host] = address.segments();
+    let pod = format!("pod-{host:x}");
+    let handle = lab.node(node);
+    handle.add_pod(&pod).unwrap();
+    let veth = format!("eni{host:x}");
+    ip_batch(
+        &handle,
+        &format!(
+            "link add {veth} mtu 9001 address 02:ff:00:00:00:01 type veth \
+             peer name eth0 mtu 9001 netns {pod}\n\
+             link set {veth} up\n\
+             address add fe80::1/64 dev {veth} nodad\n\
+             route add {address}/128 dev {veth}\n"
+        ),
+    );
+    let script = format!(
+        "link set eth0 up\n\
+         address add {address}/128 dev eth0 nodad\n\
+         route add fe80::1/128 dev eth0\n\
+         route add default via fe80::1 dev eth0\n"
+    );
+    lab_in_pod(lab, node, &pod, &script);
+    pod
+}
+
+fn lab_in_pod(lab: &TestLab, node: &str, pod: &str, script: &str) {
+    let mut child = lab
+        .node(node)
+        .pod_command(pod, "ip")
+        .args(["-batch", "-"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{script}");
+}
+
+fn connect(at: SocketAddr, patience: Duration) -> Option<IpAddr> {
+    TcpStream::connect_timeout(&at, patience).ok().map(|s| s.local_addr().unwrap().ip())
+}
+
+fn nodes_and_pods_reach_each_other() {
+    let lab = two_nodes();
+    let on_b = lab.node("b").inside(|| TcpListener::bind((node_address(2), 0)).unwrap()).unwrap();
+    let at = on_b.local_addr().unwrap();
+    let from = lab.node("a").inside(|| connect(at, PATIENCE)).unwrap();
+    assert_eq!(from, Some(node_address(1).into()));
+
+    let (near, far) = (pod_address(1, 0x11), pod_address(2, 0x22));
+    let (near_pod, far_pod) = (wire(&lab, "a", near), wire(&lab, "b", far));
+    let bind = move || TcpListener::bind((far, 0)).unwrap();
+    let listener = lab.node("b").inside_pod(&far_pod, bind).unwrap();
+    let at = listener.local_addr().unwrap();
+    let from = lab.node("a").inside_pod(&near_pod, || connect(at, PATIENCE)).unwrap();
+    assert_eq!(from, Some(near.into()));
+    assert_eq!(
+        lab.node("a").inside(|| connect(at, PATIENCE)).unwrap(),
+        Some(node_address(1).into())
+    );
+
+    let counters = lab.fabric.counters().unwrap();
+    assert!(counters.drops.values().all(|count| count.packets == 0), "{counters:?}");
+    let sources = &counters.enis[&eni_id("a", 0)].sources_v6;
+    let prefix = "2001:db8:0:1:aa::/80".parse().unwrap();
+    assert!(sources[&prefix].packets > 0, "{sources:?}");
+}
+
+fn a_strange_source_is_dropped() {
+    let lab = two_nodes();
+    let listener =
+        lab.node("b").inside(|| TcpListener::bind((node_address(2), 0)).unwrap()).unwrap();
+    let at = listener.local_addr().unwrap();
+    // Once this is through, the node has found its router.
+    assert!(lab.node("a").inside(|| connect(at, PATIENCE)).unwrap().is_some());
+    // An address of the VPC that this ENI does not have.
+    let strange = v6("2001:db8:0:1:bb::1");
+    let pod = wire(&lab, "a", strange);
+    assert_eq!(lab.node("a").inside_pod(&pod, || connect(at, SILENCE)).unwrap(), None);
+    let counters = lab.fabric.counters().unwrap();
+    assert!(counters.dropped(DropReason::SourceCheck) > 0);
+    assert!(counters.enis[&eni_id("a", 0)].spoofed_v6[&strange].packets > 0, "{counters:?}");
+    // Nor is one reached that nobody has.
+    let nobody = SocketAddr::new(v6("2001:db8:0:2:cc::1").into(), 80);
+    assert_eq!(lab.node("a").inside(|| connect(nobody, SILENCE)).unwrap(), None);
+    assert!(lab.fabric.counters().unwrap().dropped(DropReason::NoSuchAddress) > 0);
+}
+
+fn security_groups_hold() {
+    let mut lab = two_nodes();
+    let listener =
+        lab.node("b").inside(|| TcpListener::bind((node_address(2), 0)).unwrap()).unwrap();
+    let at = listener.local_addr().unwrap();
+    let open = lab.wanted.groups[&group()].clone();
+    let ingress = &mut lab.wanted.groups.get_mut(&group()).unwrap().ingress;
+    ingress.retain(|rule| !matches!(rule.peer, Peer::Cidr6(_)));
+    assert!(lab.apply().refiltered);
+    assert_eq!(lab.node("a").inside(|| connect(at, SILENCE)).unwrap(), None);
+    assert!(lab.fabric.counters().unwrap().dropped(DropReason::GroupIngress) > 0);
+    // The members of the group themselves.
+    let mut own = open.clone();
+    own.ingress.iter_mut().for_each(|rule| rule.peer = Peer::Group(group()));
+    lab.wanted.groups.insert(group(), own);
+    lab.apply();
+    assert!(lab.node("a").inside(|| connect(at, PATIENCE)).unwrap().is_some());
+    assert!(
+        lab.fabric.counters().unwrap().dropped(DropReason::GroupIngress) > 0,
+        "it still counts"
+    );
+}
+
+fn ipv6_follows_its_eni() {
+    let mut lab = two_nodes();
+    assert_eq!(lab.apply(), Applied::default());
+    let prefix = lab.eni("a", 0).prefixes_v6.pop_first().unwrap();
+    lab.eni("b", 0).prefixes_v6.insert(prefix);
+    assert_eq!(lab.apply().remapped, 1);
+    assert_eq!(lab.apply(), Applied::default());
+    let moved = pod_address(1, 0x33);
+    let pod = wire(&lab, "b", moved);
+    let listener = lab.node("b").inside_pod(&pod, move || TcpListener::bind((moved, 0)).unwrap());
+    let at = listener.as_ref().unwrap().local_addr().unwrap();
+    let from = lab.node("a").inside(|| connect(at, PATIENCE)).unwrap();
+    assert_eq!(from, Some(node_address(1).into()));
+    lab.eni("b", 0).prefixes_v6.clear();
+    lab.apply();
+    assert_eq!(lab.node("a").inside(|| connect(at, SILENCE)).unwrap(), None);
+}
