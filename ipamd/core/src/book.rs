@@ -14,7 +14,7 @@ mod tests;
 pub(crate) use block::{amount, block_size, is_prefix, single};
 pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Task};
 
-use crate::checkpoint::Holding;
+use crate::{Family, checkpoint::Holding, warm::Unit};
 use config_model::{EniId, PodKey, PodName, Time};
 use ipnet::IpNet;
 use std::{
@@ -55,6 +55,7 @@ pub(crate) struct Holder {
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     prefixes_first: bool,
+    family: Family,
     enis: BTreeMap<EniId, Eni>,
     /// Every block by its network address.
     blocks: BTreeMap<IpAddr, (IpNet, EniId)>,
@@ -133,9 +134,11 @@ impl Book {
         net.contains(&address).then_some((eni, *net))
     }
 
-    /// Blocks of this kind are used first: prefixes, or else single addresses.
-    pub(crate) fn preferring(prefixes: bool) -> Self {
-        Self { prefixes_first: prefixes, ..Self::default() }
+    /// A book for pods that get addresses out of such blocks. Others of the family are used after
+    /// them, those of the other family not at all.
+    pub(crate) fn of(unit: Unit) -> Self {
+        let prefixes_first = unit != Unit::Address;
+        Self { prefixes_first, family: unit.family(), ..Self::default() }
     }
 
     pub(crate) fn add_eni(&mut self, mut eni: Eni) {
@@ -173,9 +176,10 @@ impl Book {
         around.into_iter().chain(later.filter(move |(of, _)| of.network() != net.network()))
     }
 
-    /// Adds a block to an ENI; false if any of it was known or belongs to another.
+    /// Adds a block to an ENI; false if it is not for pods, or any of it was known or belongs to
+    /// another.
     pub(crate) fn add_block(&mut self, id: &EniId, net: IpNet, now: Time) -> bool {
-        if self.overlapping(net).next().is_some() {
+        if !self.family.has(net) || self.overlapping(net).next().is_some() {
             return false;
         }
         let Some(eni) = self.enis.get_mut(id) else { return false };

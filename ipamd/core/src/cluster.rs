@@ -135,6 +135,11 @@ impl Cluster {
         }
     }
 
+    /// The pod will ask again.
+    fn unmet(&mut self, pod: &PodName) {
+        self.met.remove(pod);
+    }
+
     /// Pods that are bound to the node.
     pub(crate) fn coming(&self) -> &BTreeSet<PodName> {
         &self.coming
@@ -192,6 +197,15 @@ impl Core {
         let known: Vec<PodName> = self.cluster.coming().iter().filter(known).cloned().collect();
         for pod in known {
             self.cluster.met(&pod);
+        }
+    }
+
+    /// The pod's ADD came to nothing. The kubelet tries again, unless the pod has gone, which
+    /// Kubernetes tells.
+    pub(crate) fn expect_again(&mut self, pod: &PodName) {
+        let branch = self.cluster.branches.contains_key(pod);
+        if !branch && !self.book.has_pod(pod) && !self.queue.has_pod(pod) {
+            self.cluster.unmet(pod);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the core is told once: the pool's targets, the instance's limits, the node.
 
 use config_model::{CardIndex, EniId, InstanceId, SecurityGroupId, Span, SubnetId, VpcId};
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::BTreeMap;
 
 /// Which addresses pods get.
@@ -12,6 +12,16 @@ pub enum Family {
     V4,
     /// IPv6, out of one /80 for each ENI.
     V6,
+}
+
+impl Family {
+    /// Whether the block is of it.
+    pub(crate) fn has(self, block: IpNet) -> bool {
+        match block {
+            IpNet::V4(_) => self == Self::V4,
+            IpNet::V6(_) => self == Self::V6,
+        }
+    }
 }
 
 /// The pool's targets and modes, after the settings were read and checked.

@@ -17,7 +17,7 @@ use crate::{
     shrink::{Departure, Excess},
     trunk::TrunkWish,
     waiting::{Queue, Waiter},
-    warm::{Targets, Unit},
+    warm::Targets,
     witness::Watch,
     zone::ZoneWatch,
 };
@@ -82,7 +82,7 @@ impl Core {
         now: Time,
     ) -> Self {
         let targets = Targets::new(&config, &limits);
-        let book = Book::preferring(targets.unit() != Unit::Address);
+        let book = Book::of(targets.unit());
         let imds_only = config.imds_only;
         let mut core = Self {
             targets,
@@ -129,7 +129,9 @@ impl Core {
                 self.reserve(Waiter { ticket, key, pod, cards, branch, give_up_at }, now);
             }
             Event::Abandoned { ticket } => {
-                self.queue.remove(ticket);
+                if let Some(waiter) = self.queue.remove(ticket).filter(|waiter| !waiter.branch) {
+                    self.expect_again(&waiter.pod);
+                }
             }
             Event::Confirm { ticket, key, host_interface } => {
                 self.confirm(ticket, &key, host_interface, now);
@@ -206,6 +208,7 @@ impl Core {
         self.tend_enis(now);
         self.grow(now);
         if self.may_change_ec2() {
+            self.do_chores(now);
             self.ask_for_trunk(now);
             self.collect_leaks(now);
             if !self.is_frozen() {

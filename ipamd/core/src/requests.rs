@@ -174,6 +174,9 @@ impl Core {
             self.refuse(waiter.ticket, Refusal { reason, message, next_step: String::new() });
         }
         let held = self.cool_down(key, now);
+        if let Some(holder) = held.as_ref().filter(|_| cause == ReleaseCause::SetupFailed) {
+            self.expect_again(&holder.pod);
+        }
         let addresses = held.as_ref().map_or(&[][..], |holder| holder.what.addresses());
         let addresses = self.addresses_of(addresses);
         self.reply(ticket, Answer::Released { known: held.is_some(), addresses });
@@ -182,6 +185,7 @@ impl Core {
     pub(crate) fn lapse_reservations(&mut self, now: Time) {
         while let Some(key) = self.book.lapsed(now) {
             let Some(holder) = self.cool_down(&key, now) else { return };
+            self.expect_again(&holder.pod);
             let object = format!("{} ({key})", holder.pod);
             let cause = format!("{} was reserved and never confirmed", named(&holder.what));
             self.report(Severity::Warning, Topic::ReservationLapsed, object, cause, "");
@@ -249,6 +253,9 @@ impl Core {
     }
 
     fn dismiss(&mut self, waiter: Waiter) {
+        if !waiter.branch {
+            self.expect_again(&waiter.pod);
+        }
         let refusal =
             if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(waiter.cards) };
         let notice = Notice {

@@ -77,8 +77,6 @@ impl Core {
             self.call_for_eni(id, Task::Describe, call, now);
         } else if let Some(leaving) = leaving {
             self.unassign(id, leaving, now);
-        } else {
-            self.do_chores(id, now);
         }
     }
 

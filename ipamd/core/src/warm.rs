@@ -34,6 +34,14 @@ impl Unit {
         self.want(1).addresses()
     }
 
+    /// Of which family its addresses are.
+    pub(crate) fn family(self) -> Family {
+        match self {
+            Self::Address | Self::Prefix => Family::V4,
+            Self::Ipv6Prefix => Family::V6,
+        }
+    }
+
     /// As many blocks.
     pub(crate) fn want(self, blocks: u16) -> Want {
         match self {
@@ -219,7 +227,8 @@ impl Targets {
                 let low = is_low(available, soon, target);
                 if low { count((target - available).max(1)) } else { 0 }
             }
-            Mode::OnePrefix => u64::from(pool.total == 0),
+            // One on an ENI that does not get ready is none.
+            Mode::OnePrefix => u64::from(pool.total <= pool.stuck),
         }
     }
 

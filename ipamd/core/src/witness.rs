@@ -190,9 +190,12 @@ impl Core {
         &mut self,
         witness: Witness,
         started: Time,
-        enis: Vec<SeenEni>,
+        mut enis: Vec<SeenEni>,
         now: Time,
     ) {
+        for eni in &mut enis {
+            eni.blocks.retain(|block| self.config.family.has(*block));
+        }
         // We run on the primary ENI, so it is there: an answer without it is from before the
         // instance was known, and says nothing of what the node has or lacks.
         let shows_us = enis.iter().any(|eni| eni.id == self.node.primary_eni);

@@ -216,8 +216,12 @@ impl Eni {
 
     /// Whether anything about it is not as it should stay. Asked at every event, so it is quick.
     pub(crate) fn needs_tending(&self) -> bool {
-        let undecided = self.missing || !self.ever_ready || self.unsure || self.leaving > 0;
-        undecided || self.wants_keeping() || self.facts.untagged || self.groups_differ
+        self.missing || !self.ever_ready || self.unsure || self.leaving > 0
+    }
+
+    /// Whether EC2 is to be told something about it that its addresses do not hang on.
+    pub(crate) fn has_chores(&self) -> bool {
+        self.wants_keeping() || self.facts.untagged || self.groups_differ
     }
 
     /// Whether some block is on its way back.

@@ -215,7 +215,7 @@ fn the_counts_agree_with_the_uses_whatever_happens() {
 
 #[test]
 fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at() {
-    let mut book = Book::preferring(true);
+    let mut book = Book::of(Unit::Ipv6Prefix);
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     book.add_eni(eni("eni-a", 0));
     let block: IpNet = "fd00:0:0:1:2::/80".parse().unwrap();
@@ -241,4 +241,15 @@ fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at()
     while book.free_ripe(Time(3)).is_some() {}
     assert_eq!(picked(&book), Some(block.addr()));
     assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), (1 << 48) - 500);
+}
+
+#[test]
+fn blocks_of_the_other_family_are_not_for_pods() {
+    for (unit, other) in [(Unit::Address, "fd00:0:0:1:2::/80"), (Unit::Ipv6Prefix, "10.0.0.9/32")] {
+        let mut book = Book::of(unit);
+        book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
+        book.add_eni(eni("eni-a", 0));
+        assert!(!book.add_block(&"eni-a".into(), other.parse().unwrap(), Time(0)));
+        assert_eq!(picked(&book), None);
+    }
 }

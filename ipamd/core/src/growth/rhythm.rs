@@ -58,6 +58,12 @@ impl Rhythm {
         }
     }
 
+    /// Whether some card's plan is due in a moment.
+    pub(crate) fn gathers(&self, now: Time) -> bool {
+        let soon = |beat: &Beat| beat.gathering.is_some_and(|(since, _)| now < since + GATHERING);
+        self.cards.values().any(soon)
+    }
+
     /// The card lacks nothing.
     pub(crate) fn at_rest(&mut self, card: CardIndex) {
         if let Some(beat) = self.cards.get_mut(&card) {

@@ -2,15 +2,30 @@
 
 use crate::{
     CloudCall, Core, Remedy, Severity, Topic,
-    book::{KEEP_LAG, Task},
+    book::{Eni, KEEP_LAG, Task},
     calls::CloudResult,
     classify::tags_to_add,
 };
 use config_model::{EniId, Time};
 
 impl Core {
-    /// The one chore that is most needed.
-    pub(super) fn do_chores(&mut self, id: &EniId, now: Time) {
+    /// Does for each ENI the one chore that is most needed. After growth: addresses come first.
+    pub(crate) fn do_chores(&mut self, now: Time) {
+        if self.rhythm.gathers(now) {
+            return;
+        }
+        let waits = |eni: &&Eni| {
+            let idle = eni.task == Task::Idle && !eni.unsure && !eni.missing;
+            eni.facts.managed && idle && eni.has_chores()
+        };
+        let ids: Vec<EniId> =
+            self.book.enis().filter(waits).map(|eni| eni.facts.id.clone()).collect();
+        for id in ids {
+            self.do_chore(&id, now);
+        }
+    }
+
+    fn do_chore(&mut self, id: &EniId, now: Time) {
         let Some(eni) = self.book.eni(id) else { return };
         let facts = &eni.facts;
         if eni.wants_keeping() {

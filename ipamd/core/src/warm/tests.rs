@@ -161,6 +161,8 @@ fn one_ipv6_prefix_is_enough_for_ever() {
     let targets = Targets::new(&config, &Limits::one_card(3, 4));
     assert_eq!(targets.unit().want(1), Want::Ipv6Prefixes(1));
     assert_eq!(targets.ask(FIRST, Pool::default()), 1);
+    let stuck = Pool { stuck: 1 << 48, ..pool(1 << 48, 0, 0) };
+    assert_eq!(targets.ask(FIRST, stuck), 1);
     let one = pool(1 << 48, 200, 0);
     assert_eq!((targets.ask(FIRST, one), targets.over(FIRST, one)), (0, Over::default()));
     assert!(!targets.hold_without(FIRST, one, pool(1 << 48, 0, 0)));

@@ -32,6 +32,19 @@ fn an_adopted_eni_is_tagged_once_and_stays_somebody_elses() {
 }
 
 #[test]
+fn addresses_come_before_tags() {
+    let mut cloud = Cloud::new(4, 5, 0);
+    let primary = cloud.primary();
+    let node = World::node(&cloud);
+    let limits = ipamd_core::Limits::one_card(4, 5);
+    cloud.enis.get_mut(&primary).unwrap().seen.tags = Some(std::collections::BTreeMap::new());
+    let mut world = World::start(PoolConfig::default(), limits, node, cloud);
+    world.pass(Span::seconds(5));
+    let actions: Vec<Action> = world.cloud.log.iter().map(|(_, call)| call.action()).collect();
+    assert_eq!(actions, [Action::Assign, Action::Tag]);
+}
+
+#[test]
 fn enis_that_are_left_alone_are_not_tagged() {
     let mut world = world();
     let trunk = world.cloud.attach_other(CardIndex(0), 8, EniKind::Trunk, 0, world.now);

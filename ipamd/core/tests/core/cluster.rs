@@ -4,6 +4,7 @@ use crate::world::{World, key, pod};
 use config_model::{Mac, PodName, Span};
 use ipamd_core::{
     Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, Event, PoolConfig, RefusalReason,
+    ReleaseCause, Ticket,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -58,6 +59,26 @@ fn an_announced_pod_is_taken_off_by_its_add_whenever_the_news_comes() {
     coming(&mut world, [2]);
     coming(&mut world, [1, 2]);
     assert_eq!(world.core.counts().coming, 1);
+}
+
+#[test]
+fn a_pod_whose_add_came_to_nothing_is_expected_again() {
+    let mut world = World::new(PoolConfig::default(), 1, 4, 3);
+    world.pass(Span::seconds(10));
+    coming(&mut world, 0..5);
+    world.reserve_all(0..3);
+    let refused = world.reserve_for(3, Span::seconds(5));
+    let abandoned = world.reserve(4);
+    assert_eq!(world.core.counts().coming, 0);
+    world.tell(Event::Abandoned { ticket: abandoned });
+    world.pass(Span::seconds(10));
+    assert!(world.refused(refused).is_some());
+    assert_eq!(world.core.counts().coming, 2);
+    let (ticket, cause) = (Ticket(900), ReleaseCause::SetupFailed);
+    world.tell(Event::Release { ticket, key: key(0), cause });
+    assert_eq!(world.core.counts().coming, 3);
+    world.release(1);
+    assert_eq!(world.core.counts().coming, 3, "that pod was deleted");
 }
 
 #[test]

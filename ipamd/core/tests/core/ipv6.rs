@@ -78,3 +78,33 @@ fn a_prefix_that_two_witnesses_lack_is_replaced() {
     let ticket = world.reserve(1);
     assert!(world.served(ticket));
 }
+
+#[test]
+fn what_an_eni_has_of_the_other_family_is_nobodys_and_asks_no_questions() {
+    let mut world = world(1);
+    let primary = world.cloud.primary();
+    let seen = &mut world.cloud.enis.get_mut(&primary).unwrap().seen;
+    seen.blocks.push("10.0.0.200/32".parse().unwrap());
+    world.restart();
+    world.pass(Span::seconds(120));
+    let before = world.cloud.log.len();
+    let ticket = world.reserve(1);
+    assert!(world.served(ticket) && world.address_of(1).unwrap().is_ipv6());
+    world.pass(Span::seconds(3600));
+    assert_eq!(world.cloud.log.len(), before);
+    assert_eq!(world.snapshot().enis[0].blocks.len(), 1);
+}
+
+#[test]
+fn an_eni_that_does_not_get_ready_is_replaced() {
+    let mut world = world(3);
+    let primary = world.cloud.primary();
+    world.tell(ipamd_core::Event::EniNotReady { eni: primary.clone(), why: "gone".into() });
+    let state = world.cloud.enis.get_mut(&primary).unwrap();
+    state.seen.attachment.as_mut().unwrap().state = ipamd_core::AttachmentState::Attaching;
+    state.there_at = None;
+    let ticket = world.reserve_for(1, Span::seconds(120));
+    world.pass(Span::seconds(60));
+    assert!(world.served(ticket), "{:?}", world.snapshot().waiting);
+    assert_ne!(world.eni_of(1), primary);
+}
