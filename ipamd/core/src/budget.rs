@@ -9,7 +9,7 @@ mod tests;
 
 use crate::{Action, BudgetView, CloudFault, Remedy};
 use config_model::{Span, Time};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// One call, in the unit in which buckets count.
 const TOKEN: i64 = 1_000_000;
@@ -72,6 +72,8 @@ struct Bucket {
     raised: Time,
     /// Faults in a row that are not throttling, and the pause after the last one.
     faults: u32,
+    /// What the last fault said, until a call goes through.
+    fault: Option<Arc<str>>,
     not_before: Time,
     /// Since when the action has been wanted and could not be called.
     wanted: Option<Time>,
@@ -116,7 +118,13 @@ impl Budgets {
         let bucket = self.bucket(action, now);
         bucket.fill(now);
         bucket.faults = 0;
+        bucket.fault = None;
         bucket.raise(1);
+    }
+
+    /// What EC2 said when the action failed, if nothing has gone through since.
+    pub(crate) fn fault(&self, action: Action) -> Option<Arc<str>> {
+        self.buckets.get(&action)?.fault.clone()
     }
 
     /// A call begun at `started` failed.
@@ -127,6 +135,7 @@ impl Budgets {
         started: Time,
         now: Time,
     ) -> Lesson {
+        self.bucket(action, now).fault = Some(Arc::from(fault.to_string()));
         let wait = match fault.remedy {
             Remedy::RetryAfter { wait } => wait.unwrap_or_default(),
             Remedy::TryElsewhere
@@ -211,6 +220,7 @@ impl Bucket {
             halved: None,
             raised: now,
             faults: 0,
+            fault: None,
             not_before: Time(0),
             wanted: None,
         }

@@ -44,7 +44,8 @@ impl Core {
         let paused = self.budgets.next(action, now);
         if let Some(until) = paused {
             self.wake_by(Some(until));
-            self.whys.push(Why::Paused { action, until });
+            let fault = self.budgets.fault(action);
+            self.whys.push(Why::Paused { action, until, fault });
         }
         paused.is_none()
     }

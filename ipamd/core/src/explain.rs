@@ -2,6 +2,7 @@
 
 use crate::{Action, Cards, Core, Refusal, RefusalReason, Waiting, book::Eni, placement::Nowhere};
 use config_model::{CardIndex, EniId, SubnetId, Time};
+use std::sync::Arc;
 
 /// What keeps the planner from going on. Kept small: it is made anew at every event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub(crate) enum Why {
     Paused {
         action: Action,
         until: Time,
+        /// What EC2 answered last, unless that was no fault.
+        fault: Option<Arc<str>>,
     },
     Busy {
         eni: EniId,
@@ -82,7 +85,10 @@ impl Why {
     fn reason(&self) -> String {
         match self {
             Self::NothingSeenYet => "EC2 has not shown the node's ENIs yet".to_owned(),
-            Self::Paused { action, .. } => format!("{action} failed, and rests"),
+            Self::Paused { action, fault: Some(fault), .. } => {
+                format!("{action} failed, and rests: {fault}")
+            }
+            Self::Paused { action, .. } => format!("{action} waits for its budget"),
             Self::Busy { eni } => format!("a call for {eni} is under way"),
             Self::NotReady { eni, why } => format!("{eni} is not ready: {why}"),
             Self::SubnetFull { subnet, counted: Some(free @ 1..), .. } => format!(
@@ -110,7 +116,10 @@ impl Why {
                 "use a larger instance type, a higher MAX_ENI, or fewer pods per node"
             }
             Self::MaxPods { .. } => "raise the kubelet's maxPods, or delete pods",
-            Self::Paused { .. } => "see the daemon's log for what EC2 answered",
+            Self::Paused { fault: Some(_), .. } => {
+                "mend what EC2 says; it is tried again by itself"
+            }
+            Self::Paused { .. } => "the kubelet tries again by itself",
             Self::NotReady { .. } | Self::AttachesStick { .. } => {
                 "see the ENI's attachment in EC2 and the node's kernel log"
             }

@@ -238,3 +238,16 @@ fn nodes_that_were_throttled_together_come_back_apart() {
     let apart: std::collections::BTreeSet<u64> = (0..100).map(next).collect();
     assert!(apart.len() > 50, "{apart:?}");
 }
+
+#[test]
+fn what_ec2_said_is_known_until_a_call_goes_through() {
+    let mut budgets = Budgets::new(1);
+    assert_eq!(budgets.fault(Action::Assign), None);
+    let refused = fault("UnauthorizedOperation", Remedy::TellOperator);
+    budgets.failed(Action::Assign, &refused, Time(0), Time(1));
+    let said = budgets.fault(Action::Assign);
+    assert!(said.is_some_and(|said| said.contains("UnauthorizedOperation")));
+    assert_eq!(budgets.fault(Action::Create), None);
+    budgets.succeeded(Action::Assign, Time(2));
+    assert_eq!(budgets.fault(Action::Assign), None);
+}
