@@ -165,19 +165,22 @@ fn link_of_eni<'a>(
 
 /// Sees to it that `route` is the one that counts for its table, destination and metric.
 fn place(plan: &mut Plan, subject: &Subject, route: Route, observed: &Observed) {
-    let rivals = |other: &&Route| {
-        other.plain
-            && (other.table, other.dst, other.metric) == (route.table, route.dst, route.metric)
-    };
-    let same_key: Vec<&Route> = observed.routes.iter().filter(rivals).collect();
-    match same_key.iter().position(|other| other.leads_as(&route)) {
-        None => plan.push(subject.clone(), Action::ReplaceRoute(route)),
-        // The kernel takes the first of a key, so what stands before ours hides it.
-        Some(place) => {
-            for hiding in &same_key[..place] {
-                plan.push(subject.clone(), Action::DeleteRoute((*hiding).clone()));
-            }
+    let rivals =
+        |other: &&Route| other.plain && (other.table, other.dst) == (route.table, route.dst);
+    let rivals = || observed.routes.iter().filter(rivals);
+    let same_key: Vec<&Route> = rivals().filter(|other| other.metric == route.metric).collect();
+    // The kernel takes the first of a key, and the lowest metric: what stands before ours hides it.
+    // Ours of IPv4 have the lowest there is; of IPv6 the kernel takes none that low.
+    let better = rivals().filter(|other| other.metric < route.metric);
+    let hiding: Vec<Route> = match same_key.iter().position(|other| other.leads_as(&route)) {
+        None => {
+            plan.push(subject.clone(), Action::ReplaceRoute(route.clone()));
+            better.cloned().collect()
         }
+        Some(place) => same_key[..place].iter().copied().chain(better).cloned().collect(),
+    };
+    for hiding in hiding {
+        plan.push(subject.clone(), Action::DeleteRoute(hiding));
     }
 }
 

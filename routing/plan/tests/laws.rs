@@ -8,13 +8,13 @@ use config_model::{Mac, TableId, registry};
 use ipnet::IpNet;
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use routing_plan::{
-    Action, Errno, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, Op, PodDesired,
-    Route, Rule, Selector, Subject, plan, pod,
+    Action, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, Op,
+    PodDesired, Route, Rule, Selector, Subject, plan, pod,
 };
 use std::collections::BTreeSet;
 use tests_support::{
     FakeKernel,
-    node::{address, key, mac, node, pod as pod_of, table},
+    node::{address, family, far, key, mac, node, pod as pod_of, speak, table, within_subnet},
     pod_is_connected,
 };
 
@@ -100,8 +100,12 @@ enum Foreign {
 fn world() -> impl Strategy<Value = World> {
     let everyone: Vec<(u8, u8)> = (0..=2).flat_map(|n| (0..4).map(move |i| (n, i))).collect();
     let pods = subsequence(everyone, 0..=8);
-    (pods, vec(any::<bool>(), 12), vec(any::<bool>(), 3), any::<bool>(), vec(mess(), 0..14))
-        .prop_map(|(pods, flags, attached, once, messes)| {
+    let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
+    let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), any::<bool>());
+    (family, pods, flags, vec(mess(), 0..14)).prop_map(
+        |(family, pods, (flags, attached, once), messes)| {
+            // What the test asks of this world, it asks right after.
+            speak(family);
             let pods: Vec<PodDesired> = pods
                 .into_iter()
                 .zip(flags)
@@ -111,7 +115,8 @@ fn world() -> impl Strategy<Value = World> {
                 })
                 .collect();
             build(node(2, pods), &attached, once, &messes)
-        })
+        },
+    )
 }
 
 fn build(mut desired: NodeDesired, attached: &[bool], once: bool, messes: &[Mess]) -> World {
@@ -221,7 +226,7 @@ fn spoil(
         }
         Mess::Marked { value, protocol } => {
             let mark = config_model::Mark { value, mask: value };
-            let rule = Rule::ours(registry::PREF_MARKED, Selector::marked(mark), TableId::MAIN);
+            let rule = Rule::marked(family(), mark);
             let rule = Rule { protocol, ..rule };
             if try_one(kernel, Action::AddRule(rule.clone())) && protocol == 3 {
                 foreign.push(Foreign::Rule(rule));
@@ -473,8 +478,7 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
         let own = eni.address.expect("it has one");
         let wanted = IpNet::new_assert(own, eni.subnet.prefix_len());
         prop_assert_eq!(there, vec![wanted]);
-        let far = std::net::Ipv4Addr::new(192, 0, 2, 1).into();
-        let out = tests_support::lookup(state, own, far, 0);
+        let out = tests_support::lookup(state, own, far(), 0);
         prop_assert_eq!(out.and_then(|route| route.dev), Some(link.index));
     }
     let primary = state.link_named("eth0").map(|link| link.index);
@@ -543,8 +547,10 @@ fn eni_of(pod: &PodDesired) -> u8 {
 }
 
 fn pod_mac(pod: &PodDesired) -> Mac {
-    let std::net::IpAddr::V4(address) = pod.address else { return Mac([7; 6]) };
-    let [_, _, n, host] = address.octets();
+    let (n, host) = match pod.address {
+        std::net::IpAddr::V4(address) => (address.octets()[2], address.octets()[3]),
+        std::net::IpAddr::V6(address) => (address.octets()[7], address.octets()[15]),
+    };
     Mac([0x0a, 0, 0, 9, n, host])
 }
 
@@ -557,7 +563,7 @@ fn nth_link(kernel: &FakeKernel, n: usize) -> Option<IfIndex> {
 }
 
 fn add_address(kernel: &mut FakeKernel, dev: IfIndex, n: u8, host: u8, noprefixroute: bool) {
-    let address = IpNet::new_assert(address(n, host), 24);
+    let address = within_subnet(n, host);
     let address = LinkAddr { dev, address, global: true, secondary: false, noprefixroute };
     attempt(kernel, Action::AddAddress(address));
 }

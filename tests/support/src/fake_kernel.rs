@@ -7,8 +7,8 @@ mod rules;
 
 use config_model::{Mac, TableId};
 use routing_plan::{
-    Action, Applied, Errno, Execution, Family, IfIndex, Ipv4Conf, Link, LinkKind, LinkRef,
-    Observed, Op, Peer, Rule, Selector,
+    Action, Applied, Errno, Execution, Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr,
+    LinkKind, LinkRef, Observed, Op, Peer, Rule, Selector,
 };
 use std::collections::BTreeMap;
 
@@ -34,14 +34,21 @@ pub struct FakeKernel {
 
 impl Default for FakeKernel {
     fn default() -> Self {
-        let rule = |pref, table| Rule {
-            family: Family::V4,
+        let rule = |family, pref, table| Rule {
+            family,
             pref,
             selector: Selector::default(),
             table: TableId(table),
             protocol: 2,
         };
-        let rules = vec![rule(0, 255), rule(32_766, 254), rule(32_767, 253)];
+        let (v4, v6) = (Family::V4, Family::V6);
+        let rules = vec![
+            rule(v4, 0, 255),
+            rule(v4, 32_766, 254),
+            rule(v4, 32_767, 253),
+            rule(v6, 0, 255),
+            rule(v6, 32_766, 254),
+        ];
         Self {
             state: Observed { rules, ..Observed::default() },
             calls: Vec::new(),
@@ -102,17 +109,19 @@ impl FakeKernel {
             peer,
             master: None,
             ipv4: BTreeMap::from(conf),
-            ipv6: BTreeMap::new(),
+            ipv6: BTreeMap::from([(Ipv6Conf::AcceptRa, 1), (Ipv6Conf::DisableIpv6, 0)]),
         };
         self.state.links.insert(index, link);
         index
     }
 
-    /// Takes a link down: its routes go, its addresses stay.
+    /// Takes a link down: its routes go, its IPv4 addresses stay.
     pub fn set_down(&mut self, index: IfIndex) {
         if let Some(link) = self.state.links.get_mut(&index) {
             link.up = false;
             self.flush_routes_of(index);
+            let stays = |a: &LinkAddr| a.dev != index || a.address.addr().is_ipv4();
+            self.state.addresses.retain(stays);
         }
     }
 

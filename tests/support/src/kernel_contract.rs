@@ -5,12 +5,12 @@
 mod drift;
 mod objects;
 
-use crate::node::{address, eni, mac, node, pod};
+use crate::node::{address, eni, mac, node, pod, speak};
 use config_model::{Mac, TableId, registry};
 use ipnet::IpNet;
 use routing_plan::{
-    Action, Applied, EniDesired, IfIndex, LinkAddr, LinkRef, NodeDesired, Observed, Op, Route,
-    Subject, plan,
+    Action, Applied, EniDesired, Family, IfIndex, LinkAddr, LinkRef, NodeDesired, Observed, Op,
+    Route, Subject, plan,
 };
 
 /// A kernel under test, with what only a test may do to it.
@@ -30,9 +30,21 @@ pub trait TestKernel {
 /// One case: a sentence, and what shows it.
 pub type Case = (&'static str, fn(&mut dyn TestKernel));
 
-/// Every case.
-pub fn cases() -> Vec<Case> {
-    [objects::CASES, drift::CASES].concat()
+/// Every case, in every family that it speaks of. What shows it runs on a thread on which nothing
+/// else speaks of another family meanwhile.
+pub fn cases() -> Vec<(Family, Case)> {
+    let both = [Family::V4, Family::V6].into_iter().flat_map(|family| {
+        let cases = [objects::CASES, drift::CASES].concat();
+        cases.into_iter().map(move |case| (family, case))
+    });
+    let of_v4 = objects::V4_CASES.iter().map(|case| (Family::V4, *case));
+    both.chain(of_v4).chain(drift::V6_CASES.iter().map(|case| (Family::V6, *case))).collect()
+}
+
+/// Runs one.
+pub fn run((family, (_, case)): (Family, Case), kernel: &mut dyn TestKernel) {
+    speak(family);
+    case(kernel);
 }
 
 /// A namespace with a node's links, planned for until it rests.

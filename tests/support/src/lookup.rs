@@ -1,8 +1,8 @@
 //! Where the kernel would send a packet, worked out from an observation.
 
 use config_model::{Mark, TableId};
-use routing_plan::{Observed, PodDesired, Route, Rule};
-use std::net::{IpAddr, Ipv4Addr};
+use routing_plan::{Family, Observed, PodDesired, Route, Rule};
+use std::net::IpAddr;
 
 /// The route of a packet: rules in order, within a table the longest prefix, then the lowest
 /// metric, then the first.
@@ -10,7 +10,8 @@ pub fn lookup(observed: &Observed, from: IpAddr, to: IpAddr, mark: u32) -> Optio
     let fits = |rule: &&Rule| {
         let selector = &rule.selector;
         let bits = |wanted: Mark| mark & wanted.mask == wanted.value;
-        !selector.other
+        rule.family == Family::of(to)
+            && !selector.other
             && selector.iif.is_none()
             && selector.src.is_none_or(|net| net.contains(&from))
             && selector.dst.is_none_or(|net| net.contains(&to))
@@ -31,7 +32,7 @@ fn best(observed: &Observed, table: TableId, to: IpAddr) -> Option<&Route> {
 
 /// Whether packets reach the pod over its host veth, and its own leave by its ENI's table.
 pub fn pod_is_connected(observed: &Observed, pod: &PodDesired, eni_mac: config_model::Mac) -> bool {
-    let far = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
+    let far = crate::node::far();
     let link = |route: &Route| route.dev.and_then(|dev| observed.links.get(&dev));
     let inwards = lookup(observed, far, pod.address, 0).and_then(link);
     let outwards = lookup(observed, pod.address, far, 0).and_then(link);

@@ -4,9 +4,41 @@ use config_model::{EniId, Mac, PodKey, PodName, TableId, VethName, registry};
 use ipnet::IpNet;
 use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
+
+thread_local! {
+    static FAMILY: Cell<Family> = const { Cell::new(Family::V4) };
+}
+
+/// Makes every function here speak of this family on the calling thread; IPv4 at first.
+pub fn speak(family: Family) {
+    FAMILY.set(family);
+}
+
+/// The family that the functions here speak of.
+pub fn family() -> Family {
+    FAMILY.get()
+}
+
+/// An address that is nobody's and far away.
+pub fn far() -> IpAddr {
+    match family() {
+        Family::V4 => Ipv4Addr::new(192, 0, 2, 1).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1).into(),
+    }
+}
+
+/// The address with the length of its subnet's prefix.
+pub fn within_subnet(n: u8, host: u8) -> IpNet {
+    let length = match family() {
+        Family::V4 => 24,
+        Family::V6 => 64,
+    };
+    IpNet::new_assert(address(n, host), length)
+}
 
 /// The Ethernet address of ENI `n`; 0 is the primary.
 pub fn mac(n: u8) -> Mac {
@@ -15,7 +47,13 @@ pub fn mac(n: u8) -> Mac {
 
 /// Address `host` of the subnet of ENI `n`.
 pub fn address(n: u8, host: u8) -> IpAddr {
-    Ipv4Addr::new(10, 0, n, host).into()
+    match family() {
+        Family::V4 => Ipv4Addr::new(10, 0, n, host).into(),
+        Family::V6 => {
+            let (n, host) = (u16::from(n), u16::from(host));
+            Ipv6Addr::new(0x2001, 0xdb8, 0, n, 0, 0, 0, host).into()
+        }
+    }
 }
 
 /// The table of ENI `n`.
@@ -29,7 +67,7 @@ pub fn eni(n: u8) -> EniDesired {
         eni: EniId::new(format!("eni-{n}")),
         mac: mac(n),
         address: Some(address(n, 5)),
-        subnet: IpNet::new_assert(address(n, 0), 24),
+        subnet: within_subnet(n, 0),
         table: table(n),
         mtu: registry::ENI_MTU,
         trunk: false,
@@ -58,7 +96,7 @@ pub fn node(enis: u8, pods: Vec<PodDesired>) -> NodeDesired {
     let hosts = |n| (4..=100).map(move |host| address(n, host));
     let managed: BTreeSet<IpNet> = (0..=enis).flat_map(hosts).map(IpNet::from).collect();
     NodeDesired {
-        family: Family::V4,
+        family: family(),
         primary: PrimaryDesired { mac: mac(0), mtu: registry::ENI_MTU },
         connmark: Some(registry::CONNMARK),
         enis: (1..=enis).map(eni).collect(),

@@ -14,7 +14,9 @@ impl FakeKernel {
         if self.state.addresses.iter().any(same) {
             return Err(Errno::EEXIST);
         }
-        let secondary = self.state.addresses.iter().any(|a| in_same_subnet(a, &address));
+        let behind = |a: &LinkAddr| in_same_subnet(a, &address);
+        let v4 = address.address.addr().is_ipv4();
+        let secondary = v4 && self.state.addresses.iter().any(behind);
         let address = LinkAddr { secondary, ..address };
         self.state.addresses.push(address);
         self.connect_subnet(&address);
@@ -26,6 +28,10 @@ impl FakeKernel {
         let place = self.state.addresses.iter().position(same).ok_or(Errno::EADDRNOTAVAIL)?;
         let gone = self.state.addresses.remove(place);
         self.forget(&gone);
+        if gone.address.addr().is_ipv6() {
+            self.disconnect(&gone);
+            return Ok(());
+        }
         if !gone.secondary {
             self.succeed(&gone);
         }
@@ -62,6 +68,15 @@ impl FakeKernel {
         self.state.routes.retain(|route| route.src != Some(ip));
     }
 
+    /// An IPv6 subnet's route goes with its last address.
+    fn disconnect(&mut self, gone: &LinkAddr) {
+        let shared = |a: &LinkAddr| in_same_subnet(a, gone) && !a.noprefixroute;
+        if !gone.noprefixroute && !self.state.addresses.iter().any(shared) {
+            let route = connected(gone.address, gone.dev);
+            self.state.routes.retain(|other| *other != route);
+        }
+    }
+
     pub(super) fn connect_subnets(&mut self, index: IfIndex) {
         let addresses: Vec<LinkAddr> =
             self.state.addresses.iter().filter(|a| a.dev == index).copied().collect();
@@ -76,20 +91,26 @@ impl FakeKernel {
         if secondary || noprefixroute || whole || !self.is_up(dev) {
             return;
         }
-        let route = Route {
-            table: TableId::MAIN,
-            dst: address.trunc(),
-            gateway: None,
-            dev: Some(dev),
-            scope: Scope::LINK,
-            src: Some(address.addr()),
-            metric: 0,
-            protocol: 2,
-            plain: true,
-        };
+        let route = connected(address, dev);
         if !self.state.routes.contains(&route) {
             self.state.routes.push(route);
         }
+    }
+}
+
+/// The kernel's own route to the subnet of an address.
+fn connected(address: IpNet, dev: IfIndex) -> Route {
+    let v4 = address.addr().is_ipv4();
+    Route {
+        table: TableId::MAIN,
+        dst: address.trunc(),
+        gateway: None,
+        dev: Some(dev),
+        scope: if v4 { Scope::LINK } else { Scope::UNIVERSE },
+        src: v4.then(|| address.addr()),
+        metric: if v4 { 0 } else { 256 },
+        protocol: 2,
+        plain: true,
     }
 }
 

@@ -8,6 +8,11 @@ use std::net::IpAddr;
 impl FakeKernel {
     pub(super) fn put_route(&mut self, route: &Route, replace: bool) -> Result<(), Errno> {
         self.admissible(route)?;
+        let mut route = route.clone();
+        if route.metric == 0 && route.dst.addr().is_ipv6() {
+            route.metric = 1024;
+        }
+        let route = &route;
         let place = self.state.routes.iter().position(|other| same_key(other, route));
         match place {
             None => {
@@ -58,7 +63,12 @@ impl FakeKernel {
             return Err(Errno::ENETDOWN);
         }
         match route.gateway {
-            Some(gateway) if !self.on_link(gateway, dev, route.table) => Err(Errno::ENETUNREACH),
+            // The link is named, and every link has link-local addresses.
+            Some(IpAddr::V6(gateway)) if gateway.is_unicast_link_local() => Ok(()),
+            Some(gateway) if !self.on_link(gateway, dev, route.table) => Err(match gateway {
+                IpAddr::V4(_) => Errno::ENETUNREACH,
+                IpAddr::V6(_) => Errno::EHOSTUNREACH,
+            }),
             Some(_) | None => Ok(()),
         }
     }

@@ -3,12 +3,13 @@
 use super::{BOOT, Case, DHCP, STATIC, Stage, TestKernel, subnet_address};
 use crate::{
     lookup::pod_is_connected,
-    node::{address, eni, key, mac, node, table},
+    node::{address, eni, family, key, mac, node, table, within_subnet},
 };
 use config_model::{TableId, registry};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use routing_plan::{
-    Action, IfIndex, Ipv4Conf, LinkAddr, Note, Observed, Route, Rule, Selector, plan,
+    Action, Family, IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Note, Observed, Route, Rule, Selector,
+    plan,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -18,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
     ("a flushed table comes back in one pass", flushed_table),
     ("an ENI that was taken down comes back in one pass", eni_down),
     ("a pod's veth that was taken down comes back in one pass", pod_veth_down),
-    ("rp_filter and MTU set back are repaired in one pass", settings),
+    ("rp_filter or accept_ra, and MTU, set back are repaired in one pass", settings),
     ("what a DHCP client puts on a secondary ENI goes in one pass", dhcp),
     ("an ENI set up by DHCP alone is taken over in one pass", taken_over_from_dhcp),
     ("a twin of a rule changes nothing, and goes with the pod", twins),
@@ -26,6 +27,55 @@ pub(super) const CASES: &[Case] = &[
     ("what belongs to an ADD or a DEL in flight is left alone", in_flight),
     ("what is not ours is left alone", foreign),
 ];
+
+/// What there is in IPv6 alone.
+pub(super) const V6_CASES: &[Case] = &[
+    ("a link's own link-local route stays", link_local_stays),
+    ("an ENI without an address of its own has its table and no rule", no_own_address),
+    ("a trunk has its address and no rule", trunk),
+    ("a pod's router announcements are not heard", deaf_to_pods),
+];
+
+fn link_local_stays(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let dev = stage.eni_links[0];
+    let own: Ipv6Net = "fe80::99/64".parse().expect("a prefix");
+    let own = LinkAddr { address: own.into(), global: false, ..subnet_address(1, dev) };
+    stage.force(Action::AddAddress(own));
+    let leads =
+        |observed: &Observed| observed.routes.iter().any(|route| route.dst == own.address.trunc());
+    assert!(leads(&stage.kernel.observe()));
+    stage.assert_rests();
+}
+
+fn no_own_address(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let former = stage.desired.enis[0].address.take().expect("it had one");
+    stage.pass();
+    stage.assert_rests();
+    let observed = stage.kernel.observe();
+    assert!(!observed.rules.iter().any(|rule| rule.selector == Selector::from(former)));
+    assert!(!observed.addresses.iter().any(|a| a.address.addr() == former));
+    assert_connected(&mut stage);
+}
+
+fn trunk(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    stage.desired.enis[0].trunk = true;
+    stage.pass();
+    stage.assert_rests();
+    let rules = stage.kernel.observe().rules;
+    assert!(!rules.iter().any(|rule| rule.selector == Selector::from(address(1, 5))));
+}
+
+fn deaf_to_pods(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let veth = stage.link(stage.pod_links[0]);
+    stage.force(Action::SetIpv6(veth.clone(), Ipv6Conf::AcceptRa, 1));
+    repaired(&mut stage);
+    let link = stage.kernel.observe().links[&veth.index].clone();
+    assert_eq!(link.ipv6[&Ipv6Conf::AcceptRa], 0);
+}
 
 fn built_in_one_pass(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::raw(kernel);
@@ -38,7 +88,7 @@ fn built_in_one_pass(kernel: &mut dyn TestKernel) {
     for n in [1, 2] {
         let dev = stage.eni_links[usize::from(n) - 1];
         assert_eq!(observed.links[&dev].mtu, registry::ENI_MTU);
-        let on_link = |a: &&LinkAddr| a.dev == dev && matches!(a.address, IpNet::V4(_));
+        let on_link = |a: &&LinkAddr| a.dev == dev && a.global;
         let addresses: Vec<IpNet> =
             observed.addresses.iter().filter(on_link).map(|a| a.address).collect();
         assert_eq!(addresses, [subnet_address(n, dev).address]);
@@ -104,19 +154,26 @@ fn settings(kernel: &mut dyn TestKernel) {
     let observed = stage.kernel.observe();
     let primary = observed.link_named("eth0").map(|link| link.index).expect("eth0 was made");
     let (primary, secondary) = (stage.link(primary), stage.link(stage.eni_links[1]));
-    stage.force(Action::SetIpv4(primary.clone(), Ipv4Conf::RpFilter, 1));
+    stage.force(match family() {
+        Family::V4 => Action::SetIpv4(primary.clone(), Ipv4Conf::RpFilter, 1),
+        Family::V6 => Action::SetIpv6(primary.clone(), Ipv6Conf::AcceptRa, 1),
+    });
     stage.force(Action::SetMtu(primary.clone(), 1500));
     stage.force(Action::SetMtu(secondary, 1500));
     repaired(&mut stage);
     let link = stage.kernel.observe().links[&primary.index].clone();
-    assert_eq!((link.ipv4[&Ipv4Conf::RpFilter], link.mtu), (2, registry::ENI_MTU));
+    let set = match family() {
+        Family::V4 => link.ipv4[&Ipv4Conf::RpFilter],
+        Family::V6 => link.ipv6[&Ipv6Conf::AcceptRa],
+    };
+    assert_eq!((set, link.mtu), (2, registry::ENI_MTU));
 }
 
 fn dhcp(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::settled(kernel);
     let dev = stage.eni_links[0];
     // A secondary address that DHCP would never give, and the routes that it does.
-    let extra = "10.0.1.66/24".parse().expect("a prefix");
+    let extra = within_subnet(1, 66);
     stage.force(Action::AddAddress(LinkAddr { address: extra, ..subnet_address(1, dev) }));
     let gateway = Route::on_link(TableId::MAIN, address(1, 1), dev);
     let default = Route::default_via(TableId::MAIN, address(1, 1), dev);
@@ -135,7 +192,7 @@ fn taken_over_from_dhcp(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::raw(kernel);
     // Behind another address of its subnet, the ENI's own brings its route only when that goes.
     let extra = subnet_address(1, stage.eni_links[0]);
-    let extra = LinkAddr { address: "10.0.1.66/24".parse().expect("a prefix"), ..extra };
+    let extra = LinkAddr { address: within_subnet(1, 66), ..extra };
     stage.force(Action::AddAddress(extra));
     for (n, dev) in [(1, stage.eni_links[0]), (2, stage.eni_links[1])] {
         let link = stage.link(dev);
@@ -149,7 +206,9 @@ fn taken_over_from_dhcp(kernel: &mut dyn TestKernel) {
         }));
     }
     let seen = stage.kernel.observe().addresses;
-    assert!(seen.iter().any(|a| a.address == subnet_address(1, extra.dev).address && a.secondary));
+    let own = subnet_address(1, extra.dev).address;
+    let secondary = seen.iter().any(|a| a.address == own && a.secondary);
+    assert_eq!(secondary, family() == Family::V4);
     // With the link down, the subnet's route is not there yet: it comes with the repair itself.
     stage.kernel.set_down(stage.eni_links[1]);
     stage.pass();
@@ -216,7 +275,7 @@ fn in_flight(kernel: &mut dyn TestKernel) {
 fn foreign(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::settled(kernel);
     let calico = stage.kernel.add_pod_veth("cali0123", Some("pod of somebody"));
-    let unmanaged: std::net::IpAddr = "172.16.0.9".parse().expect("an address");
+    let unmanaged = address(99, 9);
     let dev = stage.eni_links[0];
     let rules = [
         // Our priorities, addresses that are not our ENIs'.
@@ -224,7 +283,7 @@ fn foreign(kernel: &mut dyn TestKernel) {
         Rule::ours(registry::PREF_FROM_POD, Selector::from(unmanaged), TableId(99)),
         // One of our addresses, another priority.
         Rule::ours(600, Selector::from(address(1, 70)), TableId(99)),
-        Rule::ours(registry::PREF_MARKED, Selector::marked(OTHER_MARK), TableId(99)),
+        Rule { table: TableId(99), ..Rule::marked(family(), OTHER_MARK) },
         // Our priority and address, but more than our rules ask for.
         Rule::ours(
             registry::PREF_TO_POD,
@@ -239,10 +298,7 @@ fn foreign(kernel: &mut dyn TestKernel) {
         Route::on_link(TableId::MAIN, unmanaged, calico),
         // One of our addresses, by a veth that is not ours.
         Route::on_link(TableId::MAIN, address(1, 72), calico),
-        Route {
-            dst: "10.9.0.0/16".parse().expect("a prefix"),
-            ..Route::on_link(TableId::MAIN, unmanaged, dev)
-        },
+        Route { dst: within_subnet(88, 0), ..Route::on_link(TableId::MAIN, unmanaged, dev) },
         Route::on_link(TableId(77), address(1, 73), dev),
     ];
     for route in routes {

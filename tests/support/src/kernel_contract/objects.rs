@@ -1,20 +1,17 @@
 //! Links, addresses, routes and rules, one kind of object at a time.
 
 use super::{BOOT, Case, OURS, TestKernel, subnet_address, try_one};
-use crate::node::{address, key, mac, table};
+use crate::node::{address, family, key, mac, table};
 use config_model::{TableId, registry};
 use routing_plan::{
-    Action, Errno, Ipv4Conf, LinkAddr, LinkRef, Op, Route, Rule, RulePattern, Selector, Subject,
-    pod,
+    Action, Errno, Family, Ipv4Conf, Ipv6Conf, LinkAddr, LinkRef, Op, Route, Rule, RulePattern,
+    Selector, Subject, pod,
 };
 
 pub(super) const CASES: &[Case] = &[
     ("a link keeps what it is given", a_link_keeps_what_it_is_given),
-    ("a link that goes down loses its routes and keeps its addresses", down_loses_routes),
+    ("a link that goes down loses its routes, and IPv6 its addresses", down_loses_routes),
     ("a route needs its link, up, and a gateway on it", a_route_needs_its_link),
-    ("a subnet's route comes with its address unless that is declined", subnet_routes),
-    ("a subnet's first address takes the others along unless they are promoted", promotion),
-    ("without its last address a link loses all routes", last_address),
     ("a route can be replaced in place but not added twice", route_keys),
     ("a route is deleted exactly, and its absence is success", route_deletion),
     ("rules have twins by protocol, and each is deleted by itself", rule_twins),
@@ -22,6 +19,13 @@ pub(super) const CASES: &[Case] = &[
     ("links are deleted by group, their routes with them, their rules not", group),
     ("a refused step stops its own subject and no other", refusal),
     ("a pod's host side is built, found complete, and removed", pod_host_side),
+];
+
+/// What is otherwise in IPv6, and matters in IPv4 alone.
+pub(super) const V4_CASES: &[Case] = &[
+    ("a subnet's route comes with its address unless that is declined", subnet_routes),
+    ("a subnet's first address takes the others along unless they are promoted", promotion),
+    ("without its last address a link loses all routes", last_address),
 ];
 
 fn a_link_keeps_what_it_is_given(kernel: &mut dyn TestKernel) {
@@ -35,6 +39,7 @@ fn a_link_keeps_what_it_is_given(kernel: &mut dyn TestKernel) {
         Action::SetGroup(link.clone(), 7),
         Action::SetIpv4(link.clone(), Ipv4Conf::RpFilter, 2),
         Action::SetIpv4(link.clone(), Ipv4Conf::PromoteSecondaries, 1),
+        Action::SetIpv6(link.clone(), Ipv6Conf::AcceptRa, 2),
     ] {
         assert_eq!(try_one(kernel, action.clone()).refused, [], "{action}");
     }
@@ -42,6 +47,7 @@ fn a_link_keeps_what_it_is_given(kernel: &mut dyn TestKernel) {
     assert_eq!((there.up, there.mtu, there.group, there.mac), (true, 9001, 7, Some(mac(1))));
     assert_eq!((there.alias, there.name.as_str()), (Some(alias), "eth1"));
     assert_eq!(there.ipv4[&Ipv4Conf::RpFilter], 2);
+    assert_eq!(there.ipv6[&Ipv6Conf::AcceptRa], 2);
     assert_eq!(there.ipv4[&Ipv4Conf::PromoteSecondaries], 1);
     try_one(kernel, Action::SetIpv4(link.clone(), Ipv4Conf::RpFilter, 0));
     assert_eq!(kernel.observe().links[&index].ipv4[&Ipv4Conf::RpFilter], 0);
@@ -57,7 +63,8 @@ fn down_loses_routes(kernel: &mut dyn TestKernel) {
     let observed = kernel.observe();
     assert!(!observed.links[&dev.index].up);
     assert!(!observed.routes.iter().any(|route| route.dev == Some(dev.index)));
-    assert!(observed.addresses.iter().any(|a| a.dev == dev.index));
+    let kept = observed.addresses.iter().any(|a| a.dev == dev.index);
+    assert_eq!(kept, family() == Family::V4);
 }
 
 fn a_route_needs_its_link(kernel: &mut dyn TestKernel) {
@@ -71,7 +78,11 @@ fn a_route_needs_its_link(kernel: &mut dyn TestKernel) {
     assert_eq!(errno(down), Errno::ENETDOWN);
     up(kernel, index, "eth1");
     let early = try_one(kernel, Action::ReplaceRoute(default.clone()));
-    assert_eq!(errno(early), Errno::ENETUNREACH);
+    let unreachable = match family() {
+        Family::V4 => Errno::ENETUNREACH,
+        Family::V6 => Errno::EHOSTUNREACH,
+    };
+    assert_eq!(errno(early), unreachable);
     for route in [gateway, default] {
         assert_eq!(try_one(kernel, Action::ReplaceRoute(route.clone())).changed, 1);
         assert!(kernel.observe().routes.contains(&route), "{route} came back otherwise");
@@ -164,8 +175,7 @@ fn route_deletion(kernel: &mut dyn TestKernel) {
 fn rule_twins(kernel: &mut dyn TestKernel) {
     let ours = Rule::ours(registry::PREF_FROM_POD, Selector::from(address(1, 20)), TableId(10_101));
     let twin = Rule { protocol: BOOT, ..ours.clone() };
-    let marked =
-        Rule::ours(registry::PREF_MARKED, Selector::marked(registry::CONNMARK), TableId::MAIN);
+    let marked = Rule::marked(family(), registry::CONNMARK);
     for rule in [&ours, &twin, &marked] {
         assert_eq!(try_one(kernel, Action::AddRule(rule.clone())).changed, 1);
         assert_eq!(try_one(kernel, Action::AddRule(rule.clone())).already, 1);
@@ -254,7 +264,9 @@ fn pod_host_side(kernel: &mut dyn TestKernel) {
         mtu: 1500,
     };
     let applied = kernel.apply(&net.host_batch(index));
-    assert_eq!((applied.changed, applied.refused), (4, Vec::new()));
+    // For IPv6 the gateway's address as well.
+    let steps = if family() == Family::V4 { 4 } else { 5 };
+    assert_eq!((applied.changed, applied.refused), (steps, Vec::new()));
     let observed = kernel.observe();
     assert_eq!(observed.link_of(&wanted.key).map(|link| link.index), Some(index));
     assert!(observed.routes.contains(&net.host_route(index)));
