@@ -12,7 +12,7 @@ use super::{
 use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
 use disk::{Disk, Lie, Step};
 use ipamd_core::{Checkpoint, RECORD_FORMAT, Record};
-use std::net::Ipv4Addr;
+use std::{collections::BTreeSet, net::Ipv4Addr};
 
 fn key(n: u16) -> PodKey {
     PodKey::new("aws-cni", format!("c{n}"), "eth0").unwrap()
@@ -135,7 +135,7 @@ fn first_loss(lie: Lie) -> Option<String> {
     let disk = Disk::new(lie);
     let records = live(&disk);
     let steps = disk.steps();
-    let mut cuts = 0;
+    let (mut cuts, mut put_right) = (0, BTreeSet::new());
     for cut in 0..=steps.len() {
         let marked = |found: fn(&Step) -> Option<usize>| {
             steps[..cut].iter().filter_map(found).next_back().unwrap_or(0)
@@ -152,7 +152,10 @@ fn first_loss(lie: Lie) -> Option<String> {
             if !told.allows(&back) {
                 return Some(format!("cut after step {cut}: {state:?} came back as {back:?}"));
             }
-            if let Some(loss) = second_loss(&state, &found.steps(), &back) {
+            // What a start does depends on the disk alone.
+            if put_right.insert(state.clone())
+                && let Some(loss) = second_loss(&state, &found.steps(), &back)
+            {
                 return Some(format!("cut after step {cut} and again, {loss}"));
             }
         }
