@@ -6,7 +6,7 @@ use config_model::EniId;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
@@ -29,11 +29,26 @@ pub struct ProbePod {
     pub address: Ipv4Addr,
 }
 
+/// A pod that takes part by an IPv6 address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePod6 {
+    /// Its name, for people (`default/web-0`).
+    pub name: String,
+    /// The node it runs on.
+    pub node: String,
+    /// Its namespace: the name under the node's `/run/netns`.
+    pub netns: String,
+    /// Its address.
+    pub address: Ipv6Addr,
+}
+
 /// What to check.
 #[derive(Clone, Debug)]
 pub struct ProbePlan {
     /// The pods; every one is checked against every other, and against every node, both ways.
     pub pods: Vec<ProbePod>,
+    /// Pods with an IPv6 address; every one opens a TCP connection to every other.
+    pub ipv6: Vec<ProbePod6>,
     /// The ENIs, to know every address's ENI and each node's primary address.
     pub enis: Vec<(EniId, EniSpec)>,
     /// The size of the echo's IP packet; 9001 is an ENI's MTU.
@@ -52,6 +67,7 @@ impl ProbePlan {
     pub fn full(pods: Vec<ProbePod>, enis: Vec<(EniId, EniSpec)>) -> Self {
         Self {
             pods,
+            ipv6: Vec::new(),
             enis,
             packet_bytes: 9001,
             tcp_pairs: 20,
@@ -69,7 +85,7 @@ pub struct End {
     /// The node.
     pub node: String,
     /// The address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
 }
 
 /// Why a pair failed, as the sender saw it.
@@ -162,6 +178,9 @@ pub struct ProbeReport {
     pub pod_to_node: Tally,
     /// Pod to pod, by TCP.
     pub tcp: Tally,
+    /// Pod to pod over IPv6, by TCP.
+    #[serde(default)]
+    pub ipv6: Tally,
     /// Every pair that failed.
     pub failures: Vec<Failure>,
     /// Milliseconds that it took.
@@ -195,6 +214,10 @@ pub fn run(fabric: &Fabric, plan: &ProbePlan) -> Result<ProbeReport, FabricError
     }
     for failure in tcp::exchange(fabric, plan) {
         report.tcp.count(failure.is_none());
+        report.failures.extend(failure);
+    }
+    for failure in tcp::reach_all(fabric, plan) {
+        report.ipv6.count(failure.is_none());
         report.failures.extend(failure);
     }
     if !report.failures.is_empty() {

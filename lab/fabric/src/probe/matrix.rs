@@ -20,6 +20,7 @@ pub(super) struct Party {
 
 struct Member {
     end: End,
+    address: Ipv4Addr,
     is_pod: bool,
     socket: EchoSocket,
 }
@@ -40,15 +41,17 @@ impl Party {
         let mut members = Vec::new();
         for pod in &plan.pods {
             let opened = fabric.node(&pod.node)?.inside_pod(&pod.netns, EchoSocket::open)?;
-            let end = End { name: pod.name.clone(), node: pod.node.clone(), address: pod.address };
-            members.push(Member::new(end, true, opened)?);
+            let (name, node) = (pod.name.clone(), pod.node.clone());
+            let end = End { name, node, address: pod.address.into() };
+            members.push(Member::new(end, pod.address, true, opened)?);
         }
         for (_, eni) in plan.enis.iter().filter(|(_, eni)| eni.is_primary()) {
             let node = fabric.node(&eni.node)?;
             if node.is_up() {
                 let name = format!("node {}", eni.node);
-                let end = End { name, node: eni.node.clone(), address: eni.primary };
-                members.push(Member::new(end, false, node.inside(EchoSocket::open)?)?);
+                let end = End { name, node: eni.node.clone(), address: eni.primary.into() };
+                let opened = node.inside(EchoSocket::open)?;
+                members.push(Member::new(end, eni.primary, false, opened)?);
             }
         }
         Ok(Self { members })
@@ -56,13 +59,18 @@ impl Party {
 }
 
 impl Member {
-    fn new(end: End, is_pod: bool, opened: io::Result<EchoSocket>) -> Result<Self, FabricError> {
+    fn new(
+        end: End,
+        address: Ipv4Addr,
+        is_pod: bool,
+        opened: io::Result<EchoSocket>,
+    ) -> Result<Self, FabricError> {
         let socket = opened.map_err(|cause| FabricError::Socket {
             action: "open raw sockets",
             place: end.name.clone(),
             cause,
         })?;
-        Ok(Self { end, is_pod, socket })
+        Ok(Self { end, address, is_pod, socket })
     }
 }
 
@@ -121,7 +129,7 @@ impl Trial<'_> {
         for round in due.chunks(members.len().max(1)) {
             for (from, to) in round {
                 let (sender, receiver) = (&members[*from], &members[*to]);
-                let (source, target) = (sender.end.address, receiver.end.address);
+                let (source, target) = (sender.address, receiver.address);
                 if let Err(reason) = sender.socket.send(&mut request, source, target) {
                     self.open.insert((*from, *to), reason);
                 }
@@ -172,7 +180,7 @@ impl Trial<'_> {
     }
 
     fn holder(&self, address: Ipv4Addr) -> Option<usize> {
-        self.party.members.iter().position(|member| member.end.address == address)
+        self.party.members.iter().position(|member| member.address == address)
     }
 }
 

@@ -4,7 +4,10 @@ use crate::{
     Test,
     lab::{TestLab, eni_id, group, ip_batch},
 };
-use lab_fabric::{Applied, DropReason, NicProfile, Peer};
+use lab_fabric::{
+    Applied, DropReason, NicProfile, Peer,
+    probe::{self, ProbePlan, ProbePod6},
+};
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     time::Duration,
@@ -12,6 +15,7 @@ use std::{
 
 pub(crate) const TESTS: &[Test] = &[
     ("ipv6_nodes_and_pods_of_prefixes_reach_each_other", nodes_and_pods_reach_each_other),
+    ("ipv6_pods_are_probed_in_pairs", pods_are_probed),
     ("an_ipv6_source_that_is_not_the_enis_is_dropped", a_strange_source_is_dropped),
     ("security_groups_hold_for_ipv6", security_groups_hold),
     ("ipv6_follows_its_eni_and_applying_again_changes_nothing", ipv6_follows_its_eni),
@@ -117,6 +121,30 @@ fn nodes_and_pods_reach_each_other() {
     let sources = &counters.enis[&eni_id("a", 0)].sources_v6;
     let prefix = "2001:db8:0:1:aa::/80".parse().unwrap();
     assert!(sources[&prefix].packets > 0, "{sources:?}");
+}
+
+fn pods_are_probed() {
+    let lab = two_nodes();
+    let probed = |node: &str, address: Ipv6Addr| {
+        let netns = wire(&lab, node, address);
+        ProbePod6 { name: format!("default/{netns}"), node: node.to_owned(), netns, address }
+    };
+    let mut plan = ProbePlan::full(Vec::new(), lab.wanted.enis.clone().into_iter().collect());
+    plan.ipv6 = vec![
+        probed("a", pod_address(1, 0x11)),
+        probed("a", pod_address(1, 0x12)),
+        probed("b", pod_address(2, 0x21)),
+    ];
+    let report = probe::run(&lab.fabric, &plan).unwrap();
+    assert!(report.passed(), "{report:#?}");
+    assert_eq!((report.ipv6.tried, report.ipv6.reached), (6, 6));
+    // One that is cut off is told of in each of its pairs, and no other.
+    let gone = &plan.ipv6[2];
+    lab_in_pod(&lab, "b", &gone.netns, "link set eth0 down\n");
+    let report = probe::run(&lab.fabric, &plan).unwrap();
+    assert_eq!((report.ipv6.tried, report.ipv6.reached), (6, 2), "{report:#?}");
+    let ends = |failure: &probe::Failure| [failure.from.address, failure.to.address];
+    assert!(report.failures.iter().all(|f| ends(f).contains(&gone.address.into())));
 }
 
 fn a_strange_source_is_dropped() {

@@ -75,7 +75,10 @@ fn a_missing_rule_is_named() {
     let report = run(&lab, &plan);
     assert!(!report.passed());
     for failure in report.failures {
-        assert!([failure.from.address, failure.to.address].contains(&victim), "{failure:#?}");
+        assert!(
+            [failure.from.address, failure.to.address].contains(&victim.into()),
+            "{failure:#?}"
+        );
         let because = failure.because.join("\n");
         assert!(because.contains("no rule 1536 from 10.0.1.51 to table 2 on node a"), "{because}");
         assert!(because.contains("packets from 10.0.1.51 that left by eni-a0"), "{because}");

@@ -88,20 +88,19 @@ fn eni(node: &str, eni: &TruthEni) -> EniSpec {
 
 fn group(group: &SecurityGroup) -> GroupSpec {
     GroupSpec {
-        ingress: group.ingress.iter().filter_map(rule).collect(),
-        egress: group.egress.iter().filter_map(rule).collect(),
+        ingress: group.ingress.iter().map(rule).collect(),
+        egress: group.egress.iter().map(rule).collect(),
     }
 }
 
-/// `None` for IPv6, which the fabric does not carry yet.
-fn rule(rule: &Rule) -> Option<GroupRule> {
+fn rule(rule: &Rule) -> GroupRule {
     // -1 is the lowest port as a range's begin, the highest as its end.
     let port = |value: i32, all: u16| u16::try_from(value).unwrap_or(all);
     let ports = rule.ports.unwrap_or((-1, -1));
     let ports = (port(ports.0, 0), port(ports.1, u16::MAX));
     let any = |value: i32| u8::try_from(value).ok();
     let (kind, code) = rule.ports.map_or((None, None), |(kind, code)| (any(kind), any(code)));
-    Some(GroupRule {
+    GroupRule {
         protocol: match rule.protocol {
             lab_cloud::Protocol::All => Protocol::All,
             lab_cloud::Protocol::Tcp => Protocol::Tcp { from: ports.0, to: ports.1 },
@@ -114,7 +113,7 @@ fn rule(rule: &Rule) -> Option<GroupRule> {
             lab_cloud::Peer::Group(id) => Peer::Group(id.clone()),
             lab_cloud::Peer::Cidr6(cidr) => Peer::Cidr6(*cidr),
         },
-    })
+    }
 }
 
 #[cfg(test)]
@@ -126,21 +125,20 @@ mod tests {
     fn minus_one_is_any_icmp_type_and_tcp_without_ports_is_all_of_them() {
         let all = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0);
         let of = |protocol, ports| {
-            rule(&Rule { protocol, ports, peer: lab_cloud::Peer::Cidr(all) })
-                .map(|rule| rule.protocol)
+            rule(&Rule { protocol, ports, peer: lab_cloud::Peer::Cidr(all) }).protocol
         };
         let icmp = of(lab_cloud::Protocol::Icmp, Some((8, -1)));
-        assert_eq!(icmp, Some(Protocol::Icmp { kind: Some(8), code: None }));
+        assert_eq!(icmp, Protocol::Icmp { kind: Some(8), code: None });
         let any = of(lab_cloud::Protocol::Icmp, None);
-        assert_eq!(any, Some(Protocol::Icmp { kind: None, code: None }));
+        assert_eq!(any, Protocol::Icmp { kind: None, code: None });
         let tcp = of(lab_cloud::Protocol::Tcp, None);
-        assert_eq!(tcp, Some(Protocol::Tcp { from: 0, to: u16::MAX }));
+        assert_eq!(tcp, Protocol::Tcp { from: 0, to: u16::MAX });
         for open in [(-1, -1), (0, -1), (-1, 65535)] {
             let tcp = of(lab_cloud::Protocol::Tcp, Some(open));
-            assert_eq!(tcp, Some(Protocol::Tcp { from: 0, to: u16::MAX }), "{open:?}");
+            assert_eq!(tcp, Protocol::Tcp { from: 0, to: u16::MAX }, "{open:?}");
         }
         let udp = of(lab_cloud::Protocol::Udp, Some((53, 53)));
-        assert_eq!(udp, Some(Protocol::Udp { from: 53, to: 53 }));
+        assert_eq!(udp, Protocol::Udp { from: 53, to: 53 });
     }
 
     #[test]
