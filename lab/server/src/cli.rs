@@ -159,12 +159,14 @@ impl Tool {
 
     async fn pod(&self, verb: PodVerb) -> Result<ExitCode> {
         match verb {
-            PodVerb::Add { node, count, prefix, from, pod, parallel } => {
+            PodVerb::Add { node, count, prefix, from, pod, annotations, parallel } => {
                 let prefix = prefix.unwrap_or_else(|| format!("{node}-"));
                 let pods = match pod {
-                    Some(pod) => vec![batch::named(&node, &pod)],
+                    Some(pod) => vec![batch::named(&node, &pod, &annotations)],
                     None => (from..from + count)
-                        .map(|number| batch::named(&node, &format!("{prefix}{number}")))
+                        .map(|number| {
+                            batch::named(&node, &format!("{prefix}{number}"), &annotations)
+                        })
                         .collect(),
                 };
                 let outcome = batch::add(&self.client, pods, parallel).await?;

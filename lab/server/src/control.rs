@@ -63,6 +63,9 @@ pub struct PodSpec {
     pub namespace: String,
     /// The pod's name.
     pub name: String,
+    /// Its annotations, which the runtime hands to plugins that ask for them.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// A fault to be set.

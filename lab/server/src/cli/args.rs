@@ -271,6 +271,10 @@ pub enum PodVerb {
         /// One pod of this name: `name` or `namespace/name`.
         #[arg(long, conflicts_with = "count")]
         pod: Option<String>,
+        /// An annotation, such as `k8s.amazonaws.com/nicConfig=multi-nic-attachment`; may be given
+        /// often.
+        #[arg(long = "annotation", value_parser = key_value, value_name = "K=V")]
+        annotations: Vec<(String, String)>,
         /// How many at a time.
         #[arg(long, default_value_t = 8)]
         parallel: usize,

@@ -25,9 +25,14 @@ pub(super) struct Failed {
 }
 
 /// `name` or `namespace/name` on a node.
-pub(super) fn named(node: &str, pod: &str) -> PodSpec {
+pub(super) fn named(node: &str, pod: &str, annotations: &[(String, String)]) -> PodSpec {
     let (namespace, name) = split(pod);
-    PodSpec { node: node.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+    PodSpec {
+        node: node.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        annotations: annotations.iter().cloned().collect(),
+    }
 }
 
 /// The pods that the arguments name.

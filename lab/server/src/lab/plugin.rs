@@ -3,7 +3,7 @@
 use super::{LabError, provision};
 use lab_fabric::Node;
 use serde_json::{Value, json};
-use std::{fs, path::Path, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, process::Stdio, time::Duration};
 use tokio::io::AsyncWriteExt;
 
 /// One call of the whole chain of plugins.
@@ -14,6 +14,8 @@ pub(super) struct Call<'a> {
     pub(super) netns: &'a str,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
+    /// The pod's annotations.
+    pub(super) annotations: &'a BTreeMap<String, String>,
     /// The result of the ADD, for DEL and CHECK.
     pub(super) previous: Option<&'a Value>,
 }
@@ -24,7 +26,7 @@ impl Call<'_> {
         let list = List::read(self.node)?;
         let mut result = None;
         for plugin in &list.plugins {
-            result = self.run("ADD", &list.netconf(plugin, result.as_ref())).await?;
+            result = self.run("ADD", &self.netconf(&list, plugin, result.as_ref())).await?;
         }
         result.ok_or_else(|| LabError::Plugin {
             verb: "ADD",
@@ -38,7 +40,7 @@ impl Call<'_> {
     pub(super) async fn check(&self) -> Result<(), LabError> {
         let list = List::read(self.node)?;
         for plugin in &list.plugins {
-            self.run("CHECK", &list.netconf(plugin, self.previous)).await?;
+            self.run("CHECK", &self.netconf(&list, plugin, self.previous)).await?;
         }
         Ok(())
     }
@@ -47,9 +49,13 @@ impl Call<'_> {
     pub(super) async fn del(&self) -> Result<(), LabError> {
         let list = List::read(self.node)?;
         for plugin in list.plugins.iter().rev() {
-            self.run("DEL", &list.netconf(plugin, self.previous)).await?;
+            self.run("DEL", &self.netconf(&list, plugin, self.previous)).await?;
         }
         Ok(())
+    }
+
+    fn netconf(&self, list: &List, plugin: &Value, previous: Option<&Value>) -> Value {
+        list.netconf(plugin, self.annotations, previous)
     }
 
     async fn run(&self, verb: &'static str, netconf: &Value) -> Result<Option<Value>, LabError> {
@@ -144,9 +150,22 @@ impl List {
         })
     }
 
-    /// What a plugin reads: its own part with the list's name and version, and the result so far.
-    fn netconf(&self, plugin: &Value, previous: Option<&Value>) -> Value {
+    /// What a plugin reads: its own part with the list's name and version, what it declared itself
+    /// capable of, and the result so far.
+    fn netconf(
+        &self,
+        plugin: &Value,
+        annotations: &BTreeMap<String, String>,
+        previous: Option<&Value>,
+    ) -> Value {
         let mut netconf = plugin.clone();
+        if let Some(object) = netconf.as_object_mut()
+            && let Some(capabilities) = object.remove("capabilities")
+            && capabilities[POD_ANNOTATIONS] == true
+            && !annotations.is_empty()
+        {
+            object.insert("runtimeConfig".to_owned(), json!({ POD_ANNOTATIONS: annotations }));
+        }
         netconf["name"] = json!(self.name);
         netconf["cniVersion"] = json!(self.version);
         if let Some(previous) = previous {
@@ -165,6 +184,8 @@ fn error_text(object: &Value) -> String {
 
 /// The interface that runtimes ask for.
 const IFNAME: &str = "eth0";
+/// The capability by which a plugin gets a pod's annotations.
+pub(super) const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 const PLUGIN_DIR: &str = "/opt/cni/bin";
 /// kubelet gives a sandbox four minutes.
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(240);
@@ -178,11 +199,24 @@ mod tests {
     fn a_plugin_reads_the_lists_name_and_version_and_the_result_so_far() {
         let text = br#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a","mtu":"9001"}]}"#;
         let list = List::parse(text, Path::new("x")).unwrap();
-        let first = list.netconf(&list.plugins[0], None);
+        let none = BTreeMap::new();
+        let first = list.netconf(&list.plugins[0], &none, None);
         assert_eq!(first, json!({"type":"a","mtu":"9001","name":"n","cniVersion":"1.0.0"}));
         let result = json!({"ips":[]});
-        assert_eq!(list.netconf(&list.plugins[0], Some(&result))["prevResult"], result);
+        assert_eq!(list.netconf(&list.plugins[0], &none, Some(&result))["prevResult"], result);
         assert!(List::parse(b"{}", Path::new("x")).is_err());
+    }
+
+    #[test]
+    fn only_a_plugin_that_asks_for_annotations_gets_them() {
+        let text = br#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a"},
+            {"type":"b","capabilities":{"io.kubernetes.cri.pod-annotations":true}}]}"#;
+        let list = List::parse(text, Path::new("x")).unwrap();
+        let given = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+        let read = |plugin: &Value| list.netconf(plugin, &given, None);
+        assert_eq!(read(&list.plugins[0])["runtimeConfig"], Value::Null);
+        assert_eq!(read(&list.plugins[1])["runtimeConfig"][POD_ANNOTATIONS]["k"], "v");
+        assert_eq!(read(&list.plugins[1])["capabilities"], Value::Null);
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub(super) struct PodEntry {
     pub(super) netns: String,
     /// False when the node went down since: the namespace is gone.
     pub(super) has_namespace: bool,
+    pub(super) annotations: BTreeMap<String, String>,
     /// A request is at work on it.
     pub(super) busy: bool,
     /// What the plugin answered; none before that.
@@ -93,7 +94,7 @@ impl Lab {
         names::check("pod", &spec.name, 63)?;
         let node = self.running(&spec.node)?;
         let key = (spec.namespace, spec.name);
-        let pod = self.reserve(&key, &spec.node)?;
+        let pod = self.reserve(&key, &spec.node, spec.annotations)?;
         let outcome = self.set_up(&node, &key, &pod).await;
         let mut known = self.pods.lock();
         match outcome {
@@ -111,13 +112,19 @@ impl Lab {
         self.pod(&key)
     }
 
-    fn reserve(&self, key: &(String, String), node: &str) -> Result<PodEntry, LabError> {
+    fn reserve(
+        &self,
+        key: &(String, String),
+        node: &str,
+        annotations: BTreeMap<String, String>,
+    ) -> Result<PodEntry, LabError> {
         let container_id = container_id()?;
         let pod = PodEntry {
             node: node.to_owned(),
             netns: format!("cni-{}", &container_id[..32]),
             container_id,
             has_namespace: true,
+            annotations,
             busy: true,
             result: None,
             add_us: 0,
@@ -214,6 +221,7 @@ fn call<'a>(
         netns,
         namespace: &key.0,
         name: &key.1,
+        annotations: &pod.annotations,
         previous: pod.result.as_ref(),
     }
 }

@@ -1,7 +1,7 @@
 //! What a node image and a DaemonSet put on a node: the plugin, its network configuration, and how
 //! the daemon is started.
 
-use super::{LabError, SeenCluster, cluster::KUBECONFIG};
+use super::{LabError, SeenCluster, cluster::KUBECONFIG, plugin::POD_ANNOTATIONS};
 use config_model::registry;
 use lab_fabric::{Node, enter::HOST_PROC_SYS_NET};
 use serde_json::{Value, json};
@@ -117,6 +117,7 @@ fn conflist(settings: &BTreeMap<String, String>) -> Value {
         "pluginLogLevel": setting("AWS_VPC_K8S_PLUGIN_LOG_LEVEL").unwrap_or("DEBUG"),
     });
     let wait = setting("FERRULE_ADD_WAIT").and_then(|text| text.parse::<u64>().ok());
+    plugin["capabilities"] = json!({ POD_ANNOTATIONS: true });
     plugin["addWait"] = json!(wait.unwrap_or(45));
     json!({
         "cniVersion": "1.0.0",

@@ -1,0 +1,56 @@
+//! Two nodes in one small subnet: what each is told when it is full, and that both recover.
+
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+use tests_lab::{Lab, programs, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(300);
+
+#[test]
+fn two_nodes_that_exhaust_a_subnet_say_so_and_recover() -> Result<()> {
+    let Some(bin) = programs("two_nodes_that_exhaust_a_subnet_say_so_and_recover") else {
+        return Ok(());
+    };
+    let up = [
+        "--subnet",
+        "10.0.0.0/24",
+        "--subnet",
+        "10.0.1.0/24",
+        "--env",
+        "WARM_IP_TARGET=1",
+        "--env",
+        "IP_COOLDOWN_PERIOD=5",
+        "--env",
+        "FERRULE_ADD_WAIT=10",
+    ];
+    let lab = Lab::up(&bin, "t-full", &up)?;
+    for node in ["node1", "node2"] {
+        lab.run(&["node", "add", "--name", node, "--subnet", "0", "--type", "m5.4xlarge"])?;
+    }
+    // 251 addresses: 200 pods, two primary addresses and those of further ENIs; then no more.
+    for node in ["node1", "node2"] {
+        lab.run(&["pod", "add", node, "--count", "100"])?;
+    }
+    let more = lab.output(&["pod", "add", "node1", "--prefix", "more-", "--count", "60"])?;
+    ensure!(!more.status.success(), "a subnet of 251 addresses held more than that");
+    let said =
+        String::from_utf8_lossy(&more.stdout).into_owned() + &String::from_utf8_lossy(&more.stderr);
+    let subnet = lab.json(&["status"])?["subnets"][0]["id"]
+        .as_str()
+        .context("a subnet without id")?
+        .to_owned();
+    ensure!(said.contains(&subnet) && said.contains("code 100"), "the plugin said: {said}");
+    let logs = lab.run(&["logs", "node1", "--lines", "5000"])?;
+    ensure!(logs.contains("subnet_exhausted") && logs.contains(&subnet), "the log is silent");
+    let refused = lab.metric("node1", "ferrule_notices_total", &["subnet_exhausted"])?;
+    ensure!(refused.is_some_and(|count| count > 0.0), "no metric tells it");
+
+    // The other node's pods go, and what it does not need any more comes to those who do.
+    lab.run(&["pod", "delete", "--node", "node2"])?;
+    wait_for("node1 to find addresses again", PATIENCE, || {
+        lab.run(&["pod", "add", "node1", "--prefix", "late-", "--count", "20"])?;
+        Ok(true)
+    })?;
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}
