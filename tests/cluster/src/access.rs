@@ -1,6 +1,7 @@
 //! Who may ask the API server: a certificate authority, and certificates for any user.
 
 use anyhow::{Context as _, Result};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType,
@@ -105,17 +106,24 @@ impl Access {
             "clusters": [{ "name": "ferrule", "cluster": {
                 "server": server,
                 "tls-server-name": "kubernetes",
-                "certificate-authority": self.file("ca.crt"),
+                "certificate-authority-data": self.encoded("ca.crt")?,
             }}],
             "users": [{ "name": name, "user": {
-                "client-certificate": self.file(&format!("{name}.crt")),
-                "client-key": self.file(&format!("{name}.key")),
+                "client-certificate-data": self.encoded(&format!("{name}.crt"))?,
+                "client-key-data": self.encoded(&format!("{name}.key"))?,
             }}],
             "contexts": [{ "name": name, "context": { "cluster": "ferrule", "user": name } }],
         });
         let file = format!("{name}.kubeconfig");
         self.write(&file, &format!("{config:#}\n"))?;
         Ok(self.file(&file))
+    }
+
+    /// A file as kubeconfigs hold it, so that they can be taken to where the file is not.
+    fn encoded(&self, name: &str) -> Result<String> {
+        let path = self.file(name);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(BASE64_STANDARD.encode(text))
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
