@@ -6,7 +6,7 @@
 use crate::dice::Rng;
 use config_model::{EniId, PodKey};
 use ipamd_core::{Checkpoint, Record};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// How many records are durable, of all that this process ever handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ pub(crate) struct Disk {
 /// What may leave the process once it is on disk.
 #[derive(Debug, Default)]
 struct Promised {
-    reserved: BTreeMap<PodKey, Checkpoint>,
+    reserved: BTreeSet<PodKey>,
     asked: BTreeSet<String>,
     leaving: BTreeSet<EniId>,
 }
@@ -93,7 +93,7 @@ impl Disk {
 
     /// Whether a power cut now would leave word that the key has these addresses.
     pub(crate) fn knows_reserved(&self, key: &PodKey) -> bool {
-        self.promised.reserved.contains_key(key)
+        self.promised.reserved.contains(key)
     }
 
     /// Whether a power cut now would leave word of the ENI that was asked for with this token.
@@ -110,9 +110,10 @@ impl Disk {
 impl Promised {
     fn take_in(&mut self, record: &Record) {
         match record {
-            Record::Reserved { key, .. } => {
-                let alone = Checkpoint::replay([record.clone()]);
-                self.reserved.insert(key.clone(), alone);
+            Record::Reserved { key, .. }
+            | Record::ReservedV6 { key, .. }
+            | Record::ReservedBranch { key, .. } => {
+                self.reserved.insert(key.clone());
             }
             Record::EniAsked { token, .. } => {
                 self.asked.insert(token.clone());

@@ -11,14 +11,16 @@ use crate::{
     judge::Law,
     kubelet::SandboxId,
     outbox::Outbox,
+    plan::Mode,
     planted::Planted,
     repair::{PassStage, Repair},
     world::{Happening, Request, World},
 };
 use config_model::{PodKey, PodName, Span, Time};
 use ipamd_core::{
-    Answer, CardLimits, Cards, CloudCall, CloudFault, Core, Effect, Event, Limits, NodeFacts, OpId,
-    PoolConfig, Refusal, RefusalReason, ReleaseCause, Remedy, Start, Ticket, Witness,
+    Action as CoreAction, Answer, CardLimits, Cards, CloudCall, CloudFault, ClusterFact, Core,
+    Effect, EniConfig, Event, Family, Limits, NodeFacts, OpId, PoolConfig, Refusal, RefusalReason,
+    ReleaseCause, Remedy, Start, Ticket, Witness,
 };
 use lab_cloud::{DescribeNetworkInterfaces, Filter, InstanceType, Page, Response};
 use std::collections::BTreeMap;
@@ -137,11 +139,12 @@ impl World {
         for (ticket, question) in queued {
             self.put(ticket, question);
         }
+        self.tell_of_cluster(life);
         self.at(self.now, Happening::Pass(life, PassStage::Begins));
     }
 
     fn config(&self) -> PoolConfig {
-        let targets = self.setup.targets;
+        let (targets, mode) = (self.setup.targets, self.setup.mode);
         let cooldown = match self.planted {
             Some(Planted::CooldownNotCounted) => Span(0),
             _ => self.setup.cooldown,
@@ -155,19 +158,26 @@ impl World {
             max_eni: self.setup.max_eni,
             max_pods: self.setup.max_pods,
             cooldown,
+            family: if mode == Mode::Ipv6 { Family::V6 } else { Family::V4 },
+            multi_nic: mode == Mode::Cards,
+            provisioning: mode.provisions(),
+            imds_only: mode == Mode::ImdsOnly,
+            subnet_discovery: mode == Mode::Discovery,
+            custom_networking: mode == Mode::Custom,
             ..PoolConfig::default()
         }
     }
 
     fn facts(&self) -> NodeFacts {
         let instance = self.ec2.instance.clone();
+        let (subnet_cidr, subnet_cidr_v6) = self.ec2.cidrs(&self.ec2.subnet);
         NodeFacts {
             primary_eni: self.ec2.primary.clone(),
             vpc: self.ec2.vpc.clone(),
             zone: ZONE.to_owned(),
             subnet: self.ec2.subnet.clone(),
-            subnet_cidr: Some(self.ec2.subnet_cidr),
-            subnet_cidr_v6: None,
+            subnet_cidr,
+            subnet_cidr_v6,
             security_groups: self.ec2.groups.clone(),
             description: format!("aws-K8S-{instance}"),
             tags: BTreeMap::from([(TAG_INSTANCE.to_owned(), instance.to_string())]),
@@ -219,15 +229,77 @@ impl World {
 
     fn put(&mut self, ticket: Ticket, question: Question) {
         let event = match question {
-            Question::Reserve(key, pod, give_up_at) => {
-                Event::Reserve { ticket, key, pod, cards: Cards::First, branch: false, give_up_at }
-            }
+            Question::Reserve(key, pod, give_up_at) => Event::Reserve {
+                ticket,
+                cards: self.cards_of(&pod),
+                key,
+                pod,
+                branch: false,
+                give_up_at,
+            },
             Question::Confirm(key, host_interface) => {
                 Event::Confirm { ticket, key, host_interface }
             }
             Question::Release(key, cause) => Event::Release { ticket, key, cause },
         };
         self.tell(event);
+    }
+
+    /// Every other pod of a node with several cards wants them all.
+    fn cards_of(&self, pod: &PodName) -> Cards {
+        let even = pod.name.ends_with(['0', '2', '4', '6', '8']);
+        if self.setup.mode == Mode::Cards && even { Cards::All } else { Cards::First }
+    }
+
+    /// What Kubernetes tells, some time after the start.
+    fn tell_of_cluster(&mut self, life: u32) {
+        let mut facts = Vec::new();
+        if self.setup.mode == Mode::Custom {
+            let (name, subnet) = (ZONE.to_owned(), self.ec2.growth.clone());
+            facts.push(ClusterFact::EniConfig(EniConfig::Found {
+                name,
+                subnet,
+                groups: Vec::new(),
+            }));
+        }
+        if self.setup.mode == Mode::Unschedulable {
+            self.told_schedulable = self.now + CLUSTER_TAKES;
+            facts.push(ClusterFact::Schedulable(self.schedulable));
+        }
+        for fact in facts {
+            let takes = self.draw("cluster", 1, CLUSTER_TAKES.0);
+            self.after(Span(takes), Happening::Told(life, Box::new(Event::Cluster(fact))));
+        }
+    }
+
+    /// Kubernetes says whether the node takes pods.
+    pub(crate) fn set_schedulable(&mut self, schedulable: bool) {
+        if std::mem::replace(&mut self.schedulable, schedulable) == schedulable {
+            return;
+        }
+        if schedulable {
+            self.spell_ends();
+        } else {
+            self.spell_begins();
+        }
+        self.told_schedulable = self.now;
+        self.tell(Event::Cluster(ClusterFact::Schedulable(schedulable)));
+    }
+
+    /// Calls that the mode forbids.
+    fn judge_mode(&mut self, call: &CloudCall) {
+        let (now, mode) = (self.now, self.setup.mode);
+        let looks = matches!(call.action(), CoreAction::Describe | CoreAction::DescribeSubnets);
+        let allowed = match mode {
+            Mode::ImdsOnly => false,
+            Mode::NotProvisioned => looks,
+            Mode::Unschedulable if !self.schedulable => {
+                let grows = matches!(call, CloudCall::CreateEni { .. } | CloudCall::Assign { .. });
+                !grows || now < self.told_schedulable + ANSWER_SLACK
+            }
+            _ => true,
+        };
+        self.judge.demand(allowed, Law::Forbidden, now, || format!("{mode}: {call:?}"));
     }
 
     /// Whoever asked has gone.
@@ -360,6 +432,7 @@ impl World {
         let now = self.now;
         let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) else { return };
         self.note(|| format!("   < {op:?} {call:?}"));
+        self.judge_mode(&call);
         let known = match &call {
             CloudCall::CreateEni { token, .. } => self.disk.knows_asked(token),
             CloudCall::DetachEni { eni, .. } => self.disk.knows_leaving(eni),
@@ -394,6 +467,10 @@ impl World {
         if let (CloudCall::Unassign { blocks, .. }, Ok(_)) = (&call, &result) {
             self.judge.gone(blocks);
         }
+        if let (CloudCall::AttachEni { eni, .. }, Ok(_)) = (&call, &result) {
+            // What somebody had pulled out is back.
+            self.judge.harmed_enis.remove(eni);
+        }
         if let Ok(ipamd_core::CloudAnswer::Assigned { blocks }) = &result {
             self.judge.harmed.retain(|block| !blocks.contains(block));
         }
@@ -412,6 +489,10 @@ impl World {
     fn look(&mut self, witness: Witness) {
         let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) else { return };
         let started = self.host.clock(self.now);
+        let (now, forbidden) = (self.now, self.setup.mode == Mode::ImdsOnly);
+        self.judge.demand(!forbidden || witness == Witness::Imds, Law::Forbidden, now, || {
+            "EC2 is looked at, though IMDS alone may be".to_owned()
+        });
         let (there, back) = match witness {
             Witness::Imds => {
                 let takes = self.draw("imds", 2, 60);
@@ -461,9 +542,10 @@ impl World {
         if self.ec2.cloud.imds_outage(&instance).is_some() {
             return Err(self.fault("GetMACs", Remedy::RetryAfter { wait: None }));
         }
-        let cidr = self.ec2.subnet_cidr;
         let enis = self.ec2.cloud.imds_enis(self.now, &instance);
-        let seen = enis.iter().filter_map(|eni| seen_by_imds(eni, &instance, Some(cidr), None));
+        let seen = enis
+            .iter()
+            .filter_map(|eni| seen_by_imds(eni, &instance, self.ec2.cidrs(&eni.subnet_id)));
         Ok(seen.collect())
     }
 
@@ -605,5 +687,7 @@ fn brief_answer(answer: &Answer) -> String {
 
 /// An answer that waits for nothing comes within this.
 const ANSWER_SLACK: Span = Span::seconds(10);
+/// What Kubernetes tells is there so soon after a start.
+const CLUSTER_TAKES: Span = Span::seconds(8);
 /// No request has this ticket: the process's own end.
 const LAST: Ticket = Ticket(u64::MAX);

@@ -74,7 +74,7 @@ impl World {
                 self.spell_begins();
                 self.after(lasts, Happening::DiskRecovers);
             }
-            Deed::Schedulable(_) => {}
+            Deed::Schedulable(schedulable) => self.set_schedulable(schedulable),
         }
     }
 
@@ -232,7 +232,7 @@ impl World {
     fn foreign_eni(&mut self, addresses: u16) {
         let now = self.now;
         let request = CreateNetworkInterface {
-            subnet_id: Some(self.ec2.subnet.clone()),
+            subnet_id: Some(self.ec2.growth.clone()),
             secondary_private_ip_address_count: (addresses > 0).then(|| addresses.into()),
             ..CreateNetworkInterface::default()
         };
@@ -276,7 +276,7 @@ impl World {
                 return;
             }
             let request = CreateNetworkInterface {
-                subnet_id: Some(self.ec2.subnet.clone()),
+                subnet_id: Some(self.ec2.growth.clone()),
                 secondary_private_ip_address_count: Some(piece.into()),
                 ..CreateNetworkInterface::default()
             };

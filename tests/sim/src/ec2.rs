@@ -7,12 +7,12 @@ pub(crate) use translate::{answer, blocks, request, seen_by_ec2, seen_by_imds};
 
 use crate::{
     dice::draw,
-    plan::{Setup, Weather},
+    plan::{Mode, Setup, Weather},
     remedy::Answered,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, Time, VpcId};
 use ipamd_core::{CloudFault, Remedy};
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use lab_cloud::{
     Action, CallError, Caller, Cloud, CloudSpec, Ec2Error, Fault, FaultId, Launch,
     NetworkInterface, OperateError, Request, Response, SubnetSpec, Throttling,
@@ -24,8 +24,12 @@ pub(crate) struct Ec2 {
     pub(crate) cloud: Cloud,
     pub(crate) caller: Caller,
     pub(crate) instance: InstanceId,
+    /// The node's own subnet.
     pub(crate) subnet: SubnetId,
-    pub(crate) subnet_cidr: Ipv4Net,
+    /// The subnet in which new ENIs are made first.
+    pub(crate) growth: SubnetId,
+    growth_name: &'static str,
+    cidrs: BTreeMap<SubnetId, (Ipv4Net, Option<Ipv6Net>)>,
     pub(crate) vpc: VpcId,
     pub(crate) groups: Vec<SecurityGroupId>,
     pub(crate) primary: EniId,
@@ -47,10 +51,14 @@ pub(crate) const CALL_TIMEOUT: Span = Span::seconds(10);
 impl Ec2 {
     pub(crate) fn new(setup: &Setup, seed: u64, now: Time) -> Result<Self, OperateError> {
         let mut cloud = Cloud::new(spec(setup), seed)?;
-        let (subnet, subnet_cidr) = cloud
-            .subnet_named("pods")
-            .map(|subnet| (subnet.id.clone(), subnet.cidr))
-            .ok_or_else(|| OperateError::Refused("the spec has no subnet of that name".into()))?;
+        let named = |name: &str| {
+            let subnet = cloud.subnet_named(name).cloned();
+            subnet.ok_or_else(|| OperateError::Refused(format!("the spec has no subnet {name}")))
+        };
+        let growth_name = setup.mode.subnet();
+        let (own, growth, more) = (named("pods")?, named(growth_name)?, named("more")?);
+        let cidrs = [own.clone(), more].map(|it| (it.id, (it.cidr, it.ipv6_cidr)));
+        let (subnet, growth, cidrs) = (own.id, growth.id, BTreeMap::from(cidrs));
         let launch = Launch::new("node", setup.instance_type, subnet.clone());
         let role = launch.role.clone().unwrap_or_default();
         let instance = cloud.launch(now, launch)?;
@@ -59,7 +67,9 @@ impl Ec2 {
         Ok(Self {
             caller: Caller::Role { role, instance: instance.clone() },
             subnet,
-            subnet_cidr,
+            growth,
+            growth_name,
+            cidrs,
             vpc: first.vpc_id.clone(),
             groups: first.groups.iter().map(|group| group.id.clone()).collect(),
             primary: first.id.clone(),
@@ -137,10 +147,29 @@ impl Ec2 {
         self.lost.clear();
     }
 
+    /// A subnet's addresses.
+    pub(crate) fn cidrs(&self, subnet: &SubnetId) -> (Option<Ipv4Net>, Option<Ipv6Net>) {
+        let known = self.cidrs.get(subnet);
+        (known.map(|(v4, _)| *v4), known.and_then(|(_, v6)| *v6))
+    }
+
+    /// Addresses that are there from the beginning, where nobody may ask for more.
+    pub(crate) fn provide(&mut self, now: Time, count: u16) {
+        let request = lab_cloud::AssignPrivateIpAddresses {
+            network_interface_id: Some(self.primary.clone()),
+            secondary_private_ip_address_count: Some(count.into()),
+            ..lab_cloud::AssignPrivateIpAddresses::default()
+        };
+        // A subnet that has none leaves the node without.
+        let _ = self.cloud.call(now, &Caller::Administrator, request);
+    }
+
     /// Addresses that the subnet still has.
     pub(crate) fn free_addresses(&mut self, now: Time) -> u32 {
         self.cloud.version(now);
-        self.cloud.subnet_named("pods").map_or(0, |subnet| subnet.available_ip_address_count)
+        self.cloud
+            .subnet_named(self.growth_name)
+            .map_or(0, |subnet| subnet.available_ip_address_count)
     }
 }
 
@@ -157,19 +186,21 @@ pub(crate) fn unknown(code: &str, message: &str) -> CloudFault {
 
 fn spec(setup: &Setup) -> CloudSpec {
     let mut spec = CloudSpec::two_zones();
-    let cidr = Ipv4Net::new_assert([10, 0, 0, 0].into(), setup.subnet_len);
-    let first = spec.subnets.first().cloned();
-    spec.subnets = first
-        .map(|subnet| SubnetSpec {
-            name: "pods".to_owned(),
-            cidr,
-            availability_zone: ZONE.to_owned(),
-            map_public_ip_on_launch: false,
-            tags: BTreeMap::new(),
-            ..subnet
-        })
-        .into_iter()
-        .collect();
+    let usable = setup.mode == Mode::Discovery;
+    let role = usable.then(|| ("kubernetes.io/role/cni".to_owned(), "1".to_owned()));
+    let named = |name: &str, third: u8| SubnetSpec {
+        name: name.to_owned(),
+        cidr: Ipv4Net::new_assert([10, 0, third, 0].into(), setup.subnet_len),
+        ipv6_cidr: None,
+        availability_zone: ZONE.to_owned(),
+        map_public_ip_on_launch: false,
+        assign_ipv6_address_on_creation: setup.mode == Mode::Ipv6,
+        tags: role.clone().into_iter().collect(),
+    };
+    spec.subnets = vec![named("pods", 0), named("more", 64)];
+    if setup.mode == Mode::Ipv6 {
+        spec = spec.with_ipv6();
+    }
     spec.timing.attach = setup.attach;
     if !setup.throttled {
         spec.throttling = Throttling::Off;

@@ -45,6 +45,8 @@ pub enum Law {
     NotServed,
     /// The core asks to be woken without end.
     NeverRests,
+    /// A call is made that the mode forbids.
+    Forbidden,
     /// An ENI is left behind.
     Leaked,
     /// The pool has less than its targets ask for.

@@ -60,6 +60,7 @@ impl World {
         self.note(|| "== it becomes quiet".to_owned());
         self.quiet = true;
         self.ec2.clear_up(self.now);
+        self.set_schedulable(true);
         self.tenants_go(100);
         self.host.refuses = false;
         self.disk_write = None;

@@ -8,7 +8,7 @@ use crate::{
     host::Host,
     judge::{Judge, Law, Violation},
     kubelet::{Kubelet, SandboxId},
-    plan::{Deed, Plan, Setup},
+    plan::{Deed, Mode, Plan, Setup},
     planted::Planted,
     repair::PassStage,
     trace::Trace,
@@ -118,6 +118,9 @@ pub(crate) struct World {
     /// ENIs that strangers attached.
     pub(crate) foreign: BTreeSet<config_model::EniId>,
     pub(crate) settings: Settings,
+    pub(crate) schedulable: bool,
+    /// Since when the daemon could know.
+    pub(crate) told_schedulable: Time,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     draws: u64,
@@ -131,8 +134,15 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: &Plan, planted: Option<Planted>, trace: Trace) -> Result<Self, String> {
         let setup = plan.setup.clone();
-        let settings = Settings::defaults();
-        let ec2 = Ec2::new(&setup, plan.seed, DAY_ONE).map_err(|error| error.to_string())?;
+        let mut settings = Settings::defaults();
+        if setup.mode == Mode::Ipv6 {
+            settings.family = config_settings::Family::V6;
+        }
+        let mut ec2 = Ec2::new(&setup, plan.seed, DAY_ONE).map_err(|error| error.to_string())?;
+        if !setup.mode.provisions() {
+            let kind = lab_cloud::InstanceType::named(setup.instance_type);
+            ec2.provide(DAY_ONE, kind.map_or(1, |kind| kind.ipv4_per_interface - 1));
+        }
         let family = crate::desired::family(&settings);
         let lifetime = ipamd_core::PoolConfig::default().reservation_lifetime;
         let judge = Judge::new(setup.cooldown, lifetime, DAY_ONE);
@@ -154,6 +164,8 @@ impl World {
             tombstones: BTreeMap::new(),
             foreign: BTreeSet::new(),
             settings,
+            schedulable: true,
+            told_schedulable: DAY_ONE,
             judge,
             trace,
             draws: 0,

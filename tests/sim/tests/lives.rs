@@ -3,7 +3,7 @@
 use tests_sim::{CORPUS, Mode, Plan, Watching, read_corpus, run};
 
 /// So many lives of each mode. `cargo xtask sim` tries thousands.
-const EACH: u64 = 40;
+const EACH: u64 = 12;
 
 fn lives(mode: Mode, seeds: impl IntoIterator<Item = u64>) -> Vec<String> {
     let judged = seeds.into_iter().filter_map(|seed| {

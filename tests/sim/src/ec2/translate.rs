@@ -7,11 +7,11 @@ use ipamd_core::{
 };
 use ipnet::{IpNet, Ipv4Net};
 use lab_cloud::{
-    AssignPrivateIpAddresses, AttachNetworkInterface, AttachmentChange, AttachmentStatus,
-    CreateNetworkInterface, CreateTags, DeleteNetworkInterface, DescribeNetworkInterfaces,
-    DescribeSubnets, DetachNetworkInterface, EniStatus, Filter, InterfaceKind,
-    ModifyNetworkInterfaceAttribute, NetworkInterface, Page, Request, Response, Tag,
-    TagSpecification, UnassignPrivateIpAddresses,
+    AssignIpv6Addresses, AssignPrivateIpAddresses, AttachNetworkInterface, AttachmentChange,
+    AttachmentStatus, CreateNetworkInterface, CreateTags, DeleteNetworkInterface,
+    DescribeNetworkInterfaces, DescribeSubnets, DetachNetworkInterface, EniStatus, Filter,
+    InterfaceKind, ModifyNetworkInterfaceAttribute, NetworkInterface, Page, Request, Response, Tag,
+    TagSpecification, UnassignIpv6Addresses, UnassignPrivateIpAddresses,
 };
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ fn create(
         Want::Addresses(0) | Want::Prefixes(0) | Want::Ipv6Prefixes(0) => {}
         Want::Addresses(count) => request.secondary_private_ip_address_count = Some(count.into()),
         Want::Prefixes(count) => request.ipv4_prefix_count = Some(count.into()),
-        Want::Ipv6Prefixes(_) => {}
+        Want::Ipv6Prefixes(count) => request.ipv6_prefix_count = Some(count.into()),
     }
     if !tags.is_empty() {
         let tags = tags.into_iter().map(|(key, value)| Tag { key, value }).collect();
@@ -126,16 +126,23 @@ fn create(
 }
 
 fn assign(eni: EniId, want: Want) -> Request {
-    let blank = AssignPrivateIpAddresses {
-        network_interface_id: Some(eni),
-        ..AssignPrivateIpAddresses::default()
-    };
+    let network_interface_id = Some(eni);
+    let blank =
+        AssignPrivateIpAddresses { network_interface_id, ..AssignPrivateIpAddresses::default() };
     match want {
+        Want::Ipv6Prefixes(count) => {
+            return AssignIpv6Addresses {
+                network_interface_id: blank.network_interface_id,
+                ipv6_prefix_count: Some(count.into()),
+                ..AssignIpv6Addresses::default()
+            }
+            .into();
+        }
         Want::Addresses(count) => AssignPrivateIpAddresses {
             secondary_private_ip_address_count: Some(count.into()),
             ..blank
         },
-        Want::Prefixes(count) | Want::Ipv6Prefixes(count) => {
+        Want::Prefixes(count) => {
             AssignPrivateIpAddresses { ipv4_prefix_count: Some(count.into()), ..blank }
         }
     }
@@ -143,6 +150,18 @@ fn assign(eni: EniId, want: Want) -> Request {
 }
 
 fn unassign(eni: EniId, blocks: &[IpNet]) -> Request {
+    let v6 = |block: &IpNet| match block {
+        IpNet::V4(_) => None,
+        IpNet::V6(net) => Some(*net),
+    };
+    if let Some(IpNet::V6(_)) = blocks.first() {
+        return UnassignIpv6Addresses {
+            network_interface_id: Some(eni),
+            ipv6_prefixes: blocks.iter().filter_map(v6).collect(),
+            ..UnassignIpv6Addresses::default()
+        }
+        .into();
+    }
     let v4 = |block: &IpNet| match block {
         IpNet::V4(net) => Some(*net),
         IpNet::V6(_) => None,
@@ -179,6 +198,9 @@ pub(crate) fn answer(
             let prefixes = given.ipv4_prefixes.into_iter().map(IpNet::V4);
             CloudAnswer::Assigned { blocks: singles.chain(prefixes).collect() }
         }
+        (_, Response::AssignIpv6Addresses(given)) => CloudAnswer::Assigned {
+            blocks: given.ipv6_prefixes.into_iter().map(IpNet::V6).collect(),
+        },
         (
             CloudCall::FindLeftovers { description_prefix, .. },
             Response::DescribeNetworkInterfaces { network_interfaces, .. },
@@ -281,13 +303,12 @@ pub(crate) fn seen_by_ec2(eni: &NetworkInterface) -> SeenEni {
 pub(crate) fn seen_by_imds(
     eni: &NetworkInterface,
     instance: &InstanceId,
-    cidr: Option<Ipv4Net>,
-    cidr_v6: Option<ipnet::Ipv6Net>,
+    (subnet_cidr, subnet_cidr_v6): (Option<Ipv4Net>, Option<ipnet::Ipv6Net>),
 ) -> Option<SeenEni> {
     let attachment = eni.attachment.as_ref()?;
     Some(SeenEni {
-        subnet_cidr: cidr,
-        subnet_cidr_v6: cidr_v6,
+        subnet_cidr,
+        subnet_cidr_v6,
         attachment: Some(SeenAttachment {
             id: None,
             instance: instance.clone(),

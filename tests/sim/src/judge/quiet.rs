@@ -39,9 +39,14 @@ impl World {
         if let Some(most) = self.setup.max_eni
             && self.foreign.is_empty()
         {
-            let fits = enis.len() <= usize::try_from(most).unwrap_or(usize::MAX);
+            // It counts for each card.
+            let first = enis
+                .iter()
+                .filter(|eni| eni.attachment.as_ref().is_some_and(|a| a.network_card_index.0 == 0));
+            let count = first.count();
+            let fits = count <= usize::try_from(most).unwrap_or(usize::MAX);
             self.judge.demand(fits, Law::AboveLimits, now, || {
-                format!("{} ENIs, though MAX_ENI is {most}", enis.len())
+                format!("{count} ENIs, though MAX_ENI is {most}")
             });
         }
     }
@@ -55,12 +60,24 @@ impl World {
     /// Addresses that our ENIs could hold for pods.
     fn room(&self) -> u64 {
         let foreign = u32::try_from(self.foreign.len()).unwrap_or(u32::MAX);
-        let ours = self.places().saturating_sub(foreign).max(1);
-        u64::from(ours) * u64::from(self.limits().secondary_per_eni())
+        let unused = foreign + u32::from(!self.setup.mode.uses_primary());
+        let ours = self.places().saturating_sub(unused);
+        let per_eni = u64::from(self.limits().secondary_per_eni());
+        match self.setup.mode {
+            Mode::Ipv6 => 1 << 48,
+            Mode::NotProvisioned | Mode::ImdsOnly => per_eni,
+            _ => u64::from(ours) * per_eni,
+        }
     }
 
-    pub(crate) fn capacity(&self) -> u64 {
-        self.room().min(self.setup.max_pods.into())
+    pub(crate) fn capacity(&mut self) -> u64 {
+        let room = if self.setup.mode.provisions() {
+            self.room()
+        } else {
+            // Nobody adds to what there is.
+            self.ec2.enis(self.now).iter().map(|eni| blocks(eni).len() as u64).sum()
+        };
+        room.min(self.setup.max_pods.into())
     }
 
     pub(crate) fn demand(&mut self) -> Demand {
@@ -189,10 +206,18 @@ impl World {
         }
         let held: Vec<IpAddr> =
             self.kubelet.running().flat_map(|sandbox| sandbox.result.iter().copied()).collect();
-        let usable = enis.iter().filter(|eni| !self.judge.is_harmed_eni(&eni.id));
+        let (mode, primary) = (self.setup.mode, &self.ec2.primary);
+        let first_card = |eni: &NetworkInterface| {
+            eni.attachment.as_ref().is_some_and(|a| a.network_card_index.0 == 0)
+        };
+        let usable = enis.iter().filter(|eni| {
+            let used = mode.uses_primary() || eni.id != *primary;
+            used && first_card(eni) && !self.judge.is_harmed_eni(&eni.id)
+        });
+        let on_first = |address: &&IpAddr| usable.clone().any(|eni| has(eni, **address));
         let pool = Held {
-            total: usable.clone().map(|eni| blocks(eni).len() as u64).sum(),
-            held: held.len() as u64,
+            total: usable.clone().flat_map(|eni| blocks(eni)).map(size).sum(),
+            held: held.iter().filter(on_first).count() as u64,
             room: self.room(),
             per_eni: self.limits().secondary_per_eni().into(),
         };
@@ -201,8 +226,23 @@ impl World {
             .filter(|eni| !held.iter().any(|address| has(eni, *address)))
             .map(|eni| blocks(eni).len() as u64)
             .collect();
-        complaints.extend(match self.setup.mode {
-            Mode::Secondary => judge_singles(&self.setup, pool, &idle),
+        let prefixes = usable_prefixes(enis);
+        let idle_prefixes = prefixes.filter(|net| !held.iter().any(|held| net.contains(held)));
+        let idle_prefixes = idle_prefixes.count() as u64;
+        complaints.extend(match mode {
+            Mode::Secondary
+            | Mode::Cards
+            | Mode::Custom
+            | Mode::Discovery
+            | Mode::Unschedulable => judge_singles(&self.setup, pool, &idle),
+            Mode::Prefixes if self.setup.prefixes => {
+                judge_prefixes(&self.setup, pool, idle_prefixes)
+            }
+            // What is left of a prefix cannot go before its last pod.
+            Mode::Prefixes => judge_singles(&self.setup, pool, &[])
+                .filter(|(law, _)| *law != Law::PoolOver || usable_prefixes(enis).count() == 0),
+            Mode::Ipv6 => (pool.total == 0).then(|| (Law::PoolShort, "no /80".to_owned())),
+            Mode::NotProvisioned | Mode::ImdsOnly => None,
         });
     }
 }
@@ -215,6 +255,38 @@ struct Held {
     /// What the ENIs that there may be could hold.
     room: u64,
     per_eni: u64,
+}
+
+fn size(block: IpNet) -> u64 {
+    let bits = block.max_prefix_len() - block.prefix_len();
+    1_u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
+}
+
+/// The /28 of all ENIs.
+fn usable_prefixes(enis: &[Arc<NetworkInterface>]) -> impl Iterator<Item = IpNet> {
+    let v4 = |net: &IpNet| matches!(net, IpNet::V4(net) if net.prefix_len() == 28);
+    enis.iter().flat_map(|eni| blocks(eni)).filter(v4).collect::<Vec<_>>().into_iter()
+}
+
+fn judge_prefixes(setup: &Setup, pool: Held, idle: u64) -> Option<Complaint> {
+    let Held { total, held, room, .. } = pool;
+    let (targets, free) = (setup.targets, total.saturating_sub(held));
+    let (warm, least) = (u64::from(targets.warm_ips), u64::from(targets.minimum_ips));
+    let most = room.min(setup.max_pods.into());
+    let tell = |wanted: u64| {
+        format!("{total} addresses, {held} held, {wanted} wanted, {most} possible, {idle} idle /28")
+    };
+    let by_addresses = warm > 0 || least > 0;
+    let wanted = if by_addresses {
+        (held + warm).max(least)
+    } else {
+        held + (u64::from(targets.warm_prefixes) * 16).max(1)
+    };
+    if total < wanted.min(most) {
+        return Some((Law::PoolShort, tell(wanted)));
+    }
+    let spare = if by_addresses { 1 } else { u64::from(targets.warm_prefixes).max(1) + 1 };
+    (idle > spare && free >= 32 && total - 16 >= wanted + 16).then(|| (Law::PoolOver, tell(wanted)))
 }
 
 fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Complaint> {

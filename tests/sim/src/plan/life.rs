@@ -1,6 +1,6 @@
 //! What happens to the node, drawn from the seed.
 
-use super::{Death, Deed, Setup, Step, Weather, setup::Targets};
+use super::{Death, Deed, Mode, Setup, Step, Weather, setup::Targets};
 use crate::dice::Rng;
 use config_model::Span;
 
@@ -78,6 +78,9 @@ fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
         (climate.settings, Kind::Settings),
     ];
     match weighted(&kinds, rng) {
+        Kind::Pods if setup.mode == Mode::Unschedulable && rng.percent(12) => {
+            Deed::Schedulable(rng.percent(50))
+        }
         Kind::Pods => pods(climate, rng),
         Kind::Weather => Deed::Weather { how: weather(rng), lasts: Span(rng.skewed(500, 180_000)) },
         Kind::Crash => crash(rng),
@@ -86,7 +89,8 @@ fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
         Kind::Tenant => tenant(rng),
         Kind::Kernel => kernel(rng),
         Kind::Settings => {
-            Deed::Reconfigure { targets: Targets::draw(rng), prefixes: setup.prefixes }
+            let toggled = setup.mode == Mode::Prefixes && rng.percent(50);
+            Deed::Reconfigure { targets: Targets::draw(rng), prefixes: setup.prefixes ^ toggled }
         }
     }
 }

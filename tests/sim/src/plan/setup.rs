@@ -9,17 +9,66 @@ use std::{fmt, str::FromStr};
 pub enum Mode {
     /// Secondary addresses.
     Secondary,
+    /// /28 prefixes, switched on and off, in subnets that tenants fragment.
+    Prefixes,
+    /// IPv6: a /80 for each ENI.
+    Ipv6,
+    /// Several network cards, and pods on all of them.
+    Cards,
+    /// New ENIs as an ENIConfig says.
+    Custom,
+    /// New ENIs in whatever subnet the tags allow.
+    Discovery,
+    /// A node that takes pods, and then takes none.
+    Unschedulable,
+    /// EC2 is asked for no change.
+    NotProvisioned,
+    /// EC2 is asked for nothing at all.
+    ImdsOnly,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Secondary];
+    pub const ALL: &[Self] = &[
+        Self::Secondary,
+        Self::Prefixes,
+        Self::Ipv6,
+        Self::Cards,
+        Self::Custom,
+        Self::Discovery,
+        Self::Unschedulable,
+        Self::NotProvisioned,
+        Self::ImdsOnly,
+    ];
 
     /// Its word on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Secondary => "secondary",
+            Self::Prefixes => "prefixes",
+            Self::Ipv6 => "ipv6",
+            Self::Cards => "cards",
+            Self::Custom => "custom",
+            Self::Discovery => "discovery",
+            Self::Unschedulable => "unschedulable",
+            Self::NotProvisioned => "not-provisioned",
+            Self::ImdsOnly => "imds-only",
         }
+    }
+
+    /// Whether EC2 is asked for changes.
+    pub(crate) fn provisions(self) -> bool {
+        !matches!(self, Self::NotProvisioned | Self::ImdsOnly)
+    }
+
+    /// Whether the primary ENI's addresses are for pods.
+    pub(crate) fn uses_primary(self) -> bool {
+        self != Self::Custom
+    }
+
+    /// The subnet in which new ENIs are made first.
+    pub(crate) fn subnet(self) -> &'static str {
+        if self == Self::Custom { "more" } else { "pods" }
     }
 }
 
@@ -85,7 +134,7 @@ impl Targets {
             2 => Self { warm_ips: 1 + small(rng, 4), minimum_ips: 2 + small(rng, 18), ..unset },
             3 => Self { minimum_ips: 1 + small(rng, 19), ..unset },
             4 => Self { warm_enis: small(rng, 2), ..unset },
-            _ => unset,
+            _ => Self { warm_prefixes: 1 + small(rng, 2), ..unset },
         }
     }
 }
@@ -97,8 +146,15 @@ fn small(rng: &mut Rng, most: u32) -> u32 {
 
 impl Setup {
     pub(super) fn draw(mode: Mode, rng: &mut Rng) -> Self {
-        let instance_type =
-            rng.pick(&["t3.medium", "t3.small", "c5.large", "c5.large", "m5.xlarge", "t3.micro"]);
+        let instance_type = match mode {
+            Mode::Cards => "p4d.24xlarge",
+            // Without its primary ENI a node needs another.
+            Mode::Custom => rng.pick(&["t3.medium", "c5.large", "m5.xlarge"]),
+            _ => {
+                let of = ["t3.medium", "t3.small", "c5.large", "c5.large", "m5.xlarge", "t3.micro"];
+                rng.pick(&of)
+            }
+        };
         let kind = lab_cloud::InstanceType::named(instance_type);
         let (enis, per_eni) = kind.map_or((2, 2), |kind| {
             (kind.maximum_network_interfaces(), u32::from(kind.ipv4_per_interface))
@@ -107,12 +163,22 @@ impl Setup {
         Self {
             mode,
             instance_type,
-            subnet_len: rng.pick(&[20, 20, 22, 24, 25, 26]),
+            subnet_len: rng.pick(match mode {
+                // Four cards take four times as many.
+                Mode::Cards => &[20, 20, 21, 21, 22, 22],
+                _ => &[20, 20, 22, 24, 25, 26],
+            }),
             targets: Targets::draw(rng),
-            max_eni: rng.percent(15).then(|| 1 + small(rng, 2)),
-            prefixes: false,
+            max_eni: (mode != Mode::Custom && rng.percent(15)).then(|| 1 + small(rng, 2)),
+            prefixes: mode == Mode::Ipv6 || (mode == Mode::Prefixes && rng.percent(75)),
             cooldown: Span::seconds(rng.pick(&[30, 30, 10, 1, 60])),
-            max_pods: if rng.percent(25) { 3 + small(rng, 27) } else { most },
+            max_pods: if mode == Mode::Cards || (mode == Mode::Prefixes && rng.percent(70)) {
+                110
+            } else if rng.percent(25) {
+                3 + small(rng, 27)
+            } else {
+                most
+            },
             attach: Span::millis(rng.between(300, 6000)),
             throttled: rng.percent(70),
         }
