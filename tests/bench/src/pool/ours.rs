@@ -56,6 +56,8 @@ pub(crate) struct Ours {
     kernel: BTreeMap<Pod, IpAddr>,
     wakes_at: Option<Time>,
     pass_at: Option<Time>,
+    /// ENIs may have come, gone or got their links since the last pass.
+    enis_stir: bool,
     ready: bool,
 }
 
@@ -85,6 +87,7 @@ impl Ours {
             kernel: BTreeMap::new(),
             wakes_at: None,
             pass_at: None,
+            enis_stir: true,
             ready: false,
         }
     }
@@ -199,6 +202,10 @@ impl Ours {
         desk: &mut Desk,
     ) {
         self.tell(Event::KernelSeen { started, in_use }, now, desk);
+        if !std::mem::take(&mut self.enis_stir) {
+            self.pass_soon(now, PERIOD, desk);
+            return;
+        }
         let enis = self.core.as_ref().map(|core| core.snapshot(now).enis).unwrap_or_default();
         let mut missed = false;
         for eni in enis.into_iter().filter(|eni| eni.managed && !eni.leaving) {
@@ -213,6 +220,7 @@ impl Ours {
                 (true, true) | (false, false) => {}
             }
         }
+        self.enis_stir = missed;
         self.pass_soon(now, if missed { LINK_POLL } else { PERIOD }, desk);
     }
 
@@ -227,6 +235,7 @@ impl Ours {
         let result = result
             .map_err(|error| fault(call.action().name(), error))
             .and_then(|response| translate::answer(call, response, 0));
+        self.enis_stir = true;
         self.tell(Event::CloudDone { op, result }, now, desk);
     }
 
@@ -249,6 +258,7 @@ impl Ours {
                 Event::LookFailed { witness, fault }
             }
         };
+        self.enis_stir = true;
         self.tell(event, now, desk);
     }
 
@@ -264,6 +274,7 @@ impl Ours {
             translate::seen_by_imds(eni, instance, cidr, None)
         };
         let enis = shown.iter().filter_map(see).collect();
+        self.enis_stir = true;
         self.tell(Event::Sighting { witness: Witness::Imds, started, enis }, now, desk);
     }
 }

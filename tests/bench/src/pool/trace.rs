@@ -53,7 +53,7 @@ impl Trace {
 
     /// Whether one run of it takes seconds.
     pub(crate) fn is_large(&self) -> bool {
-        self.joins.len() > 1
+        self.lives.len() > 1000
     }
 
     /// The addresses that a node of it can have for pods.
@@ -149,7 +149,7 @@ impl Trace {
 
     /// Nodes that start within five seconds, with pods for them from the first moment, while the
     /// account has one bucket an action for all.
-    pub(crate) fn join(scale: Scale, prefixes: bool) -> Self {
+    fn join(scale: Scale, prefixes: bool) -> Self {
         let (nodes, bucket) = match scale {
             Scale::Full => (1000, Bucket::new(100, 5)),
             // A fiftieth of the nodes and of their bucket.
