@@ -197,6 +197,8 @@ impl Node {
             tool::ip_batch("link set lo up\n", "bring lo up")?;
             // A node of Kubernetes forwards: its image sees to it.
             write_sysctl("net/ipv4/ip_forward", "1")?;
+            // Nobody else has an ENI's address: no second is lost in asking.
+            write_sysctl("net/ipv6/conf/default/accept_dad", "0")?;
             self.mount_disk(&root)
         })
     }

@@ -6,7 +6,7 @@ use config_model::EniId;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
     time::{Duration, Instant},
 };
 
@@ -26,20 +26,7 @@ pub struct ProbePod {
     /// Its namespace: the name under the node's `/run/netns`.
     pub netns: String,
     /// Its address.
-    pub address: Ipv4Addr,
-}
-
-/// A pod that takes part by an IPv6 address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbePod6 {
-    /// Its name, for people (`default/web-0`).
-    pub name: String,
-    /// The node it runs on.
-    pub node: String,
-    /// Its namespace: the name under the node's `/run/netns`.
-    pub netns: String,
-    /// Its address.
-    pub address: Ipv6Addr,
+    pub address: IpAddr,
 }
 
 /// What to check.
@@ -47,8 +34,6 @@ pub struct ProbePod6 {
 pub struct ProbePlan {
     /// The pods; every one is checked against every other, and against every node, both ways.
     pub pods: Vec<ProbePod>,
-    /// Pods with an IPv6 address; every one opens a TCP connection to every other.
-    pub ipv6: Vec<ProbePod6>,
     /// The ENIs, to know every address's ENI and each node's primary address.
     pub enis: Vec<(EniId, EniSpec)>,
     /// The size of the echo's IP packet; 9001 is an ENI's MTU.
@@ -67,7 +52,6 @@ impl ProbePlan {
     pub fn full(pods: Vec<ProbePod>, enis: Vec<(EniId, EniSpec)>) -> Self {
         Self {
             pods,
-            ipv6: Vec::new(),
             enis,
             packet_bytes: 9001,
             tcp_pairs: 20,
@@ -99,14 +83,14 @@ pub enum Reason {
     /// A router said that the packet must be fragmented.
     FragmentationNeeded {
         /// Which router.
-        from: Ipv4Addr,
+        from: IpAddr,
         /// The MTU it named.
         mtu: u16,
     },
     /// A router, or the sender's own kernel, said unreachable.
     Unreachable {
         /// Which router; the sender itself when it is its own address.
-        from: Ipv4Addr,
+        from: IpAddr,
     },
     /// The sender's kernel refused otherwise.
     Refused {
@@ -178,9 +162,6 @@ pub struct ProbeReport {
     pub pod_to_node: Tally,
     /// Pod to pod, by TCP.
     pub tcp: Tally,
-    /// Pod to pod over IPv6, by TCP.
-    #[serde(default)]
-    pub ipv6: Tally,
     /// Every pair that failed.
     pub failures: Vec<Failure>,
     /// Milliseconds that it took.
@@ -216,10 +197,6 @@ pub fn run(fabric: &Fabric, plan: &ProbePlan) -> Result<ProbeReport, FabricError
         report.tcp.count(failure.is_none());
         report.failures.extend(failure);
     }
-    for failure in tcp::reach_all(fabric, plan) {
-        report.ipv6.count(failure.is_none());
-        report.failures.extend(failure);
-    }
     if !report.failures.is_empty() {
         let evidence = why::Evidence::gather(fabric, plan, &before)?;
         for failure in &mut report.failures {
@@ -242,7 +219,8 @@ pub fn echo_once(
     packet_bytes: u16,
     patience: Duration,
 ) -> std::io::Result<Result<(), Reason>> {
-    let socket = socket::EchoSocket::open()?;
+    let (from, to) = (IpAddr::V4(from), IpAddr::V4(to));
+    let socket = socket::EchoSocket::open(from)?;
     let id = packet::fresh_id();
     let mut request = packet::Request::new(id, 1, packet_bytes);
     if let Err(reason) = socket.send(&mut request, from, to) {

@@ -9,7 +9,7 @@ use crate::{Fabric, FabricError};
 use std::{
     collections::BTreeMap,
     io,
-    net::Ipv4Addr,
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,6 @@ pub(super) struct Party {
 
 struct Member {
     end: End,
-    address: Ipv4Addr,
     is_pod: bool,
     socket: EchoSocket,
 }
@@ -40,18 +39,22 @@ impl Party {
     pub(super) fn gather(fabric: &Fabric, plan: &ProbePlan) -> Result<Self, FabricError> {
         let mut members = Vec::new();
         for pod in &plan.pods {
-            let opened = fabric.node(&pod.node)?.inside_pod(&pod.netns, EchoSocket::open)?;
-            let (name, node) = (pod.name.clone(), pod.node.clone());
-            let end = End { name, node, address: pod.address.into() };
-            members.push(Member::new(end, pod.address, true, opened)?);
+            let open = || EchoSocket::open(pod.address);
+            let opened = fabric.node(&pod.node)?.inside_pod(&pod.netns, open)?;
+            let end = End { name: pod.name.clone(), node: pod.node.clone(), address: pod.address };
+            members.push(Member::new(end, true, opened)?);
         }
         for (_, eni) in plan.enis.iter().filter(|(_, eni)| eni.is_primary()) {
             let node = fabric.node(&eni.node)?;
-            if node.is_up() {
+            // A node takes part by its address of each family that pods have.
+            let probed = |v4| plan.pods.iter().any(|pod| pod.address.is_ipv4() == v4);
+            let v4 = Some(IpAddr::V4(eni.primary)).filter(|_| probed(true) || plan.pods.is_empty());
+            let v6 = eni.ipv6.first().copied().map(IpAddr::V6).filter(|_| probed(false));
+            for address in v4.into_iter().chain(v6).filter(|_| node.is_up()) {
                 let name = format!("node {}", eni.node);
-                let end = End { name, node: eni.node.clone(), address: eni.primary.into() };
-                let opened = node.inside(EchoSocket::open)?;
-                members.push(Member::new(end, eni.primary, false, opened)?);
+                let end = End { name, node: eni.node.clone(), address };
+                let opened = node.inside(|| EchoSocket::open(address))?;
+                members.push(Member::new(end, false, opened)?);
             }
         }
         Ok(Self { members })
@@ -59,18 +62,13 @@ impl Party {
 }
 
 impl Member {
-    fn new(
-        end: End,
-        address: Ipv4Addr,
-        is_pod: bool,
-        opened: io::Result<EchoSocket>,
-    ) -> Result<Self, FabricError> {
+    fn new(end: End, is_pod: bool, opened: io::Result<EchoSocket>) -> Result<Self, FabricError> {
         let socket = opened.map_err(|cause| FabricError::Socket {
             action: "open raw sockets",
             place: end.name.clone(),
             cause,
         })?;
-        Ok(Self { end, address, is_pod, socket })
+        Ok(Self { end, is_pod, socket })
     }
 }
 
@@ -107,13 +105,15 @@ pub(super) fn echo(party: &Party, plan: &ProbePlan) -> Result<Vec<Outcome>, Fabr
     Ok(pairs.into_iter().map(outcome).collect())
 }
 
-/// Every ordered pair with a pod in it, in the order of sending.
+/// Every ordered pair of one family with a pod in it, in the order of sending.
 fn pairs(party: &Party) -> Vec<Pair> {
     let n = party.members.len();
     let is_pod = |at: usize| party.members[at].is_pod;
+    let is_v4 = |at: usize| party.members[at].end.address.is_ipv4();
     (1..n)
         .flat_map(|round| (0..n).map(move |from| (from, (from + round) % n)))
         .filter(|(from, to)| is_pod(*from) || is_pod(*to))
+        .filter(|(from, to)| is_v4(*from) == is_v4(*to))
         .collect()
 }
 
@@ -129,7 +129,7 @@ impl Trial<'_> {
         for round in due.chunks(members.len().max(1)) {
             for (from, to) in round {
                 let (sender, receiver) = (&members[*from], &members[*to]);
-                let (source, target) = (sender.address, receiver.address);
+                let (source, target) = (sender.end.address, receiver.end.address);
                 if let Err(reason) = sender.socket.send(&mut request, source, target) {
                     self.open.insert((*from, *to), reason);
                 }
@@ -179,8 +179,8 @@ impl Trial<'_> {
         }
     }
 
-    fn holder(&self, address: Ipv4Addr) -> Option<usize> {
-        self.party.members.iter().position(|member| member.address == address)
+    fn holder(&self, address: IpAddr) -> Option<usize> {
+        self.party.members.iter().position(|member| member.end.address == address)
     }
 }
 

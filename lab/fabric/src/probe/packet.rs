@@ -2,7 +2,7 @@
 
 use super::Reason;
 use std::{
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process,
     sync::atomic::{AtomicU16, Ordering},
 };
@@ -13,7 +13,7 @@ pub(super) enum Message {
     /// The answer.
     Reply {
         /// Who answers.
-        from: Ipv4Addr,
+        from: IpAddr,
         /// The prober.
         id: u16,
     },
@@ -22,7 +22,7 @@ pub(super) enum Message {
         /// The prober.
         id: u16,
         /// Whom the echo was for.
-        to: Ipv4Addr,
+        to: IpAddr,
         /// What it says.
         reason: Reason,
     },
@@ -36,6 +36,7 @@ pub(super) fn fresh_id() -> u16 {
 }
 
 const IP_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
 const ICMP_HEADER: usize = 8;
 const ICMP: u8 = 1;
 const ECHO_REPLY: u8 = 0;
@@ -43,6 +44,11 @@ const UNREACHABLE: u8 = 3;
 const FRAGMENTATION_NEEDED: u8 = 4;
 const ECHO_REQUEST: u8 = 8;
 const DONT_FRAGMENT: u8 = 0x40;
+const ICMP_V6: u8 = 58;
+const UNREACHABLE_V6: u8 = 1;
+const TOO_BIG_V6: u8 = 2;
+const ECHO_REQUEST_V6: u8 = 128;
+const ECHO_REPLY_V6: u8 = 129;
 
 /// An echo request of this size, IP header included, that must not be fragmented.
 ///
@@ -50,6 +56,7 @@ const DONT_FRAGMENT: u8 = 0x40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     packet: Vec<u8>,
+    v6: Vec<u8>,
 }
 
 impl Request {
@@ -69,7 +76,17 @@ impl Request {
         icmp[6..8].copy_from_slice(&seq.to_be_bytes());
         let sum = checksum(icmp);
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
-        Self { packet }
+        let mut v6 = vec![0x5a; usize::from(bytes).max(IPV6_HEADER + ICMP_HEADER) - IPV6_HEADER];
+        // The kernel fills ICMPv6's checksum.
+        v6[..4].copy_from_slice(&[ECHO_REQUEST_V6, 0, 0, 0]);
+        v6[4..6].copy_from_slice(&id.to_be_bytes());
+        v6[6..8].copy_from_slice(&seq.to_be_bytes());
+        Self { packet, v6 }
+    }
+
+    /// The ICMPv6 part, the same for every pair.
+    pub(super) fn v6(&self) -> &[u8] {
+        &self.v6
     }
 
     /// The bytes for one pair.
@@ -95,6 +112,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 /// Reads an IP packet that a raw ICMP socket delivered.
 pub(super) fn parse(packet: &[u8]) -> Option<Message> {
     let (from, _, icmp) = split(packet)?;
+    let from = IpAddr::V4(from);
     let (kind, code) = (*icmp.first()?, *icmp.get(1)?);
     match kind {
         ECHO_REPLY => Some(Message::Reply { from, id: word(icmp, 4)? }),
@@ -106,10 +124,29 @@ pub(super) fn parse(packet: &[u8]) -> Option<Message> {
             } else {
                 Reason::Unreachable { from }
             };
+            let to = IpAddr::V4(to);
             (*inner.first()? == ECHO_REQUEST).then_some(Message::Error { id, to, reason })
         }
         _ => None,
     }
+}
+
+/// Reads an ICMPv6 message that a raw socket delivered.
+pub(super) fn parse_v6(from: Ipv6Addr, icmp: &[u8]) -> Option<Message> {
+    let from = IpAddr::V6(from);
+    let reason = match *icmp.first()? {
+        ECHO_REPLY_V6 => return Some(Message::Reply { from, id: word(icmp, 4)? }),
+        UNREACHABLE_V6 => Reason::Unreachable { from },
+        // The MTU has four bytes; none of ours needs more than the lower two.
+        TOO_BIG_V6 => Reason::FragmentationNeeded { from, mtu: word(icmp, 6)? },
+        _ => return None,
+    };
+    let quoted = icmp.get(ICMP_HEADER..)?;
+    let to: [u8; 16] = quoted.get(24..IPV6_HEADER)?.try_into().ok()?;
+    let inner = quoted.get(IPV6_HEADER..)?;
+    let ours = *quoted.get(6)? == ICMP_V6 && *inner.first()? == ECHO_REQUEST_V6;
+    let id = word(inner, 4)?;
+    ours.then_some(Message::Error { id, to: IpAddr::from(to), reason })
 }
 
 /// Source, destination and what follows the IP header.
@@ -160,10 +197,29 @@ mod tests {
             220,
         ]);
         error.extend_from_slice(&Request::new(0xbeef, 2, 9001).between(FROM, TO)[..28]);
-        let reason = Reason::FragmentationNeeded { from: router, mtu: 1500 };
-        assert_eq!(parse(&error).unwrap(), Message::Error { id: 0xbeef, to: TO, reason });
+        let reason = Reason::FragmentationNeeded { from: router.into(), mtu: 1500 };
+        let told = Message::Error { id: 0xbeef, to: TO.into(), reason };
+        assert_eq!(parse(&error).unwrap(), told);
         for cut in 0..error.len() {
             assert_eq!(parse(&error[..cut]), None, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn an_ipv6_error_is_told_by_the_packet_it_quotes() {
+        let (router, to) = ("fe80::1".parse().unwrap(), "2001:db8::9".parse::<Ipv6Addr>().unwrap());
+        let mut error = vec![TOO_BIG_V6, 0, 0, 0, 0, 0, 5, 220];
+        let mut header = [0; IPV6_HEADER];
+        header[6] = ICMP_V6;
+        header[24..].copy_from_slice(&to.octets());
+        error.extend_from_slice(&header);
+        error.extend_from_slice(&Request::new(0xbeef, 2, 9001).v6()[..8]);
+        let reason = Reason::FragmentationNeeded { from: IpAddr::V6(router), mtu: 1500 };
+        let told = Message::Error { id: 0xbeef, to: to.into(), reason };
+        assert_eq!(parse_v6(router, &error), Some(told));
+        for cut in 0..error.len() - 2 {
+            assert_eq!(parse_v6(router, &error[..cut]), None, "cut at {cut}");
+        }
+        assert_eq!(Request::new(1, 1, 9001).v6().len(), 9001 - IPV6_HEADER);
     }
 }

@@ -2,53 +2,70 @@
 
 use super::{
     Reason,
-    packet::{Message, Request, parse},
+    packet::{Message, Request, parse, parse_v6},
 };
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{
-        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, recv, sendto,
-        setsockopt, socket, sockopt,
+        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind,
+        recv, recvfrom, sendto, setsockopt, socket, sockopt,
     },
 };
 use std::{
     io,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv6Addr, SocketAddrV6},
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     time::Duration,
 };
 
-/// A socket that sends whole IP packets, and one that hears ICMP.
+/// The socket that hears ICMP, and the one that sends.
 pub(super) struct EchoSocket {
-    sender: OwnedFd,
     hearer: OwnedFd,
+    /// For whole IPv4 packets. ICMPv6 leaves by the socket that hears it.
+    sender: Option<OwnedFd>,
 }
 
 impl EchoSocket {
-    /// Opens both in the calling thread's network namespace.
-    pub(super) fn open() -> io::Result<Self> {
-        let open = |protocol| {
-            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            socket(AddressFamily::Inet, SockType::Raw, flags, protocol)
-        };
+    /// Opens them in the calling thread's network namespace, to send from this address.
+    pub(super) fn open(from: IpAddr) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        if let IpAddr::V6(from) = from {
+            let protocol = SockProtocol::IcmpV6;
+            let hearer = socket(AddressFamily::Inet6, SockType::Raw, flags, protocol)?;
+            bind(hearer.as_raw_fd(), &at_v6(from))?;
+            setsockopt(&hearer, sockopt::Ipv6DontFrag, &true)?;
+            setsockopt(&hearer, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+            setsockopt(&hearer, sockopt::SndBuf, &RECEIVE_BUFFER)?;
+            return Ok(Self { hearer, sender: None });
+        }
+        let open = |protocol| socket(AddressFamily::Inet, SockType::Raw, flags, protocol);
         // A raw socket of protocol RAW takes packets with their IP header, flags and all.
         let (sender, hearer) = (open(SockProtocol::Raw)?, open(SockProtocol::Icmp)?);
         setsockopt(&hearer, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
         setsockopt(&sender, sockopt::SndBuf, &RECEIVE_BUFFER)?;
-        Ok(Self { sender, hearer })
+        Ok(Self { hearer, sender: Some(sender) })
     }
 
     /// Sends one echo request.
     pub(super) fn send(
         &self,
         request: &mut Request,
-        from: Ipv4Addr,
-        to: Ipv4Addr,
+        from: IpAddr,
+        to: IpAddr,
     ) -> Result<(), Reason> {
-        let [a, b, c, d] = to.octets();
-        let at = SockaddrIn::new(a, b, c, d, 0);
-        match sendto(self.sender.as_raw_fd(), request.between(from, to), &at, MsgFlags::empty()) {
+        let sent = match (from, to, &self.sender) {
+            (IpAddr::V4(from), IpAddr::V4(to), Some(sender)) => {
+                let [a, b, c, d] = to.octets();
+                let at = SockaddrIn::new(a, b, c, d, 0);
+                sendto(sender.as_raw_fd(), request.between(from, to), &at, MsgFlags::empty())
+            }
+            (IpAddr::V6(_), IpAddr::V6(to), None) => {
+                sendto(self.hearer.as_raw_fd(), request.v6(), &at_v6(to), MsgFlags::empty())
+            }
+            _ => Err(Errno::EAFNOSUPPORT),
+        };
+        match sent {
             Ok(_) => Ok(()),
             Err(Errno::EMSGSIZE) => Err(Reason::TooBig),
             Err(Errno::ENETUNREACH | Errno::EHOSTUNREACH) => Err(Reason::Unreachable { from }),
@@ -59,6 +76,17 @@ impl EchoSocket {
     /// What is there to be heard.
     fn drain(&self, buffer: &mut [u8]) -> io::Result<Vec<Message>> {
         let mut heard = Vec::new();
+        while self.sender.is_none() {
+            match recvfrom::<SockaddrIn6>(self.hearer.as_raw_fd(), buffer) {
+                Ok((length, from)) => {
+                    let from = from.map_or(Ipv6Addr::UNSPECIFIED, |from| from.ip());
+                    heard.extend(parse_v6(from, &buffer[..length.min(buffer.len())]));
+                }
+                Err(Errno::EAGAIN) => return Ok(heard),
+                Err(Errno::EINTR) => {}
+                Err(other) => return Err(other.into()),
+            }
+        }
         loop {
             match recv(self.hearer.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => heard.extend(parse(&buffer[..length])),
@@ -68,6 +96,10 @@ impl EchoSocket {
             }
         }
     }
+}
+
+fn at_v6(address: Ipv6Addr) -> SockaddrIn6 {
+    SockaddrIn6::from(SocketAddrV6::new(address, 0, 0, 0))
 }
 
 /// Waits until one of the sockets has something to be heard; what each heard, by its place.

@@ -1,59 +1,23 @@
 //! Bytes both ways over TCP, on a sample of pod pairs.
 
-use super::{End, Failure, ProbePlan, Reason};
+use super::{End, Failure, ProbePlan, ProbePod, Reason};
 use crate::{Fabric, FabricError};
 use std::{
     io::{self, Read as _, Write as _},
-    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
 
 /// Exchanges on the sample; `None` for each that worked.
 pub(super) fn exchange(fabric: &Fabric, plan: &ProbePlan) -> Vec<Option<Failure>> {
-    let pods: Vec<Place> = plan
-        .pods
-        .iter()
-        .map(|pod| Place::new(&pod.name, &pod.node, &pod.netns, pod.address.into()))
-        .collect();
-    run(fabric, &sample(&pods, plan.tcp_pairs), plan.tcp_bytes)
-}
-
-/// A few bytes both ways over IPv6 between every two pods; `None` for each pair that worked.
-pub(super) fn reach_all(fabric: &Fabric, plan: &ProbePlan) -> Vec<Option<Failure>> {
-    let pods: Vec<Place> = plan
-        .ipv6
-        .iter()
-        .map(|pod| Place::new(&pod.name, &pod.node, &pod.netns, pod.address.into()))
-        .collect();
-    let mut pairs = Vec::new();
-    for from in &pods {
-        pairs.extend(pods.iter().filter(|to| to.address != from.address).map(|to| (from, to)));
-    }
-    run(fabric, &pairs, FEW_BYTES)
-}
-
-/// A pod, whatever its family.
-struct Place<'a> {
-    name: &'a str,
-    node: &'a str,
-    netns: &'a str,
-    address: IpAddr,
-}
-
-impl<'a> Place<'a> {
-    fn new(name: &'a str, node: &'a str, netns: &'a str, address: IpAddr) -> Self {
-        Self { name, node, netns, address }
-    }
-}
-
-fn run(fabric: &Fabric, pairs: &[(&Place<'_>, &Place<'_>)], bytes: usize) -> Vec<Option<Failure>> {
+    let pairs = sample(&plan.pods, plan.tcp_pairs);
     let mut outcomes = Vec::with_capacity(pairs.len());
     for batch in pairs.chunks(SIDE_BY_SIDE) {
         thread::scope(|scope| {
             let running: Vec<_> = batch
                 .iter()
-                .map(|(from, to)| scope.spawn(|| one(fabric, from, to, bytes)))
+                .map(|(from, to)| scope.spawn(|| one(fabric, from, to, plan.tcp_bytes)))
                 .collect();
             outcomes.extend(batch.iter().zip(running).map(|((from, to), running)| {
                 let outcome = match running.join() {
@@ -73,21 +37,24 @@ fn run(fabric: &Fabric, pairs: &[(&Place<'_>, &Place<'_>)], bytes: usize) -> Vec
 }
 
 /// Pairs that are spread over all pods and distances.
-fn sample<T>(pods: &[T], count: usize) -> Vec<(&T, &T)> {
+fn sample(pods: &[ProbePod], count: usize) -> Vec<(&ProbePod, &ProbePod)> {
     let n = pods.len();
     if n < 2 {
         return Vec::new();
     }
+    let of_one_family =
+        |(from, to): &(&ProbePod, &ProbePod)| from.address.is_ipv4() == to.address.is_ipv4();
     let pair = |k: usize| (k * n / count.max(1) % n, 1 + (k * 7 + n / 2) % (n - 1));
     let pairs = (0..count.min(n * (n - 1))).map(pair);
-    pairs.map(|(from, distance)| (&pods[from], &pods[(from + distance) % n])).collect()
+    let pairs = pairs.map(|(from, distance)| (&pods[from], &pods[(from + distance) % n]));
+    pairs.filter(of_one_family).collect()
 }
 
-fn end(pod: &Place<'_>) -> End {
-    End { name: pod.name.to_owned(), node: pod.node.to_owned(), address: pod.address }
+fn end(pod: &ProbePod) -> End {
+    End { name: pod.name.clone(), node: pod.node.clone(), address: pod.address }
 }
 
-fn one(fabric: &Fabric, from: &Place<'_>, to: &Place<'_>, bytes: usize) -> Result<(), String> {
+fn one(fabric: &Fabric, from: &ProbePod, to: &ProbePod, bytes: usize) -> Result<(), String> {
     let any_port = SocketAddr::new(to.address, 0);
     let listen = inside(fabric, to, move || TcpListener::bind(any_port))?;
     let at = listen.local_addr().map_err(text)?;
@@ -109,11 +76,11 @@ fn one(fabric: &Fabric, from: &Place<'_>, to: &Place<'_>, bytes: usize) -> Resul
 
 fn inside<T: Send>(
     fabric: &Fabric,
-    pod: &Place<'_>,
+    pod: &ProbePod,
     task: impl FnOnce() -> io::Result<T> + Send,
 ) -> Result<T, String> {
-    let node = fabric.node(pod.node).map_err(refused)?;
-    node.inside_pod(pod.netns, task).map_err(refused)?.map_err(text)
+    let node = fabric.node(&pod.node).map_err(refused)?;
+    node.inside_pod(&pod.netns, task).map_err(refused)?.map_err(text)
 }
 
 /// Writes a pattern and reads the same pattern, at once.
@@ -157,6 +124,5 @@ fn refused(error: FabricError) -> String {
     error.to_string()
 }
 
-const FEW_BYTES: usize = 1_000;
 const SIDE_BY_SIDE: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,14 +4,15 @@ use super::{End, ProbePlan};
 use crate::{Counters, EniSpec, Fabric, FabricError, tool};
 use config_model::{EniId, TableId, registry};
 use serde::Deserialize;
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{collections::BTreeMap, net::IpAddr};
 
 /// What was seen after the probe, compared with before.
 pub(super) struct Evidence<'a> {
     plan: &'a ProbePlan,
-    nodes: BTreeMap<String, Routing>,
+    /// By node and whether it is IPv4's.
+    nodes: BTreeMap<(String, bool), Routing>,
     dropped: Vec<String>,
-    spoofed: Vec<(Ipv4Addr, String)>,
+    spoofed: Vec<(IpAddr, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,16 +49,16 @@ impl<'a> Evidence<'a> {
     ) -> Result<Self, FabricError> {
         let mut nodes = BTreeMap::new();
         for node in fabric.nodes()?.into_iter().filter(crate::Node::is_up) {
-            let routing = node.net_place().try_run(|| {
-                Ok(Routing {
-                    rules: tool::ip_json(&["rule", "show"], "list a node's rules")?,
-                    routes: tool::ip_json(
-                        &["route", "show", "table", "all"],
-                        "list a node's routes",
-                    )?,
-                })
-            })?;
-            nodes.insert(node.name().to_owned(), routing);
+            for (family, is_v4) in [("-4", true), ("-6", false)] {
+                let routes = [family, "route", "show", "table", "all"];
+                let routing = node.net_place().try_run(|| {
+                    Ok(Routing {
+                        rules: tool::ip_json(&[family, "rule", "show"], "list a node's rules")?,
+                        routes: tool::ip_json(&routes, "list a node's routes")?,
+                    })
+                })?;
+                nodes.insert((node.name().to_owned(), is_v4), routing);
+            }
         }
         let after = fabric.counters()?;
         let dropped = after.drops.iter().filter_map(|(reason, count)| {
@@ -82,15 +83,14 @@ impl<'a> Evidence<'a> {
     }
 
     fn misrouted(&self, end: &End) -> Vec<String> {
-        let Some(routing) = self.nodes.get(&end.node) else {
+        let seen = (end.node.clone(), end.address.is_ipv4());
+        let Some(routing) = self.nodes.get(&seen) else {
             return vec![format!("node {} does not run", end.node)];
         };
         let held =
             self.plan.enis.iter().find(|(_, eni)| eni.node == end.node && eni.holds(end.address));
         match held {
-            Some((_, eni)) if eni.primary == end.address => Vec::new(),
-            // Of IPv6 only what the fabric dropped is told.
-            Some(_) if end.address.is_ipv6() => Vec::new(),
+            Some((_, eni)) if is_own(eni, end.address) => Vec::new(),
             Some((_, eni)) => routing.lacks(end, eni),
             None => vec![format!("no ENI of node {} holds {}", end.node, end.address)],
         }
@@ -148,9 +148,22 @@ impl Routing {
     }
 }
 
-fn spoofed(after: &Counters, before: &Counters, plan: &ProbePlan) -> Vec<(Ipv4Addr, String)> {
-    let known = |eni: &EniId, source: &Ipv4Addr| {
-        before.enis.get(eni).and_then(|eni| eni.spoofed.get(source)).map_or(0, |c| c.packets)
+/// Whether it is the ENI's own address rather than a pod's.
+fn is_own(eni: &EniSpec, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => eni.primary == address,
+        IpAddr::V6(address) => eni.ipv6.contains(&address),
+    }
+}
+
+fn spoofed(after: &Counters, before: &Counters, plan: &ProbePlan) -> Vec<(IpAddr, String)> {
+    let of = |eni: &crate::EniCounters| -> BTreeMap<IpAddr, u64> {
+        let v4 = eni.spoofed.iter().map(|(source, count)| (IpAddr::V4(*source), count.packets));
+        let v6 = eni.spoofed_v6.iter().map(|(source, count)| (IpAddr::V6(*source), count.packets));
+        v4.chain(v6).collect()
+    };
+    let known = |eni: &EniId, source: &IpAddr| {
+        before.enis.get(eni).and_then(|eni| of(eni).get(source).copied()).unwrap_or(0)
     };
     let place = |eni: &EniId| {
         let found = plan.enis.iter().find(|(id, _)| id == eni);
@@ -160,8 +173,8 @@ fn spoofed(after: &Counters, before: &Counters, plan: &ProbePlan) -> Vec<(Ipv4Ad
     };
     let mut all = Vec::new();
     for (eni, counters) in &after.enis {
-        for (source, count) in &counters.spoofed {
-            let more = count.packets.saturating_sub(known(eni, source));
+        for (source, count) in &of(counters) {
+            let more = count.saturating_sub(known(eni, source));
             if more > 0 {
                 let place = place(eni);
                 let text = format!(

@@ -6,7 +6,7 @@ use crate::{
 };
 use lab_fabric::{
     Applied, DropReason, NicProfile, Peer,
-    probe::{self, ProbePlan, ProbePod6},
+    probe::{self, ProbePlan, ProbePod},
 };
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
@@ -15,7 +15,7 @@ use std::{
 
 pub(crate) const TESTS: &[Test] = &[
     ("ipv6_nodes_and_pods_of_prefixes_reach_each_other", nodes_and_pods_reach_each_other),
-    ("ipv6_pods_are_probed_in_pairs", pods_are_probed),
+    ("pods_of_two_nodes_are_probed_over_ipv6", pods_are_probed),
     ("an_ipv6_source_that_is_not_the_enis_is_dropped", a_strange_source_is_dropped),
     ("security_groups_hold_for_ipv6", security_groups_hold),
     ("ipv6_follows_its_eni_and_applying_again_changes_nothing", ipv6_follows_its_eni),
@@ -68,7 +68,8 @@ fn wire(lab: &TestLab, node: &str, address: Ipv6Addr) -> String {
              peer name eth0 mtu 9001 netns {pod}\n\
              link set {veth} up\n\
              address add fe80::1/64 dev {veth} nodad\n\
-             route add {address}/128 dev {veth}\n"
+             route add {address}/128 dev {veth}\n\
+             -6 rule add pref 512 to {address} lookup main\n"
         ),
     );
     let script = format!(
@@ -125,26 +126,36 @@ fn nodes_and_pods_reach_each_other() {
 
 fn pods_are_probed() {
     let lab = two_nodes();
-    let probed = |node: &str, address: Ipv6Addr| {
-        let netns = wire(&lab, node, address);
-        ProbePod6 { name: format!("default/{netns}"), node: node.to_owned(), netns, address }
-    };
-    let mut plan = ProbePlan::full(Vec::new(), lab.wanted.enis.clone().into_iter().collect());
-    plan.ipv6 = vec![
-        probed("a", pod_address(1, 0x11)),
-        probed("a", pod_address(1, 0x12)),
-        probed("b", pod_address(2, 0x21)),
-    ];
+    let mut pods = Vec::new();
+    for (n, node) in [(1_u16, "a"), (2, "b")] {
+        for host in [0x11, 0x12] {
+            let address = pod_address(n, 16 * n + host);
+            let netns = wire(&lab, node, address);
+            let name = format!("default/{netns}");
+            pods.push(ProbePod { name, node: node.into(), netns, address: address.into() });
+        }
+    }
+    // Once this is through, both nodes have found their router.
+    let on_b = lab.node("b").inside(|| TcpListener::bind((node_address(2), 0)).unwrap()).unwrap();
+    let at = on_b.local_addr().unwrap();
+    assert!(lab.node("a").inside(|| connect(at, PATIENCE)).unwrap().is_some());
+    let mut plan = ProbePlan::full(pods, lab.wanted.enis.clone().into_iter().collect());
+    plan.tcp_pairs = 4;
     let report = probe::run(&lab.fabric, &plan).unwrap();
     assert!(report.passed(), "{report:#?}");
-    assert_eq!((report.ipv6.tried, report.ipv6.reached), (6, 6));
-    // One that is cut off is told of in each of its pairs, and no other.
-    let gone = &plan.ipv6[2];
-    lab_in_pod(&lab, "b", &gone.netns, "link set eth0 down\n");
+    assert_eq!((report.pods.reached, report.tcp.reached), (12, 4));
+    assert_eq!((report.node_to_pod.reached, report.pod_to_node.reached), (8, 8));
+    // Who is cut off is told, and why.
+    let victim = plan.pods[0].address;
+    ip_batch(&lab.node("a"), &format!("route del {victim}/128\n"));
+    (plan.tcp_pairs, plan.patience) = (0, SILENCE);
     let report = probe::run(&lab.fabric, &plan).unwrap();
-    assert_eq!((report.ipv6.tried, report.ipv6.reached), (6, 2), "{report:#?}");
-    let ends = |failure: &probe::Failure| [failure.from.address, failure.to.address];
-    assert!(report.failures.iter().all(|f| ends(f).contains(&gone.address.into())));
+    assert!(!report.passed());
+    for failure in report.failures {
+        let because = failure.because.join("\n");
+        let named = because.contains(&format!("no route to {victim} in table main on node a"));
+        assert!(named, "{failure:#?}");
+    }
 }
 
 fn a_strange_source_is_dropped() {

@@ -41,6 +41,7 @@ fn house(enis: u16, each: u8) -> (TestLab, ProbePlan) {
         let netns = format!("pod-{address}");
         lab.wire_pod(node, &netns, &address.to_string(), device);
         let name = format!("default/{netns}");
+        let address = address.into();
         probed.push(ProbePod { name, node: node.into(), netns, address });
     }
     let enis = lab.wanted.enis.clone().into_iter().collect();
@@ -61,8 +62,11 @@ fn pods_reach_each_other() {
     let counters = lab.fabric.counters().unwrap();
     assert!(counters.drops.values().all(|count| count.packets == 0), "{counters:?}");
     for pod in &plan.pods {
-        let holder = plan.enis.iter().find(|(_, e)| e.addresses().contains(&pod.address)).unwrap();
-        assert!(counters.enis[&holder.0].sources[&pod.address].packets > 0, "{pod:?}");
+        let holder = plan.enis.iter().find(|(_, e)| e.holds(pod.address)).unwrap();
+        assert!(
+            counters.enis[&holder.0].sources[&ip(&pod.address.to_string())].packets > 0,
+            "{pod:?}"
+        );
     }
 }
 
@@ -92,7 +96,7 @@ fn a_small_mtu_is_found() {
     ip_batch(&lab.node("a"), "link set eth0 mtu 1500\n");
     let report = run(&lab, &plan);
     let found = report.failures.iter().any(|failure| {
-        failure.from.address == ip("10.0.1.11")
+        failure.from.address == std::net::IpAddr::from(ip("10.0.1.11"))
             && matches!(failure.reason, Reason::FragmentationNeeded { mtu: 1500, .. })
     });
     assert!(found, "{report:#?}");

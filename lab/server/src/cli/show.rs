@@ -144,9 +144,6 @@ pub(super) fn check(check: &CheckView) -> String {
     text += &line("node to pod, ICMP", report.node_to_pod);
     text += &line("pod to node, ICMP", report.pod_to_node);
     text += &line("pod to pod, TCP", report.tcp);
-    if report.ipv6.tried > 0 {
-        text += &line("pod to pod, TCP over IPv6", report.ipv6);
-    }
     for failure in report.failures.iter().take(FAILURES_SHOWN) {
         text += &one_failure(failure);
     }
