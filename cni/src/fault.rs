@@ -12,7 +12,7 @@ use std::fmt;
 /// | 4 | `InvalidEnvironment` | a `CNI_*` variable or an argument of `CNI_ARGS` is missing or wrong; an unknown verb |
 /// | 5 | `Io` | the standard input cannot be read, or a tombstone cannot be written |
 /// | 6 | `Undecodable` | the network configuration is not JSON |
-/// | 7 | `InvalidConfig` | a field of the network configuration is missing or invalid |
+/// | 7 | `InvalidConfig` | a field of the network configuration is missing or invalid; or the pod asks for what this version cannot build, a branch ENI |
 /// | 8 | `InvalidNamespace` | the network namespace is missing, or is the plugin's own |
 /// | 11 | `TryAgainLater` | the daemon is down, hangs or is of another version; or it has no address yet |
 /// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no more room |

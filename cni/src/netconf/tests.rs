@@ -28,6 +28,21 @@ fn what_is_left_out_gets_amazon_vpc_cnis_defaults() {
 }
 
 #[test]
+fn one_annotation_alone_asks_for_every_card() {
+    let asked = |value: Value| {
+        let annotations = json!({"k8s.amazonaws.com/nicConfig": value, "other": "canary"});
+        let given = json!({"io.kubernetes.cri.pod-annotations": annotations});
+        resolve(with("runtimeConfig", given)).unwrap().cards
+    };
+    assert_eq!(asked(json!("multi-nic-attachment")), Cards::Every);
+    assert_eq!(asked(json!("Multi-NIC-attachment")), Cards::Unknown);
+    assert_eq!(asked(Value::Null), Cards::First);
+    for none in [json!({}), json!([]), json!("canary"), Value::Null] {
+        assert_eq!(resolve(with("runtimeConfig", none)).unwrap().cards, Cards::First);
+    }
+}
+
+#[test]
 fn numbers_come_as_text_or_as_numbers() {
     assert_eq!(resolve(with("mtu", json!("1500"))).unwrap().mtu, 1500);
     assert_eq!(resolve(with("mtu", json!(1500))).unwrap().mtu, 1500);
