@@ -271,7 +271,7 @@ impl Ours {
     ) {
         let (instance, cidr) = (&self.node.instance, Some(self.node.subnet_cidr));
         let see = |eni: &std::sync::Arc<NetworkInterface>| {
-            translate::seen_by_imds(eni, instance, cidr, None)
+            translate::seen_by_imds(eni, instance, (cidr, None))
         };
         let enis = shown.iter().filter_map(see).collect();
         self.enis_stir = true;

@@ -1,4 +1,5 @@
-//! The core's words and EC2's, both ways, as the daemon's adapter has them.
+//! The core's words and EC2's, both ways, as the daemon's adapter has them. `tests/bench` compiles
+//! this file too: it needs nothing else of the simulation.
 
 use config_model::{EniId, InstanceId, Span};
 use ipamd_core::{
