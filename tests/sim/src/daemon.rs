@@ -139,7 +139,10 @@ impl World {
         for (ticket, question) in queued {
             self.put(ticket, question);
         }
-        self.tell_of_cluster(life);
+        // The API server is reached some time after the start.
+        self.told_schedulable = self.now + CLUSTER_TAKES;
+        let takes = self.draw("cluster", 1, CLUSTER_TAKES.0);
+        self.after(Span(takes), Happening::Cluster(life));
         self.at(self.now, Happening::Pass(life, PassStage::Begins));
     }
 
@@ -251,24 +254,15 @@ impl World {
         if self.setup.mode == Mode::Cards && even { Cards::All } else { Cards::First }
     }
 
-    /// What Kubernetes tells, some time after the start.
-    fn tell_of_cluster(&mut self, life: u32) {
-        let mut facts = Vec::new();
+    /// What Kubernetes says at this moment.
+    pub(crate) fn tell_of_cluster(&mut self) {
         if self.setup.mode == Mode::Custom {
             let (name, subnet) = (ZONE.to_owned(), self.ec2.growth.clone());
-            facts.push(ClusterFact::EniConfig(EniConfig::Found {
-                name,
-                subnet,
-                groups: Vec::new(),
-            }));
+            let found = EniConfig::Found { name, subnet, groups: Vec::new() };
+            self.tell(Event::Cluster(ClusterFact::EniConfig(found)));
         }
         if self.setup.mode == Mode::Unschedulable {
-            self.told_schedulable = self.now + CLUSTER_TAKES;
-            facts.push(ClusterFact::Schedulable(self.schedulable));
-        }
-        for fact in facts {
-            let takes = self.draw("cluster", 1, CLUSTER_TAKES.0);
-            self.after(Span(takes), Happening::Told(life, Box::new(Event::Cluster(fact))));
+            self.tell(Event::Cluster(ClusterFact::Schedulable(self.schedulable)));
         }
     }
 
@@ -282,7 +276,7 @@ impl World {
         } else {
             self.spell_begins();
         }
-        self.told_schedulable = self.now;
+        self.told_schedulable = self.told_schedulable.max(self.now);
         self.tell(Event::Cluster(ClusterFact::Schedulable(schedulable)));
     }
 

@@ -203,7 +203,7 @@ impl Judge {
     ) -> bool {
         let of = enis.iter().find(|eni| has(eni, address));
         of.and_then(|eni| eni.attachment.as_ref())
-            .is_none_or(|attachment| attachment.network_card_index == given.card)
+            .is_some_and(|attachment| attachment.network_card_index == given.card)
     }
 
     /// From when on the address has rested.

@@ -37,6 +37,8 @@ pub(crate) enum Happening {
     Start,
     /// The daemon with this number has all it needs to begin.
     Begin(u32),
+    /// The daemon with this number reaches the API server.
+    Cluster(u32),
     /// A write of the daemon with this number is done.
     Written(u32),
     /// A request to EC2 arrives.
@@ -246,6 +248,11 @@ impl World {
             }
             Happening::Start => self.start_daemon(),
             Happening::Begin(life) => self.begin(life),
+            Happening::Cluster(life) => {
+                if self.is_alive(life) {
+                    self.tell_of_cluster();
+                }
+            }
             Happening::Written(life) => self.written(life),
             Happening::Arrives(request) => self.request_arrives(*request),
             Happening::Told(life, event) => {

@@ -170,8 +170,11 @@ impl World {
                 complaints.push((Law::Leaked, format!("the book does not have {}", eni.id)));
                 continue;
             };
+            // Of the other family the node takes no notice.
+            let v6 = self.setup.mode == Mode::Ipv6;
+            let there = blocks(eni).into_iter().filter(|net| matches!(net, IpNet::V6(_)) == v6);
             let (known, there): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
-                (known.blocks.iter().copied().collect(), blocks(eni).into_iter().collect());
+                (known.blocks.iter().copied().collect(), there.collect());
             let held = |block: &IpNet| {
                 let mut running = self.kubelet.running().flat_map(|sandbox| &sandbox.result);
                 running.any(|address| block.contains(address))
