@@ -92,7 +92,7 @@ fn a_fragmented_subnet_gives_single_addresses_and_prefixes_again_later() -> Resu
     lab.run(&["subnet", "free", "a"])?;
     lab.run(&["daemon", "kill", "node1"])?;
     let before = blocks(&lab, "node1", "prefixes")?;
-    lab.run(&["pod", "add", "node1", "--prefix", "late-", "--count", "20"])?;
+    lab.run(&["pod", "add", "node1", "--prefix", "late-", "--count", "14"])?;
     wait_for("prefixes again", PATIENCE, || Ok(blocks(&lab, "node1", "prefixes")? > before))?;
     lab.run(&["pod", "check"])?;
     lab.down()
