@@ -21,17 +21,25 @@ pub struct Identity {
     pub user: String,
     /// The group, if any; `system:masters` passes every check.
     pub group: Option<String>,
+    /// The namespace that is meant where none is named.
+    pub namespace: Option<String>,
 }
 
 impl Identity {
     /// One who may do everything.
     pub fn admin() -> Self {
-        Self { user: "admin".to_owned(), group: Some("system:masters".to_owned()) }
+        Self { user: "admin".to_owned(), group: Some("system:masters".to_owned()), namespace: None }
     }
 
     /// One who has the rights that RBAC objects give, and no more.
     pub fn user(name: &str) -> Self {
-        Self { user: name.to_owned(), group: None }
+        Self { user: name.to_owned(), group: None, namespace: None }
+    }
+
+    /// A service account, as a pod of its namespace.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        Self { user, group: None, namespace: Some(namespace.to_owned()) }
     }
 }
 
@@ -112,7 +120,11 @@ impl Access {
                 "client-certificate-data": self.encoded(&format!("{name}.crt"))?,
                 "client-key-data": self.encoded(&format!("{name}.key"))?,
             }}],
-            "contexts": [{ "name": name, "context": { "cluster": "ferrule", "user": name } }],
+            "contexts": [{ "name": name, "context": {
+                "cluster": "ferrule",
+                "user": name,
+                "namespace": who.namespace.as_deref().unwrap_or("default"),
+            } }],
         });
         let file = format!("{name}.kubeconfig");
         self.write(&file, &format!("{config:#}\n"))?;

@@ -3,6 +3,8 @@
 //!
 //! `FERRULE_CHURN_SECONDS` says how long (60 if unset); `FERRULE_CHURN_SEED` repeats a run's moments.
 
+#![expect(clippy::print_stdout, reason = "whoever repeats a run needs its seed")]
+
 use anyhow::{Context as _, Result, ensure};
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,21 +11,13 @@ fn two_nodes_that_exhaust_a_subnet_say_so_and_recover() -> Result<()> {
     let Some(bin) = programs("two_nodes_that_exhaust_a_subnet_say_so_and_recover") else {
         return Ok(());
     };
-    let up = [
-        "--subnet",
-        "10.0.0.0/24",
-        "--subnet",
-        "10.0.1.0/24",
-        "--env",
-        "WARM_IP_TARGET=1",
-        "--env",
-        "IP_COOLDOWN_PERIOD=5",
-        "--env",
-        "FERRULE_ADD_WAIT=10",
-    ];
-    let lab = Lab::up(&bin, "t-full", &up)?;
-    for node in ["node1", "node2"] {
-        lab.run(&["node", "add", "--name", node, "--subnet", "0", "--type", "m5.4xlarge"])?;
+    let subnets = ["--subnet", "10.0.0.0/24", "--subnet", "10.0.1.0/24"];
+    let lab = Lab::up(&bin, "t-full", &subnets)?;
+    for _ in ["node1", "node2"] {
+        let settings = ["WARM_IP_TARGET=1", "IP_COOLDOWN_PERIOD=5", "FERRULE_ADD_WAIT=10"];
+        let node = ["node", "add", "--subnet", "0", "--type", "m5.4xlarge"];
+        let words = node.into_iter().chain(settings.into_iter().flat_map(|of| ["--env", of]));
+        lab.run(&words.collect::<Vec<_>>())?;
     }
     // 251 addresses: 200 pods, two primary addresses and those of further ENIs; then no more.
     for node in ["node1", "node2"] {
