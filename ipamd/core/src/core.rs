@@ -179,6 +179,7 @@ impl Core {
             } else {
                 self.look_at_zone(now);
                 self.change_ec2(now);
+                self.recount(now);
             }
             // Last: it may have been asked for just now.
             self.look_around(now);

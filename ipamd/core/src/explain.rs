@@ -198,7 +198,8 @@ impl Core {
         }
         let mut help = Vec::new();
         // A question that is on its way may be answered with an address.
-        if self.whys.iter().any(|why| matches!(why, Why::SubnetFull { until: None, .. })) {
+        let asking = self.whys.iter().any(|why| matches!(why, Why::SubnetFull { until: None, .. }));
+        if asking || self.is_counting() {
             return None;
         }
         help.extend(self.whys.iter().filter_map(Why::until));

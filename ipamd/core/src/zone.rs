@@ -3,12 +3,15 @@
 use crate::{
     Action, CloudAnswer, CloudCall, Core, PoolConfig, Remedy, SeenSubnet, Severity, Topic,
     calls::{About, CloudResult},
+    explain::Why,
     placement::{self, Zone},
 };
 use config_model::{Span, SubnetId, Time};
 
 /// What is known is new enough for so long: free addresses come and go.
 const FRESH: Span = Span::seconds(300);
+/// Free addresses are counted again so often while somebody waits for one.
+const RECOUNT: Span = Span::seconds(30);
 /// After so many questions in vain it goes on without an answer.
 const TRIES: u32 = 3;
 /// A question that was refused for good is asked again so often.
@@ -62,6 +65,24 @@ impl Core {
         }
     }
 
+    /// Asks again while somebody waits and a full subnet is all that there is: its free addresses
+    /// tell when it has some.
+    pub(crate) fn recount(&mut self, now: Time) {
+        let full = |why: &Why| matches!(why, Why::SubnetFull { until: Some(_), .. });
+        if self.queue.is_empty() || !self.reads_subnets() || !self.whys.iter().any(full) {
+            return;
+        }
+        let Some((since, asked)) = self.subnets.empty_since().zip(self.zone.asked) else { return };
+        if asked < since || self.reached(asked + RECOUNT, now) {
+            self.ask_for_subnets(now);
+        }
+    }
+
+    /// Whether EC2 is counting free addresses right now.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.zone.in_call
+    }
+
     /// Whether the subnets are known well enough to place an ENI; if not, EC2 is asked.
     pub(crate) fn knows_zone(&mut self, now: Time) -> bool {
         let needed = self.reads_subnets() && !self.config.custom_networking;
@@ -92,6 +113,9 @@ impl Core {
                 self.zone.asked = Some(started);
                 self.zone.tries = 0;
                 self.zone.not_before = None;
+                for subnet in subnets.iter().filter(|subnet| subnet.free_addresses > 0) {
+                    self.subnets.has_free_ones(&subnet.id, started);
+                }
                 self.zone.zone = Zone::Known(subnets);
                 self.mark_excluded();
                 return;

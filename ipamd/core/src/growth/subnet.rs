@@ -116,6 +116,26 @@ impl Subnets {
         }
     }
 
+    /// When a subnet last turned out to have no address, if one is left alone for it.
+    pub(crate) fn empty_since(&self) -> Option<Time> {
+        let since = |supply: &Supply| match supply {
+            Supply::Dry { until, .. } => Some(*until - SUBNET_COOLDOWN),
+            Supply::Scarce { .. } | Supply::Probing { .. } => None,
+        };
+        self.addresses.values().filter_map(since).max()
+    }
+
+    /// EC2 counts free addresses in it, asked at `started`: if that is newer than the refusal, one is
+    /// asked for.
+    pub(crate) fn has_free_ones(&mut self, subnet: &SubnetId, started: Time) {
+        if let Some(supply) = self.addresses.get_mut(subnet)
+            && let Supply::Dry { until, tries } = *supply
+            && started > until - SUBNET_COOLDOWN
+        {
+            *supply = Supply::Probing { in_flight: false, tries };
+        }
+    }
+
     /// Whether the subnet gives single addresses in place of prefixes.
     pub(crate) fn fragmented(&self, subnet: &SubnetId) -> bool {
         matches!(self.prefixes.get(subnet), Some(Supply::Dry { .. } | Supply::Probing { .. }))

@@ -203,6 +203,29 @@ fn a_subnet_that_runs_out_gives_what_it_has_and_is_then_left_alone() {
 }
 
 #[test]
+fn who_waits_for_a_full_subnet_is_served_soon_after_it_has_addresses_again() {
+    let config = PoolConfig { subnet_discovery: true, ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 10, 9);
+    world.cloud.subnet.truncate(6);
+    world.pass(Span::seconds(10));
+    // 9 and what the subnet gives: 5 beside the second ENI's own address.
+    let tickets = world.reserve_all(0..14);
+    world.pass(Span::seconds(40));
+    assert!(tickets.iter().all(|ticket| world.served(*ticket)));
+    let late = world.reserve_for(14, Span::seconds(4));
+    world.pass(Span::seconds(5));
+    assert_eq!(world.refused(late), Some(RefusalReason::Exhausted));
+    world.cloud.subnet.extend((1..200).map(|n| std::net::Ipv4Addr::new(10, 0, 77, n)));
+    // The runtime tries again every few seconds. The cool-down of a full subnet is two minutes.
+    let served = (15..23).find(|pod| {
+        let ticket = world.reserve_for(*pod, Span::seconds(4));
+        world.pass(Span::seconds(5));
+        world.served(ticket)
+    });
+    assert!(served.is_some(), "nobody was served within 40 s");
+}
+
+#[test]
 fn an_eni_that_holds_less_than_its_type_says_is_looked_at_and_lived_with() {
     let mut world = growing(&[]);
     world.cloud.per_eni = 9;
