@@ -40,9 +40,9 @@ fn two_nodes_that_exhaust_a_subnet_say_so_and_recover() -> Result<()> {
     // The other node's pods go, and what it does not need any more comes to those who do.
     lab.run(&["pod", "delete", "--node", "node2"])?;
     wait_for("node1 to find addresses again", PATIENCE, || {
-        lab.run(&["pod", "add", "node1", "--prefix", "late-", "--count", "20"])?;
-        Ok(true)
+        lab.run(&["pod", "add", "node1", "--pod", "first"]).map(|_| true)
     })?;
+    lab.run(&["pod", "add", "node1", "--prefix", "late-", "--count", "20"])?;
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()
 }
