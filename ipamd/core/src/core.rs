@@ -235,7 +235,8 @@ impl Core {
         let here = |eni: &&Eni| eni.facts.card == card && !eni.missing;
         let attached = self.book.enis().filter(here).count();
         let leaving = self.departures.values().filter(|departure| departure.is_on(card)).count();
-        u32::try_from(attached + leaving).unwrap_or(u32::MAX)
+        let unplaced = self.unplaced(card).count();
+        u32::try_from(attached + leaving + unplaced).unwrap_or(u32::MAX)
     }
 
     /// The addresses with the places that their ENIs have by now.

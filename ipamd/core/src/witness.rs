@@ -37,8 +37,18 @@ pub(crate) struct Watch {
     doubts: Doubts,
     gone_blocks: BTreeMap<IpNet, Time>,
     gone_enis: BTreeMap<EniId, Time>,
+    /// Attached ENIs that EC2 showed and that wait for their subnet's addresses, which IMDS tells:
+    /// they have their places all the same.
+    unplaced: BTreeMap<EniId, Unplaced>,
     cidrs: BTreeMap<SubnetId, Ipv4Net>,
     cidrs_v6: BTreeMap<SubnetId, Ipv6Net>,
+}
+
+/// As it was shown, and when the answer was asked for.
+#[derive(Debug)]
+struct Unplaced {
+    seen: SeenEni,
+    started: Time,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +77,7 @@ impl Watch {
             doubts: Doubts::new(imds_only),
             gone_blocks: BTreeMap::new(),
             gone_enis: BTreeMap::new(),
+            unplaced: BTreeMap::new(),
             cidrs: BTreeMap::new(),
             cidrs_v6: BTreeMap::new(),
         }
@@ -226,6 +237,12 @@ impl Core {
         }
         for seen in &enis {
             self.note_groups(witness, started, seen);
+        }
+        let waited = std::mem::take(&mut self.watch.unplaced);
+        if witness == Witness::Imds {
+            for Unplaced { seen, started } in waited.into_values() {
+                self.seen(Witness::Ec2, started, &seen, now);
+            }
         }
         let mut changed = self.doubt_what_is_not_seen(witness, started, &enis, now);
         for seen in &enis {

@@ -174,6 +174,7 @@ impl Core {
             .map(|eni| eni.facts.device)
             .collect();
         taken.extend(self.departures.values().filter_map(|departure| departure.device(card)));
+        taken.extend(self.unplaced(card));
         for (other, making) in &self.makings {
             if other != token && making.card() == card {
                 taken.extend(making.device);

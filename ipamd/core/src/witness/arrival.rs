@@ -1,11 +1,12 @@
 //! What does a witness show that is new? It is taken in if EC2 shows it.
 
+use super::Unplaced;
 use crate::{
     AttachmentState, Core, Family, SeenEni, Severity, Topic, Witness,
     book::{Eni, EniFacts, Task, amount},
     classify::{Class, classify, is_of_this_node},
 };
-use config_model::{EniId, Time};
+use config_model::{CardIndex, DeviceIndex, EniId, Time};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 impl Core {
@@ -23,6 +24,7 @@ impl Core {
             return false;
         }
         if !self.take_in(seen, attaching, Some(started), now) {
+            self.watch.unplaced.insert(seen.id.clone(), Unplaced { seen: seen.clone(), started });
             self.watch.want_imds(now);
             self.watch.want_ec2(now);
             return false;
@@ -30,6 +32,17 @@ impl Core {
         let cause = format!("found attached, with {}", amount(&seen.blocks));
         self.report(Severity::Info, Topic::Adopted, &seen.id, cause, "");
         true
+    }
+
+    /// Where attached ENIs are that the book does not have yet.
+    pub(crate) fn unplaced(&self, card: CardIndex) -> impl Iterator<Item = DeviceIndex> {
+        let unknown = |id: &&EniId| {
+            let leaving = self.departures.contains_key(*id);
+            self.book.eni(id).is_none() && !leaving && self.making_of(id).is_none()
+        };
+        let waits = self.watch.unplaced.iter().filter(move |(id, _)| unknown(id));
+        let places = waits.filter_map(|(_, eni)| eni.seen.attachment.as_ref());
+        places.filter(move |place| place.card == card).map(|place| place.device)
     }
 
     pub(super) fn making_of(&self, id: &EniId) -> Option<String> {

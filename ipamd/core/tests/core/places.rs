@@ -201,3 +201,20 @@ fn an_eni_config_with_an_unknown_subnet_is_named_and_not_tried_in_every_round() 
     world.pass(Span::seconds(40));
     assert!(world.served(ticket));
 }
+
+#[test]
+fn an_eni_whose_subnet_imds_has_not_told_yet_has_its_place() {
+    let mut world = start(PoolConfig { max_eni: Some(2), ..discovery() }, cloud());
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(60));
+    assert_eq!(made(&world), ["subnet-3"]);
+    // The next process hears EC2 before IMDS, and EC2 does not tell the subnet's addresses.
+    world.imds_is_down = true;
+    world.restart();
+    world.reserve_all(10..20);
+    world.pass(Span::seconds(20));
+    assert_eq!(made(&world), ["subnet-3"], "more ENIs than MAX_ENI");
+    world.imds_is_down = false;
+    world.pass(Span::seconds(20));
+    assert_eq!(world.snapshot().enis.len(), 2, "{:?}", world.notices);
+}
