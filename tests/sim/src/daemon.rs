@@ -66,8 +66,8 @@ pub(crate) enum Asker {
     Del(u32),
     /// A tombstone.
     Grave(PodKey),
-    /// Nobody waits for the answer.
-    Nobody,
+    /// The start, which found a tombstone.
+    Buried(PodKey),
 }
 
 const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
@@ -134,7 +134,8 @@ impl World {
         self.tell(Event::Tick);
         // DELs that it missed come first.
         for key in self.tombstones.keys().cloned().collect::<Vec<_>>() {
-            self.ask(Question::Release(key, ReleaseCause::PodDeleted), Asker::Nobody);
+            let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
+            self.ask(release, Asker::Buried(key));
         }
         for (ticket, question) in queued {
             self.put(ticket, question);
@@ -282,6 +283,12 @@ impl World {
 
     /// Calls that the mode forbids.
     fn judge_mode(&mut self, call: &CloudCall) {
+        // Whoever asks with the same token asks what became of it.
+        if let CloudCall::CreateEni { token, .. } = call
+            && !self.tokens_sent.insert(token.clone())
+        {
+            return;
+        }
         let (now, mode) = (self.now, self.setup.mode);
         let looks = matches!(call.action(), CoreAction::Describe | CoreAction::DescribeSubnets);
         let allowed = match mode {
@@ -465,9 +472,6 @@ impl World {
             // What somebody had pulled out is back.
             self.judge.harmed_enis.remove(eni);
         }
-        if let Ok(ipamd_core::CloudAnswer::Assigned { blocks }) = &result {
-            self.judge.harmed.retain(|block| !blocks.contains(block));
-        }
         self.note(|| match &result {
             Ok(answer) => format!("   = {op:?} {answer:?}"),
             Err(fault) => format!("   = {op:?} {} ({:?})", fault, fault.remedy),
@@ -631,12 +635,12 @@ impl World {
                     self.judge.given(&key, given, &self.host, &enis, now);
                 }
             }
-            Answer::Released { .. } => {
+            Answer::Released { known: true, .. } => {
                 if let Some(key) = self.key_of(&asker) {
                     self.judge.released(&key, asked);
                 }
             }
-            Answer::ReservedBranch(_) | Answer::Refused(_) | Answer::Confirmed { .. } => {}
+            _ => {}
         }
     }
 
@@ -644,8 +648,7 @@ impl World {
         let sandbox = match asker {
             Asker::Add(sandbox) | Asker::Confirm(sandbox) | Asker::TakeBack(sandbox) => sandbox,
             Asker::Del(del) => &self.kubelet.dels.get(del)?.sandbox,
-            Asker::Grave(key) => return Some(key.clone()),
-            Asker::Nobody => return None,
+            Asker::Grave(key) | Asker::Buried(key) => return Some(key.clone()),
         };
         self.kubelet.sandboxes.get(sandbox).map(|sandbox| sandbox.key.clone())
     }

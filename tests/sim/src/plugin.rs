@@ -100,7 +100,7 @@ impl World {
                     self.leave_tombstone(id);
                 }
             }
-            Asker::Nobody => {}
+            Asker::Buried(_) => {}
         }
     }
 
@@ -242,7 +242,7 @@ impl World {
             }
             Asker::TakeBack(id) => self.take_back(id),
             Asker::Del(del) => self.del_on(del, DelStep::GivesUp),
-            Asker::Grave(_) | Asker::Nobody => {}
+            Asker::Grave(_) | Asker::Buried(_) => {}
         }
     }
 

@@ -121,6 +121,8 @@ pub(crate) struct World {
     pub(crate) foreign: BTreeSet<config_model::EniId>,
     pub(crate) settings: Settings,
     pub(crate) schedulable: bool,
+    /// Client tokens that EC2 was asked with.
+    pub(crate) tokens_sent: BTreeSet<String>,
     /// Since when the daemon could know.
     pub(crate) told_schedulable: Time,
     pub(crate) judge: Judge,
@@ -167,6 +169,7 @@ impl World {
             foreign: BTreeSet::new(),
             settings,
             schedulable: true,
+            tokens_sent: BTreeSet::new(),
             told_schedulable: DAY_ONE,
             judge,
             trace,
