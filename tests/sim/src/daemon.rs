@@ -7,7 +7,7 @@
 use crate::{
     checkpoint::Durable,
     dice::Rng,
-    ec2::{CALL_TIMEOUT, ZONE, answer, request, seen_by_ec2, seen_by_imds, unknown},
+    ec2::{CALL_TIMEOUT, ZONE, answer, blocks, request, seen_by_ec2, seen_by_imds, unknown},
     judge::Law,
     kubelet::SandboxId,
     outbox::Outbox,
@@ -471,6 +471,10 @@ impl World {
         if let (CloudCall::AttachEni { eni, .. }, Ok(_)) = (&call, &result) {
             // What somebody had pulled out is back.
             self.judge.harmed_enis.remove(eni);
+            let back =
+                self.ec2.enis(now).iter().filter(|it| it.id == *eni).flat_map(|it| blocks(it));
+            let back: Vec<_> = back.collect();
+            self.judge.harmed.retain(|block| !back.contains(block));
         }
         self.note(|| match &result {
             Ok(answer) => format!("   = {op:?} {answer:?}"),

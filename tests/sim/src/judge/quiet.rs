@@ -82,6 +82,9 @@ impl World {
 
     pub(crate) fn demand(&mut self) -> Demand {
         let now = self.now;
+        if self.spells > 0 {
+            self.judge.trouble(now);
+        }
         Demand {
             wanted: self.judge.wanted(now),
             capacity: self.capacity(),

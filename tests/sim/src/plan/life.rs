@@ -82,7 +82,13 @@ fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
             Deed::Schedulable(rng.percent(50))
         }
         Kind::Pods => pods(climate, rng),
-        Kind::Weather => Deed::Weather { how: weather(rng), lasts: Span(rng.skewed(500, 180_000)) },
+        Kind::Weather => {
+            let how = weather(rng);
+            // What IMDS shows may be old for as long as it likes: nobody believes it alone.
+            let old = matches!(how, Weather::ImdsLags { .. });
+            let longest = if old { 1_800_000 } else { 180_000 };
+            Deed::Weather { how, lasts: Span(rng.skewed(500, longest)) }
+        }
         Kind::Crash => crash(rng),
         Kind::Reboot => Deed::Reboot { down: Span(rng.between(1_000, 60_000)) },
         Kind::Outsider => outsider(rng),
@@ -139,15 +145,15 @@ fn dels(climate: &Climate, rng: &mut Rng) -> Vec<Span> {
 }
 
 fn weather(rng: &mut Rng) -> Weather {
-    match rng.below(11) {
+    match rng.below(12) {
         0 | 1 => Weather::Throttled { nth: number(rng, 1, 4).into() },
         2 => failing(rng),
         3 | 4 => Weather::RepliesLost { times: few(rng, 20).into() },
         5 => Weather::CallsLost { percent: percent(rng, 10) },
         6 => Weather::Slow { latency: Span(rng.skewed(500, 14_000)) },
         7 => Weather::ReadsLag { lag: Span(rng.skewed(500, 50_000)) },
-        8 => Weather::ImdsLags { lag: Span(rng.skewed(1_000, 900_000)) },
-        9 => Weather::ImdsSilent,
+        8 | 9 => Weather::ImdsLags { lag: Span(rng.skewed(1_000, 1_800_000)) },
+        10 => Weather::ImdsSilent,
         _ => Weather::AttachesHang,
     }
 }
