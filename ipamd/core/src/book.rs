@@ -12,7 +12,7 @@ mod room;
 mod tests;
 
 pub(crate) use block::{amount, block_size, is_prefix, single};
-pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Task};
+pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Stand, Task};
 
 use crate::{Family, checkpoint::Holding, warm::Unit};
 use config_model::{EniId, PodKey, PodName, Time};
@@ -96,11 +96,6 @@ impl Book {
 
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&PodKey, &Holder)> {
         self.holders.iter()
-    }
-
-    /// Whether any address of the block is held or cools.
-    pub(crate) fn is_used(&self, net: IpNet) -> bool {
-        self.uses.range(net.network()..=net.broadcast()).next().is_some()
     }
 
     /// Some key that holds an address of the block.
@@ -201,10 +196,10 @@ impl Book {
         eni.remove_block(net);
     }
 
-    pub(crate) fn set_leaving(&mut self, net: IpNet, leaving: bool) {
+    pub(crate) fn set_stand(&mut self, net: IpNet, stand: Stand) {
         let Some((net, id)) = self.blocks.get(&net.network()) else { return };
         if let Some(eni) = self.enis.get_mut(id) {
-            eni.set_leaving(*net, leaving);
+            eni.set_stand(*net, stand);
         }
     }
 

@@ -200,7 +200,7 @@ impl Core {
                 for held in addresses {
                     let eni = held.eni.clone();
                     self.persist(Record::cooling(held.address, eni, now, until));
-                    self.drop_what_was_kept_for_a_pod(held.address);
+                    self.drop_what_was_kept_for_a_pod(held.address, now);
                 }
             }
             Holding::Branch(_) => self.persist(Record::BranchReleased { key: key.clone() }),

@@ -6,7 +6,7 @@ pub(crate) use departure::Departure;
 
 use crate::{
     Action, Core, Record,
-    book::{Eni, Task, is_prefix},
+    book::{Eni, Stand, Task, is_prefix},
     warm::{Over, Pool},
 };
 use config_model::{CardIndex, EniId, Span, Time};
@@ -155,7 +155,7 @@ impl Core {
 
     fn return_blocks(&mut self, id: &EniId, blocks: Vec<IpNet>, now: Time) {
         for block in &blocks {
-            self.book.set_leaving(*block, true);
+            self.book.set_stand(*block, Stand::Leaving);
         }
         self.persist(Record::leaving(id.clone(), blocks.clone()));
         self.unassign(id, blocks, now);

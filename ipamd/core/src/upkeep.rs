@@ -67,7 +67,7 @@ impl Core {
         }
         let leaving = |prefixes: bool| -> Vec<IpNet> {
             let of_kind =
-                |(net, block): &(IpNet, &Block)| block.leaving && is_prefix(*net) == prefixes;
+                |(net, block): &(IpNet, &Block)| block.leaving() && is_prefix(*net) == prefixes;
             eni.blocks().filter(of_kind).map(|(net, _)| net).collect()
         };
         // A call takes blocks of one kind.
@@ -186,11 +186,11 @@ impl Core {
             let other = |(net, of): &(IpNet, &EniId)| *of != id || net != block;
             let others: Vec<IpNet> =
                 self.book.overlapping(*block).filter(other).map(|(net, _)| net).collect();
+            // EC2 gives nothing twice: what has it in the book does not have it any more.
             for other in others {
-                if !self.book.is_used(other) {
-                    self.book.remove_block(other);
-                }
+                self.lose(other, now);
             }
+            self.regain(id, *block);
         }
         self.add_blocks(id, blocks, now)
     }
@@ -252,7 +252,7 @@ impl Core {
         let Some(eni) = self.book.eni(id) else { return };
         let gone: Vec<IpNet> = eni
             .blocks()
-            .filter(|(_, block)| block.leaving)
+            .filter(|(_, block)| block.leaving())
             .map(|(net, _)| net)
             .filter(|net| still.is_none_or(|still| !still.contains(net)))
             .collect();

@@ -471,10 +471,9 @@ impl World {
         if let (CloudCall::AttachEni { eni, .. }, Ok(_)) = (&call, &result) {
             // What somebody had pulled out is back.
             self.judge.harmed_enis.remove(eni);
-            let back =
-                self.ec2.enis(now).iter().filter(|it| it.id == *eni).flat_map(|it| blocks(it));
-            let back: Vec<_> = back.collect();
-            self.judge.harmed.retain(|block| !back.contains(block));
+        }
+        for eni in self.ec2.enis(now) {
+            self.judge.are_back(&eni.id, &blocks(eni));
         }
         self.note(|| match &result {
             Ok(answer) => format!("   = {op:?} {answer:?}"),

@@ -173,7 +173,8 @@ impl World {
         }
         self.judge.trouble(now);
         self.judge.harmed_enis.insert(eni.id.clone());
-        self.judge.harmed.extend(crate::ec2::blocks(eni));
+        let blocks = crate::ec2::blocks(eni);
+        self.judge.harmed.extend(blocks.into_iter().map(|block| (block, eni.id.clone())));
         self.replace_pods(&crate::ec2::blocks(eni));
     }
 
@@ -208,14 +209,14 @@ impl World {
         let IpNet::V4(net) = block else { return };
         let single = net.prefix_len() == 32;
         let request = UnassignPrivateIpAddresses {
-            network_interface_id: Some(eni),
+            network_interface_id: Some(eni.clone()),
             private_ip_addresses: single.then(|| net.addr()).into_iter().collect(),
             ipv4_prefixes: (!single).then_some(net).into_iter().collect(),
             ..UnassignPrivateIpAddresses::default()
         };
         if self.others(request).is_ok() {
             self.judge.trouble(now);
-            self.judge.harmed.insert(block);
+            self.judge.harmed.insert(block, eni);
             self.replace_pods(&[block]);
         }
     }
@@ -298,6 +299,19 @@ impl World {
             if self.others(request).is_err() {
                 self.ec2.tenants.push(eni);
             }
+        }
+    }
+
+    /// Who pulled ENIs out deletes them, where nobody has put them back.
+    pub(crate) fn pulled_enis_go(&mut self) {
+        let attached: Vec<EniId> =
+            self.ec2.enis(self.now).iter().map(|eni| eni.id.clone()).collect();
+        let pulled = self.judge.harmed_enis.iter().filter(|eni| !attached.contains(eni));
+        for eni in pulled.cloned().collect::<Vec<_>>() {
+            // What is still on its way out stays; it takes no pod's address.
+            let request =
+                DeleteNetworkInterface { network_interface_id: Some(eni), dry_run: false };
+            let _ = self.others(request);
         }
     }
 

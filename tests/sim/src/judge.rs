@@ -80,6 +80,7 @@ impl fmt::Display for Violation {
 #[derive(Clone, Debug)]
 struct Hold {
     key: PodKey,
+    eni: EniId,
     /// When the reservation was made, or last made again.
     reserved: Time,
     /// The ADD has succeeded and no DEL has begun.
@@ -116,7 +117,8 @@ pub(crate) struct Judge {
     cooldown: Span,
     lifetime: Span,
     /// What somebody outside took away.
-    pub(crate) harmed: BTreeSet<IpNet>,
+    /// What somebody took away, and from which ENI.
+    pub(crate) harmed: BTreeMap<IpNet, EniId>,
     pub(crate) harmed_enis: BTreeSet<EniId>,
     adds: BTreeMap<u32, Add>,
     /// Since when nothing is out of order.
@@ -131,7 +133,7 @@ impl Judge {
             resting: BTreeMap::new(),
             cooldown,
             lifetime,
-            harmed: BTreeSet::new(),
+            harmed: BTreeMap::new(),
             harmed_enis: BTreeSet::new(),
             adds: BTreeMap::new(),
             calm_since: now,
@@ -187,9 +189,17 @@ impl Judge {
             format!("{address} is given to {key} while the kernel has it")
         });
         self.judge_place(key, given, enis, now);
-        let (key, reserved) = (key.clone(), now);
-        let hold =
-            Hold { key, reserved, running: false, ran: false, over: None, told: false, rested };
+        let (key, eni, reserved) = (key.clone(), given.eni.clone(), now);
+        let hold = Hold {
+            key,
+            eni,
+            reserved,
+            running: false,
+            ran: false,
+            over: None,
+            told: false,
+            rested,
+        };
         self.holds.insert(address, hold);
         self.resting.remove(&address);
     }
@@ -256,7 +266,14 @@ impl Judge {
     }
 
     pub(crate) fn is_harmed(&self, address: IpAddr, eni: &EniId) -> bool {
-        self.harmed_enis.contains(eni) || self.harmed.iter().any(|net| net.contains(&address))
+        let taken = |(net, of): (&IpNet, &EniId)| of == eni && net.contains(&address);
+        self.harmed_enis.contains(eni) || self.harmed.iter().any(taken)
+    }
+
+    /// The ENI has these now.
+    pub(crate) fn are_back(&mut self, eni: &EniId, blocks: &[IpNet]) {
+        let (harmed, pulled) = (&mut self.harmed, &self.harmed_enis);
+        harmed.retain(|block, of| of != eni || pulled.contains(of) || !blocks.contains(block));
     }
 
     /// The reply has left.
@@ -282,9 +299,10 @@ impl Judge {
 
     /// The addresses of the key that somebody took away before it was known.
     pub(crate) fn harmed_of(&self, key: &PodKey) -> Vec<IpNet> {
-        let of_key = self.holds.iter().filter(|(_, hold)| hold.key == *key);
-        let blocks = of_key.map(|(address, _)| IpNet::from(*address));
-        blocks.filter(|block| self.harmed.iter().any(|net| net.contains(block))).collect()
+        let taken = |(address, hold): &(&IpAddr, &Hold)| {
+            hold.key == *key && self.is_harmed(**address, &hold.eni)
+        };
+        self.holds.iter().filter(taken).map(|(address, _)| IpNet::from(*address)).collect()
     }
 
     /// The ADD has succeeded.

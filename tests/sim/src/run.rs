@@ -62,6 +62,7 @@ impl World {
         self.ec2.clear_up(self.now);
         self.set_schedulable(true);
         self.tenants_go(100);
+        self.pulled_enis_go();
         self.host.refuses = false;
         self.disk_write = None;
         self.after(GRACE, Happening::Start);

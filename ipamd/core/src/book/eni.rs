@@ -78,10 +78,35 @@ pub(crate) enum Task {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) known_since: Time,
-    /// On its way back to EC2: nothing of it is given out.
-    pub(crate) leaving: bool,
+    pub(crate) stand: Stand,
     used: u64,
     room: Room,
+}
+
+/// Whether a block is there to stay. Only of one that is, addresses are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    Stays,
+    /// On its way back to EC2.
+    Leaving,
+    /// EC2 took it while pods held addresses of it; it goes with the last of them.
+    Lost {
+        since: Time,
+    },
+}
+
+impl Block {
+    pub(crate) fn leaving(&self) -> bool {
+        self.stand == Stand::Leaving
+    }
+
+    /// Since when it is lost.
+    pub(crate) fn lost(&self) -> Option<Time> {
+        match self.stand {
+            Stand::Lost { since } => Some(since),
+            Stand::Stays | Stand::Leaving => None,
+        }
+    }
 }
 
 /// Answers asked for so soon after a change may not show it yet.
@@ -251,7 +276,11 @@ impl Eni {
 
     /// Blocks of which nothing is used, highest first: those to give back first.
     pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = IpNet> {
-        self.blocks.iter().rev().filter(|(_, b)| b.used == 0 && !b.leaving).map(|(net, _)| *net)
+        self.blocks
+            .iter()
+            .rev()
+            .filter(|(_, b)| b.used == 0 && b.stand == Stand::Stays)
+            .map(|(net, _)| *net)
     }
 
     /// The kind that the mode wants; before the first block is added.
@@ -274,7 +303,7 @@ impl Eni {
 
     pub(super) fn add_block(&mut self, net: IpNet, now: Time) {
         let room = Room::whole(block_size(net));
-        let block = Block { known_since: now, leaving: false, used: 0, room };
+        let block = Block { known_since: now, stand: Stand::Stays, used: 0, room };
         if self.blocks.insert(net, block).is_none() {
             self.enlist(net);
         }
@@ -282,18 +311,17 @@ impl Eni {
 
     pub(super) fn remove_block(&mut self, net: IpNet) {
         self.strike(net);
-        if self.blocks.remove(&net).is_some_and(|block| block.leaving) {
+        if self.blocks.remove(&net).is_some_and(|block| block.leaving()) {
             self.leaving -= 1;
         }
     }
 
-    pub(super) fn set_leaving(&mut self, net: IpNet, leaving: bool) {
+    pub(super) fn set_stand(&mut self, net: IpNet, stand: Stand) {
         self.strike(net);
-        if let Some(block) = self.blocks.get_mut(&net)
-            && block.leaving != leaving
-        {
-            block.leaving = leaving;
-            self.leaving = if leaving { self.leaving + 1 } else { self.leaving - 1 };
+        if let Some(block) = self.blocks.get_mut(&net) {
+            self.leaving -= u32::from(block.leaving());
+            block.stand = stand;
+            self.leaving += u32::from(block.leaving());
         }
         self.enlist(net);
     }
@@ -316,26 +344,36 @@ impl Eni {
 
     /// Takes the block out of all that is kept about blocks by their use.
     fn strike(&mut self, net: IpNet) {
-        let Some(block) = self.blocks.get(&net).filter(|block| !block.leaving) else { return };
+        let Some((block, share)) = self.share_of(net) else { return };
         self.open.remove(&(self.second_choice(net), Reverse(block.used), net));
-        let (used, idle) = (block.used, u32::from(block.used == 0));
         let tally = self.tally(net);
-        tally.size -= block_size(net);
-        tally.used -= used;
-        tally.idle -= idle;
+        tally.size -= share.size;
+        tally.used -= share.used;
+        tally.idle -= share.idle;
     }
 
     /// Puts the block into all that is kept about blocks by their use.
     fn enlist(&mut self, net: IpNet) {
-        let Some(block) = self.blocks.get(&net).filter(|block| !block.leaving) else { return };
-        if block.used < block_size(net) {
+        let Some((block, share)) = self.share_of(net) else { return };
+        if block.used < block_size(net) && block.stand == Stand::Stays {
             self.open.insert((self.second_choice(net), Reverse(block.used), net));
         }
-        let (used, idle) = (block.used, u32::from(block.used == 0));
         let tally = self.tally(net);
-        tally.size += block_size(net);
-        tally.used += used;
-        tally.idle += idle;
+        tally.size += share.size;
+        tally.used += share.used;
+        tally.idle += share.idle;
+    }
+
+    /// What a block adds to the tally of its kind: a lost one no more than its pods hold.
+    fn share_of(&self, net: IpNet) -> Option<(&Block, Tally)> {
+        let block = self.blocks.get(&net)?;
+        let used = block.used;
+        let share = match block.stand {
+            Stand::Stays => Tally { size: block_size(net), used, idle: u32::from(used == 0) },
+            Stand::Lost { .. } => Tally { size: used, used, idle: 0 },
+            Stand::Leaving => return None,
+        };
+        Some((block, share))
     }
 
     fn tally(&mut self, net: IpNet) -> &mut Tally {

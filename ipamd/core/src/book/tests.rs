@@ -166,11 +166,11 @@ fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
 #[test]
 fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
     let mut book = book();
-    book.set_leaving(single(address(0)), true);
+    book.set_stand(single(address(0)), Stand::Leaving);
     let eni = book.eni(&"eni-a".into()).unwrap();
     assert_eq!((eni.total(), eni.free(), eni.room(5)), (3, 3, 1));
     assert_eq!(picked(&book), Some(address(1)));
-    book.set_leaving(single(address(0)), false);
+    book.set_stand(single(address(0)), Stand::Stays);
     assert_eq!(picked(&book), Some(address(0)));
 }
 

@@ -1,7 +1,10 @@
 //! Is something gone? What two witnesses lack is dropped, unless a pod holds it.
 
 use super::{SETTLING, doubt::Subject};
-use crate::{Core, Record, SeenEni, Severity, Topic, Witness, book::is_prefix};
+use crate::{
+    Core, Record, SeenEni, Severity, Topic, Witness,
+    book::{Block, Stand, is_prefix},
+};
 use config_model::{EniId, Span, Time};
 use ipnet::IpNet;
 use std::{
@@ -22,7 +25,7 @@ impl Core {
     ) -> bool {
         let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
             enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
-        let mut lacking = Vec::new();
+        let (mut lacking, mut back) = (Vec::new(), Vec::new());
         for eni in self.book.enis() {
             let subject = Subject::Eni(eni.facts.id.clone());
             let Some(blocks) = seen.get(&eni.facts.id) else {
@@ -32,16 +35,22 @@ impl Core {
                 continue;
             };
             self.watch.doubts.allay(&subject, witness);
-            for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving) {
+            for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving()) {
                 let subject = Subject::Block(net);
                 if blocks.contains(&net) {
                     self.watch.doubts.allay(&subject, witness);
+                    if witness == Witness::Ec2 && is_back(block, started) {
+                        back.push(net);
+                    }
                 } else if started >= block.known_since + SETTLING {
                     lacking.push(subject);
                 }
             }
         }
-        let mut changed = false;
+        let mut changed = !back.is_empty();
+        for net in back {
+            self.book.set_stand(net, Stand::Stays);
+        }
         for subject in lacking {
             if self.watch.doubts.raise(&subject, witness, started) {
                 changed |= self.drop_what_is_gone(&subject, now);
@@ -63,10 +72,10 @@ impl Core {
                     let (severity, topic) = (Severity::Error, Topic::AssignedVanished);
                     self.report(severity, topic, named(*block), cause, next_step);
                     self.watch.doubts.settle(subject);
+                    self.lose(*block, now);
                     return false;
                 }
-                self.book.remove_block(*block);
-                self.watch.doubts.forget(subject);
+                self.lose(*block, now);
                 let cause = "EC2 has taken it from the node; no pod held it";
                 self.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
                 true
@@ -74,14 +83,34 @@ impl Core {
         }
     }
 
-    /// A pod held an address that two witnesses lack; with its last pod the block goes as well,
-    /// before anybody else is given of it.
-    pub(crate) fn drop_what_was_kept_for_a_pod(&mut self, address: IpAddr) {
-        let Some((_, block)) = self.book.place_of(address) else { return };
-        let subject = Subject::Block(block);
-        if self.watch.doubts.settled(&subject) && self.book.holder_within(block).is_none() {
+    /// A block is gone from its ENI. What pods hold of it they keep; nobody else gets any of it.
+    pub(crate) fn lose(&mut self, block: IpNet, now: Time) {
+        if self.book.holder_within(block).is_some() {
+            self.book.set_stand(block, Stand::Lost { since: now });
+        } else {
             self.book.remove_block(block);
-            self.watch.doubts.forget(&subject);
+            self.watch.doubts.forget(&Subject::Block(block));
+        }
+    }
+
+    /// EC2 gave it to the ENI once more.
+    pub(crate) fn regain(&mut self, id: &EniId, block: IpNet) {
+        let known = self.book.eni(id).and_then(|eni| eni.block(block));
+        if known.is_some_and(|known| known.lost().is_some()) {
+            self.book.set_stand(block, Stand::Stays);
+            self.watch.doubts.forget(&Subject::Block(block));
+        }
+    }
+
+    /// A pod has let go of its address: if its block was lost, and this was the last, it goes.
+    pub(crate) fn drop_what_was_kept_for_a_pod(&mut self, address: IpAddr, now: Time) {
+        let Some((eni, block)) = self.book.place_of(address) else { return };
+        let known = self.book.eni(eni).and_then(|eni| eni.block(block));
+        let lost = known.is_some_and(|known| known.lost().is_some());
+        if lost && self.book.holder_within(block).is_none() {
+            self.lose(block, now);
+            // Another ENI of ours may have it by now.
+            self.watch.want_ec2(now);
         }
     }
 
@@ -129,6 +158,11 @@ impl Core {
             self.persist(Record::settled(blocks));
         }
     }
+}
+
+/// Whether EC2 shows again what was lost, in an answer that is no older than the loss.
+fn is_back(block: &Block, started: Time) -> bool {
+    block.lost().is_some_and(|since| started >= since + SETTLING)
 }
 
 /// A block for people: a single address without its length.

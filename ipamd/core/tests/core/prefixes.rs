@@ -2,7 +2,8 @@
 
 use crate::world::World;
 use config_model::Span;
-use ipamd_core::{Action, CloudCall, PoolConfig, Want};
+use ipamd_core::{Action, CloudCall, PoolConfig, Topic, Want};
+use ipnet::IpNet;
 
 fn prefixes(warm: u32) -> PoolConfig {
     PoolConfig {
@@ -17,6 +18,13 @@ fn world(config: PoolConfig, per_eni: u16) -> World {
     let mut world = World::new(config, 3, per_eni + 1, 0);
     world.pass(Span::seconds(10));
     world
+}
+
+/// The block that the pod's address is of.
+fn prefix_of(world: &World, pod: u32) -> IpNet {
+    let address = world.address_of(pod).unwrap();
+    let blocks = world.snapshot().enis.into_iter().flat_map(|view| view.blocks);
+    blocks.into_iter().find(|block| block.contains(&address)).unwrap()
 }
 
 fn singles(world: &World) -> usize {
@@ -46,6 +54,56 @@ fn pods_are_packed_so_that_prefixes_run_empty_and_are_given_back_whole() {
     assert!(world.prefixes() <= 3, "{} prefixes for 16 pods", world.prefixes());
     // That nothing held or cooling went back, the world holds after every call.
     assert!(world.cloud.count(Action::Unassign) > 0);
+}
+
+#[test]
+fn nobody_is_given_of_a_prefix_that_was_taken_away_from_under_pods() {
+    let mut world = world(prefixes(1), 14);
+    world.reserve_all(0..3);
+    world.pass(Span::seconds(120));
+    let (eni, lost) = (world.eni_of(0), prefix_of(&world, 0));
+    world.stolen = (0..3).filter_map(|pod| world.address_of(pod)).collect();
+    world.cloud.take_block(&eni, lost, world.now);
+    world.pass(Span::seconds(300));
+    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    let later = world.reserve_all(10..30);
+    world.pass(Span::seconds(60));
+    assert!(later.iter().all(|ticket| world.served(*ticket)));
+    assert!((10..30).all(|pod| prefix_of(&world, pod) != lost), "{lost} is on no ENI");
+    for pod in 0..3 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(10));
+    let kept = world.snapshot().enis.into_iter().any(|view| view.blocks.contains(&lost));
+    assert!(!kept, "{lost} stays for ever");
+}
+
+#[test]
+fn a_prefix_that_ec2_gave_to_another_eni_serves_there_once_its_old_pods_are_gone() {
+    let mut world = world(prefixes(1), 1);
+    world.reserve_all(0..16);
+    world.pass(Span::seconds(120));
+    let (eni, moved) = (world.eni_of(0), prefix_of(&world, 0));
+    world.stolen = (0..16).filter_map(|pod| world.address_of(pod)).collect();
+    world.cloud.free_prefix(&eni, moved, world.now);
+    // The second ENI serves them; what is warm then comes with the third, and that is this one.
+    world.reserve_all(20..30);
+    world.pass(Span::seconds(20));
+    let holder = world.cloud.attached().into_iter().find(|it| it.seen.blocks.contains(&moved));
+    let holder = holder.unwrap().seen.id.clone();
+    assert_ne!(holder, eni);
+    for pod in 0..16 {
+        world.release(pod);
+    }
+    world.stolen.clear();
+    world.pass(Span::seconds(200));
+    // More than the second ENI has left.
+    let last = world.reserve_all(40..50);
+    world.pass(Span::seconds(20));
+    assert!(last.iter().all(|ticket| world.served(*ticket)));
+    let of_it: Vec<u32> = (40..50).filter(|pod| prefix_of(&world, *pod) == moved).collect();
+    assert!(!of_it.is_empty());
+    assert!(of_it.iter().all(|pod| world.eni_of(*pod) == holder));
 }
 
 #[test]

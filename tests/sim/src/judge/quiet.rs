@@ -183,7 +183,8 @@ impl World {
                 running.any(|address| block.contains(address))
             };
             // What was taken from a pod stays with it.
-            let harmed = |block: &&IpNet| self.judge.harmed.contains(*block) && held(block);
+            let taken = |block: &IpNet| self.judge.harmed.get(block) == Some(&eni.id);
+            let harmed = |block: &&IpNet| taken(block) && held(block);
             if let Some(block) = there.difference(&known).next() {
                 let what = format!("the book does not have {block} of {}", eni.id);
                 complaints.push((Law::Leaked, what));

@@ -274,8 +274,19 @@ impl Cloud {
 
     /// Somebody else takes an address away.
     pub(crate) fn take_address(&mut self, id: &EniId, address: IpAddr, now: Time) {
-        self.enis.get_mut(id).unwrap().seen.blocks.retain(|b| *b != IpNet::from(address));
+        self.take_block(id, IpNet::from(address), now);
+    }
+
+    /// Somebody else takes an address or a prefix away. Nobody gets it.
+    pub(crate) fn take_block(&mut self, id: &EniId, block: IpNet, now: Time) {
+        self.enis.get_mut(id).unwrap().seen.blocks.retain(|b| *b != block);
         self.remember(now);
+    }
+
+    /// Somebody else takes a prefix away, and EC2 gives it to who asks next.
+    pub(crate) fn free_prefix(&mut self, id: &EniId, block: IpNet, now: Time) {
+        self.take_block(id, block, now);
+        self.give_back(&block);
     }
 
     /// Attachments that have become complete by now.
