@@ -7,7 +7,7 @@ use crate::{
     netconf::{Cards, NIC_CONFIG, PrevResult},
     result::{AddResult, Interface, IpConfig, Route},
     sandbox::Sandbox,
-    session::{Session, refused, unavailable},
+    session::{Session, refused, unavailable, unbuildable},
     tombstone,
     wiring::{End, Pair, Wiring},
 };
@@ -56,6 +56,8 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         .map_err(|error| unavailable(&pod_text, &error))?;
     let reservation = match outcome {
         ReserveOutcome::Reserved(reservation) => reservation,
+        // Nothing is built; the DEL that follows gives the branch back.
+        ReserveOutcome::ReservedBranch(branch) => return Err(unbuildable(&pod_text, &branch)),
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
     let finish = deadline.max(Instant::now() + FINISH);

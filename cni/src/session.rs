@@ -3,7 +3,8 @@
 use crate::fault::{Code, Fault, chain};
 use config_model::PodKey;
 use ipamd_rpc::{
-    Client, Confirm, Held, Reason, Refusal, Release, Released, Reserve, ReserveOutcome, RpcError,
+    Branch, Client, Confirm, Enforcing, Held, Reason, Refusal, Release, Released, Reserve,
+    ReserveOutcome, RpcError,
 };
 use std::{
     io,
@@ -113,6 +114,23 @@ pub(crate) fn refused(pod: &str, refusal: &Refusal) -> Fault {
         Reason::Invalid => Code::InvalidConfig,
     };
     Fault::new(code, format!("no address for {pod}: {}", refusal.message), &refusal.next_step)
+}
+
+/// What an ADD answers for a pod with a branch ENI: one with security groups of its own must not
+/// run without them.
+pub(crate) fn unbuildable(pod: &str, branch: &Branch) -> Fault {
+    let mode = match branch.enforcing {
+        Enforcing::Strict => "strict",
+        Enforcing::Standard => "standard",
+    };
+    let Branch { eni, vlan, .. } = branch;
+    Fault::new(
+        Code::InvalidConfig,
+        format!(
+            "{pod} has branch ENI {eni} (VLAN {vlan}, {mode}), which this version cannot route"
+        ),
+        "run the pod without a SecurityGroupPolicy, or on other nodes",
+    )
 }
 
 #[cfg(test)]

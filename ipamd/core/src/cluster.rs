@@ -25,6 +25,8 @@ pub enum ClusterFact {
     Branch {
         /// The pod.
         pod: PodName,
+        /// Its uid: the next pod of its name has another.
+        uid: String,
         /// Its branch ENI.
         branch: Option<BranchEni>,
     },
@@ -89,7 +91,8 @@ pub(crate) struct Cluster {
     /// Those of them that have asked, or have no need to. A pod that asked and gave back is about
     /// to end: it is not expected again.
     met: BTreeSet<PodName>,
-    pub(crate) branches: BTreeMap<PodName, BranchEni>,
+    /// With the uids of their pods.
+    pub(crate) branches: BTreeMap<PodName, (String, BranchEni)>,
     pub(crate) collector: bool,
 }
 
@@ -118,10 +121,10 @@ impl Cluster {
                 self.met.retain(|pod| pods.contains(pod));
                 self.coming = pods;
             }
-            ClusterFact::Branch { pod, branch: Some(branch) } => {
-                self.branches.insert(pod, branch);
+            ClusterFact::Branch { pod, uid, branch: Some(branch) } => {
+                self.branches.insert(pod, (uid, branch));
             }
-            ClusterFact::Branch { pod, branch: None } => {
+            ClusterFact::Branch { pod, branch: None, .. } => {
                 self.branches.remove(&pod);
             }
             ClusterFact::Collector(collector) => self.collector = collector,

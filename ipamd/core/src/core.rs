@@ -129,7 +129,9 @@ impl Core {
                 self.reserve(Waiter { ticket, key, pod, cards, branch, give_up_at }, now);
             }
             Event::Abandoned { ticket } => {
-                if let Some(waiter) = self.queue.remove(ticket).filter(|waiter| !waiter.branch) {
+                if let Some(waiter) =
+                    self.queue.remove(ticket).filter(|waiter| waiter.branch.is_none())
+                {
                     self.expect_again(&waiter.pod);
                 }
             }

@@ -49,9 +49,10 @@ pub enum Event {
         pod: PodName,
         /// From which cards.
         cards: Cards,
-        /// The pod asks for a branch ENI (`vpc.amazonaws.com/pod-eni` among its limits): it gets
-        /// that one's address and none of the pool, and waits until the branch is known.
-        branch: bool,
+        /// The uid of a pod that asks for a branch ENI (`vpc.amazonaws.com/pod-eni` among its
+        /// limits): it gets that one's address and none of the pool, and waits until the branch is
+        /// known. An earlier pod's of the same name is none of its own.
+        branch: Option<String>,
         /// When the caller stops waiting.
         give_up_at: Time,
     },

@@ -122,8 +122,8 @@ impl Core {
 
     /// Serves those who wait for this pod's branch ENI, once it is known.
     pub(crate) fn serve_branch(&mut self, pod: &PodName, now: Time) {
-        let Some(branch) = self.cluster.branches.get(pod).cloned() else { return };
-        while let Some(waiter) = self.queue.pop_branch(pod) {
+        let Some((uid, branch)) = self.cluster.branches.get(pod).cloned() else { return };
+        while let Some(waiter) = self.queue.pop_branch(pod, &uid) {
             if self.book.holder(&waiter.key).is_some() {
                 self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
             } else {
@@ -253,11 +253,12 @@ impl Core {
     }
 
     fn dismiss(&mut self, waiter: Waiter) {
-        if !waiter.branch {
+        let refusal = if waiter.branch.is_some() {
+            self.no_branch(&waiter.pod)
+        } else {
             self.expect_again(&waiter.pod);
-        }
-        let refusal =
-            if waiter.branch { no_branch(&waiter.pod) } else { self.refusal(waiter.cards) };
+            self.refusal(waiter.cards)
+        };
         let notice = Notice {
             severity: Severity::Warning,
             topic: Topic::ReserveRefused,
@@ -268,6 +269,19 @@ impl Core {
         };
         self.outbox.push(Effect::Report(notice));
         self.refuse(waiter.ticket, refusal);
+    }
+
+    fn no_branch(&self, pod: &PodName) -> Refusal {
+        let trunk = if self.has_trunk() { "" } else { "; the node has no trunk ENI either" };
+        Refusal {
+            reason: RefusalReason::TryAgain,
+            message: format!(
+                "pod {pod} has no annotation {BRANCH_ANNOTATION} yet, which names its branch \
+                 ENI{trunk}"
+            ),
+            next_step: "see that the VPC resource controller runs and what it says of the pod"
+                .to_owned(),
+        }
     }
 
     pub(crate) fn stop(&mut self) {
@@ -293,15 +307,6 @@ fn named(what: &Holding) -> String {
     }
 }
 
-fn no_branch(pod: &PodName) -> Refusal {
-    Refusal {
-        reason: RefusalReason::TryAgain,
-        message: format!("{pod} wants a branch ENI, and none is announced for it yet"),
-        next_step: "see that the VPC resource controller runs and what it says of the pod"
-            .to_owned(),
-    }
-}
-
 fn stopping() -> Refusal {
     Refusal {
         reason: RefusalReason::Stopping,
@@ -310,5 +315,7 @@ fn stopping() -> Refusal {
     }
 }
 
+/// By which the resource controller tells a pod's branch ENI.
+const BRANCH_ANNOTATION: &str = "vpc.amazonaws.com/pod-eni";
 /// How long the kernel may keep an address whose cooldown is over before it is reported.
 const KERNEL_PATIENCE: Span = Span::seconds(60);

@@ -56,8 +56,12 @@ impl Core {
     /// Whether the node wants a trunk and has none.
     pub(crate) fn lacks_trunk(&self) -> bool {
         let wanted = self.config.pod_enis && self.limits.trunk && self.config.provisioning;
+        wanted && !self.has_trunk()
+    }
+
+    pub(crate) fn has_trunk(&self) -> bool {
         let is_trunk = |eni: &Eni| eni.facts.kind == Some(EniKind::Trunk) && !eni.missing;
-        wanted && !self.book.enis().any(is_trunk)
+        self.book.enis().any(is_trunk)
     }
 
     /// Asks for the trunk while it is missing.

@@ -14,7 +14,8 @@ pub(crate) struct Waiter {
     pub(crate) key: PodKey,
     pub(crate) pod: PodName,
     pub(crate) cards: Cards,
-    pub(crate) branch: bool,
+    /// The pod's uid, if it wants its branch ENI.
+    pub(crate) branch: Option<String>,
     pub(crate) give_up_at: Time,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Queue {
     /// For one of every card.
     all: BTreeSet<u64>,
     /// For a pod's branch ENI, which is no matter of turns.
-    branch: BTreeSet<(PodName, u64)>,
+    branch: BTreeSet<((PodName, String), u64)>,
     by_ticket: BTreeMap<Ticket, u64>,
     by_deadline: BTreeSet<(Time, u64)>,
     by_key: BTreeSet<(PodKey, u64)>,
@@ -72,14 +73,14 @@ impl Queue {
         self.by_deadline.insert((waiter.give_up_at, arrival));
         self.by_key.insert((waiter.key.clone(), arrival));
         self.by_pod.insert((waiter.pod.clone(), arrival));
-        match (waiter.branch, waiter.cards) {
-            (true, _) => {
-                self.branch.insert((waiter.pod.clone(), arrival));
+        match (&waiter.branch, waiter.cards) {
+            (Some(uid), _) => {
+                self.branch.insert(((waiter.pod.clone(), uid.clone()), arrival));
             }
-            (false, Cards::First) => {
+            (None, Cards::First) => {
                 self.one.insert(arrival);
             }
-            (false, Cards::All) => {
+            (None, Cards::All) => {
                 self.all.insert(arrival);
             }
         }
@@ -100,8 +101,8 @@ impl Queue {
     }
 
     /// Takes out one who waits for this pod's branch ENI.
-    pub(crate) fn pop_branch(&mut self, pod: &PodName) -> Option<Waiter> {
-        let arrival = of(&self.branch, pod).next()?;
+    pub(crate) fn pop_branch(&mut self, pod: &PodName, uid: &str) -> Option<Waiter> {
+        let arrival = of(&self.branch, &(pod.clone(), uid.to_owned())).next()?;
         self.take(arrival)
     }
 
@@ -146,7 +147,9 @@ impl Queue {
         let waiter = self.waiters.remove(&arrival)?;
         self.one.remove(&arrival);
         self.all.remove(&arrival);
-        self.branch.remove(&(waiter.pod.clone(), arrival));
+        if let Some(uid) = &waiter.branch {
+            self.branch.remove(&((waiter.pod.clone(), uid.clone()), arrival));
+        }
         self.by_ticket.remove(&waiter.ticket);
         self.by_deadline.remove(&(waiter.give_up_at, arrival));
         self.by_key.remove(&(waiter.key.clone(), arrival));
@@ -176,7 +179,7 @@ mod tests {
             key: PodKey::new("aws-cni", format!("sandbox{}", number % 2000), "eth0").unwrap(),
             pod: PodName { namespace: "default".into(), name: format!("web-{number}") },
             cards: Cards::First,
-            branch: false,
+            branch: None,
             give_up_at: Time(give_up_at),
         }
     }
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn who_waits_for_all_cards_or_for_a_branch_is_in_a_line_of_its_own() {
         let mut queue = Queue::default();
-        queue.push(Waiter { branch: true, ..waiter(1, 9) });
+        queue.push(Waiter { branch: Some("u1".into()), ..waiter(1, 9) });
         queue.push(waiter(2, 9));
         queue.push(Waiter { cards: Cards::All, ..waiter(3, 9) });
         assert_eq!([0, 1].map(|card| queue.waiting_on(CardIndex(card))), [2, 1]);
@@ -229,8 +232,9 @@ mod tests {
         assert!(queue.first_of_all().is_some_and(|(_, eldest)| eldest));
         let pod = waiter(1, 9).pod;
         assert!(queue.has_pod(&pod));
-        assert_eq!(queue.pop_branch(&pod).unwrap().ticket, Ticket(1));
-        assert!(queue.pop_branch(&pod).is_none() && !queue.has_pod(&pod));
+        assert!(queue.pop_branch(&pod, "u2").is_none());
+        assert_eq!(queue.pop_branch(&pod, "u1").unwrap().ticket, Ticket(1));
+        assert!(queue.pop_branch(&pod, "u1").is_none() && !queue.has_pod(&pod));
         queue.remove(Ticket(3));
         assert!(queue.is_empty());
     }

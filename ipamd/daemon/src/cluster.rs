@@ -82,7 +82,9 @@ impl Cluster {
     pub(crate) async fn needs(&self, pod: &PodName, give_up_at: Time) -> Result<Needs, String> {
         let Some(it) = &self.0 else { return Ok(Needs::default()) };
         if !it.branches {
-            return Ok(it.handle.known_needs(pod).unwrap_or_default());
+            // As with amazon-vpc-cni, such a pod then gets an address of the pool.
+            let known = it.handle.known_needs(pod).unwrap_or_default();
+            return Ok(Needs { branch: false, ..known });
         }
         let needs = it.handle.needs(pod);
         timeout(clock::until(give_up_at), needs).await.map_err(|_| {

@@ -37,9 +37,22 @@ pub(crate) enum Input {
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
-    Reserve { key: PodKey, pod: PodName, cards: Cards, branch: bool, give_up_at: Time },
-    Confirm { key: PodKey, host_interface: String },
-    Release { key: PodKey, cause: ReleaseCause },
+    Reserve {
+        key: PodKey,
+        pod: PodName,
+        cards: Cards,
+        /// The uid of a pod that wants its branch ENI.
+        branch: Option<String>,
+        give_up_at: Time,
+    },
+    Confirm {
+        key: PodKey,
+        host_interface: String,
+    },
+    Release {
+        key: PodKey,
+        cause: ReleaseCause,
+    },
 }
 
 impl Question {

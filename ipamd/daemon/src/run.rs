@@ -13,8 +13,11 @@ use crate::{
     tombstones::Tombstones,
 };
 use anyhow::{Context as _, Result, bail};
-use config_settings::Settings;
-use ipamd_rpc::server::{Health, Incoming, listen, serve};
+use config_settings::{PodEniMode, Settings};
+use ipamd_rpc::{
+    Enforcing,
+    server::{Health, Incoming, listen, serve},
+};
 use routing_netlink::Kernel;
 use std::{
     future::Future,
@@ -111,6 +114,10 @@ where
         policy_mode: settings.policy_mode.to_string(),
         add_wait: settings.add_wait,
         multi_nic: settings.multi_nic,
+        enforcing: match settings.pod_enis {
+            Some(PodEniMode::Standard) => Enforcing::Standard,
+            Some(PodEniMode::Strict) | None => Enforcing::Strict,
+        },
     };
     let service = Service::new(
         inbox.clone(),

@@ -7,14 +7,18 @@ use crate::{
     metrics::Metrics,
     tombstones::{Found, Tombstones},
 };
-use config_model::{PodKey, PodName, Span};
+use config_model::{PodKey, PodName, Span, registry};
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_rpc::{
-    self as rpc, Held, Reason, Release, Released, Reservation, Reserve, ReserveOutcome,
+    self as rpc, Branch, Enforcing, Held, Reason, Release, Released, Reservation, Reserve,
+    ReserveOutcome,
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 use tokio::sync::watch;
 
 /// What a pod's plumbing needs beside its address.
@@ -30,6 +34,8 @@ pub(crate) struct Terms {
     pub(crate) add_wait: Span,
     /// Whether a pod may have an interface on each network card.
     pub(crate) multi_nic: bool,
+    /// How branch ENIs are routed.
+    pub(crate) enforcing: Enforcing,
 }
 
 /// Answers the plugin.
@@ -114,7 +120,7 @@ impl Ipam for Service {
             key: request.key.clone(),
             pod: request.pod.name.clone(),
             cards: if every_card { Cards::All } else { Cards::First },
-            branch: needs.branch,
+            branch: needs.branch.then_some(needs.uid),
             give_up_at,
         };
         let outcome = match self.inbox.ask(question).await {
@@ -122,9 +128,8 @@ impl Ipam for Service {
                 ReserveOutcome::Reserved(self.reservation(addresses))
             }
             Ok(Answer::ReservedBranch(branch)) => {
-                let (key, cause) = (request.key.clone(), ReleaseCause::SetupFailed);
-                self.inbox.ask(Question::Release { key, cause }).await.map_err(unable)?;
-                ReserveOutcome::Refused(unrouted(&request.pod.name, &branch))
+                branch_of(&request.pod.name, branch, self.terms.enforcing)
+                    .map_or_else(ReserveOutcome::Refused, ReserveOutcome::ReservedBranch)
             }
             Ok(Answer::Refused(refusal)) => ReserveOutcome::Refused(refusal_of(refusal)),
             Ok(other) => return Err(misfit("reserve", &other)),
@@ -134,6 +139,10 @@ impl Ipam for Service {
             ReserveOutcome::Reserved(held) => {
                 let address = held.addresses.first().and_then(|a| a.ipv4).map(|ip| ip.to_string());
                 tracing::info!(key = %request.key, pod = %request.pod.name, address, "reserved");
+            }
+            ReserveOutcome::ReservedBranch(branch) => {
+                let (eni, vlan) = (&branch.eni, branch.vlan);
+                tracing::info!(key = %request.key, pod = %request.pod.name, %eni, vlan, "reserved");
             }
             ReserveOutcome::Refused(refusal) => {
                 tracing::warn!(key = %request.key, pod = %request.pod.name, reason = ?refusal.reason,
@@ -221,16 +230,32 @@ fn unknown_needs(message: String) -> rpc::Refusal {
     }
 }
 
-/// A pod with its own security groups must not run without them.
-fn unrouted(pod: &PodName, branch: &BranchEni) -> rpc::Refusal {
-    rpc::Refusal {
-        reason: Reason::Invalid,
-        message: format!(
-            "pod {pod} has branch ENI {}, which this version cannot route",
-            branch.eni
-        ),
-        next_step: "run the pod without a SecurityGroupPolicy, or on other nodes".to_owned(),
+/// The branch with the routers of its subnet: the first address of an IPv4 subnet, and the one that
+/// every IPv6 subnet of a VPC has.
+fn branch_of(
+    pod: &PodName,
+    branch: BranchEni,
+    enforcing: Enforcing,
+) -> Result<Branch, rpc::Refusal> {
+    let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
+    let ipv4_gateway = branch.address.and(branch.subnet_cidr).map(first);
+    if branch.address.is_some() && ipv4_gateway.is_none() {
+        return Err(rpc::Refusal {
+            reason: Reason::Invalid,
+            message: format!("the annotation of pod {pod} has no subnetCidr for {}", branch.eni),
+            next_step: "see what the VPC resource controller logs of this pod".to_owned(),
+        });
     }
+    Ok(Branch {
+        ipv4_gateway,
+        ipv6_gateway: branch.address_v6.map(|_| registry::VPC_GATEWAY_V6),
+        eni: branch.eni,
+        mac: branch.mac,
+        vlan: branch.vlan,
+        ipv4: branch.address,
+        ipv6: branch.address_v6,
+        enforcing,
+    })
 }
 
 fn stopping() -> rpc::Refusal {
@@ -261,6 +286,29 @@ mod tests {
 
     fn released() -> Answer {
         Answer::Released { known: true, addresses: Vec::new() }
+    }
+
+    #[test]
+    fn a_branch_is_told_with_the_router_of_its_subnet() {
+        let branch = BranchEni {
+            eni: "eni-b".into(),
+            mac: config_model::Mac([2, 0, 0, 0, 0, 7]),
+            address: Some(Ipv4Addr::new(10, 0, 3, 9)),
+            address_v6: Some("2600::9".parse().unwrap()),
+            vlan: 7,
+            subnet_cidr: Some("10.0.3.0/24".parse().unwrap()),
+            subnet_cidr_v6: None,
+        };
+        let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
+        let told = branch_of(&pod, branch.clone(), Enforcing::Standard).unwrap();
+        assert_eq!(told.ipv4_gateway, Some(Ipv4Addr::new(10, 0, 3, 1)));
+        assert_eq!(told.ipv6_gateway, Some(registry::VPC_GATEWAY_V6));
+        assert_eq!((told.vlan, told.enforcing), (7, Enforcing::Standard));
+        let v6_only = BranchEni { address: None, subnet_cidr: None, ..branch.clone() };
+        assert_eq!(branch_of(&pod, v6_only, Enforcing::Strict).unwrap().ipv4_gateway, None);
+        let lacking = BranchEni { subnet_cidr: None, ..branch };
+        let refusal = branch_of(&pod, lacking, Enforcing::Strict).unwrap_err();
+        assert!(refusal.message.contains("shop/web-0") && refusal.message.contains("subnetCidr"));
     }
 
     /// The request that comes next: what is asked, and where the answer goes.

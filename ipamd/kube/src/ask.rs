@@ -39,8 +39,10 @@ pub struct PoolHealth {
 }
 
 /// What a pod needs of its networking, as its object says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
+    /// Which pod it is: the next one of its name has another uid.
+    pub uid: String,
     /// A branch ENI of its own: container 0 has a limit whose name begins with
     /// `vpc.amazonaws.com/pod-eni`.
     pub branch: bool,

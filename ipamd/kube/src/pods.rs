@@ -34,10 +34,12 @@ impl Known {
     fn of(pod: wire::Pod, branches: bool) -> Option<(PodName, Self)> {
         let wire::Pod { metadata, .. } = pod;
         let name = PodName { namespace: metadata.namespace?, name: metadata.name? };
-        let needs = Needs { branch: pod.branch_limit, every_card: pod.every_card };
-        let served_elsewhere = pod.host_network || (branches && needs.branch);
+        let uid = metadata.uid.unwrap_or_default();
+        let (branch, every_card) = (pod.branch_limit, pod.every_card);
+        let needs = Needs { uid: uid.clone(), branch, every_card };
+        let served_elsewhere = pod.host_network || (branches && branch);
         let known = Self {
-            uid: metadata.uid.unwrap_or_default(),
+            uid,
             needs,
             ending: pod.ending,
             coming: !served_elsewhere && !pod.ended && !pod.ending && !pod.has_address,
@@ -154,20 +156,22 @@ impl Watcher {
             let known = self.pods.known.read().unwrap_or_else(PoisonError::into_inner);
             let coming: BTreeSet<PodName> =
                 known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect();
-            let branches: BTreeMap<PodName, String> = known
-                .iter()
-                .filter_map(|(name, pod)| Some((name.clone(), pod.branch.clone()?)))
-                .collect();
+            let told = |pod: &Known| Some((pod.uid.clone(), pod.branch.clone()?));
+            let branches: BTreeMap<PodName, (String, String)> =
+                known.iter().filter_map(|(name, pod)| Some((name.clone(), told(pod)?))).collect();
             (coming, branches)
         };
         if self.branches {
-            for pod in told.branches.keys().filter(|pod| !branches.contains_key(*pod)) {
-                self.facts.send(ClusterFact::Branch { pod: pod.clone(), branch: None }).await?;
+            let gone = told.branches.iter().filter(|(pod, _)| !branches.contains_key(*pod));
+            for (pod, (uid, _)) in gone {
+                let (pod, uid) = (pod.clone(), uid.clone());
+                self.facts.send(ClusterFact::Branch { pod, uid, branch: None }).await?;
             }
-            for (pod, text) in &branches {
-                if told.branches.get(pod) != Some(text) {
+            for (pod, (uid, text)) in &branches {
+                if told.branches.get(pod).is_none_or(|(of, told)| (of, told) != (uid, text)) {
                     let branch = self.branch(pod, text);
-                    self.facts.send(ClusterFact::Branch { pod: pod.clone(), branch }).await?;
+                    let (pod, uid) = (pod.clone(), uid.clone());
+                    self.facts.send(ClusterFact::Branch { pod, uid, branch }).await?;
                 }
             }
             told.branches = branches;
@@ -209,7 +213,8 @@ impl Watcher {
 #[derive(Default)]
 struct Told {
     coming: Option<BTreeSet<PodName>>,
-    branches: BTreeMap<PodName, String>,
+    /// Of which pod by uid, and the annotation.
+    branches: BTreeMap<PodName, (String, String)>,
 }
 
 #[cfg(test)]

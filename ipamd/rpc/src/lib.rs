@@ -21,8 +21,8 @@ pub use client::Client;
 pub use client::probe;
 pub use error::RpcError;
 pub use message::{
-    Confirm, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release, ReleaseCause, Released,
-    Reservation, Reserve, ReserveOutcome,
+    Branch, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release,
+    ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
 pub use version::{NoCommonVersion, SPOKEN, Versions, negotiate};
 

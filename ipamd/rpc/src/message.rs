@@ -2,7 +2,7 @@
 
 pub(crate) mod conversion;
 
-use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
+use config_model::{DeviceIndex, EniId, Mac, PodKey, PodName, Span, TableId};
 use ipnet::Ipv4Net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -50,6 +50,8 @@ pub struct Reserve {
 pub enum ReserveOutcome {
     /// The addresses are the caller's; to be confirmed once they are set up.
     Reserved(Reservation),
+    /// The pod's branch ENI is the caller's, in the place of addresses.
+    ReservedBranch(Branch),
     /// There is none.
     Refused(Refusal),
 }
@@ -88,6 +90,37 @@ impl PodAddress {
         let v4 = self.ipv4.map(IpAddr::V4);
         v4.into_iter().chain(self.ipv6.map(IpAddr::V6))
     }
+}
+
+/// The branch ENI of a pod with security groups of its own. Has an IPv4 or an IPv6 address or both,
+/// and the gateway of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The ENI.
+    pub eni: EniId,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// The VLAN of the trunk that carries it: 1 to 4094.
+    pub vlan: u16,
+    /// The IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// The IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// The subnet's router for IPv4.
+    pub ipv4_gateway: Option<Ipv4Addr>,
+    /// The subnet's router for IPv6.
+    pub ipv6_gateway: Option<Ipv6Addr>,
+    /// Which of the pod's traffic passes the branch.
+    pub enforcing: Enforcing,
+}
+
+/// `POD_SECURITY_GROUP_ENFORCING_MODE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforcing {
+    /// All of it, that from and to the node included.
+    Strict,
+    /// What the pod sends beyond the node.
+    Standard,
 }
 
 /// Why there is no address.

@@ -238,7 +238,7 @@ impl World {
                 cards: self.cards_of(&pod),
                 key,
                 pod,
-                branch: false,
+                branch: None,
                 give_up_at,
             },
             Question::Confirm(key, host_interface) => {

@@ -1,6 +1,6 @@
 //! What Kubernetes tells.
 
-use crate::world::{World, key, pod};
+use crate::world::{World, key, pod, uid};
 use config_model::{Mac, PodName, Span};
 use ipamd_core::{
     Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, Event, PoolConfig, RefusalReason,
@@ -119,7 +119,7 @@ fn branch(vlan: u16) -> BranchEni {
 }
 
 fn announce(world: &mut World, number: u32, branch: Option<BranchEni>) {
-    told(world, ClusterFact::Branch { pod: pod(number), branch });
+    told(world, ClusterFact::Branch { pod: pod(number), uid: uid(number), branch });
 }
 
 #[test]
@@ -154,6 +154,33 @@ fn without_the_announcement_it_waits_and_holds_up_nobody() {
     assert_eq!(world.refused(late), Some(RefusalReason::TryAgain));
     let calls: Vec<_> = world.cloud.log[before..].iter().map(|(_, c)| c.action()).collect();
     assert_eq!(calls, [Action::Assign], "pod 2's place is filled again, and that is all");
+}
+
+#[test]
+fn the_branch_of_an_earlier_pod_of_the_same_name_is_nobody_elses() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    let of_before = "uid-before".to_owned();
+    let fact = ClusterFact::Branch { pod: pod(1), uid: of_before, branch: Some(branch(7)) };
+    told(&mut world, fact);
+    let waiting = world.reserve_from(1, Cards::First, true, WAIT);
+    assert!(!world.answers.contains_key(&waiting), "{:?}", world.answers);
+    announce(&mut world, 1, None);
+    announce(&mut world, 1, Some(branch(8)));
+    assert_eq!(world.answers[&waiting], Answer::ReservedBranch(branch(8)));
+}
+
+#[test]
+fn who_waits_in_vain_for_a_branch_is_told_which_annotation_did_not_come() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    let late = world.reserve_from(3, Cards::First, true, Span::seconds(5));
+    world.pass(Span::seconds(6));
+    let Answer::Refused(refusal) = &world.answers[&late] else { panic!("{:?}", world.answers) };
+    for part in ["default/web-3", "vpc.amazonaws.com/pod-eni", "no trunk ENI"] {
+        assert!(refusal.message.contains(part), "{refusal:?}");
+    }
+    assert!(refusal.next_step.contains("VPC resource controller"), "{refusal:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Laws, whatever happens in whatever order. The world checks after every event that no address
 //! is held twice, handed out too early, dropped under a pod, and that no limit is passed.
 
-use crate::world::{Cloud, Fault, World, pod};
+use crate::world::{Cloud, Fault, World, pod, uid};
 use config_model::{CardIndex, Mac, Span};
 use ipamd_core::{
     BranchEni, CardLimits, Cards, ClusterFact, Event, Family, Limits, PoolConfig, Witness,
@@ -184,7 +184,10 @@ fn run(world: &mut World, steps: Vec<Step>) {
             }
             Step::Branch(number, there) => {
                 let branch = there.then(branch);
-                tell(world, ClusterFact::Branch { pod: pod(200 + number), branch });
+                tell(
+                    world,
+                    ClusterFact::Branch { pod: pod(200 + number), uid: uid(200 + number), branch },
+                );
             }
             Step::Coming(pods) => {
                 tell(world, ClusterFact::Coming(pods.into_iter().map(pod).collect()));

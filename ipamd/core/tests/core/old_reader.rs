@@ -1,6 +1,6 @@
 //! The first readers of the checkpoint, frozen as they were: what they make of today's file.
 
-use crate::world::{Cloud, World, key, pod};
+use crate::world::{Cloud, World, key, pod, uid};
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, Time};
 use ipamd_core::{
     BranchEni, CardLimits, Cards, Checkpoint, ClusterFact, Event, Family, Limits, PoolConfig,
@@ -192,7 +192,11 @@ fn every_ipv4_pod_is_found_beside_prefixes_cards_and_branches() {
         subnet_cidr_v6: None,
     };
     let wait = Span::seconds(45);
-    world.tell(Event::Cluster(ClusterFact::Branch { pod: pod(50), branch: Some(branch) }));
+    world.tell(Event::Cluster(ClusterFact::Branch {
+        pod: pod(50),
+        uid: uid(50),
+        branch: Some(branch),
+    }));
     world.reserve_from(50, Cards::First, true, wait);
     for number in 0..30 {
         let cards = if number % 3 == 0 { Cards::All } else { Cards::First };

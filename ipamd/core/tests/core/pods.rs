@@ -30,7 +30,7 @@ fn a_key_that_names_another_pod_is_refused() {
     let mut world = small(PoolConfig::default());
     world.reserve(1);
     let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
-    let (cards, branch) = (Cards::First, false);
+    let (cards, branch) = (Cards::First, None);
     world.tell(Event::Reserve { ticket, key: key(1), pod: pod(2), cards, branch, give_up_at });
     assert_eq!(world.refused(ticket), Some(RefusalReason::Invalid));
 }
@@ -250,7 +250,7 @@ fn a_late_delete_of_another_sandbox_never_touches_the_pods_next_one() {
     world.pass(Span::seconds(60));
     // The same pod in its next sandbox, with the same address.
     let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
-    let (cards, branch) = (Cards::First, false);
+    let (cards, branch) = (Cards::First, None);
     world.tell(Event::Reserve { ticket, key: key(2), pod: pod(1), cards, branch, give_up_at });
     assert_eq!(world.address_of(2), address);
     for _ in 0..3 {

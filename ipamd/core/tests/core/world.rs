@@ -69,6 +69,10 @@ pub(crate) fn key(pod: u32) -> PodKey {
     PodKey::new("aws-cni", format!("sandbox{pod}"), "eth0").unwrap()
 }
 
+pub(crate) fn uid(pod: u32) -> String {
+    format!("uid-{pod}")
+}
+
 pub(crate) fn pod(pod: u32) -> PodName {
     PodName { namespace: "default".into(), name: format!("web-{pod}") }
 }
@@ -259,6 +263,7 @@ impl World {
         let ticket = self.ticket();
         self.asked.insert(ticket, key(number));
         let (key, pod, give_up_at) = (key(number), pod(number), self.now + patience);
+        let branch = branch.then(|| uid(number));
         self.tell(Event::Reserve { ticket, key, pod, cards, branch, give_up_at });
         ticket
     }

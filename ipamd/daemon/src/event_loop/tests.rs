@@ -123,7 +123,7 @@ fn reserve(n: u8) -> Question {
         key: PodKey::new("aws-cni", format!("c{n}"), "eth0").unwrap(),
         pod: PodName { namespace: "default".to_owned(), name: format!("pod-{n}") },
         cards: Cards::First,
-        branch: false,
+        branch: None,
         give_up_at: clock::now() + Span::seconds(60),
     }
 }

@@ -5,7 +5,7 @@ use super::wall::{NEVER, rfc3339};
 use crate::{cluster::Cluster, repair::PassReport, view::View};
 use config_model::Time;
 use config_settings::{RandomizeSnat, Settings};
-use ipamd_core::{EniKind, EniView, PodView, PoolConfig};
+use ipamd_core::{BranchEni, EniKind, EniView, PodView, PoolConfig};
 use ipamd_kube::Standing;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
@@ -178,6 +178,7 @@ pub(super) fn network_settings(settings: &Settings) -> Value {
 /// `/v1/ferrule/pods`: who holds what.
 pub(super) fn pods(view: &View) -> Value {
     let each = view.snapshot.pods.iter();
+    let branches = each.clone().filter_map(|pod| Some(branch(pod, pod.branch.as_ref()?, view)));
     let each = each.flat_map(|pod| pod.addresses.iter().map(move |held| (pod, held)));
     let pods = each.map(|(pod, held)| {
         json!({
@@ -194,7 +195,29 @@ pub(super) fn pods(view: &View) -> Value {
             "since": rfc3339(pod.since, view.now),
         })
     });
-    Value::Array(pods.collect())
+    Value::Array(pods.chain(branches).collect())
+}
+
+/// A pod that holds a branch ENI, and no address of the pool.
+fn branch(pod: &PodView, branch: &BranchEni, view: &View) -> Value {
+    json!({
+        "namespace": pod.pod.namespace,
+        "name": pod.pod.name,
+        "network": pod.key.network,
+        "address": branch.address.map(IpAddr::V4).or(branch.address_v6.map(IpAddr::V6)),
+        "eni": branch.eni.as_str(),
+        "branch": {
+            "mac": branch.mac.to_string(),
+            "vlan": branch.vlan,
+            "ipv4": branch.address,
+            "ipv6": branch.address_v6,
+            "subnetCidr": branch.subnet_cidr,
+            "subnetV6Cidr": branch.subnet_cidr_v6,
+        },
+        "confirmed": pod.confirmed,
+        "hostInterface": pod.host_interface,
+        "since": rfc3339(pod.since, view.now),
+    })
 }
 
 /// `/v1/ferrule/explain`: how the pool is, what the planner waits for, and why.

@@ -310,6 +310,7 @@ fn pod_of(key: &PodKey) -> PodName {
 pub(crate) fn address_of(outcome: ReserveOutcome) -> PodAddress {
     match outcome {
         ReserveOutcome::Reserved(held) => held.addresses[0].clone(),
+        ReserveOutcome::ReservedBranch(branch) => panic!("{branch:?}"),
         ReserveOutcome::Refused(refusal) => panic!("{refusal:?}"),
     }
 }

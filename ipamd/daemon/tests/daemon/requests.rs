@@ -14,7 +14,9 @@ const LONG: Duration = Duration::from_secs(40);
 fn reason(outcome: ReserveOutcome) -> (Reason, String) {
     match outcome {
         ReserveOutcome::Refused(refusal) => (refusal.reason, refusal.message),
-        ReserveOutcome::Reserved(held) => panic!("{held:?}"),
+        held @ (ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_)) => {
+            panic!("{held:?}")
+        }
     }
 }
 

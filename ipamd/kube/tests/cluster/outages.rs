@@ -62,7 +62,7 @@ async fn an_outage_hides_nothing_that_happened_during_it() {
     forwarder.open();
     let gone = adapter
         .fact("the branch is gone", |fact| {
-            let ClusterFact::Branch { pod, branch: None } = fact else { return None };
+            let ClusterFact::Branch { pod, branch: None, .. } = fact else { return None };
             Some(pod.clone())
         })
         .await;

@@ -86,7 +86,9 @@ async fn a_branch_is_told_when_it_comes_changes_and_goes() {
         world.patch_pod("secure", annotate(spelling)).await;
         let told = adapter
             .fact("the branch", |fact| {
-                let ClusterFact::Branch { pod, branch: Some(branch) } = fact else { return None };
+                let ClusterFact::Branch { pod, branch: Some(branch), .. } = fact else {
+                    return None;
+                };
                 Some((pod.clone(), branch.clone()))
             })
             .await;
@@ -95,7 +97,7 @@ async fn a_branch_is_told_when_it_comes_changes_and_goes() {
     world.delete_pod("secure").await;
     let gone = adapter
         .fact("the branch is gone", |fact| {
-            let ClusterFact::Branch { pod, branch: None } = fact else { return None };
+            let ClusterFact::Branch { pod, branch: None, .. } = fact else { return None };
             Some(pod.clone())
         })
         .await;

@@ -1,8 +1,8 @@
 //! Between our words and the wire. What arrives is checked; what leaves was checked when it was made.
 
 use super::{
-    Confirm, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release, ReleaseCause, Released,
-    Reservation, Reserve, ReserveOutcome,
+    Branch, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release,
+    ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
 use crate::{Versions, wire};
 use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
@@ -124,6 +124,7 @@ impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
                 use_external_snat: held.use_external_snat,
                 network_policy_mode: held.network_policy_mode,
             }),
+            ReserveOutcome::ReservedBranch(branch) => Self::Branch(branch.into()),
             ReserveOutcome::Refused(refusal) => Self::Refused(wire::Refusal {
                 reason: wire::refusal::Reason::from(refusal.reason).into(),
                 message: refusal.message,
@@ -140,6 +141,7 @@ impl TryFrom<wire::ReserveReply> for ReserveOutcome {
         use wire::reserve_reply::Outcome;
         match reply.outcome {
             Some(Outcome::Reserved(sent)) => reservation(sent).map(Self::Reserved),
+            Some(Outcome::Branch(sent)) => sent.try_into().map(Self::ReservedBranch),
             Some(Outcome::Refused(sent)) => Ok(Self::Refused(Refusal {
                 reason: sent.reason().into(),
                 message: sent.message,
@@ -161,6 +163,61 @@ fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
         use_external_snat: sent.use_external_snat,
         network_policy_mode: sent.network_policy_mode,
     })
+}
+
+impl From<Branch> for wire::Branch {
+    fn from(branch: Branch) -> Self {
+        fn text<T: ToString>(held: Option<T>) -> String {
+            held.map(|held| held.to_string()).unwrap_or_default()
+        }
+        let enforcing = match branch.enforcing {
+            Enforcing::Strict => wire::branch::Enforcing::Strict,
+            Enforcing::Standard => wire::branch::Enforcing::Standard,
+        };
+        Self {
+            eni: branch.eni.as_str().to_owned(),
+            mac: branch.mac.to_string(),
+            vlan: u32::from(branch.vlan),
+            ipv4: text(branch.ipv4),
+            ipv6: text(branch.ipv6),
+            ipv4_gateway: text(branch.ipv4_gateway),
+            ipv6_gateway: text(branch.ipv6_gateway),
+            enforcing: enforcing.into(),
+        }
+    }
+}
+
+impl TryFrom<wire::Branch> for Branch {
+    type Error = Malformed;
+
+    fn try_from(sent: wire::Branch) -> Result<Self, Malformed> {
+        let enforcing = match sent.enforcing() {
+            wire::branch::Enforcing::Strict => Enforcing::Strict,
+            wire::branch::Enforcing::Standard => Enforcing::Standard,
+            // To guess here would be to open or to close a pod.
+            wire::branch::Enforcing::Unspecified => {
+                return Err(malformed("enforcing mode", sent.enforcing, "strict or standard"));
+            }
+        };
+        let vlan = u16::try_from(sent.vlan).ok().filter(|vlan| (1..=4094).contains(vlan));
+        let whole = |address: &str, gateway: &str| address.is_empty() == gateway.is_empty();
+        let families = whole(&sent.ipv4, &sent.ipv4_gateway)
+            && whole(&sent.ipv6, &sent.ipv6_gateway)
+            && !(sent.ipv4.is_empty() && sent.ipv6.is_empty());
+        if !families {
+            return Err(malformed("branch", sent.eni, "one with an address, and its gateway"));
+        }
+        Ok(Self {
+            mac: parse("MAC address", &sent.mac, "a MAC address")?,
+            vlan: vlan.ok_or_else(|| malformed("VLAN", sent.vlan, "from 1 to 4094"))?,
+            ipv4: optional("IPv4 address", &sent.ipv4, "an IPv4 address without a mask")?,
+            ipv6: optional("IPv6 address", &sent.ipv6, "an IPv6 address without a mask")?,
+            ipv4_gateway: optional("IPv4 gateway", &sent.ipv4_gateway, "an IPv4 address")?,
+            ipv6_gateway: optional("IPv6 gateway", &sent.ipv6_gateway, "an IPv6 address")?,
+            enforcing,
+            eni: EniId::new(sent.eni),
+        })
+    }
 }
 
 impl From<Reason> for wire::refusal::Reason {

@@ -113,7 +113,7 @@ impl Bench {
             key: key.clone(),
             pod: name,
             cards: Cards::First,
-            branch: false,
+            branch: None,
             give_up_at,
         };
         let started = Instant::now();

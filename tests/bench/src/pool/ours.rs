@@ -325,7 +325,7 @@ impl Daemon for Ours {
             key: key(pod),
             pod: name,
             cards: Cards::First,
-            branch: false,
+            branch: None,
             give_up_at: now + ADD_WAIT,
         };
         self.tell(event, now, desk);

@@ -3,8 +3,8 @@
 use crate::node::Node;
 use config_model::{DeviceIndex, EniId, PodKey, TableId};
 use ipamd_rpc::{
-    Confirm, Held, PodAddress, Reason, Refusal, Release, Released, Reservation, Reserve,
-    ReserveOutcome,
+    Branch, Confirm, Enforcing, Held, PodAddress, Reason, Refusal, Release, Released, Reservation,
+    Reserve, ReserveOutcome,
     server::{self, Health, Unable},
     wire,
 };
@@ -30,6 +30,8 @@ pub(crate) enum Mood {
     Empty(Reason),
     /// Answers reservations, but has forgotten them when they are confirmed.
     Forgetful,
+    /// Has a branch ENI for the pod.
+    Branching,
 }
 
 type Hook = Box<dyn FnMut(&Reserve) + Send>;
@@ -197,6 +199,20 @@ impl server::Ipam for Scripted {
                 message: "subnet-0 has no free address".into(),
                 next_step: "add a subnet".into(),
             })),
+            Mood::Branching => {
+                let mut book = self.0.lock().unwrap();
+                book.held.insert(request.key, (Vec::new(), false));
+                Ok(ReserveOutcome::ReservedBranch(Branch {
+                    eni: EniId::new("eni-0123456789abcdef7"),
+                    mac: "02:00:00:00:00:07".parse().unwrap(),
+                    vlan: 7,
+                    ipv4: Some(Ipv4Addr::new(10, 0, 3, 9)),
+                    ipv6: None,
+                    ipv4_gateway: Some(Ipv4Addr::new(10, 0, 3, 1)),
+                    ipv6_gateway: None,
+                    enforcing: Enforcing::Standard,
+                }))
+            }
             Mood::Serving | Mood::Forgetful => {
                 let hook = self.0.lock().unwrap().before_reserve.take();
                 if let Some(mut hook) = hook {

@@ -218,3 +218,21 @@ fn version_lists_what_is_spoken() {
         call.stdin("nonsense").run().error(6);
     });
 }
+
+#[test]
+fn a_pod_with_a_branch_eni_is_refused_by_its_name_and_the_del_gives_the_branch_back() {
+    on_a_node(|node| {
+        let daemon = Daemon::start(node);
+        daemon.book(|book| book.mood = Mood::Branching);
+        let sandbox = node.sandbox("c1", "web-0");
+        let (message, details) = refused(node, &node.call("ADD", &sandbox), 7);
+        for part in ["web-0", "eni-0123456789abcdef7", "VLAN 7", "standard"] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(details.contains("SecurityGroupPolicy"), "{details}");
+        assert_eq!(daemon.book(|book| book.held.len()), 1, "the DEL gives it back, not the ADD");
+        node.call("DEL", &sandbox).run().is_silent_success();
+        let (held, asked) = daemon.book(|book| (book.held.len(), book.asked.clone()));
+        assert_eq!((held, asked), (0, vec!["reserve c1".into(), "release PodDeleted c1".into()]));
+    });
+}

@@ -31,6 +31,19 @@ fn reservation() -> Reservation {
     }
 }
 
+fn branch() -> Branch {
+    Branch {
+        eni: "eni-b".into(),
+        mac: "02:00:00:00:00:07".parse().unwrap(),
+        vlan: 7,
+        ipv4: Some("10.0.3.9".parse().unwrap()),
+        ipv6: None,
+        ipv4_gateway: Some("10.0.3.1".parse().unwrap()),
+        ipv6_gateway: None,
+        enforcing: Enforcing::Strict,
+    }
+}
+
 fn reply(outcome: ReserveOutcome) -> wire::ReserveReply {
     wire::ReserveReply { version: 1, outcome: Some(outcome.into()) }
 }
@@ -165,4 +178,31 @@ fn an_answer_without_an_outcome_or_an_address_is_refused() {
     let empty = Reservation { addresses: Vec::new(), ..reservation() };
     let empty = reply(ReserveOutcome::Reserved(empty));
     assert_eq!(ReserveOutcome::try_from(empty).unwrap_err().field, "addresses");
+}
+
+#[test]
+fn a_branch_survives_the_wire_and_a_plugin_never_guesses_what_is_missing() {
+    let v6 = Branch {
+        ipv4: None,
+        ipv4_gateway: None,
+        ipv6: Some("2001:db8::9".parse().unwrap()),
+        ipv6_gateway: Some("fe80:ec2::1".parse().unwrap()),
+        enforcing: Enforcing::Standard,
+        ..branch()
+    };
+    for branch in [branch(), v6] {
+        let outcome = ReserveOutcome::ReservedBranch(branch);
+        assert_eq!(ReserveOutcome::try_from(reply(outcome.clone())), Ok(outcome));
+    }
+    let good = wire::Branch::from(branch());
+    for (sent, field) in [
+        (wire::Branch { enforcing: 9, ..good.clone() }, "enforcing mode"),
+        (wire::Branch { vlan: 0, ..good.clone() }, "VLAN"),
+        (wire::Branch { vlan: 4095, ..good.clone() }, "VLAN"),
+        (wire::Branch { mac: "02".into(), ..good.clone() }, "MAC address"),
+        (wire::Branch { ipv4_gateway: String::new(), ..good.clone() }, "branch"),
+        (wire::Branch { ipv4: String::new(), ipv4_gateway: String::new(), ..good }, "branch"),
+    ] {
+        assert_eq!(Branch::try_from(sent).unwrap_err().field, field);
+    }
 }
