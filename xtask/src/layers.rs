@@ -33,6 +33,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("ipamd-rpc", Layer::Adapter),
     ("routing-netlink", Layer::Adapter),
     ("lab-fabric", Layer::Adapter),
+    ("lab-kube", Layer::Adapter),
     ("cni", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),
     ("lab-server", Layer::Binary),

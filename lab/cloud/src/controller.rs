@@ -4,9 +4,11 @@
 //! Kubernetes says, calls EC2 like everybody, and answers with what it would write to Kubernetes.
 
 mod annotation;
+mod cluster;
 mod node;
 
 pub use annotation::PodEni;
+pub use cluster::{ClusterSeen, ClusterWrite, NodeSeen, PodSeen};
 
 use crate::{Cloud, DeleteNetworkInterface, InstanceState};
 use config_model::{EniId, InstanceId, PodName, SecurityGroupId, Span, SubnetId, Time};
@@ -64,6 +66,8 @@ pub enum ControllerNews {
 #[derive(Debug, Default)]
 pub struct ResourceController {
     nodes: BTreeMap<InstanceId, Node>,
+    /// The pods that a cluster told of.
+    heard: BTreeMap<PodName, cluster::Heard>,
 }
 
 impl ResourceController {
@@ -72,7 +76,8 @@ impl ResourceController {
         self.nodes.entry(instance.clone()).or_default().wish = Some(wish);
     }
 
-    /// A pod that a SecurityGroupPolicy selects was bound to a node.
+    /// A pod that a SecurityGroupPolicy selects was bound to a node. Without groups it gets those of
+    /// the trunk.
     pub fn pod_bound(&mut self, instance: &InstanceId, pod: PodName, groups: Vec<SecurityGroupId>) {
         let node = self.nodes.entry(instance.clone()).or_default();
         if !node.branches.contains_key(&pod) {
@@ -111,9 +116,9 @@ impl ResourceController {
             let state = cloud.truth_of(now, instance).map(|truth| truth.state);
             if matches!(state, None | Some(InstanceState::ShuttingDown | InstanceState::Terminated))
             {
-                if let Some(trunk) = node.abandon(now) {
+                for eni in node.abandon(now) {
                     let delete = DeleteNetworkInterface {
-                        network_interface_id: Some(trunk),
+                        network_interface_id: Some(eni),
                         ..DeleteNetworkInterface::default()
                     };
                     // It has gone with the instance, unless it was never attached.

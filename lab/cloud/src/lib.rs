@@ -53,7 +53,10 @@ mod types;
 
 pub use action::Action;
 pub use cloud::{Caller, Cloud};
-pub use controller::{ControllerNews, PodEni, ResourceController, TrunkWish};
+pub use controller::{
+    ClusterSeen, ClusterWrite, ControllerNews, NodeSeen, PodEni, PodSeen, ResourceController,
+    TrunkWish,
+};
 pub use document::Document;
 pub use error::{CallError, Ec2Error};
 pub use fault::{Fault, FaultId};

@@ -16,7 +16,7 @@ mod supervisor;
 mod view;
 mod wanted;
 
-pub(crate) use branches::control;
+pub(crate) use branches::{control, control_in};
 pub use cluster::Cluster;
 pub(crate) use cluster::{API_SERVER_PORT, SeenCluster};
 pub(crate) use error::LabError;

@@ -2,7 +2,10 @@
 
 use crate::{
     control, ec2, forward, http, imds,
-    lab::{API_SERVER_PORT, Cluster, Lab, LabError, control as control_branches, follow, vpc},
+    lab::{
+        API_SERVER_PORT, Cluster, Lab, LabError, control as control_branches, control_in, follow,
+        vpc,
+    },
     live::LiveCloud,
 };
 use lab_cloud::CloudSpec;
@@ -115,6 +118,9 @@ async fn run(
     tasks.spawn(async move {
         http::serve(started.imds, metadata).await;
     });
+    if let Some(controller) = started.controller {
+        tasks.spawn(control_in(controller, Arc::clone(&lab)));
+    }
     if let (Some(listener), Some(cluster)) = (started.api_server, spec.cluster.clone()) {
         tasks.spawn(forward::serve(listener, cluster.api_server));
     }
@@ -139,10 +145,15 @@ struct Started {
     ec2: TcpListener,
     imds: TcpListener,
     api_server: Option<TcpListener>,
+    controller: Option<lab_kube::Cluster>,
     _internet: InternetHost,
 }
 
 async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<Started, LabError> {
+    let controller = match spec.cluster.as_ref().and_then(|cluster| cluster.controller.as_ref()) {
+        Some(kubeconfig) => Some(lab_kube::Cluster::new(kubeconfig).await?),
+        None => None,
+    };
     let vpc = vpc(&cloud.truth()).ok_or(LabError::NoSubnet { index: 0, count: 0 })?;
     let (state_dir, endpoint) = (layout.fabric(), vpc.ec2_endpoint);
     let api_server = vpc.api_server.filter(|_| spec.cluster.is_some());
@@ -169,7 +180,15 @@ async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<S
     let lab = Lab::new(spec.name.clone(), bin_dir, endpoint, cluster, cloud.clone(), looking);
     let (ec2, imds) = (listener(ec2)?, listener(imds)?);
     let api_server = forwarded.map(listener).transpose()?;
-    Ok(Started { lab: Arc::new(lab), fabric, ec2, imds, api_server, _internet: internet })
+    Ok(Started {
+        lab: Arc::new(lab),
+        fabric,
+        ec2,
+        imds,
+        api_server,
+        controller,
+        _internet: internet,
+    })
 }
 
 /// This process, as the lab's state notes it.

@@ -1,6 +1,9 @@
 //! Nodes that are members of a cluster: a real API server, the production daemon with the rights of
 //! its manifest, and what each tells the other.
 
+#[path = "kubernetes/branches.rs"]
+mod branches;
+
 use anyhow::{Context as _, Result, ensure};
 use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
 use k8s_openapi::api::{
@@ -101,13 +104,19 @@ impl World {
 
     /// A pod that is bound to the node.
     fn make_pod(&self, node: &str, name: &str) -> Result<()> {
+        self.make_pod_with(node, name, &json!({}))
+    }
+
+    fn make_pod_with(&self, node: &str, name: &str, resources: &Value) -> Result<()> {
         let pod: Pod = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "default"},
             "spec": {
                 "nodeName": node,
                 "automountServiceAccountToken": false,
-                "containers": [{"name": "c", "image": "none.invalid/none"}],
+                "containers": [
+                    {"name": "c", "image": "none.invalid/none", "resources": resources},
+                ],
             },
         }))?;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), "default");

@@ -19,15 +19,32 @@ pub(super) struct Node {
     pub(super) wish: Option<TrunkWish>,
     /// The trunk, once EC2 has made it.
     trunk: Option<EniId>,
-    announced: bool,
+    /// How many branches were announced with it.
+    announced: Option<u16>,
     /// Pods that wait for a branch, with their groups, in the order of their names.
     pub(super) waiting: BTreeMap<PodName, Vec<SecurityGroupId>>,
     pub(super) branches: BTreeMap<PodName, PodEni>,
     /// Branches whose pods are gone, with the time from which on they may go too.
     pub(super) cooling: Vec<(Time, PodEni)>,
+    /// The branch that is being made.
+    making: Option<Making>,
     pub(super) retry_at: Option<Time>,
     /// Counts what was asked for, so that each request has a token of its own.
     asked: u64,
+}
+
+/// A branch that is being made: whatever EC2 was asked for it is asked again in the same words.
+#[derive(Debug)]
+struct Making {
+    pod: PodName,
+    groups: Vec<SecurityGroupId>,
+    vlan: u16,
+    /// Which request it is, for its tokens.
+    number: u64,
+    trunk: EniId,
+    subnet: SubnetId,
+    /// Once EC2 has made it.
+    eni: Option<NetworkInterface>,
 }
 
 /// What EC2 did not do, and for whom it was.
@@ -45,14 +62,15 @@ impl From<CallError> for Refused {
 impl Node {
     /// The instance goes: so do its branches, at once, and nothing is wanted any more.
     ///
-    /// Answers with the trunk that it had.
-    pub(super) fn abandon(&mut self, now: Time) -> Option<EniId> {
+    /// Answers with the trunk that it had, and with a branch that was half made.
+    pub(super) fn abandon(&mut self, now: Time) -> Vec<EniId> {
         self.wish = None;
         self.waiting.clear();
         let branches = std::mem::take(&mut self.branches).into_values().map(|b| (now, b));
         self.cooling.extend(branches);
         self.cooling.iter_mut().for_each(|(at, _)| *at = now.min(*at));
-        self.trunk.take()
+        let half = self.making.take().and_then(|making| making.eni).map(|eni| eni.id);
+        self.trunk.take().into_iter().chain(half).collect()
     }
 
     pub(super) fn step(
@@ -78,26 +96,35 @@ impl Node {
         }
         self.trunk = Some(own.id.clone());
         let most = branches_of(cloud, instance);
-        if !std::mem::replace(&mut self.announced, true) {
+        if self.announced.replace(most) != Some(most) {
             news.push(ControllerNews::TrunkAttached {
                 instance: instance.clone(),
                 trunk: own.id.clone(),
                 branches: most,
             });
         }
-        while let Some((pod, groups)) = self.waiting.first_key_value() {
-            if self.branches.len() + self.cooling.len() >= usize::from(most) {
-                break;
+        while self.making.is_some() || self.begin_branch(own, most)? {
+            let finished = self.finish_branch(now, own, cloud);
+            let Some(Making { pod, .. }) = &self.making else { break };
+            let pod = pod.clone();
+            let branch =
+                finished.map_err(|refused| Refused { pod: Some(pod.clone()), ..refused })?;
+            self.making = None;
+            if self.waiting.remove(&pod).is_none() {
+                // The pod has gone meanwhile.
+                self.cooling.push((now + BRANCH_COOLDOWN, branch));
+                continue;
             }
-            let (pod, groups) = (pod.clone(), groups.clone());
-            let made = self.make_branch(now, own, &groups, cloud);
-            let branch = made.map_err(|refused| Refused { pod: Some(pod.clone()), ..refused })?;
-            self.waiting.remove(&pod);
             self.branches.insert(pod.clone(), branch.clone());
             let instance = instance.clone();
             news.push(ControllerNews::Annotated { instance, pod, branch });
         }
         Ok(())
+    }
+
+    /// How many branches the trunk can have, once it is there.
+    pub(super) fn announced(&self) -> Option<u16> {
+        self.announced
     }
 
     /// Deletes the branches that have cooled.
@@ -180,47 +207,63 @@ impl Node {
         kept.map_err(|error| Refused { pod: None, why: error.to_string() })
     }
 
-    /// Makes a branch for a pod.
-    fn make_branch(
-        &mut self,
-        now: Time,
-        trunk: &NetworkInterface,
-        groups: &[SecurityGroupId],
-        cloud: &mut Cloud,
-    ) -> Result<PodEni, Refused> {
-        let taken: BTreeSet<u16> = self
-            .branches
-            .values()
-            .chain(self.cooling.iter().map(|c| &c.1))
-            .map(|b| b.vlan)
-            .collect();
-        let mut free = VLANS.filter(|vlan| !taken.contains(vlan));
-        let vlan = free.next().ok_or_else(|| Refused {
+    /// Decides how the branch of the next pod is made, if there is one and room for it.
+    fn begin_branch(&mut self, trunk: &NetworkInterface, most: u16) -> Result<bool, Refused> {
+        let Some((pod, groups)) = self.waiting.first_key_value() else { return Ok(false) };
+        if self.branches.len() + self.cooling.len() >= usize::from(most) {
+            return Ok(false);
+        }
+        let cooling = self.cooling.iter().map(|(_, branch)| branch);
+        let taken: BTreeSet<u16> =
+            self.branches.values().chain(cooling).map(|branch| branch.vlan).collect();
+        let vlan = VLANS.into_iter().find(|vlan| !taken.contains(vlan)).ok_or_else(|| Refused {
             pod: None,
             why: "every VLAN of the trunk is in use".to_owned(),
         })?;
-        let tags = vec![
-            Tag::new("vpcresources.k8s.aws/vlan-id", vlan.to_string()),
-            Tag::new("vpcresources.k8s.aws/trunk-eni-id", trunk.id.as_str()),
-        ];
-        let request = CreateNetworkInterface {
-            client_token: Some(format!("branch-{}-{}", trunk.id, self.asked)),
-            ..new_eni("branch-eni", trunk.subnet_id.clone(), groups.to_vec(), tags)
+        let of_trunk = || trunk.groups.iter().map(|group| group.id.clone()).collect();
+        let groups = if groups.is_empty() { of_trunk() } else { groups.clone() };
+        self.asked += 1;
+        let (pod, trunk, subnet) = (pod.clone(), trunk.id.clone(), trunk.subnet_id.clone());
+        let number = self.asked;
+        self.making = Some(Making { pod, groups, vlan, number, trunk, subnet, eni: None });
+        Ok(true)
+    }
+
+    /// Makes the branch that was begun, with the same tokens as often as it takes: a lost answer is
+    /// asked for again.
+    fn finish_branch(
+        &mut self,
+        now: Time,
+        trunk: &NetworkInterface,
+        cloud: &mut Cloud,
+    ) -> Result<PodEni, Refused> {
+        let Some(making) = &mut self.making else { return Err(unexpected()) };
+        let (vlan, number) = (making.vlan, making.number);
+        let eni = match making.eni.clone() {
+            Some(eni) => eni,
+            None => {
+                let tags = vec![
+                    Tag::new("vpcresources.k8s.aws/vlan-id", vlan.to_string()),
+                    Tag::new("vpcresources.k8s.aws/trunk-eni-id", making.trunk.as_str()),
+                ];
+                let request = CreateNetworkInterface {
+                    client_token: Some(format!("branch-{}-{number}", making.trunk)),
+                    ..new_eni("branch-eni", making.subnet.clone(), making.groups.clone(), tags)
+                };
+                making.eni.insert(create(cloud, now, request)?).clone()
+            }
         };
-        let eni = create(cloud, now, request)?;
         let associate = AssociateTrunkInterface {
             branch_interface_id: Some(eni.id.clone()),
             trunk_interface_id: Some(trunk.id.clone()),
             vlan_id: Some(vlan),
-            // With a token a lost answer is asked for again.
-            client_token: Some(format!("vlan-{}-{}", trunk.id, self.asked)),
+            client_token: Some(format!("vlan-{}-{number}", trunk.id)),
             dry_run: false,
         };
         let Response::AssociateTrunkInterface { association, .. } = call(cloud, now, associate)?
         else {
             return Err(unexpected());
         };
-        self.asked += 1;
         pod_eni(cloud, &eni, &association).ok_or_else(unexpected)
     }
 }

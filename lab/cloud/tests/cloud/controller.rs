@@ -3,10 +3,10 @@
 use crate::world::{World, quiet};
 use config_model::{EniId, PodName, SecurityGroupId, Span};
 use lab_cloud::{
-    Action, ControllerNews, Fault, InstanceType, InterfaceKind, PodEni, ResourceController,
-    TrunkWish,
+    Action, ClusterSeen, ClusterWrite, ControllerNews, Fault, InstanceType, InterfaceKind,
+    NodeSeen, PodEni, PodSeen, ResourceController, TrunkWish,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 struct Play {
     world: World,
@@ -217,4 +217,115 @@ fn an_eni_config_says_where_the_trunk_is() {
     let trunk = play.trunks()[0].clone();
     assert_eq!(play.world.find(&trunk).unwrap().subnet_id, subnet);
     assert_eq!(play.branch("web").unwrap().subnet_cidr.to_string(), "10.0.32.0/28");
+}
+
+/// The first one's branch is half made when another pod comes before it.
+#[test]
+fn a_branch_that_was_begun_is_finished_whoever_comes_and_goes_meanwhile() {
+    let mut play = Play::new("c5.large");
+    play.pass(3);
+    let refused = Fault::Error {
+        action: Some(Action::AssociateTrunkInterface),
+        error: lab_cloud::Ec2Error::new("InternalError", "later"),
+        times: Some(2),
+    };
+    play.world.cloud.set_fault(play.world.now, refused);
+    play.bind("second");
+    play.pass(1);
+    play.bind("first");
+    play.delete("second");
+    play.pass(5);
+    assert!(play.branch("first").is_some() && play.branch("second").is_none());
+    let branches = |play: &mut Play| {
+        let all = play.world.enis().into_iter();
+        all.filter(|eni| eni.description == "aws-k8s-branch-eni").count()
+    };
+    assert_eq!(branches(&mut play), 2, "that of the pod that went cools");
+    play.pass(61);
+    assert_eq!(branches(&mut play), 1);
+}
+
+/// A cluster that does what is written to it.
+fn write(seen: &mut ClusterSeen, writes: &[ClusterWrite]) {
+    for write in writes.iter().cloned() {
+        match write {
+            ClusterWrite::MakeCniNode { node, .. } => {
+                seen.cni_nodes.insert(node, BTreeMap::new());
+            }
+            ClusterWrite::TellTrunk { node, branches } => {
+                let node = seen.nodes.get_mut(&node).unwrap();
+                (node.labelled, node.branches) = (true, [Some(branches); 2]);
+            }
+            ClusterWrite::Annotate { pod, uid, annotation } => {
+                let pod = seen.pods.get_mut(&pod).filter(|now| now.uid == uid).unwrap();
+                pod.annotation = Some(annotation);
+            }
+        }
+    }
+}
+
+fn wants_branch(uid: &str) -> PodSeen {
+    PodSeen { uid: uid.to_owned(), node: "node1".to_owned(), annotation: None }
+}
+
+#[test]
+fn the_cluster_is_told_what_it_lacks_and_a_pod_of_the_same_name_gets_a_branch_of_its_own() {
+    let mut play = Play::new("c5.large");
+    play.controller = ResourceController::default();
+    let instances = BTreeMap::from([("node1".to_owned(), play.world.node.clone())]);
+    let mut seen = ClusterSeen::default();
+    let uid = "n1".to_owned();
+    seen.nodes.insert("node1".to_owned(), NodeSeen { uid: uid.clone(), ..NodeSeen::default() });
+    seen.nodes.insert("elsewhere".to_owned(), NodeSeen::default());
+    seen.pods.insert(pod("web"), wants_branch("u1"));
+
+    // One round: look, work, write.
+    let round = |play: &mut Play, seen: &mut ClusterSeen, seconds| {
+        play.controller.hear(play.world.now, &instances, seen);
+        play.pass(seconds);
+        let writes = play.controller.writes(&instances, seen);
+        write(seen, &writes);
+        writes
+    };
+    let made = ClusterWrite::MakeCniNode { node: "node1".to_owned(), uid };
+    assert_eq!(round(&mut play, &mut seen, 5), [made]);
+    assert!(play.trunks().is_empty(), "nobody has asked for one");
+
+    let custom = BTreeMap::from([
+        ("CustomNetworking".to_owned(), "zone-a".to_owned()),
+        ("SecurityGroupsForPods".to_owned(), String::new()),
+    ]);
+    seen.cni_nodes.insert("node1".to_owned(), custom);
+    assert_eq!(round(&mut play, &mut seen, 5), [], "the ENIConfig is not there yet");
+    let tiny = play.world.subnet("tiny");
+    let config = TrunkWish { subnet: Some(tiny.clone()), groups: play.groups() };
+    seen.eni_configs.insert("zone-a".to_owned(), config);
+    let writes = round(&mut play, &mut seen, 5);
+    let first = play.branch("web").unwrap();
+    let annotated = |uid: &str, branch: &PodEni| ClusterWrite::Annotate {
+        pod: pod("web"),
+        uid: uid.to_owned(),
+        annotation: branch.annotation(),
+    };
+    let told = ClusterWrite::TellTrunk { node: "node1".to_owned(), branches: 9 };
+    assert_eq!(writes, [told, annotated("u1", &first)]);
+    let trunk = play.trunks()[0].clone();
+    assert_eq!(play.world.find(&trunk).unwrap().subnet_id, tiny);
+    assert_eq!(round(&mut play, &mut seen, 1), [], "nothing is lacking");
+
+    // What was lost or undone is written again.
+    seen.pods.get_mut(&pod("web")).unwrap().annotation = None;
+    assert_eq!(round(&mut play, &mut seen, 0), [annotated("u1", &first)]);
+
+    // The next pod of the name is seen without a look in between.
+    seen.pods.insert(pod("web"), wants_branch("u2"));
+    let writes = round(&mut play, &mut seen, 1);
+    let second = play.branch("web").unwrap();
+    assert_ne!((&second.eni, second.vlan), (&first.eni, first.vlan));
+    assert_eq!(writes, [annotated("u2", &second)]);
+    play.pass(61);
+    assert!(play.world.find(&first.eni).is_none() && play.world.find(&second.eni).is_some());
+    seen.pods.clear();
+    assert_eq!(round(&mut play, &mut seen, 62), []);
+    assert!(play.world.find(&second.eni).is_none());
 }

@@ -143,6 +143,12 @@ pub struct UpArgs {
     /// A kubeconfig for that server; each node's daemon gets it, with the address that nodes see.
     #[arg(long, value_name = "FILE", requires = "api_server")]
     pub kubeconfig: Option<PathBuf>,
+    /// A kubeconfig for that server with the rights of the VPC resource controller: the lab then plays
+    /// it there, for nodes that have the lab's names. It makes CNINodes, trunks for those with the
+    /// feature `SecurityGroupsForPods`, and a branch for each pod with a limit
+    /// `vpc.amazonaws.com/pod-eni`.
+    #[arg(long, value_name = "FILE", requires = "api_server")]
+    pub controller_kubeconfig: Option<PathBuf>,
     /// How the first nodes are made.
     #[command(flatten)]
     pub node: NodeArgs,

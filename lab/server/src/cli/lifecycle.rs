@@ -59,7 +59,7 @@ impl Tool {
         }
         bin_dir(args)?;
         check(cloud_spec(args)?, args)?;
-        check_kubeconfig(args)?;
+        check_kubeconfigs(args)?;
         if self.layout.dir().exists() {
             say("removing what a lab of this name left behind");
             self.remove().await?;
@@ -244,12 +244,20 @@ fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
 fn cluster(args: &UpArgs) -> Option<Cluster> {
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let kubeconfig = args.kubeconfig.as_ref().map(absolute);
-    args.api_server.map(|api_server| Cluster { api_server, kubeconfig })
+    let controller = args.controller_kubeconfig.as_ref().map(absolute);
+    args.api_server.map(|api_server| Cluster { api_server, kubeconfig, controller })
 }
 
-fn check_kubeconfig(args: &UpArgs) -> Result<()> {
-    let Some(path) = &args.kubeconfig else { return Ok(()) };
-    fs::File::open(path).map(drop).with_context(|| format!("--kubeconfig {}", path.display()))
+fn check_kubeconfigs(args: &UpArgs) -> Result<()> {
+    let given = [
+        ("--kubeconfig", &args.kubeconfig),
+        ("--controller-kubeconfig", &args.controller_kubeconfig),
+    ];
+    for (flag, path) in given {
+        let Some(path) = path else { continue };
+        fs::File::open(path).map(drop).with_context(|| format!("{flag} {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn cloud_spec(args: &UpArgs) -> Result<CloudSpec> {

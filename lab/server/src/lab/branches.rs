@@ -2,8 +2,9 @@
 
 use super::{Lab, LabError, names};
 use crate::control::{BranchSpec, BranchView, NodeView};
-use config_model::PodName;
-use lab_cloud::{ControllerNews, ResourceController, TrunkWish};
+use config_model::{InstanceId, PodName};
+use lab_cloud::{ClusterSeen, ClusterWrite, ControllerNews, ResourceController, TrunkWish};
+use lab_kube::{Cluster, ClusterError};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -34,7 +35,44 @@ pub(crate) async fn control(lab: Arc<Lab>) {
     }
 }
 
+/// Plays the controller in a cluster, for ever.
+pub(crate) async fn control_in(cluster: Cluster, lab: Arc<Lab>) {
+    let mut said = None;
+    loop {
+        let why = lab.control_round(&cluster).await.err().map(|err| chain(&err));
+        if let Some(why) = why.as_ref().filter(|why| said.as_ref() != Some(*why)) {
+            tracing::warn!(why, "the resource controller tries again");
+        }
+        said = why;
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
 impl Lab {
+    /// Looks at the cluster, works, and writes what it lacks. What is refused, such as an annotation
+    /// for a pod that has just gone, hinders nothing else.
+    async fn control_round(&self, cluster: &Cluster) -> Result<(), ClusterError> {
+        let writes = self.hear(&cluster.look().await?);
+        let mut outcome = Ok(());
+        for write in writes {
+            let written = cluster.write(&write).await;
+            if written.is_ok() {
+                tracing::info!(?write, "the cluster is told");
+            }
+            outcome = outcome.and(written);
+        }
+        outcome
+    }
+
+    fn hear(&self, seen: &ClusterSeen) -> Vec<ClusterWrite> {
+        let instances: BTreeMap<String, InstanceId> =
+            self.nodes().iter().map(|(name, it)| (name.clone(), it.instance.clone())).collect();
+        let now = self.cloud.now();
+        self.branches.with(|known| known.controller.hear(now, &instances, seen));
+        self.step_controller();
+        self.branches.with(|known| known.controller.writes(&instances, seen))
+    }
+
     fn step_controller(&self) {
         let step = |known: &mut Known| {
             self.cloud.change(|cloud, now| {
@@ -106,9 +144,18 @@ impl Lab {
                     .and_then(|instance| known.controller.branch_of(&instance, pod).cloned())
                     .map(|branch| branch.annotation()),
             };
-            known.pods.iter().map(view).collect()
+            let heard = known.controller.heard().map(|(pod, node)| (pod.clone(), node.to_owned()));
+            let all: BTreeMap<PodName, String> =
+                known.pods.clone().into_iter().chain(heard).collect();
+            all.iter().map(view).collect()
         })
     }
+}
+
+/// The causes of an error in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// As the real one, it looks more often than anybody waits.

@@ -20,6 +20,8 @@ pub struct Cluster {
     pub api_server: SocketAddr,
     /// A kubeconfig that works on this machine; each node gets it with its own way there.
     pub kubeconfig: Option<PathBuf>,
+    /// One with the rights of the VPC resource controller, which the lab then plays there.
+    pub controller: Option<PathBuf>,
 }
 
 /// What nodes are told of the API server.
@@ -79,8 +81,11 @@ mod tests {
 
     #[test]
     fn a_kubeconfig_leads_to_the_same_server_by_the_nodes_way() {
-        let cluster =
-            Cluster { api_server: SocketAddr::from(([127, 0, 0, 1], 6443)), kubeconfig: None };
+        let cluster = Cluster {
+            api_server: ([127, 0, 0, 1], 6443).into(),
+            kubeconfig: None,
+            controller: None,
+        };
         let text = "cluster: {server: \"https://127.0.0.1:6443\", tls-server-name: localhost}\n\
                     other: {server: https://localhost:6443/path}\nelse: https://127.0.0.1:7777\n";
         let seen = cluster.translated(text, Ipv4Addr::new(10, 0, 0, 2));

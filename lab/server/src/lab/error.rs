@@ -73,6 +73,8 @@ pub(crate) enum LabError {
     #[error(transparent)]
     Cloud(#[from] OperateError),
     #[error(transparent)]
+    Kubernetes(#[from] lab_kube::ClusterError),
+    #[error(transparent)]
     Fabric(#[from] FabricError),
 }
 

@@ -1,0 +1,163 @@
+//! What the controller reads in Kubernetes, and what it writes there.
+//!
+//! Nothing is remembered of what was written: each look at the cluster says what it lacks, so that a
+//! write that was lost, or undone by somebody, is made again.
+
+use super::{Node, ResourceController, TrunkWish};
+use config_model::{InstanceId, PodName, Time};
+use std::collections::BTreeMap;
+
+/// A cluster, as far as it matters to the controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSeen {
+    /// The nodes, by name.
+    pub nodes: BTreeMap<String, NodeSeen>,
+    /// The features of each CNINode that is there: names and values.
+    pub cni_nodes: BTreeMap<String, BTreeMap<String, String>>,
+    /// The ENIConfigs, by name.
+    pub eni_configs: BTreeMap<String, TrunkWish>,
+    /// The pods that want a branch, are bound to a node and have not ended.
+    pub pods: BTreeMap<PodName, PodSeen>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// Which one of its name.
+    pub uid: String,
+    /// It has the label `vpc.amazonaws.com/has-trunk-attached: "true"`.
+    pub labelled: bool,
+    /// How many of the resource `vpc.amazonaws.com/pod-eni` it has, and how many can be given out.
+    pub branches: [Option<u16>; 2],
+}
+
+/// A pod that wants a branch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSeen {
+    /// Which one of its name.
+    pub uid: String,
+    /// The node it is bound to.
+    pub node: String,
+    /// Its annotation `vpc.amazonaws.com/pod-eni`.
+    pub annotation: Option<String>,
+}
+
+/// Something that the cluster lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterWrite {
+    /// The node's CNINode, owned by the node.
+    MakeCniNode {
+        /// The node.
+        node: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// The node's label, and the extended resource in its status.
+    TellTrunk {
+        /// The node.
+        node: String,
+        /// How many branches there can be.
+        branches: u16,
+    },
+    /// The pod's annotation.
+    Annotate {
+        /// The pod.
+        pod: PodName,
+        /// Its uid: the next pod of its name has another branch.
+        uid: String,
+        /// The annotation's value.
+        annotation: String,
+    },
+}
+
+/// A pod that the cluster told of.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    uid: String,
+    node: String,
+    instance: InstanceId,
+}
+
+/// The feature that asks for a trunk.
+const SECURITY_GROUPS: &str = "SecurityGroupsForPods";
+/// The feature that names the ENIConfig by which the trunk is made.
+const CUSTOM_NETWORKING: &str = "CustomNetworking";
+
+impl ResourceController {
+    /// Takes in what the cluster says of these nodes; others are somebody else's.
+    pub fn hear(
+        &mut self,
+        now: Time,
+        instances: &BTreeMap<String, InstanceId>,
+        seen: &ClusterSeen,
+    ) {
+        for (name, instance) in instances {
+            if let Some(wish) = seen.cni_nodes.get(name).and_then(|of| wish(of, seen)) {
+                self.want_trunk(instance, wish);
+            }
+        }
+        let stays = |pod: &PodName, heard: &Heard| {
+            let now = seen.pods.get(pod);
+            now.is_some_and(|now| now.uid == heard.uid && now.node == heard.node)
+        };
+        let (stay, gone) =
+            std::mem::take(&mut self.heard).into_iter().partition(|(pod, heard)| stays(pod, heard));
+        self.heard = stay;
+        let gone: BTreeMap<PodName, Heard> = gone;
+        for (pod, heard) in gone {
+            self.pod_deleted(now, &heard.instance, &pod);
+        }
+        for (pod, PodSeen { uid, node, .. }) in &seen.pods {
+            let Some(instance) = instances.get(node) else { continue };
+            if !self.heard.contains_key(pod) {
+                self.pod_bound(instance, pod.clone(), Vec::new());
+                let (uid, node, instance) = (uid.clone(), node.clone(), instance.clone());
+                self.heard.insert(pod.clone(), Heard { uid, node, instance });
+            }
+        }
+    }
+
+    /// The pods that the cluster told of, and their nodes.
+    pub fn heard(&self) -> impl Iterator<Item = (&PodName, &str)> {
+        self.heard.iter().map(|(pod, heard)| (pod, heard.node.as_str()))
+    }
+
+    /// What the cluster lacks.
+    pub fn writes(
+        &self,
+        instances: &BTreeMap<String, InstanceId>,
+        seen: &ClusterSeen,
+    ) -> Vec<ClusterWrite> {
+        let ours = || seen.nodes.iter().filter(|(name, _)| instances.contains_key(*name));
+        let unmade = ours().filter(|(name, _)| !seen.cni_nodes.contains_key(*name));
+        let make = unmade.map(|(node, of)| {
+            let (node, uid) = (node.clone(), of.uid.clone());
+            ClusterWrite::MakeCniNode { node, uid }
+        });
+        let tell = ours().filter_map(|(node, of)| {
+            let branches = self.nodes.get(instances.get(node)?).and_then(Node::announced)?;
+            let told = of.labelled && of.branches == [Some(branches); 2];
+            (!told).then(|| ClusterWrite::TellTrunk { node: node.clone(), branches })
+        });
+        let annotate = self.heard.iter().filter_map(|(pod, heard)| {
+            let annotation = self.branch_of(&heard.instance, pod)?.annotation();
+            let now = seen.pods.get(pod).filter(|now| now.uid == heard.uid)?;
+            let (pod, uid) = (pod.clone(), heard.uid.clone());
+            (now.annotation.as_ref() != Some(&annotation)).then_some(ClusterWrite::Annotate {
+                pod,
+                uid,
+                annotation,
+            })
+        });
+        make.chain(tell).chain(annotate).collect()
+    }
+}
+
+/// Where a trunk is wanted; `None` if none is, or while the ENIConfig that is named is not there.
+fn wish(features: &BTreeMap<String, String>, seen: &ClusterSeen) -> Option<TrunkWish> {
+    features.get(SECURITY_GROUPS)?;
+    match features.get(CUSTOM_NETWORKING) {
+        Some(config) => seen.eni_configs.get(config).cloned(),
+        None => Some(TrunkWish::default()),
+    }
+}
