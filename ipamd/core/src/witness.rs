@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 pub(crate) const SETTLING: Span = Span::seconds(60);
 /// IMDS is asked so often.
 const SWEEP_INTERVAL: Span = Span::seconds(60);
+/// IMDS is asked at most so often.
+const IMDS_INTERVAL: Span = Span::seconds(1);
 /// EC2 is asked at most so often; in between lies what makes two of its answers two witnesses.
 const EC2_INTERVAL: Span = Span::seconds(30);
 /// While its answers change nothing, the interval grows up to this.
@@ -88,8 +90,9 @@ impl Watch {
         self.ec2_seen
     }
 
-    pub(crate) fn want_imds(&mut self, now: Time) {
-        self.imds.want(now);
+    /// IMDS is asked as soon as the interval allows.
+    pub(crate) fn want_imds(&mut self, at: Time) {
+        self.imds.want(self.imds.asked.map_or(at, |asked| at.max(asked + IMDS_INTERVAL)));
     }
 
     /// EC2 is asked as soon as the interval allows.
@@ -210,10 +213,13 @@ impl Core {
         // We run on the primary ENI, so it is there: an answer without it is from before the
         // instance was known, and says nothing of what the node has or lacks.
         let shows_us = enis.iter().any(|eni| eni.id == self.node.primary_eni);
-        if witness == Witness::Ec2 && !self.watch.ec2_seen && !shows_us {
+        if !shows_us {
             self.ask_again(witness, now);
             let object = self.node.primary_eni.clone();
-            let cause = "EC2 does not show the node's primary ENI yet";
+            let cause = match witness {
+                Witness::Imds => "IMDS does not show the node's primary ENI",
+                Witness::Ec2 => "EC2 does not show the node's primary ENI",
+            };
             self.report(Severity::Info, Topic::WitnessSilent, object, cause, "");
             return;
         }
@@ -254,7 +260,7 @@ impl Core {
             self.watch.ec2_interval = if changed { EC2_INTERVAL } else { doubled };
         }
         if let Some(at) = self.watch.doubts.next_look() {
-            self.watch.want_ec2_after(at.max(now), Span(0));
+            self.watch.want_ec2_at(at.max(now));
         }
     }
 

@@ -75,6 +75,11 @@ impl Doubts {
         }
     }
 
+    /// Drops the doubts about all else.
+    pub(super) fn keep(&mut self, stands: impl Fn(&Subject) -> bool) {
+        self.of.retain(|subject, _| stands(subject));
+    }
+
     pub(super) fn forget(&mut self, subject: &Subject) {
         self.of.remove(subject);
     }

@@ -23,6 +23,7 @@ impl Core {
         enis: &[SeenEni],
         now: Time,
     ) -> bool {
+        self.doubt_only_what_stands();
         let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
             enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
         let (mut lacking, mut back) = (Vec::new(), Vec::new());
@@ -59,6 +60,19 @@ impl Core {
             }
         }
         changed
+    }
+
+    /// What left the book, or is on its way out, was never judged: EC2 would be asked about it for
+    /// ever.
+    fn doubt_only_what_stands(&mut self) {
+        let book = &self.book;
+        self.watch.doubts.keep(|subject| match subject {
+            Subject::Eni(id) => book.eni(id).is_some(),
+            Subject::Block(net) => book.place_of(net.network()).is_some_and(|(eni, of)| {
+                let block = book.eni(eni).filter(|eni| !eni.missing).and_then(|eni| eni.block(of));
+                of == *net && block.is_some_and(|block| !block.leaving())
+            }),
+        });
     }
 
     /// Two witnesses lack it. What a pod holds stays with the pod, and is reported once.

@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use config_model::Span;
-use ipamd_core::{Action, PoolConfig, Topic, Witness};
+use ipamd_core::{Action, Event, PoolConfig, Topic, Witness};
 
 fn world() -> World {
     let mut world = World::new(PoolConfig::default(), 4, 5, 4);
@@ -148,4 +148,61 @@ fn an_ec2_that_does_not_know_the_instance_yet_is_asked_again_before_anything_is_
     // Four ENIs of four: the primary's own room is used, and no ENI too many was asked for.
     assert_eq!(world.split(), [4, 4, 4, 4]);
     assert_eq!(world.cloud.count(Action::Create), 3, "{:?}", world.cloud.log);
+}
+
+#[test]
+fn a_block_that_ec2_lacked_once_and_that_is_given_back_is_asked_about_no_more() {
+    let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
+    let mut world = World::new(config, 2, 15, 2);
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(100));
+    for pod in 1..6 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(50));
+    // All but the pod's own address are missing in one answer, and soon are over the target.
+    let mut enis = world.cloud.look(Witness::Ec2, world.now);
+    let held = world.address_of(0).unwrap();
+    enis[0].blocks.retain(|block| block.addr() == held);
+    let started = world.now;
+    world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
+    world.pass(Span::seconds(60));
+    assert_eq!(world.cloud.count(Action::Unassign), 1);
+    let looks = world.looks[&Witness::Ec2];
+    world.pass(Span::seconds(600));
+    assert_eq!(world.looks[&Witness::Ec2], looks, "EC2 is asked again and again");
+}
+
+#[test]
+fn an_answer_without_the_primary_eni_drops_nothing_however_often_it_comes() {
+    let mut world = world();
+    for _ in 0..5 {
+        for witness in [Witness::Ec2, Witness::Imds] {
+            let mut enis = world.cloud.look(witness, world.now);
+            enis.retain(|eni| eni.id != world.node.primary_eni);
+            enis.truncate(1);
+            let started = world.now;
+            world.tell(Event::Sighting { witness, started, enis });
+        }
+        world.pass(Span::seconds(1));
+    }
+    assert_eq!((world.told_of(Topic::Vanished), world.split()), (0, vec![4, 4, 4]));
+    assert_eq!(world.snapshot().enis.len(), 3);
+}
+
+#[test]
+fn imds_is_not_asked_without_a_pause_for_the_addresses_of_a_subnet() {
+    let mut world = world();
+    world.cloud.lag.insert(Witness::Imds, Span::seconds(60));
+    let foreign = world.cloud.attach_foreign(7, 2, world.now);
+    world.cloud.enis.get_mut(&foreign).unwrap().seen.subnet = "subnet-2".into();
+    // Only EC2 shows it as yet, and does not tell its subnet's addresses.
+    let (started, enis) = (world.now, world.cloud.look(Witness::Ec2, world.now));
+    world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
+    let looks = world.looks[&Witness::Imds];
+    world.pass(Span::seconds(30));
+    let asked = world.looks[&Witness::Imds] - looks;
+    assert!((10..35).contains(&asked), "{asked} sweeps in 30 s");
+    world.pass(Span::seconds(120));
+    assert!(world.snapshot().enis.iter().any(|view| view.id == foreign), "it was not taken in");
 }

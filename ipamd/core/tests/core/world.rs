@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) plugins_finish: bool,
     /// When the core asked for a trunk.
     pub(crate) trunk_wishes: Vec<Time>,
+    /// How often each witness was asked.
+    pub(crate) looks: BTreeMap<Witness, usize>,
     pub(crate) imds_is_down: bool,
     pub ec2_is_down: bool,
 }
@@ -140,6 +142,7 @@ impl World {
             deaths: 0,
             plugins_finish: true,
             trunk_wishes: Vec::new(),
+            looks: BTreeMap::new(),
             imds_is_down: false,
             ec2_is_down: false,
         };
@@ -181,6 +184,7 @@ impl World {
                 self.later(ROUND_TRIP, Event::CloudDone { op, result });
             }
             Effect::Look { witness } => {
+                *self.looks.entry(witness).or_default() += 1;
                 let down = match witness {
                     Witness::Imds => self.imds_is_down,
                     Witness::Ec2 => self.ec2_is_down,
