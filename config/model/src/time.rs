@@ -20,7 +20,7 @@ pub struct Span(pub u64);
 impl Span {
     /// This many seconds.
     pub const fn seconds(seconds: u64) -> Self {
-        Self(seconds * 1000)
+        Self(seconds.saturating_mul(1000))
     }
 
     /// This many milliseconds.

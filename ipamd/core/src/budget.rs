@@ -23,6 +23,8 @@ const PEACE: Span = Span::seconds(60);
 const FIRST_PAUSE: Span = Span::millis(500);
 /// The longest pause after faults that pass.
 const LONGEST_PAUSE: Span = Span::seconds(30);
+/// The longest pause that EC2 may ask for.
+const LONGEST_WAIT: Span = Span::seconds(300);
 /// The pause after a fault that only a person can mend, or a limit.
 const OPERATOR_PAUSE: Span = Span::seconds(60);
 
@@ -137,7 +139,7 @@ impl Budgets {
     ) -> Lesson {
         self.bucket(action, now).fault = Some(Arc::from(fault.to_string()));
         let wait = match fault.remedy {
-            Remedy::RetryAfter { wait } => wait.unwrap_or_default(),
+            Remedy::RetryAfter { wait } => wait.unwrap_or_default().min(LONGEST_WAIT),
             Remedy::TryElsewhere
             | Remedy::TellOperator
             | Remedy::Gone

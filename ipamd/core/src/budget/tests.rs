@@ -51,6 +51,18 @@ fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone
 }
 
 #[test]
+fn no_answer_ends_an_action_for_good() {
+    for code in ["RequestLimitExceeded", "InternalError"] {
+        let mut budgets = Budgets::new(1);
+        let wait = Some(Span(u64::MAX));
+        let asked = fault(code, Remedy::RetryAfter { wait });
+        budgets.failed(Action::Create, &asked, Time(0), Time(100));
+        let next = budgets.next(Action::Create, Time(100));
+        assert!(next.is_some_and(|at| at < Time(0) + Span::seconds(400)), "{code}: {next:?}");
+    }
+}
+
+#[test]
 fn calls_that_were_under_way_together_teach_one_lesson() {
     let mut budgets = Budgets::new(1);
     for done in 100..110 {
