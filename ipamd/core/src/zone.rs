@@ -14,8 +14,8 @@ const FRESH: Span = Span::seconds(300);
 const RECOUNT: Span = Span::seconds(30);
 /// After so many questions in vain it goes on without an answer.
 const TRIES: u32 = 3;
-/// A question that was refused for good is asked again so often.
-const REFUSED_PAUSE: Span = Span::seconds(600);
+/// A question that came to nothing, or was refused for good, is asked again so often.
+const UNTOLD_PAUSE: Span = Span::seconds(600);
 
 /// What EC2 has told of the zone, and when it is asked again.
 #[derive(Debug, Default)]
@@ -45,8 +45,7 @@ impl ZoneWatch {
     /// Whether what is known may be planned with.
     pub(crate) fn is_fresh(&self, now: Time) -> bool {
         match self.zone {
-            Zone::Unknown => false,
-            Zone::Untold => true,
+            Zone::Unknown | Zone::Untold => false,
             Zone::Known(_) => self.asked.is_some_and(|asked| now.since(asked) < FRESH),
         }
     }
@@ -58,9 +57,9 @@ impl Core {
         self.config.subnet_discovery && self.watch.ec2_seen()
     }
 
-    /// Asks once at the start: ENIs that are there may lie in an excluded subnet.
+    /// Asks at the start, until EC2 has told: ENIs that are there may lie in an excluded subnet.
     pub(crate) fn look_at_zone(&mut self, now: Time) {
-        if self.reads_subnets() && self.zone.asked.is_none() {
+        if self.reads_subnets() && !matches!(self.zone.zone, Zone::Known(_)) {
             self.ask_for_subnets(now);
         }
     }
@@ -125,10 +124,10 @@ impl Core {
         };
         self.zone.tries += 1;
         let refused = fault.as_ref().is_some_and(|fault| fault.remedy == Remedy::TellOperator);
-        if refused {
-            self.zone.not_before = Some(now + REFUSED_PAUSE);
-        }
         let gives_up = refused || self.zone.tries >= TRIES;
+        if gives_up {
+            self.zone.not_before = Some(now + UNTOLD_PAUSE);
+        }
         if gives_up && self.zone.zone == Zone::Unknown {
             self.zone.zone = Zone::Untold;
             let cause = fault.map_or_else(String::new, |fault| format!(" ({fault})"));

@@ -113,6 +113,21 @@ fn without_permission_to_see_subnets_the_nodes_own_is_used() {
 }
 
 #[test]
+fn a_question_about_subnets_that_came_to_nothing_is_asked_again() {
+    let mut cloud = cloud();
+    tag(&mut cloud, "subnet-1", "0");
+    cloud.faults.insert(Action::DescribeSubnets, [crate::world::Fault::Throttle; 3].into());
+    let mut world = start(discovery(), cloud);
+    world.pass(Span::seconds(60));
+    let primary =
+        |world: &World| world.snapshot().enis.into_iter().find(|eni| eni.device.0 == 0).unwrap();
+    assert!(!primary(&world).excluded, "nobody has told yet");
+    world.pass(Span::seconds(700));
+    assert!(primary(&world).excluded, "{:?}", world.cloud.log);
+    assert_eq!(world.cloud.count(Action::DescribeSubnets), 4);
+}
+
+#[test]
 fn with_every_subnet_forbidden_pods_learn_what_to_do() {
     let mut cloud = cloud();
     for subnet in ["subnet-1", "subnet-2", "subnet-3"] {
