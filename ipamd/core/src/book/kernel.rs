@@ -34,6 +34,19 @@ impl Book {
         self.kernel_seen.is_some_and(|seen| seen > since) && blocks.all(clean)
     }
 
+    /// Whether there was an observation at all.
+    pub(crate) fn kernel_was_seen(&self) -> bool {
+        self.kernel_seen.is_some()
+    }
+
+    /// Whether a pod holds an address of one of these blocks, or the kernel shows one in use.
+    pub(crate) fn uses_any_of(&self, blocks: &[IpNet]) -> bool {
+        let in_kernel = |net: &IpNet| {
+            self.kernel_in_use.range(net.network()..=net.broadcast()).next().is_some()
+        };
+        blocks.iter().any(|net| in_kernel(net) || self.holder_within(*net).is_some())
+    }
+
     /// Addresses whose cooldown has been over for `patience` while the kernel keeps them; each
     /// once.
     pub(crate) fn stuck_in_kernel(

@@ -19,6 +19,8 @@ pub(crate) struct Departure {
     attachment: Option<AttachmentId>,
     /// EC2 has accepted the detach.
     detached: bool,
+    /// EC2 was seen to show it attached to nothing.
+    off: bool,
     /// A reply was lost, or nothing is known: look first.
     unsure: bool,
     /// Some reply to Detach was lost: there is no way back.
@@ -35,6 +37,7 @@ impl Departure {
             attachment,
             eni,
             detached: false,
+            off: false,
             detach_lost: false,
             rest_until: Time(0),
             in_call: false,
@@ -48,13 +51,13 @@ impl Departure {
 
     /// Whether it may have a place on the card: what nobody knows may be anywhere.
     pub(crate) fn is_on(&self, card: CardIndex) -> bool {
-        self.eni.as_ref().is_none_or(|eni| eni.facts.card == card)
+        !self.off && self.eni.as_ref().is_none_or(|eni| eni.facts.card == card)
     }
 
     /// The place on the card that it still has.
     pub(crate) fn device(&self, card: CardIndex) -> Option<DeviceIndex> {
         let facts = &self.eni.as_ref()?.facts;
-        (facts.card == card).then_some(facts.device)
+        (!self.off && facts.card == card).then_some(facts.device)
     }
 }
 
@@ -147,11 +150,26 @@ impl Core {
         let Some(departure) = self.departures.get_mut(id) else { return };
         departure.unsure = false;
         match &seen.attachment {
-            None => departure.detached = true,
+            None => (departure.detached, departure.off) = (true, true),
             Some(found) if found.instance != self.node.instance_id => {
                 let cause = format!("it is attached to {} by now", found.instance);
                 self.report(Severity::Warning, Topic::PoolShrank, id, cause, "");
                 self.forget_departure(id, now);
+            }
+            // An earlier process had looked at the kernel. What was there since, nobody knows.
+            Some(_) if departure.eni.is_none() && !self.book.kernel_was_seen() => {
+                departure.unsure = true;
+                departure.rest_until = now + DETACH_TIME;
+            }
+            Some(found)
+                if departure.eni.is_none()
+                    && found.state != AttachmentState::Detaching
+                    && self.book.uses_any_of(&seen.blocks) =>
+            {
+                let cause = "it was to be freed, but its addresses are in use: it stays";
+                self.report(Severity::Warning, Topic::PoolShrank, id, cause, "");
+                self.stay_after_all(id, now);
+                self.watch.want_ec2_at(now);
             }
             Some(found) => {
                 departure.attachment = found.id.clone();

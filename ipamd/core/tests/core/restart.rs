@@ -174,3 +174,16 @@ fn the_checkpoint_does_not_grow_with_pods_that_came_and_went() {
     assert!(records.len() < 15, "{records:#?}");
     assert!(world.now > Time(0));
 }
+
+#[test]
+fn an_eni_that_was_to_be_freed_and_is_in_use_again_stays() {
+    let mut world = world();
+    let (eni, address) = (world.eni_of(4), world.address_of(4));
+    world.sync();
+    world.file.push(Record::EniLeaving { eni: eni.clone() });
+    world.restart();
+    world.pass(Span::seconds(120));
+    assert_eq!(world.cloud.count(Action::Detach), 0, "{:?}", world.cloud.log);
+    assert_eq!((world.eni_of(4), world.address_of(4)), (eni.clone(), address));
+    assert!(world.snapshot().enis.iter().any(|view| view.id == eni && view.ready));
+}
