@@ -12,7 +12,7 @@ mod room;
 mod tests;
 
 pub(crate) use block::{amount, block_size, is_prefix, single};
-pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Stand, Task};
+pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Return, Stand, Task};
 
 use crate::{Family, checkpoint::Holding, warm::Unit};
 use config_model::{EniId, PodKey, PodName, Time};

@@ -80,7 +80,12 @@ impl Core {
         if expected {
             return;
         }
-        self.learn(call.action, fault, call.started, now);
+        // An ENI that holds no more says nothing about the others.
+        let of_one_eni = matches!(call.action, Action::Assign | Action::AssignIpv6)
+            && fault.remedy == Remedy::LimitReached;
+        if !of_one_eni {
+            self.learn(call.action, fault, call.started, now);
+        }
         let object = match &call.about {
             About::Making(token) => format!("new ENI {token}"),
             About::Eni(eni) | About::Departure(eni) | About::Leftover(eni) => eni.to_string(),

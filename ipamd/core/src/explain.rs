@@ -212,12 +212,13 @@ impl Core {
     }
 
     /// Nothing cools, nothing is on its way in or out, and on some card that is waited for no ENI
-    /// with free addresses may yet become ready.
+    /// with free addresses may yet become ready, or be taken in.
     fn nothing_is_coming(&self, cards: Cards) -> bool {
         let used_up = |card: &CardIndex| {
             let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();
             let mut enis = self.book.enis().filter(of_card);
-            enis.all(|eni| eni.coming.is_none() && eni.free() == 0)
+            let unknown = self.unplaced(*card).next().is_some();
+            !unknown && enis.all(|eni| eni.coming.is_none() && eni.free() == 0)
         };
         let waited_for = match cards {
             Cards::First => vec![CardIndex(0)],

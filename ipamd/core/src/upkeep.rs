@@ -4,7 +4,7 @@ mod chores;
 
 use crate::{
     CloudAnswer, CloudCall, CloudFault, Core, Record, Remedy, SeenEni, Severity, Topic,
-    book::{Block, Readiness, Task, amount, is_prefix},
+    book::{Block, Readiness, Return, Stand, Task, amount, is_prefix},
     calls::{About, Call, CloudResult},
     explain::Why,
     growth::READY_PATIENCE,
@@ -99,10 +99,19 @@ impl Core {
     fn forget_if_missing_and_empty(&mut self, id: &EniId, now: Time) {
         let empty = |eni: &crate::book::Eni| eni.missing && eni.held == 0 && eni.cooling == 0;
         if self.book.eni(id).is_some_and(empty) {
-            self.book.remove_eni(id);
-            self.watch.eni_gone(id.clone(), now);
-            self.node_changed();
+            self.forget_eni(id, now);
         }
+    }
+
+    /// Takes out an ENI that is gone. A call for it may be under way: its answer finds nobody.
+    pub(crate) fn forget_eni(&mut self, id: &EniId, now: Time) {
+        if let Some(eni) = self.book.remove_eni(id)
+            && let Some(want) = eni.coming
+        {
+            self.subnets.not_answered(&eni.facts.subnet, want);
+        }
+        self.watch.eni_gone(id.clone(), now);
+        self.node_changed();
     }
 
     fn judge_attach(&mut self, id: &EniId, now: Time) {
@@ -229,13 +238,16 @@ impl Core {
     fn unassign_failed(&mut self, id: &EniId, fault: &CloudFault) {
         let Some(eni) = self.book.eni_mut(id) else { return };
         match fault.remedy {
-            Remedy::RetryAfter { .. } => {}
-            Remedy::TellOperator
-            | Remedy::TryElsewhere
-            | Remedy::LimitReached
-            | Remedy::Gone
-            | Remedy::Unknown => eni.unsure = true,
+            Remedy::RetryAfter { .. } => return,
+            Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached
+                if eni.giving_back != Return::Lost =>
+            {
+                eni.giving_back = Return::Refused;
+            }
+            Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {}
+            Remedy::Gone | Remedy::Unknown => eni.giving_back = Return::Lost,
         }
+        eni.unsure = true;
     }
 
     fn described(&mut self, id: &EniId, seen: &SeenEni, started: Time, now: Time) {
@@ -247,15 +259,23 @@ impl Core {
         self.left(id, Some(&seen.blocks), now);
     }
 
-    /// The blocks that were on their way back have left, all or those not still seen.
+    /// The blocks that were on their way back have left, all or those not still seen. Those that EC2
+    /// refused to take serve on.
     fn left(&mut self, id: &EniId, still: Option<&[IpNet]>, now: Time) {
         let Some(eni) = self.book.eni(id) else { return };
-        let gone: Vec<IpNet> = eni
-            .blocks()
-            .filter(|(_, block)| block.leaving())
-            .map(|(net, _)| net)
-            .filter(|net| still.is_none_or(|still| !still.contains(net)))
-            .collect();
+        let leaving = eni.blocks().filter(|(_, block)| block.leaving()).map(|(net, _)| net);
+        let (stays, gone): (Vec<IpNet>, Vec<IpNet>) =
+            leaving.partition(|net| still.is_some_and(|still| still.contains(net)));
+        let refused = eni.giving_back == Return::Refused;
+        if refused && !stays.is_empty() {
+            for net in &stays {
+                self.book.set_stand(*net, Stand::Stays);
+            }
+            self.persist(Record::settled(stays.clone()));
+        }
+        if let Some(eni) = self.book.eni_mut(id).filter(|_| refused || stays.is_empty()) {
+            eni.giving_back = Return::Open;
+        }
         if gone.is_empty() {
             return;
         }

@@ -74,6 +74,18 @@ pub(crate) enum Task {
     SetGroups,
 }
 
+/// How the return of what is on its way back to EC2 stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// Nothing speaks against it.
+    #[default]
+    Open,
+    /// EC2 refused it: what it still shows then stays.
+    Refused,
+    /// A reply was lost: there is no way back.
+    Lost,
+}
+
 /// A run of addresses that EC2 gives and takes as one: a single address or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
@@ -129,6 +141,7 @@ pub(crate) struct Eni {
     pub(crate) unsure: bool,
     /// EC2 says that it holds no more addresses, whatever we counted; until then.
     pub(crate) full_until: Option<Time>,
+    pub(crate) giving_back: Return,
     /// When EC2 accepted that it goes with the instance; nobody has seen it yet.
     pub(crate) keep_asked: Option<Time>,
     /// When EC2 accepted its tags, and its security groups: older answers say nothing of them.
@@ -174,6 +187,7 @@ impl Eni {
             coming: None,
             unsure: false,
             full_until: None,
+            giving_back: Return::Open,
             keep_asked: None,
             tagged_at: None,
             groups_set: None,

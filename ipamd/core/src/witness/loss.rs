@@ -143,8 +143,7 @@ impl Core {
             for net in nets {
                 self.watch.doubts.forget(&Subject::Block(net));
             }
-            self.book.remove_eni(id);
-            self.watch.eni_gone(id.clone(), now);
+            self.forget_eni(id, now);
             self.watch.doubts.forget(&Subject::Eni(id.clone()));
             let cause = "it was detached from the node; no pod held its addresses";
             self.report(Severity::Warning, Topic::Vanished, id, cause, "");

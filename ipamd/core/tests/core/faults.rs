@@ -2,7 +2,7 @@
 
 use crate::world::{Fault, World};
 use config_model::{DeviceIndex, Span};
-use ipamd_core::{Action, CloudCall, PoolConfig, RefusalReason, Topic};
+use ipamd_core::{Action, CloudCall, Event, PoolConfig, RefusalReason, Topic, Witness};
 use std::collections::BTreeSet;
 
 /// An instance that wants a second ENI as soon as it has looked around.
@@ -285,4 +285,88 @@ fn lost_replies_on_the_way_out_leave_nothing_behind() {
         world.pass(Span::seconds(600));
         assert_eq!((world.split(), world.cloud.enis.len()), (vec![1], 1));
     }
+}
+
+#[test]
+fn addresses_that_ec2_refuses_to_take_back_serve_on() {
+    let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
+    let mut world = World::new(config, 1, 8, 0);
+    world.cloud.faults.insert(Action::Unassign, [Fault::Deny; 50].into());
+    world.pass(Span::seconds(5));
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(20));
+    for pod in 0..6 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(300));
+    assert!((1..7).contains(&world.cloud.count(Action::Unassign)), "{:?}", world.cloud.log);
+    assert_eq!(world.core.counts().usable, 7, "they lie about in vain");
+    let tickets = world.reserve_all(10..17);
+    world.pass(Span::seconds(5));
+    assert!(tickets.iter().all(|ticket| world.served(*ticket)));
+}
+
+#[test]
+fn one_enis_limit_does_not_keep_another_from_growing() {
+    let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
+    let mut world = World::new(config, 2, 5, 3);
+    world.cloud.attach_foreign(1, 2, world.now);
+    world.restart();
+    world.reserve_all(0..4);
+    world.pass(Span::seconds(3));
+    world.cloud.faults.insert(Action::Assign, [Fault::Full].into());
+    world.reserve(4);
+    world.pass(Span::seconds(1));
+    assert_eq!(world.told_of(Topic::LimitReached), 1);
+    let last = world.reserve(5);
+    world.pass(Span::seconds(10));
+    assert!(world.served(last), "{:?}", world.snapshot().waiting);
+}
+
+#[test]
+fn an_eni_that_goes_while_it_is_asked_does_not_shut_its_subnet() {
+    let mut world = World::new(PoolConfig::default(), 3, 5, 4);
+    let foreign = world.cloud.attach_foreign(1, 1, world.now);
+    world.cloud.subnet.clear();
+    world.restart();
+    world.reserve_all(0..4);
+    world.pass(Span::seconds(60));
+    // The subnet has turned out to have nothing. Later it is asked for one.
+    let asked = world.cloud.count(Action::Assign);
+    while world.cloud.count(Action::Assign) == asked {
+        world.pass(Span::millis(100));
+    }
+    world.cloud.tear_off(&foreign, world.now);
+    for witness in [Witness::Ec2, Witness::Imds] {
+        let (started, enis) = (world.now, world.cloud.look(witness, world.now));
+        world.tell(Event::Sighting { witness, started, enis });
+    }
+    assert_eq!(world.told_of(Topic::Vanished), 1);
+    world.cloud.subnet.extend((1..200).map(|n| std::net::Ipv4Addr::new(10, 0, 77, n)));
+    world.pass(Span::seconds(300));
+    assert_eq!(world.core.counts().total, 8, "{:?}", world.snapshot().waiting);
+}
+
+#[test]
+fn an_eni_that_cannot_be_deleted_has_no_place_any_more() {
+    let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
+    let mut world = World::new(config, 2, 4, 0);
+    world.cloud.faults.insert(Action::Delete, [Fault::Deny; 500].into());
+    world.pass(Span::seconds(5));
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(100));
+    for pod in 0..5 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(200));
+    assert_eq!((world.split().len(), world.cloud.enis.len()), (1, 2));
+    let tickets = world.reserve_all(10..15);
+    world.pass(Span::seconds(30));
+    assert!(tickets.iter().all(|ticket| world.served(*ticket)));
+    // Nothing more is detached that would lie about.
+    for pod in 10..15 {
+        world.release(pod);
+    }
+    world.pass(Span::seconds(600));
+    assert_eq!(world.cloud.enis.len(), 3);
 }

@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     LoseCall,
     /// Not permitted.
     Deny,
+    /// The ENI holds no more, whatever its type says.
+    Full,
 }
 
 pub(crate) struct CloudEni {
@@ -353,6 +355,9 @@ impl Cloud {
                 return Err(fault("RequestLimitExceeded", Remedy::RetryAfter { wait: None }));
             }
             Some(Fault::Deny) => return Err(fault("UnauthorizedOperation", Remedy::TellOperator)),
+            Some(Fault::Full) => {
+                return Err(fault("PrivateIpAddressLimitExceeded", Remedy::LimitReached));
+            }
             Some(Fault::LoseCall) => return Err(fault("Timeout", Remedy::Unknown)),
             Some(Fault::LoseReply) | None => {}
         }
