@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Says for which instance an ENI was made.
 pub(crate) const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
 /// We tagged it, but others made it: it is never freed.
-const TAG_ADOPTED: &str = "ferrule.io/adopted";
+pub(crate) const TAG_ADOPTED: &str = "ferrule.io/adopted";
 /// `true`: leave it alone. Any other value: use it.
 const TAG_NO_MANAGE: &str = "node.k8s.amazonaws.com/no_manage";
 
@@ -47,7 +47,7 @@ pub(crate) fn classify(
     let is_primary = seen.id == node.primary_eni;
     let made_for_us = made_here || is_of_this_node(node, seen);
     let no_manage = tag(seen, TAG_NO_MANAGE);
-    let spared = no_manage == Some("true") && !made_here;
+    let spared = no_manage == Some("true");
     let wanted = made_for_us || no_manage.is_some() || config.manage_untagged;
     let usable = match kind {
         EniKind::Standard | EniKind::Efa => true,

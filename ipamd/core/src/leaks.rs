@@ -10,7 +10,7 @@ mod tests;
 use crate::{
     Action, CloudAnswer, CloudCall, Core, Leftover, NodeFacts, PoolConfig, Remedy, Severity, Topic,
     calls::{About, CloudResult},
-    classify::TAG_INSTANCE,
+    classify::{TAG_ADOPTED, TAG_INSTANCE},
 };
 use config_model::{EniId, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +69,7 @@ fn judge(leftover: &Leftover, signs: &BTreeMap<String, String>) -> Verdict {
     let has = |(name, value): (&String, &String)| leftover.tags.get(name) == Some(value);
     let ours = signs.iter().all(has)
         && leftover.tags.contains_key(TAG_INSTANCE)
+        && !leftover.tags.contains_key(TAG_ADOPTED)
         && leftover.description.starts_with(DESCRIPTION);
     match leftover.age {
         _ if !ours || !leftover.available => Verdict::Spare,

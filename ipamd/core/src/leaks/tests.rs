@@ -41,6 +41,7 @@ fn only_what_is_surely_ours_unused_and_old_is_leaked() {
         (without(TAG_INSTANCE), Verdict::Spare),
         (with(TAG_CLUSTER, "green"), Verdict::Spare),
         (with(TAG_NODE_GROUP, "gpu"), Verdict::Spare),
+        (with(TAG_ADOPTED, "true"), Verdict::Spare),
         (Leftover { description: "aws-k8s-trunk-eni".into(), ..plain.clone() }, Verdict::Spare),
         (Leftover { available: false, ..plain.clone() }, Verdict::Spare),
         (age(Some(Span::seconds(299))), Verdict::Spare),

@@ -4,6 +4,7 @@ use crate::world::{Cloud, World};
 use config_model::{Span, SubnetId};
 use ipamd_core::{
     Action, CloudCall, ClusterFact, EniConfig, Event, Limits, Notice, PoolConfig, Severity, Topic,
+    Witness,
 };
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -232,4 +233,39 @@ fn an_eni_whose_subnet_imds_has_not_told_yet_has_its_place() {
     world.imds_is_down = false;
     world.pass(Span::seconds(20));
     assert_eq!(world.snapshot().enis.len(), 2, "{:?}", world.notices);
+}
+
+#[test]
+fn nobody_is_sent_away_before_all_enis_are_known() {
+    let mut world = start(custom(), cloud());
+    world.tell(found("subnet-2", &[]));
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(60));
+    assert_eq!(world.split(), [4, 4, 4, 0]);
+    world.imds_is_down = true;
+    world.restart();
+    world.tell(found("subnet-2", &[]));
+    world.pass(Span::seconds(5));
+    let ticket = world.reserve_for(9, Span::seconds(20));
+    world.pass(Span::seconds(2));
+    world.imds_is_down = false;
+    world.pass(Span::seconds(15));
+    assert!(world.served(ticket), "{:?}", world.answers.get(&ticket));
+}
+
+#[test]
+fn an_eni_of_ours_that_somebody_takes_out_of_our_hands_is_left_alone() {
+    let mut world = start(PoolConfig::default(), cloud());
+    world.reserve(20);
+    world.pass(Span::seconds(20));
+    let ours = world.cloud.attached()[1].seen.id.clone();
+    let tags = world.cloud.enis.get_mut(&ours).unwrap().seen.tags.get_or_insert_default();
+    tags.insert("node.k8s.amazonaws.com/no_manage".to_owned(), "true".to_owned());
+    let (started, enis) = (world.now, world.cloud.look(Witness::Ec2, world.now));
+    world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(60));
+    let view = world.snapshot().enis.into_iter().find(|view| view.id == ours).unwrap();
+    assert!(!view.managed);
+    assert!((0..6).all(|pod| world.eni_of(pod) != ours));
 }
