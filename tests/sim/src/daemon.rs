@@ -5,6 +5,7 @@
 //! two effects.
 
 use crate::{
+    branches::branches_of,
     checkpoint::Durable,
     dice::Rng,
     ec2::{CALL_TIMEOUT, ZONE, answer, blocks, request, seen_by_ec2, seen_by_imds, unknown},
@@ -168,6 +169,7 @@ impl World {
             imds_only: mode == Mode::ImdsOnly,
             subnet_discovery: mode == Mode::Discovery,
             custom_networking: mode == Mode::Custom,
+            pod_enis: mode == Mode::Trunk,
             ..PoolConfig::default()
         }
     }
@@ -203,8 +205,8 @@ impl World {
             ipv4_per_eni: kind.map_or(2, |kind| kind.ipv4_per_interface),
             ipv6_per_eni: kind.map_or(2, |kind| kind.ipv6_per_interface),
             prefixes: kind.is_some_and(|kind| kind.hypervisor != lab_cloud::Hypervisor::Xen),
-            trunk: false,
-            branch_enis: 0,
+            trunk: branches_of(self.setup.mode, kind) > 0,
+            branch_enis: branches_of(self.setup.mode, kind),
         }
     }
 
@@ -236,9 +238,9 @@ impl World {
             Question::Reserve(key, pod, give_up_at) => Event::Reserve {
                 ticket,
                 cards: self.cards_of(&pod),
+                branch: self.uid_asked_for(&key, &pod),
                 key,
                 pod,
-                branch: None,
                 give_up_at,
             },
             Question::Confirm(key, host_interface) => {
@@ -289,6 +291,7 @@ impl World {
         {
             return;
         }
+        self.judge_trunk(call);
         let (now, mode) = (self.now, self.setup.mode);
         let looks = matches!(call.action(), CoreAction::Describe | CoreAction::DescribeSubnets);
         let allowed = match mode {
@@ -404,7 +407,8 @@ impl World {
                     format!("   ! {:?} {}: {}", notice.topic, notice.object, notice.cause)
                 });
             }
-            Effect::AskForTrunk | Effect::Persist(_) => {}
+            Effect::AskForTrunk => self.ask_for_trunk(),
+            Effect::Persist(_) => {}
         }
     }
 
@@ -416,7 +420,8 @@ impl World {
             return;
         };
         self.note(|| format!("   < {asker:?}: {}", brief_answer(&answer)));
-        if let (Asker::Add(sandbox), Answer::Reserved { .. }) = (&asker, &answer)
+        if let (Asker::Add(sandbox), Answer::Reserved { .. } | Answer::ReservedBranch(_)) =
+            (&asker, &answer)
             && let Some(key) = self.kubelet.sandboxes.get(sandbox).map(|s| s.key.clone())
         {
             let known = self.disk.knows_reserved(&key);
@@ -638,8 +643,19 @@ impl World {
                     self.judge.given(&key, given, &self.host, &enis, now);
                 }
             }
+            Answer::ReservedBranch(branch) => {
+                if let Asker::Add(sandbox) = asker {
+                    self.judge_branch(sandbox, branch);
+                }
+            }
+            Answer::Refused(refusal) => {
+                if let Asker::Add(sandbox) = asker {
+                    self.judge_no_branch(sandbox, asked, &refusal.message);
+                }
+            }
             Answer::Released { known: true, .. } => {
                 if let Some(key) = self.key_of(&asker) {
+                    self.branch_released(&key);
                     self.judge.released(&key, asked);
                 }
             }

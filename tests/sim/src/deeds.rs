@@ -3,7 +3,7 @@
 use crate::{
     dice::Rng,
     host::Host,
-    kubelet::Stage,
+    kubelet::{Stage, pod_name},
     plan::{Deed, Weather},
     world::{AddStep, Happening, World},
 };
@@ -75,6 +75,10 @@ impl World {
                 self.after(lasts, Happening::DiskRecovers);
             }
             Deed::Schedulable(schedulable) => self.set_schedulable(schedulable),
+            Deed::ControllerAway { lasts } => {
+                self.branches.away += 1;
+                self.after(lasts, Happening::ControllerBack);
+            }
         }
     }
 
@@ -91,6 +95,7 @@ impl World {
     }
 
     fn delete_pod(&mut self, pod: u16, dels: &[Span]) {
+        self.pod_object_ends(pod, pod_name(pod));
         let Some(known) = self.kubelet.pods.get_mut(&pod) else { return };
         known.wanted = false;
         let Some(sandbox) = known.sandbox else { return };
@@ -132,6 +137,7 @@ impl World {
         let now = self.now;
         self.judge.trouble(now + down);
         self.judge.power_lost(now);
+        self.branches_lose_power();
         let mut rng = Rng::new(self.draw("power", 0, u64::MAX - 1), "power");
         self.disk.power_lost(&mut rng);
         self.daemon = None;

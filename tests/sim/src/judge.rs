@@ -45,6 +45,8 @@ pub enum Law {
     NotServed,
     /// The core asks to be woken without end.
     NeverRests,
+    /// A branch ENI is given to another pod than the one that it was made for.
+    BranchOfAnother,
     /// A call is made that the mode forbids.
     Forbidden,
     /// An ENI is left behind.

@@ -46,6 +46,8 @@ pub(crate) struct Sandbox {
     pub(crate) pod: u16,
     pub(crate) key: PodKey,
     pub(crate) name: PodName,
+    /// The uid of a pod that wants a branch.
+    pub(crate) uid: Option<String>,
     pub(crate) veth: VethName,
     pub(crate) stage: Stage,
     /// Until when the plugin waits.
@@ -89,6 +91,11 @@ pub(crate) struct Kubelet {
     dels_made: u32,
 }
 
+/// A pod's name.
+pub(crate) fn pod_name(pod: u16) -> PodName {
+    PodName { namespace: "default".into(), name: format!("web-{pod}") }
+}
+
 /// `FERRULE_ADD_WAIT`.
 pub(crate) const ADD_WAIT: Span = Span::seconds(45);
 
@@ -102,12 +109,13 @@ impl Kubelet {
         self.sandboxes_made += 1;
         let id = self.sandboxes_made;
         let key = PodKey::new("aws-cni", format!("sandbox{id}"), "eth0").ok()?;
-        let name = PodName { namespace: "default".into(), name: format!("web-{pod}") };
+        let name = pod_name(pod);
         let sandbox = Sandbox {
             pod,
             key,
             veth: VethName::of("eni", &name, 0),
             name,
+            uid: None,
             stage: Stage::Dialing,
             deadline: now + ADD_WAIT,
             finish: now + ADD_WAIT,

@@ -14,6 +14,7 @@
     reason = "a world looks at some of what passes through it, and lets the rest pass"
 )]
 
+mod branches;
 mod checkpoint;
 mod corpus;
 mod daemon;

@@ -16,7 +16,7 @@ use tests_sim::{Mode, Plan, Planted, Violation, Watching, run, shrink};
 #[derive(Parser)]
 #[command(name = "ferrule-sim", about = "Lives of simulated nodes, one for each seed")]
 struct Args {
-    /// How many
+    /// How many; without --mode, a tenth more of those that no seed draws (trunk)
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
     /// The first one
@@ -59,16 +59,15 @@ fn main() -> ExitCode {
         return tell(&plan, &args, true);
     }
     let found = Found::default();
-    let next = AtomicU64::new(args.from);
-    let end = args.from + args.seeds;
+    let next = AtomicU64::new(0);
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..args.jobs.max(1) {
-            scope.spawn(|| work(&args, &found, &next, end));
+            scope.spawn(|| work(&args, &found, &next));
         }
     });
     let mut failures = found.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failures.sort_by_key(|(seed, _)| *seed);
+    failures.sort_by_key(|(nth, _)| *nth);
     let days = found.lived_ms.load(Ordering::Relaxed) / 86_400_000;
     println!(
         "{} lives, {days} days, {} happenings in {:.1} s; {} broke a law",
@@ -79,32 +78,47 @@ fn main() -> ExitCode {
     );
     let Some((first, _)) = failures.first() else { return ExitCode::SUCCESS };
     if args.keep_going {
-        for (seed, violation) in &failures {
-            println!("{seed}: {violation}");
+        for (nth, violation) in &failures {
+            let plan = args.life(*nth);
+            println!("{} {}: {violation}", plan.setup.mode, plan.seed);
         }
     }
-    tell(&Plan::of(*first, args.mode), &args, false)
+    tell(&args.life(*first), &args, false)
 }
 
-fn work(args: &Args, found: &Found, next: &AtomicU64, end: u64) {
+impl Args {
+    /// How many lives there are.
+    fn lives(&self) -> u64 {
+        self.seeds + if self.mode.is_none() { self.seeds / 10 } else { 0 }
+    }
+
+    fn life(&self, nth: u64) -> Plan {
+        match nth.checked_sub(self.seeds) {
+            Some(more) => Plan::of(self.from + more, Some(Mode::Trunk)),
+            None => Plan::of(self.from + nth, self.mode),
+        }
+    }
+}
+
+fn work(args: &Args, found: &Found, next: &AtomicU64) {
     while !found.stop.load(Ordering::Relaxed) {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= end {
+        let nth = next.fetch_add(1, Ordering::Relaxed);
+        if nth >= args.lives() {
             return;
         }
         let watching = Watching { planted: args.planted, ..Watching::default() };
-        let outcome = run(&Plan::of(seed, args.mode), watching);
+        let outcome = run(&args.life(nth), watching);
         found.lived_ms.fetch_add(outcome.lived.0, Ordering::Relaxed);
         found.happenings.fetch_add(outcome.happenings, Ordering::Relaxed);
         let done = found.done.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(violation) = outcome.violation {
             let mut failures = found.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            failures.push((seed, violation));
+            failures.push((nth, violation));
             found.stop.fetch_or(!args.keep_going, Ordering::Relaxed);
         }
         if done.is_multiple_of(500) {
             let failed = found.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
-            eprintln!("{done} of {} lives, {failed} broke a law", args.seeds);
+            eprintln!("{done} of {} lives, {failed} broke a law", args.lives());
         }
     }
 }

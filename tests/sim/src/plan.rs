@@ -148,6 +148,11 @@ pub enum Deed {
     },
     /// Kubernetes says whether the node takes pods.
     Schedulable(bool),
+    /// The resource controller does nothing.
+    ControllerAway {
+        /// How long.
+        lasts: Span,
+    },
 }
 
 /// Bad weather.
@@ -215,7 +220,7 @@ impl Plan {
     /// The plan of a seed; in this mode, or in one that the seed picks.
     pub fn of(seed: u64, mode: Option<Mode>) -> Self {
         let mut rng = Rng::new(seed, "setup");
-        let drawn = rng.pick(Mode::ALL);
+        let drawn = rng.pick(Mode::DRAWN);
         let setup = Setup::draw(mode.unwrap_or(drawn), &mut rng);
         let (steps, quiet_from) = life::draw(&setup, seed);
         Self { seed, setup, steps, quiet_from }

@@ -16,16 +16,19 @@ pub enum Planted {
     ReleasedBeforeClean,
     /// A DEL counts for whatever sandbox of that pod's name there is.
     LateDelFreesNext,
+    /// The core is asked for the branch of whatever pod of that name it knows.
+    BranchByName,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::CooldownNotCounted,
         Self::ImdsTrustedAlone,
         Self::CheckpointAfterReply,
         Self::ReleasedBeforeClean,
         Self::LateDelFreesNext,
+        Self::BranchByName,
     ];
 
     /// Its word on the command line.
@@ -36,6 +39,7 @@ impl Planted {
             Self::CheckpointAfterReply => "checkpoint-after-reply",
             Self::ReleasedBeforeClean => "released-before-clean",
             Self::LateDelFreesNext => "late-del-frees-next",
+            Self::BranchByName => "branch-by-name",
         }
     }
 }

@@ -26,7 +26,13 @@ impl World {
     pub(crate) fn new_sandbox(&mut self, pod: u16, dies: Option<Death>) {
         if let Some(sandbox) = self.kubelet.new_sandbox(pod, dies, self.now) {
             self.note(|| format!("ADD of sandbox {sandbox}, pod {pod}"));
-            self.judge.asks(sandbox, self.now);
+            let uid = self.pod_object(pod, &crate::kubelet::pod_name(pod));
+            if uid.is_none() {
+                self.judge.asks(sandbox, self.now);
+            }
+            if let Some(made) = self.kubelet.sandboxes.get_mut(&sandbox) {
+                made.uid = uid;
+            }
             self.add(sandbox, AddStep::Dial);
         }
     }
@@ -116,6 +122,8 @@ impl World {
                 self.judge.waited(id, None, demand, self.now);
                 self.reserved(id, &addresses);
             }
+            // It has no address of the pool, and nothing of it is in the core's kernel.
+            Answer::ReservedBranch(_) => self.reserved(id, &[]),
             Answer::Refused(refusal) => {
                 let why = Some(refusal.message.as_str());
                 self.judge.waited(id, why, demand, self.now);

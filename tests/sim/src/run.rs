@@ -2,6 +2,7 @@
 
 use crate::{
     judge::{Law, Violation},
+    kubelet::pod_name,
     plan::Plan,
     planted::Planted,
     trace::Trace,
@@ -65,16 +66,21 @@ impl World {
         self.pulled_enis_go();
         self.host.refuses = false;
         self.disk_write = None;
+        self.branches.away = 0;
         self.after(GRACE, Happening::Start);
         self.run_until(self.now + GRACE + GRACE);
         // Pods that nobody could serve are not waited for.
         let capacity = usize::try_from(self.capacity()).unwrap_or(usize::MAX);
         let wanted: Vec<u16> =
             self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted).map(|(pod, _)| *pod).collect();
-        for pod in wanted.into_iter().skip(capacity.saturating_sub(self.foreign.len() + 1)) {
+        let (branched, plain): (Vec<u16>, Vec<u16>) =
+            wanted.into_iter().partition(|pod| self.wants_branch(*pod));
+        let plain = plain.into_iter().skip(capacity.saturating_sub(self.foreign.len() + 1));
+        for pod in plain.chain(branched.into_iter().skip(self.branch_places())) {
             if let Some(known) = self.kubelet.pods.get_mut(&pod) {
                 known.wanted = false;
                 if let Some(sandbox) = known.sandbox {
+                    self.pod_object_ends(pod, pod_name(pod));
                     self.after(Span(1), Happening::Del(sandbox));
                 }
             }
@@ -111,6 +117,12 @@ impl World {
         let room = self.capacity().saturating_sub(running + 1).min(EXAM);
         for nth in 0..u16::try_from(room).unwrap_or(0) {
             let pod = EXAMINED + nth;
+            if self.wants_branch(pod) {
+                let with = self.kubelet.running().filter(|sandbox| sandbox.uid.is_some()).count();
+                if with + usize::from(nth) >= self.branch_places() {
+                    continue;
+                }
+            }
             self.kubelet.pods.entry(pod).or_default().wanted = true;
             self.new_sandbox(pod, None);
         }

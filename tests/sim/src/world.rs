@@ -1,6 +1,7 @@
 //! One node and all that surrounds it: a clock, a queue, and what happens when.
 
 use crate::{
+    branches::Branches,
     checkpoint::Disk,
     daemon::{Asker, Daemon},
     dice::draw,
@@ -13,9 +14,9 @@ use crate::{
     repair::PassStage,
     trace::Trace,
 };
-use config_model::{PodKey, Span, Time};
+use config_model::{PodKey, PodName, Span, Time};
 use config_settings::Settings;
-use ipamd_core::{Answer, CloudCall, CloudFault, Event, OpId, Ticket, Witness};
+use ipamd_core::{Answer, CloudCall, CloudFault, ClusterFact, Event, OpId, Ticket, Witness};
 use lab_cloud::FaultId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +66,14 @@ pub(crate) enum Happening {
     Sync(u16),
     /// A request must have been answered by now.
     Overdue(u32, Ticket),
+    /// The resource controller looks at the cluster.
+    Controller,
+    /// The resource controller may work again.
+    ControllerBack,
+    /// The object of a pod that was asked to end goes.
+    PodGone(Box<PodName>),
+    /// The watch of the daemon with this number tells of a branch.
+    Announced(u32, Box<ClusterFact>),
 }
 
 /// A call on its way.
@@ -115,6 +124,7 @@ pub(crate) struct World {
     pub(crate) daemon: Option<Daemon>,
     pub(crate) lives: u32,
     pub(crate) kubelet: Kubelet,
+    pub(crate) branches: Branches,
     /// Words that DELs left without the daemon, and when.
     pub(crate) tombstones: BTreeMap<PodKey, Time>,
     /// ENIs that strangers attached.
@@ -165,6 +175,7 @@ impl World {
             daemon: None,
             lives: 0,
             kubelet: Kubelet::default(),
+            branches: Branches::default(),
             tombstones: BTreeMap::new(),
             foreign: BTreeSet::new(),
             settings,
@@ -182,6 +193,7 @@ impl World {
             world.at(DAY_ONE + step.at, Happening::Step(number));
         }
         world.at(DAY_ONE, Happening::Start);
+        world.join();
         Ok(world)
     }
 
@@ -231,6 +243,7 @@ impl World {
                 self.tell(Event::Tick);
             }
             self.look_at_the_cloud();
+            self.judge_branches();
         }
         if self.judge.broken.is_none() {
             self.now = self.now.max(end);
@@ -254,6 +267,7 @@ impl World {
             Happening::Cluster(life) => {
                 if self.is_alive(life) {
                     self.tell_of_cluster();
+                    self.list_branches(life);
                 }
             }
             Happening::Written(life) => self.written(life),
@@ -279,6 +293,12 @@ impl World {
             Happening::NamespaceGoes(sandbox) => self.namespace_goes(sandbox),
             Happening::Sync(pod) => self.sync_pod(pod),
             Happening::Overdue(life, ticket) => self.overdue(life, ticket),
+            Happening::Controller => self.controller_works(),
+            Happening::ControllerBack => {
+                self.branches.away = self.branches.away.saturating_sub(1);
+            }
+            Happening::PodGone(pod) => self.pod_object_goes(&pod),
+            Happening::Announced(life, fact) => self.announced(life, *fact),
         }
     }
 

@@ -4,9 +4,13 @@ use tests_sim::{Law, Mode, Plan, Planted, Watching, run, shrink};
 
 /// The first life that finds the fault, and what it finds.
 fn found(planted: Planted) -> (u64, Law) {
+    found_in(Mode::Secondary, planted)
+}
+
+fn found_in(mode: Mode, planted: Planted) -> (u64, Law) {
     let watching = Watching { planted: Some(planted), ..Watching::default() };
     let broken = (1..=1000).find_map(|seed| {
-        let plan = Plan::of(seed, Some(Mode::Secondary));
+        let plan = Plan::of(seed, Some(mode));
         Some((seed, run(&plan, watching).violation?.law))
     });
     broken.unwrap_or_else(|| panic!("{planted} is not found in a thousand lives"))
@@ -38,6 +42,11 @@ fn a_release_before_the_kernel_is_clean_is_found() {
 fn a_late_del_that_frees_the_next_pods_address_is_found() {
     let law = found(Planted::LateDelFreesNext).1;
     assert!(matches!(law, Law::CutOff | Law::OnTwoPods | Law::Returned), "{law:?}");
+}
+
+#[test]
+fn a_branch_that_is_looked_up_by_its_pods_name_alone_is_found() {
+    assert_eq!(found_in(Mode::Trunk, Planted::BranchByName).1, Law::BranchOfAnother);
 }
 
 #[test]

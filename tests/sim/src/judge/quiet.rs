@@ -9,7 +9,7 @@ use crate::{
 };
 use config_model::EniId;
 use ipnet::IpNet;
-use lab_cloud::NetworkInterface;
+use lab_cloud::{InterfaceKind, NetworkInterface};
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
@@ -61,7 +61,8 @@ impl World {
     fn room(&self) -> u64 {
         let foreign = u32::try_from(self.foreign.len()).unwrap_or(u32::MAX);
         let unused = foreign + u32::from(!self.setup.mode.uses_primary());
-        let ours = self.places().saturating_sub(unused);
+        let with_trunk = self.places().saturating_sub(unused + u32::from(self.limits().trunk));
+        let ours = if self.limits().trunk { with_trunk.max(1) } else { with_trunk };
         let per_eni = u64::from(self.limits().secondary_per_eni());
         match self.setup.mode {
             Mode::Ipv6 => 1 << 48,
@@ -140,6 +141,8 @@ impl World {
         let (foreign, primary) = (&self.foreign, &self.ec2.primary);
         let is_ours = |eni: &NetworkInterface| {
             let tagged = eni.tags.get(TAG_INSTANCE) == Some(&instance);
+            // A trunk is the controller's, though it bears the node's tag.
+            let tagged = tagged && eni.kind != InterfaceKind::Trunk;
             tagged && !foreign.contains(&eni.id) && eni.id != *primary
         };
         for eni in self.ec2.cloud.all_enis(self.now) {
@@ -219,7 +222,9 @@ impl World {
         };
         let usable = enis.iter().filter(|eni| {
             let used = mode.uses_primary() || eni.id != *primary;
-            used && first_card(eni) && !self.judge.is_harmed_eni(&eni.id)
+            used && eni.kind != InterfaceKind::Trunk
+                && first_card(eni)
+                && !self.judge.is_harmed_eni(&eni.id)
         });
         let on_first = |address: &&IpAddr| usable.clone().any(|eni| has(eni, **address));
         let pool = Held {
@@ -241,7 +246,8 @@ impl World {
             | Mode::Cards
             | Mode::Custom
             | Mode::Discovery
-            | Mode::Unschedulable => judge_singles(&self.setup, pool, &idle),
+            | Mode::Unschedulable
+            | Mode::Trunk => judge_singles(&self.setup, pool, &idle),
             Mode::Prefixes if self.setup.prefixes => {
                 judge_prefixes(&self.setup, pool, idle_prefixes)
             }

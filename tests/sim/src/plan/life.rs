@@ -81,6 +81,9 @@ fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
         Kind::Pods if setup.mode == Mode::Unschedulable && rng.percent(12) => {
             Deed::Schedulable(rng.percent(50))
         }
+        Kind::Pods if setup.mode == Mode::Trunk && rng.percent(8) => {
+            Deed::ControllerAway { lasts: Span(rng.skewed(500, 120_000)) }
+        }
         Kind::Pods => pods(climate, rng),
         Kind::Weather => {
             let how = weather(rng);

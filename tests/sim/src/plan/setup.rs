@@ -25,9 +25,24 @@ pub enum Mode {
     NotProvisioned,
     /// EC2 is asked for nothing at all.
     ImdsOnly,
+    /// Some pods have branch ENIs, of a trunk that the resource controller attaches.
+    Trunk,
 }
 
 impl Mode {
+    /// Those of which a seed without a mode has one. A mode more would make other lives of old seeds.
+    pub const DRAWN: &[Self] = &[
+        Self::Secondary,
+        Self::Prefixes,
+        Self::Ipv6,
+        Self::Cards,
+        Self::Custom,
+        Self::Discovery,
+        Self::Unschedulable,
+        Self::NotProvisioned,
+        Self::ImdsOnly,
+    ];
+
     /// All of them.
     pub const ALL: &[Self] = &[
         Self::Secondary,
@@ -39,6 +54,7 @@ impl Mode {
         Self::Unschedulable,
         Self::NotProvisioned,
         Self::ImdsOnly,
+        Self::Trunk,
     ];
 
     /// Its word on the command line.
@@ -53,6 +69,7 @@ impl Mode {
             Self::Unschedulable => "unschedulable",
             Self::NotProvisioned => "not-provisioned",
             Self::ImdsOnly => "imds-only",
+            Self::Trunk => "trunk",
         }
     }
 
@@ -150,6 +167,8 @@ impl Setup {
             Mode::Cards => "p4d.24xlarge",
             // Without its primary ENI a node needs another.
             Mode::Custom => rng.pick(&["t3.medium", "c5.large", "m5.xlarge"]),
+            // Of the smallest that can have a trunk.
+            Mode::Trunk => rng.pick(&["c5.large", "c5.large", "m5.xlarge"]),
             _ => {
                 let of = ["t3.medium", "t3.small", "c5.large", "c5.large", "m5.xlarge", "t3.micro"];
                 rng.pick(&of)
@@ -166,6 +185,8 @@ impl Setup {
             subnet_len: rng.pick(match mode {
                 // Four cards take four times as many.
                 Mode::Cards => &[20, 20, 21, 21, 22, 22],
+                // Branches are of the subnet too.
+                Mode::Trunk => &[20, 22, 24, 25],
                 _ => &[20, 20, 22, 24, 25, 26],
             }),
             targets: Targets::draw(rng),
