@@ -22,6 +22,7 @@ pub(crate) async fn run(
     name: String,
     node: watch::Receiver<Seen>,
     mut health: watch::Receiver<Option<PoolHealth>>,
+    beat: Duration,
     teller: Teller,
 ) {
     let api = Api::<wire::Node>::all(client);
@@ -45,7 +46,7 @@ pub(crate) async fn run(
             match in_time("patch", "nodes/status", write).await {
                 Ok(_) => {
                     backoff.reset();
-                    next_beat = Instant::now() + HEARTBEAT;
+                    next_beat = Instant::now() + beat;
                     teller.good(Concern::Condition, wire::CONDITION);
                 }
                 Err(fault) => {
@@ -93,8 +94,6 @@ fn condition(
     }] } })
 }
 
-/// As often as kubelet tells when nothing changes.
-const HEARTBEAT: Duration = Duration::from_secs(300);
 /// A pool that flickers is told so seldom.
 const SPACING: Duration = Duration::from_secs(5);
 

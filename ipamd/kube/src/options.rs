@@ -31,6 +31,8 @@ pub struct Options {
     pub startup_taint: Option<String>,
     /// Whether the node gets the condition `IPPoolHealthy`.
     pub condition: bool,
+    /// It is written this often though nothing changes, so that its age tells that we live.
+    pub condition_beat: Duration,
     /// The same event about the same pod is written this often at most; what comes between is
     /// counted.
     pub event_spacing: Duration,
@@ -53,6 +55,8 @@ impl Options {
             annotate_pod_ip: false,
             startup_taint: None,
             condition: false,
+            // As often as kubelet tells when nothing changes.
+            condition_beat: Duration::from_secs(300),
             event_spacing: Duration::from_secs(20),
             election: None,
         }

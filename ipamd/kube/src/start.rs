@@ -187,7 +187,8 @@ impl Work {
         if options.condition {
             let (health, teller) = (self.health.clone(), self.teller.clone());
             let (client, node) = (client.clone(), node.clone());
-            tasks.spawn(condition::run(client, name.clone(), node, health, teller));
+            let beat = options.condition_beat;
+            tasks.spawn(condition::run(client, name.clone(), node, health, beat, teller));
         }
         if let Some(key) = options.startup_taint.clone() {
             let (health, teller) = (self.health.clone(), self.teller.clone());

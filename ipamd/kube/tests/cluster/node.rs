@@ -4,6 +4,7 @@ use crate::world::{Adapter, World, until};
 use ipamd_kube::{ClusterFact, Concern, EniConfig, EniConfigKeys, PoolHealth};
 use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn health(healthy: bool, reason: &str) -> PoolHealth {
     PoolHealth { healthy, reason: reason.to_owned(), message: format!("because {reason}") }
@@ -114,6 +115,38 @@ async fn the_condition_is_written_beside_the_others() {
     next.handle.pool(health(true, "Idle"));
     let third = condition("True", "Idle").await;
     assert_eq!(third.last_transition_time, second.last_transition_time);
+}
+
+#[tokio::test]
+async fn a_condition_that_does_not_change_is_written_again_and_again() {
+    let world = World::new("heartbeat").await;
+    let mut options = world.options();
+    assert_eq!(options.condition_beat, Duration::from_secs(300), "as kubelet");
+    options.condition = true;
+    options.condition_beat = Duration::from_secs(1);
+    let adapter = Adapter::start(options);
+    adapter.handle.pool(health(true, "AddressesFree"));
+    let newer_than = |before: Option<NodeCondition>| {
+        let (nodes, name) = (world.nodes(), world.name.clone());
+        async move {
+            until("the condition is written", || async {
+                let status = nodes.get(&name).await.unwrap().status.unwrap();
+                let mut all = status.conditions.unwrap_or_default().into_iter();
+                let ours = all.find(|c| c.type_ == "IPPoolHealthy")?;
+                let beat = |condition: &NodeCondition| condition.last_heartbeat_time.clone();
+                before.as_ref().is_none_or(|before| beat(&ours) > beat(before)).then_some(ours)
+            })
+            .await
+        }
+    };
+    let first = newer_than(None).await;
+    let second = newer_than(Some(first.clone())).await;
+    let third = newer_than(Some(second)).await;
+    let said = |condition: NodeCondition| {
+        let NodeCondition { status, reason, message, last_transition_time, .. } = condition;
+        (status, reason, message, last_transition_time)
+    };
+    assert_eq!(said(third), said(first), "nothing but the time is new");
 }
 
 #[tokio::test]
