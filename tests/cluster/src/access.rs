@@ -51,7 +51,7 @@ pub struct Access {
 
 impl Access {
     /// A new authority, and the API server's own certificate for loopback.
-    pub(crate) fn create(folder: &Path) -> Result<Self> {
+    pub(crate) fn create(folder: &Path, also_at: &[Ipv4Addr]) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
             .with_context(|| format!("protect {}", folder.display()))?;
@@ -64,7 +64,7 @@ impl Access {
             .context("make the authority's certificate")?;
         let access = Self { folder: folder.to_owned(), authority };
         access.write("ca.crt", &access.authority.pem())?;
-        access.server()?;
+        access.server(also_at)?;
         let key = KeyPair::generate().context("make the service accounts' key")?;
         access.write("accounts.key", &key.serialize_pem())?;
         access.write("accounts.pub", &key.public_key_pem())?;
@@ -76,11 +76,11 @@ impl Access {
         self.folder.join(name)
     }
 
-    fn server(&self) -> Result<()> {
+    fn server(&self, also_at: &[Ipv4Addr]) -> Result<()> {
         let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let mut params = CertificateParams::new(names.map(str::to_owned).to_vec())
             .context("name the API server")?;
-        for address in [Ipv4Addr::LOCALHOST, FIRST_SERVICE] {
+        for &address in [Ipv4Addr::LOCALHOST, FIRST_SERVICE].iter().chain(also_at) {
             params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
         }
         params.distinguished_name.push(DnType::CommonName, "kube-apiserver");

@@ -8,7 +8,7 @@ use kube::{
 };
 use std::{
     fs,
-    net::TcpListener,
+    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -30,6 +30,8 @@ pub struct Wanted {
     pub parts: Vec<Part>,
     /// More arguments of the API server.
     pub api_server_args: Vec<String>,
+    /// More addresses that its certificate names: where something forwards to it.
+    pub also_at: Vec<Ipv4Addr>,
 }
 
 /// A running cluster. Dropping it ends it and removes its files.
@@ -72,7 +74,7 @@ impl Cluster {
         temporary: Option<TempDir>,
     ) -> Result<Self> {
         let program = Program::ready()?;
-        let access = Access::create(&folder.join("access"))?;
+        let access = Access::create(&folder.join("access"), &wanted.also_at)?;
         let [port, etcd_port] = free_ports()?;
         let server = format!("https://127.0.0.1:{port}");
         let kubeconfig = access.kubeconfig("admin", &Identity::admin(), &server)?;

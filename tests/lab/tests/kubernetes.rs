@@ -3,6 +3,8 @@
 
 #[path = "kubernetes/branches.rs"]
 mod branches;
+#[path = "kubernetes/in_pod.rs"]
+mod in_pod;
 
 use anyhow::{Context as _, Result, ensure};
 use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
@@ -34,7 +36,11 @@ struct World {
 
 impl World {
     fn new() -> Result<Self> {
-        let cluster = Cluster::start(&Wanted::default())?;
+        Self::of(&Wanted::default())
+    }
+
+    fn of(wanted: &Wanted) -> Result<Self> {
+        let cluster = Cluster::start(wanted)?;
         let daemon = Identity::service_account(NAMESPACE, SERVICE_ACCOUNT);
         let kubeconfig = cluster.kubeconfig_of("daemon", &daemon)?;
         let runtime = Runtime::new().context("make a runtime")?;

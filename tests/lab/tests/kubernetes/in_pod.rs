@@ -1,0 +1,106 @@
+//! The daemon finds the API server as any pod does: by its environment and its service account's files.
+
+use super::{PATIENCE, World};
+use anyhow::{Context as _, Result, ensure};
+use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
+use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+use tests_cluster::Wanted;
+use tests_lab::{Lab, programs, wait_for};
+
+/// Where nodes of a lab find the API server.
+const AT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+impl World {
+    /// A token of the daemon's service account, as the kubelet gets one for its pod.
+    fn token(&self) -> Result<String> {
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let wish = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [], "expirationSeconds": 3600},
+        });
+        let (how, wish): (_, TokenRequest) = (PostParams::default(), serde_json::from_value(wish)?);
+        let made = api.create_subresource("token", SERVICE_ACCOUNT, &how, &wish);
+        let made: TokenRequest = self.runtime.block_on(made)?;
+        made.status.and_then(|status| status.token).context("a token request without a token")
+    }
+
+    /// The authority's certificate in base64.
+    fn authority(&self) -> Result<String> {
+        let config: Value = serde_json::from_slice(&std::fs::read(self.cluster.kubeconfig())?)?;
+        let data = &config["clusters"][0]["cluster"]["certificate-authority-data"];
+        Ok(data.as_str().context("no authority in the kubeconfig")?.to_owned())
+    }
+}
+
+/// Puts the files in their place, with this token.
+fn mount(lab: &Lab, authority: &str, token: &str) -> Result<()> {
+    let script = format!(
+        "set -e; cd $(mkdir -p {FILES} && echo {FILES}); \
+         echo {authority} | base64 -d > ca.crt; printf %s {token} > token; \
+         printf %s {NAMESPACE} > namespace"
+    );
+    lab.on_node("node1", &["bash", "-c", &script]).map(drop)
+}
+
+/// How the daemon says that it stands with a concern.
+fn standing(lab: &Lab, concern: &str) -> Result<String> {
+    let explained: Value =
+        serde_json::from_str(&lab.get("node1", 61679, "/v1/ferrule/explain")?)?;
+    let said = explained["kubernetes"][concern].as_str();
+    said.map(str::to_owned).with_context(|| format!("{concern} is not in {explained}"))
+}
+
+#[test]
+fn a_daemon_in_a_pod_speaks_with_its_service_accounts_token() -> Result<()> {
+    let name = "a_daemon_in_a_pod_speaks_with_its_service_accounts_token";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::of(&Wanted { also_at: vec![AT], ..Wanted::default() })?;
+    world.make_node("node1", &json!({}))?;
+    let server = format!("127.0.0.1:{}", world.cluster.port());
+    // Without a kubeconfig; the Service's address and port are in every pod's environment.
+    let up = ["--nodes", "1", "--no-daemon", "--api-server", &server];
+    let lab = Lab::up(&bin, "t-in-pod", &up)?;
+    let by_environment = ["--env", "CLUSTER_ENDPOINT=", "--env", "ANNOTATE_POD_IP=true"];
+    let start = |more: &[&str]| lab.run(&[&["daemon", "start", "node1"], more].concat());
+
+    // A token that nobody issued is refused, and the daemon goes on without Kubernetes.
+    let authority = world.authority()?;
+    mount(&lab, &authority, "not-a-token")?;
+    start(&by_environment)?;
+    wait_for("the daemon to say that its token is refused", PATIENCE, || {
+        let said = standing(&lab, "node")?;
+        ensure!(said.starts_with("failing"), "{said}");
+        Ok(said.contains("401") || said.contains("Unauthorized"))
+    })?;
+    lab.run(&["daemon", "stop", "node1"])?;
+    ensure!(world.condition("node1")?.is_none(), "somebody else wrote the condition");
+
+    mount(&lab, &authority, &world.token()?)?;
+    start(&by_environment)?;
+    wait_for("the pool's condition, by the environment's address", PATIENCE, || {
+        Ok(world.condition("node1")?.is_some_and(|(status, _)| status == "True"))
+    })?;
+    world.make_pod("node1", "told")?;
+    lab.run(&["pod", "add", "node1", "--pod", "told"])?;
+    wait_for("the pod's annotation", PATIENCE, || {
+        Ok(world.annotation("told", "vpc.amazonaws.com/pod-ips")?.is_some())
+    })?;
+    lab.run(&["daemon", "stop", "node1"])?;
+
+    // An endpoint that is given goes before the environment's.
+    start(&[
+        "--env",
+        &format!("CLUSTER_ENDPOINT=https://{AT}"),
+        "--env",
+        "KUBERNETES_SERVICE_HOST=10.0.0.3",
+    ])?;
+    wait_for("the node to be read by the endpoint that is given", PATIENCE, || {
+        Ok(standing(&lab, "node")? == "good")
+    })?;
+    lab.down()
+}
+
+const FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
