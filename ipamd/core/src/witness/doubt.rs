@@ -19,6 +19,8 @@ struct Doubt {
     imds: bool,
     /// IMDS has lacked it so often in a row.
     sweeps: u32,
+    /// IMDS lacked it, and EC2 showed it all the same.
+    contradicted: bool,
     ec2_first: Option<Time>,
     /// It was judged and stays all the same; nobody need ask again.
     settled: bool,
@@ -61,11 +63,17 @@ impl Doubts {
     pub(super) fn allay(&mut self, subject: &Subject, witness: Witness) {
         match witness {
             Witness::Ec2 => {
-                self.of.remove(subject);
+                if let Some(doubt) = self.of.remove(subject)
+                    && (doubt.imds || doubt.contradicted)
+                {
+                    let doubt = Doubt { contradicted: true, ..Doubt::default() };
+                    self.of.insert(subject.clone(), doubt);
+                }
             }
             Witness::Imds => {
                 if let Some(doubt) = self.of.get_mut(subject) {
                     doubt.imds = false;
+                    doubt.contradicted = false;
                     doubt.sweeps = 0;
                     if doubt.ec2_first.is_none() {
                         self.of.remove(subject);
@@ -78,6 +86,17 @@ impl Doubts {
     /// Drops the doubts about all else.
     pub(super) fn keep(&mut self, stands: impl Fn(&Subject) -> bool) {
         self.of.retain(|subject, _| stands(subject));
+    }
+
+    /// Whether IMDS lacks it and EC2 has not been heard on it.
+    pub(super) fn is_new(&self, subject: &Subject) -> bool {
+        let of = self.of.get(subject);
+        of.is_some_and(|doubt| doubt.imds && doubt.ec2_first.is_none() && !doubt.contradicted)
+    }
+
+    /// Only what there is can be doubted.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&Subject) -> bool) {
+        self.of.retain(|subject, _| is_there(subject));
     }
 
     pub(super) fn forget(&mut self, subject: &Subject) {
@@ -141,6 +160,20 @@ mod tests {
         assert!(!doubts.raise(&subject(), Witness::Ec2, Time(29_999)));
         assert_eq!(doubts.next_look(), Some(Time(30_000)));
         assert!(doubts.raise(&subject(), Witness::Ec2, Time(30_000)));
+    }
+
+    #[test]
+    fn what_ec2_has_been_heard_on_is_not_new_until_imds_shows_it() {
+        let mut doubts = Doubts::default();
+        assert!(!doubts.is_new(&subject()));
+        doubts.raise(&subject(), Witness::Imds, Time(0));
+        assert!(doubts.is_new(&subject()));
+        doubts.allay(&subject(), Witness::Ec2);
+        doubts.raise(&subject(), Witness::Imds, Time(60_000));
+        assert!(!doubts.is_new(&subject()));
+        doubts.allay(&subject(), Witness::Imds);
+        doubts.raise(&subject(), Witness::Imds, Time(120_000));
+        assert!(doubts.is_new(&subject()));
     }
 
     #[test]

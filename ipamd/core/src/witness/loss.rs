@@ -24,6 +24,11 @@ impl Core {
         now: Time,
     ) -> bool {
         self.doubt_only_what_stands();
+        let book = &self.book;
+        self.watch.doubts.retain(|subject| match subject {
+            Subject::Eni(id) => book.eni(id).is_some(),
+            Subject::Block(block) => book.overlapping(*block).any(|(net, _)| net == *block),
+        });
         let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
             enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
         let (mut lacking, mut back) = (Vec::new(), Vec::new());
@@ -56,7 +61,12 @@ impl Core {
             if self.watch.doubts.raise(&subject, witness, started) {
                 changed |= self.drop_what_is_gone(&subject, now);
             } else if witness == Witness::Imds && !self.watch.doubts.settled(&subject) {
-                self.watch.want_ec2(now);
+                if self.watch.doubts.is_new(&subject) {
+                    // Pods may wait for what takes its place.
+                    self.watch.want_ec2_at(now);
+                } else {
+                    self.watch.want_ec2(now);
+                }
             }
         }
         changed

@@ -44,6 +44,16 @@ fn an_eni_torn_off_without_pods_vanishes_on_two_witnesses_and_is_replaced() {
 }
 
 #[test]
+fn after_hours_of_nothing_new_what_vanishes_is_still_missed_within_minutes() {
+    let mut world = world();
+    world.pass(Span::seconds(4 * 3600));
+    let empty = world.cloud.attached()[2].seen.id.clone();
+    world.cloud.tear_off(&empty, world.now);
+    world.pass(Span::seconds(150));
+    assert_eq!(world.told_of(Topic::Vanished), 1);
+}
+
+#[test]
 fn an_eni_torn_off_under_pods_is_reported_once_and_its_pods_keep_their_addresses() {
     let mut world = world();
     let (eni, address) = (world.eni_of(5), world.address_of(5));
