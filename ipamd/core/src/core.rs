@@ -53,8 +53,8 @@ pub struct Core {
     pub(crate) nowhere_told: Option<Nowhere>,
     pub(crate) trunk: TrunkWish,
     pub(crate) leaks: Collector,
-    /// When the answer that showed the primary ENI's security groups was asked for.
-    pub(crate) groups_seen: Time,
+    /// When the answer was asked for that showed other security groups of the primary ENI.
+    pub(crate) groups_changed: Option<Time>,
     /// Attaches in a row that never came to anything, and until when no other is begun.
     pub(crate) stuck_attaches: u32,
     pub(crate) no_create_until: Option<Time>,
@@ -104,7 +104,7 @@ impl Core {
             nowhere_told: None,
             trunk: TrunkWish::default(),
             leaks: Collector::default(),
-            groups_seen: Time(0),
+            groups_changed: None,
             stuck_attaches: 0,
             no_create_until: None,
             departures: BTreeMap::new(),

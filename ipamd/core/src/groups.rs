@@ -8,8 +8,13 @@ impl Core {
     /// Takes in the groups that a witness shows.
     pub(crate) fn note_groups(&mut self, witness: Witness, started: Time, seen: &SeenEni) {
         let Some(groups) = seen.groups.clone().filter(|groups| !groups.is_empty()) else { return };
-        if seen.id == self.node.primary_eni && started >= self.groups_seen {
-            self.groups_seen = started;
+        // A witness that lags may show for a while what was before a change that another showed.
+        let settled = |changed: Time| started >= changed + SETTLING;
+        if seen.id == self.node.primary_eni
+            && self.node.security_groups != groups
+            && self.groups_changed.is_none_or(settled)
+        {
+            self.groups_changed = Some(started);
             self.node.security_groups.clone_from(&groups);
         }
         if witness == Witness::Ec2
