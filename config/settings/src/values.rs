@@ -87,12 +87,25 @@ pub struct Settings {
     pub policy_mode: PolicyMode,
     /// The longest that an ADD waits for an address.
     pub add_wait: Span,
+    /// How many calls of one action EC2 may get of this node.
+    pub calls: CallBudget,
     /// The folder of checkpoint and tombstones.
     pub state_dir: PathBuf,
     /// The daemon's socket.
     pub socket: PathBuf,
     /// Where the host's `/proc/sys/net` can be written.
     pub proc_sys_net: PathBuf,
+}
+
+/// How many calls of one action EC2 may get of one node while it does not object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallBudget {
+    /// As many at once.
+    pub burst: u32,
+    /// Calls per second that change something.
+    pub changes: u32,
+    /// Calls per second that describe something.
+    pub reads: u32,
 }
 
 /// Which addresses pods get.
@@ -288,6 +301,7 @@ impl Draft {
             backing_store: PathBuf::new(),
             policy_mode: PolicyMode::None,
             add_wait: Span(0),
+            calls: CallBudget::default(),
             state_dir: PathBuf::new(),
             socket: PathBuf::new(),
             proc_sys_net: PathBuf::new(),

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{Action, BudgetView, CloudFault, Remedy};
+use crate::{Action, BudgetView, CallLimits, CloudFault, Remedy};
 use config_model::{Span, Time};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,6 +15,13 @@ use std::{collections::BTreeMap, sync::Arc};
 const TOKEN: i64 = 1_000_000;
 /// The rate never falls below one call in half a minute, in thousandths of a call per second.
 const FLOOR: u64 = 32;
+/// Nor, while pods have nothing but this node's calls to wait for, below one call in eight seconds:
+/// of many nodes that share a bucket, the last few must still use all that comes to it.
+const PRESSED_FLOOR: u64 = 125;
+/// So long after a throttled call, what nobody waits for leaves the account's buckets to others;
+/// looks that only confirm what is known do so for longer.
+pub(crate) const CALM: Span = Span::seconds(60);
+pub(crate) const LONG_CALM: Span = Span::seconds(240);
 /// A call that went through adds this part of the ceiling to the rate; so does a minute of peace.
 const CREEP: u64 = 16;
 /// After so long without throttling the rate creeps back by itself.
@@ -28,8 +35,7 @@ const LONGEST_WAIT: Span = Span::seconds(300);
 /// The pause after a fault that only a person can mend, or a limit.
 const OPERATOR_PAUSE: Span = Span::seconds(60);
 
-/// What an action may use while EC2 does not object. EC2 gives an account bursts of 50 to 100 and
-/// 5 to 20 calls per second; one node stays well below.
+/// What an action may use while EC2 does not object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ceiling {
     burst: u32,
@@ -37,25 +43,33 @@ struct Ceiling {
     rate: u64,
 }
 
-const fn ceiling(action: Action) -> Ceiling {
-    match action {
-        Action::Describe | Action::DescribeSubnets => Ceiling { burst: 20, rate: 4000 },
-        Action::Create
-        | Action::Attach
-        | Action::Modify
-        | Action::Assign
-        | Action::Unassign
-        | Action::AssignIpv6
-        | Action::UnassignIpv6
-        | Action::Detach
-        | Action::Delete
-        | Action::Tag => Ceiling { burst: 20, rate: 2000 },
+impl Ceiling {
+    fn of(action: Action, limits: CallLimits) -> Self {
+        let per_second = match action {
+            Action::Describe | Action::DescribeSubnets => limits.reads_per_second,
+            Action::Create
+            | Action::Attach
+            | Action::Modify
+            | Action::Assign
+            | Action::Unassign
+            | Action::AssignIpv6
+            | Action::UnassignIpv6
+            | Action::Detach
+            | Action::Delete
+            | Action::Tag => limits.changes_per_second,
+        };
+        Self { burst: limits.burst.max(1), rate: u64::from(per_second.max(1)) * 1000 }
     }
 }
 
 /// The budgets of all actions, and the jitter, which the seed decides.
 #[derive(Debug)]
 pub(crate) struct Budgets {
+    limits: CallLimits,
+    floor: u64,
+    /// The last throttled call of any action, and in what share of a calm this node stays behind,
+    /// in thousandths: nodes that were throttled together come back apart.
+    throttled: Option<(Time, u64)>,
     jitter: u64,
     buckets: BTreeMap<Action, Bucket>,
 }
@@ -64,6 +78,8 @@ pub(crate) struct Budgets {
 #[derive(Clone, Debug)]
 struct Bucket {
     ceiling: Ceiling,
+    /// Below which the rate does not fall.
+    floor: u64,
     rate: u64,
     /// In millionths of a call; below zero it waits longer for the next one.
     tokens: i64,
@@ -91,8 +107,20 @@ pub(crate) enum Lesson {
 }
 
 impl Budgets {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { jitter: seed, buckets: BTreeMap::new() }
+    pub(crate) fn new(limits: CallLimits, seed: u64) -> Self {
+        Self { limits, floor: FLOOR, throttled: None, jitter: seed, buckets: BTreeMap::new() }
+    }
+
+    /// Whether somebody waits for what calls bring.
+    pub(crate) fn press(&mut self, pressed: bool) {
+        self.floor = if pressed { PRESSED_FLOOR } else { FLOOR };
+    }
+
+    /// When what nobody waits for had better be left to others for now: until when. EC2 has a
+    /// bucket for each action, but what drains one drains the next.
+    pub(crate) fn storm(&self, calm: Span, now: Time) -> Option<Time> {
+        let (at, share) = self.throttled?;
+        Some(at + Span(calm.0 * share / 1000)).filter(|until| *until > now)
     }
 
     /// When the action may not be called yet: when it may.
@@ -155,12 +183,14 @@ impl Budgets {
             bucket.not_before = bucket.not_before.max(now + wait);
             let news = bucket.halved.is_none_or(|halved| started > halved);
             if news {
-                bucket.rate = (bucket.rate / 2).max(FLOOR);
+                bucket.rate = (bucket.rate / 2).max(bucket.floor);
                 bucket.halved = Some(now);
                 bucket.tokens = TOKEN / 2 - late;
             }
             bucket.raised = now;
-            return Lesson::Halved { rate_milli: bucket.rate };
+            let lesson = Lesson::Halved { rate_milli: bucket.rate };
+            self.throttled = Some((now, self.jittered(Span(1000)).0));
+            return lesson;
         }
         let faults = self.bucket(action, now).faults.saturating_add(1);
         let doubled = FIRST_PAUSE.0.saturating_mul(1 << (faults - 1).min(10)).min(LONGEST_PAUSE.0);
@@ -181,6 +211,7 @@ impl Budgets {
     pub(crate) fn views(&self, now: Time) -> Vec<BudgetView> {
         let view = |(action, bucket): (&Action, &Bucket)| {
             let mut bucket = bucket.clone();
+            bucket.set_floor(self.floor, now);
             bucket.fill(now);
             BudgetView {
                 action: *action,
@@ -208,7 +239,11 @@ impl Budgets {
     }
 
     fn bucket(&mut self, action: Action, now: Time) -> &mut Bucket {
-        self.buckets.entry(action).or_insert_with(|| Bucket::full(ceiling(action), now))
+        let limits = self.limits;
+        let full = || Bucket::full(Ceiling::of(action, limits), now);
+        let bucket = self.buckets.entry(action).or_insert_with(full);
+        bucket.set_floor(self.floor, now);
+        bucket
     }
 }
 
@@ -216,6 +251,7 @@ impl Bucket {
     fn full(ceiling: Ceiling, now: Time) -> Self {
         Self {
             ceiling,
+            floor: FLOOR,
             rate: ceiling.rate,
             tokens: i64::from(ceiling.burst) * TOKEN,
             filled: now,
@@ -225,6 +261,15 @@ impl Bucket {
             fault: None,
             not_before: Time(0),
             wanted: None,
+        }
+    }
+
+    /// What was learned below a higher floor is forgotten; above it, it holds.
+    fn set_floor(&mut self, floor: u64, now: Time) {
+        if self.floor != floor {
+            self.fill(now);
+            self.floor = floor;
+            self.rate = self.rate.max(floor);
         }
     }
 

@@ -72,6 +72,27 @@ pub struct PoolConfig {
     pub manage_unschedulable: bool,
     /// Not `DISABLE_LEAKED_ENI_CLEANUP`: the elected collector deletes forgotten ENIs.
     pub collect_leaks: bool,
+    /// How many calls EC2 may get of this node.
+    pub calls: CallLimits,
+}
+
+/// How many calls of one action EC2 may get of one node while it does not object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// `FERRULE_EC2_BURST`: as many at once.
+    pub burst: u32,
+    /// `FERRULE_EC2_CHANGES_PER_SECOND`: for actions that change something.
+    pub changes_per_second: u32,
+    /// `FERRULE_EC2_READS_PER_SECOND`: for actions that describe something.
+    pub reads_per_second: u32,
+}
+
+impl Default for CallLimits {
+    /// EC2 gives an account bursts of 50 to 100 and 5 to 20 calls per second for all its nodes; one
+    /// node stays well below.
+    fn default() -> Self {
+        Self { burst: 20, changes_per_second: 2, reads_per_second: 4 }
+    }
 }
 
 impl Default for PoolConfig {
@@ -97,6 +118,7 @@ impl Default for PoolConfig {
             pod_enis: false,
             manage_unschedulable: false,
             collect_leaks: false,
+            calls: CallLimits::default(),
         }
     }
 }

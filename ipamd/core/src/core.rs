@@ -21,8 +21,12 @@ use crate::{
     witness::Watch,
     zone::ZoneWatch,
 };
-use config_model::{CardIndex, EniId, TableId, Time};
+use config_model::{CardIndex, EniId, Span, TableId, Time};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A node that cannot serve anybody, and for which no pod waits yet, leaves EC2 to others for so
+/// long.
+const IDLE_PATIENCE: Span = Span::seconds(60);
 
 /// The node's address book and its planner.
 ///
@@ -63,6 +67,8 @@ pub struct Core {
     pub(crate) excess: BTreeMap<CardIndex, Excess>,
     /// Cards that lack addresses and cannot get any, as the last plan found.
     pub(crate) at_its_end: BTreeSet<CardIndex>,
+    /// Since when the node has no address that a pod has or could get.
+    idle_since: Option<Time>,
     pub(crate) calls: BTreeMap<OpId, Call>,
     pub(crate) next_op: u64,
     pub(crate) stopping: bool,
@@ -83,7 +89,7 @@ impl Core {
     ) -> Self {
         let targets = Targets::new(&config, &limits);
         let book = Book::of(targets.unit());
-        let imds_only = config.imds_only;
+        let (imds_only, calls) = (config.imds_only, config.calls);
         let mut core = Self {
             targets,
             book,
@@ -94,7 +100,7 @@ impl Core {
             seed: start.seed,
             queue: Queue::default(),
             journal: Checkpoint::default(),
-            budgets: Budgets::new(start.seed),
+            budgets: Budgets::new(calls, start.seed),
             watch: Watch::new(imds_only, now),
             makings: BTreeMap::new(),
             tokens: 0,
@@ -110,6 +116,7 @@ impl Core {
             departures: BTreeMap::new(),
             excess: BTreeMap::new(),
             at_its_end: BTreeSet::new(),
+            idle_since: None,
             calls: BTreeMap::new(),
             next_op: 0,
             stopping: false,
@@ -172,6 +179,7 @@ impl Core {
     fn settle(&mut self, now: Time) {
         self.wake = None;
         self.whys.clear();
+        self.press(now);
         self.lapse_reservations(now);
         self.free_what_has_cooled(now);
         self.serve_waiting(now);
@@ -191,6 +199,32 @@ impl Core {
         for at in [self.book.next_lapse(), self.book.next_ripe(), self.queue.next_deadline()] {
             self.wake_by(at);
         }
+    }
+
+    /// Calls press while somebody waits, and when the node could not serve anybody for long.
+    fn press(&mut self, now: Time) {
+        if self.serves() {
+            self.idle_since = None;
+        } else {
+            self.idle_since.get_or_insert(now);
+        }
+        let late = |since: Time| now >= since + IDLE_PATIENCE;
+        let pressed = !self.queue.is_empty() || self.idle_since.is_some_and(late);
+        self.budgets.press(pressed);
+    }
+
+    /// Whether pods have addresses of it, or would get one.
+    pub(crate) fn serves(&self) -> bool {
+        self.book.enis().any(|eni| eni.serves() && eni.total() > 0)
+    }
+
+    /// When what nobody waits for had better not be called for yet, since EC2 throttled a call:
+    /// until when. The core wakes then.
+    pub(crate) fn put_off(&mut self, calm: Span, now: Time) -> Option<Time> {
+        let until =
+            self.budgets.storm(calm, now).filter(|_| self.queue.is_empty() && self.serves());
+        self.wake_by(until);
+        until
     }
 
     /// Whether EC2 may be asked for changes at all.

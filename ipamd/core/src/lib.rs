@@ -41,7 +41,7 @@ pub use call::{
 };
 pub use checkpoint::{Checkpoint, RECORD_FORMAT, Record};
 pub use cluster::{BranchEni, ClusterFact, EniConfig};
-pub use config::{CardLimits, Family, Limits, NodeFacts, PoolConfig, Start};
+pub use config::{CallLimits, CardLimits, Family, Limits, NodeFacts, PoolConfig, Start};
 pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason};
 pub use event::{Cards, Event, ReleaseCause, Ticket, Witness};
 pub use notice::{Notice, Severity, Topic, Waiting};

@@ -6,7 +6,7 @@ mod loss;
 
 use crate::{
     Action, AttachmentState, CloudFault, Core, Effect, SeenEni, Severity, Topic, Witness,
-    budget::is_throttling,
+    budget::{LONG_CALM, is_throttling},
 };
 use config_model::{EniId, Span, SubnetId, Time};
 use doubt::Doubts;
@@ -163,6 +163,10 @@ impl Core {
                 continue;
             }
             if witness == Witness::Ec2 {
+                // What it has told is enough to go on with.
+                if self.watch.ec2_seen && self.put_off(LONG_CALM, now).is_some() {
+                    continue;
+                }
                 if !self.may(Action::Describe, now) {
                     continue;
                 }
@@ -187,10 +191,15 @@ impl Core {
     }
 
     pub(crate) fn look_failed(&mut self, witness: Witness, fault: &CloudFault, now: Time) {
-        self.ask_again(witness, now);
         if witness == Witness::Ec2 && is_throttling(fault) {
-            let started = self.watch.turn(witness).asked.unwrap_or(now);
+            // Its budget says when it is asked again.
+            let turn = self.watch.turn(witness);
+            turn.in_flight = false;
+            turn.want(now);
+            let started = turn.asked.unwrap_or(now);
             self.learn(Action::Describe, fault, started, now);
+        } else {
+            self.ask_again(witness, now);
         }
         let (object, next_step) = match witness {
             Witness::Imds => ("IMDS", "see that the node's metadata service answers"),
@@ -290,9 +299,10 @@ impl Core {
             // It may be the trunk that pods wait for.
             if self.lacks_trunk() {
                 self.watch.want_ec2_at(now);
-            } else {
+            } else if self.watch.ec2_seen {
                 self.watch.want_ec2(now);
             }
+            // Before its first answer EC2 is asked as it is.
             return false;
         }
         self.adopt(seen, attached.state, started, now)

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::{Bind, Kubernetes, LogLevel, LogTo, Origin, RandomizeSnat};
+use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, Origin, RandomizeSnat};
 use config_model::{Mark, Span};
 use std::path::PathBuf;
 
@@ -38,6 +38,7 @@ fn without_any_setting_the_manifests_defaults_hold() {
     assert!(settings.metrics);
     assert_eq!(settings.http_timeout, Span::seconds(10));
     assert_eq!(settings.add_wait, Span::seconds(45));
+    assert_eq!(settings.calls, CallBudget { burst: 20, changes: 2, reads: 4 });
     assert_eq!(settings.state_dir, PathBuf::from("/var/lib/ferrule"));
     assert_eq!(settings.socket, PathBuf::from("/run/ferrule/ipamd.sock"));
     assert_eq!(settings.proc_sys_net, PathBuf::from("/host/proc/sys/net"));
@@ -147,6 +148,9 @@ fn what_amazons_entrypoint_refuses_is_refused() {
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "a/b"),
         ("NETWORK_POLICY_ENFORCING_MODE", "maybe"),
         ("FERRULE_ADD_WAIT", "0"),
+        ("FERRULE_EC2_BURST", "0"),
+        ("FERRULE_EC2_CHANGES_PER_SECOND", "0.5"),
+        ("FERRULE_EC2_READS_PER_SECOND", "1001"),
         ("FERRULE_STATE_DIR", "state"),
         ("FERRULE_PROC_SYS_NET", "/host/proc/sys"),
     ] {

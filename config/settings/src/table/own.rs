@@ -20,6 +20,38 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_EC2_BURST",
+        kind: Kind::Int("1 to 1000"),
+        default: "20",
+        unit: "calls",
+        meaning: "The calls of one EC2 action that the node may make at once. EC2 throttles an \
+                  account: the nodes share its buckets of 50 to 100 calls (\"Request throttling for \
+                  the Amazon EC2 API\" in the EC2 developer guide). Throttling halves what is \
+                  allowed here, and it creeps back.",
+        set: |d, v| parse::within(v, 1, 1000, CALLS).map(|calls| d.settings.calls.burst = calls),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_EC2_CHANGES_PER_SECOND",
+        kind: Kind::Int("1 to 1000"),
+        default: "2",
+        unit: "calls per second",
+        meaning: "What an action that changes something may use after the burst: EC2 gives an \
+                  account 5 per second for ENIs and their addresses.",
+        set: |d, v| parse::within(v, 1, 1000, CALLS).map(|calls| d.settings.calls.changes = calls),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_EC2_READS_PER_SECOND",
+        kind: Kind::Int("1 to 1000"),
+        default: "4",
+        unit: "calls per second",
+        meaning: "What an action that describes something may use after the burst: EC2 gives an \
+                  account 20 per second.",
+        set: |d, v| parse::within(v, 1, 1000, CALLS).map(|calls| d.settings.calls.reads = calls),
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_STATE_DIR",
         kind: Kind::Path,
         default: registry::STATE_DIR,
@@ -85,3 +117,5 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
 ];
+
+const CALLS: parse::Wanted = "an integer from 1 to 1000";

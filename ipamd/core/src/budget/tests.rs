@@ -33,15 +33,28 @@ fn take_all(budgets: &mut Budgets, action: Action, mut now: Time, end: Time) -> 
 
 #[test]
 fn a_burst_is_allowed_at_once_and_then_the_rate() {
-    let mut budgets = Budgets::new(1);
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
     let taken = take_all(&mut budgets, Action::Create, Time(1000), Time(11_000));
     assert_eq!(taken.iter().filter(|at| at.0 == 1000).count(), 20);
     assert_eq!(taken.len(), 20 + 20, "{taken:?}");
 }
 
 #[test]
+fn an_operator_may_allow_more_or_less() {
+    let limits = CallLimits { burst: 50, changes_per_second: 10, reads_per_second: 1 };
+    let taken = |action| {
+        let mut budgets = Budgets::new(limits, 1);
+        let taken = take_all(&mut budgets, action, Time(0), Time(10_000)).len();
+        let view = budgets.views(Time(10_000)).pop();
+        (taken, view.map(|view| (view.burst, view.rate_milli_per_second)))
+    };
+    assert_eq!(taken(Action::Attach), (50 + 100, Some((50, 10_000))));
+    assert_eq!(taken(Action::Describe), (50 + 10, Some((50, 1000))));
+}
+
+#[test]
 fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone() {
-    let mut budgets = Budgets::new(1);
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
     budgets.take(Action::Assign, Time(0));
     let lesson = budgets.failed(Action::Assign, &throttled(), Time(0), Time(100));
     assert_eq!(lesson, Lesson::Halved { rate_milli: 1000 });
@@ -53,7 +66,7 @@ fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone
 #[test]
 fn no_answer_ends_an_action_for_good() {
     for code in ["RequestLimitExceeded", "InternalError"] {
-        let mut budgets = Budgets::new(1);
+        let mut budgets = Budgets::new(CallLimits::default(), 1);
         let wait = Some(Span(u64::MAX));
         let asked = fault(code, Remedy::RetryAfter { wait });
         budgets.failed(Action::Create, &asked, Time(0), Time(100));
@@ -64,7 +77,7 @@ fn no_answer_ends_an_action_for_good() {
 
 #[test]
 fn calls_that_were_under_way_together_teach_one_lesson() {
-    let mut budgets = Budgets::new(1);
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
     for done in 100..110 {
         budgets.failed(Action::Create, &throttled(), Time(50), Time(done));
     }
@@ -76,7 +89,7 @@ fn calls_that_were_under_way_together_teach_one_lesson() {
 
 #[test]
 fn under_lasting_throttling_one_call_in_half_a_minute_remains() {
-    let mut budgets = Budgets::new(7);
+    let mut budgets = Budgets::new(CallLimits::default(), 7);
     let mut now = Time(0);
     let mut calls = 0;
     while now < Time(3_600_000) {
@@ -90,8 +103,43 @@ fn under_lasting_throttling_one_call_in_half_a_minute_remains() {
 }
 
 #[test]
+fn under_pressure_one_call_in_eight_seconds_remains() {
+    let mut budgets = Budgets::new(CallLimits::default(), 7);
+    let throttle_for = |budgets: &mut Budgets, from: u64, to: u64| {
+        let (mut now, mut calls) = (Time(from), 0);
+        while now < Time(to) {
+            now = budgets.next(Action::Assign, now).unwrap_or(now);
+            budgets.take(Action::Assign, now);
+            calls += 1;
+            budgets.failed(Action::Assign, &throttled(), now, now + Span(200));
+            now = now + Span(200);
+        }
+        calls
+    };
+    assert!((10..25).contains(&throttle_for(&mut budgets, 0, 300_000)));
+    budgets.press(true);
+    assert!((60..90).contains(&throttle_for(&mut budgets, 300_000, 900_000)));
+    let views = budgets.views(Time(900_000));
+    assert_eq!(views.first().map(|view| view.rate_milli_per_second), Some(125));
+    budgets.press(false);
+    assert!((10..25).contains(&throttle_for(&mut budgets, 900_000, 1_200_000)));
+}
+
+#[test]
+fn after_a_throttled_call_what_nobody_waits_for_is_put_off() {
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
+    assert_eq!(budgets.storm(CALM, Time(0)), None);
+    budgets.failed(Action::Describe, &internal(), Time(0), Time(0));
+    assert_eq!(budgets.storm(CALM, Time(0)), None);
+    budgets.failed(Action::Describe, &throttled(), Time(0), Time(0));
+    let until = budgets.storm(CALM, Time(1)).map_or(0, |until| until.0);
+    assert!((45_000..=75_000).contains(&until), "{until}");
+    assert_eq!(budgets.storm(CALM, Time(until)), None);
+}
+
+#[test]
 fn the_wait_that_ec2_asks_for_is_kept() {
-    let mut budgets = Budgets::new(1);
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
     let wait = Some(Span::seconds(70));
     let asked = fault("Throttling", Remedy::RetryAfter { wait });
     budgets.failed(Action::Describe, &asked, Time(0), Time(0));
@@ -100,7 +148,7 @@ fn the_wait_that_ec2_asks_for_is_kept() {
 
 #[test]
 fn other_faults_pause_ever_longer_without_costing_rate_and_a_success_ends_that() {
-    let mut budgets = Budgets::new(7);
+    let mut budgets = Budgets::new(CallLimits::default(), 7);
     let mut pauses = Vec::new();
     for _ in 0..12 {
         assert_eq!(budgets.failed(Action::Assign, &internal(), Time(0), Time(0)), Lesson::Rests);
@@ -116,7 +164,7 @@ fn other_faults_pause_ever_longer_without_costing_rate_and_a_success_ends_that()
 
 #[test]
 fn how_long_a_call_was_wanted_is_known_when_it_is_made() {
-    let mut budgets = Budgets::new(1);
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
     assert_eq!(budgets.take(Action::Create, Time(0)), Span(0));
     budgets.failed(Action::Create, &throttled(), Time(0), Time(10));
     assert!(budgets.next(Action::Create, Time(20)).is_some());
@@ -188,8 +236,8 @@ fn play(budgets: &mut Budgets, steps: &[Step]) -> (Vec<u64>, Time) {
 proptest! {
     #[test]
     fn no_window_holds_more_calls_than_burst_and_rate_allow(steps in vec(step(), 1..300)) {
-        let (taken, _) = play(&mut Budgets::new(3), &steps);
-        let Ceiling { burst, rate } = ceiling(Action::Create);
+        let (taken, _) = play(&mut Budgets::new(CallLimits::default(), 3), &steps);
+        let Ceiling { burst, rate } = Ceiling::of(Action::Create, CallLimits::default());
         for (first, from) in taken.iter().enumerate() {
             for (last, to) in taken.iter().enumerate().skip(first) {
                 let calls = u64::try_from(last - first + 1).unwrap_or(u64::MAX);
@@ -201,7 +249,7 @@ proptest! {
 
     #[test]
     fn after_a_throttling_there_is_no_call_before_half_a_calls_time(steps in vec(step(), 1..100)) {
-        let mut budgets = Budgets::new(3);
+        let mut budgets = Budgets::new(CallLimits::default(), 3);
         let (_, end) = play(&mut budgets, &steps);
         // Begun after the last halving, so it is news.
         let now = end + Span(1);
@@ -213,7 +261,7 @@ proptest! {
 
     #[test]
     fn whatever_happened_peace_brings_it_all_back(steps in vec(step(), 1..100)) {
-        let mut budgets = Budgets::new(3);
+        let mut budgets = Budgets::new(CallLimits::default(), 3);
         let (_, end) = play(&mut budgets, &steps);
         let later = end + Span::seconds(20 * 60);
         let taken = take_all(&mut budgets, Action::Create, later, later);
@@ -222,7 +270,7 @@ proptest! {
 
     #[test]
     fn calls_that_go_through_bring_the_rate_back(steps in vec(step(), 1..100)) {
-        let mut budgets = Budgets::new(3);
+        let mut budgets = Budgets::new(CallLimits::default(), 3);
         let (_, end) = play(&mut budgets, &steps);
         for call in 0..16 {
             budgets.succeeded(Action::Create, end + Span(call));
@@ -230,12 +278,12 @@ proptest! {
         let Lesson::Halved { rate_milli } =
             budgets.failed(Action::Create, &throttled(), end + Span(17), end + Span(17))
         else { return Err(TestCaseError::fail("throttling is not seen as such")) };
-        prop_assert_eq!(rate_milli, ceiling(Action::Create).rate / 2);
+        prop_assert_eq!(rate_milli, Ceiling::of(Action::Create, CallLimits::default()).rate / 2);
     }
 
     #[test]
     fn the_same_seed_gives_the_same_times(steps in vec(step(), 1..100), seed: u64) {
-        let times = |seed| play(&mut Budgets::new(seed), &steps).0;
+        let times = |seed| play(&mut Budgets::new(CallLimits::default(), seed), &steps).0;
         prop_assert_eq!(times(seed), times(seed));
     }
 }
@@ -243,7 +291,7 @@ proptest! {
 #[test]
 fn nodes_that_were_throttled_together_come_back_apart() {
     let next = |seed| {
-        let mut budgets = Budgets::new(seed);
+        let mut budgets = Budgets::new(CallLimits::default(), seed);
         budgets.failed(Action::Create, &throttled(), Time(0), Time(0));
         budgets.next(Action::Create, Time(0)).map_or(0, |at| at.0)
     };
@@ -253,7 +301,7 @@ fn nodes_that_were_throttled_together_come_back_apart() {
 
 #[test]
 fn what_ec2_said_is_known_until_a_call_goes_through() {
-    let mut budgets = Budgets::new(1);
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
     assert_eq!(budgets.fault(Action::Assign), None);
     let refused = fault("UnauthorizedOperation", Remedy::TellOperator);
     budgets.failed(Action::Assign, &refused, Time(0), Time(1));

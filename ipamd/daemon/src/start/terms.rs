@@ -3,7 +3,7 @@
 use config_model::{CardIndex, InstanceId};
 use config_settings::{Family, Settings};
 use ipamd_cloud::Node;
-use ipamd_core::{CardLimits, Family as CoreFamily, Limits, NodeFacts, PoolConfig};
+use ipamd_core::{CallLimits, CardLimits, Family as CoreFamily, Limits, NodeFacts, PoolConfig};
 use std::collections::BTreeMap;
 
 /// The pool's targets and modes.
@@ -33,6 +33,11 @@ pub(super) fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
         pod_enis: settings.pod_enis.is_some(),
         manage_unschedulable: settings.manage_enis_non_schedulable,
         collect_leaks: settings.collect_leaks && settings.cluster_name.is_some(),
+        calls: CallLimits {
+            burst: settings.calls.burst,
+            changes_per_second: settings.calls.changes,
+            reads_per_second: settings.calls.reads,
+        },
     }
 }
 
@@ -168,6 +173,18 @@ mod tests {
         assert!(!collects(&[]));
         assert!(collects(&[("CLUSTER_NAME", "blue")]));
         assert!(!collects(&[("CLUSTER_NAME", "blue"), ("DISABLE_LEAKED_ENI_CLEANUP", "true")]));
+    }
+
+    #[test]
+    fn the_calls_that_ec2_may_get_are_the_operators() {
+        let limits = Limits::one_card(4, 15);
+        let pairs = [
+            ("FERRULE_EC2_BURST", "100"),
+            ("FERRULE_EC2_CHANGES_PER_SECOND", "30"),
+            ("FERRULE_EC2_READS_PER_SECOND", "40"),
+        ];
+        let wanted = CallLimits { burst: 100, changes_per_second: 30, reads_per_second: 40 };
+        assert_eq!(targets(&settings(&pairs), &limits).calls, wanted);
     }
 
     #[test]
