@@ -11,6 +11,7 @@ pub(crate) use subnet::Subnets;
 use crate::{
     Action, CloudCall, Core, EniKind, Record, Severity, Topic, Want,
     book::{Eni, Readiness, Task},
+    budget::CALM,
     calls::About,
     classify::is_card_in_use,
     explain::Why,
@@ -64,13 +65,16 @@ impl Core {
             return;
         }
         let due = self.rhythm.due(card, lack.urgent > 0, now);
+        let put_off = self.put_off(CALM, now).filter(|_| lack.urgent == 0);
+        let due = put_off.map_or(due, |until| due.max(until));
         if !self.reached(due, now) {
             if lack.urgent == 0 {
                 self.whys.push(Why::TopUp { until: due });
             }
             return;
         }
-        let mut foreseen = self.foreseen(card, lack, now);
+        let ahead = self.rhythm.ahead(card, self.config.cooldown, now);
+        let mut foreseen = self.foreseen(card, lack, ahead, now);
         let mut planned = false;
         // Each round fills an ENI or takes a place; one more finds that nothing is left.
         for _ in 0..=2 * u32::from(self.limits.enis_on(card)) {
@@ -87,7 +91,8 @@ impl Core {
             planned = true;
         }
         if planned {
-            self.rhythm.planned(card, now);
+            self.rhythm.planned(card, ahead, now);
+            self.regret(card, now);
         }
     }
 
@@ -105,15 +110,20 @@ impl Core {
         None
     }
 
-    /// How many more to ask for because pods keep coming: what they take is asked for in one call
-    /// now instead of one each.
-    fn foreseen(&mut self, card: CardIndex, lack: Lack, now: Time) -> u64 {
+    /// How many more to ask for because pods keep coming, or came back: what they will take is asked for in one
+    /// call now instead of one each. No further ahead than a cooldown: by then what rests now is
+    /// free again, and so is what is given back meanwhile.
+    fn foreseen(&mut self, card: CardIndex, lack: Lack, ahead: Span, now: Time) -> u64 {
         if self.targets.unit() == Unit::Ipv6Prefix {
             return 0;
         }
+        let within = |span: Span| self.rhythm.coming_within(span, now);
+        // Half of what was given back too soon: more may be missed.
+        let coming = within(ahead) + u64::from(self.missed(card, now).div_ceil(2));
+        // As many as the kubelet runs, and beside them what rests while pods keep coming.
+        let most = u64::from(self.targets.max_pods) + within(self.config.cooldown);
         let total = self.pool(card, now).total;
-        let still_allowed = u64::from(self.targets.max_pods).saturating_sub(total + lack.ask);
-        u64::from(self.rhythm.foreseen(card, now)).min(still_allowed)
+        coming.min(most.saturating_sub(total + lack.ask))
     }
 
     /// Why the pool stays as it is, whatever it lacks.

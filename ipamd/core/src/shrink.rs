@@ -1,13 +1,15 @@
 //! What can go? Single free addresses, and ENIs that nobody uses.
 
 mod departure;
+mod excess;
 
 pub(crate) use departure::Departure;
+pub(crate) use excess::Excess;
 
 use crate::{
     Action, Core, Record,
     book::{Eni, Stand, Task, is_prefix},
-    warm::{Over, Pool},
+    warm::{Over, Pool, Unit},
 };
 use config_model::{CardIndex, EniId, Span, Time};
 use ipnet::IpNet;
@@ -15,30 +17,6 @@ use std::cmp::Reverse;
 
 /// An ENI lives at least so long.
 const MIN_ENI_LIFE: Span = Span::seconds(60);
-/// Blocks are given back at most once in so long, and only if they were too many all the while:
-/// what is given back too soon must be asked for again.
-const DECREASE_INTERVAL: Span = Span::seconds(30);
-
-/// How long a card has had too much.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Excess {
-    /// Since when; `None` if it has not.
-    since: Option<Time>,
-    /// The last round of giving back.
-    last_round: Option<Time>,
-}
-
-impl Excess {
-    /// When the next round is due, if there is still too much.
-    fn due(&mut self, too_much: bool, now: Time) -> Option<Time> {
-        if !too_much {
-            self.since = None;
-            return None;
-        }
-        let lasted = *self.since.get_or_insert(now) + DECREASE_INTERVAL;
-        Some(self.last_round.map_or(lasted, |last| lasted.max(last + DECREASE_INTERVAL)))
-    }
-}
 
 impl Core {
     /// Gives back what the targets do not need, once nothing is on its way in.
@@ -57,6 +35,21 @@ impl Core {
                 return;
             }
             self.give_blocks_back(card, self.targets.over(card, pool), now);
+        }
+    }
+
+    /// How many addresses were given back too soon, if some are asked for now.
+    pub(crate) fn missed(&self, card: CardIndex, now: Time) -> u32 {
+        match self.targets.unit() {
+            Unit::Address => self.excess.get(&card).map_or(0, |excess| excess.missed(now)),
+            Unit::Prefix | Unit::Ipv6Prefix => 0,
+        }
+    }
+
+    /// Addresses are asked for: what was given back a moment ago is missed.
+    pub(crate) fn regret(&mut self, card: CardIndex, now: Time) {
+        if let Some(excess) = self.excess.get_mut(&card) {
+            excess.regret(now);
         }
     }
 
@@ -103,7 +96,7 @@ impl Core {
         let (prefixes, count) =
             if over.prefixes > 0 { (true, over.prefixes) } else { (false, over.singles) };
         let excess = self.excess.entry(card).or_default();
-        let Some(next_round) = excess.due(count > 0, now) else { return };
+        let Some((count, next_round)) = excess.due(count, now) else { return };
         if !self.reached(next_round, now) || !self.may(Action::Unassign, now) {
             return;
         }
@@ -121,7 +114,8 @@ impl Core {
                 continue;
             }
             left -= blocks.len();
-            self.excess.entry(card).or_default().last_round = Some(now);
+            let given = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+            self.excess.entry(card).or_default().gave(given, now);
             self.return_blocks(&id, blocks, now);
         }
     }

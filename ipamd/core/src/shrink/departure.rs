@@ -8,8 +8,8 @@ use crate::{
 };
 use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, Span, Time};
 
-/// How long EC2 usually takes to detach; deleting earlier is refused.
-const DETACH_TIME: Span = Span::seconds(2);
+/// How long EC2 usually takes to detach; deleting earlier is refused, and would be one call more.
+const DETACH_TIME: Span = Span::seconds(4);
 
 /// An ENI on its way out.
 #[derive(Clone, Debug)]
