@@ -29,9 +29,9 @@ mod translate;
 mod tuning;
 
 pub use allocation::Allocation;
-pub use contest::{Contest, Who, run};
+pub use contest::{Contest, Who, run, story};
 pub use meter::{Calls, Tally};
-pub use report::{Plan, allocation, figures};
+pub use report::{Plan, allocation, figures, stories};
 pub use setting::PoolSetting;
 pub use table::table;
 pub use trace::{Scale, Trace};

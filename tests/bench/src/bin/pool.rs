@@ -28,6 +28,15 @@ struct Args {
     /// Only the trace of this name
     #[arg(long)]
     trace: Option<String>,
+    /// Only the default settings: the search for the cheapest ones takes most of the time
+    #[arg(long)]
+    untuned: bool,
+    /// Only tell of every EC2 call at the default settings
+    #[arg(long)]
+    calls: bool,
+    /// The same with `WARM_IP_TARGET`
+    #[arg(long, requires = "calls")]
+    warm_ip_target: Option<u32>,
 }
 
 fn main() -> Result<()> {
@@ -37,7 +46,11 @@ fn main() -> Result<()> {
     let mut tell = |line: &str| {
         let _ = writeln!(std::io::stderr(), "{line}");
     };
-    let plan = Plan { scale, seed: args.seed, only: args.trace.as_deref() };
+    let (only, tune) = (args.trace.as_deref(), !args.untuned);
+    let plan = Plan { scale, seed: args.seed, only, tune };
+    if args.calls {
+        return pool::stories(plan, args.warm_ip_target, &mut tell);
+    }
     pool::figures(plan, &mut bench, &mut tell)?;
     pool::allocation(&mut bench);
     match args.output {

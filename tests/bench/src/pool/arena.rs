@@ -12,7 +12,10 @@ use ipnet::Ipv4Net;
 use lab_cloud::{
     AttachmentStatus, Caller, Cloud, CloudSpec, Launch, OperateError, Request, SubnetSpec,
 };
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+};
 
 /// After an ADD that failed the kubelet waits `backOffPeriod` and up to half of it more; while the
 /// network is not ready, `backOffOnTransientErrorPeriod` and up to half of it more
@@ -33,6 +36,7 @@ enum Happening {
     Imds(usize, Tag),
     Links(usize, Tag),
     Wake(usize, Tag),
+    Bind(Pod),
     Try(Pod),
     Leave(Pod),
     Delete(Pod),
@@ -51,6 +55,8 @@ struct Node<'a> {
     instance: InstanceId,
     /// When the first pod was meant for it.
     first_pod: Option<Time>,
+    /// What Kubernetes shows of the pods that it runs or is about to.
+    bound: BTreeSet<Pod>,
     daemon: Box<dyn Daemon + 'a>,
 }
 
@@ -105,7 +111,7 @@ impl<'a> Arena<'a> {
             };
             let daemon = make(setting, rng.next());
             let first_pod = trace.lives.iter().filter(|l| l.node == at).map(|l| l.from).min();
-            nodes.push(Node { instance, first_pod, daemon });
+            nodes.push(Node { instance, first_pod, bound: BTreeSet::new(), daemon });
         }
         let pods = vec![State::Pending; trace.lives.len()];
         let first = trace.lives.iter().map(|life| life.from).min().unwrap_or_default();
@@ -113,13 +119,27 @@ impl<'a> Arena<'a> {
         Ok(Self { trace, now: Time(0), cloud, agenda, count: 0, nodes, pods, meter, rng })
     }
 
+    /// Runs the trace to its end, and tells of every EC2 call in words.
+    pub(crate) fn tell_story(mut self) -> Vec<String> {
+        self.meter.keep_story();
+        self.play();
+        self.meter.take_story()
+    }
+
     /// Runs the trace to its end.
     pub(crate) fn run(mut self) -> (Tally, Cloud, Vec<InstanceId>) {
+        self.play();
+        let instances = self.nodes.iter().map(|node| node.instance.clone()).collect();
+        (self.meter.finish(), self.cloud, instances)
+    }
+
+    fn play(&mut self) {
         let trace = self.trace;
         for (node, join) in trace.joins.iter().enumerate() {
             self.at(*join, Happening::Boot(node));
         }
         for (pod, life) in trace.lives.iter().enumerate() {
+            self.at(life.bound(), Happening::Bind(Pod(pod)));
             self.at(life.from, Happening::Try(Pod(pod)));
             if let Some(until) = life.until {
                 self.at(until, Happening::Leave(Pod(pod)));
@@ -139,8 +159,6 @@ impl<'a> Arena<'a> {
                 self.meter.unserved();
             }
         }
-        let instances = self.nodes.iter().map(|node| node.instance.clone()).collect();
-        (self.meter.finish(), self.cloud, instances)
     }
 
     fn at(&mut self, at: Time, happening: Happening) {
@@ -158,7 +176,7 @@ impl<'a> Arena<'a> {
             Happening::Wake(node, tag) => self.answer(node, tag, Told::Slept),
             Happening::Call(node, tag, request) => {
                 let result = self.cloud.call(self.now, &Caller::Administrator, *request.clone());
-                self.meter.called(&request, &result);
+                self.meter.called(self.now, node, &request, &result);
                 self.answer(node, tag, Told::Ec2(result));
             }
             Happening::Imds(node, tag) => {
@@ -168,6 +186,7 @@ impl<'a> Arena<'a> {
                 }
             }
             Happening::Links(node, tag) => self.links(node, tag),
+            Happening::Bind(pod) => self.bind(pod, true),
             Happening::Try(pod) => self.try_pod(pod),
             Happening::Leave(pod) => self.leave(pod),
             Happening::Delete(pod) => self.delete(pod),
@@ -210,6 +229,21 @@ impl<'a> Arena<'a> {
         }
     }
 
+    /// Kubernetes shows that a pod is bound to its node, or that it is deleted. Before a node is
+    /// ready no pod is bound to it.
+    fn bind(&mut self, pod: Pod, bound: bool) {
+        let Some(at) = self.trace.lives.get(pod.0).map(|life| life.node) else { return };
+        let Some(node) = self.nodes.get_mut(at) else { return };
+        let changed = match bound {
+            true => node.daemon.is_ready() && node.bound.insert(pod),
+            false => node.bound.remove(&pod),
+        };
+        if changed {
+            let pods = node.bound.clone();
+            self.tell(at, |daemon, now, desk| daemon.bound(&pods, now, desk));
+        }
+    }
+
     /// The kubelet tries to start a pod.
     fn try_pod(&mut self, pod: Pod) {
         let Some(life) = self.trace.lives.get(pod.0) else { return };
@@ -218,6 +252,7 @@ impl<'a> Arena<'a> {
         }
         if self.nodes.get(life.node).is_some_and(|node| node.daemon.is_ready()) {
             self.set(pod, State::Adding);
+            self.bind(pod, true);
             self.tell(life.node, |daemon, now, desk| daemon.add(pod, now, desk));
         } else {
             let pause = self.rng.longer(NOT_READY_BACK_OFF, BACK_OFF_JITTER_PERCENT);
@@ -256,6 +291,7 @@ impl<'a> Arena<'a> {
     fn leave(&mut self, pod: Pod) {
         let before = self.pods.get(pod.0).copied();
         self.set(pod, State::Gone);
+        self.bind(pod, false);
         match before {
             Some(State::Running(address)) => {
                 self.meter.released(address);

@@ -2,7 +2,7 @@
 
 use config_model::{EniId, Span, Time};
 use lab_cloud::{CallError, NetworkInterface, Request, Response};
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 /// A pod, by its number in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +54,8 @@ pub(crate) trait Daemon {
     fn boot(&mut self, now: Time, desk: &mut Desk);
     /// An answer has come.
     fn told(&mut self, tag: Tag, told: Told, now: Time, desk: &mut Desk);
+    /// Kubernetes shows the pods that are bound to the node.
+    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, desk: &mut Desk);
     /// The plugin wants an address for a pod; each ADD comes to one [`Outcome`].
     fn add(&mut self, pod: Pod, now: Time, desk: &mut Desk);
     /// The plugin gives a pod's address back.

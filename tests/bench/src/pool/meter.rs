@@ -46,6 +46,11 @@ impl Tally {
         self.calls.values().map(|calls| calls.made).sum()
     }
 
+    /// EC2 calls of all actions for every thousand pods that got an address.
+    pub fn calls_per_thousand_pods(&self) -> f64 {
+        1000.0 * self.all_calls() as f64 / self.waits.len() as f64
+    }
+
     /// Calls of all actions that EC2 throttled.
     pub fn throttled(&self) -> u64 {
         self.calls.values().map(|calls| calls.throttled).sum()
@@ -99,12 +104,24 @@ pub(crate) struct Meter {
     assigned: u64,
     cooling: BTreeMap<Ipv4Addr, Time>,
     by_end: BTreeSet<(Time, Ipv4Addr)>,
+    /// Each call in words, if somebody wants to read them.
+    story: Option<Vec<String>>,
 }
 
 impl Meter {
     /// Address-hours count from then on; what is counted by the piece counts from the beginning.
     pub(crate) fn new(from: Time) -> Self {
         Self { now: from, ..Self::default() }
+    }
+
+    /// Keeps every call in words, too.
+    pub(crate) fn keep_story(&mut self) {
+        self.story = Some(Vec::new());
+    }
+
+    /// The calls in words.
+    pub(crate) fn take_story(&mut self) -> Vec<String> {
+        self.story.take().unwrap_or_default()
     }
 
     /// Lets time pass: what was there so long counts so long.
@@ -160,7 +177,13 @@ impl Meter {
     }
 
     /// An EC2 call came to its end.
-    pub(crate) fn called(&mut self, request: &Request, result: &Result<Response, CallError>) {
+    pub(crate) fn called(
+        &mut self,
+        at: Time,
+        node: usize,
+        request: &Request,
+        result: &Result<Response, CallError>,
+    ) {
         let calls = self.tally.calls.entry(request.action()).or_default();
         calls.made += 1;
         match result {
@@ -170,6 +193,31 @@ impl Meter {
             }
             Err(CallError::Refused(_) | CallError::ReplyLost) => {}
         }
+        if self.story.is_some() {
+            let line = self.words(at, node, request, result);
+            self.story.get_or_insert_default().push(line);
+        }
+    }
+
+    fn words(
+        &self,
+        at: Time,
+        node: usize,
+        request: &Request,
+        result: &Result<Response, CallError>,
+    ) -> String {
+        let came_to = match result {
+            Ok(_) => "",
+            Err(CallError::Refused(error)) => error.code.as_str(),
+            Err(CallError::ReplyLost) => "reply lost",
+        };
+        let (attached, pods, cooling) = (self.attached, self.assigned, self.cooling.len());
+        format!(
+            "{:9.3} s  node {node:<3} {:34} {came_to:24} {attached} addresses, {pods} of pods, \
+             {cooling} cooling",
+            at.0 as f64 / 1000.0,
+            request.action().name(),
+        )
     }
 
     fn count_addresses(&mut self, request: &Request, response: &Response) {
@@ -243,7 +291,7 @@ mod tests {
             ipv4_prefixes: Vec::new(),
         };
         let request = AssignPrivateIpAddresses::default().into();
-        meter.called(&request, &Ok(Response::AssignPrivateIpAddresses(given)));
+        meter.called(Time(0), 0, &request, &Ok(Response::AssignPrivateIpAddresses(given)));
     }
 
     #[test]
@@ -272,7 +320,7 @@ mod tests {
             private_ip_addresses: vec![address(0)],
             ..UnassignPrivateIpAddresses::default()
         };
-        meter.called(&request.into(), &Ok(Response::UnassignPrivateIpAddresses));
+        meter.called(Time(0), 0, &request.into(), &Ok(Response::UnassignPrivateIpAddresses));
         meter.advance(Time(50_000));
         let tally = meter.finish();
         assert_eq!((tally.idle, tally.cooling), (0, 1000));

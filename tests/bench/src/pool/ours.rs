@@ -8,8 +8,8 @@ use super::{
 };
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{
-    Answer, CardLimits, Cards, Checkpoint, CloudCall, CloudFault, Core, Effect, Event, Limits,
-    NodeFacts, OpId, PoolConfig, ReleaseCause, Remedy, Start, Ticket, Witness,
+    Answer, CardLimits, Cards, Checkpoint, CloudCall, CloudFault, ClusterFact, Core, Effect, Event,
+    Limits, NodeFacts, OpId, PoolConfig, ReleaseCause, Remedy, Start, Ticket, Witness,
 };
 use lab_cloud::{
     CallError, DescribeNetworkInterfaces, Filter, NetworkInterface, Request, Response,
@@ -47,6 +47,7 @@ pub(crate) struct Ours {
     node: NodeSetting,
     core: Option<Core>,
     config: PoolConfig,
+    anticipate: bool,
     seed: u64,
     errands: BTreeMap<Tag, Errand>,
     asks: u64,
@@ -79,6 +80,7 @@ impl Ours {
             node,
             core: None,
             config,
+            anticipate: pool.anticipate,
             seed,
             errands: BTreeMap::new(),
             asks: 0,
@@ -316,14 +318,20 @@ impl Daemon for Ours {
         }
     }
 
+    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, desk: &mut Desk) {
+        if self.anticipate {
+            let coming = ClusterFact::Coming(pods.iter().map(|pod| name(*pod)).collect());
+            self.tell(Event::Cluster(coming), now, desk);
+        }
+    }
+
     fn add(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
         let ticket = self.ticket();
         self.adding.insert(ticket, pod);
-        let name = PodName { namespace: "default".to_owned(), name: format!("web-{}", pod.0) };
         let event = Event::Reserve {
             ticket,
             key: key(pod),
-            pod: name,
+            pod: name(pod),
             cards: Cards::First,
             branch: None,
             give_up_at: now + ADD_WAIT,
@@ -355,6 +363,10 @@ fn fault(action: &str, error: CallError) -> CloudFault {
             remedy: Remedy::Unknown,
         },
     }
+}
+
+fn name(pod: Pod) -> PodName {
+    PodName { namespace: "default".to_owned(), name: format!("web-{}", pod.0) }
 }
 
 fn key(pod: Pod) -> PodKey {

@@ -2,7 +2,7 @@
 
 use super::{
     allocation::Allocation,
-    contest::{Contest, Who},
+    contest::{Contest, Who, story},
     meter::Tally,
     setting::PoolSetting,
     trace::{Scale, Trace},
@@ -22,6 +22,40 @@ pub struct Plan<'a> {
     pub seed: u64,
     /// Only traces of this name.
     pub only: Option<&'a str>,
+    /// Whether the cheapest settings are searched for, which takes most of the time.
+    pub tune: bool,
+}
+
+impl Plan<'_> {
+    fn traces(self, prefixes: bool) -> impl Iterator<Item = Trace> {
+        let wanted = move |trace: &Trace| self.only.is_none_or(|only| only == trace.name);
+        Trace::all(self.scale, prefixes).into_iter().filter(wanted)
+    }
+}
+
+/// Tells of every EC2 call of both at the default settings, or with `WARM_IP_TARGET`.
+///
+/// # Errors
+/// If the cloud cannot be as a trace wants it.
+pub fn stories(
+    plan: Plan<'_>,
+    warm_ip_target: Option<u32>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<()> {
+    for prefixes in [false, true] {
+        for trace in plan.traces(prefixes) {
+            for (who, whose) in [(Who::Ours, "ours"), (Who::Rival, "amazon-vpc-cni's")] {
+                tell(&format!("{}, {}: {whose}", mode(prefixes), trace.name));
+                let setting = PoolSetting::addresses(prefixes, warm_ip_target.unwrap_or(0), 0);
+                story(who, &trace, setting, plan.seed)?.iter().for_each(|line| tell(line));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mode(prefixes: bool) -> &'static str {
+    if prefixes { "prefixes" } else { "addresses" }
 }
 
 /// Runs all traces in both modes, with the same settings and tuned, and pushes what came of it.
@@ -30,15 +64,15 @@ pub struct Plan<'a> {
 /// If the cloud cannot be as a trace wants it.
 pub fn figures(plan: Plan<'_>, bench: &mut Bench, tell: &mut dyn FnMut(&str)) -> Result<()> {
     for prefixes in [false, true] {
-        for trace in Trace::all(plan.scale, prefixes) {
-            if plan.only.is_some_and(|only| only != trace.name) {
-                continue;
-            }
-            let mode = if prefixes { "prefixes" } else { "addresses" };
+        for trace in plan.traces(prefixes) {
+            let mode = mode(prefixes);
             tell(&format!("{mode}, {}: {}", trace.name, trace.what));
             let name = Name { mode, trace: trace.name };
             let contest = Contest::hold(&trace, PoolSetting::defaults(prefixes), plan.seed)?;
             same_settings(&name, &contest, bench);
+            if !plan.tune {
+                continue;
+            }
             // Hundreds of runs with thousands of pods would take hours: a smaller one of the kind.
             let small = || Trace::all(Scale::Small, prefixes).into_iter();
             let trace = match small().find(|small| small.name == trace.name) {
@@ -64,16 +98,18 @@ impl Name<'_> {
 }
 
 fn same_settings(name: &Name, contest: &Contest, bench: &mut Bench) {
-    let Contest { ours, rival } = contest;
+    let Contest { ours, announced, rival } = contest;
     let beside = |what: &str, unit, figure: &dyn Fn(&Tally) -> f64| {
         Figure::beside(&name.of(what), figure(ours), unit, figure(rival))
     };
     bench.push(beside("failed_adds", "ADDs", &|tally| tally.failed_adds as f64).none());
     bench.push(beside("unserved", "pods", &|tally| tally.unserved as f64).none());
     let calls = beside("calls", "calls", &|tally| tally.all_calls() as f64);
-    // Who leaves pods without addresses saves the calls for them: only the tuned settings compare.
-    bench.push(if contest.rival_serves_as_many() { calls.at_most(1.0) } else { calls });
-    for action in actions(&[ours, rival]) {
+    bench.push(if contest.rival_serves_all() { calls.at_most(1.0) } else { calls });
+    bench.push(beside("served", "pods", &|tally| tally.waits.len() as f64));
+    let each = beside("calls_per_1000_pods", "calls", &Tally::calls_per_thousand_pods);
+    bench.push(each.at_most(1.0));
+    for action in actions(&[ours, announced, rival]) {
         let made = |tally: &Tally| tally.calls.get(&action).map_or(0, |calls| calls.made) as f64;
         bench.push(beside(&format!("calls_{action}"), "calls", &made));
     }
@@ -84,6 +120,16 @@ fn same_settings(name: &Name, contest: &Contest, bench: &mut Bench) {
     bench.push(beside("first_pod_p99", "s", &|tally| tally.first_pod(99)));
     bench.push(beside("idle", "address-hours", &Tally::idle_hours));
     bench.push(beside("cooling", "address-hours", &Tally::cooling_hours));
+    let beside = |what: &str, unit, figure: &dyn Fn(&Tally) -> f64| {
+        Figure::beside(&name.of(what), figure(announced), unit, figure(rival))
+    };
+    bench.push(beside("announced_failed_adds", "ADDs", &|tally| tally.failed_adds as f64).none());
+    bench.push(beside("announced_unserved", "pods", &|tally| tally.unserved as f64).none());
+    let calls = beside("announced_calls", "calls", &|tally| tally.all_calls() as f64);
+    bench.push(if contest.rival_serves_all() { calls.at_most(1.0) } else { calls });
+    bench.push(beside("announced_wait_p50", "s", &|tally| tally.wait(50)));
+    bench.push(beside("announced_wait_p99", "s", &|tally| tally.wait(99)));
+    bench.push(beside("announced_idle", "address-hours", &Tally::idle_hours));
 }
 
 fn actions(tallies: &[&Tally]) -> BTreeSet<Action> {

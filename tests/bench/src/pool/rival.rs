@@ -21,7 +21,7 @@ use super::{
 use config_model::Time;
 use hands::{Hands, Program};
 use ipamd::Ipamd;
-use std::rc::Rc;
+use std::{collections::BTreeSet, rc::Rc};
 
 /// amazon-vpc-cni's daemon on one node.
 pub(crate) struct Rival {
@@ -56,6 +56,8 @@ impl Daemon for Rival {
         let ask = self.program.go_on(now, Some(told));
         self.lay(ask, desk);
     }
+
+    fn bound(&mut self, _: &BTreeSet<Pod>, _: Time, _: &mut Desk) {}
 
     fn add(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
         let outcome = self.ipamd.assign(pod, now).map_or(Outcome::Failed, Outcome::Given);

@@ -4,7 +4,7 @@ use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, VpcId};
 use ipnet::Ipv4Net;
 use lab_cloud::InstanceType;
 
-/// The pool's settings, by amazon-vpc-cni's names.
+/// The pool's settings, by amazon-vpc-cni's names where it has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSetting {
     /// `ENABLE_PREFIX_DELEGATION`.
@@ -17,6 +17,8 @@ pub struct PoolSetting {
     pub warm_ip: u32,
     /// `MINIMUM_IP_TARGET`; 0 is off.
     pub minimum_ip: u32,
+    /// `FERRULE_ANTICIPATE=pods`; amazon-vpc-cni has nothing like it.
+    pub anticipate: bool,
 }
 
 /// `IP_COOLDOWN_PERIOD`, the same for both.
@@ -25,7 +27,12 @@ pub(crate) const COOLDOWN: Span = Span::seconds(30);
 impl PoolSetting {
     /// The manifest's defaults.
     pub const fn defaults(prefixes: bool) -> Self {
-        Self { prefixes, warm_eni: 1, warm_prefix: 1, warm_ip: 0, minimum_ip: 0 }
+        Self { prefixes, warm_eni: 1, warm_prefix: 1, warm_ip: 0, minimum_ip: 0, anticipate: false }
+    }
+
+    /// The same, and pods are announced.
+    pub const fn announced(self) -> Self {
+        Self { anticipate: true, ..self }
     }
 
     /// The defaults with address targets.

@@ -8,10 +8,21 @@ use lab_cloud::{Bucket, InstanceType, Throttling};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) node: usize,
-    /// When it is meant for the node.
+    /// When it is meant for the node: its first ADD, if the node is ready.
     pub(crate) from: Time,
     /// When it is deleted, whether it ever got an address or not.
     pub(crate) until: Option<Time>,
+}
+
+impl Life {
+    /// When the pod is bound to its node, one to two seconds before its ADD. The kubelet looks every
+    /// 300 ms whether the volumes are there that each pod has for its token, which two loops of
+    /// 100 ms mount (`pkg/kubelet/volumemanager/volume_manager.go`); the token, the pod's cgroup
+    /// and its sandbox come on top, and take longer the more pods start.
+    pub(crate) fn bound(&self) -> Time {
+        let earlier = 1000 + self.from.0.wrapping_mul(7919) % 1000;
+        Time(self.from.0.saturating_sub(earlier))
+    }
 }
 
 /// How large the traces are.
