@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many lives
+    /// How many lives; without --mode, a tenth more with branch pods (mode trunk)
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
     /// The first seed
