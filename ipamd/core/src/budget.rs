@@ -93,8 +93,8 @@ struct Bucket {
     /// What the last fault said, until a call goes through.
     fault: Option<Arc<str>>,
     not_before: Time,
-    /// Since when the action has been wanted and could not be called.
-    wanted: Option<Time>,
+    /// Since when the action has been wanted and could not be called, and until when.
+    wanted: Option<(Time, Time)>,
 }
 
 /// What a fault did to the budget.
@@ -131,7 +131,10 @@ impl Budgets {
         if next <= now {
             return None;
         }
-        bucket.wanted.get_or_insert(now);
+        // A wait that came to its end without a call was given up.
+        let since =
+            bucket.wanted.filter(|(_, until)| now <= *until).map_or(now, |(since, _)| since);
+        bucket.wanted = Some((since, next));
         Some(next)
     }
 
@@ -140,7 +143,7 @@ impl Budgets {
         let bucket = self.bucket(action, now);
         bucket.fill(now);
         bucket.tokens -= TOKEN;
-        bucket.wanted.take().map_or(Span(0), |wanted| now.since(wanted))
+        bucket.wanted.take().map_or(Span(0), |(since, until)| now.min(until).since(since))
     }
 
     /// A call went through.

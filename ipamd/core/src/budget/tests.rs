@@ -64,6 +64,19 @@ fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone
 }
 
 #[test]
+fn a_wait_that_was_given_up_is_no_wait_of_the_next_call() {
+    let mut budgets = Budgets::new(CallLimits::default(), 1);
+    budgets.failed(Action::Create, &internal(), Time(0), Time(100));
+    let next = budgets.next(Action::Create, Time(100)).unwrap_or_default();
+    assert_eq!(budgets.take(Action::Create, Time(3_600_000)), next.since(Time(100)));
+    budgets.failed(Action::Create, &internal(), Time(0), Time(4_000_000));
+    budgets.next(Action::Create, Time(4_000_000));
+    budgets.failed(Action::Create, &internal(), Time(0), Time(8_000_000));
+    let next = budgets.next(Action::Create, Time(8_000_000)).unwrap_or_default();
+    assert_eq!(budgets.take(Action::Create, next), next.since(Time(8_000_000)));
+}
+
+#[test]
 fn no_answer_ends_an_action_for_good() {
     for code in ["RequestLimitExceeded", "InternalError"] {
         let mut budgets = Budgets::new(CallLimits::default(), 1);
@@ -168,8 +181,8 @@ fn how_long_a_call_was_wanted_is_known_when_it_is_made() {
     assert_eq!(budgets.take(Action::Create, Time(0)), Span(0));
     budgets.failed(Action::Create, &throttled(), Time(0), Time(10));
     assert!(budgets.next(Action::Create, Time(20)).is_some());
-    assert!(budgets.next(Action::Create, Time(200)).is_some());
-    assert_eq!(budgets.take(Action::Create, Time(1700)), Span(1680));
+    let next = budgets.next(Action::Create, Time(200)).unwrap_or_default();
+    assert_eq!(budgets.take(Action::Create, next), next.since(Time(20)));
 }
 
 #[test]
