@@ -15,11 +15,11 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether the block is of it.
+    /// Whether the block is of it, and no larger than EC2's prefixes.
     pub(crate) fn has(self, block: IpNet) -> bool {
         match block {
-            IpNet::V4(_) => self == Self::V4,
-            IpNet::V6(_) => self == Self::V6,
+            IpNet::V4(net) => self == Self::V4 && net.prefix_len() >= 28,
+            IpNet::V6(net) => self == Self::V6 && net.prefix_len() >= 80,
         }
     }
 }

@@ -244,8 +244,13 @@ fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at()
 }
 
 #[test]
-fn blocks_of_the_other_family_are_not_for_pods() {
-    for (unit, other) in [(Unit::Address, "fd00:0:0:1:2::/80"), (Unit::Ipv6Prefix, "10.0.0.9/32")] {
+fn blocks_of_the_other_family_or_larger_than_a_prefix_are_not_for_pods() {
+    for (unit, other) in [
+        (Unit::Address, "fd00:0:0:1:2::/80"),
+        (Unit::Ipv6Prefix, "10.0.0.9/32"),
+        (Unit::Prefix, "10.0.0.0/24"),
+        (Unit::Ipv6Prefix, "fd00:0:0:1::/64"),
+    ] {
         let mut book = Book::of(unit);
         book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
         book.add_eni(eni("eni-a", 0));
