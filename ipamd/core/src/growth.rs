@@ -110,9 +110,9 @@ impl Core {
         None
     }
 
-    /// How many more to ask for because pods keep coming, or came back: what they will take is asked for in one
-    /// call now instead of one each. No further ahead than a cooldown: by then what rests now is
-    /// free again, and so is what is given back meanwhile.
+    /// How many more to ask for because pods keep coming, or came back: what they will take is asked
+    /// for in one call now instead of one each. No further ahead than a cooldown: by then what rests
+    /// now is free again, and so is what is given back meanwhile.
     fn foreseen(&mut self, card: CardIndex, lack: Lack, ahead: Span, now: Time) -> u64 {
         if self.targets.unit() == Unit::Ipv6Prefix {
             return 0;

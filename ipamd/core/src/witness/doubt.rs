@@ -94,11 +94,6 @@ impl Doubts {
         of.is_some_and(|doubt| doubt.imds && doubt.ec2_first.is_none() && !doubt.contradicted)
     }
 
-    /// Only what there is can be doubted.
-    pub(super) fn retain(&mut self, is_there: impl Fn(&Subject) -> bool) {
-        self.of.retain(|subject, _| is_there(subject));
-    }
-
     pub(super) fn forget(&mut self, subject: &Subject) {
         self.of.remove(subject);
     }

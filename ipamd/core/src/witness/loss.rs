@@ -24,11 +24,6 @@ impl Core {
         now: Time,
     ) -> bool {
         self.doubt_only_what_stands();
-        let book = &self.book;
-        self.watch.doubts.retain(|subject| match subject {
-            Subject::Eni(id) => book.eni(id).is_some(),
-            Subject::Block(block) => book.overlapping(*block).any(|(net, _)| net == *block),
-        });
         let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
             enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
         let (mut lacking, mut back) = (Vec::new(), Vec::new());
