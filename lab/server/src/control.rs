@@ -6,8 +6,8 @@ mod routes;
 
 pub use client::{Client, ClientError};
 pub use cloud::{
-    BranchSpec, BranchView, EniOrder, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder,
-    SubnetView,
+    BranchSpec, BranchView, EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView,
+    SubnetOrder, SubnetView,
 };
 pub(crate) use routes::router;
 

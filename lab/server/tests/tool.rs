@@ -398,6 +398,19 @@ fn the_operator_has_hands_on_subnets_enis_groups_permissions_and_branches() {
     lab.run(&["eni", "let-go", eni]);
     assert!(refused(&lab, 1, &["eni", "groups", eni, "nope"]).contains("security group nope"));
 
+    // An ENI that other software made, in use beside the node's own; its tags come and go.
+    let no_manage = "node.k8s.amazonaws.com/no_manage=true";
+    let made = ["eni", "add", "a", "--description", "theirs", "--tag", no_manage];
+    let made = lab.json(&[&made[..], &["--addresses", "2", "--attach", "node1"]].concat());
+    assert_eq!((&made["node"], &made["device"]), (&"node1".into(), &1.into()), "{made}");
+    assert_eq!(made["tags"]["node.k8s.amazonaws.com/no_manage"], "true");
+    assert_eq!(made["addresses"].as_array().map(Vec::len), Some(3), "{made}");
+    let theirs = made["id"].as_str().unwrap();
+    assert_eq!(lab.json(&["eni", "tag", theirs, "team=a"])["tags"]["team"], "a");
+    assert!(lab.json(&["eni", "untag", theirs, "team"])["tags"]["team"].is_null());
+    assert!(lab.json(&["eni", "add", "c"])["node"].is_null());
+    assert!(refused(&lab, 1, &["eni", "add", "a", "--attach", "nope"]).contains("no node nope"));
+
     // What the nodes' role may not do.
     let denied = lab.json(&["iam", "deny", "CreateNetworkInterface", "Describe*"]);
     assert_eq!(denied[0]["deny"].as_array().unwrap().len(), 2, "{denied}");

@@ -1,7 +1,7 @@
 //! The part of the command line that speaks of the cloud itself.
 
-use crate::control::{EniOrder, SubnetOrder};
-use clap::Subcommand;
+use crate::control::{EniOrder, EniSpec, SubnetOrder};
+use clap::{Args, Subcommand};
 use config_model::{CardIndex, DeviceIndex};
 use ipnet::Ipv4Net;
 use lab_cloud::{Bucket, InterfaceKind, LaunchInterface};
@@ -130,6 +130,23 @@ impl SubnetVerb {
 pub enum EniVerb {
     /// All ENIs of the VPC, attached or not.
     List,
+    /// Make one, as other software would, and attach it if a node is named.
+    Add(EniArgs),
+    /// Give one a tag.
+    Tag {
+        /// The ENI.
+        eni: String,
+        /// Key and value.
+        #[arg(value_parser = super::args::key_value, value_name = "K=V")]
+        tag: (String, String),
+    },
+    /// Take a tag from one.
+    Untag {
+        /// The ENI.
+        eni: String,
+        /// The key.
+        key: String,
+    },
     /// Give one other security groups.
     Groups {
         /// The ENI.
@@ -150,11 +167,49 @@ pub enum EniVerb {
     },
 }
 
+/// An ENI to be made.
+#[derive(Debug, Args)]
+pub struct EniArgs {
+    /// The subnet, by letter or id.
+    subnet: String,
+    /// Its description.
+    #[arg(long, default_value = "")]
+    description: String,
+    /// A tag, such as `node.k8s.amazonaws.com/no_manage=true`; may be given often.
+    #[arg(long = "tag", value_parser = super::args::key_value, value_name = "K=V")]
+    tags: Vec<(String, String)>,
+    /// A security group, by name or id; may be given often. The VPC's default one if none is.
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// How many addresses it has beside its primary one.
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    addresses: u32,
+    /// The node to attach it to, at the first free place of card 0.
+    #[arg(long, value_name = "NODE")]
+    attach: Option<String>,
+}
+
+impl EniArgs {
+    /// The ENI that these ask for.
+    pub(super) fn spec(&self) -> EniSpec {
+        EniSpec {
+            subnet: self.subnet.clone(),
+            description: self.description.clone(),
+            tags: self.tags.iter().cloned().collect(),
+            groups: self.groups.clone(),
+            addresses: self.addresses,
+            node: self.attach.clone(),
+        }
+    }
+}
+
 impl EniVerb {
-    /// The ENI and the order; none for `list`.
+    /// The ENI and the order; none for `list` and `add`.
     pub(super) fn order(self) -> Option<(String, EniOrder)> {
         Some(match self {
-            Self::List => return None,
+            Self::List | Self::Add(_) => return None,
+            Self::Tag { eni, tag: (key, value) } => (eni, EniOrder::Tag { key, value }),
+            Self::Untag { eni, key } => (eni, EniOrder::Untag { key }),
             Self::Groups { eni, groups } => (eni, EniOrder::Groups { groups }),
             Self::Keep { eni } => (eni, EniOrder::DeleteOnTermination { goes: false }),
             Self::LetGo { eni } => (eni, EniOrder::DeleteOnTermination { goes: true }),

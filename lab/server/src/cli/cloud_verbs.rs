@@ -23,12 +23,14 @@ impl Tool {
     }
 
     pub(super) async fn eni(&self, verb: EniVerb) -> Result<ExitCode> {
-        let Some((eni, order)) = verb.order() else {
+        let view: InterfaceView = if let EniVerb::Add(args) = &verb {
+            self.client.post("/enis", &args.spec()).await?
+        } else if let Some((eni, order)) = verb.order() {
+            self.client.post(&format!("/enis/{}", segment(&eni)), &order).await?
+        } else {
             let enis: Vec<InterfaceView> = self.client.get("/enis").await?;
             return self.print(&enis, |enis| show_cloud::enis(enis));
         };
-        let path = format!("/enis/{}", segment(&eni));
-        let view: InterfaceView = self.client.post(&path, &order).await?;
         self.print(&view, |eni| show_cloud::enis(std::slice::from_ref(eni)))
     }
 

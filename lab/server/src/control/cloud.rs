@@ -65,10 +65,39 @@ pub struct SubnetView {
     pub tags: BTreeMap<String, String>,
 }
 
+/// An ENI to be made, as others than the daemon make them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EniSpec {
+    /// Its subnet, by name or id.
+    pub subnet: String,
+    /// Its description.
+    pub description: String,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// The names or ids of its security groups.
+    pub groups: Vec<String>,
+    /// How many secondary addresses it has.
+    pub addresses: u32,
+    /// The node that it is attached to.
+    pub node: Option<String>,
+}
+
 /// What to do with an ENI.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum EniOrder {
+    /// Give it a tag.
+    Tag {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// Take a tag from it.
+    Untag {
+        /// The key.
+        key: String,
+    },
     /// Give it other security groups.
     Groups {
         /// Their names or ids.

@@ -1,9 +1,9 @@
 //! The server's end of the control socket: each route is one verb of the lab.
 
 use super::{
-    BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, FaultSpec,
-    FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView, PodSpec, PodView,
-    Refusal, StatusView, SubnetOrder, SubnetView,
+    BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, EniSpec,
+    FaultSpec, FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView,
+    PodSpec, PodView, Refusal, StatusView, SubnetOrder, SubnetView,
 };
 use crate::lab::{Lab, LabError};
 use axum::{
@@ -34,7 +34,7 @@ pub(crate) fn router(lab: Arc<Lab>) -> Router {
         .route("/faults", get(faults).post(set_fault).delete(clear_faults))
         .route("/subnets", get(subnets))
         .route("/subnets/{subnet}", post(order_subnet))
-        .route("/enis", get(enis))
+        .route("/enis", get(enis).post(add_eni))
         .route("/enis/{eni}", post(order_eni))
         .route("/groups", get(groups).post(add_group))
         .route("/iam", get(iam).post(set_iam))
@@ -155,6 +155,10 @@ async fn order_subnet(
 
 async fn enis(State(lab): Shared) -> Json<Vec<InterfaceView>> {
     Json(lab.interface_views())
+}
+
+async fn add_eni(State(lab): Shared, Json(spec): Json<EniSpec>) -> Answer<InterfaceView> {
+    lab.add_eni(spec).map(Json)
 }
 
 async fn order_eni(

@@ -2,14 +2,16 @@
 
 use super::{Lab, LabError, wanted::subnets};
 use crate::control::{
-    EniOrder, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder, SubnetView,
+    EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder, SubnetView,
 };
-use config_model::{EniId, SecurityGroupId, SubnetId};
+use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use lab_cloud::{
-    Caller, CreateSubnetCidrReservation, Iam, NetworkInterface, Rule, SecurityGroupSpec,
+    AttachNetworkInterface, Caller, CreateNetworkInterface, CreateSubnetCidrReservation,
+    CreateTags, DeleteTags, Iam, NetworkInterface, Request, Response, Rule, SecurityGroupSpec, Tag,
+    TagSpecification, TagToDelete,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Lab {
     pub(crate) fn subnet_views(&self) -> Vec<SubnetView> {
@@ -92,6 +94,15 @@ impl Lab {
     pub(crate) fn order_eni(&self, eni: &str, order: EniOrder) -> Result<InterfaceView, LabError> {
         let id = EniId::new(eni);
         match order {
+            EniOrder::Tag { key, value } => {
+                let (resources, tags) = (vec![eni.to_owned()], vec![Tag::new(key, value)]);
+                self.ask(CreateTags { resources, tags, ..CreateTags::default() })?;
+            }
+            EniOrder::Untag { key } => {
+                let (resources, tags) =
+                    (vec![eni.to_owned()], vec![TagToDelete { key, value: None }]);
+                self.ask(DeleteTags { resources, tags, ..DeleteTags::default() })?;
+            }
             EniOrder::Groups { groups } => {
                 let groups = self.group_ids(&groups)?;
                 self.cloud.with(|cloud, now| cloud.set_security_groups(now, &id, &groups))?;
@@ -100,9 +111,62 @@ impl Lab {
                 self.cloud.with(|cloud, now| cloud.set_delete_on_termination(now, &id, goes))?;
             }
         }
+        self.interface_view(&id)
+    }
+
+    /// Makes an ENI as others than the daemon do, and attaches it if a node is named.
+    pub(crate) fn add_eni(&self, spec: EniSpec) -> Result<InterfaceView, LabError> {
+        let node = spec.node.as_deref().map(|name| self.entry(name)).transpose()?;
+        let tags: Vec<Tag> =
+            spec.tags.into_iter().map(|(key, value)| Tag::new(key, value)).collect();
+        let resource_type = "network-interface".to_owned();
+        // EC2 takes no empty list of tags.
+        let tagged = (!tags.is_empty()).then_some(TagSpecification { resource_type, tags });
+        let request = CreateNetworkInterface {
+            subnet_id: Some(self.subnet_id(&spec.subnet)?),
+            description: spec.description,
+            groups: self.group_ids(&spec.groups)?,
+            secondary_private_ip_address_count: Some(spec.addresses).filter(|count| *count > 0),
+            tag_specifications: tagged.into_iter().collect(),
+            ..CreateNetworkInterface::default()
+        };
+        let Response::CreateNetworkInterface { network_interface: made, .. } = self.ask(request)?
+        else {
+            unreachable!("EC2 answers what it was asked")
+        };
+        if let Some(node) = node {
+            self.attach_eni(&made.id, &node.instance)?;
+        }
+        self.interface_view(&made.id)
+    }
+
+    /// At the first free place of card 0.
+    fn attach_eni(&self, eni: &EniId, instance: &InstanceId) -> Result<(), LabError> {
+        let attached = self.cloud.with(|cloud, now| cloud.enis_of(now, instance));
+        let places = attached.iter().filter_map(|eni| eni.attachment.as_ref());
+        let taken: BTreeSet<u16> = places
+            .filter(|place| place.network_card_index.0 == 0)
+            .map(|place| place.device_index.0)
+            .collect();
+        let request = AttachNetworkInterface {
+            network_interface_id: Some(eni.clone()),
+            instance_id: Some(instance.clone()),
+            device_index: (1..u16::MAX).find(|device| !taken.contains(device)),
+            ..AttachNetworkInterface::default()
+        };
+        self.ask(request).map(drop)
+    }
+
+    /// Asks EC2 as one who may do everything.
+    fn ask(&self, request: impl Into<Request>) -> Result<Response, LabError> {
+        let asked = self.cloud.with(|cloud, now| cloud.call(now, &Caller::Administrator, request));
+        Ok(asked?)
+    }
+
+    fn interface_view(&self, id: &EniId) -> Result<InterfaceView, LabError> {
         let mut views = self.interface_views().into_iter();
-        let found = views.find(|view| view.id == eni);
-        found.ok_or_else(|| lab_cloud::OperateError::NoEni(id).into())
+        let found = views.find(|view| view.id == id.as_str());
+        found.ok_or_else(|| lab_cloud::OperateError::NoEni(id.clone()).into())
     }
 
     /// Security groups by their names or ids.
