@@ -22,8 +22,8 @@ const TAG_NODE_GROUP: &str = "ferrule.io/node-group";
 const DESCRIPTION: &str = "aws-K8S-";
 /// EC2 is asked so often.
 const INTERVAL: Span = Span::seconds(3600);
-/// A new collector waits a while: at most so long.
-const FIRST_WAIT: Span = Span::seconds(240);
+/// A new collector waits about so long: its own node comes first.
+const FIRST_WAIT: Span = Span::seconds(20);
 /// Two answers so far apart are two witnesses.
 const APART: Span = Span::seconds(30);
 /// Younger ones may be about to be attached.
