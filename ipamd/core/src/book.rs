@@ -136,6 +136,14 @@ impl Book {
         Self { prefixes_first, family: unit.family(), ..Self::default() }
     }
 
+    /// From now on it is such a book.
+    pub(crate) fn prefer(&mut self, unit: Unit) {
+        self.prefixes_first = unit != Unit::Address;
+        for eni in self.enis.values_mut() {
+            eni.prefer(self.prefixes_first);
+        }
+    }
+
     pub(crate) fn add_eni(&mut self, mut eni: Eni) {
         eni.prefer(self.prefixes_first);
         self.enis.entry(eni.facts.id.clone()).or_insert(eni);

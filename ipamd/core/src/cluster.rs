@@ -168,10 +168,8 @@ impl Core {
                 self.report(Severity::Info, Topic::Unschedulable, object, cause, "");
             }
             ClusterFact::MaxPods(max) => self.targets.max_pods = *max,
-            ClusterFact::Schedulable(_)
-            | ClusterFact::EniConfig(_)
-            | ClusterFact::Coming(_)
-            | ClusterFact::Branch { .. } => {}
+            ClusterFact::EniConfig(_) => self.subnets.forget_missing(),
+            ClusterFact::Schedulable(_) | ClusterFact::Coming(_) | ClusterFact::Branch { .. } => {}
         }
         let (pods_came, branch_of) = match &fact {
             ClusterFact::Coming(_) => (true, None),

@@ -13,6 +13,7 @@ use crate::{
     explain::Why,
     growth::{Making, Rhythm, Subnets},
     leaks::Collector,
+    limits::Untold,
     placement::Nowhere,
     shrink::{Departure, Excess},
     trunk::TrunkWish,
@@ -38,6 +39,8 @@ pub struct Core {
     pub(crate) config: PoolConfig,
     pub(crate) node: NodeFacts,
     pub(crate) limits: Limits,
+    /// Why the limits are none of EC2's, if they are not.
+    pub(crate) untold: Option<Untold>,
     pub(crate) targets: Targets,
     pub(crate) seed: u64,
     pub(crate) book: Book,
@@ -97,6 +100,7 @@ impl Core {
             config,
             node,
             limits,
+            untold: None,
             seed: start.seed,
             queue: Queue::default(),
             journal: Checkpoint::default(),
@@ -158,6 +162,10 @@ impl Core {
             Event::EniReady { eni } => self.eni_ready(&eni),
             Event::EniNotReady { eni, why } => self.eni_not_ready(&eni, why, now),
             Event::Cluster(fact) => self.cluster_told(fact, now),
+            Event::LimitsUntold { instance_type, fault } => {
+                self.limits_untold(instance_type, &fault);
+            }
+            Event::LimitsTold { limits, max_pods } => self.limits_told(limits, max_pods),
             Event::Tick => {}
             Event::Stopping => self.stop(),
         }
@@ -229,7 +237,8 @@ impl Core {
 
     /// Whether EC2 may be asked for changes at all.
     pub(crate) fn may_change_ec2(&self) -> bool {
-        self.config.provisioning && !self.config.imds_only && self.watch.ec2_seen()
+        let wanted = self.config.provisioning && !self.config.imds_only;
+        wanted && self.untold.is_none() && self.watch.ec2_seen()
     }
 
     /// Whether the pool stays as it is because no new pods come.

@@ -1,6 +1,6 @@
 //! What happens to the core.
 
-use crate::{CloudAnswer, CloudFault, ClusterFact, OpId, SeenEni};
+use crate::{CloudAnswer, CloudFault, ClusterFact, Limits, OpId, SeenEni};
 use config_model::{EniId, PodKey, PodName, Time};
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -122,6 +122,21 @@ pub enum Event {
         eni: EniId,
         /// Why.
         why: String,
+    },
+    /// EC2 does not tell what the instance type allows. It is sent before all else to a core that
+    /// began with [`Limits::boundless`], and again when the fault is another.
+    LimitsUntold {
+        /// The type.
+        instance_type: String,
+        /// Why not.
+        fault: CloudFault,
+    },
+    /// EC2 tells after all.
+    LimitsTold {
+        /// What the type allows.
+        limits: Limits,
+        /// [`PoolConfig::max_pods`](crate::PoolConfig::max_pods) that goes with it.
+        max_pods: u32,
     },
     /// Kubernetes tells something.
     Cluster(ClusterFact),

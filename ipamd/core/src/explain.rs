@@ -43,6 +43,19 @@ pub(crate) enum Why {
     },
     /// There is no place for a new ENI.
     Nowhere(Nowhere),
+    /// The place does not exist, or a security group that ENIs have there.
+    PlaceMissing {
+        subnet: SubnetId,
+        fault: Arc<str>,
+        until: Time,
+        /// The ENIConfig that names it, if one does.
+        config: Option<String>,
+    },
+    /// EC2 does not tell what the instance type allows.
+    LimitsUntold {
+        reason: String,
+        next_step: &'static str,
+    },
     Unschedulable,
     /// Addresses come from somebody else.
     NotOurs,
@@ -60,6 +73,8 @@ impl Why {
             | Self::AttachesStick { .. }
             | Self::TopUp { .. }
             | Self::Nowhere(_)
+            | Self::PlaceMissing { .. }
+            | Self::LimitsUntold { .. }
             | Self::Unschedulable
             | Self::NotOurs => false,
         }
@@ -72,12 +87,15 @@ impl Why {
             Self::Busy { eni } => format!("more addresses on {eni}"),
             Self::NotReady { eni, .. } => format!("addresses of {eni}"),
             Self::SubnetFull { subnet, .. } => format!("more addresses of {subnet}"),
-            Self::NoPlace { .. } | Self::AttachesStick { .. } | Self::Nowhere(_) => {
-                "another ENI".to_owned()
-            }
-            Self::MaxPods { .. } | Self::TopUp { .. } | Self::Unschedulable | Self::NotOurs => {
-                "more addresses".to_owned()
-            }
+            Self::NoPlace { .. }
+            | Self::AttachesStick { .. }
+            | Self::Nowhere(_)
+            | Self::PlaceMissing { .. } => "another ENI".to_owned(),
+            Self::MaxPods { .. }
+            | Self::TopUp { .. }
+            | Self::LimitsUntold { .. }
+            | Self::Unschedulable
+            | Self::NotOurs => "more addresses".to_owned(),
         };
         Waiting { what, why: self.reason(), until: self.until() }
     }
@@ -102,6 +120,11 @@ impl Why {
             Self::AttachesStick { .. } => "attached ENIs did not get ready lately".to_owned(),
             Self::TopUp { .. } => "nobody waits; top-ups come in rounds".to_owned(),
             Self::Nowhere(nowhere) => nowhere.reason(),
+            Self::PlaceMissing { subnet, fault, config: Some(name), .. } => {
+                format!("ENIConfig {name}, subnet {subnet}: {fault}")
+            }
+            Self::PlaceMissing { subnet, fault, .. } => format!("subnet {subnet}: {fault}"),
+            Self::LimitsUntold { reason, .. } => reason.clone(),
             Self::Unschedulable => "the node is unschedulable: its pool stays as it is".to_owned(),
             Self::NotOurs => "the settings leave ENIs and addresses to somebody else".to_owned(),
         }
@@ -126,6 +149,13 @@ impl Why {
             Self::NothingSeenYet => "see that the daemon reaches EC2 and may describe ENIs",
             Self::Busy { .. } | Self::TopUp { .. } => "the kubelet tries again by itself",
             Self::Nowhere(nowhere) => return nowhere.next_step(),
+            Self::PlaceMissing { config: Some(name), .. } => {
+                return format!("put an existing subnet and groups into ENIConfig {name}");
+            }
+            Self::PlaceMissing { .. } => {
+                "see that the subnet and the security groups of the node exist"
+            }
+            Self::LimitsUntold { next_step, .. } => next_step,
             Self::Unschedulable => "uncordon the node, or set AWS_MANAGE_ENIS_NON_SCHEDULABLE=true",
             Self::NotOurs => {
                 "add addresses to the node's ENIs, or unset DISABLE_NETWORK_RESOURCE_PROVISIONING \
@@ -137,9 +167,10 @@ impl Why {
 
     fn until(&self) -> Option<Time> {
         match self {
-            Self::Paused { until, .. } | Self::AttachesStick { until } | Self::TopUp { until } => {
-                Some(*until)
-            }
+            Self::Paused { until, .. }
+            | Self::AttachesStick { until }
+            | Self::TopUp { until }
+            | Self::PlaceMissing { until, .. } => Some(*until),
             Self::SubnetFull { until, .. } => *until,
             Self::NothingSeenYet
             | Self::Busy { .. }
@@ -147,6 +178,7 @@ impl Why {
             | Self::NoPlace { .. }
             | Self::MaxPods { .. }
             | Self::Nowhere(_)
+            | Self::LimitsUntold { .. }
             | Self::Unschedulable
             | Self::NotOurs => None,
         }

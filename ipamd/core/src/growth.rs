@@ -9,7 +9,7 @@ pub(crate) use rhythm::Rhythm;
 pub(crate) use subnet::Subnets;
 
 use crate::{
-    Action, CloudCall, Core, EniKind, Record, Severity, Topic, Want,
+    Action, CloudCall, Core, EniConfig, EniKind, Record, Severity, Topic, Want,
     book::{Eni, Readiness, Task},
     budget::CALM,
     calls::About,
@@ -19,6 +19,7 @@ use crate::{
     warm::Unit,
 };
 use config_model::{CardIndex, EniId, Span, SubnetId, Time};
+use subnet::Missing;
 
 /// An ENI that is not ready for so long does not count: others are asked for addresses.
 pub(crate) const READY_PATIENCE: Span = Span::seconds(30);
@@ -128,6 +129,9 @@ impl Core {
 
     /// Why the pool stays as it is, whatever it lacks.
     fn may_not_grow(&self) -> Option<Why> {
+        if let Some(untold) = self.untold.as_ref().filter(|_| self.config.provisioning) {
+            return Some(untold.why());
+        }
         if !self.may_change_ec2() {
             return Some(Why::NotOurs);
         }
@@ -189,6 +193,22 @@ impl Core {
         Why::SubnetFull { subnet, until, counted }
     }
 
+    /// Why there will be no ENI in the subnet for now.
+    fn no_eni_in(&self, subnet: SubnetId) -> Why {
+        let Some(Missing { fault, until }) = self.subnets.missing(&subnet).cloned() else {
+            return self.subnet_full(subnet);
+        };
+        Why::PlaceMissing { subnet, fault, until, config: self.eni_config_name() }
+    }
+
+    /// The ENIConfig that says where ENIs go.
+    fn eni_config_name(&self) -> Option<String> {
+        match &self.cluster.eni_config {
+            EniConfig::Found { name, .. } if self.config.custom_networking => Some(name.clone()),
+            EniConfig::Found { .. } | EniConfig::Missing { .. } | EniConfig::Unknown => None,
+        }
+    }
+
     fn assign(
         &mut self,
         id: &EniId,
@@ -227,12 +247,15 @@ impl Core {
         })?;
         self.nowhere_told = None;
         let offer = |subnet: &SubnetId| {
+            if self.subnets.missing(subnet).is_some() {
+                return None;
+            }
             let (unit, at_most) = self.subnets.offer(subnet, self.targets.unit())?;
             Some((subnet.clone(), unit, at_most))
         };
         let Some((subnet, unit, at_most)) = subnets.iter().find_map(offer) else {
             let first = subnets.into_iter().next();
-            return Err(first.map(|subnet| self.subnet_full(subnet)));
+            return Err(first.map(|subnet| self.no_eni_in(subnet)));
         };
         // An ENI that could not be attached would only lie about.
         if !self.may(Action::Create, now) || !self.may(Action::Attach, now) {

@@ -19,6 +19,7 @@ mod explain;
 mod groups;
 mod growth;
 mod leaks;
+mod limits;
 mod notice;
 mod placement;
 mod pool;

@@ -62,6 +62,8 @@ pub enum Topic {
     NoSubnet,
     /// The node is unschedulable: its pool stays as it is.
     Unschedulable,
+    /// EC2 does not tell what the instance type allows: nothing is made.
+    LimitsUnknown,
 }
 
 impl Topic {
@@ -91,6 +93,7 @@ impl Topic {
             Self::GroupsChanged => "groups_changed",
             Self::NoSubnet => "no_subnet",
             Self::Unschedulable => "unschedulable",
+            Self::LimitsUnknown => "limits_unknown",
         }
     }
 }

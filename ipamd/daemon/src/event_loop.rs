@@ -12,14 +12,14 @@ use crate::{
     metrics::Metrics,
     outbox::Outbox,
     repair::{Seen, Trigger},
-    start::Beginning,
+    start::{Beginning, terms::max_pods},
     view::{Phase, View},
 };
 use config_model::{InstanceId, PodKey, Time};
 use ipamd_cloud::Cloud;
 use ipamd_core::{
-    Action, Answer, CloudCall, ClusterFact, Core, Effect, Event, Limits, Notice, OpId, PodView,
-    PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
+    Action, Answer, CloudCall, CloudFault, ClusterFact, Core, Effect, Event, Limits, Notice, OpId,
+    PodView, PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -155,6 +155,7 @@ impl EventLoop {
             Input::Inspect { key, reply } => self.inspect(key, reply),
             Input::Begin(beginning) => self.begin(*beginning),
             Input::Cloud(event) => self.tell(event),
+            Input::Limits(limits) => self.limits_told(limits),
             Input::Cluster(fact) => self.learn(fact),
             Input::Seen(seen) => self.seen(seen),
             Input::View(reply) => {
@@ -213,13 +214,16 @@ impl EventLoop {
         let State::Starting { queued, inspected, facts } = &mut self.state else { return };
         let (queued, inspected) = (std::mem::take(queued), std::mem::take(inspected));
         let facts = std::mem::take(facts);
-        let Beginning { core, cloud, instance, limits, targets, writer, notices, buried } =
-            beginning;
+        let Beginning { core, cloud, instance, limits, targets, writer, notices, .. } = beginning;
+        let (untold, buried) = (beginning.untold, beginning.buried);
         let progress = writer.progress();
         let running = Running { core, cloud, instance, limits, targets, writer, progress };
         self.state = State::Running(Box::new(running));
         for notice in notices {
             self.report(notice);
+        }
+        if let Some((instance_type, fault)) = untold {
+            self.limits_untold(instance_type, fault);
         }
         // Before anything is planned: how many pods there may be, and where ENIs are made.
         for fact in facts {
@@ -240,6 +244,42 @@ impl EventLoop {
         if self.stopping {
             self.tell(Event::Stopping);
         }
+    }
+
+    /// The core must do without the limits; EC2 is asked for them until it tells.
+    fn limits_untold(&mut self, instance_type: String, fault: CloudFault) {
+        let State::Running(running) = &self.state else { return };
+        let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
+        let cluster = self.cluster.clone();
+        cluster.call_failed(TYPE_LIMITS, &fault);
+        self.tell(Event::LimitsUntold { instance_type: instance_type.clone(), fault });
+        self.calls.spawn(async move {
+            let mut pause = LIMITS_FIRST_PAUSE;
+            loop {
+                sleep(pause).await;
+                pause = (pause * 2).min(LIMITS_LAST_PAUSE);
+                let input = match cloud.type_limits(&instance_type).await {
+                    Ok(limits) => Input::Limits(limits.limits()),
+                    Err(fault) => {
+                        cluster.call_failed(TYPE_LIMITS, &fault);
+                        let instance_type = instance_type.clone();
+                        Input::Cloud(Event::LimitsUntold { instance_type, fault })
+                    }
+                };
+                let told = matches!(input, Input::Limits(_));
+                if inbox.send(input).await.is_err() || told {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn limits_told(&mut self, limits: Limits) {
+        let State::Running(running) = &mut self.state else { return };
+        let max_pods = max_pods(running.targets.prefixes, &limits);
+        running.limits = limits.clone();
+        running.targets.max_pods = max_pods;
+        self.tell(Event::LimitsTold { limits, max_pods });
     }
 
     fn seen(&mut self, seen: Seen) {
@@ -468,6 +508,10 @@ const BATCH: usize = 256;
 /// As many notices are kept for those who ask.
 const NOTICES: usize = 64;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+const TYPE_LIMITS: &str = "DescribeInstanceTypes";
+/// The pause between two questions for the limits doubles from the one to the other.
+const LIMITS_FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LIMITS_LAST_PAUSE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::{repair::Seen, start::Beginning, view::View};
 use config_model::{PodKey, PodName, Time};
-use ipamd_core::{Answer, Cards, ClusterFact, Event, PodView, ReleaseCause, Ticket};
+use ipamd_core::{Answer, Cards, ClusterFact, Event, Limits, PodView, ReleaseCause, Ticket};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -22,6 +22,8 @@ pub(crate) enum Input {
     Begin(Box<Beginning>),
     /// What a cloud call or a witness had to say.
     Cloud(Event),
+    /// What the instance type allows; the loop began without.
+    Limits(Limits),
     /// What Kubernetes tells.
     Cluster(ClusterFact),
     /// What a repair pass saw.

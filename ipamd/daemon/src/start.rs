@@ -3,7 +3,7 @@
 
 mod adopt;
 mod amazon;
-mod terms;
+pub(crate) mod terms;
 
 use crate::{
     checkpoint::{Damage, Opened, Writer},
@@ -16,7 +16,10 @@ use amazon::Allocation;
 use config_model::{CardIndex, InstanceId, PodKey};
 use config_settings::Settings;
 use ipamd_cloud::Cloud;
-use ipamd_core::{Checkpoint, Core, Limits, Notice, PoolConfig, Severity, Start, Topic, Witness};
+use ipamd_core::{
+    Checkpoint, CloudFault, Core, Limits, Notice, PoolConfig, Remedy, Severity, Start, Topic,
+    Witness,
+};
 use ipnet::Ipv4Net;
 use routing_netlink::Kernel;
 use std::{
@@ -36,6 +39,8 @@ pub(crate) struct Beginning {
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) instance: InstanceId,
     pub(crate) limits: Limits,
+    /// The instance type whose limits are not known, and why.
+    pub(crate) untold: Option<(String, CloudFault)>,
     pub(crate) targets: PoolConfig,
     pub(crate) writer: Writer,
     /// What is to be told.
@@ -82,14 +87,7 @@ impl Starter {
         let cloud = self.insist("reach the cloud", || (self.connect)()).await;
         let node =
             self.insist("read the instance's metadata", || async { Ok(cloud.node().await?) }).await;
-        let limits = self
-            .insist("learn the limits of the instance type", || async {
-                if self.settings.imds_only {
-                    return Ok(terms::boundless());
-                }
-                Ok(cloud.type_limits(&node.instance_type).await?.limits())
-            })
-            .await;
+        let (limits, untold) = self.limits(&*cloud, &node.instance_type).await;
         self.vpc_cidrs.send_replace(node.vpc_v4_cidrs.clone());
         let mut notices = Vec::new();
         let checkpoint = opened.checkpoint.clone();
@@ -124,8 +122,9 @@ impl Starter {
         tracing::info!(
             instance = %facts.instance_id, r#type = node.instance_type,
             primary = %facts.primary_eni, subnet = %facts.subnet,
-            enis = limits.enis_on(CardIndex(0)),
-            ipv4_per_eni = limits.ipv4_per_eni, "the instance is known"
+            enis = untold.is_none().then(|| limits.enis_on(CardIndex(0))),
+            ipv4_per_eni = untold.is_none().then_some(limits.ipv4_per_eni),
+            "the instance is known"
         );
         let core =
             Core::new(targets.clone(), facts, limits.clone(), checkpoint, start, clock::now());
@@ -138,11 +137,35 @@ impl Starter {
             cloud,
             instance,
             limits,
+            untold: untold.map(|fault| (node.instance_type, fault)),
             targets,
             writer,
             notices,
             buried,
         }))
+    }
+
+    /// What the instance type allows, or why that is not known. Pods that run are not to wait for
+    /// it, so it is asked a few times here, and later by the loop.
+    async fn limits(&self, cloud: &dyn Cloud, instance_type: &str) -> (Limits, Option<CloudFault>) {
+        if self.settings.imds_only {
+            return (Limits::boundless(), None);
+        }
+        self.obstacle.send_replace("learn the limits of the instance type".to_owned());
+        let mut tries = 1;
+        loop {
+            match cloud.type_limits(instance_type).await {
+                Ok(limits) => return (limits.limits(), None),
+                Err(fault) if tries == TRIES || fault.remedy == Remedy::TellOperator => {
+                    return (Limits::boundless(), Some(fault));
+                }
+                Err(fault) => {
+                    let what = "learn the limits of the instance type";
+                    self.wait(what, &fault.into(), PAUSE_FIRST * tries).await;
+                }
+            }
+            tries += 1;
+        }
     }
 
     /// Without a trustworthy checkpoint, pods that run are found in the kernel: their host ends
@@ -251,5 +274,7 @@ fn seed() -> u64 {
 /// What no ENI is seen to have is looked for this long.
 const LOOK_LONGEST: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// So often is EC2 asked what the instance type allows before it goes on without.
+const TRIES: u32 = 3;
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_LAST: Duration = Duration::from_secs(10);

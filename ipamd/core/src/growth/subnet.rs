@@ -2,7 +2,7 @@
 
 use crate::{CloudFault, Core, Severity, Topic, Want, warm::Unit};
 use config_model::{Span, SubnetId, Time};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// How long a subnet that refused is asked for less, or left alone if it had nothing.
 const SUBNET_COOLDOWN: Span = Span::seconds(120);
@@ -17,6 +17,15 @@ const LONGEST_FRAGMENTED: Span = Span::seconds(3600);
 pub(crate) struct Subnets {
     addresses: BTreeMap<SubnetId, Supply>,
     prefixes: BTreeMap<SubnetId, Supply>,
+    missing: BTreeMap<SubnetId, Missing>,
+}
+
+/// EC2 says that a subnet does not exist, or a security group that ENIs were to have in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) fault: Arc<str>,
+    /// No ENI is asked for there until then.
+    pub(crate) until: Time,
 }
 
 /// What is known of one kind of block. Nothing known: it is asked for freely.
@@ -108,6 +117,23 @@ impl Subnets {
         }
     }
 
+    /// It is not there, or not with these groups.
+    pub(crate) fn told_missing(&mut self, subnet: &SubnetId, fault: &CloudFault, now: Time) {
+        let fault = fault.to_string().into();
+        let missing = Missing { fault, until: now + SUBNET_COOLDOWN };
+        self.missing.insert(subnet.clone(), missing);
+    }
+
+    /// Why no ENI is asked for in the subnet, if EC2 said that it is not there.
+    pub(crate) fn missing(&self, subnet: &SubnetId) -> Option<&Missing> {
+        self.missing.get(subnet)
+    }
+
+    /// Somebody has changed subnet or groups.
+    pub(crate) fn forget_missing(&mut self) {
+        self.missing.clear();
+    }
+
     /// Until when the subnet is left alone.
     pub(crate) fn empty_until(&self, subnet: &SubnetId) -> Option<Time> {
         match self.addresses.get(subnet) {
@@ -143,6 +169,7 @@ impl Subnets {
 
     /// Time passes.
     pub(crate) fn expire(&mut self, now: Time) {
+        self.missing.retain(|_, missing| missing.until > now);
         for supplies in [&mut self.addresses, &mut self.prefixes] {
             supplies.retain(|_, supply| match supply {
                 Supply::Scarce { until, .. } => *until > now,
@@ -165,7 +192,8 @@ impl Subnets {
             Supply::Scarce { until, .. } | Supply::Dry { until, .. } => Some(*until),
             Supply::Probing { .. } => None,
         };
-        supplies.filter_map(until).min()
+        let missing = self.missing.values().map(|missing| missing.until);
+        supplies.filter_map(until).chain(missing).min()
     }
 
     fn supplies(&mut self, want: Want) -> &mut BTreeMap<SubnetId, Supply> {

@@ -11,6 +11,7 @@ mod golden;
 mod ipv6;
 mod laws;
 mod leaks;
+mod limits;
 mod old_reader;
 mod places;
 mod plans;

@@ -208,9 +208,13 @@ fn an_eni_config_with_an_unknown_subnet_is_named_and_not_tried_in_every_round() 
     world.tell(found("subnet-9", &[]));
     world.reserve(0);
     world.pass(Span::seconds(600));
-    let said = said(&world, Topic::EniConfigInvalid);
-    assert!(said[0].cause.contains("InvalidSubnetID.NotFound"), "{said:?}");
-    assert_eq!(said[0].object, "a");
+    let named = said(&world, Topic::EniConfigInvalid);
+    assert!(named[0].cause.contains("InvalidSubnetID.NotFound"), "{named:?}");
+    assert_eq!(named[0].object, "a");
+    // The pod is told the same, and not that the subnet is full.
+    let refused = said(&world, Topic::ReserveRefused);
+    assert!(refused[0].cause.contains("InvalidSubnetID.NotFound"), "{refused:?}");
+    assert!(refused[0].next_step.contains("into ENIConfig a"), "{refused:?}");
     assert!(world.cloud.count(Action::Create) <= 6, "{}", world.cloud.count(Action::Create));
     world.tell(found("subnet-2", &[]));
     let ticket = world.reserve(1);

@@ -111,6 +111,7 @@ fn beginning(journal: SlowDisk) -> Beginning {
         cloud: Arc::new(NoCloud),
         instance: InstanceId::new("i-1"),
         limits,
+        untold: None,
         targets,
         writer,
         notices: Vec::new(),

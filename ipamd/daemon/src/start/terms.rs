@@ -3,7 +3,7 @@
 use config_model::{CardIndex, InstanceId};
 use config_settings::{Family, Settings};
 use ipamd_cloud::Node;
-use ipamd_core::{CallLimits, CardLimits, Family as CoreFamily, Limits, NodeFacts, PoolConfig};
+use ipamd_core::{CallLimits, Family as CoreFamily, Limits, NodeFacts, PoolConfig};
 use std::collections::BTreeMap;
 
 /// The pool's targets and modes.
@@ -20,7 +20,7 @@ pub(super) fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
         minimum_ip_target: Some(settings.warm.minimum),
         warm_prefix_target: Some(settings.warm.prefixes),
         max_eni: settings.max_enis,
-        max_pods: max_pods(settings, limits),
+        max_pods: max_pods(settings.prefixes, limits),
         cooldown: settings.cooldown,
         reservation_lifetime: defaults.reservation_lifetime,
         multi_nic: settings.multi_nic,
@@ -43,9 +43,9 @@ pub(super) fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
 
 /// Until the node itself says so: what amazon-vpc-cni's list of instance types gives, where two pods
 /// share the node's address; with prefixes at least what the kubelet's default is.
-fn max_pods(settings: &Settings, limits: &Limits) -> u32 {
+pub(crate) fn max_pods(prefixes: bool, limits: &Limits) -> u32 {
     let by_type = u32::from(limits.enis_on(CardIndex(0))) * limits.secondary_per_eni() + 2;
-    if settings.prefixes { by_type.max(KUBELETS_DEFAULT) } else { by_type }
+    if prefixes { by_type.max(KUBELETS_DEFAULT) } else { by_type }
 }
 
 /// What cannot be with this node, in words.
@@ -93,20 +93,6 @@ fn tags(instance: &InstanceId, settings: &Settings) -> BTreeMap<String, String> 
         tags.insert(TAG_OWNER.to_owned(), OWNER.to_owned());
     }
     tags
-}
-
-/// Limits that nothing comes near: with `ENABLE_IMDS_ONLY_MODE` nobody tells the type's own, and
-/// nothing is made that could exceed them.
-pub(super) fn boundless() -> Limits {
-    let card = |index| CardLimits { card: CardIndex(index), enis: 64 };
-    Limits {
-        cards: (0..32).map(card).collect(),
-        ipv4_per_eni: 64,
-        ipv6_per_eni: 64,
-        prefixes: true,
-        trunk: false,
-        branch_enis: 0,
-    }
 }
 
 /// The kubelet's `maxPods` where nothing is set.

@@ -2,8 +2,8 @@
 
 use super::NOT_FOUND_PAUSE;
 use crate::{
-    Action, AttachmentState, CloudAnswer, CloudFault, Core, EniConfig, Record, Remedy, SeenEni,
-    Severity, Topic, Want, book::amount, calls::CloudResult, witness::SETTLING,
+    Action, AttachmentState, CloudAnswer, CloudFault, Core, Record, Remedy, SeenEni, Severity,
+    Topic, book::amount, calls::CloudResult, witness::SETTLING,
 };
 use config_model::{SubnetId, Time};
 
@@ -99,11 +99,9 @@ impl Core {
 
     /// The subnet or a security group does not exist: it is not asked for in every round.
     fn subnet_or_group_missing(&mut self, subnet: &SubnetId, fault: &CloudFault, now: Time) {
-        self.subnets.refused(subnet, Want::Addresses(1), now);
-        if let EniConfig::Found { name, .. } = &self.cluster.eni_config
-            && self.config.custom_networking
-        {
-            let (name, cause) = (name.clone(), fault.to_string());
+        self.subnets.told_missing(subnet, fault, now);
+        if let Some(name) = self.eni_config_name() {
+            let cause = fault.to_string();
             let next_step = format!("put an existing subnet and groups into ENIConfig {name}");
             self.report(Severity::Error, Topic::EniConfigInvalid, name, cause, next_step);
         }

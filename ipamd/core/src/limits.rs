@@ -1,0 +1,64 @@
+//! What does the instance type allow? Until EC2 tells, pods get what the node has.
+
+use crate::{CardLimits, CloudFault, Core, Limits, Severity, Topic, explain::Why, warm::Targets};
+use config_model::CardIndex;
+
+/// What a person can do about limits that nobody tells.
+const NEXT_STEP: &str = "allow ec2:DescribeInstanceTypes to the node's role, or use an instance type \
+     that EC2 knows in this region; until then pods get the addresses that the node has";
+
+/// Why EC2 does not tell the limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Untold {
+    instance_type: String,
+    fault: String,
+}
+
+impl Limits {
+    /// Where nobody tells the type's own. Nothing that the node has exceeds them; nothing may be
+    /// made by them.
+    pub fn boundless() -> Self {
+        let card = |index| CardLimits { card: CardIndex(index), enis: 64 };
+        Self {
+            cards: (0..32).map(card).collect(),
+            ipv4_per_eni: 64,
+            ipv6_per_eni: 64,
+            prefixes: true,
+            trunk: false,
+            branch_enis: 0,
+        }
+    }
+}
+
+impl Untold {
+    pub(crate) fn why(&self) -> Why {
+        let Self { instance_type, fault } = self;
+        let reason = format!("the limits of instance type {instance_type} are not known: {fault}");
+        Why::LimitsUntold { reason, next_step: NEXT_STEP }
+    }
+}
+
+impl Core {
+    /// EC2 does not tell, or tells otherwise why not. It is reported once.
+    pub(crate) fn limits_untold(&mut self, instance_type: String, fault: &CloudFault) {
+        let untold = Untold { instance_type, fault: fault.to_string() };
+        if self.untold.as_ref() == Some(&untold) {
+            return;
+        }
+        let (object, cause) = (untold.instance_type.clone(), untold.fault.clone());
+        self.report(Severity::Error, Topic::LimitsUnknown, object, cause, NEXT_STEP);
+        self.untold = Some(untold);
+    }
+
+    /// EC2 has told. From here on the pool grows and shrinks.
+    pub(crate) fn limits_told(&mut self, limits: Limits, max_pods: u32) {
+        let Some(Untold { instance_type, .. }) = self.untold.take() else { return };
+        self.config.max_pods = max_pods;
+        self.targets = Targets::new(&self.config, &limits);
+        self.targets.max_pods = self.cluster.max_pods.unwrap_or(max_pods);
+        self.limits = limits;
+        self.book.prefer(self.targets.unit());
+        let cause = "its limits are known now";
+        self.report(Severity::Info, Topic::LimitsUnknown, instance_type, cause, "");
+    }
+}

@@ -1,0 +1,71 @@
+//! An instance type whose limits EC2 does not tell.
+
+use crate::world::{Cloud, World};
+use config_model::Span;
+use ipamd_core::{CloudFault, ClusterFact, Event, Limits, PoolConfig, Remedy, Topic};
+
+fn untold() -> Event {
+    let fault = CloudFault {
+        code: "UnauthorizedOperation".to_owned(),
+        message: "the node's role lacks ec2:DescribeInstanceTypes".to_owned(),
+        remedy: Remedy::TellOperator,
+    };
+    Event::LimitsUntold { instance_type: "z9.mystery".to_owned(), fault }
+}
+
+/// A node that has `there` addresses and does not know its limits.
+fn world(there: u16, config: PoolConfig) -> World {
+    let cloud = Cloud::new(4, 10, there);
+    let node = World::node(&cloud);
+    let mut world = World::start(config, Limits::boundless(), node, cloud);
+    world.tell(untold());
+    world
+}
+
+#[test]
+fn until_the_limits_are_told_pods_get_what_is_there_and_nothing_is_made() {
+    let mut world = world(3, PoolConfig::default());
+    let tickets = world.reserve_all(0..4);
+    world.pass(Span::seconds(300));
+    assert_eq!(tickets.iter().filter(|ticket| world.served(**ticket)).count(), 3);
+    assert_eq!(world.cloud.log.len(), 0, "{:?}", world.cloud.log);
+    let of = |topic| world.notices.iter().find(move |notice| notice.topic == topic).cloned();
+    for topic in [Topic::LimitsUnknown, Topic::ReserveRefused] {
+        let said = of(topic).unwrap();
+        let text = format!("{} {}", said.object, said.cause);
+        assert!(text.contains("z9.mystery") && text.contains("lacks ec2:Describe"), "{said:?}");
+        assert!(said.next_step.contains("allow ec2:DescribeInstanceTypes"), "{said:?}");
+    }
+    world.tell(untold());
+    assert_eq!(world.told_of(Topic::LimitsUnknown), 1, "the same is not told again");
+
+    world.tell(Event::LimitsTold { limits: Limits::one_card(4, 10), max_pods: 29 });
+    let late = world.reserve_all(4..20);
+    world.pass(Span::seconds(60));
+    assert!(late.iter().all(|ticket| world.served(*ticket)));
+    assert!(world.split().iter().all(|count| *count <= 9), "{:?}", world.split());
+}
+
+#[test]
+fn what_the_node_says_of_its_pods_outweighs_what_the_limits_give() {
+    let mut world = world(1, PoolConfig { minimum_ip_target: Some(30), ..PoolConfig::default() });
+    world.tell(Event::Cluster(ClusterFact::MaxPods(5)));
+    world.tell(Event::LimitsTold { limits: Limits::one_card(4, 10), max_pods: 29 });
+    world.pass(Span::seconds(60));
+    // What the first ENI holds is more than five already.
+    assert_eq!(world.split(), [9]);
+}
+
+#[test]
+fn a_type_without_prefixes_gives_single_addresses_once_that_is_known() {
+    let config = PoolConfig { prefixes: true, ..PoolConfig::default() };
+    let mut world = world(1, config);
+    world.pass(Span::seconds(60));
+    let limits = Limits { prefixes: false, ..Limits::one_card(4, 10) };
+    world.tell(Event::LimitsTold { limits, max_pods: 29 });
+    world.pass(Span::seconds(60));
+    assert!(world.reserve_all(0..9).len() == 9);
+    world.pass(Span::seconds(60));
+    assert!(world.cloud.log.iter().all(|call| !format!("{call:?}").contains("Prefixes")));
+    assert!(world.split().iter().sum::<usize>() >= 9, "{:?}", world.split());
+}
