@@ -150,6 +150,98 @@ impl Lab {
         found.cloned().with_context(|| format!("no node {node}"))
     }
 
+    /// The ENIs of a node, as EC2 has them.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn enis(&self, node: &str) -> Result<Vec<Value>> {
+        let node = self.node(node)?;
+        Ok(node["enis"].as_array().context("a node without ENIs")?.clone())
+    }
+
+    /// How many calls the node's daemon has made of this action of EC2.
+    ///
+    /// # Errors
+    /// When the daemon serves no metrics.
+    pub fn calls(&self, node: &str, action: &str) -> Result<f64> {
+        let label = format!("action=\"{action}\"");
+        Ok(self.metric(node, "ferrule_ec2_calls_total", &[&label])?.unwrap_or(0.0))
+    }
+
+    /// Whether the node's daemon is `live` or `ready`.
+    ///
+    /// # Errors
+    /// Only when the tool could not be started.
+    pub fn is(&self, node: &str, health: &str) -> Result<bool> {
+        let ask = ["node", "exec", node, "--", "ferrule-ipamd", "health", health];
+        Ok(self.output(&ask)?.status.success())
+    }
+
+    /// What daemon and plugin of the node wrote.
+    ///
+    /// # Errors
+    /// Carries what the tool said when it failed.
+    pub fn logs(&self, node: &str) -> Result<String> {
+        self.run(&["logs", node, "--lines", "20000"])
+    }
+
+    /// Waits until one line of the node's log has all of these words in it.
+    ///
+    /// # Errors
+    /// After a minute, with what the node wrote.
+    pub fn wait_for_line(&self, node: &str, words: &[&str]) -> Result<()> {
+        wait_for(&format!("a line of {node}'s log with {words:?}"), LOG_PATIENCE, || {
+            let logs = self.logs(node)?;
+            let told = logs.lines().any(|line| words.iter().all(|word| line.contains(word)));
+            ensure!(told, "{}", tail(&logs));
+            Ok(true)
+        })
+    }
+
+    /// Runs a verb that must fail; what it said.
+    ///
+    /// # Errors
+    /// When it did not fail.
+    pub fn refused(&self, args: &[&str]) -> Result<String> {
+        let output = self.output(args)?;
+        let said =
+            [output.stdout, output.stderr].map(|of| String::from_utf8_lossy(&of).into_owned());
+        ensure!(
+            !output.status.success(),
+            "ferrule-lab {} worked: {}",
+            args.join(" "),
+            said.join("")
+        );
+        Ok(said.join(""))
+    }
+
+    /// Attaches an ENI that other software made, `args` as of `eni add`, and waits until the node
+    /// has its device; its id. EC2 and, without lag, the node's metadata show it by then.
+    ///
+    /// # Errors
+    /// Carries what the tool said, or that the device did not come.
+    pub fn attach_theirs(&self, node: &str, args: &[&str]) -> Result<String> {
+        let made = self.json(&[&["eni", "add", "--attach", node], args].concat())?;
+        let text = |key: &str| made[key].as_str().with_context(|| format!("an ENI without {key}"));
+        let (id, mac) = (text("id")?.to_owned(), text("mac")?);
+        wait_for(&format!("{id} on {node}"), LOG_PATIENCE, || {
+            Ok(self.on_node(node, &["ip", "-o", "link"])?.contains(mac))
+        })?;
+        Ok(id)
+    }
+
+    /// The id of the subnet that the lab calls by this letter.
+    ///
+    /// # Errors
+    /// When there is no such subnet.
+    pub fn subnet(&self, letter: &str) -> Result<String> {
+        let subnets = self.json(&["subnet", "list"])?;
+        let mut subnets = subnets.as_array().context("no list of subnets")?.iter();
+        let found = subnets.find(|subnet| subnet["name"] == letter);
+        let id = found.and_then(|subnet| subnet["id"].as_str());
+        id.map(str::to_owned).with_context(|| format!("no subnet {letter}"))
+    }
+
     /// How many addresses of the lab's subnets are taken, by EC2's own count.
     ///
     /// # Errors
@@ -186,6 +278,14 @@ impl Drop for Lab {
         }
     }
 }
+
+/// The last lines of a log, for those who read why a test failed.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+const LOG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of the programs under test, as `cargo xtask test` hands it over; `None`, after saying
 /// so, where a lab cannot run.

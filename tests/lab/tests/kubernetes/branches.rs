@@ -1,7 +1,7 @@
 //! Pods with security groups of their own, up to where their packets would begin: the lab plays the
 //! VPC resource controller in the cluster.
 
-use super::{PATIENCE, World};
+use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
 use config_crds::CniNode;
 use k8s_openapi::api::core::v1::Pod;
@@ -81,15 +81,14 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     world.make_node("node1", &json!({}))?;
-    let (args, setting) = (world.args(), format!("POD_SECURITY_GROUP_ENFORCING_MODE={mode}"));
+    let setting = format!("POD_SECURITY_GROUP_ENFORCING_MODE={mode}");
     let controller = world.cluster.kubeconfig().display().to_string();
     let up: Vec<&str> = ["--nodes", "1", "--type", "c5.large", "--env", "ENABLE_POD_ENI=true"]
         .into_iter()
         .chain(["--env", &setting, "--env", "FERRULE_ADD_WAIT=8", "--env", "WARM_IP_TARGET=2"])
         .chain(["--controller-kubeconfig", &controller])
-        .chain(args.iter().map(String::as_str))
         .collect();
-    let lab = Lab::up(&bin, lab_name, &up)?;
+    let lab = world.lab(&bin, lab_name, &up)?;
 
     wait_for("the daemon to ask for a trunk", PATIENCE, || {
         Ok(world.features("node1")?.contains(&"SecurityGroupsForPods".to_owned()))

@@ -1,6 +1,6 @@
 //! The daemon finds the API server as any pod does: by its environment and its service account's files.
 
-use super::{PATIENCE, World};
+use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
 use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
@@ -80,9 +80,7 @@ fn a_daemon_in_a_pod_speaks_with_its_service_accounts_token() -> Result<()> {
 
     mount(&lab, &authority, &world.token()?)?;
     start(&by_environment)?;
-    wait_for("the pool's condition, by the environment's address", PATIENCE, || {
-        Ok(world.condition("node1")?.is_some_and(|(status, _)| status == "True"))
-    })?;
+    world.wait_for_condition("node1", "True", &[])?;
     world.make_pod("node1", "told")?;
     lab.run(&["pod", "add", "node1", "--pod", "told"])?;
     wait_for("the pod's annotation", PATIENCE, || {

@@ -1,0 +1,52 @@
+//! Pods that are bound to a node and have not asked for an address yet.
+
+use crate::world::{PATIENCE, World};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use tests_lab::{Lab, programs, wait_for};
+
+const COMING: usize = 20;
+
+/// The addresses of the node's pool, whether pods hold them or not.
+fn total(lab: &Lab, node: &str) -> Result<f64> {
+    lab.metric(node, "awscni_total_ip_addresses", &[])?.context("no gauge of addresses")
+}
+
+#[test]
+fn a_burst_finds_its_addresses_ready_where_bound_pods_count_as_demand() -> Result<()> {
+    let name = "a_burst_finds_its_addresses_ready_where_bound_pods_count_as_demand";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::new()?;
+    let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20"];
+    let lab = world.lab(&bin, "t-coming", &subnets)?;
+    let nodes = [("node-pods", "pods"), ("node-off", "off")];
+    for (node, anticipate) in nodes {
+        world.make_node(node, &json!({}))?;
+        let anticipate = format!("FERRULE_ANTICIPATE={anticipate}");
+        let settings = ["--env", &anticipate, "--env", "WARM_IP_TARGET=2"];
+        lab.run(&[&["node", "add", node, "--type", "m5.4xlarge"], &settings[..]].concat())?;
+        wait_for("the warm addresses", PATIENCE, || Ok(total(&lab, node)? >= 2.0))?;
+    }
+    let idle = total(&lab, "node-off")?;
+    for (node, _) in nodes {
+        for number in 0..COMING {
+            world.make_pod(node, &format!("{node}-{number}"))?;
+        }
+    }
+    // Nobody has asked for an address yet.
+    wait_for("an address for each pod that is coming", PATIENCE, || {
+        ensure!(total(&lab, "node-pods")? >= 20.0, "{} addresses", total(&lab, "node-pods")?);
+        Ok(true)
+    })?;
+    let off = total(&lab, "node-off")?;
+    ensure!(off == idle, "bound pods counted where they should not: {off} addresses, not {idle}");
+    for (node, _) in nodes {
+        let count = COMING.to_string();
+        lab.run(&["pod", "add", node, "--count", &count, "--parallel", &count])?;
+    }
+    // They were in the pool: the burst itself asked EC2 for what keeps it warm and no more.
+    let (pods, off) = (total(&lab, "node-pods")?, total(&lab, "node-off")?);
+    ensure!(pods <= 25.0 && off >= 20.0, "{pods} and {off} addresses for {COMING} pods each");
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}

@@ -1,0 +1,54 @@
+//! Nodes that take no new pods: their pool stays as it is, unless the settings say otherwise.
+
+use crate::world::{PATIENCE, World};
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tests_lab::{programs, wait_for};
+
+#[test]
+fn the_pool_of_an_unschedulable_node_stays_as_it_is_unless_it_is_managed_all_the_same() -> Result<()>
+{
+    let name = "the_pool_of_an_unschedulable_node_stays_as_it_is_unless_it_is_managed_all_the_same";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::new()?;
+    let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20"];
+    let lab = world.lab(&bin, "t-cordon", &subnets)?;
+    let taint = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let cordoned = json!({"spec": {"unschedulable": true, "taints": [taint]}});
+    let open = json!({"spec": {"unschedulable": null, "taints": null}});
+    for (node, manage) in [("node-stays", "false"), ("node-managed", "true")] {
+        world.make_node(node, &json!({}))?;
+        let manage = format!("AWS_MANAGE_ENIS_NON_SCHEDULABLE={manage}");
+        let settings = ["--env", "FERRULE_ADD_WAIT=3", "--env", "WARM_IP_TARGET=2"];
+        let settings = [&settings[..], &["--env", &manage]].concat();
+        lab.run(&[&["node", "add", node], &settings[..]].concat())?;
+        lab.run(&["pod", "add", node, "--count", "2"])?;
+        wait_for("two free addresses", PATIENCE, || {
+            Ok(lab.metric(node, "awscni_total_ip_addresses", &[])? == Some(4.0))
+        })?;
+        world.patch_node(node, &cordoned)?;
+        lab.wait_for_line(node, &["unschedulable", node_is(&manage)])?;
+    }
+    // What the pool holds is given to pods that tolerate the taint; more there is only where the
+    // operator wants it.
+    lab.run(&["pod", "add", "node-stays", "--prefix", "stays-", "--count", "2"])?;
+    world.make_pod("node-stays", "one-more")?;
+    let said = lab.refused(&["pod", "add", "node-stays", "--pod", "one-more"])?;
+    ensure!(said.contains("unschedulable") && said.contains("uncordon"), "it said: {said}");
+    let words = ["unschedulable", "AWS_MANAGE_ENIS_NON_SCHEDULABLE"];
+    world.wait_for_event("one-more", "FailedAddressAssignment", &words)?;
+    lab.run(&["pod", "add", "node-managed", "--prefix", "managed-", "--count", "20"])?;
+    ensure!(lab.enis("node-managed")?.len() > 1, "22 pods on one ENI of fourteen addresses");
+
+    world.patch_node("node-stays", &open)?;
+    wait_for("the pod to be served once the node is open", PATIENCE, || {
+        lab.run(&["pod", "add", "node-stays", "--pod", "one-more"]).map(|_| true)
+    })?;
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}
+
+/// What the log says of a node with this setting.
+fn node_is(manage: &str) -> &'static str {
+    if manage.ends_with("true") { "managed all the same" } else { "neither grows nor shrinks" }
+}

@@ -1,0 +1,11 @@
+//! Nodes that are members of a cluster: a real API server, the production daemon with the rights of
+//! its manifest, and what each tells the other.
+
+mod bad_input;
+mod branches;
+mod coming;
+mod cordon;
+mod in_pod;
+mod leftovers;
+mod membership;
+mod world;

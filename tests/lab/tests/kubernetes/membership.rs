@@ -1,0 +1,86 @@
+//! A node joins: its startup taint, its condition, what its pods are told, and its ENIConfig.
+
+use crate::world::{PATIENCE, World};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use tests_lab::{programs, wait_for};
+
+#[test]
+fn a_node_is_untainted_when_its_pool_serves_and_its_pods_are_told_why_not() -> Result<()> {
+    let name = "a_node_is_untainted_when_its_pool_serves_and_its_pods_are_told_why_not";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::new()?;
+    let taint = json!({"key": "ferrule.io/not-ready", "effect": "NoSchedule"});
+    let other = json!({"key": "example.com/kept", "effect": "NoSchedule"});
+    world.make_node("node1", &json!({"spec": {"taints": [taint, other]}}))?;
+    let subnets = ["--nodes", "1", "--subnet", "10.0.0.0/28", "--subnet", "10.0.1.0/28"];
+    let up: Vec<&str> = subnets
+        .into_iter()
+        .chain(["--env", "FERRULE_STARTUP_TAINT=ferrule.io/not-ready"])
+        .chain(["--env", "ANNOTATE_POD_IP=true", "--env", "FERRULE_ADD_WAIT=8"])
+        .chain(["--env", "WARM_IP_TARGET=1", "--env", "IP_COOLDOWN_PERIOD=5"])
+        .collect();
+    let lab = world.lab(&bin, "t-kube", &up)?;
+    wait_for("the startup taint to go, and no other", PATIENCE, || {
+        let taints = world.node("node1")?.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
+        ensure!(keys.contains(&"example.com/kept"), "{keys:?}");
+        Ok(!keys.contains(&"ferrule.io/not-ready"))
+    })?;
+    world.wait_for_condition("node1", "True", &[])?;
+
+    world.make_pod("node1", "told")?;
+    lab.run(&["pod", "add", "node1", "--pod", "told"])?;
+    let pods = lab.pods("node1")?;
+    let address = pods[0]["address"].as_str().context("a pod without address")?.to_owned();
+    wait_for("the pod's annotation", PATIENCE, || {
+        Ok(world.annotation("told", "vpc.amazonaws.com/pod-ips")? == Some(address.clone()))
+    })?;
+
+    // Eleven addresses, one of them the node's own: what comes later is told on the pod.
+    lab.run(&["pod", "add", "node1", "--prefix", "more-", "--count", "9"])?;
+    world.make_pod("node1", "late")?;
+    lab.refused(&["pod", "add", "node1", "--pod", "late"])?;
+    world.wait_for_event("late", "FailedAddressAssignment", &["subnet-"])?;
+    world.wait_for_condition("node1", "False", &[])?;
+    lab.run(&["pod", "delete", "more-0", "more-1"])?;
+    wait_for("the pod to be served", PATIENCE, || {
+        lab.run(&["pod", "add", "node1", "--pod", "late"]).map(|_| true)
+    })?;
+    world.wait_for_condition("node1", "True", &[])?;
+    lab.down()
+}
+
+#[test]
+fn custom_networking_waits_for_its_eniconfig_and_then_serves_from_its_subnet() -> Result<()> {
+    let name = "custom_networking_waits_for_its_eniconfig_and_then_serves_from_its_subnet";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::new()?;
+    let label = json!({"metadata": {"labels": {"k8s.amazonaws.com/eniConfig": "zone-a"}}});
+    world.make_node("node1", &label)?;
+    let subnets = ["--nodes", "1", "--subnet", "10.0.0.0/24", "--subnet", "10.0.1.0/24"];
+    let up: Vec<&str> = subnets
+        .into_iter()
+        .chain(["--subnet", "10.0.64.0/24,zone=a"])
+        .chain(["--env", "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG=true"])
+        .chain(["--env", "FERRULE_ADD_WAIT=8"])
+        .collect();
+    let lab = world.lab(&bin, "t-custom", &up)?;
+    let said = lab.refused(&["pod", "add", "node1", "--pod", "early"])?;
+    ensure!(said.contains("ENIConfig") && said.contains("zone-a"), "the plugin said: {said}");
+
+    let config = |subnet: &str| World::eni_config("zone-a", &json!({"subnet": subnet}));
+    world.apply(&config("subnet-00000000000000bad"))?;
+    lab.wait_for_line("node1", &["subnet-00000000000000bad"])?;
+    world.apply(&config(&lab.subnet("c")?))?;
+    wait_for("a pod to be served", PATIENCE, || {
+        lab.run(&["pod", "add", "node1", "--pod", "served"]).map(|_| true)
+    })?;
+    lab.run(&["pod", "add", "node1", "--count", "5"])?;
+    for pod in lab.pods("node1")? {
+        let address = pod["address"].as_str().context("a pod without address")?;
+        ensure!(address.starts_with("10.0.64."), "{address} is not of the ENIConfig's subnet");
+    }
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}

@@ -1,0 +1,136 @@
+//! Where ENIs go: subnets found by their tags, those that are shut, and those of other clusters.
+
+use anyhow::{Context as _, Result, ensure};
+use std::{collections::BTreeSet, time::Duration};
+use tests_lab::{Lab, programs, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The subnets of the node's pods, as the first three numbers of their addresses.
+fn subnets_of_pods(lab: &Lab, node: &str) -> Result<BTreeSet<String>> {
+    let pods = lab.pods(node)?;
+    let of = |pod: &serde_json::Value| {
+        let address = pod["address"].as_str().context("a pod without address")?;
+        Ok(address.rsplit_once('.').context("no IPv4 address")?.0.to_owned())
+    };
+    pods.iter().map(of).collect()
+}
+
+fn set<const N: usize>(subnets: [&str; N]) -> BTreeSet<String> {
+    subnets.map(str::to_owned).into()
+}
+
+/// The node is in subnet a. Of the others of its zone, c is the cluster's, d another cluster's, e
+/// has no tag and f is shut; b is in another zone.
+const SUBNETS: [&str; 12] = [
+    "--subnet",
+    "10.0.0.0/24",
+    "--subnet",
+    "10.0.1.0/24,kubernetes.io/role/cni=1",
+    "--subnet",
+    "10.0.2.0/24,zone=a,kubernetes.io/role/cni=1,cni.networking.k8s.aws/cluster/lab=shared",
+    "--subnet",
+    "10.0.3.0/24,zone=a,kubernetes.io/role/cni=1,cni.networking.k8s.aws/cluster/other=shared",
+    "--subnet",
+    "10.0.4.0/24,zone=a",
+    "--subnet",
+    "10.0.5.0/24,zone=a,kubernetes.io/role/cni=0",
+];
+
+#[test]
+fn new_enis_go_into_the_tagged_subnet_of_the_zone_that_has_most_room() -> Result<()> {
+    let name = "new_enis_go_into_the_tagged_subnet_of_the_zone_that_has_most_room";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let lab = Lab::up(&bin, "t-disc", &[&["--nodes", "1"], &SUBNETS[..]].concat())?;
+    // The primary ENI has fourteen; what comes after them is on others.
+    lab.run(&["pod", "add", "node1", "--count", "30"])?;
+    ensure!(
+        subnets_of_pods(&lab, "node1")? == set(["10.0.0", "10.0.2"]),
+        "{:?}",
+        lab.pods("node1")
+    );
+    lab.run(&["check", "--tcp", "4"])?;
+
+    // With the setting off, there is the node's own subnet and no other.
+    lab.run(&["node", "add", "plain", "--subnet", "0", "--env", "ENABLE_SUBNET_DISCOVERY=false"])?;
+    lab.run(&["pod", "add", "plain", "--count", "20"])?;
+    ensure!(subnets_of_pods(&lab, "plain")? == set(["10.0.0"]), "{:?}", lab.pods("plain"));
+    lab.down()
+}
+
+#[test]
+fn a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has() -> Result<()> {
+    let Some(bin) = programs("a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has")
+    else {
+        return Ok(());
+    };
+    let up = [&["--nodes", "1", "--env", "WARM_IP_TARGET=2"], &SUBNETS[..]].concat();
+    let lab = Lab::up(&bin, "t-shut", &up)?;
+    lab.run(&["pod", "add", "node1", "--prefix", "old-", "--count", "3"])?;
+    ensure!(subnets_of_pods(&lab, "node1")? == set(["10.0.0"]), "{:?}", lab.pods("node1"));
+
+    // The node's own subnet is shut; the daemon reads tags at its start and whenever it makes ENIs.
+    lab.run(&["subnet", "tag", "a", "kubernetes.io/role/cni=0"])?;
+    lab.run(&["daemon", "kill", "node1"])?;
+    lab.wait_for_line("node1", &["kubernetes.io/role/cni=0", "no new pods"])?;
+    lab.run(&["pod", "add", "node1", "--prefix", "new-", "--count", "5"])?;
+    let pods = lab.pods("node1")?;
+    for pod in &pods {
+        let name = pod["name"].as_str().context("a pod without name")?;
+        let address = pod["address"].as_str().context("a pod without address")?;
+        let wanted = if name.starts_with("old-") { "10.0.0." } else { "10.0.2." };
+        ensure!(address.starts_with(wanted), "pod {name} has {address}");
+    }
+    lab.run(&["pod", "check"])?;
+    lab.run(&["check", "--tcp", "4"])?;
+
+    // With nowhere left, it says where it looked and what to do.
+    lab.run(&["subnet", "tag", "c", "kubernetes.io/role/cni=0"])?;
+    lab.run(&["daemon", "start", "node1", "--env", "FERRULE_ADD_WAIT=3"])?;
+    wait_for("both subnets to be seen shut", PATIENCE, || {
+        let said = lab.refused(&["pod", "add", "node1", "--pod", "nowhere"])?;
+        ensure!(said.contains("no subnet of the zone may be used for pods"), "it said: {said}");
+        Ok(true)
+    })?;
+    lab.wait_for_line("node1", &["ERROR", "no_subnet", "eu-west-1a", "tag a subnet"])?;
+    lab.run(&["subnet", "untag", "a", "kubernetes.io/role/cni"])?;
+    lab.run(&["daemon", "kill", "node1"])?;
+    wait_for("a pod to be served again", PATIENCE, || {
+        lab.run(&["pod", "add", "node1", "--pod", "nowhere"]).map(|_| true)
+    })?;
+    lab.down()
+}
+
+#[test]
+fn security_groups_are_rewritten_when_they_differ_and_only_then() -> Result<()> {
+    let Some(bin) = programs("security_groups_are_rewritten_when_they_differ_and_only_then") else {
+        return Ok(());
+    };
+    let lab = Lab::up(&bin, "t-groups", &["--nodes", "1"])?;
+    lab.run(&["pod", "add", "node1", "--count", "16"])?;
+    let second = || -> Result<serde_json::Value> {
+        let enis = lab.json(&["eni", "list"])?;
+        let enis = enis.as_array().context("no list of ENIs")?;
+        let found = enis.iter().find(|eni| eni["node"] == "node1" && eni["device"] == 1);
+        found.cloned().context("no second ENI")
+    };
+    let eni = second()?["id"].as_str().context("an ENI without id")?.to_owned();
+    let groups = second()?["groups"].clone();
+    // A daemon that starts compares them all: they are right, and nothing is written.
+    let looked = |lab: &Lab| -> Result<bool> {
+        Ok(lab.calls("node1", "DescribeNetworkInterfaces")? > 0.0 && lab.is("node1", "ready")?)
+    };
+    lab.run(&["daemon", "kill", "node1"])?;
+    wait_for("EC2 to be asked for the ENIs", PATIENCE, || looked(&lab))?;
+    lab.run(&["pod", "add", "node1", "--prefix", "more-", "--count", "2"])?;
+    ensure!(!lab.logs("node1")?.contains("groups_changed"), "groups that are right were rewritten");
+    lab.run(&["group", "add", "strange"])?;
+    lab.run(&["eni", "groups", &eni, "strange"])?;
+    lab.run(&["daemon", "kill", "node1"])?;
+    wait_for("the groups of the primary ENI", PATIENCE, || Ok(second()?["groups"] == groups))?;
+    lab.wait_for_line("node1", &["groups_changed", &eni])?;
+    let told = lab.logs("node1")?.lines().filter(|line| line.contains("groups_changed")).count();
+    ensure!(told == 1, "groups were rewritten {told} times");
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}
