@@ -20,8 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
 fn a_primary_address_reaches_the_internet() {
     let lab = TestLab::two_nodes();
     let host = INTERNET_HOST.to_string();
-    assert_eq!(lab.echo_sized("a", "10.0.1.10", &host, 1500), Ok(()));
-    assert_eq!(lab.echo_sized("b", "10.0.2.10", &host, 1500), Ok(()));
+    lab.reaches("a", "10.0.1.10", &host, 1500);
+    lab.reaches("b", "10.0.2.10", &host, 1500);
 }
 
 fn a_secondary_address_does_not() {

@@ -192,6 +192,13 @@ impl TestLab {
         handle.inside_pod(pod, || batch(&script)).unwrap();
     }
 
+    /// The other end answers. A link that has just come up may lose a packet on a busy machine.
+    pub(crate) fn reaches(&self, node: &str, from: &str, to: &str, bytes: u16) {
+        eventually(&format!("an answer to {node}'s {from} from {to}"), || {
+            self.echo_sized(node, from, to, bytes) == Ok(())
+        });
+    }
+
     /// One echo of full size from the node's own network.
     pub(crate) fn echo(&self, node: &str, from: &str, to: &str) -> Result<(), Reason> {
         self.echo_sized(node, from, to, 9001)

@@ -88,13 +88,13 @@ fn an_address_follows_its_eni() {
     lab.route_eni("a", 1);
     lab.route_eni("b", 1);
     lab.wire_pod("a", "web", "10.0.1.21", 1);
-    assert_eq!(lab.echo("b", "10.0.2.10", "10.0.1.21"), Ok(()));
+    lab.reaches("b", "10.0.2.10", "10.0.1.21", 9001);
     lab.node("a").remove_pod("web").unwrap();
     lab.eni("a", 1).secondary.clear();
     lab.eni("b", 1).secondary.insert(ip("10.0.1.21"));
     assert_eq!(lab.apply().remapped, 1);
     lab.wire_pod("b", "web", "10.0.1.21", 1);
-    assert_eq!(lab.echo("a", "10.0.1.10", "10.0.1.21"), Ok(()));
+    lab.reaches("a", "10.0.1.10", "10.0.1.21", 9001);
 }
 
 fn nobody_answers_for_an_address_of_nobody() {
