@@ -5,6 +5,7 @@ mod bad_input;
 mod branches;
 mod coming;
 mod cordon;
+mod custom;
 mod in_pod;
 mod leftovers;
 mod membership;
