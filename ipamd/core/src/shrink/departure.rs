@@ -185,7 +185,7 @@ impl Core {
         if let Some(eni) = departure.eni {
             self.book.put_back(eni, now);
         }
-        self.persist(Record::EniLeft { eni: id.clone() });
+        self.persist_left(id);
         self.node_changed();
     }
 
@@ -197,7 +197,20 @@ impl Core {
     fn forget_departure(&mut self, id: &EniId, now: Time) {
         self.departures.remove(id);
         self.watch.eni_gone(id.clone(), now);
-        self.persist(Record::EniLeft { eni: id.clone() });
+        self.persist_left(id);
         self.node_changed();
+    }
+
+    /// The record ends all that the checkpoint says of the ENI. Addresses that rest still do: the ENI
+    /// stayed, or another has them by now.
+    fn persist_left(&mut self, id: &EniId) {
+        self.persist(Record::EniLeft { eni: id.clone() });
+        let of_it = self.book.cooling().filter(|(_, cooling)| cooling.eni == *id);
+        let resting: Vec<Record> = of_it
+            .map(|(at, cooling)| Record::cooling(at, id.clone(), cooling.since, cooling.until))
+            .collect();
+        for record in resting {
+            self.persist(record);
+        }
     }
 }

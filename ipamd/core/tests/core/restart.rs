@@ -187,3 +187,20 @@ fn an_eni_that_was_to_be_freed_and_is_in_use_again_stays() {
     assert_eq!((world.eni_of(4), world.address_of(4)), (eni.clone(), address));
     assert!(world.snapshot().enis.iter().any(|view| view.id == eni && view.ready));
 }
+
+#[test]
+fn addresses_of_an_eni_that_stays_after_all_go_on_cooling_through_a_restart() {
+    let mut world = world();
+    let eni = world.eni_of(4);
+    assert_eq!(world.eni_of(3), eni);
+    world.release(4);
+    world.sync();
+    world.file.push(Record::EniLeaving { eni });
+    world.restart();
+    world.pass(Span::seconds(10));
+    world.sync();
+    world.restart();
+    assert_eq!(world.core.counts().assigned, 0, "no ENI was seen yet");
+    world.pass(Span::seconds(2));
+    assert_eq!((world.core.counts().assigned, world.core.counts().cooling), (4, 1));
+}
