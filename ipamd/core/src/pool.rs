@@ -11,6 +11,13 @@ use config_model::{CardIndex, Time};
 impl Core {
     /// The pool of a card as the targets see it, what was asked for counted as if it were there.
     pub(crate) fn pool(&mut self, card: CardIndex, now: Time) -> Pool {
+        let (pool, changes) = self.pool_at(card, now);
+        self.wake_by(changes);
+        pool
+    }
+
+    /// The same, and when it changes by itself.
+    pub(crate) fn pool_at(&self, card: CardIndex, now: Time) -> (Pool, Option<Time>) {
         let mut pool = Pool::default();
         let mut unready = Vec::new();
         for eni in self.book.enis().filter(|eni| eni.facts.card == card && eni.counts()) {
@@ -34,8 +41,7 @@ impl Core {
         if card == CardIndex(0) {
             pool.expected = self.cluster.expected();
         }
-        self.wake_by(unready.into_iter().min());
-        pool
+        (pool, unready.into_iter().min())
     }
 
     /// What one ENI adds to its card's pool.

@@ -18,6 +18,11 @@ pub struct Snapshot {
     pub cooling: Vec<CoolingView>,
     /// The pool in numbers.
     pub counts: Counts,
+    /// Addresses that the targets lack, what was asked for counted as if it were there.
+    pub short: u64,
+    /// Whether pods of card 0 use all the addresses that it may have: of its ENIs and of their
+    /// places, or as many as the node runs pods.
+    pub full: bool,
     /// What the planner waits for, and why.
     pub waiting: Vec<Waiting>,
     /// How often EC2 may be called, by action; those that were never called are left out.

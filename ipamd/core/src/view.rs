@@ -5,7 +5,10 @@ use crate::{
     book::{Eni, Holder, Readiness},
     checkpoint::Holding,
 };
-use config_model::{PodKey, Time};
+use config_model::{CardIndex, PodKey, Time};
+
+/// The card that every pod gets an address of.
+const FIRST: CardIndex = CardIndex(0);
 
 impl Core {
     /// Everything, for those who only look. Costs as much as there are addresses.
@@ -28,6 +31,8 @@ impl Core {
                 })
                 .collect(),
             counts: self.counts(),
+            short: self.short(now),
+            full: self.is_full(FIRST, now),
             waiting: self.explain(now),
             budgets: self.budgets.views(now),
         }
@@ -58,6 +63,21 @@ impl Core {
     /// What the key holds.
     pub fn inspect(&self, key: &PodKey) -> Option<PodView> {
         self.book.holder(key).map(|holder| self.pod_view(key, holder))
+    }
+
+    fn short(&self, now: Time) -> u64 {
+        let of = |card: &CardIndex| self.targets.short(*card, self.pool_at(*card, now).0);
+        self.targets.cards().iter().map(of).sum()
+    }
+
+    fn is_full(&self, card: CardIndex, now: Time) -> bool {
+        let (pool, _) = self.pool_at(card, now);
+        let per_eni = self.targets.per_eni();
+        let has_room = |eni: &Eni| eni.facts.card == card && eni.counts() && eni.room(per_eni) > 0;
+        let places = self.places_taken(card) + self.places_for_trunk(card);
+        let used_up = pool.held > 0 && pool.total == u64::from(pool.held) + u64::from(pool.cooling);
+        let no_more = places >= self.max_enis(card) && !self.book.enis().any(has_room);
+        used_up && (no_more || pool.total >= u64::from(self.targets.max_pods))
     }
 
     fn pod_view(&self, key: &PodKey, holder: &Holder) -> PodView {

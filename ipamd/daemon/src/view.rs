@@ -93,29 +93,9 @@ impl View {
         found
     }
 
-    /// How many addresses the pool lacks to its warm targets.
-    pub(crate) fn warm_short(&self) -> u64 {
-        let Some(targets) = &self.targets else { return 0 };
-        let counts = &self.snapshot.counts;
-        let of = |target: Option<u32>| u64::from(target.unwrap_or(0));
-        let (ips, minimum) = (of(targets.warm_ip_target), of(targets.minimum_ip_target));
-        if ips == 0 && minimum == 0 {
-            let per_eni = self.limits.as_ref().map_or(0, Limits::secondary_per_eni);
-            let wanted = u64::from(targets.warm_eni_target) * u64::from(per_eni);
-            return wanted.saturating_sub(counts.free);
-        }
-        ips.saturating_sub(counts.free).max(minimum.saturating_sub(counts.total))
-    }
-
-    /// A node that holds all the addresses it may is full, which is no trouble as long as nobody
-    /// waits.
+    /// A full node is no trouble as long as nobody waits.
     fn lacks_address(&self) -> bool {
-        let counts = &self.snapshot.counts;
-        let full = self.limits.as_ref().is_some_and(|limits| {
-            counts.assigned > 0
-                && u64::from(counts.assigned)
-                    >= u64::from(counts.max_enis) * u64::from(limits.secondary_per_eni())
-        });
+        let Snapshot { counts, full, .. } = &self.snapshot;
         counts.usable == 0 && (counts.waiting > 0 || !full)
     }
 }

@@ -240,6 +240,20 @@ fn an_eni_whose_subnet_imds_has_not_told_yet_has_its_place() {
 }
 
 #[test]
+fn with_custom_networking_a_node_is_full_without_its_primary_eni() {
+    let mut world = start(custom(), cloud());
+    world.tell(found("subnet-2", &[]));
+    world.reserve_all(0..12);
+    world.pass(Span::seconds(60));
+    assert_eq!((world.core.counts().assigned, world.snapshot().full), (12, true));
+    // Another process does not wait for what it cannot have.
+    world.restart();
+    world.tell(found("subnet-2", &[]));
+    world.pass(Span::seconds(60));
+    assert!(world.snapshot().full);
+}
+
+#[test]
 fn nobody_is_sent_away_before_all_enis_are_known() {
     let mut world = start(custom(), cloud());
     world.tell(found("subnet-2", &[]));

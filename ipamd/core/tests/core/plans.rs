@@ -2,7 +2,7 @@
 
 use crate::world::{Cloud, Fault, World};
 use config_model::{CardIndex, Span, Time};
-use ipamd_core::{Action, CloudCall, ClusterFact, Limits, PoolConfig, Topic, Want};
+use ipamd_core::{Action, CloudCall, ClusterFact, Event, Limits, PoolConfig, Topic, Want};
 
 fn addresses(warm: u32) -> PoolConfig {
     PoolConfig { warm_ip_target: Some(warm), ..PoolConfig::default() }
@@ -179,4 +179,32 @@ fn an_unschedulable_node_whose_enis_are_managed_all_the_same_grows() {
     world.tell(ipamd_core::Event::Cluster(ClusterFact::Schedulable(false)));
     world.pass(Span::seconds(10));
     assert_eq!(world.split(), [2]);
+}
+
+#[test]
+fn a_node_is_full_when_its_pods_use_all_that_it_may_have() {
+    let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
+    let mut world = World::new(config.clone(), 2, 4, 0);
+    world.pass(Span::seconds(5));
+    assert_eq!((world.snapshot().full, world.snapshot().short), (false, 0));
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(10));
+    assert!(!world.snapshot().full, "one is free");
+    world.reserve(5);
+    world.pass(Span::seconds(10));
+    let (usable, short) = (world.core.counts().usable, world.snapshot().short);
+    assert_eq!((world.snapshot().full, usable, short), (true, 0, 1));
+    // While addresses rest nobody misses them.
+    world.release(5);
+    assert!(world.snapshot().full);
+
+    let mut world = World::new(config, 4, 10, 0);
+    world.tell(Event::Cluster(ClusterFact::MaxPods(6)));
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(10));
+    while world.core.counts().usable > 0 {
+        world.reserve(world.core.counts().assigned);
+        world.pass(Span::seconds(10));
+    }
+    assert!(world.snapshot().full, "{:?}", world.core.counts());
 }

@@ -273,7 +273,7 @@ pub(super) fn explain(view: &View, cluster: &Cluster, report: &PassReport) -> Va
             "enis": counts.enis, "maxEnis": counts.max_enis, "total": counts.total,
             "assigned": counts.assigned, "reserved": counts.reserved, "cooling": counts.cooling,
             "free": counts.free, "usable": counts.usable, "waitingAdds": counts.waiting,
-            "calls": counts.calls, "warmShort": view.warm_short(),
+            "calls": counts.calls, "warmShort": view.snapshot.short,
         },
         "troubles": troubles.collect::<Vec<_>>(),
         "waiting": waiting.collect::<Vec<_>>(),

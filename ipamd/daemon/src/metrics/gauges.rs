@@ -123,7 +123,7 @@ impl Gauges {
         self.cooling.set(counts.cooling.into());
         self.pool_assigned.set(counts.assigned.into());
         self.reserved.set(counts.reserved.into());
-        self.warm_short.set(whole(view.warm_short()));
+        self.warm_short.set(whole(view.snapshot.short));
         let queued = i64::try_from(view.queued).unwrap_or(i64::MAX);
         self.waiting.set(i64::from(counts.waiting) + queued);
         self.calls.set(counts.calls.into());
