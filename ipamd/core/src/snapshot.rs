@@ -21,7 +21,7 @@ pub struct Snapshot {
     /// Addresses that the targets lack, what was asked for counted as if it were there.
     pub short: u64,
     /// Whether pods of card 0 use all the addresses that it may have: of its ENIs and of their
-    /// places, or as many as the node runs pods.
+    /// places, or as many as the node runs pods, or all there are where others provide them.
     pub full: bool,
     /// What the planner waits for, and why.
     pub waiting: Vec<Waiting>,

@@ -76,7 +76,9 @@ impl Core {
         let has_room = |eni: &Eni| eni.facts.card == card && eni.counts() && eni.room(per_eni) > 0;
         let places = self.places_taken(card) + self.places_for_trunk(card);
         let used_up = pool.held > 0 && pool.total == u64::from(pool.held) + u64::from(pool.cooling);
-        let no_more = places >= self.max_enis(card) && !self.book.enis().any(has_room);
+        let of_others = !self.config.provisioning || self.config.imds_only;
+        let no_place = places >= self.max_enis(card) && !self.book.enis().any(has_room);
+        let no_more = of_others || no_place;
         used_up && (no_more || pool.total >= u64::from(self.targets.max_pods))
     }
 

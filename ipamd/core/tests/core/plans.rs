@@ -208,3 +208,17 @@ fn a_node_is_full_when_its_pods_use_all_that_it_may_have() {
     }
     assert!(world.snapshot().full, "{:?}", world.core.counts());
 }
+
+#[test]
+fn a_node_that_others_provide_for_is_full_when_its_pods_use_what_there_is() {
+    let given = PoolConfig { provisioning: false, ..PoolConfig::default() };
+    for config in [PoolConfig { imds_only: true, ..given.clone() }, given] {
+        let mut world = World::new(config, 4, 10, 3);
+        world.pass(Span::seconds(5));
+        world.reserve_all(0..2);
+        world.pass(Span::seconds(5));
+        assert_eq!((world.snapshot().full, world.core.counts().usable), (false, 1));
+        world.reserve(2);
+        assert_eq!((world.snapshot().full, world.core.counts().usable), (true, 0));
+    }
+}
