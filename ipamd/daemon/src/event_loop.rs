@@ -171,7 +171,11 @@ impl EventLoop {
             State::Starting { .. } if self.stopping => {
                 let _ = queued.reply.send(refused(RefusalReason::Stopping, STOPPING));
             }
-            State::Starting { queued: queue, .. } => queue.push(queued),
+            State::Starting { queued: queue, .. } => {
+                // Whoever gave up comes again: a start that takes long does not gather them.
+                queue.retain(|waiting| !waiting.reply.is_closed());
+                queue.push(queued);
+            }
             State::Running(_) => {
                 let Queued { ticket, question, reply } = queued;
                 self.waiting.insert(ticket, Waiter { reply, since: Instant::now() });
@@ -182,7 +186,10 @@ impl EventLoop {
 
     fn inspect(&mut self, key: PodKey, reply: oneshot::Sender<Option<PodView>>) {
         match &mut self.state {
-            State::Starting { inspected, .. } => inspected.push((key, reply)),
+            State::Starting { inspected, .. } => {
+                inspected.retain(|(_, reply)| !reply.is_closed());
+                inspected.push((key, reply));
+            }
             State::Running(running) => {
                 let _ = reply.send(running.core.inspect(&key));
             }

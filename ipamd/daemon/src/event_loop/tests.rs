@@ -129,12 +129,10 @@ fn reserve(n: u8) -> Question {
     }
 }
 
-#[tokio::test]
-async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_it() {
-    let (leave, wait) = blocking::channel();
-    let (told, mut writes) = mpsc::unbounded_channel();
+/// A loop that nobody has given an address book yet.
+fn starting() -> (Inbox, tokio::task::JoinHandle<()>) {
     let (inbox, inputs) = Inbox::open();
-    let (_obstacle, starting) = watch::channel(String::new());
+    let (_, starting) = watch::channel(String::new());
     let around = Surroundings {
         inbox: inbox.clone(),
         metrics: Arc::new(Metrics::new()),
@@ -142,7 +140,28 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
         cluster: Cluster::default(),
         starting,
     };
-    let task = tokio::spawn(EventLoop::new(inputs, around).run());
+    (inbox, tokio::spawn(EventLoop::new(inputs, around).run()))
+}
+
+#[tokio::test]
+async fn who_gave_up_while_the_daemon_starts_is_not_kept() {
+    let (inbox, task) = starting();
+    let key = PodKey::new("aws-cni", "c1", "eth0").unwrap();
+    for _ in 0..50 {
+        let question = Question::Release { key: key.clone(), cause: ReleaseCause::PodDeleted };
+        let asked = tokio::time::timeout(Duration::from_millis(1), inbox.ask(question));
+        assert!(asked.await.is_err(), "nobody can answer yet");
+    }
+    assert_eq!(inbox.view().await.unwrap().queued, 1);
+    inbox.send(Input::Finish).await.unwrap();
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_it() {
+    let (leave, wait) = blocking::channel();
+    let (told, mut writes) = mpsc::unbounded_channel();
+    let (inbox, task) = starting();
     let begin = beginning(SlowDisk { leave: wait, writes: told });
     inbox.send(Input::Begin(Box::new(begin))).await.unwrap();
     let now = clock::now();
