@@ -4,6 +4,7 @@
 //! first, then the kernel is observed, and only then is the book read. Whatever the kernel showed
 //! was in the book before it was made, so the book knows it.
 
+mod readiness;
 mod report;
 mod trigger;
 mod watch;
@@ -22,11 +23,11 @@ use crate::{
 };
 use config_model::{EniId, Time};
 use config_settings::Settings;
-use ipamd_core::Snapshot;
+use readiness::readiness;
 use routing_netlink::Kernel;
-use routing_plan::{Applied, Note, Plan, Subject, addresses_in_use};
+use routing_plan::addresses_in_use;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -116,8 +117,7 @@ impl<K: Kernel> Repair<K> {
         };
         let plan = routing_plan::plan(&desired, &observed);
         let applied = self.kernel.apply(&plan.ops).await;
-        let stuck = stuck(&plan, &applied);
-        let (ready, not_ready) = readiness(&book, &plan, &stuck);
+        let (ready, not_ready) = readiness(&book, &plan, &applied);
         self.tell(Seen { started, in_use, ready, not_ready }).await?;
 
         let previous = self.reports.borrow().clone();
@@ -149,40 +149,6 @@ impl<K: Kernel> Repair<K> {
     async fn tell(&mut self, seen: Seen) -> Result<(), Ended> {
         self.inbox.send(Input::Seen(seen)).await
     }
-}
-
-/// Subjects that cannot be made right now, and why.
-fn stuck(plan: &Plan, applied: &Applied) -> BTreeMap<Subject, String> {
-    let notes = plan.notes.iter().filter_map(|note| match note {
-        Note::LinkMissing { subject, .. } | Note::LinkAmbiguous { subject, .. } => {
-            Some((subject.clone(), note.to_string()))
-        }
-        Note::VethMissing { .. } | Note::ForeignInReapGroup { .. } => None,
-    });
-    let refused = applied.refused.iter();
-    notes
-        .chain(refused.map(|refused| (refused.op.subject().clone(), refused.to_string())))
-        .collect()
-}
-
-fn readiness(
-    book: &Snapshot,
-    plan: &Plan,
-    stuck: &BTreeMap<Subject, String>,
-) -> (Vec<EniId>, Vec<(EniId, String)>) {
-    let primary = desired::primary(book).map(|eni| eni.id.clone());
-    let (mut ready, mut not_ready) = (Vec::new(), Vec::new());
-    for (eni, known_ready) in desired::managed_enis(book) {
-        let is_primary = primary.as_ref() == Some(eni);
-        let subject = if is_primary { Subject::Node } else { Subject::Eni(eni.clone()) };
-        let as_desired = if is_primary { plan.node_ready() } else { plan.ready(eni) };
-        if as_desired && !known_ready {
-            ready.push(eni.clone());
-        } else if let Some(why) = stuck.get(&subject) {
-            not_ready.push((eni.clone(), why.clone()));
-        }
-    }
-    (ready, not_ready)
 }
 
 /// A pass comes at least this often.

@@ -3,6 +3,9 @@
 //! The order is the daemon's (`ipamd/daemon/src/repair.rs`); between any two steps plugins work on,
 //! and the process can die.
 
+#[path = "../../../ipamd/daemon/src/repair/readiness.rs"]
+mod readiness;
+
 use crate::{
     daemon::{Asker, Question},
     desired,
@@ -10,13 +13,11 @@ use crate::{
     planted::Planted,
     world::{Happening, World},
 };
-use config_model::{EniId, Span, Time};
+use config_model::{Span, Time};
 use ipamd_core::{Event, ReleaseCause, Snapshot};
-use routing_plan::{NodeDesired, Note, Observed, Plan, Subject};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use readiness::readiness;
+use routing_plan::{NodeDesired, Observed, Plan};
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// How far the pass is, and when the next one comes.
 #[derive(Debug, Default)]
@@ -151,8 +152,7 @@ impl World {
             let plan = self.plan_once(observed, desired);
             let applied = self.apply_watched(&plan);
             repaired = !plan.ops.is_empty();
-            let stuck = stuck(&plan, &applied);
-            (ready, not_ready) = readiness(&book, &plan, &stuck);
+            (ready, not_ready) = readiness(&book, &plan, &applied);
         }
         for eni in ready {
             self.tell(Event::EniReady { eni });
@@ -212,40 +212,6 @@ impl World {
         }
         applied
     }
-}
-
-/// Subjects that cannot be made right now, and why.
-fn stuck(plan: &Plan, applied: &routing_plan::Applied) -> BTreeMap<Subject, String> {
-    let notes = plan.notes.iter().filter_map(|note| match note {
-        Note::LinkMissing { subject, .. } | Note::LinkAmbiguous { subject, .. } => {
-            Some((subject.clone(), note.to_string()))
-        }
-        _ => None,
-    });
-    let refused = applied.refused.iter();
-    notes
-        .chain(refused.map(|refused| (refused.op.subject().clone(), refused.to_string())))
-        .collect()
-}
-
-fn readiness(
-    book: &Snapshot,
-    plan: &Plan,
-    stuck: &BTreeMap<Subject, String>,
-) -> (Vec<EniId>, Vec<(EniId, String)>) {
-    let primary = desired::primary(book).map(|eni| eni.id.clone());
-    let (mut ready, mut not_ready) = (Vec::new(), Vec::new());
-    for (eni, known_ready) in desired::managed_enis(book) {
-        let is_primary = primary.as_ref() == Some(eni);
-        let subject = if is_primary { Subject::Node } else { Subject::Eni(eni.clone()) };
-        let as_desired = if is_primary { plan.node_ready() } else { plan.ready(eni) };
-        if as_desired && !known_ready {
-            ready.push(eni.clone());
-        } else if let Some(why) = stuck.get(&subject) {
-            not_ready.push((eni.clone(), why.clone()));
-        }
-    }
-    (ready, not_ready)
 }
 
 /// A pass comes at least this often.

@@ -1,0 +1,44 @@
+//! Which ENIs can pods use, as a pass has seen them?
+
+use crate::desired;
+use config_model::EniId;
+use ipamd_core::Snapshot;
+use routing_plan::{Applied, Note, Plan, Subject};
+use std::collections::BTreeMap;
+
+/// ENIs that were seen as they should be and were not before; and those that cannot be made right,
+/// with the reason.
+pub(crate) fn readiness(
+    book: &Snapshot,
+    plan: &Plan,
+    applied: &Applied,
+) -> (Vec<EniId>, Vec<(EniId, String)>) {
+    let stuck = stuck(plan, applied);
+    let primary = desired::primary(book).map(|eni| eni.id.clone());
+    let (mut ready, mut not_ready) = (Vec::new(), Vec::new());
+    for (eni, known_ready) in desired::managed_enis(book) {
+        let is_primary = primary.as_ref() == Some(eni);
+        let subject = if is_primary { Subject::Node } else { Subject::Eni(eni.clone()) };
+        let as_desired = if is_primary { plan.node_ready() } else { plan.ready(eni) };
+        if as_desired && !known_ready {
+            ready.push(eni.clone());
+        } else if let Some(why) = stuck.get(&subject) {
+            not_ready.push((eni.clone(), why.clone()));
+        }
+    }
+    (ready, not_ready)
+}
+
+/// Subjects that cannot be made right now, and why.
+fn stuck(plan: &Plan, applied: &Applied) -> BTreeMap<Subject, String> {
+    let notes = plan.notes.iter().filter_map(|note| match note {
+        Note::LinkMissing { subject, .. } | Note::LinkAmbiguous { subject, .. } => {
+            Some((subject.clone(), note.to_string()))
+        }
+        Note::VethMissing { .. } | Note::ForeignInReapGroup { .. } => None,
+    });
+    let refused = applied.refused.iter();
+    notes
+        .chain(refused.map(|refused| (refused.op.subject().clone(), refused.to_string())))
+        .collect()
+}
