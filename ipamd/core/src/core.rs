@@ -110,7 +110,7 @@ impl Core {
             tokens: 0,
             subnets: Subnets::default(),
             rhythm: Rhythm::default(),
-            zone: ZoneWatch::default(),
+            zone: ZoneWatch::new(now),
             nowhere_told: None,
             trunk: TrunkWish::default(),
             leaks: Collector::default(),

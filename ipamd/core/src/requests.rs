@@ -69,6 +69,9 @@ impl Core {
 
     /// Serves those who wait for addresses, in the order they came, as far as addresses reach.
     pub(crate) fn serve_waiting(&mut self, now: Time) {
+        if self.queue.is_empty() || self.awaits_tags(now) {
+            return;
+        }
         while self.serve_one_of_all(now) || self.serve_one(now) {}
     }
 

@@ -17,10 +17,14 @@ const TRIES: u32 = 3;
 /// A question that came to nothing, or was refused for good, is asked again so often.
 const UNTOLD_PAUSE: Span = Span::seconds(600);
 
+/// So long pods wait at the start for what the subnets' tags say; then they are served all the same.
+const TAGS_PATIENCE: Span = Span::seconds(2);
+
 /// What EC2 has told of the zone, and when it is asked again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ZoneWatch {
     pub(crate) zone: Zone,
+    begun: Time,
     /// When the answer that is known was asked for.
     asked: Option<Time>,
     in_call: bool,
@@ -29,6 +33,11 @@ pub(crate) struct ZoneWatch {
 }
 
 impl ZoneWatch {
+    pub(crate) fn new(now: Time) -> Self {
+        let (zone, asked, not_before) = (Zone::default(), None, None);
+        Self { zone, begun: now, asked, in_call: false, tries: 0, not_before }
+    }
+
     /// What is known of a subnet.
     pub(crate) fn subnet(&self, id: &SubnetId) -> Option<&SeenSubnet> {
         match &self.zone {
@@ -62,6 +71,13 @@ impl Core {
         if self.reads_subnets() && !matches!(self.zone.zone, Zone::Known(_)) {
             self.ask_for_subnets(now);
         }
+    }
+
+    /// Whether it may still turn out that an ENI lies in an excluded subnet: then nobody is given of
+    /// any. EC2 that does not answer holds nobody up for long.
+    pub(crate) fn awaits_tags(&mut self, now: Time) -> bool {
+        let unknown = self.config.subnet_discovery && self.zone.zone == Zone::Unknown;
+        unknown && !self.reached(self.zone.begun + TAGS_PATIENCE, now)
     }
 
     /// Asks again while somebody waits and a full subnet is all that there is: its free addresses

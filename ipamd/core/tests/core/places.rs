@@ -100,6 +100,34 @@ fn an_excluded_subnet_keeps_its_pods_and_gets_no_new_ones() {
 }
 
 #[test]
+fn after_a_restart_nobody_is_given_of_a_subnet_that_was_shut_meanwhile() {
+    let mut world = start(discovery(), cloud());
+    world.reserve_all(0..2);
+    world.pass(Span::seconds(60));
+    let mut cloud = std::mem::replace(&mut world.cloud, Cloud::new(1, 2, 0));
+    tag(&mut cloud, "subnet-1", "0");
+    world.cloud = cloud;
+    world.restart();
+    let ticket = world.reserve(7);
+    world.pass(Span::seconds(20));
+    assert!(world.served(ticket));
+    let primary = world.snapshot().enis.into_iter().find(|eni| eni.device.0 == 0).unwrap();
+    assert_ne!(world.eni_of(7), primary.id);
+}
+
+#[test]
+fn where_ec2_does_not_tell_of_subnets_pods_wait_for_it_a_moment_only() {
+    let mut world = start(discovery(), cloud());
+    world.pass(Span::seconds(60));
+    let throttled = [crate::world::Fault::Throttle; 50].into();
+    world.cloud.faults.insert(Action::DescribeSubnets, throttled);
+    world.restart();
+    let ticket = world.reserve(7);
+    world.pass(Span::seconds(4));
+    assert!(world.served(ticket), "{:?}", world.notices.last());
+}
+
+#[test]
 fn without_permission_to_see_subnets_the_nodes_own_is_used() {
     let mut cloud = cloud();
     cloud.faults.insert(Action::DescribeSubnets, [crate::world::Fault::Deny; 50].into());
