@@ -18,8 +18,10 @@ pub(crate) enum Need {
     Nft,
     /// Python with venv, for boto3 as an independent client.
     Python,
-    /// Go, to build Kubernetes from its modules.
+    /// Go, to build Kubernetes and containerd from their modules.
     Go,
+    /// containerd with `runc` and the loopback plugin, to run real sandboxes.
+    Runtime,
 }
 
 struct Package {
@@ -68,6 +70,15 @@ const PACKAGES: &[Package] = &[
         elsewhere: "Python 3 with the modules venv and ensurepip",
     },
     Package {
+        need: Need::Runtime,
+        debian: "containerd runc containernetworking-plugins",
+        present: || {
+            ["containerd", "ctr", "runc"].into_iter().all(on_path)
+                && Path::new("/usr/lib/cni/loopback").is_file()
+        },
+        elsewhere: "containerd, ctr and runc, and the CNI plugin loopback in /usr/lib/cni",
+    },
+    Package {
         need: Need::Go,
         // Debian's is too old for today's Kubernetes.
         debian: "",
@@ -77,7 +88,8 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// Everything that any command needs.
-pub(crate) const ALL: &[Need] = &[Need::Linker, Need::Iproute, Need::Nft, Need::Python, Need::Go];
+pub(crate) const ALL: &[Need] =
+    &[Need::Linker, Need::Iproute, Need::Nft, Need::Python, Need::Go, Need::Runtime];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -89,17 +89,14 @@ const LANES: &[Lane] = &[
         what: "whole nodes: production daemon, plugin, simulated EC2, faults",
         needs: &[Need::Linker, Need::Iproute, Need::Nft],
         root: true,
-        run: |tally| {
-            let programs = with_binaries()?;
-            // A folder of our own: whatever an interrupted or failed test leaves in it goes.
-            let labs = PathBuf::from(format!("/run/ferrule-test-{}", std::process::id()));
-            let _guard = Guard::folder(&programs, &labs)?;
-            let env = [
-                ("FERRULE_BIN_DIR", programs.dir.as_os_str()),
-                ("FERRULE_LAB_DIR", labs.as_os_str()),
-            ];
-            cargo_test(tally, &["tests-lab"], &env)
-        },
+        run: |tally| in_labs(tally, "tests-lab"),
+    },
+    Lane {
+        name: "cri",
+        what: "containerd and runc on a lab node: sandboxes by the hundred, restarts, spec versions",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Runtime, Need::Go],
+        root: true,
+        run: |tally| in_labs(tally, "tests-cri"),
     },
     Lane {
         name: "demo",
@@ -216,6 +213,17 @@ fn lint(tally: &mut Tally) -> Result<()> {
 
 fn with_binaries() -> Result<Binaries> {
     binaries::build(binaries::Profile::Dev)
+}
+
+/// Runs the tests of a crate that makes labs.
+fn in_labs(tally: &mut Tally, krate: &str) -> Result<()> {
+    let programs = with_binaries()?;
+    // A folder of our own: whatever an interrupted or failed test leaves in it goes.
+    let labs = PathBuf::from(format!("/run/ferrule-test-{}", std::process::id()));
+    let _guard = Guard::folder(&programs, &labs)?;
+    let env =
+        [("FERRULE_BIN_DIR", programs.dir.as_os_str()), ("FERRULE_LAB_DIR", labs.as_os_str())];
+    cargo_test(tally, &[krate], &env)
 }
 
 /// Runs the tests of these crates, shows their output, and counts.

@@ -295,7 +295,7 @@ pub fn programs(test: &str) -> Option<PathBuf> {
         None
     };
     let Some(dir) = std::env::var_os("FERRULE_BIN_DIR") else {
-        return skip("FERRULE_BIN_DIR is not set; run: cargo xtask test lab");
+        return skip("FERRULE_BIN_DIR is not set; `cargo xtask test` sets it");
     };
     let root = std::fs::metadata("/proc/self").is_ok_and(|of| {
         use std::os::unix::fs::MetadataExt as _;
