@@ -1,4 +1,4 @@
-//! The three programs: how each is built, and where it then lies.
+//! The four programs: how each is built, and where it then lies.
 
 use crate::{deps, generate, say};
 use anyhow::{Context as _, Result, bail};
@@ -52,6 +52,11 @@ impl Binaries {
     pub(crate) fn plugin(&self) -> PathBuf {
         self.dir.join("ferrule-cni")
     }
+
+    /// What people ask a node with.
+    pub(crate) fn cli(&self) -> PathBuf {
+        self.dir.join("ferrule")
+    }
 }
 
 #[derive(clap::Args)]
@@ -80,7 +85,7 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Builds daemon, lab and plugin as they run on a node, and gathers them in one folder.
+/// Builds daemon, lab, plugin and `ferrule` as they run on a node, and gathers them in one folder.
 ///
 /// # Errors
 /// Tells which build failed; cargo's own words stand above.
@@ -89,8 +94,9 @@ pub(crate) fn build(profile: Profile) -> Result<Binaries> {
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
     say::step("building the daemon and the lab (the first time takes minutes: the EC2 SDK)");
-    cargo_build(&[profile.cargo_args(), &["-p", "ipamd-daemon", "-p", "lab-server"]].concat())?;
-    for name in ["ferrule-ipamd", "ferrule-lab"] {
+    let crates = ["-p", "ipamd-daemon", "-p", "lab-server", "-p", "cli"];
+    cargo_build(&[profile.cargo_args(), &crates].concat())?;
+    for name in ["ferrule-ipamd", "ferrule-lab", "ferrule"] {
         place(&target_dir().join(profile.folder()).join(name), &dir.join(name))?;
     }
     place(&plugin()?, &dir.join("ferrule-cni"))?;

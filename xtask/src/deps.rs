@@ -16,6 +16,8 @@ pub(crate) enum Need {
     Iproute,
     /// `nft`, for the lab's router.
     Nft,
+    /// Both iptables, over nft and legacy, to tell them apart.
+    Iptables,
     /// Python with venv, for boto3 as an independent client.
     Python,
     /// Go, to build Kubernetes and containerd from their modules.
@@ -57,6 +59,12 @@ const PACKAGES: &[Package] = &[
         elsewhere: "nftables (the program nft)",
     },
     Package {
+        need: Need::Iptables,
+        debian: "iptables",
+        present: || on_path("iptables-nft") && on_path("iptables-legacy"),
+        elsewhere: "iptables (the programs iptables-nft and iptables-legacy)",
+    },
+    Package {
         need: Need::Python,
         debian: "python3 python3-venv",
         present: || {
@@ -88,8 +96,15 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// Everything that any command needs.
-pub(crate) const ALL: &[Need] =
-    &[Need::Linker, Need::Iproute, Need::Nft, Need::Python, Need::Go, Need::Runtime];
+pub(crate) const ALL: &[Need] = &[
+    Need::Linker,
+    Need::Iproute,
+    Need::Nft,
+    Need::Iptables,
+    Need::Python,
+    Need::Go,
+    Need::Runtime,
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -62,7 +62,7 @@ const LANES: &[Lane] = &[
         needs: &[Need::Linker, Need::Python],
         root: false,
         run: |tally| {
-            let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
+            let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni", "cli"];
             cargo_test(tally, &crates, &[])
         },
     },
@@ -75,13 +75,15 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "netns",
-        what: "real kernel in namespaces of its own: routing, plugin, fabric",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft],
+        what: "real kernel in namespaces of its own: routing, plugin, fabric, doctor",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables],
         root: true,
         run: |tally| {
-            let plugin = with_binaries()?.plugin();
+            let programs = with_binaries()?;
+            let (plugin, cli) = (programs.plugin(), programs.cli());
+            let env = [("FERRULE_CNI", plugin.as_os_str()), ("FERRULE_CLI", cli.as_os_str())];
             let crates = ["routing-netlink", "lab-fabric", "tests-netns"];
-            cargo_test(tally, &crates, &[("FERRULE_CNI", plugin.as_os_str())])
+            cargo_test(tally, &crates, &env)
         },
     },
     Lane {

@@ -1,0 +1,156 @@
+//! The instance metadata service: what it says, and how far its answers go.
+
+use super::chain;
+use cli_doctor::{Imds, Looked, Metadata};
+use config_model::Mac;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{Method, Request, StatusCode, Uri, body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use nix::{
+    setsockopt_impl,
+    sys::socket::{setsockopt, sockopt::SetStruct},
+};
+use std::time::Duration;
+use tokio::{net::TcpStream, time::timeout};
+
+/// The fewest hops that what comes must have left to be taken (`IP_MINTTL`).
+#[derive(Clone, Debug)]
+struct MinTtl;
+
+setsockopt_impl!(
+    MinTtl,
+    libc::IPPROTO_IP,
+    libc::IP_MINTTL,
+    libc::c_int,
+    SetStruct<'_, libc::c_int>
+);
+
+/// It is one hop away: an answer that takes longer does not come.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An answer with one hop left ends at this node; with two it reaches a pod.
+const REACHES_PODS: i32 = 2;
+/// No list of MACs is longer.
+const MOST_BYTES: usize = 64 * 1024;
+
+/// Asks the service at `endpoint`.
+pub(super) fn ask(endpoint: &str) -> Imds {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|err| chain("start a runtime", &err))?;
+    runtime.block_on(async {
+        let service = Service::new(endpoint)?;
+        let token = service.heard(service.token(None).await)?;
+        let primary = service.get("/latest/meta-data/mac", &token).await;
+        let primary = service.heard(primary)?;
+        let macs = service.get("/latest/meta-data/network/interfaces/macs/", &token).await;
+        let macs = service.heard(macs)?;
+        let enis = macs.lines().map(|line| mac(line.trim_end_matches('/')));
+        Ok(Metadata {
+            primary: Some(mac(&primary)?),
+            enis: enis.collect::<Looked<_>>()?,
+            reaches_pods: service.reaches(REACHES_PODS).await,
+        })
+    })
+}
+
+fn mac(text: &str) -> Looked<Mac> {
+    text.trim().parse().map_err(|err| chain("read a MAC from the metadata service", &err))
+}
+
+struct Service {
+    authority: String,
+}
+
+impl Service {
+    fn new(endpoint: &str) -> Looked<Self> {
+        let uri: Uri =
+            endpoint.parse().map_err(|err| chain(&format!("read the URL {endpoint:?}"), &err))?;
+        let host = uri.host().ok_or_else(|| format!("the URL {endpoint:?} has no host"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(format!("the URL {endpoint:?} does not begin with http://"));
+        }
+        Ok(Self { authority: format!("{host}:{}", uri.port_u16().unwrap_or(80)) })
+    }
+
+    /// Whether an answer has so many hops left; `None` if nothing tells. To a service that has just
+    /// answered, silence means that its answer was not let in.
+    async fn reaches(&self, hops: i32) -> Option<bool> {
+        match self.token(Some(hops)).await {
+            Some(Ok(_)) => Some(true),
+            Some(Err(_)) => None,
+            None => Some(false),
+        }
+    }
+
+    /// What came, if it came.
+    fn heard(&self, answer: Option<Looked<String>>) -> Looked<String> {
+        answer.unwrap_or_else(|| {
+            Err(format!("no answer from http://{} within {} s", self.authority, PATIENCE.as_secs()))
+        })
+    }
+
+    async fn token(&self, hops_left: Option<i32>) -> Option<Looked<String>> {
+        let headers = [("x-aws-ec2-metadata-token-ttl-seconds", "60")];
+        self.call(Method::PUT, "/latest/api/token", headers, hops_left).await
+    }
+
+    async fn get(&self, path: &str, token: &str) -> Option<Looked<String>> {
+        self.call(Method::GET, path, [("x-aws-ec2-metadata-token", token)], None).await
+    }
+
+    /// What the service says, or why it does not; `None` if it is silent.
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        headers: [(&str, &str); 1],
+        hops_left: Option<i32>,
+    ) -> Option<Looked<String>> {
+        let tried = format!("{method} http://{}{path}", self.authority);
+        match self.request(method, path, headers) {
+            Ok(request) => timeout(PATIENCE, self.answer(request, hops_left, &tried)).await.ok(),
+            Err(err) => Some(Err(chain(&tried, &err))),
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: [(&str, &str); 1],
+    ) -> Result<Request<Empty<Bytes>>, hyper::http::Error> {
+        let [(name, value)] = headers;
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.authority)
+            .header(name, value)
+            .body(Empty::new())
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Empty<Bytes>>,
+        hops_left: Option<i32>,
+        tried: &str,
+    ) -> Looked<String> {
+        let stream = TcpStream::connect(&self.authority).await.map_err(|err| chain(tried, &err))?;
+        if let Some(hops) = hops_left {
+            // Only now: it is the answer that the hop limit is for, not the handshake.
+            setsockopt(&stream, MinTtl, &hops).map_err(|err| chain(tried, &err))?;
+        }
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|err| chain(tried, &err))?;
+        let connection = tokio::spawn(connection);
+        let answer = sender.send_request(request).await.map_err(|err| chain(tried, &err))?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            return Err(format!("{tried}: {status}"));
+        }
+        let body = http_body_util::Limited::new(answer.into_body(), MOST_BYTES);
+        let body = body.collect().await.map_err(|err| format!("{tried}: {err}"))?.to_bytes();
+        connection.abort();
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+}

@@ -1,0 +1,42 @@
+//! `ferrule`: what people ask of a node. As `kubectl-ferrule` in the path it answers `kubectl ferrule`.
+//!
+//! `doctor` looks at a node (`gather`) and lets [`cli_doctor`] judge. Nothing here changes a node.
+//!
+//! Tested as a process against a real kernel in `tests/netns/tests/doctor.rs`.
+
+mod args;
+mod doctor;
+mod gather;
+mod print;
+
+use args::{Cli, Verb};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use std::{
+    ffi::{OsStr, OsString},
+    io::Write as _,
+    path::Path,
+    process::ExitCode,
+};
+
+/// Runs what the command line asks for, and tells by the exit code what came of it.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let name = words.first().map(Path::new).and_then(Path::file_name);
+    let mut command = Cli::command();
+    if name == Some(OsStr::new("kubectl-ferrule")) {
+        command = command.name("kubectl-ferrule").bin_name("kubectl ferrule");
+    }
+    let cli = match command.try_get_matches_from(words).and_then(|m| Cli::from_arg_matches(&m)) {
+        Ok(cli) => cli,
+        Err(err) => err.exit(),
+    };
+    let Verb::Doctor(args) = cli.verb;
+    match doctor::run(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(err) => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = writeln!(std::io::stderr(), "ferrule: {err:#}");
+            ExitCode::from(doctor::COULD_NOT_LOOK)
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! `ferrule`, also called as `kubectl-ferrule`: see [`cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run(std::env::args_os())
+}

@@ -1,0 +1,43 @@
+//! A report for people.
+
+use cli_doctor::{Report, Severity};
+use std::fmt::Write as _;
+
+/// Good ones first, so that what is to be mended stands last, where eyes are.
+pub(crate) fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for check in &report.good {
+        line(&mut text, "good", &check.to_string(), check.good());
+    }
+    for unseen in &report.unseen {
+        line(&mut text, "unseen", &unseen.check.to_string(), &unseen.why);
+    }
+    let mut findings: Vec<_> = report.findings.iter().collect();
+    findings.sort_by_key(|finding| finding.severity);
+    for finding in findings {
+        let word = match finding.severity {
+            Severity::Notice => "notice",
+            Severity::Warning => "warning",
+            Severity::Fault => "FAULT",
+        };
+        line(&mut text, word, &finding.check.to_string(), &finding.wrong);
+        line(&mut text, "", "", &format!("why:  {}", finding.why));
+        line(&mut text, "", "", &format!("mend: {}", finding.mend));
+    }
+    let count = |wanted| report.findings.iter().filter(|f| f.severity == wanted).count();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} good, {} faults, {} warnings, {} notices, {} could not be looked at",
+        report.good.len(),
+        count(Severity::Fault),
+        count(Severity::Warning),
+        count(Severity::Notice),
+        report.unseen.len()
+    );
+    text
+}
+
+fn line(text: &mut String, word: &str, check: &str, what: &str) {
+    let _ = writeln!(text, "{word:8} {check:17} {what}");
+}
