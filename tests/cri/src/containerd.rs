@@ -86,13 +86,21 @@ impl Containerd {
         &self.cgroup
     }
 
-    /// Kills it by SIGKILL, as a machine short of memory would, and starts it again.
+    /// Kills it by SIGKILL, as a machine short of memory would.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&self) -> Result<()> {
+        let (_, pid) = self.daemon.as_ref().context("containerd does not run")?;
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).with_context(|| format!("kill {pid}"))
+    }
+
+    /// Starts it again after [`Containerd::kill`].
     ///
     /// # Errors
     /// When it does not serve again.
-    pub fn restart(&mut self) -> Result<()> {
-        let (mut entering, pid) = self.daemon.take().context("containerd does not run")?;
-        kill(Pid::from_raw(pid), Signal::SIGKILL).with_context(|| format!("kill {pid}"))?;
+    pub fn start_again(&mut self) -> Result<()> {
+        let (mut entering, _) = self.daemon.take().context("containerd was never started")?;
         entering.wait().context("wait for containerd to end")?;
         self.begin()
     }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 use tests_cri::{Cri, Node, PortMapping, Program, Sandbox};
-use tests_lab::programs;
+use tests_lab::{programs, wait_for};
 
 /// The suite that every version of CNI passes: a sandbox gets an address that works, lives through
 /// the end of its runtime and of its daemon, and goes without a trace.
@@ -35,8 +35,9 @@ fn a_sandbox_lives(
     let kept = node.lab.on_node("node1", &["bash", "-c", "cat /var/lib/cni/results/*"])?;
     ensure!(kept.contains(&format!("\"cniVersion\":\"{cni}\"")), "kept results: {kept}");
 
-    node.containerd.restart()?;
+    node.containerd.kill()?;
     node.lab.run(&["daemon", "kill", "node1"])?;
+    node.containerd.start_again()?;
     let cri = node.containerd.connect()?;
     for sandbox in &sandboxes {
         let address = node.address(&cri, &sandbox.id)?;
@@ -157,6 +158,67 @@ fn a_hundred_sandboxes_side_by_side_outlive_a_daemon_that_is_killed() -> Result<
     node.holds_nothing(&cri)
 }
 
+/// What the runtime had promised is there afterwards; what a kubelet finds half made it removes and
+/// begins anew; in the end nothing is left. (Debian's containerd forgets namespaces in such a moment.)
+#[test]
+fn a_containerd_killed_while_it_makes_sandboxes_leaves_nothing() -> Result<()> {
+    let test = "a_containerd_killed_while_it_makes_sandboxes_leaves_nothing";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let settings = ["--type", "m5.4xlarge"];
+    let mut node = Node::up(&bin, "t-cri-kill", &settings, Program::built()?, "1.1.0", |_| ())?;
+    let names: Vec<String> = (0..BURST).map(|n| format!("web-{n}")).collect();
+    let cri = node.containerd.connect()?;
+    let promised = thread::scope(|scope| {
+        let making: Vec<_> =
+            names.iter().map(|name| scope.spawn(|| cri.run(&node.pod(name)))).collect();
+        let killed = wait_for("the first sandbox to be made", PATIENCE, || {
+            ensure!(making.iter().any(thread::ScopedJoinHandle::is_finished), "all are under way");
+            Ok(true)
+        })
+        .and_then(|()| node.containerd.kill());
+        let made: Vec<Result<String>> = making
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+            .collect();
+        killed.map(|()| made)
+    })?;
+    node.containerd.start_again()?;
+    let cri = node.containerd.connect()?;
+    let mut all = Vec::new();
+    let mut begun_anew = Vec::new();
+    for (name, promised) in names.iter().zip(promised) {
+        match promised {
+            Ok(id) => {
+                let address = node.address(&cri, &id).with_context(|| name.clone())?;
+                all.push(Sandbox { name: name.clone(), address, id });
+            }
+            Err(_) => begun_anew.push(name),
+        }
+    }
+    println!("{test}: {} made, {} under way", all.len(), begun_anew.len());
+    ensure!(
+        !begun_anew.is_empty(),
+        "all {BURST} sandboxes were made before the runtime was killed"
+    );
+    let kept: BTreeSet<&String> = all.iter().map(|of| &of.id).collect();
+    let half_made: Vec<String> =
+        cri.list()?.into_iter().map(|of| of.id).filter(|id| !kept.contains(id)).collect();
+    for id in half_made {
+        cri.stop(&id)?;
+        cri.remove(&id)?;
+    }
+    for name in begun_anew {
+        let mut pod = node.pod(name);
+        pod.metadata.as_mut().context("a pod without metadata")?.attempt = 1;
+        all.push(node.make(&cri, &pod)?);
+    }
+    let addresses: BTreeSet<_> = all.iter().map(|of| &of.address).collect();
+    ensure!(addresses.len() == BURST, "{BURST} sandboxes have {} addresses", addresses.len());
+    node.answer(&all)?;
+    side_by_side(&all, |of| node.remove(&cri, of))?;
+    node.holds_nothing(&cri)
+}
+
 /// A plugin that notes what the runtime gave it and then is ours.
 const EYE: &str = r#"cat > /opt/cni/bin/eye <<'END'
 #!/bin/bash
@@ -208,7 +270,10 @@ fn annotations_and_port_mappings_of_a_pod_arrive() -> Result<()> {
 
 /// How many sandboxes come or go at once.
 const MANY: usize = 100;
+/// How many of them a runtime has under way when it is killed.
+const BURST: usize = 40;
 /// How often a kubelet begins a sandbox anew here before the test gives up.
 const ATTEMPTS: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_KILLS: Duration = Duration::from_secs(3);
 const NIC_CONFIG: &str = "k8s.amazonaws.com/nicConfig";
