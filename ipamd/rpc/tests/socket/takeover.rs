@@ -9,6 +9,10 @@ use std::{
         net::{UnixListener, UnixStream},
     },
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 fn mode(path: &Path) -> u32 {
@@ -32,18 +36,24 @@ async fn the_socket_is_private_before_it_has_its_name() {
     let socket = home.path().join("ipamd.sock");
     let watched = home.path().to_owned();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let noticed = Arc::new(AtomicBool::new(false));
+    let notice = Arc::clone(&noticed);
     let watcher = std::thread::spawn(move || {
         let mut seen = Vec::new();
         while stopped.try_recv().is_err() {
             for entry in fs::read_dir(&watched).unwrap().flatten() {
                 if let Ok(found) = entry.metadata() {
                     seen.push(found.permissions().mode() & 0o777);
+                    notice.store(true, Ordering::Relaxed);
                 }
             }
         }
         seen
     });
-    for _ in 0..50 {
+    // On a busy machine the watcher may not come to look at any of the first.
+    let mut rounds = 0;
+    while rounds < 50 || !noticed.load(Ordering::Relaxed) {
+        rounds += 1;
         drop(listen(&socket).await.unwrap());
         // The last listener's task closes its socket when it notices.
         while answers(&socket) {
