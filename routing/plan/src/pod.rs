@@ -124,7 +124,7 @@ impl PodNet {
     /// The gateway's address on the host end, for IPv6 only: the host asks for the pod's Ethernet
     /// address from a link-local address, and one of the kernel's own would first be tried for
     /// duplicates a second long.
-    fn host_address(&self, dev: IfIndex) -> Option<LinkAddr> {
+    pub(crate) fn host_address(&self, dev: IfIndex) -> Option<LinkAddr> {
         let IpAddr::V6(gateway) = self.gateway() else { return None };
         let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
         Some(LinkAddr { dev, address, global: false, secondary: false, noprefixroute: false })

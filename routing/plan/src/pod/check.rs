@@ -1,7 +1,11 @@
 //! CHECK: what of a pod is not as ADD left it.
 
 use super::PodNet;
-use crate::{IfIndex, Link, Observed, Route, kernel::Short};
+use crate::{
+    IfIndex, Link, Observed, Route, Rule,
+    kernel::{Short, pod_of},
+};
+use config_model::registry;
 use ipnet::IpNet;
 use std::fmt;
 
@@ -65,6 +69,20 @@ fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Optio
             found.link(link, PLACE, net);
             let route = net.host_route(link.index);
             found.route(&route, &link.name, PLACE, host);
+            if link.group == registry::GROUP_REAP {
+                found.add(format!("link {} on the host was given up by a DEL", link.name));
+            }
+            if let Some(wanted) = net.host_address(link.index)
+                && !host
+                    .addresses
+                    .iter()
+                    .any(|a| (a.dev, a.address) == (wanted.dev, wanted.address))
+            {
+                found.add(format!(
+                    "no address {} on link {} on the host",
+                    wanted.address, link.name
+                ));
+            }
         }
         (None, Some(other)) => {
             let alias = other.alias.as_deref().unwrap_or("");
@@ -73,12 +91,28 @@ fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Optio
         }
         (None, None) => found.add(format!("no link {} on the host", net.veth)),
     }
-    for rule in net.rules() {
-        if !host.rules.iter().any(|other| other.is_twin_of(&rule)) {
-            found.add(format!("no rule {rule}"));
+    rules(net, host, found);
+    link
+}
+
+/// Each rule of the pod, once; and none that leads elsewhere, since of two of one priority the kernel
+/// uses the older. Those to one CIDR only, which older amazon-vpc-cni wrote, lead as ours does.
+fn rules(net: &PodNet, host: &Observed, found: &mut Findings) {
+    let wanted = net.rules();
+    for rule in &wanted {
+        match host.rules.iter().filter(|other| other.is_twin_of(rule)).count() {
+            0 => found.add(format!("no rule {rule}")),
+            1 => {}
+            twins => found.add(format!("{twins} rules {rule}, not one")),
         }
     }
-    link
+    let leads_elsewhere = |rule: &&Rule| {
+        let same_table = wanted.iter().any(|own| (own.pref, own.table) == (rule.pref, rule.table));
+        pod_of(rule) == Some(net.address) && !same_table
+    };
+    for rule in host.rules.iter().filter(leads_elsewhere) {
+        found.add(format!("rule {rule} should not be there"));
+    }
 }
 
 fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Findings) {
@@ -88,6 +122,11 @@ fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Fi
         return found.add(format!("no link {ifname} in the pod"));
     };
     found.link(link, PLACE, net);
+    if let Some(host_end) = host_end
+        && link.peer.map(|peer| peer.index) != Some(host_end.index)
+    {
+        found.add(format!("link {ifname} in the pod is not the other end of {}", host_end.name));
+    }
     addresses(net, pod, link.index, found);
     found.route(&net.gateway_route(link.index), ifname, PLACE, pod);
     found.route(&net.default_route(link.index), ifname, PLACE, pod);
