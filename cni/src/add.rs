@@ -52,7 +52,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         multi_nic: call.conf.cards == Cards::Every,
     };
     let pod_text = call.pod_text();
-    let (mut session, outcome) = Session::reserve(&call.conf.socket, &request, deadline)
+    let (mut session, outcome) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let reservation = match outcome {
         ReserveOutcome::Reserved(reservation) => reservation,
@@ -101,7 +101,7 @@ fn confirm(
     deadline: Instant,
 ) -> Result<(), Fault> {
     let request = Confirm { key: call.key.clone(), host_interface: veth.as_str().to_owned() };
-    match session.confirm(&call.conf.socket, &request, deadline) {
+    match session.confirm(&call.daemon, &request, deadline) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Fault::new(
             Code::TryAgainLater,
@@ -141,7 +141,7 @@ fn take_back(call: &Call, session: &Session, log: &Log) {
         || Release { key: call.key.clone(), pod: call.pod(), cause: ReleaseCause::SetupFailed };
     let mut released = session.release(release(), deadline);
     if let Err(RpcError::Lost { .. }) = released {
-        released = Session::open(&call.conf.socket, deadline)
+        released = Session::open(&call.daemon, deadline)
             .and_then(|session| session.release(release(), deadline));
     }
     let Err(error) = released else { return };

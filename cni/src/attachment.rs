@@ -4,8 +4,10 @@ use crate::{
     fault::{Code, Fault},
     invocation::Attachment,
     netconf::NetConf,
+    session::Daemon,
 };
 use config_model::{PodKey, TableId, VethName};
+use ipamd_rpc::TraceParent;
 use routing_plan::pod::PodNet;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -16,6 +18,7 @@ pub(crate) struct Call {
     pub(crate) key: PodKey,
     pub(crate) attachment: Attachment,
     pub(crate) conf: NetConf,
+    pub(crate) daemon: Daemon,
 }
 
 /// What a verb that succeeded leaves.
@@ -29,7 +32,11 @@ pub(crate) struct Served {
 
 impl Call {
     /// Puts the key together from both inputs.
-    pub(crate) fn new(attachment: Attachment, conf: NetConf) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        attachment: Attachment,
+        conf: NetConf,
+        trace: Option<TraceParent>,
+    ) -> Result<Self, Fault> {
         let Attachment { container_id, ifname, .. } = &attachment;
         let key = PodKey::new(&conf.network, container_id, ifname).map_err(|invalid| {
             // By place, not by value: an identifier that is none may be anything.
@@ -40,7 +47,8 @@ impl Call {
             };
             Fault::new(code, format!("{place} is not valid"), invalid.rule)
         })?;
-        Ok(Self { key, attachment, conf })
+        let daemon = Daemon { socket: conf.socket.clone(), trace };
+        Ok(Self { key, attachment, conf, daemon })
     }
 
     /// The pod as messages name it.

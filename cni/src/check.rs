@@ -4,16 +4,15 @@ use crate::{
     attachment::{Call, Served},
     fault::{Code, Fault},
     netconf::PrevResult,
-    result::AddResult,
+    result::{AddResult, Interface},
     sandbox::Sandbox,
     session::{Session, unavailable},
-    version::SpecVersion,
     wiring::failed,
 };
 use config_model::{TableId, VethName};
 use ipamd_rpc::{Held, RpcError};
 use routing_netlink::{Socket, With};
-use routing_plan::pod;
+use routing_plan::{Observed, pod};
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -26,14 +25,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const FINDINGS_TOLD: usize = 8;
 
 pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
-    let version = call.conf.version;
-    if version < SpecVersion::V0_4_0 {
-        return Err(Fault::new(
-            Code::IncompatibleVersion,
-            format!("CNI {version} has no CHECK"),
-            "use cniVersion 0.4.0 or later",
-        ));
-    }
     call.attachment.pod.demand_name()?;
     let previous = previous(call)?;
     let sandbox = Sandbox::of(call)?;
@@ -49,7 +40,7 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     let table = |address| tables.get(&address).copied().unwrap_or(TableId::MAIN);
     let addresses: Vec<_> = promised.iter().map(|&address| (address, table(address))).collect();
     if !addresses.is_empty() {
-        findings.extend(kernel(call, &sandbox, &addresses)?);
+        findings.extend(kernel(call, previous, &sandbox, &addresses)?);
     }
     match (findings.is_empty(), held) {
         (true, Ok(_)) => Ok(Served::default()),
@@ -78,7 +69,7 @@ fn previous(call: &Call) -> Result<&AddResult, Fault> {
 
 fn inspect(call: &Call) -> Result<Option<Held>, RpcError> {
     let deadline = Instant::now() + DEADLINE;
-    Session::open(&call.conf.socket, deadline)?.inspect(call.key.clone(), deadline)
+    Session::open(&call.daemon, deadline)?.inspect(call.key.clone(), deadline)
 }
 
 /// What the runtime was promised: links, and an address on each of the pod's.
@@ -146,6 +137,7 @@ fn judge(
 
 fn kernel(
     call: &Call,
+    previous: &AddResult,
     sandbox: &Sandbox,
     addresses: &[(IpAddr, TableId)],
 ) -> Result<Vec<String>, Fault> {
@@ -155,7 +147,28 @@ fn kernel(
     let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));
     let on_host = on_host.map_err(|error| failed(&call.key, &error))?;
     let findings = nets.iter().flat_map(|net| pod::check(net, &in_pod, &on_host));
-    Ok(findings.map(|finding| finding.to_string()).collect())
+    let mut findings: Vec<String> = findings.map(|finding| finding.to_string()).collect();
+    for net in &nets {
+        findings.extend(mac(previous, net.veth.as_str(), None, &on_host));
+        findings.extend(mac(previous, &net.key.ifname, Some(&sandbox.path()), &in_pod));
+    }
+    Ok(findings)
+}
+
+/// Whether the link has the Ethernet address that the runtime was told, if it was told one.
+fn mac(
+    previous: &AddResult,
+    name: &str,
+    path: Option<&str>,
+    observed: &Observed,
+) -> Option<String> {
+    let told = |link: &&Interface| {
+        link.name == name && link.sandbox.as_deref().filter(|p| !p.is_empty()) == path
+    };
+    let told = previous.interfaces.iter().find(told)?.mac.as_ref()?;
+    let there = observed.link_named(name)?.mac?.to_string();
+    let differs = !told.eq_ignore_ascii_case(&there);
+    differs.then(|| format!("link {name} has Ethernet address {there}, not that of prevResult"))
 }
 
 fn mismatch(call: &Call, findings: &[String]) -> Fault {

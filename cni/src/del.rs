@@ -55,7 +55,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
 
 fn release(call: &Call) -> Result<Released, RpcError> {
     let start = Instant::now();
-    let session = Session::open(&call.conf.socket, start + PATIENCE)?;
+    let session = Session::open(&call.daemon, start + PATIENCE)?;
     let request =
         Release { key: call.key.clone(), pod: call.pod(), cause: ReleaseCause::PodDeleted };
     session.release(request, start + DEADLINE)

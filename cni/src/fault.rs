@@ -14,7 +14,9 @@ use std::fmt;
 /// | 6 | `Undecodable` | the network configuration is not JSON |
 /// | 7 | `InvalidConfig` | a field of the network configuration is missing or invalid; or the pod asks for what this version cannot build, a branch ENI |
 /// | 8 | `InvalidNamespace` | the network namespace is missing, or is the plugin's own |
-/// | 11 | `TryAgainLater` | the daemon is down, hangs or is of another version; or it has no address yet |
+/// | 11 | `TryAgainLater` | the daemon is down, hangs or is of another version; or it has no address yet, or GC could not finish |
+/// | 50 | `Unavailable` | STATUS: an ADD would fail now |
+/// | 51 | `Impaired` | STATUS: pods that run are impaired |
 /// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no more room |
 /// | 101 | `CheckFailed` | CHECK found something other than what ADD made |
 /// | 102 | `KernelRefused` | the kernel refused a step, such as an interface name that is taken |
@@ -34,6 +36,10 @@ pub enum Code {
     InvalidNamespace,
     /// 11
     TryAgainLater,
+    /// 50
+    Unavailable,
+    /// 51
+    Impaired,
     /// 100
     Exhausted,
     /// 101
@@ -53,6 +59,8 @@ impl Code {
             Self::InvalidConfig => 7,
             Self::InvalidNamespace => 8,
             Self::TryAgainLater => 11,
+            Self::Unavailable => 50,
+            Self::Impaired => 51,
             Self::Exhausted => 100,
             Self::CheckFailed => 101,
             Self::KernelRefused => 102,

@@ -3,6 +3,7 @@
 use crate::{
     args::PodArgs,
     fault::{Code, Fault},
+    version::SpecVersion,
 };
 use std::{ffi::OsString, path::PathBuf};
 
@@ -15,13 +16,17 @@ pub enum Verb {
     Del,
     /// See whether it is as ADD made it.
     Check,
+    /// See whether an ADD would succeed.
+    Status,
+    /// Remove what the runtime does not know any more.
+    Gc,
     /// Tell the versions spoken.
     Version,
 }
 
 impl Verb {
     /// The verbs that are served, for messages.
-    pub const SERVED: &str = "ADD, DEL, CHECK, VERSION";
+    pub const SERVED: &str = "ADD, DEL, CHECK, STATUS, GC, VERSION";
 
     /// As `CNI_COMMAND` writes it.
     pub const fn as_str(self) -> &'static str {
@@ -29,7 +34,18 @@ impl Verb {
             Self::Add => "ADD",
             Self::Del => "DEL",
             Self::Check => "CHECK",
+            Self::Status => "STATUS",
+            Self::Gc => "GC",
             Self::Version => "VERSION",
+        }
+    }
+
+    /// The first version of the specification that has it.
+    pub const fn since(self) -> SpecVersion {
+        match self {
+            Self::Add | Self::Del | Self::Version => SpecVersion::V0_3_0,
+            Self::Check => SpecVersion::V0_4_0,
+            Self::Status | Self::Gc => SpecVersion::V1_1_0,
         }
     }
 
@@ -38,12 +54,9 @@ impl Verb {
             "ADD" => Ok(Self::Add),
             "DEL" => Ok(Self::Del),
             "CHECK" => Ok(Self::Check),
+            "STATUS" => Ok(Self::Status),
+            "GC" => Ok(Self::Gc),
             "VERSION" => Ok(Self::Version),
-            "STATUS" | "GC" => Err(Fault::new(
-                Code::InvalidEnvironment,
-                format!("CNI_COMMAND {text} is not served by this version of ferrule-cni"),
-                format!("it serves {}; they are enough to run pods", Self::SERVED),
-            )),
             _ => Err(Fault::new(
                 Code::InvalidEnvironment,
                 "CNI_COMMAND names no verb of the CNI specification",
@@ -145,10 +158,10 @@ mod tests {
     fn no_command_is_not_an_error_but_an_unknown_one_is() {
         assert_eq!(verb(&env(&[])).unwrap(), None);
         assert_eq!(verb(&env(&[("CNI_COMMAND", "DEL")])).unwrap(), Some(Verb::Del));
-        for other in ["add", "DELETE", "STATUS", "GC"] {
+        for other in ["add", "DELETE", "STATUS ", "gc"] {
             let fault = verb(&env(&[("CNI_COMMAND", other)])).unwrap_err();
             assert_eq!(fault.code, Code::InvalidEnvironment, "{other}");
-            assert!(fault.details.contains("ADD, DEL, CHECK, VERSION"), "{other}");
+            assert!(fault.details.contains("ADD, DEL, CHECK, STATUS, GC, VERSION"), "{other}");
         }
     }
 

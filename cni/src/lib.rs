@@ -5,7 +5,7 @@
 //! but the daemon's socket, and writes nothing to standard output but the answer. What it must
 //! never do: print or log a value of `runtimeConfig`, of an unknown argument or of raw input.
 //!
-//! Start with [`run`]; then `add`, `del` and `check`, which read like the design's description of
+//! Start with [`run`]; then `add`, `del`, `check`, `status` and `gc`, which read like the design's description of
 //! the verbs. The codes of failures stand in [`fault::Code`]. Tests of the built binary against a
 //! real kernel: `tests/netns/tests/plugin`.
 
@@ -15,12 +15,15 @@ mod attachment;
 mod check;
 mod del;
 pub mod fault;
+mod flight;
+mod gc;
 pub mod invocation;
 pub mod log;
 pub mod netconf;
 pub mod result;
 mod sandbox;
 mod session;
+mod status;
 pub mod tombstone;
 mod verbs;
 pub mod version;

@@ -9,9 +9,9 @@ use crate::{
     result::AddResult,
     version::SpecVersion,
 };
-use config_model::registry;
+use config_model::{PodKey, registry};
 use serde_json::{Map, Value};
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 /// The settings of one call.
 #[derive(Clone, Debug)]
@@ -86,6 +86,11 @@ pub struct LogSettings {
     /// From which level on.
     pub level: Level,
 }
+
+/// Where GC is told what stays: the name that the specification means, and the one that its text had
+/// at first.
+const VALID_ATTACHMENTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+const ATTACHMENTS: &str = "a list of objects with containerID and ifname";
 
 /// The longest wait of an ADD: kubelet gives a sandbox four minutes.
 const ADD_WAIT_MAX_S: u64 = 180;
@@ -164,6 +169,34 @@ impl RawConf {
             cards: self.cards(),
             prev_result: self.prev_result(),
         })
+    }
+
+    /// The attachments of this network that GC leaves, as keys. A runtime that knows of none sends
+    /// `null`; but a list that is not there at all could mean anything.
+    ///
+    /// # Errors
+    /// With code 7, if the list or one of its entries cannot be read: what it stands for would be
+    /// removed.
+    pub fn valid_attachments(&self, network: &str) -> Result<BTreeSet<PodKey>, Fault> {
+        let given = VALID_ATTACHMENTS.iter().find_map(|name| self.0.get(*name));
+        let entries = match given {
+            Some(Value::Array(entries)) => entries.as_slice(),
+            Some(Value::Null) => &[],
+            None => return Err(invalid(VALID_ATTACHMENTS[0], "is missing", ATTACHMENTS)),
+            Some(_) => return Err(invalid(VALID_ATTACHMENTS[0], "is not a list", ATTACHMENTS)),
+        };
+        // A network's name that is none is refused here as everywhere.
+        PodKey::new(network, "a", "eth0")
+            .map_err(|why| invalid("name", "is not valid", why.rule))?;
+        let key = |entry: &Value| {
+            let text = |name: &str| entry.get(name).and_then(Value::as_str);
+            PodKey::new(network, text("containerID")?, text("ifname")?).ok()
+        };
+        let keys = entries.iter().map(|entry| {
+            let broken = "has an entry that names no attachment";
+            key(entry).ok_or_else(|| invalid(VALID_ATTACHMENTS[0], broken, ATTACHMENTS))
+        });
+        keys.collect()
     }
 
     fn cards(&self) -> Cards {

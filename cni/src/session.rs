@@ -3,15 +3,22 @@
 use crate::fault::{Code, Fault, chain};
 use config_model::PodKey;
 use ipamd_rpc::{
-    Branch, Client, Confirm, Enforcing, Held, Reason, Refusal, Release, Released, Reserve,
-    ReserveOutcome, RpcError,
+    Branch, Client, Collect, Collected, Confirm, Enforcing, Held, PoolStatus, Reason, Refusal,
+    Release, Released, Reserve, ReserveOutcome, RpcError, TraceParent,
 };
 use std::{
     io,
-    path::Path,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 use tokio::runtime::Runtime;
+
+/// Where the daemon is, and the trace that it is asked within.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    pub(crate) socket: PathBuf,
+    pub(crate) trace: Option<TraceParent>,
+}
 
 /// A connection to the daemon. Its calls block.
 pub(crate) struct Session {
@@ -27,22 +34,23 @@ const REST: Duration = Duration::from_millis(100);
 
 impl Session {
     /// Connects, waiting for the socket until the deadline.
-    pub(crate) fn open(socket: &Path, deadline: Instant) -> Result<Self, RpcError> {
+    pub(crate) fn open(daemon: &Daemon, deadline: Instant) -> Result<Self, RpcError> {
+        let Daemon { socket, trace } = daemon;
         let runtime = runtime()
-            .map_err(|cause| RpcError::Other { socket: socket.to_owned(), cause: cause.into() })?;
-        let client = runtime.block_on(Client::connect(socket, deadline))?;
+            .map_err(|cause| RpcError::Other { socket: socket.clone(), cause: cause.into() })?;
+        let client = runtime.block_on(Client::connect(socket, deadline))?.traced(trace.clone());
         Ok(Self { runtime, client })
     }
 
     /// Connects and reserves, as often as the connection is lost, until the deadline: a daemon that
     /// is restarted in the middle is no reason to fail a pod.
     pub(crate) fn reserve(
-        socket: &Path,
+        daemon: &Daemon,
         request: &Reserve,
         deadline: Instant,
     ) -> Result<(Self, ReserveOutcome), RpcError> {
         loop {
-            let session = Self::open(socket, deadline)?;
+            let session = Self::open(daemon, deadline)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = left.saturating_sub(HEARING.min(left / 4));
             let mut request = request.clone();
@@ -62,7 +70,7 @@ impl Session {
     /// reservation.
     pub(crate) fn confirm(
         &mut self,
-        socket: &Path,
+        daemon: &Daemon,
         request: &Confirm,
         deadline: Instant,
     ) -> Result<bool, RpcError> {
@@ -70,7 +78,7 @@ impl Session {
             match self.runtime.block_on(self.client.confirm(request.clone(), deadline)) {
                 Err(RpcError::Lost { .. }) if Instant::now() + REST < deadline => {
                     std::thread::sleep(REST);
-                    *self = Self::open(socket, deadline)?;
+                    *self = Self::open(daemon, deadline)?;
                 }
                 answer => return answer,
             }
@@ -88,6 +96,18 @@ impl Session {
     pub(crate) fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
         self.runtime.block_on(self.client.inspect(key, deadline))
     }
+
+    pub(crate) fn status(&self, deadline: Instant) -> Result<PoolStatus, RpcError> {
+        self.runtime.block_on(self.client.status(deadline))
+    }
+
+    pub(crate) fn collect(
+        &self,
+        request: Collect,
+        deadline: Instant,
+    ) -> Result<Collected, RpcError> {
+        self.runtime.block_on(self.client.collect(request, deadline))
+    }
 }
 
 fn runtime() -> io::Result<Runtime> {
@@ -96,14 +116,18 @@ fn runtime() -> io::Result<Runtime> {
 
 /// What an ADD or CHECK answers when the daemon does not.
 pub(crate) fn unavailable(pod: &str, error: &RpcError) -> Fault {
-    let next_step = if let RpcError::VersionMismatch { .. } = error {
+    Fault::new(Code::TryAgainLater, format!("{pod}: {}", chain(error)), remedy(error))
+}
+
+/// What to do when the daemon does not answer.
+pub(crate) fn remedy(error: &RpcError) -> &'static str {
+    if let RpcError::VersionMismatch { .. } = error {
         "finish the upgrade: plugin and daemon may be one release apart, not more"
     } else if let RpcError::PermissionDenied { .. } = error {
         "the daemon answers root and its own user alone; run the plugin as root"
     } else {
         "look at the log of ferrule-ipamd on this node; the runtime will try again"
-    };
-    Fault::new(Code::TryAgainLater, format!("{pod}: {}", chain(error)), next_step)
+    }
 }
 
 /// What an ADD answers when the daemon has no address.

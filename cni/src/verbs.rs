@@ -5,13 +5,18 @@ use crate::{
     attachment::{Call, Served},
     check, del,
     fault::{Code, Fault},
+    gc,
     invocation::{self, Attachment, Verb},
     log::{Destination, Level, Log},
-    netconf::RawConf,
+    netconf::{NetConf, RawConf},
+    session::Daemon,
+    status,
     version::SpecVersion,
 };
+use config_model::PodKey;
+use ipamd_rpc::TraceParent;
 use serde_json::json;
-use std::{ffi::OsString, io::Read, time::Instant};
+use std::{collections::BTreeSet, ffi::OsString, io::Read, time::Instant};
 
 /// What the process answers with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,19 +102,29 @@ fn serve(
     var: &impl Fn(&str) -> Option<OsString>,
     mut log: Log,
 ) -> (Log, Result<Served, Fault>) {
+    // What is no traceparent is ignored: a trace is no reason to fail a pod.
+    let trace: Option<TraceParent> =
+        var("TRACEPARENT").and_then(|text| text.to_str()?.parse().ok());
+    if let Some(trace) = &trace {
+        log = log.with("traceID", trace.trace_id());
+    }
     let prepared = verb.and_then(|verb| {
         log = std::mem::replace(&mut log, Log::nowhere()).with("verb", verb.as_str());
-        let attachment = Attachment::of(verb, var)?;
-        let conf = conf?.ok_or_else(|| {
-            Fault::new(Code::Undecodable, "the network configuration is empty", "send one")
-        })?;
-        let call = Call::new(attachment, conf.resolve()?)?;
-        Ok((verb, call))
+        prepare(verb, conf, var, trace)
     });
-    let (verb, call) = match prepared {
-        Ok(prepared) => prepared,
+    let task = match prepared {
+        Ok(task) => task,
         Err(fault) => return (log, Err(fault)),
     };
+    let call = match task {
+        Task::Attachment(call) => call,
+        Task::Status(daemon) => return (log, status::status(&daemon)),
+        Task::Gc { conf, daemon, valid } => {
+            let outcome = gc::gc(&conf, &daemon, &valid, &log);
+            return (log, outcome);
+        }
+    };
+    let (verb, call) = *call;
     let log = log
         .with("containerID", call.key.container_id.as_str())
         .with("ifname", call.key.ifname.as_str())
@@ -118,9 +133,50 @@ fn serve(
         Verb::Add => add::add(&call, &log),
         Verb::Del => del::del(&call, &log),
         Verb::Check => check::check(&call),
-        Verb::Version => Ok(Served::default()),
+        Verb::Status | Verb::Gc | Verb::Version => Ok(Served::default()),
     };
     (log, outcome)
+}
+
+/// A call, checked: of an interface, or of a whole network.
+enum Task {
+    Attachment(Box<(Verb, Call)>),
+    Status(Daemon),
+    Gc { conf: Box<NetConf>, daemon: Daemon, valid: BTreeSet<PodKey> },
+}
+
+/// The environment is judged before the configuration.
+fn prepare(
+    verb: Verb,
+    conf: Result<Option<RawConf>, Fault>,
+    var: &impl Fn(&str) -> Option<OsString>,
+    trace: Option<TraceParent>,
+) -> Result<Task, Fault> {
+    let attachment = match verb {
+        Verb::Status | Verb::Gc => None,
+        Verb::Add | Verb::Del | Verb::Check | Verb::Version => Some(Attachment::of(verb, var)?),
+    };
+    let raw = conf?.ok_or_else(|| {
+        Fault::new(Code::Undecodable, "the network configuration is empty", "send one")
+    })?;
+    let conf = raw.resolve()?;
+    if conf.version < verb.since() {
+        return Err(Fault::new(
+            Code::IncompatibleVersion,
+            format!("CNI {} has no {}", conf.version, verb.as_str()),
+            format!("use cniVersion {} or later", verb.since()),
+        ));
+    }
+    if let Some(attachment) = attachment {
+        let call = Call::new(attachment, conf, trace)?;
+        return Ok(Task::Attachment(Box::new((verb, call))));
+    }
+    let daemon = Daemon { socket: conf.socket.clone(), trace };
+    if verb == Verb::Status {
+        return Ok(Task::Status(daemon));
+    }
+    let valid = raw.valid_attachments(&conf.network)?;
+    Ok(Task::Gc { conf: Box::new(conf), daemon, valid })
 }
 
 fn about() -> Reply {

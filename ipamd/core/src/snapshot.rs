@@ -81,6 +81,8 @@ pub struct EniView {
     pub leaving: bool,
     /// Whether two witnesses say that it is gone, while pods still hold addresses of it.
     pub missing: bool,
+    /// The blocks that two witnesses say are gone from it, while pods still hold addresses of them.
+    pub lost: Vec<IpNet>,
     /// The numbers of this ENI.
     pub counts: Counts,
 }

@@ -119,6 +119,11 @@ fn eni_view(eni: &Eni, leaving: bool) -> EniView {
         managed: eni.facts.managed,
         leaving,
         missing: eni.missing,
+        lost: eni
+            .blocks()
+            .filter(|(_, block)| block.lost().is_some())
+            .map(|(net, _)| net)
+            .collect(),
         counts: eni_counts(eni),
     }
 }

@@ -6,7 +6,10 @@ use crate::{
     repair::PassReport,
     view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
-use ipamd_rpc::server::{Health, HealthName};
+use ipamd_rpc::{
+    PoolStatus,
+    server::{Health, HealthName},
+};
 use std::time::{Duration, Instant};
 use tokio::{
     sync::watch,
@@ -16,12 +19,13 @@ use tokio::{
 /// `live` says that the loop answers; `ready`, that the pool can serve. An empty pool does not make
 /// the daemon dead: a restart would not fill it.
 ///
-/// The node's condition in Kubernetes says the same as `ready`.
+/// The node's condition in Kubernetes says the same as `ready`, and so does the answer to STATUS.
 pub(crate) async fn report(
     health: Health,
     inbox: Inbox,
     cluster: Cluster,
     reports: watch::Receiver<PassReport>,
+    statuses: watch::Sender<PoolStatus>,
 ) {
     let mut ticks = interval(EVERY);
     let mut readiness = Readiness::default();
@@ -34,6 +38,7 @@ pub(crate) async fn report(
         let ready = readiness.judge(!troubles.is_empty(), Instant::now());
         let texts: Vec<String> = troubles.iter().map(ToString::to_string).collect();
         let reasons = texts.join("; ");
+        statuses.send_replace(status(view.as_ref(), &troubles, ready));
         match troubles.first().filter(|_| !ready) {
             Some(first) => cluster.pool(false, first.reason, &reasons),
             None => cluster.pool(ready, "serves", "the pool serves"),
@@ -49,6 +54,20 @@ pub(crate) async fn report(
         health.set(HealthName::Live, live).await;
         health.set(HealthName::Ready, ready).await;
     }
+}
+
+/// What STATUS is told before anybody has looked.
+pub(crate) fn starting() -> PoolStatus {
+    PoolStatus { unavailable: vec!["starting: the first step".to_owned()], impaired: Vec::new() }
+}
+
+/// What STATUS is told. Trouble that may be over in a moment is not told, as with `ready`.
+fn status(view: Option<&View>, troubles: &[Trouble], ready: bool) -> PoolStatus {
+    let told: &[Trouble] = if ready { &[] } else { troubles };
+    let networking = told.iter().filter(|trouble| trouble.reason == HOST_NETWORKING);
+    let mut impaired: Vec<String> = networking.map(ToString::to_string).collect();
+    impaired.extend(view.map(View::impairments).unwrap_or_default());
+    PoolStatus { unavailable: told.iter().map(ToString::to_string).collect(), impaired }
 }
 
 fn troubles(view: Option<&View>, cluster: &Cluster, report: &PassReport) -> Vec<Trouble> {
@@ -89,6 +108,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Phase;
+    use config_model::{CardIndex, DeviceIndex, EniId, Mac, SubnetId, TableId, Time};
+    use ipamd_core::{Counts, EniView, Snapshot};
+    use std::collections::VecDeque;
 
     #[test]
     fn a_pool_is_ready_from_its_first_good_moment_and_through_short_trouble() {
@@ -102,5 +125,68 @@ mod tests {
         assert!(!readiness.judge(true, start + PATIENCE * 3));
         assert!(!readiness.judge(true, start + PATIENCE * 4));
         assert!(readiness.judge(false, start + PATIENCE * 5));
+    }
+
+    fn trouble(reason: &'static str) -> Trouble {
+        Trouble { reason, text: "why".to_owned() }
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_what_all_pods_need_impairs_them_and_an_empty_pool_does_not() {
+        let troubles = [trouble("no_usable_address"), trouble(HOST_NETWORKING)];
+        let told = status(None, &troubles[..1], false);
+        assert_eq!((told.unavailable.len(), told.impaired.len()), (1, 0));
+        let told = status(None, &troubles, false);
+        assert_eq!(told.unavailable, ["no_usable_address: why", "host_networking: why"]);
+        assert_eq!(told.impaired, ["host_networking: why"]);
+        assert_eq!(status(None, &troubles, true), PoolStatus::default(), "it may be over soon");
+    }
+
+    #[test]
+    fn pods_whose_addresses_are_gone_from_the_node_are_impaired_also_if_others_are_served() {
+        let missing = EniView { missing: true, ..eni("eni-1") };
+        let robbed =
+            EniView { lost: vec!["10.0.0.7/32".parse().expect("a block")], ..eni("eni-2") };
+        let enis = vec![eni("eni-0"), missing, robbed];
+        let view = View {
+            now: Time(0),
+            phase: Phase::Running,
+            snapshot: Snapshot { enis, ..Snapshot::default() },
+            limits: None,
+            targets: None,
+            checkpoint_trouble: None,
+            queued: 0,
+            notices: VecDeque::new(),
+        };
+        let told = status(Some(&view), &[], true);
+        assert_eq!(told.unavailable, Vec::<String>::new());
+        let [detached, taken] = told.impaired.as_slice() else { panic!("{told:?}") };
+        assert!(detached.contains("eni-1 was detached"), "{detached}");
+        assert!(taken.contains("10.0.0.7/32 from eni-2"), "{taken}");
+    }
+
+    fn eni(id: &str) -> EniView {
+        EniView {
+            id: EniId::new(id),
+            attachment: None,
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            card: CardIndex(0),
+            device: DeviceIndex(0),
+            table: TableId::MAIN,
+            subnet: SubnetId::new("subnet-1"),
+            subnet_cidr: None,
+            subnet_cidr_v6: None,
+            primary_address: None,
+            primary_v6: None,
+            kind: None,
+            blocks: Vec::new(),
+            excluded: false,
+            ready: true,
+            managed: true,
+            leaving: false,
+            missing: false,
+            lost: Vec::new(),
+            counts: Counts::default(),
+        }
     }
 }

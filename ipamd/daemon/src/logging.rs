@@ -2,9 +2,9 @@
 
 use config_settings::{LogLevel, LogTo};
 use std::{fs, io, path::Path, sync::Mutex};
-use tracing::level_filters::LevelFilter;
+use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
-    Layer as _, filter::Targets, fmt::MakeWriter, layer::SubscriberExt as _,
+    Layer, filter::Targets, fmt::MakeWriter, layer::SubscriberExt as _, registry::LookupSpan,
     util::SubscriberInitExt as _,
 };
 
@@ -22,9 +22,7 @@ const OURS: [&str; 7] = [
 
 /// Starts to log. A file that cannot be had is told on standard error, which is then used.
 pub fn start(to: &LogTo, level: LogLevel) {
-    let filter = OURS
-        .iter()
-        .fold(others(), |filter, target| filter.with_target(*target, level_filter(level)));
+    let filter = filter(level);
     match to {
         LogTo::Stdout => install(filter, io::stdout),
         LogTo::Stderr => install(filter, io::stderr),
@@ -39,6 +37,10 @@ pub fn start(to: &LogTo, level: LogLevel) {
     }
 }
 
+fn filter(level: LogLevel) -> Targets {
+    OURS.iter().fold(others(), |filter, target| filter.with_target(*target, level_filter(level)))
+}
+
 /// The SDK and kube warn of each attempt; we tell the outcome ourselves.
 fn others() -> Targets {
     Targets::new()
@@ -51,15 +53,23 @@ fn others() -> Targets {
 }
 
 fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: Targets, writer: W) {
-    let lines = tracing_subscriber::fmt::layer()
+    // A second start in one process keeps the first one's log: only tests do that.
+    let _ = tracing_subscriber::registry().with(lines(filter, writer)).try_init();
+}
+
+fn lines<S, W>(filter: Targets, writer: W) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
         .json()
         .flatten_event(true)
-        .with_current_span(false)
+        // The trace of a request, if it is part of one.
+        .with_current_span(true)
         .with_span_list(false)
         .with_writer(writer)
-        .with_filter(filter);
-    // A second start in one process keeps the first one's log: only tests do that.
-    let _ = tracing_subscriber::registry().with(lines).try_init();
+        .with_filter(filter)
 }
 
 fn open(path: &Path) -> io::Result<fs::File> {
@@ -75,5 +85,102 @@ fn level_filter(level: LogLevel) -> LevelFilter {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Error => LevelFilter::ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use config_model::PodKey;
+    use ipamd_rpc::{
+        Client, Collect, Collected, Confirm, Held, PoolStatus, Release, Released, Reserve,
+        ReserveOutcome,
+        server::{Health, Ipam, Unable, listen, serve},
+    };
+    use std::{
+        future::pending,
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    /// Says what it is asked.
+    struct Talker;
+
+    fn no<T>() -> Result<T, Unable> {
+        Err(Unable { message: "not here".to_owned() })
+    }
+
+    impl Ipam for Talker {
+        async fn reserve(&self, _: Reserve) -> Result<ReserveOutcome, Unable> {
+            no()
+        }
+
+        async fn confirm(&self, _: Confirm) -> Result<bool, Unable> {
+            no()
+        }
+
+        async fn release(&self, _: Release) -> Result<Released, Unable> {
+            no()
+        }
+
+        async fn inspect(&self, _: PodKey) -> Result<Option<Held>, Unable> {
+            no()
+        }
+
+        async fn status(&self) -> Result<PoolStatus, Unable> {
+            tokio::task::yield_now().await;
+            tracing::warn!("asked");
+            Ok(PoolStatus::default())
+        }
+
+        async fn collect(&self, _: Collect) -> Result<Collected, Unable> {
+            no()
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Page {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_logged_of_a_request_names_its_trace() {
+        const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+        let page = Page::default();
+        let writer = page.clone();
+        let layer = lines(filter(LogLevel::Warn), move || writer.clone());
+        let _log = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("ipamd.sock");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let incoming = listen(&socket).await.unwrap();
+            let health = Health::starting().await;
+            tokio::spawn(async move {
+                serve(incoming, Arc::new(Talker), &health, pending()).await.unwrap();
+            });
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let parent = format!("00-{TRACE}-b7ad6b7169203331-01").parse().unwrap();
+            let client = Client::connect(&socket, deadline).await.unwrap();
+            client.status(deadline).await.unwrap();
+            client.traced(Some(parent)).status(deadline).await.unwrap();
+        });
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let told: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [without, with] = told.as_slice() else { panic!("{text}") };
+        assert_eq!((&without["message"], without.get("span")), (&"asked".into(), None));
+        assert_eq!((&with["message"], &with["span"]["trace_id"]), (&"asked".into(), &TRACE.into()));
     }
 }

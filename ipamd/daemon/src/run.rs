@@ -87,7 +87,8 @@ where
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
     let seen = seen_reports.clone();
-    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen));
+    let (statuses, status) = watch::channel(health::starting());
+    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, statuses));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
     if let Some(told) = told {
         tasks.spawn(told.pass_on(inbox.clone()));
@@ -125,6 +126,7 @@ where
         terms,
         cluster.clone(),
         Arc::clone(&metrics),
+        status,
     );
     let (stop_serving, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(serve_plugin(settings.socket.clone(), service, health, stopped));

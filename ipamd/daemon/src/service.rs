@@ -6,12 +6,13 @@ use crate::{
     inbox::{Ended, Inbox, Question},
     metrics::Metrics,
     tombstones::{Found, Tombstones},
+    view::Phase,
 };
 use config_model::{PodKey, PodName, Span, registry};
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_rpc::{
-    self as rpc, Branch, Enforcing, Held, Reason, Release, Released, Reservation, Reserve,
-    ReserveOutcome,
+    self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
+    Released, Reservation, Reserve, ReserveOutcome,
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
@@ -46,6 +47,7 @@ pub(crate) struct Service {
     terms: Terms,
     cluster: Cluster,
     metrics: Arc<Metrics>,
+    status: watch::Receiver<PoolStatus>,
 }
 
 impl Service {
@@ -56,8 +58,9 @@ impl Service {
         terms: Terms,
         cluster: Cluster,
         metrics: Arc<Metrics>,
+        status: watch::Receiver<PoolStatus>,
     ) -> Self {
-        Self { inbox, tombstones, terms, cluster, metrics }
+        Self { inbox, tombstones, terms, cluster, metrics, status }
     }
 
     fn reservation(&self, addresses: Vec<PodAddress>) -> Reservation {
@@ -77,6 +80,26 @@ impl Service {
         let held = self.inbox.inspect(key.clone()).await.ok()??;
         let address = held.addresses.first()?.address;
         Some((held.pod, address))
+    }
+
+    async fn give_back(&self, key: PodKey, cause: ReleaseCause) -> Result<Released, Unable> {
+        self.metrics.released(cause);
+        let annotated = self.annotated(&key).await;
+        let question = Question::Release { key: key.clone(), cause };
+        match self.inbox.ask(question).await.map_err(unable)? {
+            Answer::Released { known, addresses } => {
+                tracing::info!(%key, ?cause, known, count = addresses.len(), "released");
+                if let Some((pod, address)) = annotated {
+                    self.cluster.pod_lost(pod, address);
+                }
+                let addresses = addresses.into_iter().map(address).collect();
+                Ok(if known { Released::Known(addresses) } else { Released::Unknown })
+            }
+            Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
+            other @ (Answer::Reserved { .. }
+            | Answer::ReservedBranch(_)
+            | Answer::Confirmed { .. }) => Err(misfit("release", &other)),
+        }
     }
 
     /// A DEL of this very key that could not reach us comes before its next ADD.
@@ -176,23 +199,7 @@ impl Ipam for Service {
             rpc::ReleaseCause::PodDeleted => ReleaseCause::PodDeleted,
             rpc::ReleaseCause::SetupFailed => ReleaseCause::SetupFailed,
         };
-        self.metrics.released(cause);
-        let annotated = self.annotated(&key).await;
-        let question = Question::Release { key: key.clone(), cause };
-        match self.inbox.ask(question).await.map_err(unable)? {
-            Answer::Released { known, addresses } => {
-                tracing::info!(%key, ?cause, known, count = addresses.len(), "released");
-                if let Some((pod, address)) = annotated {
-                    self.cluster.pod_lost(pod, address);
-                }
-                let addresses = addresses.into_iter().map(address).collect();
-                Ok(if known { Released::Known(addresses) } else { Released::Unknown })
-            }
-            Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
-            other @ (Answer::Reserved { .. }
-            | Answer::ReservedBranch(_)
-            | Answer::Confirmed { .. }) => Err(misfit("release", &other)),
-        }
+        self.give_back(key, cause).await
     }
 
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
@@ -201,6 +208,43 @@ impl Ipam for Service {
             confirmed: pod.confirmed,
             addresses: pod.addresses.into_iter().map(address).collect(),
         }))
+    }
+
+    async fn status(&self) -> Result<PoolStatus, Unable> {
+        Ok(self.status.borrow().clone())
+    }
+
+    /// What is reserved after the look at the book is of an ADD that the runtime cannot know yet.
+    async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
+        let Collect { network, valid } = request;
+        let view = self.inbox.view().await.map_err(unable)?;
+        if let Phase::Starting(_) | Phase::Stopping = view.phase {
+            return Err(Unable { message: format!("the daemon is {}", view.phase) });
+        }
+        let mut collected = Collected::default();
+        for pod in view.snapshot.pods {
+            if pod.key.network != network || valid.contains(&pod.key) {
+                continue;
+            }
+            if !pod.confirmed && view.now.since(pod.since) < UNDER_WAY {
+                collected.spared.insert(pod.key);
+                continue;
+            }
+            match self.give_back(pod.key.clone(), ReleaseCause::PodDeleted).await {
+                Ok(Released::Known(addresses)) => {
+                    collected.released.insert(pod.key, addresses);
+                }
+                // Somebody was quicker.
+                Ok(Released::Unknown) => {}
+                Err(Unable { message }) => {
+                    collected.failed.insert(pod.key, message);
+                }
+            }
+        }
+        let Collected { released, spared, failed } = &collected;
+        let (released, spared, failed) = (released.len(), spared.len(), failed.len());
+        tracing::info!(network, valid = valid.len(), released, spared, failed, "collected");
+        Ok(collected)
     }
 }
 
@@ -274,6 +318,10 @@ fn misfit(attempt: &str, answer: &Answer) -> Unable {
     tracing::error!(?answer, "the answer does not fit {attempt}");
     Unable { message: format!("{attempt}: the daemon's answer does not fit the question") }
 }
+
+/// An ADD that has not confirmed what it reserved is under way for as long at most: the longest wait
+/// for an address, and as much again.
+const UNDER_WAY: Span = Span::seconds(360);
 
 #[cfg(test)]
 mod tests {

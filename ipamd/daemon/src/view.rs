@@ -93,9 +93,25 @@ impl View {
         found
     }
 
+    /// What pods that run suffer from: what they hold is not the node's any more.
+    pub(crate) fn impairments(&self) -> Vec<String> {
+        let gone = self.snapshot.enis.iter().filter(|eni| eni.missing).map(|eni| {
+            format!("{} was detached while {} pods hold its addresses", eni.id, eni.counts.assigned)
+        });
+        let lost = self.snapshot.enis.iter().flat_map(|eni| {
+            eni.lost
+                .iter()
+                .map(|block| format!("EC2 has taken {block} from {} while a pod holds it", eni.id))
+        });
+        gone.chain(lost).take(IMPAIRMENTS_TOLD).collect()
+    }
+
     /// A full node is no trouble as long as nobody waits.
     fn lacks_address(&self) -> bool {
         let Snapshot { counts, full, .. } = &self.snapshot;
         counts.usable == 0 && (counts.waiting > 0 || !full)
     }
 }
+
+/// More say no more.
+const IMPAIRMENTS_TOLD: usize = 8;

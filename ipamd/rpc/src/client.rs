@@ -3,8 +3,9 @@
 mod connection;
 
 use crate::{
-    Confirm, Held, MAX_MESSAGE_BYTES, Malformed, Release, Released, Reserve, ReserveOutcome,
-    RpcError, SPOKEN, Versions, message::conversion, wire::ipam_client::IpamClient,
+    Collect, Collected, Confirm, Held, MAX_MESSAGE_BYTES, Malformed, PoolStatus, Release, Released,
+    Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions, message::conversion, trace,
+    wire::ipam_client::IpamClient,
 };
 use config_model::PodKey;
 use connection::Connection;
@@ -24,6 +25,7 @@ use tonic::{Code, Request, Response, Status};
 pub struct Client {
     inner: IpamClient<Connection>,
     peer: Peer,
+    trace: Option<TraceParent>,
 }
 
 /// Who is asked, and in which versions.
@@ -44,13 +46,19 @@ impl Client {
         let connection = connection::open(socket, deadline).await?;
         let inner = IpamClient::with_origin(connection, connection::origin())
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
-        Ok(Self { inner, peer: Peer::at(socket) })
+        Ok(Self { inner, peer: Peer::at(socket), trace: None })
     }
 
     /// The same connection, speaking other versions than this build's own.
     #[must_use]
     pub fn speaking(self, versions: Versions) -> Self {
         Self { peer: Peer { versions, ..self.peer }, ..self }
+    }
+
+    /// The same connection, whose calls are part of this trace.
+    #[must_use]
+    pub fn traced(self, trace: Option<TraceParent>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Reserves addresses, waiting for one up to `request.wait`.
@@ -63,7 +71,7 @@ impl Client {
         deadline: Instant,
     ) -> Result<ReserveOutcome, RpcError> {
         let mut inner = self.inner.clone();
-        let request = within(deadline, request.into_wire(self.peer.versions));
+        let request = self.within(deadline, request.into_wire(self.peer.versions));
         let reply = self.peer.answer("reserve", deadline, inner.reserve(request)).await?;
         self.peer.check_version("reserve", reply.version)?;
         valid("reserve", reply.try_into())
@@ -75,7 +83,7 @@ impl Client {
     /// When there is no valid answer by `deadline`.
     pub async fn confirm(&self, request: Confirm, deadline: Instant) -> Result<bool, RpcError> {
         let mut inner = self.inner.clone();
-        let request = within(deadline, request.into_wire(self.peer.versions));
+        let request = self.within(deadline, request.into_wire(self.peer.versions));
         let reply = self.peer.answer("confirm", deadline, inner.confirm(request)).await?;
         self.peer.check_version("confirm", reply.version)?;
         Ok(reply.confirmed)
@@ -87,7 +95,7 @@ impl Client {
     /// When there is no valid answer by `deadline`.
     pub async fn release(&self, request: Release, deadline: Instant) -> Result<Released, RpcError> {
         let mut inner = self.inner.clone();
-        let request = within(deadline, request.into_wire(self.peer.versions));
+        let request = self.within(deadline, request.into_wire(self.peer.versions));
         let reply = self.peer.answer("release", deadline, inner.release(request)).await?;
         self.peer.check_version("release", reply.version)?;
         valid("release", reply.try_into())
@@ -99,10 +107,46 @@ impl Client {
     /// When there is no valid answer by `deadline`.
     pub async fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
         let mut inner = self.inner.clone();
-        let request = within(deadline, conversion::inspect_request(key, self.peer.versions));
+        let request = self.within(deadline, conversion::inspect_request(key, self.peer.versions));
         let reply = self.peer.answer("inspect", deadline, inner.inspect(request)).await?;
         self.peer.check_version("inspect", reply.version)?;
         valid("inspect", conversion::held(reply))
+    }
+
+    /// How the pool and the running pods are.
+    ///
+    /// # Errors
+    /// When there is no valid answer by `deadline`.
+    pub async fn status(&self, deadline: Instant) -> Result<PoolStatus, RpcError> {
+        let mut inner = self.inner.clone();
+        let request = self.within(deadline, conversion::status_request(self.peer.versions));
+        let reply = self.peer.answer("status", deadline, inner.status(request)).await?;
+        self.peer.check_version("status", reply.version)?;
+        Ok(reply.into())
+    }
+
+    /// Releases all of a network but what is in the list and what is of ADDs under way.
+    ///
+    /// # Errors
+    /// When there is no valid answer by `deadline`; part of it may have been released.
+    pub async fn collect(
+        &self,
+        request: Collect,
+        deadline: Instant,
+    ) -> Result<Collected, RpcError> {
+        let (mut inner, network) = (self.inner.clone(), request.network.clone());
+        let request = self.within(deadline, request.into_wire(self.peer.versions));
+        let reply = self.peer.answer("collect", deadline, inner.collect(request)).await?;
+        self.peer.check_version("collect", reply.version)?;
+        valid("collect", conversion::collected(&network, reply))
+    }
+
+    fn within<T>(&self, deadline: Instant, message: T) -> Request<T> {
+        let mut request = within(deadline, message);
+        if let Some(trace) = &self.trace {
+            trace::put(trace, request.metadata_mut());
+        }
+        request
     }
 }
 

@@ -10,6 +10,7 @@
 mod client;
 mod error;
 mod message;
+mod trace;
 mod version;
 pub mod wire;
 
@@ -21,10 +22,12 @@ pub use client::Client;
 pub use client::probe;
 pub use error::RpcError;
 pub use message::{
-    Branch, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release,
-    ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
+    Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
+    Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
+pub use trace::TraceParent;
 pub use version::{NoCommonVersion, SPOKEN, Versions, negotiate};
 
-/// No message of this protocol comes near this many bytes; a longer one is refused unread.
-pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+/// A longer message is refused unread. The longest are the lists of all attachments of a node, with
+/// their addresses: some 150 bytes each.
+pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;

@@ -4,7 +4,10 @@ pub(crate) mod conversion;
 
 use config_model::{DeviceIndex, EniId, Mac, PodKey, PodName, Span, TableId};
 use ipnet::Ipv4Net;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 /// Part of a message that breaks the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -193,4 +196,33 @@ pub struct Held {
     pub addresses: Vec<PodAddress>,
     /// Whether [`Confirm`] was seen.
     pub confirmed: bool,
+}
+
+/// How the pool and the pods that run are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// What keeps an ADD from succeeding; empty if one would succeed.
+    pub unavailable: Vec<String>,
+    /// What running pods suffer from.
+    pub impaired: Vec<String>,
+}
+
+/// Asks to release all of a network but what is in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collect {
+    /// The network. Others are not touched.
+    pub network: String,
+    /// What is to stay; keys of this network.
+    pub valid: BTreeSet<PodKey>,
+}
+
+/// What became of the interfaces of a network that were not in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// These gave their addresses back.
+    pub released: BTreeMap<PodKey, Vec<PodAddress>>,
+    /// These are of ADDs under way, and nobody may touch them.
+    pub spared: BTreeSet<PodKey>,
+    /// These are still held, and why.
+    pub failed: BTreeMap<PodKey, String>,
 }

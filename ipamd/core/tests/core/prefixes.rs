@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use config_model::Span;
-use ipamd_core::{Action, CloudCall, PoolConfig, Topic, Want};
+use ipamd_core::{Action, CloudCall, EniView, PoolConfig, Topic, Want};
 use ipnet::IpNet;
 
 fn prefixes(warm: u32) -> PoolConfig {
@@ -66,6 +66,8 @@ fn nobody_is_given_of_a_prefix_that_was_taken_away_from_under_pods() {
     world.cloud.take_block(&eni, lost, world.now);
     world.pass(Span::seconds(300));
     assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    let lost_of = |view: &EniView| view.lost.clone();
+    assert_eq!(world.snapshot().enis.iter().flat_map(lost_of).collect::<Vec<_>>(), [lost]);
     let later = world.reserve_all(10..30);
     world.pass(Span::seconds(60));
     assert!(later.iter().all(|ticket| world.served(*ticket)));

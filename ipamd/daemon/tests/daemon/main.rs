@@ -9,3 +9,4 @@ mod node;
 mod requests;
 mod shown;
 mod takeover;
+mod verbs;

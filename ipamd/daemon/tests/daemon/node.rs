@@ -6,8 +6,8 @@ use config_settings::Settings;
 use ipamd_cloud::Cloud;
 use ipamd_daemon::{Access, Connect, Daemon, Metrics, ProcSys, Trigger};
 use ipamd_rpc::{
-    Client, Confirm, Pod, PodAddress, Release, ReleaseCause, Released, Reserve, ReserveOutcome,
-    probe, server::HealthName,
+    Client, Collect, Collected, Confirm, Pod, PodAddress, PoolStatus, Release, ReleaseCause,
+    Released, Reserve, ReserveOutcome, probe, server::HealthName,
 };
 use routing_netlink::{Kernel, KernelError};
 use routing_plan::{Applied, LinkKind, LinkRef, Observed, Op, SysctlName, pod::PodNet};
@@ -215,6 +215,16 @@ impl TestNode {
         let deadline = Instant::now() + PATIENCE;
         let held = self.runtime.block_on(self.client().inspect(key.clone(), deadline)).unwrap()?;
         Some((held.addresses[0].ipv4.unwrap(), held.confirmed))
+    }
+
+    pub(crate) fn status(&self) -> PoolStatus {
+        let deadline = Instant::now() + PATIENCE;
+        self.runtime.block_on(self.client().status(deadline)).unwrap()
+    }
+
+    pub(crate) fn collect(&self, request: Collect) -> Collected {
+        let deadline = Instant::now() + PATIENCE;
+        self.runtime.block_on(self.client().collect(request, deadline)).unwrap()
     }
 
     pub(crate) fn health(&self, name: HealthName) -> bool {

@@ -1,8 +1,8 @@
 //! Between our words and the wire. What arrives is checked; what leaves was checked when it was made.
 
 use super::{
-    Branch, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, Reason, Refusal, Release,
-    ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
+    Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
+    Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
 use crate::{Versions, wire};
 use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
@@ -312,6 +312,65 @@ pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed>
     Ok(Some(Held { addresses: addresses(reply.addresses)?, confirmed: reply.confirmed }))
 }
 
+pub(crate) fn status_request(versions: Versions) -> wire::StatusRequest {
+    wire::StatusRequest { versions: Some(versions.into()) }
+}
+
+impl From<wire::StatusReply> for PoolStatus {
+    fn from(reply: wire::StatusReply) -> Self {
+        Self { unavailable: reply.unavailable, impaired: reply.impaired }
+    }
+}
+
+impl From<PodKey> for wire::Attachment {
+    fn from(PodKey { container_id, ifname, .. }: PodKey) -> Self {
+        Self { container_id, ifname }
+    }
+}
+
+fn attached(network: &str, sent: Option<wire::Attachment>) -> Result<PodKey, Malformed> {
+    let sent = sent.ok_or_else(|| malformed("attachment", "", "present"))?;
+    let wire::Attachment { container_id, ifname } = sent;
+    key(Some(wire::Key { network: network.to_owned(), container_id, ifname }))
+}
+
+impl Collect {
+    pub(crate) fn into_wire(self, versions: Versions) -> wire::CollectRequest {
+        wire::CollectRequest {
+            versions: Some(versions.into()),
+            network: self.network,
+            valid: self.valid.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<wire::CollectRequest> for Collect {
+    type Error = Malformed;
+
+    /// One entry that cannot be read refuses the whole: what it stood for would be released.
+    fn try_from(sent: wire::CollectRequest) -> Result<Self, Malformed> {
+        if sent.network.is_empty() {
+            return Err(malformed("network name", sent.network, "a name"));
+        }
+        let valid = sent.valid.into_iter().map(|valid| attached(&sent.network, Some(valid)));
+        Ok(Self { valid: valid.collect::<Result<_, _>>()?, network: sent.network })
+    }
+}
+
+pub(crate) fn collected(network: &str, reply: wire::CollectReply) -> Result<Collected, Malformed> {
+    let released = reply.released.into_iter().map(|released| {
+        Ok((attached(network, released.attachment)?, addresses(released.addresses)?))
+    });
+    let spared = reply.spared.into_iter().map(|spared| attached(network, Some(spared)));
+    let failed = reply.failed.into_iter();
+    let failed = failed.map(|failed| Ok((attached(network, failed.attachment)?, failed.why)));
+    Ok(Collected {
+        released: released.collect::<Result<_, Malformed>>()?,
+        spared: spared.collect::<Result<_, _>>()?,
+        failed: failed.collect::<Result<_, Malformed>>()?,
+    })
+}
+
 fn addresses(sent: Vec<wire::Address>) -> Result<Vec<PodAddress>, Malformed> {
     sent.into_iter().map(TryInto::try_into).collect()
 }
@@ -343,7 +402,7 @@ fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) ->
 /// What only the daemon needs.
 #[cfg(feature = "server")]
 pub(crate) mod reply {
-    use super::{Held, Malformed, PodKey, Released, Versions, wire};
+    use super::{Collected, Held, Malformed, PodKey, PoolStatus, Released, Versions, wire};
 
     /// The versions in a request; none named is a range that no one shares.
     pub(crate) fn versions(sent: Option<wire::Versions>) -> Versions {
@@ -362,6 +421,28 @@ pub(crate) mod reply {
         };
         let addresses = held.into_iter().map(Into::into).collect();
         wire::ReleaseReply { version, known, addresses }
+    }
+
+    pub(crate) fn status(status: PoolStatus, version: u32) -> wire::StatusReply {
+        let PoolStatus { unavailable, impaired } = status;
+        wire::StatusReply { version, unavailable, impaired }
+    }
+
+    pub(crate) fn collected(collected: Collected, version: u32) -> wire::CollectReply {
+        let Collected { released, spared, failed } = collected;
+        let released = released.into_iter().map(|(key, held)| wire::Collected {
+            attachment: Some(key.into()),
+            addresses: held.into_iter().map(Into::into).collect(),
+        });
+        let failed = failed
+            .into_iter()
+            .map(|(key, why)| wire::Uncollected { attachment: Some(key.into()), why });
+        wire::CollectReply {
+            version,
+            released: released.collect(),
+            spared: spared.into_iter().map(Into::into).collect(),
+            failed: failed.collect(),
+        }
     }
 
     pub(crate) fn inspected(held: Option<Held>, version: u32) -> wire::InspectReply {

@@ -2,15 +2,17 @@
 
 use super::MAX_REQUESTS;
 use crate::{
-    Confirm, Held, Malformed, Release, Released, Reserve, ReserveOutcome,
+    Collect, Collected, Confirm, Held, Malformed, PoolStatus, Release, Released, Reserve,
+    ReserveOutcome,
     message::conversion::reply,
-    negotiate,
+    negotiate, trace,
     wire::{self, ipam_server},
 };
 use config_model::PodKey;
 use std::{future::Future, sync::Arc};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
+use tracing::Instrument as _;
 
 /// What the daemon answers. Each call may be repeated by the plugin and must give the same again.
 ///
@@ -31,6 +33,13 @@ pub trait Ipam: Send + Sync + 'static {
 
     /// What is held for the key.
     fn inspect(&self, key: PodKey) -> impl Future<Output = Result<Option<Held>, Unable>> + Send;
+
+    /// How the pool and the running pods are.
+    fn status(&self) -> impl Future<Output = Result<PoolStatus, Unable>> + Send;
+
+    /// Takes back all of a network but what is in the list and what is of ADDs under way; goes on
+    /// after what fails.
+    fn collect(&self, request: Collect) -> impl Future<Output = Result<Collected, Unable>> + Send;
 }
 
 /// The daemon could not do what it was asked; the plugin sees the message.
@@ -92,9 +101,10 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         &self,
         request: Request<wire::ReserveRequest>,
     ) -> Result<Response<wire::ReserveReply>, Status> {
+        let trace = trace::span(request.metadata());
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.waiting, request.versions)?;
-        let outcome = self.ipam.reserve(request.try_into()?).await?;
+        let outcome = self.ipam.reserve(request.try_into()?).instrument(trace).await?;
         Ok(Response::new(wire::ReserveReply { version, outcome: Some(outcome.into()) }))
     }
 
@@ -102,9 +112,10 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         &self,
         request: Request<wire::ConfirmRequest>,
     ) -> Result<Response<wire::ConfirmReply>, Status> {
+        let trace = trace::span(request.metadata());
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.brief, request.versions)?;
-        let confirmed = self.ipam.confirm(request.try_into()?).await?;
+        let confirmed = self.ipam.confirm(request.try_into()?).instrument(trace).await?;
         Ok(Response::new(wire::ConfirmReply { version, confirmed }))
     }
 
@@ -112,9 +123,10 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         &self,
         request: Request<wire::ReleaseRequest>,
     ) -> Result<Response<wire::ReleaseReply>, Status> {
+        let trace = trace::span(request.metadata());
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.brief, request.versions)?;
-        let released = self.ipam.release(request.try_into()?).await?;
+        let released = self.ipam.release(request.try_into()?).instrument(trace).await?;
         Ok(Response::new(reply::released(released, version)))
     }
 
@@ -122,9 +134,32 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         &self,
         request: Request<wire::InspectRequest>,
     ) -> Result<Response<wire::InspectReply>, Status> {
+        let trace = trace::span(request.metadata());
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.brief, request.versions)?;
-        let held = self.ipam.inspect(reply::inspected_key(request)?).await?;
+        let held = self.ipam.inspect(reply::inspected_key(request)?).instrument(trace).await?;
         Ok(Response::new(reply::inspected(held, version)))
+    }
+
+    async fn status(
+        &self,
+        request: Request<wire::StatusRequest>,
+    ) -> Result<Response<wire::StatusReply>, Status> {
+        let trace = trace::span(request.metadata());
+        let request = request.into_inner();
+        let (version, _room) = Self::admit(&self.brief, request.versions)?;
+        let status = self.ipam.status().instrument(trace).await?;
+        Ok(Response::new(reply::status(status, version)))
+    }
+
+    async fn collect(
+        &self,
+        request: Request<wire::CollectRequest>,
+    ) -> Result<Response<wire::CollectReply>, Status> {
+        let trace = trace::span(request.metadata());
+        let request = request.into_inner();
+        let (version, _room) = Self::admit(&self.brief, request.versions)?;
+        let collected = self.ipam.collect(request.try_into()?).instrument(trace).await?;
+        Ok(Response::new(reply::collected(collected, version)))
     }
 }

@@ -2,11 +2,14 @@
 
 use crate::daemon::{Daemon, address, confirm, key, release, reserve, soon};
 use ipamd_rpc::{
-    Held, Reason, Released, ReserveOutcome, RpcError, Versions, probe,
+    Collect, Collected, Held, Reason, Released, ReserveOutcome, RpcError, Versions, probe,
     server::HealthName,
     wire::{self, ipam_server},
 };
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tonic::{Request, Response, Status};
 
 #[tokio::test(flavor = "current_thread")]
@@ -34,6 +37,61 @@ async fn a_pod_lives_from_reserve_to_release_on_one_thread() {
     assert_eq!(client.release(release("a"), soon()).await.unwrap(), Released::Unknown);
     assert!(!client.confirm(confirm("a"), soon()).await.unwrap());
     assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), None);
+}
+
+fn collect(valid: &[&str]) -> Collect {
+    let valid = valid.iter().map(|id| key(id)).collect();
+    Collect { network: "aws-cni".into(), valid }
+}
+
+#[tokio::test]
+async fn what_is_not_in_the_list_is_collected_and_the_rest_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let client = daemon.client().await;
+    for id in ["valid", "stale", "stuck", "adding"] {
+        client.reserve(reserve(id), soon()).await.unwrap();
+        if id != "adding" {
+            client.confirm(confirm(id), soon()).await.unwrap();
+        }
+    }
+    let collected = client.collect(collect(&["valid"]), soon()).await.unwrap();
+    assert_eq!(collected.released, BTreeMap::from([(key("stale"), vec![address()])]));
+    assert_eq!(collected.spared, BTreeSet::from([key("adding")]));
+    assert_eq!(collected.failed, BTreeMap::from([(key("stuck"), "the disk is full".into())]));
+
+    let other = Collect { network: "other".into(), ..collect(&[]) };
+    assert_eq!(client.collect(other, soon()).await.unwrap(), Collected::default());
+    let nameless = Collect { network: String::new(), ..collect(&[]) };
+    assert!(matches!(client.collect(nameless, soon()).await, Err(RpcError::Failed { .. })));
+}
+
+#[tokio::test]
+async fn the_list_of_a_full_node_fits_into_a_message() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let client = daemon.client().await;
+    // No instance type runs more pods.
+    for pod in 0..737 {
+        client.reserve(reserve(&format!("{pod:064}")), soon()).await.unwrap();
+        client.confirm(confirm(&format!("{pod:064}")), soon()).await.unwrap();
+    }
+    let all: Vec<String> = (0..737).map(|pod| format!("{pod:064}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    assert_eq!(client.collect(collect(&all), soon()).await.unwrap(), Collected::default());
+    let collected = client.collect(collect(&[]), soon()).await.unwrap();
+    assert_eq!(collected.released.len(), 737);
+}
+
+#[tokio::test]
+async fn the_status_tells_what_is_wrong_with_the_pool_and_with_pods() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let status = daemon.client().await.status(soon()).await.unwrap();
+    assert_eq!(
+        (status.unavailable, status.impaired),
+        (vec!["no address".into()], vec!["eni-1".into()])
+    );
 }
 
 #[tokio::test]
@@ -100,6 +158,21 @@ impl ipam_server::Ipam for FromTheFuture {
     ) -> Result<Response<wire::InspectReply>, Status> {
         Err(Status::resource_exhausted("too much"))
     }
+
+    async fn status(
+        &self,
+        _: Request<wire::StatusRequest>,
+    ) -> Result<Response<wire::StatusReply>, Status> {
+        Err(Status::unimplemented("no such method"))
+    }
+
+    async fn collect(
+        &self,
+        _: Request<wire::CollectRequest>,
+    ) -> Result<Response<wire::CollectReply>, Status> {
+        let released = vec![wire::Collected { attachment: None, addresses: Vec::new() }];
+        Ok(Response::new(wire::CollectReply { version: 1, released, ..Default::default() }))
+    }
 }
 
 #[tokio::test]
@@ -118,6 +191,10 @@ async fn answers_that_break_the_protocol_are_told_apart() {
     let error = client.release(release("a"), soon()).await.unwrap_err();
     assert!(matches!(error, RpcError::VersionMismatch { .. }), "{error:?}");
     let error = client.reserve(reserve("a"), soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::Malformed { .. }), "{error:?}");
+    let error = client.status(soon()).await.unwrap_err();
+    assert!(matches!(error, RpcError::VersionMismatch { .. }), "{error:?}");
+    let error = client.collect(collect(&[]), soon()).await.unwrap_err();
     assert!(matches!(error, RpcError::Malformed { .. }), "{error:?}");
     let error = client.inspect(key("a"), soon()).await.unwrap_err();
     assert!(matches!(error, RpcError::Busy { .. }), "{error:?}");

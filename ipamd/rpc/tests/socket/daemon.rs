@@ -2,8 +2,8 @@
 
 use config_model::{DeviceIndex, PodKey, PodName, Span, TableId};
 use ipamd_rpc::{
-    Client, Confirm, Held, Pod, PodAddress, Reason, Refusal, Release, ReleaseCause, Released,
-    Reservation, Reserve, ReserveOutcome,
+    Client, Collect, Collected, Confirm, Held, Pod, PodAddress, PoolStatus, Reason, Refusal,
+    Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
     server::{Health, Ipam, Unable, listen, serve},
 };
 use std::{
@@ -116,6 +116,31 @@ impl Ipam for Book {
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
         let confirmed = self.held.lock().unwrap().get(&key).copied();
         Ok(confirmed.map(|confirmed| Held { addresses: vec![address()], confirmed }))
+    }
+
+    async fn status(&self) -> Result<PoolStatus, Unable> {
+        Ok(PoolStatus { unavailable: vec!["no address".into()], impaired: vec!["eni-1".into()] })
+    }
+
+    /// Spares what is not confirmed; what is called `stuck` stays.
+    async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
+        let mut collected = Collected::default();
+        let mut held = self.held.lock().unwrap();
+        held.retain(|key, confirmed| {
+            if key.network != request.network || request.valid.contains(key) {
+                return true;
+            }
+            if !*confirmed {
+                collected.spared.insert(key.clone());
+            } else if key.container_id == "stuck" {
+                collected.failed.insert(key.clone(), "the disk is full".into());
+            } else {
+                collected.released.insert(key.clone(), vec![address()]);
+                return false;
+            }
+            true
+        });
+        Ok(collected)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     daemon::{Book, Daemon, Mood},
     node::{Node, on_a_node},
 };
+use config_model::registry;
 use serde_json::{Value, json};
 
 fn check(node: &Node, sandbox: &Sandbox, result: &Value) -> Call {
@@ -35,7 +36,7 @@ fn check_passes_on_what_add_made_also_when_later_plugins_added_to_it() {
 #[test]
 fn check_names_each_thing_that_is_not_as_add_made_it() {
     type Damage = fn(&Node, &Sandbox);
-    let damages: [(&str, Damage); 8] = [
+    let damages: [(&str, Damage); 14] = [
         ("512", |node, _| node.ip("rule del pref 512")),
         ("1536", |node, _| node.ip("rule del pref 1536")),
         (VETH, |node, _| node.ip("route del 10.0.0.100")),
@@ -48,6 +49,24 @@ fn check_names_each_thing_that_is_not_as_add_made_it() {
             node.ip_inside(&sandbox.netns, "addr del 10.0.0.100/32 dev eth0");
         }),
         ("eth0", |node, sandbox| node.ip_inside(&sandbox.netns, "link set eth0 name eth7")),
+        ("2 rules pref 512", |node, _| {
+            node.ip("rule add to 10.0.0.100 lookup main pref 512 protocol boot");
+        }),
+        ("should not be there", |node, _| {
+            node.ip("rule add from 10.0.0.100 lookup 7 pref 1536");
+        }),
+        ("given up", |node, _| {
+            node.ip(&format!("link set {VETH} group {}", registry::GROUP_REAP));
+        }),
+        ("Ethernet address", |node, _| {
+            node.ip(&format!("link set {VETH} address 02:00:00:00:00:99"));
+        }),
+        ("has MTU 1400", |node, _| node.ip(&format!("link set {VETH} mtu 1400"))),
+        ("not the other end", |node, sandbox| {
+            // Somebody has put another link in the place of the pod's.
+            node.ip_inside(&sandbox.netns, "link set eth0 name eth7");
+            node.ip_inside(&sandbox.netns, "link add eth0 type veth peer name eth8");
+        }),
     ];
     for (named, damage) in damages {
         on_a_node(|node| {

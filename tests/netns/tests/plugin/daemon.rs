@@ -3,8 +3,8 @@
 use crate::node::Node;
 use config_model::{DeviceIndex, EniId, PodKey, TableId};
 use ipamd_rpc::{
-    Branch, Confirm, Enforcing, Held, PodAddress, Reason, Refusal, Release, Released, Reservation,
-    Reserve, ReserveOutcome,
+    Branch, Collect, Collected, Confirm, Enforcing, Held, PodAddress, PoolStatus, Reason, Refusal,
+    Release, Released, Reservation, Reserve, ReserveOutcome,
     server::{self, Health, Unable},
     wire,
 };
@@ -55,6 +55,12 @@ pub(crate) struct Book {
     /// Runs before a reservation is answered, in the host's namespaces.
     pub(crate) before_reserve: Option<Hook>,
     pub(crate) given: BTreeSet<Ipv4Addr>,
+    /// What it says of itself.
+    pub(crate) status: PoolStatus,
+    /// The sandboxes whose addresses cannot be taken back.
+    pub(crate) stuck: BTreeSet<String>,
+    /// The `traceparent` of each request.
+    pub(crate) traces: Vec<Option<String>>,
 }
 
 impl Book {
@@ -92,13 +98,14 @@ impl Daemon {
 
     /// A daemon that speaks no version of the protocol that the plugin speaks.
     pub(crate) fn start_of_another_version(node: &Node) -> Self {
+        let book = Arc::new(Scripted(Mutex::default()));
+        let other = OtherVersion(Arc::clone(&book));
         let serve = async |incoming| {
-            let service = wire::ipam_server::IpamServer::new(OtherVersion);
+            let service = wire::ipam_server::IpamServer::new(other);
             let server = tonic::transport::Server::builder().add_service(service);
             server.serve_with_incoming(incoming).await.unwrap();
         };
         let (stop, thread) = on_a_thread(node, serve);
-        let book = Arc::new(Scripted(Mutex::default()));
         Self { book, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -271,12 +278,44 @@ impl server::Ipam for Scripted {
             .get(&key)
             .map(|(address, confirmed)| Held { addresses: address.clone(), confirmed: *confirmed }))
     }
+
+    async fn status(&self) -> Result<PoolStatus, Unable> {
+        let mood = self.0.lock().unwrap().mood;
+        if mood == Mood::Hanging {
+            pending::<()>().await;
+        }
+        Ok(self.0.lock().unwrap().status.clone())
+    }
+
+    /// Everything that is not confirmed counts as young.
+    async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
+        let mood = self.0.lock().unwrap().mood;
+        if mood == Mood::Hanging {
+            pending::<()>().await;
+        }
+        let mut book = self.0.lock().unwrap();
+        let stale = book.held.keys().filter(|key| key.network == request.network);
+        let stale = stale.filter(|key| !request.valid.contains(key)).cloned();
+        let mut collected = Collected::default();
+        for key in stale.collect::<Vec<_>>() {
+            if !book.held[&key].1 {
+                collected.spared.insert(key);
+            } else if book.stuck.contains(&key.container_id) {
+                collected.failed.insert(key, "its record cannot be written".into());
+            } else if let Some((addresses, _)) = book.held.remove(&key) {
+                collected.released.insert(key, addresses);
+            }
+        }
+        Ok(collected)
+    }
 }
 
 /// Answers everything as a daemon of the far future would.
-struct OtherVersion;
+struct OtherVersion(Arc<Scripted>);
 
-fn too_old<T>() -> Result<Response<T>, Status> {
+fn too_old<T, R>(other: &OtherVersion, request: &Request<R>) -> Result<Response<T>, Status> {
+    let trace = request.metadata().get("traceparent").map(|it| it.to_str().unwrap().to_owned());
+    other.0.0.lock().unwrap().traces.push(trace);
     Err(Status::failed_precondition("the daemon speaks protocol version 8 to 9, was asked in 1"))
 }
 
@@ -284,29 +323,43 @@ fn too_old<T>() -> Result<Response<T>, Status> {
 impl wire::ipam_server::Ipam for OtherVersion {
     async fn reserve(
         &self,
-        _: Request<wire::ReserveRequest>,
+        request: Request<wire::ReserveRequest>,
     ) -> Result<Response<wire::ReserveReply>, Status> {
-        too_old()
+        too_old(self, &request)
     }
 
     async fn confirm(
         &self,
-        _: Request<wire::ConfirmRequest>,
+        request: Request<wire::ConfirmRequest>,
     ) -> Result<Response<wire::ConfirmReply>, Status> {
-        too_old()
+        too_old(self, &request)
     }
 
     async fn release(
         &self,
-        _: Request<wire::ReleaseRequest>,
+        request: Request<wire::ReleaseRequest>,
     ) -> Result<Response<wire::ReleaseReply>, Status> {
-        too_old()
+        too_old(self, &request)
     }
 
     async fn inspect(
         &self,
-        _: Request<wire::InspectRequest>,
+        request: Request<wire::InspectRequest>,
     ) -> Result<Response<wire::InspectReply>, Status> {
-        too_old()
+        too_old(self, &request)
+    }
+
+    async fn status(
+        &self,
+        request: Request<wire::StatusRequest>,
+    ) -> Result<Response<wire::StatusReply>, Status> {
+        too_old(self, &request)
+    }
+
+    async fn collect(
+        &self,
+        request: Request<wire::CollectRequest>,
+    ) -> Result<Response<wire::CollectReply>, Status> {
+        too_old(self, &request)
     }
 }

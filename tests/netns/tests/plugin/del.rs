@@ -9,7 +9,7 @@ use config_model::{PodKey, Tombstone, registry};
 use std::fs;
 
 /// The tombstones on the node.
-fn tombstones(node: &Node) -> Vec<Tombstone> {
+pub(crate) fn tombstones(node: &Node) -> Vec<Tombstone> {
     let Ok(folder) = fs::read_dir(node.path("state").join(registry::TOMBSTONE_DIR)) else {
         return Vec::new();
     };
@@ -18,7 +18,7 @@ fn tombstones(node: &Node) -> Vec<Tombstone> {
         .collect()
 }
 
-fn group(node: &Node) -> Option<String> {
+pub(crate) fn group(node: &Node) -> Option<String> {
     let group = node.link(VETH)?["group"].clone();
     Some(group.as_str().map_or_else(|| group.to_string(), str::to_owned))
 }

@@ -86,8 +86,8 @@ fn a_wrong_environment_has_code_4_and_the_variable_is_named() {
             assert!(message.contains(name), "{message}");
         }
         for (name, value) in [
-            ("CNI_COMMAND", "STATUS"),
-            ("CNI_COMMAND", "GC"),
+            ("CNI_COMMAND", "Status"),
+            ("CNI_COMMAND", "COLLECT"),
             ("CNI_COMMAND", "FROBNICATE"),
             ("CNI_COMMAND", "add"),
             ("CNI_CONTAINERID", "../../etc"),

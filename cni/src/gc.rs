@@ -1,0 +1,239 @@
+//! GC: what the runtime does not know any more goes, also without its namespace. It goes on after
+//! errors and reports them all.
+//!
+//! The kernel is observed before the daemon is asked: what was seen then had been reserved before,
+//! so the daemon's answer knows every ADD whose links are here, and those under way are spared.
+
+use crate::{
+    attachment::Served,
+    fault::{Code, Fault, chain},
+    flight,
+    log::{Level, Log},
+    netconf::NetConf,
+    session::{Daemon, Session, remedy},
+    tombstone,
+};
+use config_model::{PodKey, TableId, Tombstone, registry};
+use ipamd_rpc::{Collect, Collected, PodAddress, RpcError};
+use routing_netlink::{Socket, SocketError, With};
+use routing_plan::{
+    Action, Link, LinkKind, LinkRef, Observed, Op, Subject,
+    pod::{removal, retire},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+/// How long a daemon that is not there gets.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it gets to release whatever there is: each is on its disk before it answers.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) fn gc(
+    conf: &NetConf,
+    daemon: &Daemon,
+    valid: &BTreeSet<PodKey>,
+    log: &Log,
+) -> Result<Served, Fault> {
+    let mut work = Work { conf, valid, failures: Vec::new() };
+    let mut host = work.attempt(Socket::open());
+    let before = host.as_mut().and_then(|host| work.attempt(host.observe(With::Nothing)));
+    let (how, count) = match collect(conf, daemon, valid) {
+        Ok(collected) => ("released", work.told(host.as_mut(), before.as_ref(), &collected)),
+        Err(error) => {
+            work.failures.push(unheard(&error));
+            ("tombstones", work.alone(host.as_mut(), before.as_ref()))
+        }
+    };
+    for failure in &work.failures {
+        log.line(Level::Warn, &failure.message, &[]);
+    }
+    let Some(fault) = together(work.failures) else {
+        let fields = vec![("daemon", how.into()), ("removed", count.into())];
+        return Ok(Served { stdout: Vec::new(), fields });
+    };
+    Err(fault)
+}
+
+fn collect(
+    conf: &NetConf,
+    daemon: &Daemon,
+    valid: &BTreeSet<PodKey>,
+) -> Result<Collected, RpcError> {
+    let start = Instant::now();
+    let session = Session::open(daemon, start + PATIENCE)?;
+    let request = Collect { network: conf.network.clone(), valid: valid.clone() };
+    session.collect(request, start + DEADLINE)
+}
+
+struct Work<'a> {
+    conf: &'a NetConf,
+    valid: &'a BTreeSet<PodKey>,
+    failures: Vec<Fault>,
+}
+
+impl Work<'_> {
+    /// The daemon has released what is not valid, so nobody else can have those addresses yet.
+    /// Returns how many interfaces went.
+    fn told(
+        &mut self,
+        host: Option<&mut Socket>,
+        before: Option<&Observed>,
+        collected: &Collected,
+    ) -> usize {
+        let Collected { released, spared, failed } = collected;
+        for (key, why) in failed {
+            let message = format!("{key} is still reserved: {why}");
+            self.failures.push(Fault::new(Code::TryAgainLater, message, AGAIN));
+        }
+        let count = released.len();
+        let (Some(host), Some(before)) = (host, before) else { return count };
+        let kept =
+            |key: &PodKey| spared.iter().chain(failed.keys()).any(|spared| spared.covers(key));
+        let seen_before: Vec<&Link> = self
+            .stale(before)
+            .filter(|link| link.group != registry::GROUP_REAP)
+            .filter(|link| link.key().is_some_and(|key| !kept(&key)))
+            .collect();
+        let Some(now) = self.attempt(host.observe(With::Nothing)) else { return count };
+        // What has gone meanwhile, or was made anew, is not touched.
+        let same = |link: &&Link| {
+            let there = now.links.get(&link.index);
+            there.is_some_and(|there| there.alias == link.alias && there.kind == link.kind)
+        };
+        let links: Vec<&Link> = seen_before.into_iter().filter(same).collect();
+        let mut ops = Vec::new();
+        let mut gone: BTreeSet<PodKey> = released.keys().cloned().collect();
+        let mut free = BTreeSet::new();
+        for (key, addresses) in released {
+            for address in addresses.iter().flat_map(PodAddress::all) {
+                free.insert(address);
+                let led = |link: &&&Link| routed_to(&now, link).contains(&address);
+                let own = links.iter().filter(|link| link.key().is_some_and(|k| key.covers(&k)));
+                ops.extend(removal(address, own.clone().find(led).map(|link| link.index)));
+            }
+        }
+        for link in links {
+            // What the daemon did not know may be left of an address that is another pod's by now.
+            let own = routed_to(&now, link).into_iter();
+            let own = own.filter(|address| !free.contains(address));
+            let own = own.filter(|address| !is_of_another(&now, *address, link));
+            ops.extend(own.flat_map(|address| removal(address, Some(link.index))));
+            ops.push(retire(link));
+            gone.extend(link.key().map(|key| base(&key, gone.iter())));
+        }
+        self.run(host, &ops);
+        gone.len()
+    }
+
+    /// The daemon does not answer. Each tombstone comes before what it is for goes.
+    fn alone(&mut self, host: Option<&mut Socket>, seen: Option<&Observed>) -> usize {
+        let (Some(host), Some(seen)) = (host, seen) else { return 0 };
+        let under_way = flight::sandboxes();
+        let mut attachments: BTreeMap<PodKey, Vec<&Link>> = BTreeMap::new();
+        for link in self.stale(seen) {
+            let Some(key) = link.key() else { continue };
+            if !under_way.contains(&key.container_id) {
+                attachments.entry(key).or_default().push(link);
+            }
+        }
+        // The further interfaces of a pod go with its first one.
+        let firsts: Vec<PodKey> =
+            attachments.keys().filter(|key| key.number() == 0).cloned().collect();
+        let mut of_first: BTreeMap<PodKey, Vec<&Link>> = BTreeMap::new();
+        for (key, links) in attachments {
+            of_first.entry(base(&key, firsts.iter())).or_default().extend(links);
+        }
+        let mut ops = Vec::new();
+        let mut count = 0;
+        for (key, links) in of_first {
+            let addresses: BTreeSet<IpAddr> =
+                links.iter().flat_map(|link| routed_to(seen, link)).collect();
+            let word = Tombstone::new(key, None, addresses.into_iter().collect());
+            if let Err(fault) = tombstone::leave(&self.conf.state_dir, &word) {
+                self.failures.push(fault);
+                continue;
+            }
+            for link in links {
+                let own = routed_to(seen, link).into_iter();
+                let own = own.filter(|address| !is_of_another(seen, *address, link));
+                ops.extend(own.flat_map(|address| removal(address, Some(link.index))));
+                let delete = Action::DeleteLink(LinkRef::from(link));
+                ops.push(Op::new(Subject::Link(link.index), delete));
+            }
+            count += 1;
+        }
+        self.run(host, &ops);
+        count
+    }
+
+    /// The host ends of this network's interfaces that are not valid. What carries no key of ours is
+    /// nobody's to remove.
+    fn stale<'b>(&self, seen: &'b Observed) -> impl Iterator<Item = &'b Link> + use<'b, '_> {
+        let (network, valid) = (&self.conf.network, self.valid);
+        let stale = move |key: PodKey| {
+            key.network == *network && !valid.iter().any(|valid| valid.covers(&key))
+        };
+        let links = seen.links.values().filter(|link| link.kind == LinkKind::Veth);
+        links.filter(move |link| link.key().is_some_and(&stale))
+    }
+
+    fn run(&mut self, host: &mut Socket, ops: &[Op]) {
+        let Some(applied) = self.attempt(host.run(ops)) else { return };
+        let refused = applied.refused.iter().map(|refused| {
+            let message = format!("the kernel refused: {refused}");
+            Fault::new(Code::KernelRefused, message, AGAIN)
+        });
+        self.failures.extend(refused);
+    }
+
+    fn attempt<T>(&mut self, outcome: Result<T, SocketError>) -> Option<T> {
+        let fault = |error| Fault::new(Code::KernelRefused, chain(&error), AGAIN);
+        outcome.map_err(|error| self.failures.push(fault(error))).ok()
+    }
+}
+
+/// The key of the ADD that made this interface, if it is among these; itself if not.
+fn base<'a>(key: &PodKey, mut firsts: impl Iterator<Item = &'a PodKey>) -> PodKey {
+    firsts.find(|first| first.covers(key)).unwrap_or(key).clone()
+}
+
+fn routed_to(seen: &Observed, link: &Link) -> Vec<IpAddr> {
+    seen.routes
+        .iter()
+        .filter(|route| route.table == TableId::MAIN && route.dev == Some(link.index))
+        .filter_map(routing_plan::Route::host_address)
+        .collect()
+}
+
+/// Whether a route leads to the address by another link.
+fn is_of_another(seen: &Observed, address: IpAddr, own: &Link) -> bool {
+    seen.routes
+        .iter()
+        .filter(|route| route.table == TableId::MAIN && route.host_address() == Some(address))
+        .any(|route| route.dev.is_some_and(|dev| dev != own.index))
+}
+
+fn unheard(error: &RpcError) -> Fault {
+    let message = format!(
+        "{}; links were removed by their keys, with tombstones for the daemon; what is reserved \
+         without a link is not",
+        chain(error)
+    );
+    Fault::new(Code::TryAgainLater, message, remedy(error))
+}
+
+/// All failures as one: the code and the next step of the first, the words of all.
+fn together(failures: Vec<Fault>) -> Option<Fault> {
+    let mut failures = failures.into_iter();
+    let mut fault = failures.next()?;
+    let more: Vec<String> = failures.map(|failure| failure.message).collect();
+    if !more.is_empty() {
+        fault.message = format!("{}; {}", fault.message, more.join("; "));
+    }
+    Some(fault)
+}
+
+const AGAIN: &str = "the runtime will repeat the GC; ferrule-ipamd removes what is left of pods";

@@ -1,0 +1,43 @@
+//! STATUS: would an ADD succeed, and are the pods that run well?
+
+use crate::{
+    attachment::Served,
+    fault::{Code, Fault, chain},
+    session::{Daemon, Session, remedy},
+};
+use std::time::{Duration, Instant};
+
+/// How long a daemon that is not there gets: one that is being restarted is there soon.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it gets to answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+pub(crate) fn status(daemon: &Daemon) -> Result<Served, Fault> {
+    let start = Instant::now();
+    let answer = Session::open(daemon, start + PATIENCE)
+        .and_then(|session| session.status(start + DEADLINE));
+    let status = answer.map_err(|error| {
+        let message = format!("no pod can be served: {}", chain(&error));
+        Fault::new(Code::Unavailable, message, remedy(&error))
+    })?;
+    let look =
+        "look at /v1/ferrule/explain of ferrule-ipamd's introspection, or at its log, on this node";
+    let unavailable = status.unavailable.join("; ");
+    match (status.impaired.is_empty(), unavailable.is_empty()) {
+        (true, true) => Ok(Served::default()),
+        (true, false) => {
+            let message = format!("no pod can be served: {unavailable}");
+            Err(Fault::new(Code::Unavailable, message, look))
+        }
+        (false, served) => {
+            let impaired = status.impaired.join("; ");
+            let more = if served {
+                String::new()
+            } else {
+                format!("; no pod can be served: {unavailable}")
+            };
+            let message = format!("pods that run are impaired: {impaired}{more}");
+            Err(Fault::new(Code::Impaired, message, look))
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! STATUS: 0 if an ADD would succeed, 50 if not, 51 if pods that run are impaired.
+
+use crate::{
+    binary::Call,
+    daemon::{Daemon, Mood},
+    node::{Node, on_a_node},
+};
+use serde_json::json;
+
+/// As the runtime asks: of no pod.
+fn status(node: &Node) -> Call {
+    let mut conf = node.conf();
+    conf["cniVersion"] = json!("1.1.0");
+    let vars = [("CNI_COMMAND", "STATUS"), ("CNI_PATH", "/opt/cni/bin")];
+    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    Call { vars, stdin: conf.to_string() }
+}
+
+#[test]
+fn status_tells_whether_an_add_would_succeed_and_whether_pods_are_impaired() {
+    on_a_node(|node| {
+        let daemon = Daemon::start(node);
+        status(node).run().is_silent_success();
+        daemon.book(|book| book.status.unavailable = vec!["no_usable_address: subnet-0".into()]);
+        let (message, details) = status(node).run().error(50);
+        assert!(
+            message.contains("no_usable_address: subnet-0") && !details.is_empty(),
+            "{message}"
+        );
+        daemon.book(|book| book.status.impaired = vec!["eni-1 was detached".into()]);
+        let (message, _) = status(node).run().error(51);
+        assert!(
+            message.contains("eni-1 was detached") && message.contains("subnet-0"),
+            "{message}"
+        );
+        daemon.book(|book| book.status.unavailable.clear());
+        let (message, _) = status(node).run().error(51);
+        assert!(message.contains("eni-1 was detached"), "{message}");
+        daemon.book(|book| book.status.impaired.clear());
+        status(node).run().is_silent_success();
+    });
+}
+
+#[test]
+fn status_without_a_daemon_that_answers_is_50() {
+    on_a_node(|node| {
+        let (message, _) = status(node).run().error(50);
+        assert!(message.contains("ipamd.sock"), "{message}");
+        let daemon = Daemon::start(node);
+        daemon.book(|book| book.mood = Mood::Hanging);
+        let (message, _) = status(node).run().error(50);
+        assert!(message.contains("no answer"), "{message}");
+        daemon.kill();
+        status(node).run().error(50);
+        let _other = Daemon::start_of_another_version(node);
+        let (message, details) = status(node).run().error(50);
+        assert!(message.contains("version") && details.contains("upgrade"), "{message}");
+    });
+}
+
+#[test]
+fn status_needs_a_version_that_has_it() {
+    on_a_node(|node| {
+        let _daemon = Daemon::start(node);
+        for version in ["0.3.0", "0.4.0", "1.0.0"] {
+            let mut conf = node.conf();
+            conf["cniVersion"] = json!(version);
+            for verb in ["STATUS", "GC"] {
+                let call = status(node).var("CNI_COMMAND", verb).stdin(conf.to_string());
+                let (message, details) = call.run().error(1);
+                assert!(message.contains(verb) && details.contains("1.1.0"), "{message}");
+            }
+        }
+    });
+}
