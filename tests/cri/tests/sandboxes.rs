@@ -219,6 +219,62 @@ fn a_containerd_killed_while_it_makes_sandboxes_leaves_nothing() -> Result<()> {
     node.holds_nothing(&cri)
 }
 
+/// The network of a node with a current containerd is ready while STATUS is 0, which a kubelet makes
+/// the node's readiness.
+#[test]
+fn a_node_is_ready_while_its_daemon_can_serve() -> Result<()> {
+    let test = "a_node_is_ready_while_its_daemon_can_serve";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let node = Node::up(&bin, "t-cri-ready", &[], Program::built()?, "1.1.0", |_| ())?;
+    let cri = node.containerd.connect()?;
+    let network = |wanted: bool| {
+        wait_for(&format!("NetworkReady to be {wanted}"), PATIENCE, || {
+            let conditions = cri.conditions()?;
+            let found = conditions.iter().find(|condition| condition.r#type == "NetworkReady");
+            let found = found.context("no condition NetworkReady")?;
+            ensure!(found.status == wanted, "{}: {}", found.reason, found.message);
+            Ok(true)
+        })
+    };
+    network(true)?;
+    node.lab.run(&["daemon", "stop", "node1"])?;
+    network(false)?;
+    node.lab.run(&["daemon", "start", "node1"])?;
+    network(true)
+}
+
+/// No containerd asks for GC yet, so the test does, as a runtime would: with what it still knows.
+#[test]
+fn what_the_runtime_does_not_know_any_more_is_collected() -> Result<()> {
+    let test = "what_the_runtime_does_not_know_any_more_is_collected";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let node = Node::up(&bin, "t-cri-gc", &[], Program::built()?, "1.1.0", |_| ())?;
+    let cri = node.containerd.connect()?;
+    let made = ["web-0", "web-1"].map(|name| node.make(&cri, &node.pod(name)));
+    let [kept, forgotten] = made;
+    let (kept, forgotten) = (kept?, forgotten?);
+    let netconf = json!({
+        "cniVersion": "1.1.0", "name": "aws-cni", "type": "ferrule-cni",
+        "cni.dev/valid-attachments": [{"containerID": kept.id, "ifname": "eth0"}],
+    });
+    let collect = format!(
+        "env CNI_COMMAND=GC CNI_PATH=/opt/cni/bin /opt/cni/bin/ferrule-cni <<< '{netconf}'"
+    );
+    node.lab.on_node("node1", &["bash", "-c", &collect])?;
+    wait_for("the forgotten pod's address to be free", PATIENCE, || {
+        let held = node.lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
+        ensure!(held == Some(1.0), "{held:?} addresses are held");
+        let rules = node.lab.on_node("node1", &["ip", "rule"])?;
+        ensure!(!rules.contains(&format!(" {} ", forgotten.address)), "{rules}");
+        Ok(true)
+    })?;
+    node.answer(std::slice::from_ref(&kept))?;
+    // The runtime's own DEL comes later than the collection.
+    node.remove(&cri, &forgotten)?;
+    node.remove(&cri, &kept)?;
+    node.holds_nothing(&cri)
+}
+
 /// A plugin that notes what the runtime gave it and then is ours.
 const EYE: &str = r#"cat > /opt/cni/bin/eye <<'END'
 #!/bin/bash
