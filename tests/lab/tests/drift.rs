@@ -10,6 +10,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn node_with_pods(lab: &Lab) -> Result<String> {
     lab.run(&["pod", "add", "node1", "--count", "20"])?;
     lab.run(&["pod", "add", "node2", "--count", "3"])?;
+    // ENIs come side by side, and the pods' may be another than that of device 1.
+    wait_for("the table of device 1", PATIENCE, || {
+        Ok(lab.on_node("node1", &["ip", "route", "show", "table", "2"])?.contains("default"))
+    })?;
     let pods = lab.pods("node1")?;
     let pod = pods.iter().find(|pod| pod["device"].as_u64() > Some(0));
     let address =
