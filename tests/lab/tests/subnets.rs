@@ -58,6 +58,14 @@ fn new_enis_go_into_the_tagged_subnet_of_the_zone_that_has_most_room() -> Result
     lab.down()
 }
 
+/// Shuts a subnet, and returns when EC2's answers show it: those of the lab lag 300 ms behind, and a
+/// daemon that starts reads them once.
+fn shut(lab: &Lab, subnet: &str) -> Result<()> {
+    lab.run(&["subnet", "tag", subnet, "kubernetes.io/role/cni=0"])?;
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
 #[test]
 fn a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has() -> Result<()> {
     let Some(bin) = programs("a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has")
@@ -70,7 +78,7 @@ fn a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has() -> Result<()>
     ensure!(subnets_of_pods(&lab, "node1")? == set(["10.0.0"]), "{:?}", lab.pods("node1"));
 
     // The node's own subnet is shut; the daemon reads tags at its start and whenever it makes ENIs.
-    lab.run(&["subnet", "tag", "a", "kubernetes.io/role/cni=0"])?;
+    shut(&lab, "a")?;
     lab.run(&["daemon", "kill", "node1"])?;
     lab.wait_for_line("node1", &["kubernetes.io/role/cni=0", "no new pods"])?;
     lab.run(&["pod", "add", "node1", "--prefix", "new-", "--count", "5"])?;
@@ -85,7 +93,7 @@ fn a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has() -> Result<()>
     lab.run(&["check", "--tcp", "4"])?;
 
     // With nowhere left, it says where it looked and what to do.
-    lab.run(&["subnet", "tag", "c", "kubernetes.io/role/cni=0"])?;
+    shut(&lab, "c")?;
     lab.run(&["daemon", "start", "node1", "--env", "FERRULE_ADD_WAIT=3"])?;
     wait_for("both subnets to be seen shut", PATIENCE, || {
         let said = lab.refused(&["pod", "add", "node1", "--pod", "nowhere"])?;
@@ -94,6 +102,7 @@ fn a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has() -> Result<()>
     })?;
     lab.wait_for_line("node1", &["ERROR", "no_subnet", "eu-west-1a", "tag a subnet"])?;
     lab.run(&["subnet", "untag", "a", "kubernetes.io/role/cni"])?;
+    std::thread::sleep(Duration::from_millis(500));
     lab.run(&["daemon", "kill", "node1"])?;
     wait_for("a pod to be served again", PATIENCE, || {
         lab.run(&["pod", "add", "node1", "--pod", "nowhere"]).map(|_| true)
