@@ -22,6 +22,119 @@ pub(crate) enum Verb {
     /// service; changes nothing. Run it as root, on the node's own network.
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArgs),
+    /// Take this node over from amazon-vpc-cni, or give it back, while its pods run
+    ///
+    /// Run it as root, on the node's own network. Each verb looks at the node first and goes on
+    /// from where it is, so one that was killed is run again.
+    #[command(subcommand, after_help = MIGRATE_CODES)]
+    Migrate(MigrateVerb),
+}
+
+/// What to do with a node.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MigrateVerb {
+    /// Tell what would be done, and what stands in the way; changes nothing
+    Plan {
+        /// Whose the node is to be
+        #[arg(long, value_enum, default_value_t = Side::Ferrule)]
+        to: Side,
+        /// How the plan is printed
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+        /// What becomes of a policy agent
+        #[arg(long, value_enum, default_value_t = Policy::Refuse)]
+        policy: Policy,
+        /// Where things are
+        #[command(flatten)]
+        places: Places,
+    },
+    /// Take the node over
+    Apply {
+        /// What becomes of a policy agent
+        #[arg(long, value_enum, default_value_t = Policy::Refuse)]
+        policy: Policy,
+        /// How long daemons are waited for, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+        wait: u64,
+        /// Where things are
+        #[command(flatten)]
+        places: Places,
+    },
+    /// Give the node back to amazon-vpc-cni
+    Rollback {
+        /// How long daemons are waited for, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+        wait: u64,
+        /// Where things are
+        #[command(flatten)]
+        places: Places,
+    },
+    /// Tell whose the node is, and what is left to do
+    Status {
+        /// How it is printed
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+        /// Where things are
+        #[command(flatten)]
+        places: Places,
+    },
+}
+
+/// Whose a node's pods are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Side {
+    /// Ours
+    Ferrule,
+    /// amazon-vpc-cni's
+    AmazonVpcCni,
+}
+
+/// What becomes of a policy agent that runs beside amazon-vpc-cni.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Policy {
+    /// The takeover is refused
+    Refuse,
+    /// Its programs are taken off the pods
+    Drop,
+    /// It is told of pods as before
+    Keep,
+}
+
+/// Where things are on a node.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Places {
+    /// The runtime's network configurations
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    pub(crate) net_d: PathBuf,
+    /// The runtime's plugins
+    #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
+    pub(crate) bin: PathBuf,
+    /// What the runtime keeps of ADDs
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/cni/results")]
+    pub(crate) results: PathBuf,
+    /// amazon-vpc-cni's checkpoints and sockets
+    #[arg(long, value_name = "DIR", default_value = "/var/run/aws-node")]
+    pub(crate) aws_node: PathBuf,
+    /// The policy agent's pinned programs
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/globals/aws")]
+    pub(crate) pins: PathBuf,
+    /// Ferrule's state folder
+    #[arg(long, value_name = "DIR", env = "FERRULE_STATE_DIR", default_value = registry::STATE_DIR)]
+    pub(crate) state_dir: PathBuf,
+    /// The socket of ferrule-ipamd
+    #[arg(long, value_name = "FILE", env = "FERRULE_SOCKET", default_value = registry::IPAMD_SOCKET)]
+    pub(crate) socket: PathBuf,
+    /// Where the node's proc is mounted
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub(crate) proc: PathBuf,
+    /// The instance metadata service, as the AWS SDKs take it
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+        default_value = "http://169.254.169.254"
+    )]
+    pub(crate) imds: String,
 }
 
 /// Where to look, and how to tell.
@@ -67,3 +180,7 @@ pub(crate) enum Output {
 const EXIT_CODES: &str = "\
 Exit code: 0 all is good, 1 something is to be mended, 2 nothing is known to be wrong but something
 could not be looked at. Notices are told and need no mending.";
+
+const MIGRATE_CODES: &str = "\
+Exit code: 0 it is done, or nothing stands in the way of it; 1 something stands in the way, and it is
+told; 2 it could not be carried out, or what was waited for did not come: run it again.";

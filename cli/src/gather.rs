@@ -1,9 +1,9 @@
 //! Looks at a node. Decides nothing: what it means is `cli-doctor`'s to say.
 
 mod files;
-mod imds;
+pub(crate) mod imds;
 mod kernel;
-mod netfilter;
+pub(crate) mod netfilter;
 
 use crate::args::DoctorArgs;
 use cli_doctor::{LinkView, Looked, Observation, RouteView, Routing, RuleView};

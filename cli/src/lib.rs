@@ -1,12 +1,15 @@
 //! `ferrule`: what people ask of a node. As `kubectl-ferrule` in the path it answers `kubectl ferrule`.
 //!
-//! `doctor` looks at a node (`gather`) and lets [`cli_doctor`] judge. Nothing here changes a node.
+//! `doctor` looks at a node (`gather`) and lets [`cli_doctor`] judge; it changes nothing. `migrate`
+//! looks at it too, asks [`cli_migrate`] for the next step, and takes it.
 //!
-//! Tested as a process against a real kernel in `tests/netns/tests/doctor.rs`.
+//! Tested as a process against a real kernel in `tests/netns/tests/doctor.rs`, and on whole nodes in
+//! `tests/lab/tests/migrate.rs`.
 
 mod args;
 mod doctor;
 mod gather;
+mod migrate;
 mod print;
 
 use args::{Cli, Verb};
@@ -30,8 +33,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(err) => err.exit(),
     };
-    let Verb::Doctor(args) = cli.verb;
-    match doctor::run(&args) {
+    let done = match &cli.verb {
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Migrate(verb) => migrate::run(verb),
+    };
+    match done {
         Ok(code) => ExitCode::from(code),
         Err(err) => {
             // Nobody is left to tell if standard error is closed.

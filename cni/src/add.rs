@@ -7,7 +7,7 @@ use crate::{
     netconf::{Cards, NIC_CONFIG, PrevResult},
     result::{AddResult, Interface, IpConfig, Route},
     sandbox::Sandbox,
-    session::{Session, refused, unavailable, unbuildable},
+    session::{Session, refused, unavailable},
     tombstone,
     wiring::{End, Pair, Wiring},
 };
@@ -40,9 +40,9 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         log.line(Level::Warn, &text, &[]);
     }
     call.attachment.pod.demand_name()?;
-    let veth = call.veth().expect("the name was demanded");
+    let veths = call.veths().expect("the name was demanded");
     let sandbox = Sandbox::of(call)?;
-    let mut wiring = Wiring::open(call, &veth, &sandbox)?;
+    let mut wiring = Wiring::open(call, &veths, &sandbox)?;
     let pod = call.pod().expect("the name was demanded");
     let request = Reserve {
         key: call.key.clone(),
@@ -54,17 +54,21 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     let pod_text = call.pod_text();
     let (mut session, outcome) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
-    let reservation = match outcome {
-        ReserveOutcome::Reserved(reservation) => reservation,
-        // Nothing is built; the DEL that follows gives the branch back.
-        ReserveOutcome::ReservedBranch(branch) => return Err(unbuildable(&pod_text, &branch)),
+    let nets = match outcome {
+        ReserveOutcome::Reserved(reservation) => plumbing(&reservation.addresses, call),
+        ReserveOutcome::ReservedBranch(branch) => {
+            wiring.carried_by(branch.trunk);
+            Ok(call.branch_plumbing(&branch).into_iter().collect())
+        }
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
     let finish = deadline.max(Instant::now() + FINISH);
-    let built = plumbing(&reservation.addresses, call).and_then(|nets| {
+    let [veth, _] = &veths;
+    let built = nets.and_then(|nets| {
+        let veth = nets.first().map_or(veth, |net| &net.veth);
         let done = build_all(&mut wiring, &nets, finish)
             .and_then(|pairs| sandbox.ensure_current().map(|()| pairs))
-            .and_then(|pairs| confirm(call, &mut session, &veth, finish).map(|()| pairs));
+            .and_then(|pairs| confirm(call, &mut session, veth, finish).map(|()| pairs));
         if done.is_err() {
             for net in nets.iter().rev() {
                 if let Err(fault) = wiring.undo(net) {
@@ -76,12 +80,13 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     });
     let built = built.inspect_err(|_| take_back(call, &session, log))?;
     let addresses: Vec<String> = built.iter().map(|(net, _)| net.address.to_string()).collect();
+    let veth = built.first().map(|(net, _)| net.veth.as_str().to_owned());
     Ok(Served {
         stdout: result(call, &built, &sandbox).to_json(call.conf.version),
         fields: vec![
             ("address", addresses.join(",").into()),
             ("table", built.first().map(|(net, _)| net.table.0).into()),
-            ("veth", veth.as_str().into()),
+            ("veth", veth.into()),
         ],
     })
 }

@@ -6,8 +6,8 @@ use crate::{
     netconf::NetConf,
     session::Daemon,
 };
-use config_model::{PodKey, TableId, VethName};
-use ipamd_rpc::TraceParent;
+use config_model::{PodKey, TableId, VethName, registry};
+use ipamd_rpc::{Branch, Enforcing, TraceParent};
 use routing_plan::pod::PodNet;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -59,10 +59,12 @@ impl Call {
         }
     }
 
-    /// The name of the host veth, if the pod's name is known.
-    pub(crate) fn veth(&self) -> Option<VethName> {
+    /// The names that the pod's host veth may have, if the pod's name is known: the second is a
+    /// strict branch pod's.
+    pub(crate) fn veths(&self) -> Option<[VethName; 2]> {
         let pod = self.attachment.pod.pod.as_ref()?;
-        Some(VethName::of(&self.conf.veth_prefix, pod, 0))
+        let prefixes = [self.conf.veth_prefix.as_str(), registry::STRICT_VETH_PREFIX];
+        Some(prefixes.map(|prefix| VethName::of(prefix, pod, 0)))
     }
 
     /// How each of the pod's interfaces is to be plumbed, in the order of its addresses.
@@ -77,8 +79,31 @@ impl Call {
             address,
             table,
             mtu: self.conf.mtu,
+            branch: None,
         };
         Some((0..=u8::MAX).zip(addresses).map(net).collect())
+    }
+
+    /// How the one interface of a pod with this branch ENI is to be plumbed.
+    ///
+    /// `None` if the pod's name is not known.
+    pub(crate) fn branch_plumbing(&self, branch: &Branch) -> Option<PodNet> {
+        let [standard, strict] = self.veths()?;
+        let &Branch { vlan, mac, address, gateway, .. } = branch;
+        let (enforcing, veth) = match branch.enforcing {
+            Enforcing::Strict => (routing_plan::Enforcing::Strict, strict),
+            Enforcing::Standard => (routing_plan::Enforcing::Standard, standard),
+        };
+        let branch = routing_plan::Branch { vlan, mac, gateway, enforcing };
+        Some(PodNet {
+            key: self.key.clone(),
+            veth,
+            number: 0,
+            address,
+            table: branch.table(),
+            mtu: self.conf.mtu,
+            branch: Some(branch),
+        })
     }
 
     /// The pod as the daemon is told.

@@ -9,10 +9,10 @@ use crate::{
     session::{Session, unavailable},
     wiring::failed,
 };
-use config_model::{TableId, VethName};
-use ipamd_rpc::{Held, RpcError};
+use config_model::{TableId, VethName, registry};
+use ipamd_rpc::{Branch, Enforcing, Held, RpcError};
 use routing_netlink::{Socket, With};
-use routing_plan::{Observed, pod};
+use routing_plan::{Observed, pod, pod::PodNet};
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -35,12 +35,25 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
         Ok(held) => judge(call, held.as_ref(), &promised, &mut findings),
         Err(_) => BTreeMap::new(),
     };
+    let branch = held.as_ref().ok().and_then(|held| held.as_ref()?.branch.clone());
     // The kernel is looked at even without the daemon: what is wrong there may be why. Only the
     // daemon knows of which ENI an address is, so the rule to its table is then left out.
     let table = |address| tables.get(&address).copied().unwrap_or(TableId::MAIN);
     let addresses: Vec<_> = promised.iter().map(|&address| (address, table(address))).collect();
     if !addresses.is_empty() {
-        findings.extend(kernel(call, previous, &sandbox, &addresses)?);
+        let nets = match branch {
+            // How it was built, the setting may not say any more.
+            Some(branch) => {
+                let enforcing = match is_strict(call, previous) {
+                    true => Enforcing::Strict,
+                    false => Enforcing::Standard,
+                };
+                let branch = Branch { enforcing, ..branch };
+                call.branch_plumbing(&branch).into_iter().collect()
+            }
+            None => call.plumbing(&addresses).expect("the name was demanded"),
+        };
+        findings.extend(kernel(call, previous, &sandbox, &nets)?);
     }
     match (findings.is_empty(), held) {
         (true, Ok(_)) => Ok(Served::default()),
@@ -86,6 +99,8 @@ fn promised(
     };
     let path = sandbox.path();
     let pod = call.attachment.pod.pod.as_ref();
+    let strict = is_strict(call, previous);
+    let prefix = if strict { registry::STRICT_VETH_PREFIX } else { &call.conf.veth_prefix };
     let mut addresses = Vec::new();
     for number in 0..=u8::MAX {
         let ifname = call.key.interface(number).ifname;
@@ -96,7 +111,7 @@ fn promised(
         if !named {
             findings.push(format!("prevResult names no interface {ifname} in {path}"));
         }
-        let veth = pod.map(|pod| VethName::of(&call.conf.veth_prefix, pod, number));
+        let veth = pod.map(|pod| VethName::of(prefix, pod, number));
         if let Some(veth) = veth.filter(|veth| !has(veth.as_str(), None)) {
             findings.push(format!("prevResult names no host interface {veth}"));
         }
@@ -106,6 +121,13 @@ fn promised(
         }
     }
     addresses
+}
+
+/// Whether the runtime was promised a strict branch pod's host veth.
+fn is_strict(call: &Call, previous: &AddResult) -> bool {
+    let of_host = |link: &&Interface| link.sandbox.as_deref().is_none_or(str::is_empty);
+    let mut host = previous.interfaces.iter().filter(of_host);
+    call.veths().is_some_and(|[_, strict]| host.any(|link| link.name == strict.as_str()))
 }
 
 /// What the daemon holds; the tables to expect, for the addresses that it holds.
@@ -122,8 +144,12 @@ fn judge(
     if !held.confirmed {
         findings.push(format!("the daemon was never told that {} is built", call.key));
     }
-    let tables: BTreeMap<IpAddr, TableId> =
-        held.addresses.iter().flat_map(|held| held.all().map(|ip| (ip, held.table))).collect();
+    let pool = held.addresses.iter().flat_map(|held| held.all().map(|ip| (ip, held.table)));
+    let branch = held.branch.iter().map(|branch| {
+        let table = registry::BRANCH_TABLES + u32::from(branch.vlan);
+        (branch.address, TableId(table))
+    });
+    let tables: BTreeMap<IpAddr, TableId> = pool.chain(branch).collect();
     let text = |addresses: Vec<&IpAddr>| {
         addresses.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
@@ -139,16 +165,15 @@ fn kernel(
     call: &Call,
     previous: &AddResult,
     sandbox: &Sandbox,
-    addresses: &[(IpAddr, TableId)],
+    nets: &[PodNet],
 ) -> Result<Vec<String>, Fault> {
-    let nets = call.plumbing(addresses).expect("the name was demanded");
     let mut inside = sandbox.socket()?;
     let in_pod = inside.observe(With::Neighbours).map_err(|error| failed(&call.key, &error))?;
     let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));
     let on_host = on_host.map_err(|error| failed(&call.key, &error))?;
     let findings = nets.iter().flat_map(|net| pod::check(net, &in_pod, &on_host));
     let mut findings: Vec<String> = findings.map(|finding| finding.to_string()).collect();
-    for net in &nets {
+    for net in nets {
         findings.extend(mac(previous, net.veth.as_str(), None, &on_host));
         findings.extend(mac(previous, &net.key.ifname, Some(&sandbox.path()), &in_pod));
     }

@@ -14,7 +14,7 @@ use config_model::{TableId, Tombstone, VethName, registry};
 use ipamd_rpc::{Release, ReleaseCause, Released, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
-    Action, Link, LinkRef, Observed, Op, Subject,
+    Action, Link, LinkRef, Observed, Op, Subject, disconnect,
     pod::{removal, retire},
 };
 use std::{
@@ -32,6 +32,10 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
     refuse_own_for_del(call)?;
     let mut host = Socket::open().map_err(|error| failed(&call.key, &error))?;
     let (how, addresses) = match release(call) {
+        // A branch ENI: what there is of it carries the key.
+        Ok(Released::Known(addresses)) if addresses.is_empty() => {
+            ("released", keyed(call, &mut host))
+        }
         Ok(Released::Known(addresses)) => {
             let addresses = addresses.iter().flat_map(ipamd_rpc::PodAddress::all).collect();
             ("released", told(call, &mut host, addresses))
@@ -84,14 +88,22 @@ fn told(
 /// The daemon knows nothing of the key, so only what carries it is removed: what is left of an
 /// address may be another pod's by now.
 fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
-    let first = named_links(call, host, 1)?.into_iter().flatten().next();
-    if first.filter(|link| is_own(call, link)).is_none() {
+    let mut first = named_links(call, host, 1)?.into_iter().flatten().collect::<Vec<_>>();
+    if let Some([_, strict]) = call.veths() {
+        first.extend(host.link_named(strict.as_str())?);
+    }
+    if !first.iter().any(|link| is_own(call, link)) {
         return Ok(Vec::new());
     }
+    keyed(call, host)
+}
+
+/// Removes what carries the key, and what leads by it.
+fn keyed(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     let seen = host.observe(With::Nothing)?;
     let own: Vec<&Link> = seen.links.values().filter(|link| is_own(call, link)).collect();
     let mut addresses = Vec::new();
-    let mut ops = Vec::new();
+    let mut ops: Vec<Op> = disconnect(&seen, own.iter().copied()).collect();
     for link in own {
         let routed = routed_to(&seen, link);
         ops.extend(routed.iter().flat_map(|address| removal(*address, Some(link.index))));
@@ -127,6 +139,7 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
         };
         let mut ops: Vec<Op> =
             addresses.iter().flat_map(|address| removal(*address, dev(address))).collect();
+        ops.extend(disconnect(&seen, own.iter()));
         ops.extend(own.iter().map(|link| {
             Op::new(Subject::Link(link.index), Action::DeleteLink(LinkRef::from(link)))
         }));

@@ -12,11 +12,11 @@ use std::fmt;
 /// | 4 | `InvalidEnvironment` | a `CNI_*` variable or an argument of `CNI_ARGS` is missing or wrong; an unknown verb |
 /// | 5 | `Io` | the standard input cannot be read, or a tombstone cannot be written |
 /// | 6 | `Undecodable` | the network configuration is not JSON |
-/// | 7 | `InvalidConfig` | a field of the network configuration is missing or invalid; or the pod asks for what this version cannot build, a branch ENI |
+/// | 7 | `InvalidConfig` | a field of the network configuration is missing or invalid |
 /// | 8 | `InvalidNamespace` | the network namespace is missing, or is the plugin's own |
 /// | 11 | `TryAgainLater` | the daemon is down, hangs or is of another version; or it has no address yet, or GC could not finish |
 /// | 50 | `Unavailable` | STATUS: an ADD would fail now |
-/// | 51 | `Impaired` | STATUS: pods that run are impaired |
+/// | 51 | `Impaired` | STATUS: an ADD would fail now, and pods that run are impaired |
 /// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no more room |
 /// | 101 | `CheckFailed` | CHECK found something other than what ADD made |
 /// | 102 | `KernelRefused` | the kernel refused a step, such as an interface name that is taken |

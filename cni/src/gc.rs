@@ -17,7 +17,7 @@ use config_model::{PodKey, TableId, Tombstone, registry};
 use ipamd_rpc::{Collect, Collected, PodAddress, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
-    Action, Link, LinkKind, LinkRef, Observed, Op, Subject,
+    Action, Link, LinkKind, LinkRef, Observed, Op, Subject, disconnect,
     pod::{removal, retire},
 };
 use std::{
@@ -29,7 +29,7 @@ use std::{
 /// How long a daemon that is not there gets.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long it gets to release whatever there is: each is on its disk before it answers.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) fn gc(
     conf: &NetConf,
@@ -115,6 +115,7 @@ impl Work<'_> {
                 ops.extend(removal(address, own.clone().find(led).map(|link| link.index)));
             }
         }
+        ops.extend(disconnect(&now, links.iter().copied()));
         for link in links {
             // What the daemon did not know may be left of an address that is another pod's by now.
             let own = routed_to(&now, link).into_iter();
@@ -156,6 +157,7 @@ impl Work<'_> {
                 self.failures.push(fault);
                 continue;
             }
+            ops.extend(disconnect(seen, links.iter().copied()));
             for link in links {
                 let own = routed_to(seen, link).into_iter();
                 let own = own.filter(|address| !is_of_another(seen, *address, link));
@@ -176,7 +178,8 @@ impl Work<'_> {
         let stale = move |key: PodKey| {
             key.network == *network && !valid.iter().any(|valid| valid.covers(&key))
         };
-        let links = seen.links.values().filter(|link| link.kind == LinkKind::Veth);
+        let made = |link: &&Link| matches!(link.kind, LinkKind::Veth | LinkKind::Vlan(_));
+        let links = seen.links.values().filter(made);
         links.filter(move |link| link.key().is_some_and(&stale))
     }
 

@@ -3,8 +3,8 @@
 use crate::fault::{Code, Fault, chain};
 use config_model::PodKey;
 use ipamd_rpc::{
-    Branch, Client, Collect, Collected, Confirm, Enforcing, Held, PoolStatus, Reason, Refusal,
-    Release, Released, Reserve, ReserveOutcome, RpcError, TraceParent,
+    Client, Collect, Collected, Confirm, Held, PoolStatus, Reason, Refusal, Release, Released,
+    Reserve, ReserveOutcome, RpcError, TraceParent,
 };
 use std::{
     io,
@@ -42,8 +42,8 @@ impl Session {
         Ok(Self { runtime, client })
     }
 
-    /// Connects and reserves, as often as the connection is lost, until the deadline: a daemon that
-    /// is restarted in the middle is no reason to fail a pod.
+    /// Connects and reserves, as often as the connection is lost or the daemon says that it is going
+    /// away, until the deadline: one that is restarted in the middle is no reason to fail a pod.
     pub(crate) fn reserve(
         daemon: &Daemon,
         request: &Reserve,
@@ -56,13 +56,16 @@ impl Session {
             let mut request = request.clone();
             request.wait =
                 config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            match session.runtime.block_on(session.client.reserve(request, deadline)) {
-                Ok(outcome) => return Ok((session, outcome)),
-                Err(RpcError::Lost { .. }) if Instant::now() + REST < deadline => {
-                    std::thread::sleep(REST);
-                }
-                Err(error) => return Err(error),
+            let answer = session.runtime.block_on(session.client.reserve(request, deadline));
+            let is_passing = match &answer {
+                Ok(ReserveOutcome::Refused(refusal)) => refusal.reason == Reason::Stopping,
+                Ok(ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_)) => false,
+                Err(error) => matches!(error, RpcError::Lost { .. }),
+            };
+            if !is_passing || Instant::now() + REST >= deadline {
+                return answer.map(|outcome| (session, outcome));
             }
+            std::thread::sleep(REST);
         }
     }
 
@@ -138,23 +141,6 @@ pub(crate) fn refused(pod: &str, refusal: &Refusal) -> Fault {
         Reason::Invalid => Code::InvalidConfig,
     };
     Fault::new(code, format!("no address for {pod}: {}", refusal.message), &refusal.next_step)
-}
-
-/// What an ADD answers for a pod with a branch ENI: one with security groups of its own must not
-/// run without them.
-pub(crate) fn unbuildable(pod: &str, branch: &Branch) -> Fault {
-    let mode = match branch.enforcing {
-        Enforcing::Strict => "strict",
-        Enforcing::Standard => "standard",
-    };
-    let Branch { eni, vlan, .. } = branch;
-    Fault::new(
-        Code::InvalidConfig,
-        format!(
-            "{pod} has branch ENI {eni} (VLAN {vlan}, {mode}), which this version cannot route"
-        ),
-        "run the pod without a SecurityGroupPolicy, or on other nodes",
-    )
 }
 
 #[cfg(test)]

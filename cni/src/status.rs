@@ -23,20 +23,22 @@ pub(crate) fn status(daemon: &Daemon) -> Result<Served, Fault> {
     let look =
         "look at /v1/ferrule/explain of ferrule-ipamd's introspection, or at its log, on this node";
     let unavailable = status.unavailable.join("; ");
-    match (status.impaired.is_empty(), unavailable.is_empty()) {
+    let impaired = status.impaired.join("; ");
+    match (unavailable.is_empty(), impaired.is_empty()) {
         (true, true) => Ok(Served::default()),
+        // An ADD would succeed, and a node that is not ready for one pod's sake would cost the
+        // others theirs: the daemon tells of those pods by log, metric and event.
         (true, false) => {
+            Ok(Served { fields: vec![("impaired", impaired.into())], ..Served::default() })
+        }
+        (false, true) => {
             let message = format!("no pod can be served: {unavailable}");
             Err(Fault::new(Code::Unavailable, message, look))
         }
-        (false, served) => {
-            let impaired = status.impaired.join("; ");
-            let more = if served {
-                String::new()
-            } else {
-                format!("; no pod can be served: {unavailable}")
-            };
-            let message = format!("pods that run are impaired: {impaired}{more}");
+        (false, false) => {
+            let message = format!(
+                "no pod can be served: {unavailable}; pods that run are impaired: {impaired}"
+            );
             Err(Fault::new(Code::Impaired, message, look))
         }
     }

@@ -8,8 +8,8 @@ use crate::{
 use config_model::{Mac, PodKey, VethName, registry};
 use routing_netlink::{Socket, SocketError, With, write_sysctls};
 use routing_plan::{
-    Action, Applied, Errno, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route, Subject,
-    pod::PodNet,
+    Action, Applied, Branch, Errno, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route, Subject,
+    disconnect, pod::PodNet,
 };
 use std::{
     collections::BTreeSet,
@@ -26,6 +26,8 @@ pub(crate) struct Wiring<'a> {
     linked: BTreeSet<PodKey>,
     /// Interfaces whose address's rules or routes may be ours to take back.
     addressed: BTreeSet<PodKey>,
+    /// The trunk that carries branches.
+    trunk: Option<Mac>,
 }
 
 /// The two ends that were built.
@@ -53,13 +55,22 @@ const RETRY: Duration = Duration::from_millis(10);
 
 impl<'a> Wiring<'a> {
     /// Opens both namespaces and sees that the name of the pod's first interface is free or ours.
-    pub(crate) fn open(call: &Call, veth: &VethName, sandbox: &'a Sandbox) -> Result<Self, Fault> {
+    pub(crate) fn open(
+        call: &Call,
+        veths: &[VethName],
+        sandbox: &'a Sandbox,
+    ) -> Result<Self, Fault> {
         let pod = sandbox.socket()?;
         let host = Socket::open().map_err(|error| failed(&call.key, &error))?;
         let (linked, addressed) = (BTreeSet::new(), BTreeSet::new());
-        let mut wiring = Self { sandbox, host, pod, linked, addressed };
-        wiring.own_pair(&call.key, veth)?;
+        let mut wiring = Self { sandbox, host, pod, linked, addressed, trunk: None };
+        wiring.own_pair(&call.key, veths)?;
         Ok(wiring)
+    }
+
+    /// Branches are carried by the trunk with this address.
+    pub(crate) fn carried_by(&mut self, trunk: Mac) {
+        self.trunk = Some(trunk);
     }
 
     /// Builds everything, or finds it built and repairs it. Old links of the same name give way,
@@ -71,7 +82,7 @@ impl<'a> Wiring<'a> {
     }
 
     fn try_build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
-        let pair = match self.own_pair(&net.key, &net.veth)? {
+        let pair = match self.own_pair(&net.key, std::slice::from_ref(&net.veth))? {
             Some(pair) => self.unless_readdressed(pair, net)?,
             None => None,
         };
@@ -85,6 +96,9 @@ impl<'a> Wiring<'a> {
         let batch = net.pod_batch(pair.pod.index, host_mac);
         let applied = self.pod.run(&batch).map_err(|error| failed(&net.key, &error))?;
         demand(&net.key, &applied, "in the pod's namespace")?;
+        if let Some(branch) = &net.branch {
+            self.carry(net, branch)?;
+        }
         self.address_host(net, &pair.host)?;
         Ok(pair)
     }
@@ -96,6 +110,20 @@ impl<'a> Wiring<'a> {
             |link: &Link| link.mac == Some(macs(&net.key).0) || link.alias == Some(net.key.alias());
         let linked = self.linked.contains(&net.key);
         let host_end = if linked { self.host_link(net)?.filter(ours) } else { None };
+        if net.branch.is_some() && self.addressed.contains(&net.key) {
+            let seen = self.host.observe(With::Nothing);
+            let seen = seen.map_err(|error| failed(&net.key, &error))?;
+            // The host end has its alias last.
+            let end = host_end.map(|link| link.index);
+            let ours =
+                |link: &&Link| link.key().as_ref() == Some(&net.key) || Some(link.index) == end;
+            let own: Vec<&Link> = seen.links.values().filter(ours).collect();
+            let mut ops: Vec<Op> = disconnect(&seen, own.iter().copied()).collect();
+            ops.extend(own.into_iter().map(deletion));
+            ops.extend(net.undo_batch(None));
+            let applied = self.host.run(&ops).map_err(|error| failed(&net.key, &error))?;
+            return demand(&net.key, &applied, "while taking back");
+        }
         let ops = match (self.addressed.contains(&net.key), host_end) {
             (true, host_end) => net.undo_batch(host_end.map(|link| link.index)),
             (false, Some(link)) => vec![deletion(&link)],
@@ -121,15 +149,18 @@ impl<'a> Wiring<'a> {
     ///
     /// A host end without alias, but with the pod's end as its peer, is of an ADD that was killed
     /// between two messages.
-    fn own_pair(&mut self, key: &PodKey, veth: &VethName) -> Result<Option<Pair>, Fault> {
+    fn own_pair(&mut self, key: &PodKey, veths: &[VethName]) -> Result<Option<Pair>, Fault> {
         let ifname = &key.ifname;
         let pod = self.pod.link_named(ifname).map_err(|error| failed(key, &error))?;
         let Some(pod) = pod else { return Ok(None) };
-        let host = self.host.link_named(veth.as_str()).map_err(|error| failed(key, &error))?;
-        let host = host.filter(|host| match &host.alias {
-            Some(alias) => *alias == key.alias(),
-            None => host.kind == LinkKind::Veth,
-        });
+        let mut host = None;
+        for veth in veths {
+            let link = self.host.link_named(veth.as_str()).map_err(|error| failed(key, &error))?;
+            host = host.or(link.filter(|link| match &link.alias {
+                Some(alias) => *alias == key.alias(),
+                None => link.kind == LinkKind::Veth && are_peers(link, &pod),
+            }));
+        }
         match host {
             // A DEL has given the link up, and the daemon is about to delete it.
             Some(host) if are_peers(&host, &pod) && host.group == registry::GROUP_REAP => {
@@ -181,7 +212,7 @@ impl<'a> Wiring<'a> {
                 {
                     // Either an old host end is still dying, or the pod's name was taken just now.
                     // Or the number that we chose is.
-                    self.own_pair(&net.key, &net.veth)?;
+                    self.own_pair(&net.key, std::slice::from_ref(&net.veth))?;
                     match &mut pair.host_index {
                         Some(IfIndex(number)) => *number += 1,
                         None => sleep(RETRY),
@@ -206,6 +237,43 @@ impl<'a> Wiring<'a> {
             let end = |index, mac, up| End { index, mac: Some(mac), mtu: net.mtu, up };
             return Ok(Pair { host: end(host, host_mac, true), pod: end(pod, pod_mac, false) });
         }
+    }
+
+    /// Makes the link of the pod's branch ENI, or takes over that of an older sandbox of the same pod.
+    fn carry(&mut self, net: &PodNet, branch: &Branch) -> Result<(), Fault> {
+        let seen = self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
+        let trunk = self.trunk.expect("a branch comes with its trunk");
+        // Another's link with this very branch is of an older sandbox; another branch is a living
+        // pod's, unless a DEL has given it up.
+        let holds = |_: &PodKey, link: &Link| {
+            link.mac != Some(branch.mac) && link.group != registry::GROUP_REAP
+        };
+        let carrier = routing_plan::carry(branch, &net.key, trunk, &seen, holds);
+        let carrier = carrier.map_err(|obstacle| {
+            Fault::new(
+                Code::TryAgainLater,
+                format!("{}: {obstacle}", net.key),
+                "see `ip -d link` and what ferrule-ipamd logs of the trunk; the runtime will try again",
+            )
+        })?;
+        self.addressed.insert(net.key.clone());
+        let deaf = |name: &str| (Ipv6Conf::AcceptRa.sysctl(name), "0");
+        let applied = self.host.run(&net.branch_batch(&carrier));
+        let applied = applied.map_err(|error| failed(&net.key, &error))?;
+        if let Some(refused) = applied.refused.first()
+            && matches!(refused.op.action, Action::AddVlan(_))
+            && refused.errno == Errno::EOPNOTSUPP
+        {
+            return Err(Fault::new(
+                Code::KernelRefused,
+                format!("{}: the kernel has no VLANs: {refused}", net.key),
+                "load the module 8021q on this node, or run the pod without a SecurityGroupPolicy",
+            ));
+        }
+        demand(&net.key, &applied, "on the host")?;
+        // As for the host's veth: what cannot be written is the daemon's to repair.
+        let _ = write_sysctls(&[deaf(&carrier.link.name)]);
+        Ok(())
     }
 
     /// Deletes the host link of an older sandbox of the same pod.

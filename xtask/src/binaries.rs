@@ -1,6 +1,6 @@
 //! The four programs: how each is built, and where it then lies.
 
-use crate::{deps, generate, say};
+use crate::{deps, generate, neighbour, say};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use std::{
@@ -64,11 +64,16 @@ pub(crate) struct Args {
     /// How daemon and lab are built
     #[arg(long, value_enum, default_value = "release")]
     profile: Profile,
+    /// Build the next release's daemon and plugin instead, which tests of upgrades take by
+    /// FERRULE_NEXT_DIR
+    #[arg(long)]
+    next: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     deps::install(&[deps::Need::Linker])?;
-    say::result(&build(args.profile)?.dir.display().to_string());
+    let dir = if args.next { neighbour::build()? } else { build(args.profile)?.dir };
+    say::result(&dir.display().to_string());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,7 +110,7 @@ pub(crate) fn build(profile: Profile) -> Result<Binaries> {
 }
 
 /// Builds the plugin: stripped, and static down to the C library.
-fn plugin() -> Result<PathBuf> {
+pub(crate) fn plugin() -> Result<PathBuf> {
     say::step("building the plugin (static)");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!("target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\"]");

@@ -12,6 +12,8 @@ use std::{
 pub(crate) enum Need {
     /// A C linker and static C library, for every build.
     Linker,
+    /// A C++ compiler, for libFuzzer.
+    Cxx,
     /// `ip`, to lay out the lab.
     Iproute,
     /// `nft`, for the lab's router.
@@ -20,10 +22,14 @@ pub(crate) enum Need {
     Iptables,
     /// Python with venv, for boto3 as an independent client.
     Python,
-    /// Go, to build Kubernetes and containerd from their modules.
+    /// Go, to build Kubernetes, containerd and amazon-vpc-cni from their modules.
     Go,
     /// containerd with `runc` and the loopback plugin, to run real sandboxes.
     Runtime,
+    /// QEMU and a shell for its machine.
+    Machine,
+    /// The CNI project's plugins, which amazon-vpc-cni's conflist chains.
+    Plugins,
 }
 
 struct Package {
@@ -45,6 +51,12 @@ const PACKAGES: &[Package] = &[
         debian: "gcc libc6-dev",
         present: || on_path("cc"),
         elsewhere: "a C compiler named cc, and the static C library (glibc-static)",
+    },
+    Package {
+        need: Need::Cxx,
+        debian: "g++",
+        present: || on_path("c++"),
+        elsewhere: "a C++ compiler named c++",
     },
     Package {
         need: Need::Iproute,
@@ -87,6 +99,18 @@ const PACKAGES: &[Package] = &[
         elsewhere: "containerd, ctr and runc, and the CNI plugin loopback in /usr/lib/cni",
     },
     Package {
+        need: Need::Machine,
+        debian: "qemu-system-x86 busybox-static binutils",
+        present: || ["qemu-system-x86_64", "busybox", "strip"].into_iter().all(on_path),
+        elsewhere: "QEMU (qemu-system-x86_64), a static busybox and strip; the kernel is Debian's",
+    },
+    Package {
+        need: Need::Plugins,
+        debian: "containernetworking-plugins",
+        present: || Path::new("/usr/lib/cni/portmap").is_file(),
+        elsewhere: "the CNI project's plugins (portmap and its like) in /usr/lib/cni",
+    },
+    Package {
         need: Need::Go,
         // Debian's is too old for today's Kubernetes.
         debian: "",
@@ -98,12 +122,15 @@ const PACKAGES: &[Package] = &[
 /// Everything that any command needs.
 pub(crate) const ALL: &[Need] = &[
     Need::Linker,
+    Need::Cxx,
     Need::Iproute,
     Need::Nft,
     Need::Iptables,
     Need::Python,
     Need::Go,
     Need::Runtime,
+    Need::Machine,
+    Need::Plugins,
 ];
 
 #[derive(clap::Args)]

@@ -9,7 +9,7 @@ use crate::{
     deps::{self, Need},
     generate,
     interrupt::Guard,
-    layers, say,
+    layers, neighbour, say, vm,
 };
 use anyhow::{Context as _, Result};
 use std::{
@@ -37,14 +37,14 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "pure",
-        what: "cores and planners: tables, properties, laws; schemas",
+        what: "cores and planners: tables, properties, laws; schemas; the fuzzers' corpus",
         needs: &[Need::Linker],
         root: false,
         run: |tally| {
             let pure = layers::pure_crates().collect::<Vec<_>>();
             cargo_test(
                 tally,
-                &[&pure[..], &["config-crds", "tests-support", "xtask"]].concat(),
+                &[&pure[..], &["config-crds", "tests-support", "tests-fuzz", "xtask"]].concat(),
                 &[],
             )
         },
@@ -87,18 +87,41 @@ const LANES: &[Lane] = &[
         },
     },
     Lane {
+        name: "vm",
+        what: "what this machine's kernel may lack: pods with branch ENIs on Debian's, under QEMU",
+        needs: &[Need::Linker, Need::Iproute, Need::Machine],
+        root: false,
+        run: |tally| {
+            let mut ran = 0;
+            vm::run("branch", |line| {
+                say::note(line);
+                ran += read_line(tally, line);
+            })?;
+            anyhow::ensure!(ran > 0, "no test ran in the machine");
+            Ok(())
+        },
+    },
+    Lane {
         name: "lab",
-        what: "whole nodes: production daemon, plugin, simulated EC2, faults",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft],
+        what: "whole nodes: production daemon, plugin, simulated EC2, faults; the real amazon-vpc-cni",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Go, Need::Plugins],
         root: true,
-        run: |tally| in_labs(tally, "tests-lab"),
+        run: |tally| in_labs(tally, "tests-lab", true),
     },
     Lane {
         name: "cri",
         what: "containerd and runc on a lab node: sandboxes by the hundred, restarts, spec versions",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Runtime, Need::Go],
+        needs: &[
+            Need::Linker,
+            Need::Iproute,
+            Need::Nft,
+            Need::Iptables,
+            Need::Runtime,
+            Need::Plugins,
+            Need::Go,
+        ],
         root: true,
-        run: |tally| in_labs(tally, "tests-cri"),
+        run: |tally| in_labs(tally, "tests-cri", false),
     },
     Lane {
         name: "demo",
@@ -217,14 +240,16 @@ fn with_binaries() -> Result<Binaries> {
     binaries::build(binaries::Profile::Dev)
 }
 
-/// Runs the tests of a crate that makes labs.
-fn in_labs(tally: &mut Tally, krate: &str) -> Result<()> {
+/// Runs the tests of a crate that makes labs; with the next release as well, if its tests upgrade.
+fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool) -> Result<()> {
     let programs = with_binaries()?;
+    let next = upgrades.then(neighbour::build).transpose()?;
     // A folder of our own: whatever an interrupted or failed test leaves in it goes.
     let labs = PathBuf::from(format!("/run/ferrule-test-{}", std::process::id()));
     let _guard = Guard::folder(&programs, &labs)?;
-    let env =
-        [("FERRULE_BIN_DIR", programs.dir.as_os_str()), ("FERRULE_LAB_DIR", labs.as_os_str())];
+    let mut env =
+        vec![("FERRULE_BIN_DIR", programs.dir.as_os_str()), ("FERRULE_LAB_DIR", labs.as_os_str())];
+    env.extend(next.as_ref().map(|dir| ("FERRULE_NEXT_DIR", dir.as_os_str())));
     cargo_test(tally, &[krate], &env)
 }
 

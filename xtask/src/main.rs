@@ -8,12 +8,15 @@ mod binaries;
 mod cluster;
 mod demo;
 mod deps;
+mod fuzz;
 mod generate;
 mod interrupt;
 mod lanes;
 mod layers;
+mod neighbour;
 mod say;
 mod sim;
+mod vm;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -38,6 +41,8 @@ enum Command {
     Test(lanes::Args),
     /// Simulate node lives, one for each seed, until one breaks a law
     Sim(sim::Args),
+    /// Search for inputs that break a parser, guided by what they reach
+    Fuzz(fuzz::Args),
     /// A real Kubernetes on loopback: up, down, status
     #[command(disable_help_flag = true)]
     Cluster(cluster::Args),
@@ -68,6 +73,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => lanes::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Layers => layers::run(),

@@ -2,15 +2,17 @@
 
 use super::chain;
 use cli_doctor::{Imds, Looked, Metadata};
-use config_model::Mac;
+use cli_migrate::Eni;
+use config_model::{CardIndex, DeviceIndex, Mac};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{Method, Request, StatusCode, Uri, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use ipnet::IpNet;
 use nix::{
     setsockopt_impl,
     sys::socket::{setsockopt, sockopt::SetStruct},
 };
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
 /// The fewest hops that what comes must have left to be taken (`IP_MINTTL`).
@@ -25,6 +27,7 @@ setsockopt_impl!(
     SetStruct<'_, libc::c_int>
 );
 
+const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
 /// It is one hop away: an answer that takes longer does not come.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer with one hop left ends at this node; with two it reaches a pod.
@@ -34,16 +37,12 @@ const MOST_BYTES: usize = 64 * 1024;
 
 /// Asks the service at `endpoint`.
 pub(super) fn ask(endpoint: &str) -> Imds {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|err| chain("start a runtime", &err))?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let service = Service::new(endpoint)?;
         let token = service.heard(service.token(None).await)?;
         let primary = service.get("/latest/meta-data/mac", &token).await;
         let primary = service.heard(primary)?;
-        let macs = service.get("/latest/meta-data/network/interfaces/macs/", &token).await;
+        let macs = service.get(MACS, &token).await;
         let macs = service.heard(macs)?;
         let enis = macs.lines().map(|line| mac(line.trim_end_matches('/')));
         Ok(Metadata {
@@ -52,6 +51,49 @@ pub(super) fn ask(endpoint: &str) -> Imds {
             reaches_pods: service.reaches(REACHES_PODS).await,
         })
     })
+}
+
+/// Every ENI of the node, with its addresses.
+pub(crate) fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
+    runtime()?.block_on(async {
+        let service = Service::new(endpoint)?;
+        let token = service.heard(service.token(None).await)?;
+        let macs = service.heard(service.get(MACS, &token).await)?;
+        let mut enis = Vec::new();
+        for name in macs.lines().map(|line| line.trim_end_matches('/')) {
+            let of =
+                async |what: &str| service.lines(&format!("{MACS}{name}/{what}"), &token).await;
+            let number = async |what: &str| match of(what).await?.first() {
+                Some(text) => text.parse().map_err(|err| chain(&format!("read {what}"), &err)),
+                None => Ok(0),
+            };
+            let mut blocks = Vec::new();
+            for kind in ["local-ipv4s", "ipv4-prefix", "ipv6s", "ipv6-prefix"] {
+                for text in of(kind).await? {
+                    blocks.push(block(&text)?);
+                }
+            }
+            let (device, card) = (
+                DeviceIndex(number("device-number").await?),
+                CardIndex(number("network-card").await?),
+            );
+            enis.push(Eni { mac: mac(name)?, card, device, blocks });
+        }
+        Ok(enis)
+    })
+}
+
+/// A prefix, or an address alone.
+fn block(text: &str) -> Looked<IpNet> {
+    let alone = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse()
+        .or_else(|_| alone())
+        .map_err(|err| chain(&format!("read the address {text:?}"), &err))
+}
+
+pub(crate) fn runtime() -> Looked<tokio::runtime::Runtime> {
+    let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    made.map_err(|err| chain("start a runtime", &err))
 }
 
 fn mac(text: &str) -> Looked<Mac> {
@@ -97,6 +139,15 @@ impl Service {
 
     async fn get(&self, path: &str, token: &str) -> Option<Looked<String>> {
         self.call(Method::GET, path, [("x-aws-ec2-metadata-token", token)], None).await
+    }
+
+    /// The lines of a file; none if the service has no such file.
+    async fn lines(&self, path: &str, token: &str) -> Looked<Vec<String>> {
+        match self.heard(self.get(path, token).await) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(why) if why.ends_with(&StatusCode::NOT_FOUND.to_string()) => Ok(Vec::new()),
+            Err(why) => Err(why),
+        }
     }
 
     /// What the service says, or why it does not; `None` if it is silent.

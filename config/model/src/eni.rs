@@ -81,6 +81,8 @@ pub struct TableId(pub u32);
 impl TableId {
     /// The kernel's `main` table.
     pub const MAIN: Self = Self(254);
+    /// The kernel's own: local addresses and broadcasts.
+    pub const LOCAL: Self = Self(255);
 
     /// The table of the ENI at this place: the numbering of amazon-vpc-cni and of the EKS AMI.
     ///

@@ -4,6 +4,7 @@
 //! software on the node can see, with [`PodKey`] for what identifies one interface of one pod.
 
 mod eni;
+mod migration;
 mod net;
 mod pod;
 pub mod registry;
@@ -15,6 +16,7 @@ pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
     VpcId,
 };
+pub use migration::{Migration, Owner};
 pub use net::{Mac, Mark, ParseError};
 pub use pod::{InvalidKey, PodKey, PodName, VethName};
 pub use time::{Span, Time};

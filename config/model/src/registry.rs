@@ -8,10 +8,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Rule priority within a pod: traffic from the address of a further interface goes to that
 /// interface's table. *Shared.*
 pub const PREF_IN_POD: u32 = 1;
+/// Rule priority: what comes in by a strict branch pod's veth or VLAN goes to its branch's table.
+/// *Shared.*
+pub const PREF_BRANCH: u32 = 10;
+/// Rule priority of table `local`, as the kernel has it.
+pub const PREF_LOCAL: u32 = 0;
+/// Rule priority of table `local` where branch pods are strict: after theirs. *Shared.*
+pub const PREF_LOCAL_LATE: u32 = 20;
 /// Rule priority: traffic to a pod goes to table main. *Shared.*
 pub const PREF_TO_POD: u32 = 512;
 /// Rule priority: marked traffic (node ports, SNAT) goes to table main. *Shared.*
 pub const PREF_MARKED: u32 = 1024;
+/// Rule priority: traffic to external Services goes to table main. *Shared.*
+pub const PREF_EXTERNAL: u32 = 1535;
 /// Rule priority: traffic from a pod goes to its ENI's table. *Shared.*
 pub const PREF_FROM_POD: u32 = 1536;
 /// Rule priority: traffic from an ENI's primary address goes to its table. *Shared.*
@@ -31,6 +40,19 @@ pub const VPC_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0x0ec2, 0, 0, 0, 0, 0
 
 /// What the interfaces of a pod beyond its first are called, with their number. *Shared.*
 pub const FURTHER_INTERFACE: &str = "mNicIf";
+
+/// The table of a branch ENI is its VLAN plus this. *Shared.*
+pub const BRANCH_TABLES: u32 = 100;
+
+/// What the host veths of strict branch pods are called, in the place of the prefix that is a setting.
+/// *Shared.*
+pub const STRICT_VETH_PREFIX: &str = "vlan";
+
+/// What the link of a branch ENI is called, with its VLAN. *Shared.*
+pub const VLAN_LINK: &str = "vlan.eth.";
+
+/// The link of a branch ENI has this number plus its VLAN, far from those that the kernel gives.
+pub const VLAN_INDEX: u32 = 0x0076_0000;
 
 /// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`) of the routes and rules we add.
 pub const ROUTE_PROTOCOL: u8 = 70;

@@ -50,7 +50,10 @@ fn families(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
     }
     if settings.eni_mtu < LEAST_MTU_OF_IPV6 {
         let mtu = given.named("AWS_VPC_ENI_MTU", settings.eni_mtu);
-        return clash(ipv6, mtu, "links that carry IPv6 have an MTU of 1280 or more");
+        return clash(ipv6, mtu, CARRIES_IPV6);
+    }
+    if let Some(mtu) = modes.pod_mtu.filter(|mtu| *mtu < LEAST_MTU_OF_IPV6) {
+        return clash(ipv6, given.named("POD_MTU", mtu), CARRIES_IPV6);
     }
     Ok(())
 }
@@ -134,5 +137,6 @@ fn sockets(draft: &Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
+const CARRIES_IPV6: &str = "links that carry IPv6 have an MTU of 1280 or more";
 /// RFC 8200, section 5.
 const LEAST_MTU_OF_IPV6: u32 = 1280;

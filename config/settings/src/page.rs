@@ -41,13 +41,13 @@ fn kind_text(kind: Kind) -> String {
         Kind::Address => "address".to_owned(),
         Kind::Cidrs => "IPv4 networks, comma between".to_owned(),
         Kind::Tags => "JSON object of strings".to_owned(),
+        Kind::Plugins => "JSON list of objects".to_owned(),
     }
 }
 
 fn effect_text(effect: &Effect) -> String {
     match effect {
         Effect::Used => String::new(),
-        Effect::NotYet(why) => format!(" **No effect yet:** {why}."),
         Effect::Refused { why, .. } => format!(" **Refused in this version:** {why}."),
     }
 }

@@ -1,9 +1,10 @@
 //! Values as Go's standard library reads them, since that is what operators' manifests were
 //! written for. Each function answers with what it wanted when the text is something else.
 
-use crate::values::{Bind, LogLevel, LogTo, PolicyMode, RandomizeSnat};
+use crate::values::{Bind, LogLevel, LogTo, NatBackend, PolicyMode, RandomizeSnat};
 use config_model::Mark;
 use ipnet::Ipv4Net;
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -94,6 +95,15 @@ pub(crate) fn log_to(text: &str) -> Result<LogTo, Wanted> {
     }
 }
 
+/// Where the plugin logs. Its standard output belongs to the runtime.
+pub(crate) fn plugin_log(text: &str) -> Result<String, Wanted> {
+    if text == "stderr" || text.starts_with('/') {
+        Ok(text.to_owned())
+    } else {
+        Err("stderr or an absolute path")
+    }
+}
+
 pub(crate) fn path(text: &str) -> Result<PathBuf, Wanted> {
     if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("an absolute path") }
 }
@@ -125,6 +135,16 @@ pub(crate) fn randomize(text: &str) -> Result<RandomizeSnat, Wanted> {
         "hashrandom" => Ok(RandomizeSnat::Hash),
         "none" => Ok(RandomizeSnat::None),
         _ => Err("prng, hashrandom or none"),
+    }
+}
+
+pub(crate) fn nat_backend(text: &str) -> Result<Option<NatBackend>, Wanted> {
+    match text {
+        "auto" => Ok(None),
+        "iptables-legacy" => Ok(Some(NatBackend::IptablesLegacy)),
+        "iptables-nft" => Ok(Some(NatBackend::IptablesNft)),
+        "nftables" => Ok(Some(NatBackend::Nftables)),
+        _ => Err("auto, iptables-legacy, iptables-nft or nftables"),
     }
 }
 
@@ -209,6 +229,18 @@ pub(crate) fn tags(
         }
     }
     Ok(tags)
+}
+
+/// Plugins' configurations as a JSON list of objects, each with its `type`.
+pub(crate) fn plugins(text: &str) -> Result<Vec<Value>, Wanted> {
+    let wanted =
+        "a JSON list of plugin configurations, each an object with a type such as \"tuning\"";
+    let plugins: Vec<Value> = serde_json::from_str(text).map_err(|_| wanted)?;
+    let named = |plugin: &Value| {
+        // It becomes a program's name.
+        plugin["type"].as_str().is_some_and(|name| !name.is_empty() && !name.contains('/'))
+    };
+    if plugins.iter().all(named) { Ok(plugins) } else { Err(wanted) }
 }
 
 pub(crate) fn text(text: &str) -> Option<String> {

@@ -101,6 +101,7 @@ fn finish(draft: Draft) -> Settings {
     if modes.introspection_off {
         settings.introspection = None;
     }
+    settings.pod_mtu = modes.pod_mtu.unwrap_or(settings.eni_mtu);
     settings.family = if modes.ipv6 { Family::V6 } else { Family::V4 };
     settings.custom_networking = modes.custom_networking.then_some(CustomNetworking {
         annotation: modes.eni_config_annotation,
@@ -143,20 +144,7 @@ fn apply(
         };
     }
     draft.notes.drain(..).for_each(&mut warn);
-    if let Effect::NotYet(why) = setting.effect
-        && !same_as_default(setting, value)
-    {
-        warn(format!("is set and has no effect yet: {why}"));
-    }
     Ok(())
-}
-
-fn same_as_default(setting: &Setting, value: &str) -> bool {
-    let draft_of = |value| {
-        let mut draft = Draft::blank();
-        (setting.set)(&mut draft, value).map(|()| draft)
-    };
-    draft_of(value) == draft_of(setting.default)
 }
 
 /// A value may be a secret that landed in the wrong place, so only short plain ones are shown.

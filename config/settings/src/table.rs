@@ -63,6 +63,8 @@ pub enum Kind {
     Cidrs,
     /// A JSON object of strings.
     Tags,
+    /// A JSON list of plugins' configurations.
+    Plugins,
 }
 
 /// Whose setting it is.
@@ -79,8 +81,6 @@ pub enum Origin {
 pub enum Effect {
     /// It does what it says.
     Used,
-    /// It is read, and a value other than the default gets a warning with this text.
-    NotYet(&'static str),
     /// It is read, and asking for the mode is refused with this text.
     Refused {
         /// Whether the mode is asked for.

@@ -2,6 +2,7 @@
 
 use config_model::{Mark, Span};
 use ipnet::Ipv4Net;
+use serde_json::Value;
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
 /// Everything the daemon was told, resolved.
@@ -19,6 +20,12 @@ pub struct Settings {
     pub cooldown: Span,
     /// The MTU of the primary and of secondary ENIs, in bytes.
     pub eni_mtu: u32,
+    /// The MTU of pods' links, in bytes.
+    pub pod_mtu: u32,
+    /// Whether the plugin `bandwidth` is chained.
+    pub bandwidth: bool,
+    /// The configurations of further plugins that are chained; each is an object with a `type`.
+    pub chained_plugins: Vec<Value>,
     /// Whether answers of node ports are kept on the primary ENI by mark.
     pub node_port_support: bool,
     /// The mark of such traffic.
@@ -29,6 +36,8 @@ pub struct Settings {
     pub exclude_snat_cidrs: Vec<Ipv4Net>,
     /// How source ports are chosen when addresses are translated.
     pub randomize_snat: RandomizeSnat,
+    /// Who writes the rules of netfilter; `None` is what the node uses.
+    pub nat_backend: Option<NatBackend>,
     /// Destinations that are always routed by table main.
     pub external_service_cidrs: Vec<Ipv4Net>,
     /// What names of host veths begin with.
@@ -61,6 +70,14 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// Where log lines go.
     pub log_to: LogTo,
+    /// Where the plugin's log lines go, as the host has it, or `stderr`.
+    pub plugin_log_file: String,
+    /// The least severe line of the plugin's log.
+    pub plugin_log_level: String,
+    /// The host's folder of plugins, as an installer has it.
+    pub host_bin_dir: PathBuf,
+    /// The host's folder of networks, as an installer has it.
+    pub host_conf_dir: PathBuf,
     /// Where introspection listens; `None` when it is off.
     pub introspection: Option<Bind>,
     /// Whether `/metrics` is served.
@@ -210,6 +227,17 @@ pub enum RandomizeSnat {
     Prng,
 }
 
+/// Who writes the rules of netfilter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NatBackend {
+    /// `iptables-legacy`.
+    IptablesLegacy,
+    /// `iptables-nft`.
+    IptablesNft,
+    /// `nft`, in a table of our own.
+    Nftables,
+}
+
 /// What the policy agent is to do with a pod that no policy names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyMode {
@@ -252,7 +280,7 @@ pub(crate) struct Modes {
     pub(crate) pod_eni: bool,
     pub(crate) pod_eni_mode: String,
     pub(crate) v6_egress: bool,
-    pub(crate) bandwidth: bool,
+    pub(crate) pod_mtu: Option<u32>,
     pub(crate) introspection_off: bool,
     pub(crate) policy_strict: bool,
 }
@@ -267,11 +295,15 @@ impl Draft {
             max_enis: None,
             cooldown: Span(0),
             eni_mtu: 0,
+            pod_mtu: 0,
+            bandwidth: false,
+            chained_plugins: Vec::new(),
             node_port_support: false,
             connmark: Mark { value: 0, mask: 0 },
             external_snat: false,
             exclude_snat_cidrs: Vec::new(),
             randomize_snat: RandomizeSnat::None,
+            nat_backend: None,
             external_service_cidrs: Vec::new(),
             veth_prefix: String::new(),
             eni_tags: BTreeMap::new(),
@@ -288,6 +320,10 @@ impl Draft {
             manage_enis_non_schedulable: false,
             log_level: LogLevel::Error,
             log_to: LogTo::Stderr,
+            plugin_log_file: String::new(),
+            plugin_log_level: String::new(),
+            host_bin_dir: PathBuf::new(),
+            host_conf_dir: PathBuf::new(),
             introspection: None,
             metrics: false,
             http_timeout: Span(0),

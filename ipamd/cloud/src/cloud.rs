@@ -36,6 +36,14 @@ pub trait Cloud: Send + Sync + 'static {
     /// When something that each node has is not told.
     async fn node(&self) -> Result<Node, CloudFault>;
 
+    /// The VPC's IPv4 ranges as they are now.
+    ///
+    /// # Errors
+    /// When the metadata service does not tell.
+    async fn vpc_v4_cidrs(&self) -> Result<Vec<Ipv4Net>, CloudFault> {
+        Ok(self.node().await?.vpc_v4_cidrs)
+    }
+
     /// What an instance type allows.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ use config_model::InstanceId;
 use create::Asked;
 use failure::{Ec2Error, Failure};
 use ipamd_core::{CloudAnswer, CloudCall, CloudFault, SeenEni, Witness};
+use ipnet::Ipv4Net;
 use std::{
     fmt,
     future::Future,
@@ -146,6 +147,10 @@ impl Cloud for Ec2 {
 
     async fn node(&self) -> Result<Node, CloudFault> {
         self.imds.node().await
+    }
+
+    async fn vpc_v4_cidrs(&self) -> Result<Vec<Ipv4Net>, CloudFault> {
+        self.imds.vpc_v4_cidrs().await
     }
 
     async fn type_limits(&self, instance_type: &str) -> Result<TypeLimits, CloudFault> {

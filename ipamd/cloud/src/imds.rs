@@ -107,6 +107,12 @@ impl Imds {
         })
     }
 
+    /// The VPC's IPv4 ranges, which may have changed.
+    pub(crate) async fn vpc_v4_cidrs(&self) -> Result<Vec<Ipv4Net>, CloudFault> {
+        let mac: Mac = self.required(&Place::Root, MAC).await?;
+        Ok(self.list(&Place::Interface(mac), VPC_CIDRS).await?.unwrap_or_default())
+    }
+
     async fn security_groups(
         &self,
         eni: &Place,

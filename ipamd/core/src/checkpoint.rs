@@ -1,5 +1,6 @@
 //! What survives the process: records to append, and the state that they add up to.
 
+pub mod frame;
 mod record;
 
 pub use record::{RECORD_FORMAT, Record};
@@ -176,12 +177,14 @@ impl Checkpoint {
                 records.push(Record::Confirmed { key, host_interface });
             }
         }
+        for (block, eni) in &self.leaving {
+            records.push(Record::leaving(eni.clone(), vec![*block]));
+        }
+        // After the blocks: one that leaves takes what cools in it along, and what cools here came
+        // later.
         for (address, cooled) in &self.cooling {
             let Cooled { eni, since, until } = cooled.clone();
             records.push(Record::cooling(*address, eni, since, until));
-        }
-        for (block, eni) in &self.leaving {
-            records.push(Record::leaving(eni.clone(), vec![*block]));
         }
         for (token, made) in &self.making {
             records.push(Record::asked(token.clone(), made));

@@ -40,7 +40,7 @@ pub use call::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, EniKind, Leftover, OpId, Remedy,
     SeenAttachment, SeenEni, SeenSubnet, Want,
 };
-pub use checkpoint::{Checkpoint, RECORD_FORMAT, Record};
+pub use checkpoint::{Checkpoint, RECORD_FORMAT, Record, frame};
 pub use cluster::{BranchEni, ClusterFact, EniConfig};
 pub use config::{CallLimits, CardLimits, Family, Limits, NodeFacts, PoolConfig, Start};
 pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason};

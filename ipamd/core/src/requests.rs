@@ -1,8 +1,8 @@
 //! Who asks for an address, keeps it, gives it back?
 
 use crate::{
-    Answer, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason, ReleaseCause,
-    Severity, Ticket, Topic,
+    Answer, BranchEni, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason,
+    ReleaseCause, Severity, Ticket, Topic,
     book::{Holder, single},
     checkpoint::Holding,
     waiting::Waiter,
@@ -129,10 +129,33 @@ impl Core {
         while let Some(waiter) = self.queue.pop_branch(pod, &uid) {
             if self.book.holder(&waiter.key).is_some() {
                 self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
+            } else if let Some(refusal) = self.vlan_in_use(pod, &branch) {
+                self.refuse(waiter.ticket, refusal);
             } else {
                 self.give(waiter, Holding::Branch(branch.clone()), now);
             }
         }
+    }
+
+    /// One VLAN carries one branch: what another pod still holds cannot be routed twice. Another
+    /// sandbox of the same pod may have the same branch.
+    fn vlan_in_use(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
+        let vlan = branch.vlan;
+        let (key, holder, other) = self.book.holders().find_map(|(key, holder)| {
+            let Holding::Branch(other) = &holder.what else { return None };
+            (other.vlan == vlan && other.eni != branch.eni).then_some((key, holder, other))
+        })?;
+        Some(Refusal {
+            reason: RefusalReason::TryAgain,
+            message: format!(
+                "the annotation {BRANCH_ANNOTATION} of pod {pod} names VLAN {vlan} for {}, which \
+                 pod {} ({key}) uses for {}",
+                branch.eni, holder.pod, other.eni
+            ),
+            next_step: "wait for the other pod's sandbox to be removed; if it lives, see what the \
+                        VPC resource controller says of both"
+                .to_owned(),
+        })
     }
 
     fn give(&mut self, waiter: Waiter, what: Holding, now: Time) {

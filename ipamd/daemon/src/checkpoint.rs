@@ -10,13 +10,12 @@
 //! what EC2 and the kernel show.
 
 mod folder;
-mod frame;
 mod journal;
 mod ledger;
 mod writer;
 
 pub use folder::{DiskFolder, Folder, Written, create_durably};
-pub use frame::{Damage, HEADER, Recovered, decode, encode};
+pub use ipamd_core::frame::{Damage, HEADER, Recovered, decode, encode};
 pub use journal::{FileJournal, Journal, OpenError, Opened};
 pub use writer::{Durable, Progress, Writer};
 

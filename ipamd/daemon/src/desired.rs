@@ -1,11 +1,16 @@
 //! From the address book to the host networking that it calls for.
 
-use config_model::{CardIndex, DeviceIndex, EniId};
-use config_settings::Settings;
-use ipamd_core::{EniKind, EniView, Snapshot};
-use ipnet::IpNet;
-use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
-use std::{collections::BTreeSet, net::IpAddr};
+use config_model::{CardIndex, DeviceIndex, EniId, Mac, registry};
+use config_settings::{PodEniMode, Settings};
+use ipamd_core::{BranchEni, EniKind, EniView, PodView, Snapshot};
+use ipnet::{IpNet, Ipv4Net};
+use routing_plan::{
+    Branch, BranchDesired, Enforcing, EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired,
+};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+};
 
 /// The primary ENI of the book, once a witness has shown it.
 pub(crate) fn primary(book: &Snapshot) -> Option<&EniView> {
@@ -30,8 +35,12 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         // translated there.
         connmark: (settings.node_port_support || !settings.external_snat)
             .then_some(settings.connmark),
+        external: settings.external_service_cidrs.iter().copied().collect(),
         enis: secondary.filter_map(|eni| desired_eni(eni, family, settings.eni_mtu)).collect(),
         pods: pods.collect(),
+        branches: book.pods.iter().filter_map(|pod| branch_pod(pod, family, settings)).collect(),
+        trunk: trunk(book),
+        strict: settings.pod_enis == Some(PodEniMode::Strict),
         spared: BTreeSet::new(),
         managed: ours().flat_map(blocks).chain(pod_blocks(book)).collect(),
         veth_prefix: settings.veth_prefix.clone(),
@@ -56,6 +65,34 @@ fn desired_eni(eni: &EniView, family: Family, mtu: u32) -> Option<EniDesired> {
     let trunk = eni.kind == Some(EniKind::Trunk);
     let (id, mac, table) = (eni.id.clone(), eni.mac, eni.table);
     Some(EniDesired { eni: id, mac, address, subnet, table, mtu, trunk })
+}
+
+/// The trunk that carries the node's branch ENIs.
+pub(crate) fn trunk(book: &Snapshot) -> Option<Mac> {
+    let trunk = |eni: &&EniView| eni.kind == Some(EniKind::Trunk) && !eni.leaving;
+    book.enis.iter().find(trunk).map(|eni| eni.mac)
+}
+
+/// A branch's address of this family and the router of its subnet: the first address of an IPv4
+/// subnet, and the one that every IPv6 subnet of a VPC has.
+pub(crate) fn way_of(branch: &BranchEni, family: Family) -> Option<(IpAddr, IpAddr)> {
+    let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
+    match family {
+        Family::V4 => Some((branch.address?.into(), branch.subnet_cidr.map(first)?.into())),
+        Family::V6 => Some((branch.address_v6?.into(), registry::VPC_GATEWAY_V6.into())),
+    }
+}
+
+fn branch_pod(pod: &PodView, family: Family, settings: &Settings) -> Option<BranchDesired> {
+    let branch = pod.branch.as_ref()?;
+    let (address, gateway) = way_of(branch, family)?;
+    let enforcing = match settings.pod_enis {
+        Some(PodEniMode::Standard) => Enforcing::Standard,
+        Some(PodEniMode::Strict) | None => Enforcing::Strict,
+    };
+    let branch = Branch { vlan: branch.vlan, mac: branch.mac, gateway, enforcing };
+    let (key, prefix) = (pod.key.clone(), &settings.veth_prefix);
+    Some(BranchDesired::new(key, &pod.pod, prefix, address, branch, pod.confirmed))
 }
 
 fn blocks(eni: &EniView) -> impl Iterator<Item = IpNet> + use<> {

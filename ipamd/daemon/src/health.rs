@@ -3,6 +3,7 @@
 use crate::{
     cluster::Cluster,
     inbox::Inbox,
+    nat::NatReport,
     repair::PassReport,
     view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
@@ -16,6 +17,12 @@ use tokio::{
     time::{interval, timeout},
 };
 
+/// What the loops that put the host right have seen.
+pub(crate) struct Seen {
+    pub(crate) passes: watch::Receiver<PassReport>,
+    pub(crate) nat: watch::Receiver<NatReport>,
+}
+
 /// `live` says that the loop answers; `ready`, that the pool can serve. An empty pool does not make
 /// the daemon dead: a restart would not fill it.
 ///
@@ -24,7 +31,7 @@ pub(crate) async fn report(
     health: Health,
     inbox: Inbox,
     cluster: Cluster,
-    reports: watch::Receiver<PassReport>,
+    seen: Seen,
     statuses: watch::Sender<PoolStatus>,
 ) {
     let mut ticks = interval(EVERY);
@@ -34,7 +41,7 @@ pub(crate) async fn report(
         ticks.tick().await;
         let view = timeout(ANSWER_TIME, inbox.view()).await.ok().and_then(Result::ok);
         let live = view.is_some();
-        let troubles = troubles(view.as_ref(), &cluster, &reports.borrow());
+        let troubles = troubles(view.as_ref(), &cluster, &seen);
         let ready = readiness.judge(!troubles.is_empty(), Instant::now());
         let texts: Vec<String> = troubles.iter().map(ToString::to_string).collect();
         let reasons = texts.join("; ");
@@ -70,15 +77,16 @@ fn status(view: Option<&View>, troubles: &[Trouble], ready: bool) -> PoolStatus 
     PoolStatus { unavailable: told.iter().map(ToString::to_string).collect(), impaired }
 }
 
-fn troubles(view: Option<&View>, cluster: &Cluster, report: &PassReport) -> Vec<Trouble> {
+fn troubles(view: Option<&View>, cluster: &Cluster, seen: &Seen) -> Vec<Trouble> {
     let trouble = |reason, text| Trouble { reason, text };
     let Some(view) = view else {
         return vec![trouble("silent", "the loop does not answer".to_owned())];
     };
     let mut troubles = view.troubles();
     troubles.extend(cluster.lacks().map(|lacks| trouble(KUBERNETES, lacks)));
-    let networking = report.trouble.iter().map(|why| trouble(HOST_NETWORKING, why.clone()));
-    troubles.extend(networking);
+    let (passes, nat) = (seen.passes.borrow(), seen.nat.borrow());
+    let networking = passes.trouble.iter().chain(&nat.trouble);
+    troubles.extend(networking.map(|why| trouble(HOST_NETWORKING, why.clone())));
     troubles
 }
 

@@ -7,11 +7,14 @@ use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
 use ipamd_daemon::{
     Access, Connect, Daemon, Metrics, ProcSys, Trigger, clock,
     command::{Command, HELP},
-    desired, logging, watch_kernel,
+    desired,
+    install::Order,
+    logging, watch_kernel,
 };
 use ipamd_rpc::{probe, server::HealthName};
 use routing_netlink::LinuxKernel;
 use std::{
+    path::PathBuf,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -25,6 +28,8 @@ fn main() -> ExitCode {
         Ok(Command::Version) => say(&format!("ferrule-ipamd {}\n", env!("CARGO_PKG_VERSION"))),
         Ok(Command::Health(name)) => finish(health(name)),
         Ok(Command::Run) => finish(daemon()),
+        Ok(Command::Install(order)) => finish(install(order)),
+        Ok(Command::Uninstall { keep_programs }) => finish(uninstall(keep_programs)),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(2)
@@ -61,6 +66,42 @@ fn health(name: HealthName) -> Result<ExitCode> {
         eprintln!("not {}", name.as_str());
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn install(order: Order) -> Result<ExitCode> {
+    let (settings, warnings) = settings()?;
+    for warning in &warnings {
+        told(&warning.to_string());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        ipamd_daemon::install::install(&settings, &own_folder()?, order, told, async {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = interrupted.recv() => {}
+            }
+        })
+        .await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn uninstall(keep_programs: bool) -> Result<ExitCode> {
+    let (settings, _) = settings()?;
+    ipamd_daemon::install::uninstall(&settings, &own_folder()?, keep_programs, told)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the image, or a package, has put us and what we bring.
+fn own_folder() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("find this program's folder")?;
+    Ok(own.parent().context("find this program's folder")?.to_owned())
+}
+
+fn told(line: &str) {
+    eprintln!("ferrule-ipamd: {line}");
 }
 
 fn daemon() -> Result<ExitCode> {
@@ -104,6 +145,7 @@ async fn run(settings: Settings) -> Result<()> {
         connect: connect(&settings, Arc::clone(&metrics)),
         metrics,
         kernel,
+        netfilter: routing_netfilter::Tools::find().await,
         changes,
         proc_sys,
         boot_id: boot_id.clone(),

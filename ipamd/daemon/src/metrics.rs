@@ -12,6 +12,7 @@ use prometheus::{
     Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
 };
+use routing_plan::nat::Backend;
 use std::{fmt, time::Duration};
 
 /// Every metric of the daemon.
@@ -43,6 +44,8 @@ pub struct Metrics {
     pass_failures: IntCounter,
     drift_duration: Histogram,
     unsettled_passes: IntGauge,
+    nat_backend: IntGaugeVec,
+    nat_passes: IntCounterVec,
     gauges: Gauges,
 }
 
@@ -176,6 +179,18 @@ impl Metrics {
                 "From word of a change to the end of the pass that repaired it",
                 &QUICK,
             ),
+            nat_backend: keep(
+                &registry,
+                IntGaugeVec::new(
+                    Opts::new("awscni_connmark_backend", "1 at who writes netfilter's rules"),
+                    &["backend"],
+                ),
+            ),
+            nat_passes: by(
+                "awscni_connmark_reconcile_total",
+                "Looks at netfilter's rules, by result: unchanged, changed, failed",
+                &["result"],
+            ),
             unsettled_passes: gauge(
                 &registry,
                 "ferrule_repair_unsettled_passes",
@@ -302,6 +317,20 @@ impl Metrics {
             self.drift_duration.observe(report.since_word.as_secs_f64());
         }
         self.unsettled_passes.set(report.unsettled.into());
+    }
+
+    /// Netfilter was looked at, and is as desired by that backend.
+    pub(crate) fn nat_passed(&self, backend: Backend, result: &str) {
+        for other in Backend::ALL {
+            let value = i64::from(other == backend);
+            self.nat_backend.with_label_values(&[other.name()]).set(value);
+        }
+        self.nat_passes.with_label_values(&[result]).inc();
+    }
+
+    /// Netfilter could not be looked at, or not be changed.
+    pub(crate) fn nat_failed(&self) {
+        self.nat_passes.with_label_values(&["failed"]).inc();
     }
 
     pub(crate) fn pass_failed(&self) {

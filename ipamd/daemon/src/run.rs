@@ -3,10 +3,11 @@
 use crate::{
     cluster::Cluster,
     event_loop::{EventLoop, Surroundings},
-    health,
+    health::{self, Seen},
     http::{self, Shown},
     inbox::{Inbox, Input},
     metrics::Metrics,
+    nat::{Nat, NatReport, follow_ranges},
     repair::{PassReport, ProcSys, Repair, Tools, Trigger, watch_sysctls},
     service::{Service, Terms},
     start::{Connect, Starter},
@@ -39,6 +40,8 @@ pub struct Daemon<K> {
     pub connect: Connect,
     /// The host's networking.
     pub kernel: K,
+    /// The host's netfilter.
+    pub netfilter: routing_netfilter::Tools,
     /// Pulled when the host's networking changes.
     pub changes: Trigger,
     /// Where settings of the host are.
@@ -63,15 +66,15 @@ pub async fn run<K>(daemon: Daemon<K>, stop: impl Future<Output = ()>) -> Result
 where
     K: Kernel + Send + 'static,
 {
-    let Daemon { settings, connect, mut kernel, changes, proc_sys, boot_id, kubernetes, .. } =
-        daemon;
-    let (settings, metrics, metrics_port) =
-        (Arc::new(settings), daemon.metrics, daemon.metrics_port);
+    let Daemon { settings, connect, mut kernel, netfilter, changes, proc_sys, .. } = daemon;
+    let Daemon { boot_id, kubernetes, metrics, metrics_port, .. } = daemon;
+    let settings = Arc::new(settings);
     let tombstones = Tombstones::within(&settings.state_dir);
     let (inbox, inputs) = Inbox::open();
     let (obstacle, starting) = watch::channel("the first step".to_owned());
     let (vpc_cidrs, known_cidrs) = watch::channel(Vec::new());
     let (reports, seen_reports) = watch::channel(PassReport::default());
+    let (nat_reports, seen_nat) = watch::channel(NatReport::default());
 
     let (cluster, told) = Cluster::start(kubernetes, &settings);
 
@@ -86,7 +89,8 @@ where
 
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
-    let seen = seen_reports.clone();
+    let passes_for_nat = seen_reports.clone();
+    let seen = Seen { passes: seen_reports.clone(), nat: seen_nat };
     let (statuses, status) = watch::channel(health::starting());
     tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, statuses));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
@@ -110,11 +114,12 @@ where
     tasks.spawn(watch_sysctls(changes.clone(), proc_sys, wanted));
 
     let terms = Terms {
-        vpc_cidrs: known_cidrs,
+        vpc_cidrs: known_cidrs.clone(),
         external_snat: settings.external_snat,
         policy_mode: settings.policy_mode.to_string(),
         add_wait: settings.add_wait,
         multi_nic: settings.multi_nic,
+        family: crate::desired::family(&settings),
         enforcing: match settings.pod_enis {
             Some(PodEniMode::Standard) => Enforcing::Standard,
             Some(PodEniMode::Strict) | None => Enforcing::Strict,
@@ -131,6 +136,16 @@ where
     let (stop_serving, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(serve_plugin(settings.socket.clone(), service, health, stopped));
 
+    let nat = Nat {
+        tools: netfilter,
+        inbox: inbox.clone(),
+        settings: Arc::clone(&settings),
+        metrics: Arc::clone(&metrics),
+        ranges: known_cidrs,
+        passes: passes_for_nat,
+        reports: nat_reports,
+    };
+    tasks.spawn(nat.run());
     let starter = Starter {
         connect,
         settings: Arc::clone(&settings),
@@ -138,15 +153,18 @@ where
         boot_id,
         metrics: Arc::clone(&metrics),
         obstacle,
-        vpc_cidrs,
+        vpc_cidrs: vpc_cidrs.clone(),
     };
     let tools =
         Tools { inbox: inbox.clone(), tombstones, settings, metrics, trigger: changes, reports };
     let to_loop = inbox.clone();
     tasks.spawn(async move {
-        let begin = starter.start(&mut kernel).await;
+        let (begin, cloud) = starter.start(&mut kernel).await;
         if to_loop.send(begin).await.is_ok() {
-            Repair::new(kernel, tools).run().await;
+            tokio::select! {
+                _ended = Repair::new(kernel, tools).run() => {}
+                () = follow_ranges(cloud, vpc_cidrs) => {}
+            }
         }
     });
     supervise(Essential { event_loop, server, tasks, inbox, cluster, stop_serving }, stop).await

@@ -3,12 +3,13 @@
 use crate::{
     clock,
     cluster::Cluster,
+    desired,
     inbox::{Ended, Inbox, Question},
     metrics::Metrics,
     tombstones::{Found, Tombstones},
     view::Phase,
 };
-use config_model::{PodKey, PodName, Span, registry};
+use config_model::{Mac, PodKey, PodName, Span};
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_rpc::{
     self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
@@ -16,10 +17,8 @@ use ipamd_rpc::{
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-};
+use routing_plan::Family;
+use std::{net::IpAddr, sync::Arc};
 use tokio::sync::watch;
 
 /// What a pod's plumbing needs beside its address.
@@ -37,6 +36,8 @@ pub(crate) struct Terms {
     pub(crate) multi_nic: bool,
     /// How branch ENIs are routed.
     pub(crate) enforcing: Enforcing,
+    /// The family of the pods' addresses.
+    pub(crate) family: Family,
 }
 
 /// Answers the plugin.
@@ -151,7 +152,10 @@ impl Ipam for Service {
                 ReserveOutcome::Reserved(self.reservation(addresses))
             }
             Ok(Answer::ReservedBranch(branch)) => {
-                branch_of(&request.pod.name, branch, self.terms.enforcing)
+                let view = self.inbox.view().await.map_err(unable)?;
+                let trunk = desired::trunk(&view.snapshot);
+                let Terms { enforcing, family, .. } = self.terms;
+                branch_of(&request.pod.name, branch, enforcing, family, trunk)
                     .map_or_else(ReserveOutcome::Refused, ReserveOutcome::ReservedBranch)
             }
             Ok(Answer::Refused(refusal)) => ReserveOutcome::Refused(refusal_of(refusal)),
@@ -203,11 +207,19 @@ impl Ipam for Service {
     }
 
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
-        let held = self.inbox.inspect(key).await.map_err(unable)?;
-        Ok(held.map(|pod| Held {
-            confirmed: pod.confirmed,
-            addresses: pod.addresses.into_iter().map(address).collect(),
-        }))
+        let Some(pod) = self.inbox.inspect(key).await.map_err(unable)? else { return Ok(None) };
+        let branch = match pod.branch {
+            Some(branch) => {
+                let view = self.inbox.view().await.map_err(unable)?;
+                let trunk = desired::trunk(&view.snapshot);
+                let Terms { enforcing, family, .. } = self.terms;
+                let told = branch_of(&pod.pod, branch, enforcing, family, trunk);
+                Some(told.map_err(|refusal| Unable { message: refusal.message })?)
+            }
+            None => None,
+        };
+        let addresses = pod.addresses.into_iter().map(address).collect();
+        Ok(Some(Held { addresses, branch, confirmed: pod.confirmed }))
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {
@@ -274,32 +286,34 @@ fn unknown_needs(message: String) -> rpc::Refusal {
     }
 }
 
-/// The branch with the routers of its subnet: the first address of an IPv4 subnet, and the one that
-/// every IPv6 subnet of a VPC has.
+/// The branch by what the pods' family has of it, and the trunk that carries it.
 fn branch_of(
     pod: &PodName,
     branch: BranchEni,
     enforcing: Enforcing,
+    family: Family,
+    trunk: Option<Mac>,
 ) -> Result<Branch, rpc::Refusal> {
-    let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
-    let ipv4_gateway = branch.address.and(branch.subnet_cidr).map(first);
-    if branch.address.is_some() && ipv4_gateway.is_none() {
-        return Err(rpc::Refusal {
-            reason: Reason::Invalid,
-            message: format!("the annotation of pod {pod} has no subnetCidr for {}", branch.eni),
-            next_step: "see what the VPC resource controller logs of this pod".to_owned(),
-        });
-    }
-    Ok(Branch {
-        ipv4_gateway,
-        ipv6_gateway: branch.address_v6.map(|_| registry::VPC_GATEWAY_V6),
-        eni: branch.eni,
-        mac: branch.mac,
-        vlan: branch.vlan,
-        ipv4: branch.address,
-        ipv6: branch.address_v6,
-        enforcing,
-    })
+    let lacks = |reason, message: String| rpc::Refusal {
+        reason,
+        message,
+        next_step: "see what the VPC resource controller logs of this pod".to_owned(),
+    };
+    let eni = &branch.eni;
+    let Some((address, gateway)) = desired::way_of(&branch, family) else {
+        let lacking = match family {
+            Family::V4 => "privateIp and subnetCidr",
+            Family::V6 => "ipv6Addr",
+        };
+        let message = format!("the annotation of pod {pod} has no {lacking} for {eni}");
+        return Err(lacks(Reason::Invalid, message));
+    };
+    let Some(trunk) = trunk else {
+        let message = format!("no trunk ENI is known that would carry {eni} of pod {pod}");
+        return Err(lacks(Reason::TryAgain, message));
+    };
+    let BranchEni { eni, mac, vlan, .. } = branch;
+    Ok(Branch { eni, mac, vlan, address, gateway, trunk, enforcing })
 }
 
 fn stopping() -> rpc::Refusal {
@@ -329,7 +343,8 @@ mod tests {
 
     use super::*;
     use crate::inbox::Input;
-    use config_model::Tombstone;
+    use config_model::{Tombstone, registry};
+    use std::net::Ipv4Addr;
     use tokio::sync::mpsc;
 
     fn released() -> Answer {
@@ -340,7 +355,7 @@ mod tests {
     fn a_branch_is_told_with_the_router_of_its_subnet() {
         let branch = BranchEni {
             eni: "eni-b".into(),
-            mac: config_model::Mac([2, 0, 0, 0, 0, 7]),
+            mac: Mac([2, 0, 0, 0, 0, 7]),
             address: Some(Ipv4Addr::new(10, 0, 3, 9)),
             address_v6: Some("2600::9".parse().unwrap()),
             vlan: 7,
@@ -348,14 +363,19 @@ mod tests {
             subnet_cidr_v6: None,
         };
         let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
-        let told = branch_of(&pod, branch.clone(), Enforcing::Standard).unwrap();
-        assert_eq!(told.ipv4_gateway, Some(Ipv4Addr::new(10, 0, 3, 1)));
-        assert_eq!(told.ipv6_gateway, Some(registry::VPC_GATEWAY_V6));
-        assert_eq!((told.vlan, told.enforcing), (7, Enforcing::Standard));
-        let v6_only = BranchEni { address: None, subnet_cidr: None, ..branch.clone() };
-        assert_eq!(branch_of(&pod, v6_only, Enforcing::Strict).unwrap().ipv4_gateway, None);
+        let trunk = Some(Mac([2, 0, 0, 0, 0, 1]));
+        let tell =
+            |branch, family, trunk| branch_of(&pod, branch, Enforcing::Standard, family, trunk);
+        let told = tell(branch.clone(), Family::V4, trunk).unwrap();
+        assert_eq!(told.gateway, Ipv4Addr::new(10, 0, 3, 1));
+        assert_eq!(told.address, Ipv4Addr::new(10, 0, 3, 9));
+        assert_eq!((told.vlan, told.enforcing, Some(told.trunk)), (7, Enforcing::Standard, trunk));
+        let told = tell(branch.clone(), Family::V6, trunk).unwrap();
+        assert_eq!(told.gateway, registry::VPC_GATEWAY_V6);
+        let refusal = tell(branch.clone(), Family::V4, None).unwrap_err();
+        assert!(refusal.message.contains("no trunk ENI") && refusal.message.contains("eni-b"));
         let lacking = BranchEni { subnet_cidr: None, ..branch };
-        let refusal = branch_of(&pod, lacking, Enforcing::Strict).unwrap_err();
+        let refusal = tell(lacking, Family::V4, trunk).unwrap_err();
         assert!(refusal.message.contains("shop/web-0") && refusal.message.contains("subnetCidr"));
     }
 

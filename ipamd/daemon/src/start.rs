@@ -3,6 +3,7 @@
 
 mod adopt;
 mod amazon;
+mod owner;
 pub(crate) mod terms;
 
 use crate::{
@@ -75,13 +76,17 @@ pub(crate) struct Starter {
 
 impl Starter {
     /// Comes back when there is an address book to begin with.
-    pub(crate) async fn start<K: Kernel>(&self, kernel: &mut K) -> Input {
+    pub(crate) async fn start<K: Kernel>(&self, kernel: &mut K) -> (Input, Arc<dyn Cloud>) {
         let began = Instant::now();
         let folder = self.settings.state_dir.join("ipam");
         let opened = self
             .insist("open the checkpoint", || async {
+                owner::is_us(&self.settings)?;
                 self.tombstones.prepare().map_err(anyhow::Error::from)?;
-                Opened::at(&folder).map_err(anyhow::Error::from)
+                let opened = Opened::at(&folder)?;
+                // Whoever gives the node back says so before he takes the folder.
+                owner::is_us(&self.settings)?;
+                Ok(opened)
             })
             .await;
         let cloud = self.insist("reach the cloud", || (self.connect)()).await;
@@ -132,9 +137,9 @@ impl Starter {
         let buried = buried.into_iter().map(|found| found.tombstone.key).collect();
         self.metrics.initialized(began.elapsed());
         let instance = node.instance;
-        Input::Begin(Box::new(Beginning {
+        let begin = Input::Begin(Box::new(Beginning {
             core,
-            cloud,
+            cloud: Arc::clone(&cloud),
             instance,
             limits,
             untold: untold.map(|fault| (node.instance_type, fault)),
@@ -142,7 +147,8 @@ impl Starter {
             writer,
             notices,
             buried,
-        }))
+        }));
+        (begin, cloud)
     }
 
     /// What the instance type allows, or why that is not known. Pods that run are not to wait for
@@ -207,9 +213,11 @@ impl Starter {
             let of_none = anyhow::anyhow!("{} is of none", unplaced.join(", "));
             self.wait("find the ENI of each pod in the kernel", &of_none, LOOK_AGAIN).await;
         };
-        let (checkpoint, taken) =
-            adopt::take_over(checkpoint, &found, &enis, &self.boot_id, clock::now());
+        let now = clock::now();
+        let (checkpoint, taken) = adopt::take_over(checkpoint, &found, &enis, &self.boot_id, now);
         notices.extend(taken);
+        let until = (now, self.settings.cooldown);
+        let checkpoint = adopt::cool(checkpoint, allocations, &found, &enis, &self.boot_id, until);
         (checkpoint, notices)
     }
 

@@ -95,8 +95,7 @@ impl PodAddress {
     }
 }
 
-/// The branch ENI of a pod with security groups of its own. Has an IPv4 or an IPv6 address or both,
-/// and the gateway of each.
+/// The branch ENI of a pod with security groups of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// The ENI.
@@ -105,14 +104,12 @@ pub struct Branch {
     pub mac: Mac,
     /// The VLAN of the trunk that carries it: 1 to 4094.
     pub vlan: u16,
-    /// The IPv4 address.
-    pub ipv4: Option<Ipv4Addr>,
-    /// The IPv6 address.
-    pub ipv6: Option<Ipv6Addr>,
-    /// The subnet's router for IPv4.
-    pub ipv4_gateway: Option<Ipv4Addr>,
-    /// The subnet's router for IPv6.
-    pub ipv6_gateway: Option<Ipv6Addr>,
+    /// Its address, of the pods' family: the pod's.
+    pub address: IpAddr,
+    /// The router of its subnet.
+    pub gateway: IpAddr,
+    /// The MAC address of the trunk that carries it.
+    pub trunk: Mac,
     /// Which of the pod's traffic passes the branch.
     pub enforcing: Enforcing,
 }
@@ -194,6 +191,8 @@ pub enum Released {
 pub struct Held {
     /// Its addresses.
     pub addresses: Vec<PodAddress>,
+    /// Its branch ENI, in the place of addresses.
+    pub branch: Option<Branch>,
     /// Whether [`Confirm`] was seen.
     pub confirmed: bool,
 }

@@ -105,6 +105,11 @@ impl Cloud {
         Ok(cloud)
     }
 
+    /// Its region, such as `eu-west-1`.
+    pub fn region(&self) -> &str {
+        &self.spec.region
+    }
+
     /// The EC2 API.
     ///
     /// # Errors

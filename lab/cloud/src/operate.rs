@@ -118,6 +118,25 @@ impl Cloud {
         Some(found.id.clone())
     }
 
+    /// Associates one more block of addresses with the VPC. Instances see it in IMDS, and callers in
+    /// DescribeVpcs, at once: neither lags for a VPC.
+    ///
+    /// # Errors
+    /// If it is no block that a VPC can have, or overlaps what is there.
+    pub fn associate_block(&mut self, now: Time, cidr: Ipv4Net) -> Result<(), OperateError> {
+        self.advance(now);
+        check_vpc(cidr)?;
+        let overlaps = |other: &Ipv4Net| other.contains(&cidr) || cidr.contains(other);
+        if self.state.vpc.cidrs.iter().any(overlaps) {
+            return Err(OperateError::BadVpc { cidr, why: "overlaps another block of the VPC" });
+        }
+        if overlaps(&self.spec.public_pool) {
+            return Err(OperateError::BadVpc { cidr, why: "overlaps the public addresses" });
+        }
+        self.edit(|state, _| Arc::make_mut(&mut state.vpc).cidrs.push(cidr));
+        Ok(())
+    }
+
     /// Adds a subnet.
     ///
     /// # Errors
@@ -129,7 +148,7 @@ impl Cloud {
         if cidr.trunc() != cidr || !(16..=28).contains(&cidr.prefix_len()) {
             return bad("is not a /16 to /28 network");
         }
-        if !self.spec.vpc_cidrs.iter().any(|vpc| vpc.contains(&cidr)) {
+        if !self.state.vpc.cidrs.iter().any(|vpc| vpc.contains(&cidr)) {
             return bad("lies outside of the VPC");
         }
         let overlaps = |other: &Subnet| other.cidr.contains(&cidr) || cidr.contains(&other.cidr);

@@ -184,6 +184,20 @@ impl Fabric {
         InternetHost::start(&self.internet())
     }
 
+    /// Lets the VPC have further blocks and subnets.
+    ///
+    /// # Errors
+    /// When the router cannot be told; the next call tries again.
+    pub fn grow(&mut self, vpc: &Vpc) -> Result<(), FabricError> {
+        if *vpc == self.vpc {
+            return Ok(());
+        }
+        self.router().try_run(|| router::grow(vpc))?;
+        self.state.keep_vpc(vpc)?;
+        self.vpc = vpc.clone();
+        Ok(())
+    }
+
     /// Observes what exists and makes it what is wanted.
     ///
     /// # Errors

@@ -46,6 +46,19 @@ pub(crate) fn set_up(vpc: &Vpc) -> Result<(), FabricError> {
     tool::ip_batch(&script, "set up the VPC's router")
 }
 
+/// What a VPC that has grown needs beside; runs inside the VPC namespace, and changes nothing of
+/// what stands.
+pub(crate) fn grow(vpc: &Vpc) -> Result<(), FabricError> {
+    let mut script = String::new();
+    for address in own_addresses(vpc) {
+        let _ = writeln!(script, "address replace {address}/32 dev lo");
+    }
+    for cidr in &vpc.cidrs {
+        let _ = writeln!(script, "route replace blackhole {cidr}");
+    }
+    tool::ip_batch(&script, "let the VPC's router grow")
+}
+
 /// The addresses that the router answers itself: gateways, metadata, EC2's endpoint, the API server.
 pub(crate) fn own_addresses(vpc: &Vpc) -> BTreeSet<Ipv4Addr> {
     let gateways = vpc.subnets.values().map(super::Subnet::gateway);

@@ -41,10 +41,15 @@ impl State {
             return refuse("it is not empty");
         }
         // Written first: from here on the directory can be removed by what it says.
-        write_json(&state.lab_file(), &LabFile { version: VERSION, vpc: vpc.clone() })?;
+        state.keep_vpc(vpc)?;
         make_folder(&state.nodes())?;
         make_folder(&state.pins())?;
         Ok(state)
+    }
+
+    /// Notes what the VPC is.
+    pub(crate) fn keep_vpc(&self, vpc: &Vpc) -> Result<(), FabricError> {
+        write_json(&self.lab_file(), &LabFile { version: VERSION, vpc: vpc.clone() })
     }
 
     /// Prepares the folder of pins.

@@ -195,8 +195,9 @@ impl Tool {
 
     async fn daemon(&self, verb: DaemonVerb) -> Result<ExitCode> {
         let (node, order) = match verb {
-            DaemonVerb::Start { node, env } => {
-                (node, DaemonOrder::Start { env: env.into_iter().collect::<BTreeMap<_, _>>() })
+            DaemonVerb::Start { node, env, cni } => {
+                let env = env.into_iter().collect::<BTreeMap<_, _>>();
+                (node, DaemonOrder::Start { env, cni })
             }
             DaemonVerb::Stop { node } => (node, DaemonOrder::Stop),
             DaemonVerb::Kill { node } => {

@@ -7,7 +7,7 @@ mod routes;
 pub use client::{Client, ClientError};
 pub use cloud::{
     BranchSpec, BranchView, EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView,
-    SubnetOrder, SubnetView,
+    SubnetOrder, SubnetSpec, SubnetView,
 };
 pub(crate) use routes::router;
 
@@ -31,6 +31,17 @@ pub enum Profile {
     NetworkManager,
 }
 
+/// What gives a node's pods their network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cni {
+    /// Our daemon and plugin.
+    #[default]
+    Ferrule,
+    /// amazon-vpc-cni's agent and plugins, with its own conflist.
+    AmazonVpcCni,
+}
+
 /// A node to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeSpec {
@@ -50,6 +61,12 @@ pub struct NodeSpec {
     pub profile: Profile,
     /// Whether the production daemon runs.
     pub daemon: bool,
+    /// What gives its pods their network.
+    #[serde(default)]
+    pub cni: Cni,
+    /// Where amazon-vpc-cni's programs are.
+    #[serde(default)]
+    pub cni_dir: Option<std::path::PathBuf>,
     /// The daemon's settings.
     pub env: BTreeMap<String, String>,
 }
@@ -186,6 +203,9 @@ pub enum DaemonOrder {
     Start {
         /// The settings.
         env: BTreeMap<String, String>,
+        /// Whose daemon, if another than before.
+        #[serde(default)]
+        cni: Option<Cni>,
     },
     /// End it and keep it down.
     Stop,

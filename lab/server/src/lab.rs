@@ -1,6 +1,8 @@
 //! A lab: the model of the cloud, the network that follows it, and the nodes and pods in it.
 
+mod amazon;
 mod branches;
+mod cache;
 mod check;
 mod cloud;
 mod cluster;

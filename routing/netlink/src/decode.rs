@@ -6,8 +6,8 @@ use netlink_packet_route::{
     AddressFamily,
     address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope},
     link::{
-        AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
-        LinkMessage,
+        AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoVlan, LinkAttribute,
+        LinkFlags, LinkInfo, LinkMessage,
     },
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteType},
@@ -72,8 +72,24 @@ fn kind(infos: &[LinkInfo]) -> LinkKind {
     match kind {
         None => LinkKind::Device,
         Some(InfoKind::Veth) => LinkKind::Veth,
+        Some(kind @ InfoKind::Vlan) => {
+            vlan(infos).map_or_else(|| LinkKind::Other(kind.to_string()), LinkKind::Vlan)
+        }
         Some(other) => LinkKind::Other(other.to_string()),
     }
+}
+
+fn vlan(infos: &[LinkInfo]) -> Option<u16> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only the VLAN's number is of interest")]
+    let data = infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(data)) => Some(data),
+        _ => None,
+    })?;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only the number is of interest")]
+    data.iter().find_map(|part| match part {
+        InfoVlan::Id(id) => Some(*id),
+        _ => None,
+    })
 }
 
 fn ipv4(specs: &[AfSpecUnspec]) -> BTreeMap<Ipv4Conf, u32> {
@@ -151,15 +167,20 @@ pub(crate) fn rule(message: &RuleMessage) -> Option<Rule> {
         #[expect(clippy::wildcard_enum_match_arm, reason = "anything more makes it a stranger's")]
         match attribute {
             RuleAttribute::Source(ip) => {
-                rule.selector.src = IpNet::new(*ip, message.header.src_len).ok();
+                rule.selector.src = prefix(family, *ip, message.header.src_len);
             }
             RuleAttribute::Destination(ip) => {
-                rule.selector.dst = IpNet::new(*ip, message.header.dst_len).ok();
+                rule.selector.dst = prefix(family, *ip, message.header.dst_len);
             }
             RuleAttribute::Priority(pref) => rule.pref = *pref,
             RuleAttribute::Table(table) => rule.table = TableId(*table),
             RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             RuleAttribute::Iifname(name) => rule.selector.iif = Some(name.clone()),
+            RuleAttribute::IpProtocol(protocol) => {
+                // A number that is none is a stranger's.
+                rule.selector.protocol = u8::try_from(i32::from(*protocol)).ok();
+                rule.selector.other |= rule.selector.protocol.is_none();
+            }
             RuleAttribute::FwMark(mark) => value = Some(*mark),
             RuleAttribute::FwMask(bits) => mask = Some(*bits),
             // Sent with every rule; -1 means none.
@@ -168,6 +189,10 @@ pub(crate) fn rule(message: &RuleMessage) -> Option<Rule> {
             _ => rule.selector.other = true,
         }
     }
+    // A range that is not understood must not look like a rule for everybody.
+    let Selector { src, dst, .. } = &rule.selector;
+    rule.selector.other |= (message.header.src_len != 0 && src.is_none())
+        || (message.header.dst_len != 0 && dst.is_none());
     if value.is_some() || mask.is_some_and(|mask| mask != 0) {
         rule.selector.mark =
             Some(Mark { value: value.unwrap_or(0), mask: mask.unwrap_or(u32::MAX) });
@@ -197,7 +222,8 @@ pub(crate) fn route(message: &RouteMessage) -> Option<Route> {
         match attribute {
             RouteAttribute::Table(table) => route.table = TableId(*table),
             RouteAttribute::Destination(address) => {
-                route.dst = IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
+                let dst = IpNet::new(ip(address)?, header.destination_prefix_length).ok()?;
+                route.dst = dst.trunc();
             }
             RouteAttribute::Gateway(address) => route.gateway = ip(address),
             RouteAttribute::Oif(dev) => route.dev = Some(IfIndex(*dev)),
@@ -234,6 +260,11 @@ pub(crate) fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
         mac: hardware,
         permanent: message.header.state == NeighbourState::Permanent,
     })
+}
+
+/// A range of the family.
+fn prefix(family: Family, ip: IpAddr, length: u8) -> Option<IpNet> {
+    IpNet::new(ip, length).ok().filter(|_| Family::of(ip) == family)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "there are no others here")]

@@ -10,8 +10,8 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope},
     link::{
-        AfSpecInet, AfSpecUnspec, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask,
-        LinkFlags, LinkInfo, LinkMessage,
+        AfSpecInet, AfSpecUnspec, InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute,
+        LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
     },
     neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{RouteAttribute, RouteMessage, RouteScope, RouteType},
@@ -19,7 +19,7 @@ use netlink_packet_route::{
 };
 use routing_plan::{
     Action, Family, IfIndex, Ipv4Conf, LinkAddr, LinkRef, Neighbour, Route, Rule, RulePattern,
-    Scope, Selector, SysctlName,
+    Scope, Selector, SysctlName, VlanLink,
     pod::{VethEnd, VethPair},
 };
 use std::{
@@ -71,6 +71,7 @@ pub(crate) enum Means {
 
 pub(crate) fn means(action: &Action) -> Means {
     Means::One(match action {
+        Action::AddVlan(vlan) => add_vlan(vlan),
         Action::SetUp(link) => set_link(link, Vec::new(), LinkFlags::Up),
         Action::SetMtu(link, mtu) => set(link, LinkAttribute::Mtu(*mtu)),
         Action::SetAlias(link, alias) => set(link, LinkAttribute::IfAlias(alias.clone())),
@@ -135,6 +136,23 @@ pub(crate) fn create_veth(pair: &VethPair, pod: BorrowedFd<'_>) -> Request {
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
     ]));
+    Request::new(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Made up, which takes a parent that is up.
+fn add_vlan(vlan: &VlanLink) -> Request {
+    let mut message = link_message(vlan.link.index.0);
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message.attributes = vec![
+        LinkAttribute::IfName(vlan.link.name.clone()),
+        LinkAttribute::Link(vlan.parent.index.0),
+        LinkAttribute::Address(mac_bytes(vlan.mac)),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Vlan),
+            LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(vlan.vlan)])),
+        ]),
+    ];
     Request::new(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
 }
 
@@ -285,13 +303,15 @@ fn rule_message(rule: &Rule) -> RuleMessage {
         RuleAttribute::Table(rule.table.0),
         RuleAttribute::Protocol(rule.protocol.into()),
     ];
-    let Selector { src, dst, mark, iif, other: _ } = &rule.selector;
+    let Selector { src, dst, mark, iif, protocol, other: _ } = &rule.selector;
     select(&mut message, *src, *dst);
     if let Some(mark) = mark {
         message.attributes.push(RuleAttribute::FwMark(mark.value));
         message.attributes.push(RuleAttribute::FwMask(mark.mask));
     }
     message.attributes.extend(iif.clone().map(RuleAttribute::Iifname));
+    let protocol = protocol.map(|number| RuleAttribute::IpProtocol(i32::from(number).into()));
+    message.attributes.extend(protocol);
     message
 }
 
@@ -313,14 +333,15 @@ fn pattern_message(pattern: RulePattern) -> RuleMessage {
     message
 }
 
+/// Bits behind the prefix stay: the kernel keeps them, and knows a rule by them.
 fn select(message: &mut RuleMessage, src: Option<IpNet>, dst: Option<IpNet>) {
     if let Some(src) = src {
         message.header.src_len = src.prefix_len();
-        message.attributes.push(RuleAttribute::Source(src.network()));
+        message.attributes.push(RuleAttribute::Source(src.addr()));
     }
     if let Some(dst) = dst {
         message.header.dst_len = dst.prefix_len();
-        message.attributes.push(RuleAttribute::Destination(dst.network()));
+        message.attributes.push(RuleAttribute::Destination(dst.addr()));
     }
 }
 

@@ -7,6 +7,8 @@
 //! - [`Kernel`] and its one real implementation [`LinuxKernel`], for the daemon (feature
 //!   `daemon`), with [`Monitor`] that tells when to look again.
 //!
+//! What the kernel replies is read in [`reply`], which `tests/fuzz` feeds with anything.
+//!
 //! Tested against a real kernel in `tests/netns/tests/kernel.rs`, by the suite that the fake
 //! kernel passes as well.
 
@@ -18,6 +20,7 @@ mod lists;
 #[cfg(feature = "daemon")]
 mod monitor;
 mod netns;
+pub mod reply;
 mod socket;
 
 #[cfg(feature = "daemon")]

@@ -4,8 +4,9 @@ use crate::{
     encode,
     encode::Request,
     lists::{DUMP_TRIES, List, With, link_in, lists},
+    reply::{Reply, Unreadable},
 };
-use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
 use routing_plan::{Action, Applied, Errno, Execution, IfIndex, Link, Observed, Op, pod::VethPair};
@@ -35,8 +36,8 @@ pub enum SocketError {
     #[error("receive the kernel's answer")]
     Receive(#[source] io::Error),
     /// The answer cannot be read.
-    #[error("read the kernel's answer: {0}")]
-    Decode(String),
+    #[error("read the kernel's answer")]
+    Decode(#[from] Unreadable),
     /// A list changed each time while it was read.
     #[error("the kernel's list of {0} changed {DUMP_TRIES} times while it was read")]
     Interrupted(&'static str),
@@ -64,6 +65,8 @@ pub enum SocketError {
 pub(crate) const PURGE_ROUNDS: usize = 16;
 /// The kernel fills at most 32 KiB with one part of a list.
 const RECEIVE_BYTES: usize = 64 * 1024;
+/// linux/socket.h
+const MSG_TRUNC: i32 = 0x20;
 
 impl Socket {
     /// A socket in the namespace of the calling thread; elsewhere, see [`crate::Netns::socket`].
@@ -187,7 +190,7 @@ impl Socket {
 
     /// Sends all in one piece. Only the last asks to be acknowledged: the kernel works them off in
     /// order before the send returns, failures answer anyhow, and so one receive is mostly enough.
-    fn send(&mut self, requests: &[Request]) -> Result<Answers, SocketError> {
+    fn send(&mut self, requests: &[Request]) -> Result<Reply, SocketError> {
         let first = self.sequence.wrapping_add(1);
         let count = u32::try_from(requests.len()).expect("a batch has a handful of messages");
         self.sequence = self.sequence.wrapping_add(count);
@@ -214,26 +217,20 @@ impl Socket {
     }
 
     /// Everything up to the answer to the last of `count` messages.
-    fn receive(&mut self, first: u32, count: u32) -> Result<Answers, SocketError> {
-        let mut answers = Answers::default();
+    fn receive(&mut self, first: u32, count: u32) -> Result<Reply, SocketError> {
+        let mut reply = Reply::to(first, count);
         loop {
             self.buffer.clear();
+            // The kernel then tells how long the datagram was, not how much of it there was room for.
             let received = loop {
-                match self.inner.recv(&mut self.buffer, 0) {
+                match self.inner.recv(&mut self.buffer, MSG_TRUNC) {
                     Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
                     other => break other.map_err(SocketError::Receive)?,
                 }
             };
-            let mut rest = &self.buffer[..received.min(self.buffer.len())];
-            while !rest.is_empty() {
-                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|cause| SocketError::Decode(cause.to_string()))?;
-                let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-                let place = message.header.sequence_number.wrapping_sub(first);
-                if place < count && answers.take(place, message) && place + 1 == count {
-                    return Ok(answers);
-                }
+            let datagram = self.buffer.get(..received).ok_or(Unreadable::Datagram(received))?;
+            if reply.read(datagram)? {
+                return Ok(reply);
             }
         }
     }
@@ -242,34 +239,6 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
-    }
-}
-
-#[derive(Default)]
-struct Answers {
-    /// By the place of the message in its batch.
-    errors: BTreeMap<u32, Errno>,
-    objects: Vec<RouteNetlinkMessage>,
-    interrupted: bool,
-}
-
-impl Answers {
-    /// Takes in a message; tells whether it is the last answer to its request.
-    fn take(&mut self, place: u32, message: NetlinkMessage<RouteNetlinkMessage>) -> bool {
-        self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
-        let code = match message.payload {
-            NetlinkPayload::InnerMessage(object) => {
-                self.objects.push(object);
-                return false;
-            }
-            NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
-            NetlinkPayload::Done(done) => done.code,
-            NetlinkPayload::Noop | NetlinkPayload::Overrun(_) | _ => return false,
-        };
-        if code != 0 {
-            self.errors.insert(place, Errno(-code));
-        }
-        true
     }
 }
 

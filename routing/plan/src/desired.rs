@@ -1,6 +1,6 @@
 //! What the node's networking should be.
 
-use crate::{Family, SysctlName};
+use crate::{Branch, Family, SysctlName};
 use config_model::{EniId, Mac, Mark, PodKey, PodName, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv4Net};
 use std::{
@@ -17,11 +17,19 @@ pub struct NodeDesired {
     pub primary: PrimaryDesired,
     /// The mark of connections that must use the primary ENI; `None` if nothing marks.
     pub connmark: Option<Mark>,
+    /// Ranges of external Services, which are routed by table main whoever asks.
+    pub external: BTreeSet<Ipv4Net>,
     /// The secondary ENIs.
     pub enis: Vec<EniDesired>,
     /// Every pod interface with an address, those of ADDs in flight among them: one for each
     /// interface of a pod, see [`PodDesired::interfaces`].
     pub pods: Vec<PodDesired>,
+    /// Every pod with a branch ENI, those of ADDs in flight among them.
+    pub branches: Vec<BranchDesired>,
+    /// The trunk that carries the branches, once it is known.
+    pub trunk: Option<Mac>,
+    /// Whether pods with branch ENIs are to be strict. One that was built so stays so anyhow.
+    pub strict: bool,
     /// Further addresses whose kernel objects are someone's work in progress: left alone.
     pub spared: BTreeSet<IpAddr>,
     /// Every block of our ENIs, their primary addresses too. What an orphan must carry to be ours,
@@ -31,6 +39,14 @@ pub struct NodeDesired {
     pub veth_prefix: String,
     /// Settings that are files, by name: see [`Family::sysctls`].
     pub sysctls: BTreeMap<SysctlName, String>,
+}
+
+impl NodeDesired {
+    /// The keys of every pod interface.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &PodKey> {
+        let branches = self.branches.iter().map(|pod| &pod.key);
+        self.pods.iter().map(|pod| &pod.key).chain(branches)
+    }
 }
 
 /// The primary ENI.
@@ -108,6 +124,39 @@ impl PodDesired {
             table,
             confirmed,
         })
+    }
+}
+
+/// A pod with a branch ENI, as far as the host is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchDesired {
+    /// Which; also the alias of its host veth and of the link that carries its branch.
+    pub key: PodKey,
+    /// The name of its host veth if it is strict.
+    pub strict_veth: VethName,
+    /// The name of its host veth if it is not.
+    pub standard_veth: VethName,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its branch; how strict it is, its host veth says.
+    pub branch: Branch,
+    /// Whether the plugin has built it. Only then is it defended; before, it is left alone.
+    pub confirmed: bool,
+}
+
+impl BranchDesired {
+    /// The pod of this name, whose branch is built as `branch` says unless its host veth exists.
+    pub fn new(
+        key: PodKey,
+        pod: &PodName,
+        veth_prefix: &str,
+        address: IpAddr,
+        branch: Branch,
+        confirmed: bool,
+    ) -> Self {
+        let veth = |prefix| VethName::of(prefix, pod, 0);
+        let strict_veth = veth(registry::STRICT_VETH_PREFIX);
+        Self { key, strict_veth, standard_veth: veth(veth_prefix), address, branch, confirmed }
     }
 }
 

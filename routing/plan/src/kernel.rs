@@ -1,7 +1,7 @@
 //! Kernel objects as values, and one observation of them.
 
 use config_model::{Mac, Mark, PodKey, TableId, registry};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -93,6 +93,8 @@ pub enum LinkKind {
     Device,
     /// One end of a veth pair.
     Veth,
+    /// A VLAN of this number on another link.
+    Vlan(u16),
     /// Any other kind, by the kernel's name.
     Other(String),
 }
@@ -168,6 +170,8 @@ pub struct Selector {
     pub mark: Option<Mark>,
     /// Incoming interface, by name.
     pub iif: Option<String>,
+    /// Protocol within IP.
+    pub protocol: Option<u8>,
     /// Whether the rule has any more conditions, or does anything but a plain lookup. Such a rule
     /// is never ours.
     pub other: bool,
@@ -182,6 +186,16 @@ impl Selector {
     /// Everything to `address`.
     pub fn to(address: impl Into<IpAddr>) -> Self {
         Self { dst: Some(IpNet::from(address.into())), ..Self::default() }
+    }
+
+    /// Everything to any address of `net`.
+    pub fn within(net: impl Into<IpNet>) -> Self {
+        Self { dst: Some(net.into().trunc()), ..Self::default() }
+    }
+
+    /// Everything that comes in by the link of this name.
+    pub fn incoming(link: impl Into<String>) -> Self {
+        Self { iif: Some(link.into()), ..Self::default() }
     }
 
     /// Everything with `mark`.
@@ -219,6 +233,30 @@ impl Rule {
         Self { family, ..Self::ours(registry::PREF_MARKED, selector, TableId::MAIN) }
     }
 
+    /// Our rule for an external Service's range: it goes to table main.
+    pub fn external(range: Ipv4Net) -> Self {
+        Self::ours(registry::PREF_EXTERNAL, Selector::within(range), TableId::MAIN)
+    }
+
+    /// Our rule that asks the kernel's own table at this priority.
+    pub fn local(family: Family, pref: u32) -> Self {
+        Self { family, ..Self::ours(pref, Selector::default(), TableId::LOCAL) }
+    }
+
+    /// Our rule for what the VPC's IPv6 router says of itself: nobody's but the node's to hear, even
+    /// where table `local` is asked late.
+    pub fn of_router() -> Self {
+        let said = Selector { protocol: Some(ICMPV6), ..Selector::from(registry::VPC_GATEWAY_V6) };
+        Self::ours(registry::PREF_LOCAL, said, TableId::LOCAL)
+    }
+
+    /// The link of a branch pod whose traffic the rule catches, if it has the form of such a rule.
+    pub(crate) fn branch_link(&self) -> Option<&str> {
+        let iif = self.selector.iif.as_deref()?;
+        let plain = self.selector == Selector::incoming(iif);
+        (self.pref == registry::PREF_BRANCH && plain).then_some(iif)
+    }
+
     /// Whether both are the same rule, whoever made them.
     pub fn is_twin_of(&self, other: &Self) -> bool {
         (self.family, self.pref, &self.selector, self.table)
@@ -229,7 +267,7 @@ impl Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pref {}", self.pref)?;
-        let Selector { src, dst, mark, iif, other } = &self.selector;
+        let Selector { src, dst, mark, iif, protocol, other } = &self.selector;
         if let Some(src) = src {
             write!(f, " from {}", Short(*src))?;
         }
@@ -241,6 +279,9 @@ impl fmt::Display for Rule {
         }
         if let Some(iif) = iif {
             write!(f, " iif {iif}")?;
+        }
+        if let Some(protocol) = protocol {
+            write!(f, " ipproto {protocol}")?;
         }
         if *other {
             f.write_str(" (more)")?;
@@ -408,10 +449,24 @@ impl Observed {
         self.links.values().find(|link| link.name == name)
     }
 
-    /// The link whose alias is this key's.
+    /// The links of the ENI with this Ethernet address: one, unless something is wrong.
+    ///
+    /// A VLAN, bridge or macvlan on an ENI copies its address, so only devices count, and veths,
+    /// which are what a laboratory's ENIs are made of.
+    pub fn enis_with(&self, mac: Mac) -> Vec<&Link> {
+        let fits = |link: &&Link| {
+            link.mac == Some(mac)
+                && matches!(link.kind, LinkKind::Device | LinkKind::Veth)
+                && link.key().is_none()
+        };
+        self.links.values().filter(fits).collect()
+    }
+
+    /// The host end whose alias is this key's. The link of a branch ENI carries its pod's as well.
     pub fn link_of(&self, key: &PodKey) -> Option<&Link> {
         let alias = key.alias();
-        self.links.values().find(|link| link.alias.as_deref() == Some(alias.as_str()))
+        let carries = |link: &&Link| link.alias.as_deref() == Some(alias.as_str());
+        self.links.values().find(|link| carries(link) && !matches!(link.kind, LinkKind::Vlan(_)))
     }
 
     /// Whether the route leads straight to a host end of some pod's veth pair, or is our own.
@@ -437,8 +492,8 @@ pub fn addresses_in_use(observed: &Observed) -> BTreeSet<IpAddr> {
 
 /// The pod address that a rule of one of the two pod priorities is about.
 pub(crate) fn pod_of(rule: &Rule) -> Option<IpAddr> {
-    let Selector { src, dst, mark, iif, other } = &rule.selector;
-    if mark.is_some() || iif.is_some() || *other {
+    let Selector { src, dst, mark, iif, protocol, other } = &rule.selector;
+    if mark.is_some() || iif.is_some() || protocol.is_some() || *other {
         return None;
     }
     match rule.pref {
@@ -452,6 +507,9 @@ pub(crate) fn pod_of(rule: &Rule) -> Option<IpAddr> {
 fn single(net: IpNet) -> Option<IpAddr> {
     (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
 }
+
+/// `IPPROTO_ICMPV6`.
+const ICMPV6: u8 = 58;
 
 /// The metric that the kernel gives an IPv6 route for which none is asked (`IP6_RT_PRIO_USER`).
 const V6_METRIC: u32 = 1024;

@@ -8,18 +8,22 @@
 //! Ownership comes first: an object is removed only if it is provably ours (see `plan/orphans.rs`).
 //! Start reading at `plan.rs`; `tests/laws.rs` holds the laws that every plan obeys.
 
+mod branch;
 mod desired;
 mod kernel;
+pub mod nat;
 mod op;
 mod plan;
 pub mod pod;
 
-pub use desired::{EniDesired, NodeDesired, PodDesired, PrimaryDesired};
+pub use branch::{Branch, Carrier, Enforcing, Obstacle, carry, disconnect};
+pub use desired::{BranchDesired, EniDesired, NodeDesired, PodDesired, PrimaryDesired};
 pub use kernel::{
     Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Observed, Peer,
     Route, Rule, Scope, Selector, SysctlName, addresses_in_use,
 };
 pub use op::{
-    Action, Applied, Errno, Execution, LinkRef, Op, Outcome, Refused, RulePattern, Subject, outcome,
+    Action, Applied, Errno, Execution, LinkRef, Op, Outcome, Refused, RulePattern, Subject,
+    VlanLink, outcome,
 };
 pub use plan::{Note, Plan, plan};

@@ -1,7 +1,7 @@
 //! Operations, what the kernel's answers to them mean, and the order that executors keep.
 
 use crate::{IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Neighbour, Route, Rule, SysctlName};
-use config_model::EniId;
+use config_model::{EniId, Mac};
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 /// What an operation is for. A refusal stops the rest of its own subject and of no other.
@@ -58,6 +58,26 @@ impl fmt::Display for LinkRef {
     }
 }
 
+/// A VLAN link to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VlanLink {
+    /// Its number and its name.
+    pub link: LinkRef,
+    /// The link that carries it.
+    pub parent: LinkRef,
+    /// The number of the VLAN.
+    pub vlan: u16,
+    /// Its Ethernet address.
+    pub mac: Mac,
+}
+
+impl fmt::Display for VlanLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { link, parent, vlan, mac } = self;
+        write!(f, "{link} with MAC {mac}, VLAN {vlan} of {parent}")
+    }
+}
+
 /// Every rule of one priority with one address, whatever its table and whoever made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulePattern {
@@ -89,6 +109,8 @@ impl fmt::Display for RulePattern {
 /// One thing to do to the kernel, with every value that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Make a VLAN link, and bring it up.
+    AddVlan(VlanLink),
     /// Bring the link up.
     SetUp(LinkRef),
     /// Set the link's MTU.
@@ -130,6 +152,7 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AddVlan(vlan) => write!(f, "make {vlan}"),
             Self::SetUp(link) => write!(f, "bring up {link}"),
             Self::SetMtu(link, mtu) => write!(f, "set MTU of {link} to {mtu}"),
             Self::SetAlias(link, alias) => write!(f, "set alias of {link} to {alias}"),
@@ -270,7 +293,8 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         {
             Outcome::AlreadySo
         }
-        Action::SetUp(_)
+        Action::AddVlan(_)
+        | Action::SetUp(_)
         | Action::SetMtu(..)
         | Action::SetAlias(..)
         | Action::SetGroup(..)

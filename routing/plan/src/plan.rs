@@ -1,5 +1,6 @@
 //! The node's plan: the order of the questions, and the answers that are not operations.
 
+mod branches;
 mod eni;
 mod node;
 mod orphans;
@@ -7,8 +8,7 @@ mod pods;
 mod reap;
 
 use crate::{
-    Action, IfIndex, Link, LinkKind, NodeDesired, Observed, Op, Route, Rule, Subject,
-    desired::FORWARDING_V6,
+    Action, IfIndex, Link, NodeDesired, Observed, Op, Route, Rule, Subject, desired::FORWARDING_V6,
 };
 use config_model::{EniId, Mac, PodKey};
 use std::{collections::BTreeSet, fmt, net::IpAddr};
@@ -20,6 +20,8 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// What cannot be done now, and what was left alone.
     pub notes: Vec<Note>,
+    /// The name of the primary ENI's link, if there is just one.
+    pub primary_link: Option<String>,
     found: BTreeSet<Subject>,
 }
 
@@ -71,6 +73,15 @@ pub enum Note {
         /// The address that leads nowhere.
         address: IpAddr,
     },
+    /// A confirmed pod's VLAN is carried for another pod.
+    VlanHeld {
+        /// Whose.
+        key: PodKey,
+        /// Which.
+        vlan: u16,
+        /// The other.
+        by: PodKey,
+    },
     /// A link in the group of those to be deleted is not ours, so the group is not deleted as one.
     ForeignInReapGroup {
         /// Which link.
@@ -90,6 +101,9 @@ impl fmt::Display for Note {
             }
             Self::VethMissing { key, veth, address } => {
                 write!(f, "{address}: no host veth {veth} of {key}")
+            }
+            Self::VlanHeld { key, vlan, by } => {
+                write!(f, "VLAN {vlan} of {key} is in use by {by}")
             }
             Self::ForeignInReapGroup { link } => {
                 write!(f, "link #{link} is not ours but in the group of links to be deleted")
@@ -113,6 +127,9 @@ pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
     for eni in &desired.enis {
         eni::plan(&mut plan, eni, observed);
     }
+    for pod in desired.branches.iter().filter(|pod| pod.confirmed) {
+        branches::plan(&mut plan, pod, desired, observed);
+    }
     orphans::plan(&mut plan, desired, observed);
     reap::plan(&mut plan, desired, observed);
     plan
@@ -132,22 +149,14 @@ fn sysctls(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     }
 }
 
-/// The link of an ENI, by its Ethernet address.
-///
-/// A VLAN, bridge or macvlan on an ENI copies its address, so only devices count, and veths, which
-/// are what a laboratory's ENIs are made of.
+/// The link of an ENI.
 fn link_of_eni<'a>(
     plan: &mut Plan,
     subject: &Subject,
     mac: Mac,
     observed: &'a Observed,
 ) -> Option<&'a Link> {
-    let fits = |link: &&Link| {
-        link.mac == Some(mac)
-            && matches!(link.kind, LinkKind::Device | LinkKind::Veth)
-            && link.key().is_none()
-    };
-    let links: Vec<&Link> = observed.links.values().filter(fits).collect();
+    let links = observed.enis_with(mac);
     let subject = subject.clone();
     match links[..] {
         [link] => {

@@ -4,9 +4,10 @@ mod check;
 
 pub use check::{Mismatch, check};
 
+use crate::branch::{Carrier, loosen};
 use crate::{
-    Action, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route, Rule, RulePattern,
-    Selector, Subject,
+    Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route,
+    Rule, RulePattern, Selector, Subject,
 };
 use config_model::{Mac, PodKey, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv6Net};
@@ -28,6 +29,8 @@ pub struct PodNet {
     pub table: TableId,
     /// Largest packet in bytes, of both ends.
     pub mtu: u32,
+    /// Its branch ENI, whose table is then `table`.
+    pub branch: Option<Branch>,
 }
 
 /// One end of a veth pair to be made.
@@ -97,10 +100,12 @@ impl PodNet {
     pub fn host_batch(&self, host_end: IfIndex) -> Vec<Op> {
         let link = LinkRef { index: host_end, name: self.veth.as_str().to_owned() };
         let rules = self.rules().into_iter().map(Action::AddRule);
+        let strict = self.branch.is_some_and(|branch| branch.enforcing == Enforcing::Strict);
+        let loose = strict.then(|| loosen(&link));
         let alias = Action::SetAlias(link, self.key.alias());
         let gateway = self.host_address(host_end).map(Action::AddAddress);
         let route = Action::ReplaceRoute(self.host_route(host_end));
-        self.ops([alias].into_iter().chain(gateway).chain([route]).chain(rules))
+        self.ops([alias].into_iter().chain(loose).chain(gateway).chain([route]).chain(rules))
     }
 
     /// What takes back a build that failed, whatever part of it was done. The link takes its
@@ -113,12 +118,22 @@ impl PodNet {
 
     /// The host's route to the pod.
     pub fn host_route(&self, host_end: IfIndex) -> Route {
-        Route::on_link(TableId::MAIN, self.address, host_end)
+        let table = self.branch.map_or(TableId::MAIN, |branch| branch.host_table());
+        Route::on_link(table, self.address, host_end)
     }
 
     /// The host's rules for the pod.
     pub fn rules(&self) -> Vec<Rule> {
-        rules_of(self.address, self.table)
+        match &self.branch {
+            None => rules_of(self.address, self.table),
+            Some(branch) => branch.rules(self.address, self.veth.as_str(), &branch.link_name()),
+        }
+    }
+
+    /// What to do for the link that carries the pod's branch, before the host's batch.
+    pub fn branch_batch(&self, carrier: &Carrier) -> Vec<Op> {
+        let routes = self.branch.iter().flat_map(|branch| branch.routes(carrier.link.index));
+        self.ops(carrier.actions.iter().cloned().chain(routes.map(Action::ReplaceRoute)))
     }
 
     /// The gateway's address on the host end, for IPv6 only: the host asks for the pod's Ethernet

@@ -14,7 +14,9 @@ use routing_plan::{
 use std::collections::BTreeSet;
 use tests_support::{
     FakeKernel,
-    node::{address, family, far, key, mac, node, pod as pod_of, speak, table, within_subnet},
+    node::{
+        address, family, far, key, mac, node, pod as pod_of, range, speak, table, within_subnet,
+    },
     pod_is_connected,
 };
 
@@ -37,6 +39,8 @@ enum Mess {
     FormerEni { host: u8, protocol: u8 },
     /// A rule for marked traffic.
     Marked { value: u32, protocol: u8 },
+    /// A rule for an external Service.
+    External { number: u8, protocol: u8 },
     /// A veth with the alias of a pod that nobody knows.
     OrphanVeth { id: u8, doomed: bool },
     /// A living pod's veth put among those to be deleted.
@@ -69,6 +73,7 @@ fn mess() -> impl Strategy<Value = Mess> {
             |(n, link, metric, protocol)| Mess::TableRoute { n, link, metric, protocol }
         ),
         1 => (0..9_u8, protocol()).prop_map(|(host, protocol)| Mess::FormerEni { host, protocol }),
+        1 => (0..3_u8, protocol()).prop_map(|(number, protocol)| Mess::External { number, protocol }),
         1 => (0..3_u32, protocol()).prop_map(|(value, protocol)| Mess::Marked {
             value: 0x40 << value,
             protocol
@@ -228,6 +233,12 @@ fn spoil(
             let mark = config_model::Mark { value, mask: value };
             let rule = Rule::marked(family(), mark);
             let rule = Rule { protocol, ..rule };
+            if try_one(kernel, Action::AddRule(rule.clone())) && protocol == 3 {
+                foreign.push(Foreign::Rule(rule));
+            }
+        }
+        Mess::External { number, protocol } => {
+            let rule = Rule { protocol, ..Rule::external(range(number)) };
             if try_one(kernel, Action::AddRule(rule.clone())) && protocol == 3 {
                 foreign.push(Foreign::Rule(rule));
             }
@@ -424,6 +435,7 @@ proptest! {
             table: newcomer.table,
             number: 0,
             mtu: 9001,
+            branch: None,
         };
         let build = net.host_batch(veth);
         let (early, late) = build.split_at(add_steps.min(build.len()));
@@ -490,6 +502,11 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     let marked = tests_support::lookup(state, address(1, 99), address(9, 9), 0x80);
     if state.links.values().any(|link| link.name == "eth0" && link.up) {
         prop_assert_eq!(marked.and_then(|route| route.dev), primary);
+    }
+    if family() == Family::V4 && state.links.values().any(|link| link.name == "eth0" && link.up) {
+        let service = range(0).hosts().next().expect("it has hosts").into();
+        let external = tests_support::lookup(state, address(1, 99), service, 0);
+        prop_assert_eq!(external.and_then(|route| route.dev), primary);
     }
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         let link = state.link_of(&pod.key);

@@ -38,6 +38,7 @@ fn a_new_eni_gets_link_address_table_and_rule_in_this_order() {
             "node: set MTU of eth0 (#2) to 9001",
             "node: set rp_filter of eth0 (#2) to 2",
             "node: add rule pref 1024 fwmark 0x80/0x80 lookup main",
+            "node: add rule pref 1535 to 198.18.0.0/24 lookup main",
             "eni-1: set MTU of eth1 (#3) to 9001",
             "eni-1: bring up eth1 (#3)",
             "eni-1: add address 10.0.1.5/24 to link #3",

@@ -110,13 +110,26 @@ impl Containerd {
     /// # Errors
     /// When it cannot be looked into.
     pub fn network_namespaces(&self) -> Result<Vec<String>> {
-        let path = self.folder.path().join("state/io.containerd.grpc.v1.cri/netns");
+        let path = self.folder.path().join(NAMESPACES);
         let entries = match fs::read_dir(&path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| format!("list {}", path.display())),
         };
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    /// Runs a command in one of these namespaces; what it said.
+    ///
+    /// # Errors
+    /// When it fails, with its words.
+    pub fn in_network(&self, namespace: &str, command: &[&str]) -> Result<String> {
+        let path = self.folder.path().join(NAMESPACES).join(namespace);
+        let mut nsenter = self.inside("nsenter");
+        let output = nsenter.arg(format!("--net={}", path.display())).args(command).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} in {namespace}: {said}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn configure(&self, conflist: &Value) -> Result<()> {
@@ -196,6 +209,9 @@ impl Containerd {
         )
     }
 }
+
+/// Where it keeps the namespaces of sandboxes, below its folder.
+const NAMESPACES: &str = "state/io.containerd.grpc.v1.cri/netns";
 
 impl Drop for Containerd {
     fn drop(&mut self) {

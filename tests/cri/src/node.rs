@@ -46,6 +46,19 @@ impl Node {
         change: impl FnOnce(&mut Value),
     ) -> Result<Self> {
         let lab = Lab::up(programs, name, &[&["--nodes", "2"], args].concat())?;
+        Self::in_lab(lab, program, version, change)
+    }
+
+    /// The same in a lab that is up, with the conflist that is there now.
+    ///
+    /// # Errors
+    /// As [`Node::up`].
+    pub fn in_lab(
+        lab: Lab,
+        program: Program,
+        version: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Self> {
         let text = lab.on_node(NODE, &["cat", "/etc/cni/net.d/05-ferrule.conflist"])?;
         let mut conflist: Value = serde_json::from_str(&text).context("the lab's conflist")?;
         conflist["cniVersion"] = json!(version);

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 use tests_cri::{Cri, Node, PortMapping, Program, Sandbox};
-use tests_lab::{programs, wait_for};
+use tests_lab::{Lab, programs, wait_for};
 
 /// The suite that every version of CNI passes: a sandbox gets an address that works, lives through
 /// the end of its runtime and of its daemon, and goes without a trace.
@@ -324,8 +324,80 @@ fn annotations_and_port_mappings_of_a_pod_arrive() -> Result<()> {
     Ok(())
 }
 
+/// The plugins of Debian's package, chained after ours by the installer's own code: a host port leads to
+/// pods of either ENI, from another node and from the node itself; bandwidth is limited by annotation;
+/// a sysctl holds.
+#[test]
+fn host_ports_bandwidth_and_sysctls_by_chained_plugins() -> Result<()> {
+    let test = "host_ports_bandwidth_and_sysctls_by_chained_plugins";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    // Three addresses an ENI: the last pods are on another one.
+    let lab = Lab::up(&bin, "t-cri-chain", &["--nodes", "2", "--type", "t3.small"])?;
+    let copy = "cp /usr/lib/cni/{portmap,bandwidth,tuning} /opt/cni/bin/";
+    lab.on_node("node1", &["bash", "-c", copy])?;
+    lab.run(&["daemon", "stop", "node1"])?;
+    let tuning = json!([{"type": "tuning", "sysctl": {"net.core.somaxconn": "513"}}]);
+    let tuning = format!("FERRULE_CHAINED_PLUGINS={tuning}");
+    let settings = ["ENABLE_BANDWIDTH_PLUGIN=true", "POD_MTU=1400", &tuning];
+    let settings = settings.iter().flat_map(|setting| ["--env", setting]);
+    let start = ["daemon", "start", "node1"].into_iter().chain(settings);
+    lab.run(&start.collect::<Vec<_>>())?;
+    let node = Node::in_lab(lab, Program::Debian, "1.0.0", |_| ())?;
+    let cri = node.containerd.connect()?;
+    let mut sandboxes = Vec::new();
+    for number in 0..PORTS {
+        let mut pod = node.pod(&format!("web-{number}"));
+        if number == 0 {
+            for way in ["ingress", "egress"] {
+                let limit = format!("kubernetes.io/{way}-bandwidth");
+                pod.annotations.insert(limit, "8M".to_owned());
+            }
+        }
+        pod.port_mappings.push(PortMapping {
+            container_port: 8080,
+            host_port: 18080 + number,
+            ..PortMapping::default()
+        });
+        sandboxes.push(node.make(&cri, &pod)?);
+        if number == 0 {
+            let namespaces = node.containerd.network_namespaces()?;
+            let [namespace] = &namespaces[..] else { panic!("{namespaces:?}") };
+            let inside = |command: &[&str]| node.containerd.in_network(namespace, command);
+            let somaxconn = inside(&["cat", "/proc/sys/net/core/somaxconn"])?;
+            ensure!(somaxconn.trim() == "513", "net.core.somaxconn is {somaxconn}");
+            let link = inside(&["ip", "-o", "link", "show", "eth0"])?;
+            ensure!(link.contains(" mtu 1400 "), "{link}");
+            let limits = node.lab.on_node("node1", &["tc", "qdisc", "show"])?;
+            let limits = limits.matches("qdisc tbf").count();
+            ensure!(limits == 2, "{limits} limits, not one each way");
+        }
+    }
+    node.answer(&sandboxes)?;
+    ensure!(node.lab.enis("node1")?.len() > 1, "all pods are on one ENI");
+    let address = node.lab.node("node1")?["address"].as_str().context("no address")?.to_owned();
+    for (number, sandbox) in sandboxes.iter().enumerate() {
+        let call = format!("exec 3<> /dev/tcp/{address}/{}; cat <&3", 18080 + number);
+        for from in ["node2", "node1"] {
+            let said = node.lab.on_node(from, &["timeout", "10", "bash", "-c", &call]);
+            let said = said.with_context(|| format!("{from} calls {}", sandbox.name))?;
+            ensure!(said.trim() == sandbox.name, "{from} heard {said:?} from {sandbox:?}");
+        }
+    }
+    for sandbox in &sandboxes {
+        node.remove(&cri, sandbox)?;
+    }
+    node.holds_nothing(&cri)?;
+    let left = node.lab.on_node("node1", &["bash", "-c", "tc qdisc show; ip -o link"])?;
+    ensure!(!left.contains("tbf") && !left.contains("bwp"), "{left}");
+    let rules = node.lab.on_node("node1", &["iptables-save", "-t", "nat"])?;
+    ensure!(!rules.contains("1808"), "{rules}");
+    Ok(())
+}
+
 /// How many sandboxes come or go at once.
 const MANY: usize = 100;
+/// How many pods have a host port: more than one ENI has addresses for.
+const PORTS: i32 = 5;
 /// How many of them a runtime has under way when it is killed.
 const BURST: usize = 40;
 /// How often a kubelet begins a sandbox anew here before the test gives up.

@@ -5,9 +5,15 @@
 
 #![expect(clippy::print_stdout, reason = "a skip is told on standard output")]
 
+pub mod dice;
+pub mod dumps;
+pub mod flow;
+pub mod vpc_cni;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::{
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
@@ -92,6 +98,24 @@ impl Lab {
     /// Carries what it said when it failed.
     pub fn on_node(&self, node: &str, command: &[&str]) -> Result<String> {
         self.run(&[&["node", "exec", node, "--"], command].concat())
+    }
+
+    /// Calls the plugin on a node as a runtime would, with these variables and `conf` on standard
+    /// input; what came of it, also when it failed.
+    ///
+    /// # Errors
+    /// Only when it could not be started.
+    pub fn plugin(&self, node: &str, vars: &[(&str, &str)], conf: &Value) -> Result<Output> {
+        let vars = vars.iter().map(|(name, value)| format!("{name}={value}"));
+        let mut command = self.command(&["node", "exec", node, "--", "env"]);
+        command.args(vars).args(["CNI_PATH=/opt/cni/bin", "/opt/cni/bin/ferrule-cni"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("start the plugin")?;
+        let mut stdin = child.stdin.take().context("the plugin has no standard input")?;
+        // One that refuses its variables reads nothing: what it says counts.
+        let _ = stdin.write_all(conf.to_string().as_bytes());
+        drop(stdin);
+        child.wait_with_output().context("wait for the plugin")
     }
 
     /// The body of an HTTP answer from a port on the node's loopback.

@@ -1,9 +1,10 @@
-//! Settings and nodes that are not as they should be: each is told by name, with the next step, and
+//! Settings, files and nodes that are not as they should be: each is told by name, with the next step, and
 //! everything else goes on. What is wrong in Kubernetes is in `kubernetes/bad_input.rs`.
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
 use std::time::Duration;
-use tests_lab::{Lab, programs, wait_for};
+use tests_lab::{Lab, dumps::Dumps, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -52,5 +53,120 @@ fn an_instance_type_that_nobody_knows_is_told_and_other_nodes_serve() -> Result<
     lab.run(&["pod", "add", "node1", "--count", "3"])?;
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}
+
+/// Without it a second ENI comes at some time, which is no change that a test is about.
+const NO_MORE_ENIS: &str = "WARM_IP_TARGET=2";
+
+/// Names and addresses of the node's pods.
+fn held(lab: &Lab) -> Result<Vec<String>> {
+    Ok(lab.pods("node1")?.iter().map(|pod| format!("{} {}", pod["name"], pod["address"])).collect())
+}
+
+/// The node's kernel is as it was.
+fn is_as_before(lab: &Lab, before: &Dumps) -> Result<()> {
+    let difference = Dumps::of(lab, "node1")?.difference(before);
+    ensure!(difference.is_empty(), "(- before, + now)\n{difference}");
+    Ok(())
+}
+
+#[test]
+fn a_truncated_checkpoint_is_told_and_pods_keep_address_and_network() -> Result<()> {
+    let Some(bin) = programs("a_truncated_checkpoint_is_told_and_pods_keep_address_and_network")
+    else {
+        return Ok(());
+    };
+    let lab = Lab::up(&bin, "t-cut", &["--nodes", "1", "--env", NO_MORE_ENIS])?;
+    lab.run(&["pod", "add", "node1", "--count", "4"])?;
+    Dumps::of_whole(&lab, "node1")?;
+    for (length, told) in [
+        ("0", "does not begin as a checkpoint does"),
+        ("9", "does not begin as a checkpoint does"),
+        ("90", "it was cut off"),
+    ] {
+        let (before, pods) = (Dumps::of(&lab, "node1")?, held(&lab)?);
+        lab.run(&["daemon", "stop", "node1"])?;
+        let file = "/var/lib/ferrule/ipam/checkpoint.log";
+        lab.on_node("node1", &["truncate", "--size", length, file])?;
+        lab.run(&["daemon", "start", "node1"])?;
+        lab.wait_for_line("node1", &["checkpoint was damaged", told])?;
+        wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
+        lab.run(&["pod", "check"])?;
+        lab.run(&["check", "--tcp", "0"])?;
+        ensure!(held(&lab)? == pods, "other pods than before: {pods:?}");
+        is_as_before(&lab, &before).with_context(|| format!("cut off after {length} bytes"))?;
+        // Nor does anybody else get what they hold: the lab would reach the wrong one.
+        lab.run(&["pod", "add", "node1", "--prefix", &format!("after-{length}-"), "--count", "2"])?;
+        lab.run(&["check", "--tcp", "0"])?;
+    }
+    lab.run(&["pod", "delete", "--all"])?;
+    wait_for("the book to be empty", PATIENCE, || {
+        Ok(lab.metric("node1", "awscni_assigned_ip_addresses", &[])? == Some(0.0))
+    })?;
+    lab.down()
+}
+
+#[test]
+fn a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is() -> Result<()> {
+    let Some(bin) = programs("a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is")
+    else {
+        return Ok(());
+    };
+    let lab = Lab::up(&bin, "t-cut-theirs", &["--nodes", "1", "--no-daemon"])?;
+    let write = "mkdir -p /run/aws-node && \
+        printf '%s' '{\"version\":\"vpc-cni-ipam/1\",\"allocations\":[{\"networkName\":\"aws-c' \
+        > /run/aws-node/ipam.json && md5sum /run/aws-node/ipam.json";
+    let sum = lab.on_node("node1", &["bash", "-c", write])?;
+    lab.run(&["daemon", "start", "node1"])?;
+    let next_step = "pods that it lists run on";
+    lab.wait_for_line("node1", &["WARN", "ipam.json", "cannot be used", "EOF", next_step])?;
+    wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
+    lab.run(&["pod", "add", "node1", "--count", "2"])?;
+    lab.run(&["check", "--tcp", "2"])?;
+    let now = lab.on_node("node1", &["md5sum", "/run/aws-node/ipam.json"])?;
+    ensure!(now == sum, "somebody wrote to amazon-vpc-cni's checkpoint");
+    lab.down()
+}
+
+#[test]
+fn a_conflist_edited_wrongly_fails_adds_by_name_and_changes_nothing() -> Result<()> {
+    let Some(bin) = programs("a_conflist_edited_wrongly_fails_adds_by_name_and_changes_nothing")
+    else {
+        return Ok(());
+    };
+    let lab = Lab::up(&bin, "t-conflist", &["--nodes", "1", "--env", NO_MORE_ENIS])?;
+    lab.run(&["pod", "add", "node1", "--prefix", "kept-", "--count", "2"])?;
+    let file = "/etc/cni/net.d/05-ferrule.conflist";
+    let good: Value = serde_json::from_str(&lab.on_node("node1", &["cat", file])?)?;
+    let write = |list: &Value| {
+        let script = format!("printf '%s' '{list}' > {file}");
+        lab.on_node("node1", &["bash", "-c", &script])
+    };
+    let before = Dumps::of_whole(&lab, "node1")?;
+    for (key, value, code) in [
+        ("mtu", json!("jumbo"), "code 7"),
+        ("mtu", json!("65536"), "code 7"),
+        ("vethPrefix", json!("vlan"), "code 7"),
+        ("addWait", json!("soon"), "code 7"),
+        ("ipamdSocket", json!("ipamd.sock"), "code 7"),
+        ("cniVersion", json!("9.9.9"), "code 1:"),
+        ("name", json!("no spaces please"), "code 7"),
+    ] {
+        let mut bad = good.clone();
+        let of_list = ["cniVersion", "name"].contains(&key);
+        let place = if of_list { &mut bad } else { &mut bad["plugins"][0] };
+        place[key] = value;
+        write(&bad)?;
+        for call in [&["pod", "add", "node1", "--pod", "new"][..], &["pod", "delete", "kept-0"]] {
+            let said = lab.refused(call)?;
+            ensure!(said.contains(code) && said.contains(key), "{key}: {call:?} said {said}");
+        }
+        is_as_before(&lab, &before).with_context(|| format!("a wrong {key}"))?;
+        lab.run(&["check", "--tcp", "0"])?;
+    }
+    write(&good)?;
+    lab.run(&["pod", "add", "node1", "--pod", "new"])?;
+    lab.run(&["pod", "delete", "--all"])?;
     lab.down()
 }

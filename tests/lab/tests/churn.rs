@@ -10,29 +10,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
-use tests_lab::{Lab, programs, wait_for};
+use tests_lab::{
+    Lab,
+    dice::{Dice, number, seed},
+    programs, wait_for,
+};
 
 const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Splitmix64: which pod, and when the daemon dies.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % bound
-    }
-}
-
-fn number(name: &str, default: u64) -> Result<u64> {
-    match std::env::var(name) {
-        Ok(text) => text.parse().with_context(|| format!("{name}={text} is no number")),
-        Err(_) => Ok(default),
-    }
-}
 
 /// The addresses of the pods, by pod; fails if two are the same.
 fn held(lab: &Lab) -> Result<BTreeMap<String, String>> {
@@ -51,11 +35,10 @@ fn held(lab: &Lab) -> Result<BTreeMap<String, String>> {
 fn a_daemon_killed_at_random_moments_loses_and_repeats_nothing() -> Result<()> {
     let name = "a_daemon_killed_at_random_moments_loses_and_repeats_nothing";
     let Some(bin) = programs(name) else { return Ok(()) };
-    let seconds = number("FERRULE_CHURN_SECONDS", 60)?;
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
-    let seed = number("FERRULE_CHURN_SEED", started)?;
+    let seconds = number("FERRULE_CHURN_SECONDS")?.unwrap_or(60);
+    let seed = seed("FERRULE_CHURN_SEED")?;
     println!("{name}: FERRULE_CHURN_SEED={seed} FERRULE_CHURN_SECONDS={seconds}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let settings = ["--env", "WARM_IP_TARGET=4", "--env", "IP_COOLDOWN_PERIOD=5"];
     let lab = Lab::up(&bin, "t-churn", &[&["--nodes", "2"], &settings[..]].concat())?;
     // These live through it all and must never change.

@@ -27,14 +27,21 @@ impl<'a> Sandbox<'a> {
             "vethPrefix": "eni", "addWait": "20", "prevResult": prev_result,
             "runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"note": "canary-4711"}},
         });
-        let script = format!(
-            "printf '%s' '{netconf}' | env CNI_COMMAND={verb} CNI_CONTAINERID={} CNI_NETNS={netns} \
-             CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin \
-             'CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={};EXTRA=canary-4711' \
-             /opt/cni/bin/ferrule-cni",
-            self.id, self.pod
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={};EXTRA=canary-4711",
+            self.pod
         );
-        self.lab.on_node("node1", &["bash", "-c", &script])
+        let vars = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", &self.id),
+            ("CNI_NETNS", netns),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_ARGS", &args),
+        ];
+        let ended = self.lab.plugin("node1", &vars, &netconf)?;
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        ensure!(ended.status.success(), "{verb}: {said}");
+        Ok(said)
     }
 
     /// The address, and the result that the runtime keeps for the DEL.

@@ -154,6 +154,7 @@ impl Pod {
             table: TableId(2),
             number: 0,
             mtu: 9001,
+            branch: None,
         };
         let (host, inside) = (Socket::open().unwrap(), netns.socket().unwrap());
         Self { net, host, inside, netns }

@@ -230,7 +230,9 @@ impl World {
     /// Nobody waits in vain whose branch was told before he asked.
     pub(crate) fn judge_no_branch(&mut self, sandbox: SandboxId, asked: Time, why: &str) {
         let Some(sandbox) = self.kubelet.sandboxes.get(&sandbox) else { return };
-        let Some(uid) = sandbox.uid.clone().filter(|_| why.contains("annotation")) else { return };
+        let Some(uid) = sandbox.uid.clone().filter(|_| why.contains("has no annotation")) else {
+            return;
+        };
         let life = self.daemon.as_ref().map(|daemon| daemon.life);
         let listed = life.is_some() && self.branches.watch.map(|(life, _)| life) == life;
         let told = listed && self.branches.told.get(&sandbox.name) == Some(&uid);

@@ -148,6 +148,7 @@ impl World {
                 address: net.address,
                 table: net.table,
                 mtu: registry::ENI_MTU,
+                branch: None,
             })
             .collect();
         sandbox.finish = sandbox.deadline.max(now + FINISH);

@@ -8,7 +8,7 @@ mod rules;
 use config_model::{Mac, TableId};
 use routing_plan::{
     Action, Applied, Errno, Execution, Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr,
-    LinkKind, LinkRef, Observed, Op, Peer, Rule, Selector,
+    LinkKind, LinkRef, Observed, Op, Peer, Rule, Selector, VlanLink,
 };
 use std::collections::BTreeMap;
 
@@ -122,17 +122,65 @@ impl FakeKernel {
             self.flush_routes_of(index);
             let stays = |a: &LinkAddr| a.dev != index || a.address.addr().is_ipv4();
             self.state.addresses.retain(stays);
+            for vlan in self.vlans_of(index) {
+                self.set_down(vlan);
+            }
         }
+    }
+
+    /// They go down, come up and vanish with it.
+    fn vlans_of(&self, parent: IfIndex) -> Vec<IfIndex> {
+        let carried = |link: &&Link| {
+            matches!(link.kind, LinkKind::Vlan(_))
+                && link.peer.is_some_and(|peer| peer.index == parent)
+        };
+        self.state.links.values().filter(carried).map(|link| link.index).collect()
+    }
+
+    fn add_vlan(&mut self, vlan: &VlanLink) -> Result<(), Errno> {
+        let VlanLink { link, parent, vlan, mac } = vlan;
+        let links = || self.state.links.values();
+        let carrier = self.state.links.get(&parent.index).ok_or(Errno::ENODEV)?;
+        let same = |other: &Link| {
+            other.kind == LinkKind::Vlan(*vlan)
+                && other.peer.is_some_and(|peer| peer.index == parent.index)
+        };
+        if links().any(|other| other.name == link.name || same(other)) {
+            return Err(Errno::EEXIST);
+        }
+        if self.state.links.contains_key(&link.index) {
+            return Err(Errno::EBUSY);
+        }
+        if !carrier.up {
+            return Err(Errno::ENETDOWN);
+        }
+        let mtu = carrier.mtu;
+        let next = std::mem::replace(&mut self.next_index, link.index.0);
+        let index = self.add_link(&link.name, *mac, LinkKind::Vlan(*vlan));
+        self.next_index = next;
+        if let Some(made) = self.state.links.get_mut(&index) {
+            (made.mtu, made.up) = (mtu, true);
+            made.peer = Some(Peer { index: parent.index, netns: None });
+        }
+        Ok(())
     }
 
     fn execute(&mut self, action: &Action) -> Result<(), Errno> {
         match action {
+            Action::AddVlan(vlan) => self.add_vlan(vlan),
             Action::SetUp(link) => {
                 let link = self.link_mut(link)?;
                 let (was_up, index) = (link.up, link.index);
                 link.up = true;
+                if !was_up && self.is_carried_by_one_down(index) {
+                    self.state.links.entry(index).and_modify(|link| link.up = false);
+                    return Err(Errno::ENETDOWN);
+                }
                 if !was_up {
                     self.connect_subnets(index);
+                    for vlan in self.vlans_of(index) {
+                        self.state.links.entry(vlan).and_modify(|link| link.up = true);
+                    }
                 }
                 Ok(())
             }
@@ -212,7 +260,16 @@ impl FakeKernel {
         Ok(())
     }
 
+    fn is_carried_by_one_down(&self, index: IfIndex) -> bool {
+        let link = self.state.links.get(&index);
+        let vlan = link.filter(|link| matches!(link.kind, LinkKind::Vlan(_)));
+        vlan.and_then(|link| link.peer).is_some_and(|parent| !self.is_up(parent.index))
+    }
+
     fn remove_link(&mut self, index: IfIndex) {
+        for vlan in self.vlans_of(index) {
+            self.remove_link(vlan);
+        }
         self.state.links.remove(&index);
         self.flush_routes_of(index);
         self.state.addresses.retain(|address| address.dev != index);

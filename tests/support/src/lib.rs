@@ -10,4 +10,4 @@ mod lookup;
 pub mod node;
 
 pub use fake_kernel::{Call, FakeKernel};
-pub use lookup::{lookup, pod_is_connected};
+pub use lookup::{lookup, lookup_incoming, pod_is_connected};

@@ -7,12 +7,24 @@ use std::net::IpAddr;
 /// The route of a packet: rules in order, within a table the longest prefix, then the lowest
 /// metric, then the first.
 pub fn lookup(observed: &Observed, from: IpAddr, to: IpAddr, mark: u32) -> Option<&Route> {
+    lookup_incoming(observed, None, from, to, mark)
+}
+
+/// The same for one that came in by a link.
+pub fn lookup_incoming<'a>(
+    observed: &'a Observed,
+    iif: Option<&str>,
+    from: IpAddr,
+    to: IpAddr,
+    mark: u32,
+) -> Option<&'a Route> {
     let fits = |rule: &&Rule| {
         let selector = &rule.selector;
         let bits = |wanted: Mark| mark & wanted.mask == wanted.value;
         rule.family == Family::of(to)
             && !selector.other
-            && selector.iif.is_none()
+            && (selector.iif.is_none() || selector.iif.as_deref() == iif)
+            && selector.protocol.is_none()
             && selector.src.is_none_or(|net| net.contains(&from))
             && selector.dst.is_none_or(|net| net.contains(&to))
             && selector.mark.is_none_or(bits)

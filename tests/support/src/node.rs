@@ -1,7 +1,7 @@
 //! A small node to plan for: what it should be, and the links that a plan expects to find.
 
 use config_model::{EniId, Mac, PodKey, PodName, TableId, VethName, registry};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
 use std::{
     cell::Cell,
@@ -91,6 +91,11 @@ pub fn key(container_id: &str) -> PodKey {
     PodKey::new(registry::CNI_NETWORK, container_id, "eth0").expect("a key in good form")
 }
 
+/// The range of an external Service.
+pub fn range(number: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(198, 18, number, 0), 24)
+}
+
 /// A node with these secondary ENIs and pods. Every address of its subnets is managed.
 pub fn node(enis: u8, pods: Vec<PodDesired>) -> NodeDesired {
     let hosts = |n| (4..=100).map(move |host| address(n, host));
@@ -99,8 +104,12 @@ pub fn node(enis: u8, pods: Vec<PodDesired>) -> NodeDesired {
         family: family(),
         primary: PrimaryDesired { mac: mac(0), mtu: registry::ENI_MTU },
         connmark: Some(registry::CONNMARK),
+        external: [range(0)].into(),
         enis: (1..=enis).map(eni).collect(),
         pods,
+        branches: Vec::new(),
+        trunk: None,
+        strict: false,
         spared: BTreeSet::new(),
         managed,
         veth_prefix: "eni".to_owned(),

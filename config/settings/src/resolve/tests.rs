@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, Origin, RandomizeSnat};
+use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, RandomizeSnat};
 use config_model::{Mark, Span};
 use std::path::PathBuf;
 
@@ -34,6 +34,10 @@ fn without_any_setting_the_manifests_defaults_hold() {
         settings.log_to,
         LogTo::File(PathBuf::from("/host/var/log/aws-routed-eni/ipamd.log"))
     );
+    assert_eq!(settings.plugin_log_file, "/var/log/aws-routed-eni/plugin.log");
+    assert_eq!(settings.plugin_log_level, "DEBUG");
+    assert_eq!(settings.host_bin_dir, PathBuf::from("/host/opt/cni/bin"));
+    assert_eq!(settings.host_conf_dir, PathBuf::from("/host/etc/cni/net.d"));
     assert_eq!(settings.introspection, Some(Bind::Tcp("127.0.0.1:61679".parse().unwrap())));
     assert!(settings.metrics);
     assert_eq!(settings.http_timeout, Span::seconds(10));
@@ -140,6 +144,12 @@ fn what_amazons_entrypoint_refuses_is_refused() {
         ("AWS_VPC_ENI_MTU", "575"),
         ("AWS_VPC_ENI_MTU", "9002"),
         ("AWS_VPC_ENI_MTU", "jumbo"),
+        ("POD_MTU", "575"),
+        ("POD_MTU", "9002"),
+        ("FERRULE_CHAINED_PLUGINS", "tuning"),
+        ("FERRULE_CHAINED_PLUGINS", r#"{"type":"tuning"}"#),
+        ("FERRULE_CHAINED_PLUGINS", r#"[{"sysctl":{}}]"#),
+        ("FERRULE_CHAINED_PLUGINS", r#"[{"type":"../tuning"}]"#),
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "ferrule"),
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "eth"),
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "lo"),
@@ -215,7 +225,6 @@ fn networks_are_normalised_and_wrong_ones_left_out() {
         vec!["10.0.0.0/8".parse().unwrap(), "192.168.0.0/16".parse().unwrap()];
     assert_eq!(settings.exclude_snat_cidrs, expected);
     assert!(warnings[0].contains("entry 2"), "{warnings:?}");
-    assert!(warnings[1].contains("no effect yet"), "{warnings:?}");
 }
 
 #[test]
@@ -231,6 +240,18 @@ fn logs_go_where_they_are_told() {
 }
 
 #[test]
+fn what_the_plugin_logs_never_goes_to_its_answer() {
+    let (settings, _) = resolve(&[
+        ("AWS_VPC_K8S_PLUGIN_LOG_FILE", "stderr"),
+        ("AWS_VPC_K8S_PLUGIN_LOG_LEVEL", "Info"),
+    ]);
+    assert_eq!((&*settings.plugin_log_file, &*settings.plugin_log_level), ("stderr", "INFO"));
+    let said = refusal(&[("AWS_VPC_K8S_PLUGIN_LOG_FILE", "stdout")]).to_string();
+    assert!(said.contains("AWS_VPC_K8S_PLUGIN_LOG_FILE") && said.contains("stderr"), "{said}");
+    assert!(refusal(&[("HOST_CNI_BIN_PATH", "opt/cni")]).to_string().contains("absolute"));
+}
+
+#[test]
 fn introspection_listens_on_tcp_on_a_socket_or_not_at_all() {
     let bind = |text| resolve(&[("INTROSPECTION_BIND_ADDRESS", text)]).0.introspection;
     assert_eq!(bind("unix:/run/x.sock"), Some(Bind::Unix(PathBuf::from("/run/x.sock"))));
@@ -243,7 +264,7 @@ fn introspection_listens_on_tcp_on_a_socket_or_not_at_all() {
 
 #[test]
 fn contradictions_name_both_settings() {
-    let cases: [(Pairs<'_>, &str, &str); 13] = [
+    let cases: [(Pairs<'_>, &str, &str); 14] = [
         (&[("ENABLE_IPv4", "false")], "ENABLE_IPv4=false", "ENABLE_IPv6=false (default)"),
         (&[("ENABLE_IPv6", "true")], "ENABLE_IPv4=true (default)", "ENABLE_IPv6=true"),
         (
@@ -275,6 +296,16 @@ fn contradictions_name_both_settings() {
             ],
             "ENABLE_IPv6=true",
             "AWS_VPC_ENI_MTU=1279",
+        ),
+        (
+            &[
+                ("ENABLE_IPv4", "false"),
+                ("ENABLE_IPv6", "true"),
+                ("ENABLE_PREFIX_DELEGATION", "true"),
+                ("POD_MTU", "1279"),
+            ],
+            "ENABLE_IPv6=true",
+            "POD_MTU=1279",
         ),
         (
             &[("ENABLE_IMDS_ONLY_MODE", "true"), ("ENABLE_POD_ENI", "true")],
@@ -322,13 +353,11 @@ fn contradictions_name_both_settings() {
 
 #[test]
 fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
-    for setting in ["ENABLE_V6_EGRESS", "ENABLE_BANDWIDTH_PLUGIN"] {
-        let refusal = refusal(&[(setting, "true")]);
-        assert!(
-            matches!(refusal, Refusal::Unsupported { setting: named, .. } if named == setting),
-            "{refusal:?}"
-        );
-    }
+    let v6_egress = refusal(&[("ENABLE_V6_EGRESS", "true")]);
+    assert!(
+        matches!(v6_egress, Refusal::Unsupported { setting, .. } if setting == "ENABLE_V6_EGRESS"),
+        "{v6_egress:?}"
+    );
     assert!(matches!(
         refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
         Refusal::Unsupported { .. }
@@ -336,10 +365,12 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
 }
 
 #[test]
-fn a_setting_without_effect_yet_says_so_only_when_it_asks_for_something() {
-    assert_eq!(resolve(&[("AWS_VPC_K8S_CNI_RANDOMIZESNAT", "prng")]).1.len(), 0);
-    let (_, warnings) = resolve(&[("AWS_VPC_K8S_CNI_RANDOMIZESNAT", "none")]);
-    assert!(warnings[0].contains("no effect yet"), "{warnings:?}");
+fn who_writes_netfilters_rules_may_be_told() {
+    let backend = |text| resolve(&[("FERRULE_NAT_BACKEND", text)]).0.nat_backend;
+    assert_eq!(backend("auto"), None);
+    assert_eq!(backend("nftables"), Some(NatBackend::Nftables));
+    let refusal = refusal(&[("FERRULE_NAT_BACKEND", "ipchains")]).to_string();
+    assert!(refusal.contains("iptables-legacy"), "{refusal}");
 }
 
 #[test]
@@ -503,4 +534,29 @@ fn every_default_of_the_table_fits_its_type_and_names_are_unique() {
         // An empty default is written by leaving the setting out.
         assert!(warnings.is_empty() || setting.default.is_empty(), "{}", setting.name);
     }
+}
+
+#[test]
+fn pods_links_have_the_mtu_of_enis_unless_they_are_given_their_own() {
+    let mtu = |pairs: &[(&str, &str)]| {
+        let settings = resolve(pairs).0;
+        (settings.eni_mtu, settings.pod_mtu)
+    };
+    assert_eq!(mtu(&[]), (9001, 9001));
+    assert_eq!(mtu(&[("AWS_VPC_ENI_MTU", "1500")]), (1500, 1500));
+    assert_eq!(mtu(&[("POD_MTU", "1400")]), (9001, 1400));
+    assert_eq!(mtu(&[("AWS_VPC_ENI_MTU", "1500"), ("POD_MTU", "")]), (1500, 1500));
+}
+
+#[test]
+fn plugins_that_are_chained_are_taken_as_they_are_given() {
+    let given = r#"[{"type":"tuning","sysctl":{"net.core.somaxconn":"500"}},{"type":"sbr"}]"#;
+    let (settings, warnings) = resolve(&[("FERRULE_CHAINED_PLUGINS", given)]);
+    assert_eq!(serde_json::Value::from(settings.chained_plugins).to_string(), given_sorted(given));
+    assert_eq!(warnings.len(), 0);
+}
+
+/// The same list as its values print it.
+fn given_sorted(text: &str) -> String {
+    text.parse::<serde_json::Value>().expect("JSON").to_string()
 }

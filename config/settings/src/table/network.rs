@@ -39,6 +39,24 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..AMAZON
     },
     Setting {
+        name: "POD_MTU",
+        kind: Kind::Int("576 to 9001"),
+        unit: "bytes",
+        since: "1.16.4",
+        meaning: "The MTU of pods' links, that of ENIs if it is not set; with `ENABLE_IPv6` at \
+                  least 1280. A value that does not fit is refused. Pods that run keep theirs.",
+        on_bad: OnBad::Refuse,
+        empty_is_unset: true,
+        set: |d, v| {
+            d.modes.pod_mtu = match v {
+                "" => None,
+                v => Some(parse::within(v, 576, 9001, MTU_RANGE)?),
+            };
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
         name: "AWS_VPC_CNI_NODE_PORT_SUPPORT",
         kind: Kind::Bool,
         default: "true",
@@ -74,7 +92,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         since: "1.6",
         meaning: "Destinations towards which pods keep their own address. Entries that are no \
                   IPv4 network are left out with a warning.",
-        effect: Effect::NotYet("addresses are not translated yet"),
         set: |d, v| {
             d.settings.exclude_snat_cidrs = parse::cidrs(v, &mut d.notes);
             Ok(())
@@ -86,7 +103,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("prng, hashrandom or none"),
         default: "prng",
         meaning: "How source ports are chosen when addresses are translated.",
-        effect: Effect::NotYet("addresses are not translated yet"),
         empty_is_unset: true,
         set: |d, v| parse::randomize(v).map(|choice| d.settings.randomize_snat = choice),
         ..AMAZON
@@ -98,7 +114,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         since: "1.12.6",
         meaning: "Destinations that are always routed by table main. Entries that are no IPv4 \
                   network are left out with a warning.",
-        effect: Effect::NotYet("rule 1535 does not exist yet"),
         set: |d, v| {
             d.settings.external_service_cidrs = parse::cidrs(v, &mut d.notes);
             Ok(())
@@ -153,12 +168,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.10",
-        meaning: "Pods' bandwidth annotations hold.",
-        effect: Effect::Refused {
-            asked: |modes| modes.bandwidth,
-            why: "the bandwidth plugin is not chained, so limits would not hold",
-        },
-        set: |d, v| parse::boolean(v).map(|b| d.modes.bandwidth = b),
+        meaning: "Pods' bandwidth annotations hold: the plugin `bandwidth` is chained after ours. It \
+                  must be in the plugins' folder.",
+        set: |d, v| parse::boolean(v).map(|b| d.settings.bandwidth = b),
         ..AMAZON
     },
 ];

@@ -1,6 +1,6 @@
 //! Settings that only Ferrule has.
 
-use super::{Kind, OURS, Setting};
+use super::{Kind, OURS, OnBad, Setting};
 use crate::{parse, values::Kubernetes};
 use config_model::{Span, registry};
 
@@ -17,6 +17,19 @@ pub(super) const SETTINGS: &[Setting] = &[
             d.settings.add_wait = Span::seconds(seconds.into());
             Ok(())
         },
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_CHAINED_PLUGINS",
+        kind: Kind::Plugins,
+        default: "[]",
+        meaning: "Configurations of plugins that are chained after ours, such as \
+                  `[{\"type\":\"tuning\",\"sysctl\":{\"net.core.somaxconn\":\"500\"}}]`. They must be in the \
+                  plugins' folder. `portmap`, for host ports, comes before them by itself where it \
+                  is there.",
+        on_bad: OnBad::Refuse,
+        empty_is_unset: true,
+        set: |d, v| parse::plugins(v).map(|plugins| d.settings.chained_plugins = plugins),
         ..OURS
     },
     Setting {
@@ -49,6 +62,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         meaning: "What an action that describes something may use after the burst: EC2 gives an \
                   account 20 per second.",
         set: |d, v| parse::within(v, 1, 1000, CALLS).map(|calls| d.settings.calls.reads = calls),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_NAT_BACKEND",
+        kind: Kind::Choice("auto, iptables-legacy, iptables-nft or nftables"),
+        default: "auto",
+        meaning: "Who writes the rules of SNAT and connection marks. `auto` is what the node uses: \
+                  iptables-legacy where others have rules there, else nftables with a table of our \
+                  own, else iptables-nft. What another one wrote before is taken away.",
+        set: |d, v| parse::nat_backend(v).map(|backend| d.settings.nat_backend = backend),
         ..OURS
     },
     Setting {

@@ -1,6 +1,6 @@
 //! The daemon itself: whom it speaks to, and what it tells.
 
-use super::{AMAZON, Kind, Setting};
+use super::{AMAZON, Kind, OnBad, Setting};
 use crate::parse;
 use config_model::{Span, registry};
 
@@ -85,6 +85,50 @@ pub(super) const SETTINGS: &[Setting] = &[
         meaning: "Where log lines go: `stdout`, `stderr` or an absolute path.",
         empty_is_unset: true,
         set: |d, v| parse::log_to(v).map(|to| d.settings.log_to = to),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_PLUGIN_LOG_FILE",
+        kind: Kind::Text,
+        default: "/var/log/aws-routed-eni/plugin.log",
+        meaning: "Where the plugin's log lines go: `stderr` or an absolute path of the host. \
+                  `stdout` is refused: it is the plugin's answer.",
+        on_bad: OnBad::Refuse,
+        empty_is_unset: true,
+        set: |d, v| parse::plugin_log(v).map(|to| d.settings.plugin_log_file = to),
+        ..AMAZON
+    },
+    Setting {
+        name: "AWS_VPC_K8S_PLUGIN_LOG_LEVEL",
+        kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
+        default: "DEBUG",
+        meaning: "The least severe line of the plugin's log.",
+        empty_is_unset: true,
+        set: |d, v| {
+            parse::log_level(v)?;
+            d.settings.plugin_log_level = v.to_ascii_uppercase();
+            Ok(())
+        },
+        ..AMAZON
+    },
+    Setting {
+        name: "HOST_CNI_BIN_PATH",
+        kind: Kind::Path,
+        default: "/host/opt/cni/bin",
+        meaning: "The host's folder of plugins, as `ferrule-ipamd install` has it.",
+        on_bad: OnBad::Refuse,
+        empty_is_unset: true,
+        set: |d, v| parse::path(v).map(|path| d.settings.host_bin_dir = path),
+        ..AMAZON
+    },
+    Setting {
+        name: "HOST_CNI_CONFDIR_PATH",
+        kind: Kind::Path,
+        default: "/host/etc/cni/net.d",
+        meaning: "The host's folder of network configurations, as `ferrule-ipamd install` has it.",
+        on_bad: OnBad::Refuse,
+        empty_is_unset: true,
+        set: |d, v| parse::path(v).map(|path| d.settings.host_conf_dir = path),
         ..AMAZON
     },
     Setting {

@@ -171,6 +171,27 @@ fn the_branch_of_an_earlier_pod_of_the_same_name_is_nobody_elses() {
 }
 
 #[test]
+fn a_vlan_that_another_pod_uses_is_told_until_that_pod_is_gone() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    announce(&mut world, 1, Some(branch(7)));
+    let first = world.reserve_from(1, Cards::First, true, WAIT);
+    assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
+    let twin = BranchEni { eni: "eni-twin".into(), ..branch(7) };
+    announce(&mut world, 2, Some(twin.clone()));
+    let second = world.reserve_from(2, Cards::First, true, WAIT);
+    let Answer::Refused(refusal) = &world.answers[&second] else { panic!("it is in use") };
+    assert_eq!(refusal.reason, RefusalReason::TryAgain);
+    for part in ["VLAN 7", "eni-twin", "eni-branch", &pod(1).to_string(), &pod(2).to_string()] {
+        assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
+    }
+    assert!(world.core.inspect(&key(2)).is_none(), "nothing is held");
+    world.release(1);
+    let third = world.reserve_from(2, Cards::First, true, WAIT);
+    assert_eq!(world.answers[&third], Answer::ReservedBranch(twin));
+}
+
+#[test]
 fn who_waits_in_vain_for_a_branch_is_told_which_annotation_did_not_come() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));

@@ -1,10 +1,10 @@
 //! Bytes on disk: append and sync, or replace the whole atomically.
 
-use super::{
-    folder::{DiskFolder, Folder, Written as _},
+use super::folder::{DiskFolder, Folder, Written as _};
+use ipamd_core::{
+    Checkpoint, Record,
     frame::{self, Damage, Recovered},
 };
-use ipamd_core::{Checkpoint, Record};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -97,7 +97,8 @@ impl<F: Folder> Opened<F> {
                 return Err(OpenError::Disk { attempt: "read", path: folder.path(FILE), cause });
             }
         };
-        let Recovered { records, damage } = frame::decode(&bytes);
+        let none = Recovered { records: Vec::new(), damage: None };
+        let Recovered { records, damage } = if found { frame::decode(&bytes) } else { none };
         let checkpoint = Checkpoint::replay(records);
         Ok(Self { folder, checkpoint, found, damage, bytes })
     }
@@ -105,7 +106,7 @@ impl<F: Folder> Opened<F> {
     /// Whether the checkpoint tells of every pod. If not, it stays as it is until
     /// [`Opened::begin`]: who crashes before has lost nothing.
     pub fn is_trusted(&self) -> bool {
-        self.found && !matches!(self.damage, Some(Damage::Corrupt { .. } | Damage::Foreign))
+        self.found && self.damage.is_none()
     }
 
     /// Writes the file in its shortest form, with what is known by now. One that is damaged is kept

@@ -1,10 +1,7 @@
 //! Records to a journal, and their sum, from which the journal can be written anew.
 
-use super::{
-    frame,
-    journal::{Journal, image},
-};
-use ipamd_core::{Checkpoint, Record};
+use super::journal::{Journal, image};
+use ipamd_core::{Checkpoint, Record, frame};
 use std::io;
 
 /// A journal and what its records add up to.

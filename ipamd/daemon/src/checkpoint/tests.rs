@@ -108,7 +108,7 @@ fn a_flipped_bit_anywhere_costs_one_record_and_the_file_is_kept() {
 fn a_file_that_is_something_else_is_kept_aside_and_told() {
     let folder = tempfile::tempdir().unwrap();
     for (number, content) in
-        ["{\"version\":\"vpc-cni-ipam/1\"}", "ferrule-ipam 2\n"].iter().enumerate()
+        ["{\"version\":\"vpc-cni-ipam/1\"}", "ferrule-ipam 2\n", ""].iter().enumerate()
     {
         fs::write(folder.path().join("checkpoint.log"), content).unwrap();
         let Begun { checkpoint, damage, found, .. } = open(folder.path());
@@ -122,7 +122,9 @@ fn a_file_that_is_something_else_is_kept_aside_and_told() {
 
 #[test]
 fn what_is_not_trusted_stays_as_it_is_until_there_is_something_better() {
-    for content in [None, Some("rubbish")] {
+    let torn = lines(&records());
+    let torn = std::str::from_utf8(&torn[..torn.len() - 1]).unwrap();
+    for content in [None, Some(""), Some("ferrule-i"), Some("rubbish"), Some(torn)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("checkpoint.log");
         if let Some(content) = content {

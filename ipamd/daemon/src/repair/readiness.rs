@@ -35,7 +35,7 @@ fn stuck(plan: &Plan, applied: &Applied) -> BTreeMap<Subject, String> {
         Note::LinkMissing { subject, .. } | Note::LinkAmbiguous { subject, .. } => {
             Some((subject.clone(), note.to_string()))
         }
-        Note::VethMissing { .. } | Note::ForeignInReapGroup { .. } => None,
+        Note::VethMissing { .. } | Note::VlanHeld { .. } | Note::ForeignInReapGroup { .. } => None,
     });
     let refused = applied.refused.iter();
     notes

@@ -21,6 +21,8 @@ pub(crate) struct PassReport {
     pub(crate) unsettled: u32,
     /// What this pass changed.
     pub(crate) touched: BTreeSet<Subject>,
+    /// The name of the primary ENI's link.
+    pub(crate) primary_link: Option<String>,
     /// What keeps pods from being served.
     pub(crate) trouble: Vec<String>,
     /// What was left alone or must wait, and why.
@@ -48,6 +50,7 @@ impl PassReport {
             refused,
             unsettled,
             touched,
+            primary_link: plan.primary_link.clone(),
             trouble: trouble.map(ToString::to_string).collect(),
             notes: plan.notes.iter().map(ToString::to_string).collect(),
         }
@@ -106,6 +109,7 @@ fn kinds(plan: &Plan, applied: &Applied) -> (Vec<&'static str>, Vec<&'static str
 
 fn kind(action: &Action) -> &'static str {
     match action {
+        Action::AddVlan(_) => "add_vlan",
         Action::SetUp(_) => "set_link_up",
         Action::SetMtu(..) => "set_mtu",
         Action::SetAlias(..) => "set_alias",

@@ -1,7 +1,7 @@
 //! Pods that run although the checkpoint does not know them.
 
 use super::amazon::Allocation;
-use config_model::{PodKey, PodName, Time, VethName, registry};
+use config_model::{PodKey, PodName, Span, Time, VethName, registry};
 use ipamd_core::{
     Checkpoint, HeldAddress, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic,
 };
@@ -95,6 +95,31 @@ pub(super) fn borne_out(
         pod: None,
     });
     (found.into_values().collect(), notices.into_iter().collect())
+}
+
+/// What amazon-vpc-cni's checkpoint lists and the kernel does not bear out cools: a call of its
+/// plugin may have been given it a moment ago and be about to build.
+pub(super) fn cool(
+    mut checkpoint: Checkpoint,
+    allocations: &[Allocation],
+    found: &[Found],
+    enis: &[SeenEni],
+    boot_id: &str,
+    (now, cooldown): (Time, Span),
+) -> Checkpoint {
+    let held: BTreeSet<IpAddr> =
+        found.iter().flat_map(|found| found.addresses.iter().copied()).collect();
+    let rest = allocations.iter().map(|allocation| allocation.address);
+    let rest = rest.filter(|address| !held.contains(address));
+    let cooling: Vec<Record> = rest
+        .filter_map(|address| Some((address, place(address, enis)?.eni)))
+        .map(|(address, eni)| Record::cooling(address, eni, now, now + cooldown))
+        .collect();
+    if !cooling.is_empty() {
+        checkpoint.apply(&Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
+    }
+    cooling.iter().for_each(|record| checkpoint.apply(record));
+    checkpoint
 }
 
 /// Adds to the checkpoint every interface whose addresses are of ENIs that were seen. Tells which.

@@ -111,6 +111,27 @@ fn pods_whose_checkpoint_is_lost_are_found_in_the_kernel() {
 }
 
 #[test]
+fn pods_that_a_cut_off_checkpoint_lacks_are_found_in_the_kernel() {
+    let node = TestNode::new(FakeCloud::new(50));
+    // Nothing, half a header, half of its first record.
+    for length in [0, 7, 40] {
+        let daemon = node.start();
+        let pod = key(&format!("a{length}"));
+        let held = node.add(&pod);
+        daemon.crash();
+        let file = node.folder.path().join("state/ipam/checkpoint.log");
+        let bytes = fs::read(&file).unwrap();
+        fs::write(&file, &bytes[..length]).unwrap();
+        let daemon = node.start();
+        assert_eq!(node.held(&pod), Some((ipv4(&held), true)), "cut off after {length} bytes");
+        let other = node.add(&key(&format!("b{length}")));
+        assert_ne!(other.ipv4, held.ipv4);
+        assert!(node.is_routed(ipv4(&held)));
+        daemon.terminate();
+    }
+}
+
+#[test]
 fn a_pod_in_the_kernel_is_taken_over_though_the_cloud_shows_its_address_late() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();

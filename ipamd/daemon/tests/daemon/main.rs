@@ -5,6 +5,7 @@
 mod cloud;
 mod cluster;
 mod crash;
+mod install;
 mod node;
 mod requests;
 mod shown;

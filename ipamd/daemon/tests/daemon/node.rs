@@ -9,6 +9,7 @@ use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Pod, PodAddress, PoolStatus, Release, ReleaseCause,
     Released, Reserve, ReserveOutcome, probe, server::HealthName,
 };
+use routing_netfilter::Tools;
 use routing_netlink::{Kernel, KernelError};
 use routing_plan::{Applied, LinkKind, LinkRef, Observed, Op, SysctlName, pod::PodNet};
 use std::{
@@ -141,6 +142,8 @@ impl TestNode {
         let daemon = Daemon {
             connect,
             kernel: self.kernel.clone(),
+            // This machine's own is not a test's to change.
+            netfilter: Tools::none(),
             changes: self.changes.clone(),
             proc_sys: ProcSys::at(&settings.proc_sys_net),
             boot_id: boot_id.to_owned(),
@@ -269,6 +272,7 @@ impl TestNode {
             address: held.all().next().unwrap(),
             table: held.table,
             mtu: 9001,
+            branch: None,
         };
         let mut kernel = self.kernel.0.lock().unwrap();
         let number = u8::try_from(kernel.state.links.len()).unwrap();

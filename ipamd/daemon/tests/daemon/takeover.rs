@@ -63,6 +63,18 @@ fn running_pods_keep_their_addresses_and_those_that_are_gone_hold_none() {
 }
 
 #[test]
+fn an_address_that_the_kernel_does_not_bear_out_cools_first() {
+    let [listed, free] = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
+    let checkpoint =
+        format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{}]}}"#, entry("builds", listed));
+    let node = node(&[listed, free], &checkpoint).with("IP_COOLDOWN_PERIOD", "3600");
+    let daemon = node.start();
+    // A call of amazon-vpc-cni's plugin may be about to build it: the lower address is not given.
+    assert_eq!(node.add(&key("new")).ipv4, Some(free));
+    daemon.terminate();
+}
+
+#[test]
 fn a_checkpoint_of_another_version_is_told_and_hinders_nothing() {
     let node = node(&[], r#"{"version":"vpc-cni-ipam/9","allocations":[]}"#);
     let daemon = node.start();

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Versions, wire};
 use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
-use std::str::FromStr;
+use std::{net::IpAddr, str::FromStr};
 
 impl From<Versions> for wire::Versions {
     fn from(Versions { oldest, newest }: Versions) -> Self {
@@ -167,9 +167,8 @@ fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
 
 impl From<Branch> for wire::Branch {
     fn from(branch: Branch) -> Self {
-        fn text<T: ToString>(held: Option<T>) -> String {
-            held.map(|held| held.to_string()).unwrap_or_default()
-        }
+        let of_v4 = |ip: IpAddr| if ip.is_ipv4() { ip.to_string() } else { String::new() };
+        let of_v6 = |ip: IpAddr| if ip.is_ipv6() { ip.to_string() } else { String::new() };
         let enforcing = match branch.enforcing {
             Enforcing::Strict => wire::branch::Enforcing::Strict,
             Enforcing::Standard => wire::branch::Enforcing::Standard,
@@ -178,10 +177,11 @@ impl From<Branch> for wire::Branch {
             eni: branch.eni.as_str().to_owned(),
             mac: branch.mac.to_string(),
             vlan: u32::from(branch.vlan),
-            ipv4: text(branch.ipv4),
-            ipv6: text(branch.ipv6),
-            ipv4_gateway: text(branch.ipv4_gateway),
-            ipv6_gateway: text(branch.ipv6_gateway),
+            ipv4: of_v4(branch.address),
+            ipv6: of_v6(branch.address),
+            ipv4_gateway: of_v4(branch.gateway),
+            ipv6_gateway: of_v6(branch.gateway),
+            trunk_mac: branch.trunk.to_string(),
             enforcing: enforcing.into(),
         }
     }
@@ -200,20 +200,24 @@ impl TryFrom<wire::Branch> for Branch {
             }
         };
         let vlan = u16::try_from(sent.vlan).ok().filter(|vlan| (1..=4094).contains(vlan));
-        let whole = |address: &str, gateway: &str| address.is_empty() == gateway.is_empty();
-        let families = whole(&sent.ipv4, &sent.ipv4_gateway)
-            && whole(&sent.ipv6, &sent.ipv6_gateway)
-            && !(sent.ipv4.is_empty() && sent.ipv6.is_empty());
-        if !families {
-            return Err(malformed("branch", sent.eni, "one with an address, and its gateway"));
+        let (address, gateway) = match (sent.ipv4.is_empty(), sent.ipv6.is_empty()) {
+            (false, true) => (&sent.ipv4, &sent.ipv4_gateway),
+            (true, false) => (&sent.ipv6, &sent.ipv6_gateway),
+            (true, true) | (false, false) => {
+                return Err(malformed("branch", sent.eni, "one with an address of one family"));
+            }
+        };
+        let address: IpAddr = parse("address", address, "an address without a mask")?;
+        let gateway: IpAddr = parse("gateway", gateway, "an address without a mask")?;
+        if address.is_ipv4() != gateway.is_ipv4() {
+            return Err(malformed("gateway", gateway, "of the address's family"));
         }
         Ok(Self {
             mac: parse("MAC address", &sent.mac, "a MAC address")?,
             vlan: vlan.ok_or_else(|| malformed("VLAN", sent.vlan, "from 1 to 4094"))?,
-            ipv4: optional("IPv4 address", &sent.ipv4, "an IPv4 address without a mask")?,
-            ipv6: optional("IPv6 address", &sent.ipv6, "an IPv6 address without a mask")?,
-            ipv4_gateway: optional("IPv4 gateway", &sent.ipv4_gateway, "an IPv4 address")?,
-            ipv6_gateway: optional("IPv6 gateway", &sent.ipv6_gateway, "an IPv6 address")?,
+            trunk: parse("trunk MAC address", &sent.trunk_mac, "a MAC address")?,
+            address,
+            gateway,
             enforcing,
             eni: EniId::new(sent.eni),
         })
@@ -309,7 +313,9 @@ pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed>
     if !reply.known {
         return Ok(None);
     }
-    Ok(Some(Held { addresses: addresses(reply.addresses)?, confirmed: reply.confirmed }))
+    let branch = reply.branch.map(TryInto::try_into).transpose()?;
+    let addresses = addresses(reply.addresses)?;
+    Ok(Some(Held { addresses, branch, confirmed: reply.confirmed }))
 }
 
 pub(crate) fn status_request(versions: Versions) -> wire::StatusRequest {
@@ -447,9 +453,10 @@ pub(crate) mod reply {
 
     pub(crate) fn inspected(held: Option<Held>, version: u32) -> wire::InspectReply {
         match held {
-            Some(Held { addresses, confirmed }) => {
+            Some(Held { addresses, branch, confirmed }) => {
                 let addresses = addresses.into_iter().map(Into::into).collect();
-                wire::InspectReply { version, known: true, confirmed, addresses }
+                let branch = branch.map(Into::into);
+                wire::InspectReply { version, known: true, confirmed, addresses, branch }
             }
             None => wire::InspectReply { version, ..Default::default() },
         }

@@ -26,10 +26,10 @@ async fn a_pod_lives_from_reserve_to_release_on_one_thread() {
     let again = client.reserve(reserve("a"), soon()).await.unwrap();
     assert_eq!(again, ReserveOutcome::Reserved(first));
 
-    let unconfirmed = Held { addresses: vec![address()], confirmed: false };
+    let unconfirmed = Held { addresses: vec![address()], branch: None, confirmed: false };
     assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(unconfirmed));
     assert!(client.confirm(confirm("a"), soon()).await.unwrap());
-    let confirmed = Held { addresses: vec![address()], confirmed: true };
+    let confirmed = Held { addresses: vec![address()], branch: None, confirmed: true };
     assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(confirmed));
 
     let released = client.release(release("a"), soon()).await.unwrap();

@@ -115,7 +115,7 @@ impl Ipam for Book {
 
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
         let confirmed = self.held.lock().unwrap().get(&key).copied();
-        Ok(confirmed.map(|confirmed| Held { addresses: vec![address()], confirmed }))
+        Ok(confirmed.map(|confirmed| Held { addresses: vec![address()], branch: None, confirmed }))
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {

@@ -4,7 +4,7 @@ use super::cloud_args::{
     BranchVerb, EniVerb, GroupVerb, IamVerb, SubnetArg, SubnetVerb, bucket, interface, subnet,
 };
 use super::fault_args::FaultVerb;
-use crate::control::{NodeSpec, Profile};
+use crate::control::{Cni, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 use lab_cloud::{Bucket, LaunchInterface};
@@ -181,6 +181,14 @@ pub struct NodeArgs {
     /// Do not run the production daemon on it.
     #[arg(long)]
     pub no_daemon: bool,
+    /// What gives its pods their network. On a node of amazon-vpc-cni the lab writes no conflist of
+    /// ours: that is for `ferrule migrate` to do.
+    #[arg(long, value_enum, default_value_t = Cni::Ferrule)]
+    pub cni: Cni,
+    /// The folder of amazon-vpc-cni's programs: aws-k8s-agent, aws-cni, egress-cni, 10-aws.conflist
+    /// and eni-max-pods.txt.
+    #[arg(long, value_name = "DIR", required_if_eq("cni", "amazon-vpc-cni"))]
+    pub cni_dir: Option<PathBuf>,
     /// A setting of the daemon, such as `WARM_IP_TARGET=2`; may be given often.
     #[arg(long = "env", value_parser = key_value, value_name = "K=V")]
     pub env: Vec<(String, String)>,
@@ -197,6 +205,11 @@ impl NodeArgs {
             interfaces: self.interfaces.clone(),
             profile: self.profile,
             daemon: !self.no_daemon,
+            cni: self.cni,
+            cni_dir: self
+                .cni_dir
+                .as_ref()
+                .map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())),
             env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(),
         }
     }
@@ -319,6 +332,9 @@ pub enum DaemonVerb {
         /// Settings that replace those of before, such as `WARM_IP_TARGET=2`.
         #[arg(long = "env", value_parser = key_value, value_name = "K=V")]
         env: Vec<(String, String)>,
+        /// Whose daemon: the other one is ended first.
+        #[arg(long, value_enum)]
+        cni: Option<Cni>,
     },
     /// End it by SIGTERM and keep it down.
     Stop {

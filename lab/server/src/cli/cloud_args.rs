@@ -66,6 +66,13 @@ pub(super) fn interface(text: &str) -> Result<LaunchInterface, String> {
 pub enum SubnetVerb {
     /// All subnets.
     List,
+    /// Make one more, called by the next letter. A block outside of the VPC is associated with it
+    /// first, and nodes that run see that as they would on EC2.
+    Add {
+        /// Its block, zone and tags.
+        #[arg(value_parser = subnet, value_name = "CIDR[,K=V]...")]
+        subnet: SubnetArg,
+    },
     /// Take one address of each /28 that is whole, as other workloads would: single addresses are
     /// left, and no prefix.
     Fragment {
@@ -111,10 +118,10 @@ pub enum SubnetVerb {
 }
 
 impl SubnetVerb {
-    /// The subnet and the order; none for `list`.
+    /// The subnet and the order; none for `list` and `add`.
     pub(super) fn order(self) -> Option<(String, SubnetOrder)> {
         Some(match self {
-            Self::List => return None,
+            Self::List | Self::Add { .. } => return None,
             Self::Fragment { subnet } => (subnet, SubnetOrder::Fragment),
             Self::Take { subnet, count } => (subnet, SubnetOrder::Take { count }),
             Self::Free { subnet, count } => (subnet, SubnetOrder::Free { count }),

@@ -2,17 +2,23 @@
 
 use super::{
     Tool,
-    cloud_args::{BranchVerb, EniVerb, GroupVerb, IamVerb, SubnetVerb},
+    cloud_args::{BranchVerb, EniVerb, GroupVerb, IamVerb, SubnetArg, SubnetVerb},
     pod_path, segment, show_cloud, split,
 };
 use crate::control::{
-    BranchSpec, BranchView, GroupSpec, GroupView, IamView, InterfaceView, SubnetView,
+    BranchSpec, BranchView, GroupSpec, GroupView, IamView, InterfaceView, SubnetSpec, SubnetView,
 };
 use anyhow::Result;
 use std::process::ExitCode;
 
 impl Tool {
     pub(super) async fn subnet(&self, verb: SubnetVerb) -> Result<ExitCode> {
+        if let SubnetVerb::Add { subnet } = verb {
+            let SubnetArg { cidr, zone, tags } = subnet;
+            let spec = SubnetSpec { cidr, zone, tags: tags.into_iter().collect() };
+            let view: SubnetView = self.client.post("/subnets", &spec).await?;
+            return self.print(&view, |subnet| show_cloud::subnets(std::slice::from_ref(subnet)));
+        }
         let Some((subnet, order)) = verb.order() else {
             let subnets: Vec<SubnetView> = self.client.get("/subnets").await?;
             return self.print(&subnets, |subnets| show_cloud::subnets(subnets));

@@ -2,7 +2,7 @@
 
 use super::{Tool, args::Throttling, args::UpArgs, args::millis, logs, say, show};
 use crate::{
-    control::{NodeView, StatusView},
+    control::{Cni, NodeView, StatusView},
     lab::Cluster,
     serve::{Layout, ServeSpec},
 };
@@ -214,7 +214,7 @@ fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
         }
     };
     let dir = fs::canonicalize(&dir).with_context(|| format!("--bin-dir {}", dir.display()))?;
-    if !args.node.no_daemon {
+    if !args.node.no_daemon && args.node.cni == Cni::Ferrule {
         for program in ["ferrule-ipamd", "ferrule-cni"] {
             if !dir.join(program).is_file() {
                 bail!(

@@ -41,6 +41,17 @@ pub enum SubnetOrder {
     },
 }
 
+/// A subnet to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SubnetSpec {
+    /// Its address block; the VPC gets it too, if it lies outside.
+    pub cidr: ipnet::Ipv4Net,
+    /// The letter of its zone; its own if absent.
+    pub zone: Option<char>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
 /// A subnet as the lab shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SubnetView {

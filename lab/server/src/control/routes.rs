@@ -3,7 +3,7 @@
 use super::{
     BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, EniSpec,
     FaultSpec, FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView,
-    PodSpec, PodView, Refusal, StatusView, SubnetOrder, SubnetView,
+    PodSpec, PodView, Refusal, StatusView, SubnetOrder, SubnetSpec, SubnetView,
 };
 use crate::lab::{Lab, LabError};
 use axum::{
@@ -32,7 +32,7 @@ pub(crate) fn router(lab: Arc<Lab>) -> Router {
         .route("/pods/{namespace}/{name}", get(pod).delete(delete_pod))
         .route("/pods/{namespace}/{name}/check", post(check_pod))
         .route("/faults", get(faults).post(set_fault).delete(clear_faults))
-        .route("/subnets", get(subnets))
+        .route("/subnets", get(subnets).post(add_subnet))
         .route("/subnets/{subnet}", post(order_subnet))
         .route("/enis", get(enis).post(add_eni))
         .route("/enis/{eni}", post(order_eni))
@@ -143,6 +143,10 @@ async fn clear_faults(State(lab): Shared, Query(of): Query<Which>) -> Answer<Vec
 
 async fn subnets(State(lab): Shared) -> Json<Vec<SubnetView>> {
     Json(lab.subnet_views())
+}
+
+async fn add_subnet(State(lab): Shared, Json(spec): Json<SubnetSpec>) -> Answer<SubnetView> {
+    finish(async move { lab.add_subnet(spec).await }).await.map(Json)
 }
 
 async fn order_subnet(

@@ -2,7 +2,8 @@
 
 use super::{Lab, LabError, wanted::subnets};
 use crate::control::{
-    EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder, SubnetView,
+    EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder, SubnetSpec,
+    SubnetView,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -11,6 +12,7 @@ use lab_cloud::{
     CreateTags, DeleteTags, Iam, NetworkInterface, Request, Response, Rule, SecurityGroupSpec, Tag,
     TagSpecification, TagToDelete,
 };
+use lab_fabric::INTERNET_HOST;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Lab {
@@ -46,6 +48,37 @@ impl Lab {
         })
     }
 
+    /// Makes one more subnet, and a block of the VPC for it if it lies in none.
+    pub(crate) async fn add_subnet(&self, spec: SubnetSpec) -> Result<SubnetView, LabError> {
+        let SubnetSpec { cidr, zone, tags } = spec;
+        if cidr.contains(&INTERNET_HOST) {
+            return Err(LabError::BlockOfTheInternet { cidr });
+        }
+        let blocks = self.cloud.truth().vpc_cidrs;
+        let id = self.cloud.with(|cloud, now| -> Result<SubnetId, LabError> {
+            let letter = ('a'..='z').find(|it| cloud.subnet_named(&it.to_string()).is_none());
+            let letter = letter.ok_or(LabError::NoLetterLeft)?;
+            let zone = format!("{}{}", cloud.region(), zone.unwrap_or(letter));
+            if !blocks.iter().any(|block| block.contains(&cidr)) {
+                cloud.associate_block(now, cidr)?;
+            }
+            let subnet = lab_cloud::SubnetSpec {
+                map_public_ip_on_launch: true,
+                tags,
+                ..lab_cloud::SubnetSpec::new(letter, cidr, zone)
+            };
+            Ok(cloud.add_subnet(now, subnet)?)
+        })?;
+        self.settled().await?;
+        self.subnet_view(&id)
+    }
+
+    fn subnet_view(&self, id: &SubnetId) -> Result<SubnetView, LabError> {
+        let view = self.subnet_views().into_iter().find(|view| view.id == id.as_str());
+        let gone = || LabError::NoSubnetNamed { name: id.to_string(), known: String::new() };
+        view.ok_or_else(gone)
+    }
+
     pub(crate) fn order_subnet(
         &self,
         subnet: &str,
@@ -73,11 +106,7 @@ impl Lab {
             }
             Ok(())
         })?;
-        let views = self.subnet_views().into_iter().find(|view| view.id == id.as_str());
-        views.ok_or_else(|| LabError::NoSubnetNamed {
-            name: subnet.to_owned(),
-            known: String::new(),
-        })
+        self.subnet_view(&id)
     }
 
     /// Every ENI of the VPC, attached or not, as it is now.

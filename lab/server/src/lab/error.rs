@@ -19,6 +19,10 @@ pub(crate) enum LabError {
     NoSubnet { index: usize, count: usize },
     #[error("the lab has no subnet {name}; there are: {known}")]
     NoSubnetNamed { name: String, known: String },
+    #[error("{cidr} holds an address of the lab's internet; take another block")]
+    BlockOfTheInternet { cidr: ipnet::Ipv4Net },
+    #[error("the lab has 26 subnets already, one for each letter")]
+    NoLetterLeft,
     #[error("there is no security group {0}; see: ferrule-lab group list")]
     NoGroup(String),
     #[error("there is no pod {0}")]
@@ -51,6 +55,12 @@ pub(crate) enum LabError {
     },
     #[error("the network configuration {path}: {why}")]
     BadNetconf { path: PathBuf, why: String },
+    #[error("install on node {node}")]
+    Install {
+        node: String,
+        #[source]
+        cause: install_disk::InstallError,
+    },
     #[error("run {program} on node {node}")]
     Spawn {
         program: String,
@@ -66,6 +76,11 @@ pub(crate) enum LabError {
         #[source]
         cause: io::Error,
     },
+    #[error(
+        "node {0} did not begin with amazon-vpc-cni; make another: ferrule-lab node add --cni \
+         amazon-vpc-cni --cni-dir DIR"
+    )]
+    NotAmazons(String),
     #[error("the daemon of node {0} does not run")]
     NoDaemon(String),
     #[error("EC2 said no")]

@@ -1,6 +1,9 @@
 //! The loop that makes the network follow the model.
 
-use super::{Lab, LabError, blocking, wanted::wanted};
+use super::{
+    Lab, LabError, blocking,
+    wanted::{vpc, wanted},
+};
 use lab_fabric::{Applied, Fabric, Power, Wanted};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,7 +23,12 @@ pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
                 }
             }
             powered = boots;
-            let (outcome, returned) = blocking(move || (fabric.apply(&wanted), fabric)).await;
+            let vpc = vpc(&truth);
+            let (outcome, returned) = blocking(move || {
+                let grown = vpc.map_or(Ok(()), |vpc| fabric.grow(&vpc));
+                (grown.and_then(|()| fabric.apply(&wanted)), fabric)
+            })
+            .await;
             fabric = returned;
             match outcome {
                 Ok(applied) => {

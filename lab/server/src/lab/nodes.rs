@@ -1,11 +1,16 @@
 //! Nodes: instances of the cloud that the fabric turns into namespaces.
 
-use super::{Lab, LabError, blocking, names, provision, supervisor::Supervisor, wanted::subnets};
-use crate::control::{DaemonOrder, NodeSpec, Profile};
+use super::{
+    Lab, LabError, amazon, blocking, names, provision, supervisor::Supervisor, wanted::subnets,
+};
+use crate::control::{Cni, DaemonOrder, NodeSpec, Profile};
 use config_model::{InstanceId, Time};
 use lab_cloud::{Cloud, InstanceState, Launch, OperateError, TruthInstance};
+use lab_fabric::Node;
 use std::{
     collections::BTreeMap,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -17,12 +22,25 @@ pub(super) struct NodeEntry {
     pub(super) profile: Profile,
     /// The daemon's settings.
     pub(super) env: Mutex<BTreeMap<String, String>>,
+    /// Whose daemon runs.
+    pub(super) cni: Mutex<Cni>,
+    /// amazon-vpc-cni's programs; only a node that began with it has them.
+    pub(super) cni_dir: Option<PathBuf>,
     pub(super) supervisor: Supervisor,
 }
 
 impl NodeEntry {
     pub(super) fn env(&self) -> BTreeMap<String, String> {
         self.env.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn cni(&self) -> Cni {
+        *self.cni.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The folder of amazon-vpc-cni's programs while it is in charge.
+    fn amazon(&self) -> Option<&Path> {
+        self.cni_dir.as_deref().filter(|_| self.cni() == Cni::AmazonVpcCni)
     }
 }
 
@@ -59,6 +77,8 @@ impl Lab {
             instance_type: spec.instance_type,
             profile: spec.profile,
             env: Mutex::new(spec.env),
+            cni: Mutex::new(spec.cni),
+            cni_dir: spec.cni_dir.filter(|_| spec.cni == Cni::AmazonVpcCni),
             supervisor: Supervisor::new(name.clone(), spec.daemon),
         };
         nodes.insert(name.clone(), Arc::new(entry));
@@ -108,11 +128,17 @@ impl Lab {
     ) -> Result<(), LabError> {
         let entry = self.entry(name)?;
         match order {
-            DaemonOrder::Start { env } => {
+            DaemonOrder::Start { env, cni } => {
                 entry.env.lock().unwrap_or_else(PoisonError::into_inner).extend(env);
                 let node = self.fabric.node(name)?;
+                if let Some(cni) = cni {
+                    if cni == Cni::AmazonVpcCni && entry.cni_dir.is_none() {
+                        return Err(LabError::NotAmazons(name.to_owned()));
+                    }
+                    *entry.cni.lock().unwrap_or_else(PoisonError::into_inner) = cni;
+                }
                 if node.is_up() {
-                    provision::write_conflist(&node, &entry.env())?;
+                    self.give_conflist(&entry, &node)?;
                 }
                 let command = self.daemon_command(&entry, &node);
                 entry.supervisor.start(command).await;
@@ -153,29 +179,58 @@ impl Lab {
     pub(super) async fn booted(&self, name: &str) -> Result<(), LabError> {
         let entry = self.entry(name)?;
         let node = self.fabric.node(name)?;
-        let (env, bin_dir) = (entry.env(), self.bin_dir.clone());
+        let bin_dir = self.bin_dir.clone();
         let prepared = node.clone();
         let cluster = self.cluster.clone();
-        blocking(move || provision::prepare(&prepared, &bin_dir, cluster.as_ref(), &env)).await?;
+        let amazon = entry.amazon().map(Path::to_owned);
+        blocking(move || {
+            provision::prepare(&prepared, &bin_dir, cluster.as_ref())?;
+            amazon.map_or(Ok(()), |programs| amazon::prepare(&prepared, &programs))
+        })
+        .await?;
+        self.give_conflist(&entry, &node)?;
         entry.supervisor.power_on(self.daemon_command(&entry, &node)).await;
         Ok(())
     }
 
-    fn daemon_command(
-        &self,
-        entry: &NodeEntry,
-        node: &lab_fabric::Node,
-    ) -> provision::DaemonCommand {
-        provision::DaemonCommand {
-            node: node.clone(),
-            program: self.bin_dir.join("ferrule-ipamd"),
-            env: provision::daemon_env(
-                node.name(),
-                &self.ec2_url(),
-                self.cluster.as_ref(),
-                &entry.env(),
-            ),
+    /// Ours goes with the daemon's settings; amazon-vpc-cni's is there once its agent serves. On a
+    /// node that began with that, ours is not the lab's to write.
+    fn give_conflist(&self, entry: &Arc<NodeEntry>, node: &Node) -> Result<(), LabError> {
+        if entry.cni_dir.is_none() {
+            let env = self.daemon_env(entry, node);
+            return provision::make_network(node, &self.bin_dir, &env);
         }
+        if entry.amazon().is_some() {
+            let primary = self
+                .instance(node.name())
+                .and_then(|instance| instance.enis.first().map(|eni| eni.primary));
+            let address = primary.ok_or_else(|| LabError::NoNode(node.name().to_owned()))?;
+            tokio::spawn(give_theirs(Arc::clone(entry), node.clone(), address));
+        }
+        Ok(())
+    }
+
+    fn daemon_command(&self, entry: &NodeEntry, node: &Node) -> provision::DaemonCommand {
+        let ours = self.daemon_env(entry, node);
+        let (node, url) = (node.clone(), self.ec2_url());
+        match entry.amazon() {
+            Some(programs) => provision::DaemonCommand {
+                is_deaf: true,
+                node,
+                program: programs.join(amazon::AGENT),
+                env: amazon::env(&url).into_iter().chain(ours).collect(),
+            },
+            None => provision::DaemonCommand {
+                is_deaf: false,
+                node,
+                program: self.bin_dir.join("ferrule-ipamd"),
+                env: ours,
+            },
+        }
+    }
+
+    fn daemon_env(&self, entry: &NodeEntry, node: &Node) -> BTreeMap<String, String> {
+        provision::daemon_env(node.name(), &self.ec2_url(), self.cluster.as_ref(), &entry.env())
     }
 
     fn operate(
@@ -204,6 +259,22 @@ impl Lab {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+}
+
+/// Waits for amazon-vpc-cni's agent and writes its conflist, unless it has lost its place meanwhile.
+async fn give_theirs(entry: Arc<NodeEntry>, node: Node, address: Ipv4Addr) {
+    while let Some(programs) = entry.amazon()
+        && node.is_up()
+    {
+        if amazon::serves(&node) {
+            let written = amazon::write_conflist(&node, programs, &entry.env(), address);
+            if let Err(err) = written {
+                tracing::error!(node = node.name(), err = err.chain(), "no conflist");
+            }
+            return;
+        }
+        tokio::time::sleep(amazon::LOOK_AGAIN).await;
     }
 }
 

@@ -1,6 +1,9 @@
 //! Runs CNI plugins as a container runtime does, after libcni's rules.
 
-use super::{LabError, provision};
+use super::{
+    LabError, cache,
+    provision::{self, PLUGIN_DIR},
+};
 use lab_fabric::Node;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio, time::Duration};
@@ -16,31 +19,32 @@ pub(super) struct Call<'a> {
     pub(super) name: &'a str,
     /// The pod's annotations.
     pub(super) annotations: &'a BTreeMap<String, String>,
-    /// The result of the ADD, for DEL and CHECK.
-    pub(super) previous: Option<&'a Value>,
 }
 
 impl Call<'_> {
-    /// ADD: the result of the last plugin.
+    /// ADD: the result of the last plugin, which is kept for the others.
     pub(super) async fn add(&self) -> Result<Value, LabError> {
         let list = List::read(self.node)?;
         let mut result = None;
         for plugin in &list.plugins {
             result = self.run("ADD", &self.netconf(&list, plugin, result.as_ref())).await?;
         }
-        result.ok_or_else(|| LabError::Plugin {
+        let result = result.ok_or_else(|| LabError::Plugin {
             verb: "ADD",
-            plugin: list.name,
+            plugin: list.name.clone(),
             why: "it printed no result".to_owned(),
             object: None,
-        })
+        })?;
+        cache::keep(self, &list.name, IFNAME, &result)?;
+        Ok(result)
     }
 
     /// CHECK.
     pub(super) async fn check(&self) -> Result<(), LabError> {
         let list = List::read(self.node)?;
+        let previous = self.recall(&list)?;
         for plugin in &list.plugins {
-            self.run("CHECK", &self.netconf(&list, plugin, self.previous)).await?;
+            self.run("CHECK", &self.netconf(&list, plugin, previous.as_ref())).await?;
         }
         Ok(())
     }
@@ -48,10 +52,16 @@ impl Call<'_> {
     /// DEL, the last plugin first.
     pub(super) async fn del(&self) -> Result<(), LabError> {
         let list = List::read(self.node)?;
+        let previous = self.recall(&list)?;
         for plugin in list.plugins.iter().rev() {
-            self.run("DEL", &self.netconf(&list, plugin, self.previous)).await?;
+            self.run("DEL", &self.netconf(&list, plugin, previous.as_ref())).await?;
         }
-        Ok(())
+        cache::forget(self.node, &list.name, self.container_id, IFNAME)
+    }
+
+    /// The result of the ADD.
+    fn recall(&self, list: &List) -> Result<Option<Value>, LabError> {
+        cache::recall(self.node, &list.name, &list.version, self.container_id, IFNAME)
     }
 
     fn netconf(&self, list: &List, plugin: &Value, previous: Option<&Value>) -> Value {
@@ -186,7 +196,6 @@ fn error_text(object: &Value) -> String {
 const IFNAME: &str = "eth0";
 /// The capability by which a plugin gets a pod's annotations.
 pub(super) const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
-const PLUGIN_DIR: &str = "/opt/cni/bin";
 /// kubelet gives a sandbox four minutes.
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(240);
 

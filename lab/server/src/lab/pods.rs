@@ -222,7 +222,6 @@ fn call<'a>(
         namespace: &key.0,
         name: &key.1,
         annotations: &pod.annotations,
-        previous: pod.result.as_ref(),
     }
 }
 

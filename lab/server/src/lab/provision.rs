@@ -1,10 +1,11 @@
 //! What a node image and a DaemonSet put on a node: the plugin, its network configuration, and how
 //! the daemon is started.
 
-use super::{LabError, SeenCluster, cluster::KUBECONFIG, plugin::POD_ANNOTATIONS};
-use config_model::registry;
+use super::{LabError, SeenCluster, cluster::KUBECONFIG};
+use config_settings::Settings;
+use install_disk::{Folders, InstallError, Locked};
+use install_plan::{Op, PLUGIN, Plan};
 use lab_fabric::{Node, enter::HOST_PROC_SYS_NET};
-use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,6 +17,8 @@ use std::{
 
 /// How the daemon of a node is started.
 pub(super) struct DaemonCommand {
+    /// It does not end by SIGTERM.
+    pub(super) is_deaf: bool,
     pub(super) node: Node,
     pub(super) program: PathBuf,
     pub(super) env: BTreeMap<String, String>,
@@ -51,8 +54,11 @@ pub(super) fn daemon_env(
     let fixed = [
         ("AWS_ENDPOINT_URL_EC2", ec2_url),
         ("AWS_VPC_K8S_CNI_LOG_FILE", "stdout"),
+        ("AWS_VPC_K8S_PLUGIN_LOG_FILE", PLUGIN_LOG),
         ("CLUSTER_NAME", "lab"),
         ("FERRULE_PROC_SYS_NET", HOST_PROC_SYS_NET),
+        ("HOST_CNI_BIN_PATH", PLUGIN_DIR),
+        ("HOST_CNI_CONFDIR_PATH", CONFIG_DIR),
         ("MY_NODE_NAME", node),
     ];
     let mut env: BTreeMap<String, String> =
@@ -62,27 +68,35 @@ pub(super) fn daemon_env(
     env
 }
 
-/// Puts plugin and network configuration in their places.
+/// Puts plugin and kubeconfig in their places.
 pub(super) fn prepare(
     node: &Node,
     bin_dir: &Path,
     cluster: Option<&SeenCluster>,
-    settings: &BTreeMap<String, String>,
 ) -> Result<(), LabError> {
-    let (from, to) = (bin_dir.join(PLUGIN), on_machine(node, PLUGIN_PATH)?);
     // A lab without the plugin is good for other software.
-    if from.exists() {
-        make_parent(&to)?;
-        // Beside it, then in its place: a plugin that runs cannot be written to.
-        let beside = to.with_extension("new");
-        fs::copy(&from, &beside).map_err(LabError::file("copy", &from))?;
-        fs::rename(&beside, &to).map_err(LabError::file("rename to", &to))?;
+    if bin_dir.join(PLUGIN).exists() {
+        // It may be a stand-in for the plugin, which the installer of a real node would refuse.
+        let bring = vec![Op::Bring { name: PLUGIN.to_owned() }];
+        installing(node, bin_dir, |locked| {
+            locked.apply(Plan { ops: bring, notes: vec![] }, |_| ())
+        })?;
     }
     make_parent(&on_machine(node, PLUGIN_LOG)?)?;
     if let Some(text) = cluster.and_then(|cluster| cluster.kubeconfig.as_ref()) {
         write_secret(&on_machine(node, KUBECONFIG)?, text)?;
     }
-    write_conflist(node, settings)
+    Ok(())
+}
+
+/// Copies a program to its place on a node.
+pub(super) fn install(from: &Path, node: &Node, to: &str) -> Result<(), LabError> {
+    let to = on_machine(node, to)?;
+    make_parent(&to)?;
+    // Beside it, then in its place: a plugin that runs cannot be written to.
+    let beside = to.with_extension("new");
+    fs::copy(from, &beside).map_err(LabError::file("copy", from))?;
+    fs::rename(&beside, &to).map_err(LabError::file("rename to", &to))
 }
 
 /// Writes a file that is for its owner alone.
@@ -94,37 +108,41 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     file.write_all(text.as_bytes()).map_err(LabError::file("write", path))
 }
 
-/// Writes the network configuration that goes with the daemon's settings.
-pub(super) fn write_conflist(
+/// Makes ours the node's network, as `ferrule-ipamd install` does it with these variables of the
+/// daemon, but without waiting for the daemon. Settings that the daemon refuses make none.
+pub(super) fn make_network(
     node: &Node,
-    settings: &BTreeMap<String, String>,
+    bin_dir: &Path,
+    env: &BTreeMap<String, String>,
 ) -> Result<(), LabError> {
-    let path = on_machine(node, CONFLIST)?;
-    make_parent(&path)?;
-    let text = format!("{:#}\n", conflist(settings));
-    let beside = path.with_extension("new");
-    fs::write(&beside, text).map_err(LabError::file("write", &beside))?;
-    fs::rename(&beside, &path).map_err(LabError::file("rename to", &path))
+    let settings = match Settings::resolve(env.clone()) {
+        Ok((settings, _)) => settings,
+        Err(refusal) => {
+            tracing::warn!(node = node.name(), %refusal, "no conflist");
+            return Ok(());
+        }
+    };
+    let there = on_machine(node, PLUGIN_DIR)?.join(PLUGIN);
+    if there.exists() {
+        let wanted = install_disk::conflist(&settings);
+        installing(node, bin_dir, |locked| locked.make_network(&wanted, |_| ()))?;
+    }
+    Ok(())
 }
 
-fn conflist(settings: &BTreeMap<String, String>) -> Value {
-    let setting = |name: &str| settings.get(name).map(String::as_str);
-    let mut plugin = json!({
-        "type": PLUGIN,
-        "mtu": setting("AWS_VPC_ENI_MTU").unwrap_or("9001"),
-        "vethPrefix": setting("AWS_VPC_K8S_CNI_VETHPREFIX").unwrap_or("eni"),
-        "pluginLogFile": PLUGIN_LOG,
-        "pluginLogLevel": setting("AWS_VPC_K8S_PLUGIN_LOG_LEVEL").unwrap_or("DEBUG"),
-    });
-    let wait = setting("FERRULE_ADD_WAIT").and_then(|text| text.parse::<u64>().ok());
-    plugin["capabilities"] = json!({ POD_ANNOTATIONS: true });
-    plugin["addWait"] = json!(wait.unwrap_or(45));
-    json!({
-        "cniVersion": "1.0.0",
-        "cniVersions": ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"],
-        "name": registry::CNI_NETWORK,
-        "plugins": [plugin],
-    })
+fn installing<T>(
+    node: &Node,
+    bin_dir: &Path,
+    act: impl FnOnce(&Locked<'_>) -> Result<T, InstallError>,
+) -> Result<T, LabError> {
+    let (bin, conf) = (on_machine(node, PLUGIN_DIR)?, on_machine(node, CONFIG_DIR)?);
+    for folder in [&bin, &conf] {
+        fs::create_dir_all(folder).map_err(LabError::file("make", folder))?;
+    }
+    let failed = |cause| LabError::Install { node: node.name().to_owned(), cause };
+    let folders = Folders::new(bin_dir, &bin, &conf);
+    let done = folders.lock().and_then(|locked| act(&locked));
+    done.map_err(failed)
 }
 
 /// Where a node's file lies on this machine.
@@ -134,7 +152,7 @@ pub(super) fn on_machine(node: &Node, inside: &str) -> Result<PathBuf, LabError>
         .ok_or_else(|| LabError::BadNetconf { path: inside.into(), why: outside.to_owned() })
 }
 
-fn make_parent(path: &Path) -> Result<(), LabError> {
+pub(super) fn make_parent(path: &Path) -> Result<(), LabError> {
     let parent = path.parent().unwrap_or(path);
     fs::create_dir_all(parent).map_err(LabError::file("make", parent))
 }
@@ -145,9 +163,8 @@ pub(crate) const DAEMON_LOG: &str = "/var/log/ferrule/ipamd.log";
 pub(crate) const PLUGIN_LOG: &str = "/var/log/ferrule/plugin.log";
 /// Where runtimes look for network configurations.
 pub(super) const CONFIG_DIR: &str = "/etc/cni/net.d";
-const CONFLIST: &str = "/etc/cni/net.d/05-ferrule.conflist";
-const PLUGIN: &str = "ferrule-cni";
-const PLUGIN_PATH: &str = "/opt/cni/bin/ferrule-cni";
+/// Where runtimes look for plugins.
+pub(super) const PLUGIN_DIR: &str = "/opt/cni/bin";
 
 #[cfg(test)]
 mod tests {
@@ -156,13 +173,15 @@ mod tests {
     #[test]
     fn the_users_settings_reach_daemon_and_plugin() {
         let settings = BTreeMap::from([
-            ("FERRULE_ADD_WAIT".to_owned(), "5".to_owned()),
+            ("FERRULE_ADD_WAIT".to_owned(), "60".to_owned()),
             ("CLUSTER_NAME".to_owned(), "mine".to_owned()),
         ]);
         let env = daemon_env("node1", "http://10.0.0.3", None, &settings);
         assert_eq!(env["CLUSTER_NAME"], "mine");
         assert_eq!(env["AWS_ENDPOINT_URL_EC2"], "http://10.0.0.3");
-        assert_eq!(conflist(&settings)["plugins"][0]["addWait"], 5);
-        assert_eq!(conflist(&BTreeMap::new())["plugins"][0]["addWait"], 45);
+        let (settings, warnings) = Settings::resolve(env).expect("settings of a lab");
+        assert_eq!(warnings, []);
+        let conflist = install_disk::conflist(&settings);
+        assert_eq!((conflist.add_wait, &*conflist.log_file), (60, PLUGIN_LOG));
     }
 }

@@ -131,7 +131,10 @@ impl Task {
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Start(command) => {
-                let other = self.command.as_ref().is_some_and(|known| known.env != command.env);
+                let differs = |known: &DaemonCommand| {
+                    (&known.program, &known.env) != (&command.program, &command.env)
+                };
+                let other = self.command.as_ref().is_some_and(differs);
                 if other {
                     self.terminate().await;
                 }
@@ -199,7 +202,8 @@ impl Task {
     }
 
     async fn terminate(&mut self) {
-        if let Some(pid) = self.child.as_ref().and_then(Child::id) {
+        let listens = self.command.as_ref().is_some_and(|command| !command.is_deaf);
+        if let Some(pid) = self.child.as_ref().and_then(Child::id).filter(|_| listens) {
             let _ = send(pid, Signal::SIGTERM as i32);
             let _ = timeout(GRACE, exited(&mut self.child)).await;
         }

@@ -1,20 +1,19 @@
-//! The primary ENI and the rule for marked traffic.
+//! The primary ENI, and the rules for what must use it: marked traffic and external Services.
 
-use super::{Plan, ensure, link_of_eni, remove_rules};
+use super::{Plan, branches::order_local, ensure, link_of_eni, remove_rules};
+use crate::branch::LOOSE;
 use crate::{
     Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired, Observed, Rule, Subject,
 };
 use config_model::registry;
 
-/// Replies to what came in by the primary ENI leave by it, so a source need only be reachable by
-/// some link, not by the one that a pod's own table names.
-const LOOSE: u32 = 2;
 /// The VPC's router announces the node's default route, and the node forwards.
 const LISTEN_ANYWAY: u32 = 2;
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     let subject = Subject::Node;
     if let Some(link) = link_of_eni(plan, &subject, desired.primary.mac, observed) {
+        plan.primary_link = Some(link.name.clone());
         if link.mtu != desired.primary.mtu {
             let action = Action::SetMtu(LinkRef::from(link), desired.primary.mtu);
             plan.push(subject.clone(), action);
@@ -27,17 +26,22 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             }
         }
     }
+    order_local(plan, desired, observed);
     let marked = desired.connmark.map(|mark| Rule::marked(desired.family, mark));
-    if let Some(rule) = &marked {
+    let external = desired.external.iter().map(|range| Rule::external(*range));
+    let wanted: Vec<Rule> = marked.into_iter().chain(external).collect();
+    for rule in &wanted {
         ensure(plan, &subject, rule.clone(), observed);
     }
     remove_rules(plan, &subject, observed, |rule| {
-        rule.pref == registry::PREF_MARKED
+        [registry::PREF_MARKED, registry::PREF_EXTERNAL].contains(&rule.pref)
             && rule.protocol == registry::ROUTE_PROTOCOL
-            && marked.as_ref().is_none_or(|wanted| !rule.is_twin_of(wanted))
+            && !wanted.iter().any(|wanted| rule.is_twin_of(wanted))
     });
 }
 
+/// Replies to what came in by the primary ENI leave by it, so a source need only be reachable by
+/// some link, not by the one that a pod's own table names.
 fn filter_loosely(plan: &mut Plan, subject: &Subject, link: &Link) {
     // A link without IPv4 settings has no IPv4 at all, and so nothing to filter.
     if link.ipv4.get(&Ipv4Conf::RpFilter).is_some_and(|value| *value != LOOSE) {

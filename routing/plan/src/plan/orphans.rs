@@ -12,7 +12,10 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     let pods = desired.pods.iter().map(|pod| pod.address);
-    let held: BTreeSet<IpAddr> = pods.chain(desired.spared.iter().copied()).collect();
+    let branches = desired.branches.iter().map(|pod| pod.address);
+    let held = pods.chain(branches).chain(desired.spared.iter().copied());
+    let held: BTreeSet<IpAddr> = held.collect();
+    let links = branch_links(desired, observed);
     let managed = Blocks::of(&desired.managed);
     for rule in &observed.rules {
         let marked_ours = rule.protocol == registry::ROUTE_PROTOCOL;
@@ -22,7 +25,9 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
                 plan.push(Subject::Address(address), Action::DeleteRule(rule.clone()));
             }
             Some(_) => {}
-            None if marked_ours && is_of_former_eni(rule, desired) => {
+            None if marked_ours
+                && (is_of_former_eni(rule, desired) || is_of_former_branch(rule, &links)) =>
+            {
                 plan.push(Subject::Leftover(rule.clone()), Action::DeleteRule(rule.clone()));
             }
             None => {}
@@ -34,6 +39,21 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             plan.push(Subject::Address(address), Action::DeleteRoute(route.clone()));
         }
     }
+}
+
+/// The names of all links of pods with branches: what comes in by them, rules may ask for.
+fn branch_links(desired: &NodeDesired, observed: &Observed) -> BTreeSet<String> {
+    let known: BTreeSet<_> = desired.branches.iter().map(|pod| &pod.key).collect();
+    let named = desired
+        .branches
+        .iter()
+        .flat_map(|pod| [pod.strict_veth.as_str().to_owned(), pod.branch.link_name()]);
+    let of_key = |link: &&Link| link.key().is_some_and(|key| known.contains(&key));
+    named.chain(observed.links.values().filter(of_key).map(|link| link.name.clone())).collect()
+}
+
+fn is_of_former_branch(rule: &Rule, links: &BTreeSet<String>) -> bool {
+    rule.branch_link().is_some_and(|name| !links.contains(name))
 }
 
 fn is_of_former_eni(rule: &Rule, desired: &NodeDesired) -> bool {

@@ -17,15 +17,7 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
         return;
     };
     let subject = Subject::Address(pod.address);
-    if link.group == registry::GROUP_REAP {
-        plan.push(subject.clone(), Action::SetGroup(LinkRef::from(link), 0));
-    }
-    if !link.up {
-        plan.push(subject.clone(), Action::SetUp(LinkRef::from(link)));
-    }
-    if Family::of(pod.address) == Family::V6 {
-        set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
-    }
+    keep_up(plan, &subject, link, Family::of(pod.address));
     place(plan, &subject, Route::on_link(TableId::MAIN, pod.address, link.index), observed);
     let rules = rules_of(pod.address, pod.table);
     for rule in &rules {
@@ -38,8 +30,25 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
             && pod_of(other) == Some(pod.address)
             && !rules.iter().any(|rule| rule.is_twin_of(other))
     });
-    // A pod is no router: its word must not change the host's routes. Apart from the rest, since a
-    // file that cannot be written is no reason to leave the pod without routes.
+    be_deaf(plan, link);
+}
+
+/// A host end lives, is up, and speaks the family of its pod.
+pub(super) fn keep_up(plan: &mut Plan, subject: &Subject, link: &Link, family: Family) {
+    if link.group == registry::GROUP_REAP {
+        plan.push(subject.clone(), Action::SetGroup(LinkRef::from(link), 0));
+    }
+    if !link.up {
+        plan.push(subject.clone(), Action::SetUp(LinkRef::from(link)));
+    }
+    if family == Family::V6 {
+        set_ipv6(plan, subject, link, Ipv6Conf::DisableIpv6, 0);
+    }
+}
+
+/// A pod is no router: its word must not change the host's routes. Apart from the rest, since a
+/// file that cannot be written is no reason to leave the pod without routes.
+pub(super) fn be_deaf(plan: &mut Plan, link: &Link) {
     set_ipv6(plan, &Subject::Link(link.index), link, Ipv6Conf::AcceptRa, 0);
 }
 

@@ -1,19 +1,23 @@
-//! Host veths of pods that are gone.
+//! Host veths of pods that are gone, and links of their branch ENIs.
 //!
 //! Deleting a link costs a grace period of the kernel, and deleting a group of them costs one as
 //! well. So links are first put in a group, by the plugin or here, and then go together.
 
 use super::{Note, Plan};
-use crate::{Action, IfIndex, Link, LinkKind, LinkRef, NodeDesired, Observed, Subject};
+use crate::{Action, IfIndex, Link, LinkKind, LinkRef, NodeDesired, Observed, Op, Subject};
 use config_model::{PodKey, registry};
 use std::collections::BTreeSet;
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
-    let known: BTreeSet<&PodKey> = desired.pods.iter().map(|pod| &pod.key).collect();
+    let known: BTreeSet<&PodKey> = desired.keys().collect();
     let in_group = |link: &&Link| link.group == registry::GROUP_REAP;
     let is_orphan = |link: &&Link| {
-        link.kind == LinkKind::Veth && link.key().is_some_and(|key| !known.contains(&key))
+        matches!(link.kind, LinkKind::Veth | LinkKind::Vlan(_))
+            && link.key().is_some_and(|key| !known.contains(&key))
     };
+    // A branch's link that is made anew, or taken over by the pod's next sandbox.
+    let settled: BTreeSet<IfIndex> = plan.ops.iter().filter_map(settles).collect();
+    let is_orphan = |link: &&Link| is_orphan(link) && !settled.contains(&link.index);
     let orphans: Vec<&Link> = observed.links.values().filter(is_orphan).collect();
     let doomed: BTreeSet<IfIndex> = orphans.iter().map(|link| link.index).collect();
     let others: Vec<&Link> = observed
@@ -40,4 +44,12 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
         plan.push(Subject::Link(link.index), action);
     }
     plan.push(Subject::Reap, Action::DeleteGroup(registry::GROUP_REAP));
+}
+
+fn settles(op: &Op) -> Option<IfIndex> {
+    if let Action::DeleteLink(link) | Action::SetAlias(link, _) = &op.action {
+        Some(link.index)
+    } else {
+        None
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::PodNet;
 use crate::{
-    IfIndex, Link, Observed, Route, Rule,
+    IfIndex, Link, LinkKind, Observed, Route, Rule,
     kernel::{Short, pod_of},
 };
 use config_model::registry;
@@ -23,6 +23,7 @@ impl fmt::Display for Mismatch {
 pub fn check(net: &PodNet, pod: &Observed, host: &Observed) -> Vec<Mismatch> {
     let mut found = Findings(Vec::new());
     let host_end = host_end(net, host, &mut found);
+    carrier(net, host, &mut found);
     pod_end(net, pod, host_end, &mut found);
     found.0
 }
@@ -93,6 +94,28 @@ fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Optio
     }
     rules(net, host, found);
     link
+}
+
+/// The link of the pod's branch ENI, and its way out.
+fn carrier(net: &PodNet, host: &Observed, found: &mut Findings) {
+    const PLACE: &str = "on the host";
+    let Some(branch) = &net.branch else { return };
+    let name = branch.link_name();
+    let of_key = |link: &&Link| {
+        link.kind == LinkKind::Vlan(branch.vlan) && link.key().as_ref() == Some(&net.key)
+    };
+    let Some(link) = host.links.values().find(of_key) else {
+        return found.add(format!("no link {name} of VLAN {} {PLACE}", branch.vlan));
+    };
+    if !link.up {
+        found.add(format!("link {name} {PLACE} is down, not up"));
+    }
+    if link.mac != Some(branch.mac) {
+        found.add(format!("link {name} {PLACE} has not the branch's MAC {}", branch.mac));
+    }
+    for route in branch.routes(link.index) {
+        found.route(&route, &link.name, PLACE, host);
+    }
 }
 
 /// Each rule of the pod, once; and none that leads elsewhere, since of two of one priority the kernel

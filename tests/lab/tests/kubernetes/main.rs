@@ -9,4 +9,5 @@ mod custom;
 mod in_pod;
 mod leftovers;
 mod membership;
+mod proxy;
 mod world;

@@ -121,6 +121,14 @@ impl World {
         Ok(())
     }
 
+    /// Changes the status of a node's object, as its kubelet does.
+    pub(crate) fn patch_node_status(&self, name: &str, patch: &Value) -> Result<()> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Merge(patch);
+        self.runtime.block_on(api.patch_status(name, &PatchParams::default(), &patch))?;
+        Ok(())
+    }
+
     pub(crate) fn node(&self, name: &str) -> Result<Node> {
         let api: Api<Node> = Api::all(self.client.clone());
         Ok(self.runtime.block_on(api.get(name))?)

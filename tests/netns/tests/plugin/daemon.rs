@@ -3,8 +3,8 @@
 use crate::node::Node;
 use config_model::{DeviceIndex, EniId, PodKey, TableId};
 use ipamd_rpc::{
-    Branch, Collect, Collected, Confirm, Enforcing, Held, PodAddress, PoolStatus, Reason, Refusal,
-    Release, Released, Reservation, Reserve, ReserveOutcome,
+    Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
+    Released, Reservation, Reserve, ReserveOutcome,
     server::{self, Health, Unable},
     wire,
 };
@@ -30,7 +30,7 @@ pub(crate) enum Mood {
     Empty(Reason),
     /// Answers reservations, but has forgotten them when they are confirmed.
     Forgetful,
-    /// Has a branch ENI for the pod.
+    /// Has the book's branch ENI for the pod.
     Branching,
 }
 
@@ -42,6 +42,8 @@ pub(crate) struct Book {
     pub(crate) mood: Mood,
     /// The table of the addresses that it gives out.
     pub(crate) table: Option<TableId>,
+    /// The branch ENI of whoever comes.
+    pub(crate) branch: Option<Branch>,
     /// The addresses to give out next; when there are none, fresh ones.
     pub(crate) next: Vec<Ipv4Addr>,
     pub(crate) held: BTreeMap<PodKey, (Vec<PodAddress>, bool)>,
@@ -209,16 +211,8 @@ impl server::Ipam for Scripted {
             Mood::Branching => {
                 let mut book = self.0.lock().unwrap();
                 book.held.insert(request.key, (Vec::new(), false));
-                Ok(ReserveOutcome::ReservedBranch(Branch {
-                    eni: EniId::new("eni-0123456789abcdef7"),
-                    mac: "02:00:00:00:00:07".parse().unwrap(),
-                    vlan: 7,
-                    ipv4: Some(Ipv4Addr::new(10, 0, 3, 9)),
-                    ipv6: None,
-                    ipv4_gateway: Some(Ipv4Addr::new(10, 0, 3, 1)),
-                    ipv6_gateway: None,
-                    enforcing: Enforcing::Standard,
-                }))
+                let branch = book.branch.clone().unwrap();
+                Ok(ReserveOutcome::ReservedBranch(branch))
             }
             Mood::Serving | Mood::Forgetful => {
                 let hook = self.0.lock().unwrap().before_reserve.take();
@@ -273,10 +267,11 @@ impl server::Ipam for Scripted {
             pending::<()>().await;
         }
         let book = self.0.lock().unwrap();
-        Ok(book
-            .held
-            .get(&key)
-            .map(|(address, confirmed)| Held { addresses: address.clone(), confirmed: *confirmed }))
+        Ok(book.held.get(&key).map(|(addresses, confirmed)| Held {
+            addresses: addresses.clone(),
+            branch: book.branch.clone().filter(|_| addresses.is_empty()),
+            confirmed: *confirmed,
+        }))
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {

@@ -5,7 +5,7 @@ use crate::{
     daemon::{Book, Daemon, Mood},
     node::{Node, on_a_node},
 };
-use ipamd_rpc::Reserve;
+use ipamd_rpc::{Reason, Reserve};
 use std::path::PathBuf;
 
 /// Something that happens between the plugin's question and the daemon's answer.
@@ -160,6 +160,27 @@ fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
         assert_eq!(node.host_state(), before);
         let folder = node.path("state").join("tombstones");
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn a_daemon_that_is_going_away_fails_no_pod_before_its_wait_is_over() {
+    on_a_node(|node| {
+        let mood = Mood::Empty(Reason::Stopping);
+        let first = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
+        node.wait_until("the plugin asks again", || first.book(|book| book.asked.len() > 1));
+        first.kill();
+        let second = Daemon::start_with(node, Book::on_table_2());
+        assert_eq!(Ended::of(add).result()["ips"][0]["address"], "10.0.0.100/32");
+        second.kill();
+        // Of one that says so for ever, the reason is told.
+        let _third = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let mut conf = node.conf();
+        conf["addWait"] = serde_json::json!(1);
+        let late = node.call_with("ADD", &node.sandbox("c2", "web-1"), &conf).run();
+        let (message, _) = late.error(11);
+        assert!(message.contains("default/web-1") && message.contains("subnet-0"), "{message}");
     });
 }
 

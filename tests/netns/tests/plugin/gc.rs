@@ -5,7 +5,7 @@
 
 use crate::{
     binary::{Call, Ended, Sandbox},
-    daemon::{Book, Daemon},
+    daemon::{Book, Daemon, Mood},
     del::tombstones,
     node::{Node, on_a_node},
 };
@@ -165,6 +165,57 @@ fn gc_without_a_daemon_removes_by_key_and_leaves_tombstones() {
         assert_eq!(told, (&key(stale), stale_ip));
         node.first_del(kept, &result).run().is_silent_success();
         assert_eq!(node.host_state(), before);
+    });
+}
+
+#[test]
+fn gc_beside_a_daemon_that_never_answers_ends_by_itself_as_without_one() {
+    on_a_node(|node| {
+        let before = node.host_state();
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        let pods = ["hung1", "hung2"].map(|id| node.sandbox(id, &format!("web-{id}")));
+        let [kept, stale] = &pods;
+        let result = node.add(kept);
+        let with_kept = node.host_state();
+        node.add(stale);
+        daemon.book(|book| book.mood = Mood::Hanging);
+        let (message, details) = gc(node, &valid(&[kept])).run().error(11);
+        assert!(message.contains("no answer") && message.contains("tombstones"), "{message}");
+        assert!(details.contains("ferrule-ipamd"), "{details}");
+        assert_eq!(node.host_state(), with_kept);
+        let [tombstone] = tombstones(node).try_into().unwrap();
+        assert_eq!(tombstone.key, key(stale));
+        daemon.book(|book| book.mood = Mood::Serving);
+        node.first_del(kept, &result).run().is_silent_success();
+        node.ip(&format!("link del {}", veth(kept)));
+        assert_eq!(node.host_state(), before);
+    });
+}
+
+#[test]
+fn what_gc_cannot_finish_beside_a_daemon_that_hangs_the_next_one_does_with_or_without_namespace() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        let pods = ["kept2", "stale2", "bare2"].map(|id| node.sandbox(id, &format!("web-{id}")));
+        let [kept, stale, bare] = &pods;
+        let [kept_ip, stale_ip, bare_ip] = [kept, stale, bare].map(|pod| address(&node.add(pod)));
+        let kept_before = traces_of(node, &kept_ip);
+        node.delete_netns("bare2");
+        node.wait_until("the link went with its namespace", || node.link(&veth(bare)).is_none());
+        daemon.book(|book| book.mood = Mood::Hanging);
+        for _ in 0..2 {
+            let (message, _) = gc(node, &valid(&[kept])).run().error(11);
+            assert!(message.contains("no answer"), "{message}");
+            assert_eq!(traces_of(node, &kept_ip), kept_before);
+            assert_eq!(traces_of(node, &stale_ip), Vec::<String>::new());
+            // Nothing but the daemon knows whose these are.
+            assert_eq!(traces_of(node, &bare_ip).len(), 2);
+        }
+        daemon.book(|book| book.mood = Mood::Serving);
+        gc(node, &valid(&[kept])).run().is_silent_success();
+        assert_eq!(traces_of(node, &bare_ip), Vec::<String>::new());
+        assert_eq!(traces_of(node, &kept_ip), kept_before);
+        daemon.book(|book| assert_eq!(book.held.keys().collect::<Vec<_>>(), [&key(kept)]));
     });
 }
 

@@ -8,12 +8,14 @@
 
 mod add;
 mod binary;
+mod branch;
 mod cards;
 mod check;
 mod crowd;
 mod daemon;
 mod del;
 mod failure;
+mod foreign;
 mod gc;
 mod ipv6;
 mod node;

@@ -184,12 +184,9 @@ fn each_reason_for_having_no_address_has_its_code() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
-        for (reason, code) in [
-            (Reason::TryAgain, 11),
-            (Reason::Stopping, 11),
-            (Reason::Exhausted, 100),
-            (Reason::Invalid, 7),
-        ] {
+        for (reason, code) in
+            [(Reason::TryAgain, 11), (Reason::Exhausted, 100), (Reason::Invalid, 7)]
+        {
             daemon.book(|book| book.mood = Mood::Empty(reason));
             let (message, details) = refused(node, &node.call("ADD", &sandbox), code);
             assert!(message.contains("default/web-0") && message.contains("subnet-0"), "{message}");
@@ -216,23 +213,5 @@ fn version_lists_what_is_spoken() {
         let spoken = json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]);
         assert_eq!(answer, json!({"cniVersion": "0.4.0", "supportedVersions": spoken}));
         call.stdin("nonsense").run().error(6);
-    });
-}
-
-#[test]
-fn a_pod_with_a_branch_eni_is_refused_by_its_name_and_the_del_gives_the_branch_back() {
-    on_a_node(|node| {
-        let daemon = Daemon::start(node);
-        daemon.book(|book| book.mood = Mood::Branching);
-        let sandbox = node.sandbox("c1", "web-0");
-        let (message, details) = refused(node, &node.call("ADD", &sandbox), 7);
-        for part in ["web-0", "eni-0123456789abcdef7", "VLAN 7", "standard"] {
-            assert!(message.contains(part), "{message}");
-        }
-        assert!(details.contains("SecurityGroupPolicy"), "{details}");
-        assert_eq!(daemon.book(|book| book.held.len()), 1, "the DEL gives it back, not the ADD");
-        node.call("DEL", &sandbox).run().is_silent_success();
-        let (held, asked) = daemon.book(|book| (book.held.len(), book.asked.clone()));
-        assert_eq!((held, asked), (0, vec!["reserve c1".into(), "release PodDeleted c1".into()]));
     });
 }

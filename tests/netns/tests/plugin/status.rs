@@ -1,4 +1,4 @@
-//! STATUS: 0 if an ADD would succeed, 50 if not, 51 if pods that run are impaired.
+//! STATUS: 0 if an ADD would succeed, 50 if not, 51 if pods that run are impaired as well.
 
 use crate::{
     binary::Call,
@@ -34,8 +34,9 @@ fn status_tells_whether_an_add_would_succeed_and_whether_pods_are_impaired() {
             "{message}"
         );
         daemon.book(|book| book.status.unavailable.clear());
-        let (message, _) = status(node).run().error(51);
-        assert!(message.contains("eni-1 was detached"), "{message}");
+        // An ADD would succeed: one pod's trouble does not make the node unfit for others.
+        status(node).run().is_silent_success();
+        assert!(node.log().contains("eni-1 was detached"), "it is told in the log");
         daemon.book(|book| book.status.impaired.clear());
         status(node).run().is_silent_success();
     });

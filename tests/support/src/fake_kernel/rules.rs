@@ -27,6 +27,7 @@ impl FakeKernel {
                 && (wanted.dst.is_none() || there.dst == wanted.dst)
                 && (wanted.mark.is_none() || there.mark == wanted.mark)
                 && (wanted.iif.is_none() || there.iif == wanted.iif)
+                && (wanted.protocol.is_none() || there.protocol == wanted.protocol)
         })
     }
 

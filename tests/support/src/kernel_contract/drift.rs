@@ -117,8 +117,8 @@ fn deleted_rules(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::settled(kernel);
     let ours = |rule: &Rule| rule.protocol == registry::ROUTE_PROTOCOL;
     let rules: Vec<Rule> = stage.kernel.observe().rules.into_iter().filter(ours).collect();
-    // Marked traffic, two ENIs, three pods of which two leave by a secondary ENI.
-    assert_eq!(rules.len(), 1 + 2 + 3 + 2, "{rules:?}");
+    // Marked traffic, external Services, two ENIs, three pods of which two leave by a secondary ENI.
+    assert_eq!(rules.len(), 1 + 1 + 2 + 3 + 2, "{rules:?}");
     for rule in &rules {
         stage.force(Action::DeleteRule(rule.clone()));
     }

@@ -262,6 +262,7 @@ fn pod_host_side(kernel: &mut dyn TestKernel) {
         table: wanted.table,
         number: 0,
         mtu: 1500,
+        branch: None,
     };
     let applied = kernel.apply(&net.host_batch(index));
     // For IPv6 the gateway's address as well.

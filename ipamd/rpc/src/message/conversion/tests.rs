@@ -36,10 +36,9 @@ fn branch() -> Branch {
         eni: "eni-b".into(),
         mac: "02:00:00:00:00:07".parse().unwrap(),
         vlan: 7,
-        ipv4: Some("10.0.3.9".parse().unwrap()),
-        ipv6: None,
-        ipv4_gateway: Some("10.0.3.1".parse().unwrap()),
-        ipv6_gateway: None,
+        address: "10.0.3.9".parse().unwrap(),
+        gateway: "10.0.3.1".parse().unwrap(),
+        trunk: "02:00:00:00:00:01".parse().unwrap(),
         enforcing: Enforcing::Strict,
     }
 }
@@ -87,7 +86,9 @@ fn every_answer_survives_the_wire() {
     for answer in [Released::Known(vec![address()]), Released::Unknown] {
         assert_eq!(reply::released(answer.clone(), 1).try_into(), Ok(answer));
     }
-    for answer in [Some(Held { addresses: vec![address()], confirmed: true }), None] {
+    let plain = Held { addresses: vec![address()], branch: None, confirmed: true };
+    let of_branch = Held { addresses: Vec::new(), branch: Some(branch()), confirmed: false };
+    for answer in [Some(plain), Some(of_branch), None] {
         assert_eq!(held(reply::inspected(answer.clone(), 1)), Ok(answer));
     }
 }
@@ -183,10 +184,8 @@ fn an_answer_without_an_outcome_or_an_address_is_refused() {
 #[test]
 fn a_branch_survives_the_wire_and_a_plugin_never_guesses_what_is_missing() {
     let v6 = Branch {
-        ipv4: None,
-        ipv4_gateway: None,
-        ipv6: Some("2001:db8::9".parse().unwrap()),
-        ipv6_gateway: Some("fe80:ec2::1".parse().unwrap()),
+        address: "2001:db8::9".parse().unwrap(),
+        gateway: "fe80:ec2::1".parse().unwrap(),
         enforcing: Enforcing::Standard,
         ..branch()
     };
@@ -200,7 +199,8 @@ fn a_branch_survives_the_wire_and_a_plugin_never_guesses_what_is_missing() {
         (wire::Branch { vlan: 0, ..good.clone() }, "VLAN"),
         (wire::Branch { vlan: 4095, ..good.clone() }, "VLAN"),
         (wire::Branch { mac: "02".into(), ..good.clone() }, "MAC address"),
-        (wire::Branch { ipv4_gateway: String::new(), ..good.clone() }, "branch"),
+        (wire::Branch { ipv4_gateway: String::new(), ..good.clone() }, "gateway"),
+        (wire::Branch { trunk_mac: String::new(), ..good.clone() }, "trunk MAC address"),
         (wire::Branch { ipv4: String::new(), ipv4_gateway: String::new(), ..good }, "branch"),
     ] {
         assert_eq!(Branch::try_from(sent).unwrap_err().field, field);

@@ -1,7 +1,7 @@
 //! Records as lines: length, CRC and JSON. A file that was cut off anywhere still tells which of
 //! its records are whole.
 
-use ipamd_core::Record;
+use super::Record;
 use std::fmt;
 
 /// The first line of the file.
@@ -32,7 +32,8 @@ pub struct Recovered {
 /// What was wrong with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The last write did not come to its end: nobody was told of what it said.
+    /// The last write did not come to its end, and nobody was told of what it said; or somebody cut
+    /// the file off, which looks the same.
     TornTail {
         /// Where it starts.
         at: usize,
@@ -54,7 +55,7 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TornTail { at, bytes } => {
-                write!(f, "the last write was cut off: {bytes} bytes at {at} are no whole record")
+                write!(f, "it was cut off: {bytes} bytes at {at} are no whole record")
             }
             Self::Corrupt { at, bytes } => {
                 write!(f, "{bytes} bytes from {at} on cannot be read")
@@ -67,9 +68,6 @@ impl fmt::Display for Damage {
 /// Reads every whole record.
 pub fn decode(file: &[u8]) -> Recovered {
     let mut records = Vec::new();
-    if file.is_empty() {
-        return Recovered { records, damage: None };
-    }
     if !file.starts_with(HEADER) {
         return Recovered { records, damage: Some(Damage::Foreign) };
     }

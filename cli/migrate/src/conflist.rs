@@ -1,0 +1,198 @@
+//! The runtime's network configurations: which is amazon-vpc-cni's, and what ours makes of it.
+
+use crate::{File, Looked, Refusal};
+use config_model::registry;
+use serde_json::Value;
+
+/// Ours. The runtime takes the first by name.
+pub const OURS: &str = "05-ferrule.conflist";
+/// What is put aside has this behind its name, and no runtime reads it.
+pub const ASIDE: &str = ".ferrule-aside";
+
+/// The plugins of its chain that go on behind ours as they are.
+const KEPT: [&str; 3] = ["portmap", "bandwidth", "tuning"];
+/// What a runtime reads.
+const READ: [&str; 3] = [".conf", ".conflist", ".json"];
+/// What its configuration leaves open is this.
+const PREFIX: &str = "eni";
+const LOG: &str = "/var/log/aws-routed-eni/plugin.log";
+const LEVEL: &str = "DEBUG";
+
+/// Our configuration in the place of amazon-vpc-cni's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// The version that results of pods are kept in.
+    pub cni_version: String,
+    /// The MTU of pods' links.
+    pub mtu: u32,
+    /// What pods' host ends are called.
+    pub veth_prefix: String,
+    /// Where our plugin logs.
+    pub log_file: String,
+    /// How much our plugin logs.
+    pub log_level: String,
+    /// The plugins behind ours, as they are.
+    pub chained: Vec<Value>,
+}
+
+/// amazon-vpc-cni's configuration, where it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Theirs {
+    /// The name that the runtime reads it by.
+    pub(crate) name: String,
+    /// Whether it is put aside.
+    pub(crate) aside: bool,
+    /// Ours in its place.
+    pub(crate) ours: Network,
+}
+
+/// Whether a runtime reads files of this name.
+pub fn is_read(name: &str) -> bool {
+    READ.iter().any(|end| name.ends_with(end))
+}
+
+/// Finds and reads amazon-vpc-cni's.
+pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
+    let (mut found, mut refusals) = (Vec::new(), Vec::new());
+    for file in files {
+        let (name, aside) = match file.name.strip_suffix(ASIDE) {
+            Some(name) => (name, true),
+            None => (file.name.as_str(), false),
+        };
+        if !is_read(name) || name == OURS {
+            continue;
+        }
+        if !aside && name < OURS {
+            refusals.push(Refusal {
+                object: file.name.clone(),
+                cause: format!("the runtime takes it before {OURS}"),
+                next: "take it away, or give it a name that comes later, if Ferrule shall give \
+                       pods their network"
+                    .to_owned(),
+            });
+        }
+        match file.bytes.clone().and_then(|bytes| read(&bytes)) {
+            Ok(Some(ours)) => found.push(Theirs { name: name.to_owned(), aside, ours }),
+            Ok(None) => {}
+            // What comes later by name, and is not amazon-vpc-cni's, was never in use.
+            Err(cause) => refusals.push(Refusal {
+                object: file.name.clone(),
+                cause,
+                next:
+                    "put it back as amazon-vpc-cni wrote it (its container does when it starts), \
+                       or take the file away"
+                        .to_owned(),
+            }),
+        }
+    }
+    // One that came back while another is aside is the one that counts.
+    found.sort_by_key(|theirs| theirs.aside);
+    let count = found.iter().filter(|theirs| !theirs.aside).count();
+    if count > 1 {
+        let names: Vec<&str> = found.iter().map(|theirs| theirs.name.as_str()).collect();
+        refusals.push(Refusal {
+            object: names.join(", "),
+            cause: "more than one file is amazon-vpc-cni's configuration".to_owned(),
+            next: "leave the one that it wrote, 10-aws.conflist as a rule".to_owned(),
+        });
+    }
+    if refusals.is_empty() {
+        found.into_iter().next().ok_or_else(|| {
+            vec![Refusal {
+                object: "network configuration".to_owned(),
+                cause: format!(
+                    "no file for the runtime names the network {} and the plugin aws-cni",
+                    registry::CNI_NETWORK
+                ),
+                next:
+                    "there is nothing to take over from here: start Ferrule's DaemonSet, or name \
+                       the runtime's folder by --net-d"
+                        .to_owned(),
+            }]
+        })
+    } else {
+        Err(refusals)
+    }
+}
+
+/// Whether a file is ours, and does what this one would: its other settings are the installer's.
+pub(crate) fn serves(bytes: &[u8], wanted: &Network) -> bool {
+    let list: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let plugins = list["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some((first, chained)) = plugins.split_first() else { return false };
+    list["name"] == registry::CNI_NETWORK
+        && first["type"] == "ferrule-cni"
+        && first["vethPrefix"] == wanted.veth_prefix.as_str()
+        && wanted.chained.iter().all(|kept| chained.contains(kept))
+}
+
+/// Ours in its place; `None` if it is another plugin's.
+fn read(bytes: &[u8]) -> Looked<Option<Network>> {
+    let list: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
+    let single = std::slice::from_ref(&list);
+    let plugins = list["plugins"].as_array().map_or(single, Vec::as_slice);
+    let is_theirs = |plugin: &Value| plugin["type"] == "aws-cni";
+    if !plugins.iter().any(is_theirs) {
+        return Ok(None);
+    }
+    if list["name"] != registry::CNI_NETWORK {
+        return Err(format!("its network is {} and not {:?}", list["name"], registry::CNI_NETWORK));
+    }
+    let (Some(first), true) =
+        (plugins.first().filter(|first| is_theirs(first)), list["plugins"].is_array())
+    else {
+        return Err("aws-cni is not the first of a list of plugins".to_owned());
+    };
+    let version = list["cniVersion"].as_str().unwrap_or_default();
+    if !["0.4.0", "1.0.0"].contains(&version) {
+        return Err(format!("its cniVersion is {} and not 0.4.0 or 1.0.0", list["cniVersion"]));
+    }
+    let mut chained = Vec::new();
+    for plugin in &plugins[1..] {
+        let kind = plugin["type"].as_str().unwrap_or_default();
+        if kind == "egress-cni" {
+            if plugin["enabled"] != "false" {
+                return Err("egress-cni gives pods an address of the other family, which Ferrule \
+                            does not take over"
+                    .to_owned());
+            }
+        } else if KEPT.contains(&kind) {
+            chained.push(plugin.clone());
+        } else {
+            return Err(format!("the plugin {} of its chain is not known", plugin["type"]));
+        }
+    }
+    Ok(Some(Network {
+        cni_version: version.to_owned(),
+        mtu: mtu(first)?,
+        veth_prefix: prefix(first)?,
+        log_file: first["pluginLogFile"].as_str().unwrap_or(LOG).to_owned(),
+        log_level: first["pluginLogLevel"].as_str().unwrap_or(LEVEL).to_owned(),
+        chained,
+    }))
+}
+
+fn mtu(theirs: &Value) -> Looked<u32> {
+    let given = &theirs["mtu"];
+    let mtu = match given.as_str() {
+        Some(text) => text.parse().ok(),
+        None if given.is_null() => Some(registry::ENI_MTU),
+        None => given.as_u64().and_then(|number| u32::try_from(number).ok()),
+    };
+    mtu.filter(|mtu| (576..=registry::ENI_MTU).contains(mtu)).ok_or_else(|| {
+        format!("its mtu is {} and not from 576 to {}", theirs["mtu"], registry::ENI_MTU)
+    })
+}
+
+fn prefix(theirs: &Value) -> Looked<String> {
+    let given = &theirs["vethPrefix"];
+    let prefix = if given.is_null() { Some(PREFIX) } else { given.as_str() };
+    let prefix = prefix.ok_or_else(|| format!("its vethPrefix is {given} and not text"))?;
+    let fits = (1..=4).contains(&prefix.len()) && prefix.bytes().all(|b| b.is_ascii_alphanumeric());
+    if fits {
+        Ok(prefix.to_owned())
+    } else {
+        Err(format!("its vethPrefix is {prefix:?}, which is none"))
+    }
+}

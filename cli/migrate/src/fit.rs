@@ -1,0 +1,168 @@
+//! Whether a pod looks in the kernel as its checkpoint says: only then can it change hands.
+
+use crate::{Eni, Kernel, LinkView, Refusal, RuleView, theirs::Allocation};
+use config_model::{PodKey, TableId, VethName, registry};
+use ipnet::IpNet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// What the kernel shows of all that the checkpoint lists.
+#[derive(Debug, Default)]
+pub(crate) struct Fit {
+    /// The pods that run, with their addresses.
+    pub(crate) running: BTreeMap<PodKey, Vec<IpAddr>>,
+    /// Entries whose host ends are gone, and so their pods.
+    pub(crate) gone: Vec<IpAddr>,
+    /// The interfaces of such entries, where the pod's name says what the host end was called.
+    pub(crate) ended: BTreeSet<PodKey>,
+    /// Rules that are there twice, or more often.
+    pub(crate) twins: Vec<String>,
+    /// Rules that a pod lacks, and that our daemon will add.
+    pub(crate) missing: Vec<String>,
+    /// What does not fit.
+    pub(crate) refusals: Vec<Refusal>,
+}
+
+/// Compares every entry with the kernel, and every host end with the entries.
+pub(crate) fn fit(allocations: &[Allocation], kernel: &Kernel, enis: &[Eni], prefix: &str) -> Fit {
+    let mut fit = Fit::default();
+    let mut numbers: BTreeMap<&PodKey, u8> = BTreeMap::new();
+    let mut known = BTreeSet::new();
+    let by_link = kernel.addresses();
+    for allocation in allocations {
+        let number = numbers.entry(&allocation.key).or_default();
+        let link = host_end(allocation, *number, kernel, prefix);
+        *number = number.saturating_add(1);
+        match link {
+            // A pod of that name runs, and this entry is of one before it.
+            Some(link) if is_older(allocation, link, &by_link, allocations) => {
+                fit.gone.push(allocation.address);
+            }
+            Some(link) => {
+                known.insert(link.index);
+                fit.pod(allocation, link, kernel, enis);
+            }
+            None => {
+                fit.gone.push(allocation.address);
+                fit.ended.extend(allocation.pod.as_ref().map(|_| allocation.key.clone()));
+            }
+        }
+    }
+    // One that carries a key is of a pod of ours.
+    let unmarked = kernel.links.iter().filter(|link| link.veth && link.key.is_none());
+    for link in unmarked.filter(|link| link.name.starts_with(prefix)) {
+        let Some(addresses) = by_link.get(&link.index).filter(|_| !known.contains(&link.index))
+        else {
+            continue;
+        };
+        fit.refusals.push(Refusal {
+            object: link.name.clone(),
+            cause: format!(
+                "it leads to {}, and amazon-vpc-cni's checkpoint knows no such pod",
+                addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            ),
+            next: "find the pod by its address and delete it; if none has it, delete the link"
+                .to_owned(),
+        });
+    }
+    fit.strangers(kernel);
+    fit
+}
+
+/// Whether nothing leads to the entry's address, and its host end leads to another entry's.
+fn is_older(
+    allocation: &Allocation,
+    link: &LinkView,
+    by_link: &BTreeMap<u32, Vec<IpAddr>>,
+    allocations: &[Allocation],
+) -> bool {
+    let led = |address: &IpAddr| by_link.values().flatten().any(|led| led == address);
+    let listed = |address: &IpAddr| allocations.iter().any(|other| other.address == *address);
+    !led(&allocation.address)
+        && by_link.get(&link.index).is_some_and(|addresses| addresses.iter().any(listed))
+}
+
+/// The host end of an entry's interface: by the pod's name, else by the route to its address.
+fn host_end<'a>(
+    allocation: &Allocation,
+    number: u8,
+    kernel: &'a Kernel,
+    prefix: &str,
+) -> Option<&'a LinkView> {
+    match &allocation.pod {
+        Some(pod) => kernel.link(VethName::of(prefix, pod, number).as_str()),
+        None => {
+            let led = kernel.leading_to(allocation.address);
+            kernel.links.iter().find(|link| led.contains(&link.index))
+        }
+    }
+}
+
+impl Fit {
+    fn pod(&mut self, allocation: &Allocation, link: &LinkView, kernel: &Kernel, enis: &[Eni]) {
+        let Allocation { key, pod, address } = allocation;
+        let object = pod.as_ref().map_or_else(|| key.to_string(), ToString::to_string);
+        let mut refuse = |cause: String| {
+            let next = "delete the pod, which its owner makes anew, or mend its rules and routes"
+                .to_owned();
+            self.refusals.push(Refusal { object: object.clone(), cause, next });
+        };
+        if kernel.leading_to(*address) != [link.index] {
+            refuse(format!("no route, or more than one, leads to {address} by {}", link.name));
+            return;
+        }
+        let host = IpNet::from(*address);
+        let eni = enis.iter().find(|eni| eni.blocks.iter().any(|block| block.contains(&host)));
+        let Some(eni) = eni else {
+            refuse(format!("no ENI of this node has {address}, as its metadata service tells"));
+            return;
+        };
+        let table = eni.table();
+        let of = |rule: &&RuleView| rule.src == Some(host) || rule.dst == Some(host);
+        let rules: Vec<&RuleView> = kernel.rules.iter().filter(of).collect();
+        let mut wanted = vec![(registry::PREF_TO_POD, TableId::MAIN, "to")];
+        if table != TableId::MAIN {
+            wanted.push((registry::PREF_FROM_POD, table, "from"));
+        }
+        for rule in &rules {
+            let fits = match rule.pref {
+                registry::PREF_TO_POD => rule.dst == Some(host) && rule.table == TableId::MAIN,
+                // A pod of the primary ENI may have one too, which says what would be anyway.
+                registry::PREF_FROM_POD => rule.src == Some(host) && rule.table == table,
+                registry::PREF_FROM_ENI => true,
+                _ => false,
+            };
+            if !fits {
+                refuse(format!(
+                    "the rule `{}` does not fit: {address} is of the ENI {}, whose table is {table}",
+                    rule.text, eni.mac
+                ));
+            }
+        }
+        for (pref, table, way) in wanted {
+            let mut found = rules.iter().filter(|rule| (rule.pref, rule.table) == (pref, table));
+            match (found.next(), found.next()) {
+                (None, _) => {
+                    self.missing.push(format!("pref {pref} {way} {address} lookup {table}"));
+                }
+                (Some(_), None) => {}
+                (Some(rule), Some(_)) => self.twins.push(rule.text.clone()),
+            }
+        }
+        self.running.entry(key.clone()).or_default().push(*address);
+    }
+
+    /// Branch ENIs, which are in no checkpoint.
+    fn strangers(&mut self, kernel: &Kernel) {
+        for link in kernel.links.iter().filter(|link| link.name.starts_with("vlan.eth.")) {
+            self.refusals.push(Refusal {
+                object: link.name.clone(),
+                cause: "a pod with security groups of its own runs here, on a branch ENI"
+                    .to_owned(),
+                next: "move the pods with security groups to other nodes first".to_owned(),
+            });
+        }
+    }
+}

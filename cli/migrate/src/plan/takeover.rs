@@ -1,0 +1,152 @@
+//! From amazon-vpc-cni to us.
+//!
+//! Our daemon takes its checkpoint over when it starts, and it starts only where the agent is gone,
+//! so no address is ever given out by two. Until the configuration is switched, the runtime calls
+//! aws-cni, whose ADD fails without its agent and is repeated.
+
+use super::{Draft, PolicyChoice, Step, Wait};
+use crate::{
+    Observation,
+    conflist::{self, ASIDE, OURS},
+    fit::{self, Fit},
+    theirs,
+};
+use config_model::{Migration, Owner, PodKey};
+use std::{collections::BTreeSet, net::IpAddr};
+
+pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
+    let journal = draft.seen("the journal of migrations", &seen.journal).copied().flatten();
+    let Some(files) = draft.seen("the runtime's network configurations", &seen.conflists) else {
+        return;
+    };
+    let written = files.iter().find(|file| file.name == OURS);
+    let theirs = match conflist::theirs(files) {
+        Ok(theirs) => theirs,
+        Err(refusals) => {
+            draft.refusals.extend(refusals);
+            return;
+        }
+    };
+    let text = written.and_then(|file| file.bytes.as_deref().ok());
+    let current = text.is_some_and(|bytes| conflist::serves(bytes, &theirs.ours));
+    let mine = journal.filter(|journal| journal.owner == Owner::Ferrule);
+    let switched = current && theirs.aside && mine.is_some();
+    if switched && mine.is_some_and(|journal| journal.done) {
+        draft.facts.push("the node is taken over".to_owned());
+        return;
+    }
+    let mut listed = None;
+    if switched {
+        // What of its checkpoint could be read before is there still.
+        listed = seen.theirs.checkpoints.as_ref().ok().and_then(|it| theirs::allocations(it).ok());
+    } else {
+        refuse_policy(seen, policy, draft);
+        let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.theirs.checkpoints);
+        match checkpoints.map(|files| theirs::allocations(files)) {
+            Some(Ok(allocations)) => listed = Some(allocations),
+            Some(Err(refusals)) => draft.refusals.extend(refusals),
+            None => {}
+        }
+    }
+    let kernel = draft.seen("the kernel's links, rules and routes", &seen.kernel);
+    let enis = draft.seen("the metadata service", &seen.enis);
+    let (Some(allocations), Some(kernel), Some(enis)) = (listed, kernel, enis) else { return };
+    let mut fit = fit::fit(&allocations, kernel, enis, &theirs.ours.veth_prefix);
+    if !switched {
+        tell(&fit, draft);
+        refuse_misfits(seen, &mut fit, draft);
+    }
+    let calls = draft.seen("the list of processes", &seen.calls).copied().unwrap_or_default();
+
+    let begun = Migration::to(Owner::Ferrule);
+    draft.step_if(mine.is_none(), Step::Note(begun));
+    draft.step_if(seen.theirs.serves, Step::Await(Wait::TheirAgentEnds));
+    draft.step_if(!switched && calls.theirs > 0, Step::Await(Wait::TheirCallsEnd));
+    draft.step_if(!seen.ours.ready, Step::Await(Wait::OurDaemonServes));
+    draft.step_if(!current, Step::WriteConflist(theirs.ours));
+    draft.step_if(!theirs.aside, Step::PutAside { name: theirs.name });
+    draft.step_if(switched && calls.theirs > 0, Step::Await(Wait::TheirCallsEnd));
+    if seen.ours.ready {
+        bury(seen, &fit, draft);
+    }
+    draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
+}
+
+fn refuse_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
+    let signs = draft.seen("signs of a policy agent", &seen.theirs.policy);
+    let Some((object, sign)) = signs.and_then(|signs| signs.first()) else { return };
+    let cause = format!("a policy agent is at work here: {sign}");
+    match policy {
+        PolicyChoice::Refuse => draft.refuse(
+            object,
+            &cause,
+            "Ferrule enforces no policies yet, so pods would lose theirs: take the node out of \
+             the agent's DaemonSet, and delete its programs with the pods",
+        ),
+        PolicyChoice::Drop | PolicyChoice::Keep => draft.refuse(
+            object,
+            &format!("{cause}; --policy drop and keep are not there yet"),
+            "run without --policy once the agent and its programs are gone from this node",
+        ),
+    }
+}
+
+fn tell(fit: &Fit, draft: &mut Draft) {
+    let addresses: usize = fit.running.values().map(Vec::len).sum();
+    draft.facts.push(format!("{} pods run, with {addresses} addresses", fit.running.len()));
+    let some = |what: &str, count: usize, first: &str| format!("{count} {what}, such as {first}");
+    let first_gone = fit.gone.first().map(ToString::to_string).unwrap_or_default();
+    let told = [
+        ("entries are of pods that are gone", fit.gone.len(), first_gone.as_str()),
+        (
+            "rules are there twice and will be once",
+            fit.twins.len(),
+            fit.twins.first().map_or("", String::as_str),
+        ),
+        (
+            "rules are missing and will be added",
+            fit.missing.len(),
+            fit.missing.first().map_or("", String::as_str),
+        ),
+    ];
+    let told = told.iter().filter(|(_, count, _)| *count > 0);
+    draft.facts.extend(told.map(|(what, count, first)| some(what, *count, first)));
+}
+
+/// What does not fit, as long as our daemon does not hold it: then it looks as ours.
+fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
+    if !seen.ours.ready {
+        draft.refusals.append(&mut fit.refusals);
+        return;
+    }
+    let Some(held) = draft.seen("ferrule-ipamd's checkpoint", &seen.ours.held) else { return };
+    let held: BTreeSet<(&PodKey, IpAddr)> = held
+        .iter()
+        .flatten()
+        .flat_map(|one| one.addresses.iter().map(move |(address, ..)| (&one.key, *address)))
+        .collect();
+    for (key, addresses) in &fit.running {
+        for address in addresses.iter().filter(|address| !held.contains(&(key, **address))) {
+            draft.refuse(
+                &key.to_string(),
+                &format!("it runs with {address}, and ferrule-ipamd has not taken it over"),
+                "look at the daemon's log; delete the pod, or end the daemon and remove its \
+                 checkpoint, so that it reads amazon-vpc-cni's again",
+            );
+        }
+    }
+}
+
+/// The pods that aws-cni deleted after our daemon had taken them over.
+fn bury(seen: &Observation, fit: &Fit, draft: &mut Draft) {
+    let (Ok(Some(held)), Ok(buried)) = (&seen.ours.held, &seen.ours.buried) else { return };
+    let ended = held.iter().filter(|one| fit.ended.contains(&one.key));
+    for one in ended.filter(|one| !buried.contains(&one.key)) {
+        draft.step(Step::Bury { key: one.key.clone() });
+    }
+}
+
+/// Where a file is kept that is put aside.
+pub(super) fn aside(name: &str) -> String {
+    format!("{name}{ASIDE}")
+}

@@ -1,0 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod laws;
+mod node;
+mod refusals;

@@ -1,0 +1,184 @@
+//! Both ways converge, rest, resume and spare; no address has two owners on the way.
+
+use super::node::{CONFLIST, Node, pod};
+use crate::{Calls, RuleView, Step, result};
+use config_model::{Migration, Owner, TableId, VethName};
+use proptest::prelude::*;
+
+/// Takes steps until none is left, or `most` of them.
+fn go(node: &mut Node, way: Owner, most: usize) -> Vec<String> {
+    let mut taken = Vec::new();
+    for _ in 0..most.min(100) {
+        let plan = node.plan(way);
+        assert_eq!(plan.refusals, [], "after {taken:?}");
+        let Some(step) = plan.steps.first() else { return taken };
+        // There is never a moment without a configuration.
+        node.take(step);
+        assert!(["aws-cni", "ferrule-cni"].contains(&node.plugin().as_str()), "after {step}");
+        taken.push(step.to_string());
+    }
+    assert!(most < 100, "it comes to no end: {taken:?}");
+    taken
+}
+
+fn three() -> Vec<super::node::Pod> {
+    vec![pod(0, 0), pod(1, 1), pod(2, 2)]
+}
+
+#[test]
+fn a_takeover_goes_from_agent_to_daemon_to_configuration() {
+    let mut node = Node::of_theirs(three());
+    let taken = go(&mut node, Owner::Ferrule, 100);
+    assert!(node.is_ours());
+    assert_eq!(node.plugin(), "ferrule-cni");
+    assert_eq!(node.journal.map(|journal| journal.done), Some(true));
+    let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
+    assert!(at("agent has ended") < at("ferrule-ipamd serves"));
+    assert!(at("ferrule-ipamd serves") < at("write 05-ferrule"));
+    assert!(at("write 05-ferrule") < at("put 10-aws"));
+    assert_eq!(node.plan(Owner::Ferrule).steps, [], "it rests");
+}
+
+#[test]
+fn there_and_back_leaves_what_was() {
+    let before = Node::of_theirs(three());
+    let mut node = before.clone();
+    go(&mut node, Owner::Ferrule, 100);
+    node.add_ours(pod(3, 1));
+    go(&mut node, Owner::AmazonVpcCni, 100);
+    assert_eq!(node.files, before.files);
+    assert!(node.their_agent && !node.our_daemon && !node.table && node.held.is_none());
+    assert_eq!(node.plan(Owner::AmazonVpcCni).steps, [], "it rests");
+    // The pod of ours is in the shape of theirs, and the others are as they were.
+    let held = node.holding();
+    for one in &held {
+        let kept = &node.results[&result::file_name(one)];
+        assert_eq!(result::theirs(kept, one, "eni"), Ok(None));
+        assert_eq!(result::addresses(kept), [one.addresses[0].0]);
+    }
+    for (name, kept) in &before.results {
+        assert_eq!(&node.results[name], kept);
+    }
+    // And over again.
+    go(&mut node, Owner::Ferrule, 100);
+    assert!(node.is_ours());
+}
+
+#[test]
+fn a_kept_result_of_ours_takes_their_shape() {
+    let mut node = Node::of_theirs(vec![]);
+    go(&mut node, Owner::Ferrule, 100);
+    node.add_ours(pod(3, 1));
+    go(&mut node, Owner::AmazonVpcCni, 100);
+    let kept: serde_json::Value = serde_json::from_slice(&node.results["aws-cni-c3-eth0"]).unwrap();
+    let interfaces = &kept["result"]["interfaces"];
+    let host = VethName::of("eni", &pod(3, 1).name, 0);
+    assert_eq!(interfaces[0], serde_json::json!({ "name": host.as_str() }));
+    assert_eq!((&interfaces[1]["name"], &interfaces[1]["mac"]), (&"eth0".into(), &"2".into()));
+    assert_eq!(interfaces[1]["sandbox"], "/run/netns/x");
+    assert_eq!((&interfaces[2]["mac"], &interfaces[2]["sandbox"]), (&"0".into(), &"1".into()));
+    assert_eq!(interfaces.as_array().map(Vec::len), Some(3), "(len - 1) / 2 of them are real");
+    assert_eq!(kept["result"]["ips"][0]["interface"], 1);
+}
+
+#[test]
+fn of_a_rule_that_their_agent_has_made_as_well_ours_goes() {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 100);
+    let rule = |protocol| RuleView {
+        pref: 32_765,
+        src: Some("10.0.1.1/32".parse().unwrap()),
+        dst: None,
+        table: TableId(2),
+        protocol,
+        text: "pref 32765 from 10.0.1.1 lookup 2".to_owned(),
+    };
+    node.kernel.rules = vec![rule(70), rule(3)];
+    go(&mut node, Owner::AmazonVpcCni, 100);
+    assert_eq!(node.kernel.rules, [rule(3)]);
+}
+
+#[test]
+fn a_call_under_way_is_waited_for() {
+    let mut node = Node::of_theirs(three());
+    node.their_agent = false;
+    node.calls = Calls { theirs: 1, ours: 0 };
+    let steps = node.plan(Owner::Ferrule).steps;
+    let words: Vec<String> = steps.iter().map(Step::to_string).collect();
+    assert!(words[1].contains("aws-cni is under way"), "{words:?}");
+    go(&mut node, Owner::Ferrule, 100);
+    node.calls = Calls { theirs: 0, ours: 1 };
+    go(&mut node, Owner::AmazonVpcCni, 100);
+}
+
+#[test]
+fn a_pod_that_their_plugin_deleted_meanwhile_is_told() {
+    let mut node = Node::of_theirs(three());
+    while !node.our_daemon {
+        let step = node.plan(Owner::Ferrule).steps[0].clone();
+        node.take(&step);
+    }
+    let gone = node.pods.remove(1);
+    go(&mut node, Owner::Ferrule, 100);
+    assert_eq!(node.buried, [gone.key]);
+}
+
+#[test]
+fn a_del_that_our_daemon_missed_is_not_handed_over() {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 100);
+    node.our_daemon = false;
+    let gone = node.pods.remove(1);
+    node.buried.push(gone.key);
+    // Starting their agent asserts that it learns of exactly those that run.
+    go(&mut node, Owner::AmazonVpcCni, 100);
+}
+
+#[test]
+fn what_is_begun_the_other_way_turns_round() {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 3);
+    go(&mut node, Owner::AmazonVpcCni, 100);
+    assert!(node.their_agent && !node.our_daemon);
+    assert_eq!(node.plugin(), "aws-cni");
+}
+
+#[test]
+fn a_node_that_was_never_ours_is_left_alone() {
+    let node = Node::of_theirs(three());
+    let plan = node.plan(Owner::AmazonVpcCni);
+    assert_eq!((plan.steps, plan.refusals), (vec![], vec![]));
+}
+
+proptest! {
+    /// Cut off anywhere, and turned round anywhere, it converges, and what is not ours stays.
+    #[test]
+    fn cut_off_and_turned_round_anywhere_it_converges(
+        turns in proptest::collection::vec((any::<bool>(), 0_usize..12), 0..6),
+        devices in proptest::collection::vec(0_u16..3, 0..8),
+        last in any::<bool>(),
+    ) {
+        let pods = (0..).zip(devices).map(|(number, device)| pod(number, device)).collect();
+        let mut node = Node::of_theirs(pods);
+        let owner = |ours| if ours { Owner::Ferrule } else { Owner::AmazonVpcCni };
+        let mut new = 100;
+        for (ours, steps) in turns {
+            // Who has run either way to its end is not turned round by force: daemons follow.
+            go(&mut node, owner(ours), steps);
+            if node.our_daemon && node.held.is_some() && node.plugin() == "ferrule-cni" {
+                node.add_ours(pod(new, 1));
+                new += 1;
+            }
+        }
+        go(&mut node, owner(last), 100);
+        prop_assert_eq!(node.our_daemon, last);
+        prop_assert_eq!(node.their_agent, !last);
+        prop_assert_eq!(node.plugin(), if last { "ferrule-cni" } else { "aws-cni" });
+        prop_assert!(node.files.contains_key("87-podman.conflist"));
+        prop_assert_eq!(node.plan(owner(last)).steps, vec![]);
+        prop_assert!(last || node.files.contains_key(CONFLIST));
+        if let Some(Migration { owner: now, done, .. }) = node.journal {
+            prop_assert!(now == owner(last) && done);
+        }
+    }
+}

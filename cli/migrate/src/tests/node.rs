@@ -1,0 +1,290 @@
+//! A node as a value: what is seen of it, and what each step makes of it.
+
+use crate::{
+    ASIDE, Calls, Eni, File, Held, Kernel, LinkView, OUR_CONFLIST, Observation, Ours, Plan,
+    PolicyChoice, RouteView, RuleView, Step, Theirs, Wait, Way, plan, theirs,
+};
+use config_model::{
+    CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, net::IpAddr};
+
+pub(super) const CONFLIST: &str = "10-aws.conflist";
+
+/// A pod that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pod {
+    pub(super) key: PodKey,
+    pub(super) name: PodName,
+    pub(super) address: IpAddr,
+    pub(super) device: u16,
+    /// Our plugin made it.
+    pub(super) ours: bool,
+}
+
+pub(super) fn pod(number: u8, device: u16) -> Pod {
+    Pod {
+        key: PodKey::new("aws-cni", format!("c{number}"), "eth0").unwrap(),
+        name: PodName { namespace: "default".into(), name: format!("web-{number}") },
+        address: IpAddr::from([10, 0, u8::try_from(device).unwrap(), 10 + number]),
+        device,
+        ours: false,
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) pods: Vec<Pod>,
+    pub(super) files: BTreeMap<String, String>,
+    pub(super) checkpoint: BTreeMap<String, Vec<u8>>,
+    pub(super) results: BTreeMap<String, Vec<u8>>,
+    pub(super) their_agent: bool,
+    pub(super) our_daemon: bool,
+    pub(super) held: Option<Vec<Held>>,
+    pub(super) buried: Vec<PodKey>,
+    pub(super) table: bool,
+    pub(super) journal: Option<Migration>,
+    pub(super) calls: Calls,
+    /// What stands in the kernel beside the pods'.
+    pub(super) kernel: Kernel,
+    pub(super) policy: Vec<(String, String)>,
+}
+
+pub(super) fn their_conflist() -> Value {
+    json!({
+        "cniVersion": "0.4.0", "name": "aws-cni", "disableCheck": true,
+        "plugins": [
+            {"name": "aws-cni", "type": "aws-cni", "vethPrefix": "eni", "mtu": "9001",
+             "podSGEnforcingMode": "strict", "pluginLogLevel": "DEBUG",
+             "capabilities": {"io.kubernetes.cri.pod-annotations": true}},
+            {"name": "egress-cni", "type": "egress-cni", "enabled": "false"},
+            {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true},
+        ],
+    })
+}
+
+impl Node {
+    /// As amazon-vpc-cni leaves it, with a file of somebody else's.
+    pub(super) fn of_theirs(pods: Vec<Pod>) -> Self {
+        let mut node = Self {
+            files: [
+                (CONFLIST.to_owned(), their_conflist().to_string()),
+                (
+                    "87-podman.conflist".to_owned(),
+                    "{\"name\":\"podman\",\"plugins\":[]}".to_owned(),
+                ),
+            ]
+            .into(),
+            checkpoint: BTreeMap::new(),
+            results: BTreeMap::new(),
+            their_agent: true,
+            our_daemon: false,
+            held: None,
+            buried: Vec::new(),
+            table: false,
+            journal: None,
+            calls: Calls::default(),
+            kernel: Kernel::default(),
+            policy: Vec::new(),
+            pods,
+        };
+        node.checkpoint = theirs::written(&node.holding(), 1);
+        for pod in node.pods.clone() {
+            node.keep(&pod, json!([{"name": "x"}, {"name": "dummy1", "mac": "0", "sandbox": "0"}]));
+        }
+        node
+    }
+
+    /// What is held for the pods that run.
+    pub(super) fn holding(&self) -> Vec<Held> {
+        let held = |pod: &Pod| Held {
+            key: pod.key.clone(),
+            pod: Some(pod.name.clone()),
+            addresses: vec![(pod.address, CardIndex(0), DeviceIndex(pod.device))],
+            confirmed: true,
+        };
+        self.pods.iter().map(held).collect()
+    }
+
+    /// A pod of ours, as our plugin and daemon make it.
+    pub(super) fn add_ours(&mut self, pod: Pod) {
+        self.keep(&pod, json!([{"name": "eniX"}, {"name": "eth0", "mac": "02:00:00:00:00:01"}]));
+        self.pods.push(Pod { ours: true, ..pod });
+        self.held = Some(self.holding());
+    }
+
+    fn keep(&mut self, pod: &Pod, interfaces: Value) {
+        let kept = json!({
+            "kind": "cniCacheV1", "netns": "/run/netns/x", "cniArgs": [],
+            "result": {"cniVersion": "1.0.0", "interfaces": interfaces,
+                       "ips": [{"address": format!("{}/32", pod.address), "interface": 1}]},
+        });
+        let name = format!("aws-cni-{}-eth0", pod.key.container_id);
+        self.results.insert(name, kept.to_string().into_bytes());
+    }
+
+    fn veth(pod: &Pod) -> VethName {
+        VethName::of("eni", &pod.name, 0)
+    }
+
+    pub(super) fn see(&self) -> Observation {
+        let mut kernel = self.kernel.clone();
+        for (index, pod) in (100..).zip(&self.pods) {
+            let host = Some(pod.address.into());
+            kernel.links.push(LinkView {
+                index,
+                name: Self::veth(pod).as_str().to_owned(),
+                veth: true,
+                key: pod.ours.then(|| pod.key.clone()),
+            });
+            kernel.routes.push(RouteView { address: pod.address, dev: Some(index) });
+            kernel.rules.push(RuleView {
+                pref: registry::PREF_TO_POD,
+                src: None,
+                dst: host,
+                table: TableId::MAIN,
+                protocol: 3,
+                text: format!("pref 512 to {}", pod.address),
+            });
+            if pod.device > 0 {
+                kernel.rules.push(RuleView {
+                    pref: registry::PREF_FROM_POD,
+                    src: host,
+                    dst: None,
+                    table: TableId::of_eni(CardIndex(0), DeviceIndex(pod.device)),
+                    protocol: 3,
+                    text: format!("pref 1536 from {}", pod.address),
+                });
+            }
+        }
+        let file = |(name, bytes): (&String, &Vec<u8>)| File {
+            name: name.clone(),
+            bytes: Ok(bytes.clone()),
+        };
+        let text = |(name, text): (&String, &String)| File {
+            name: name.clone(),
+            bytes: Ok(text.clone().into_bytes()),
+        };
+        let eni = |device: u8| Eni {
+            mac: format!("02:00:00:00:00:0{device}").parse().unwrap(),
+            card: CardIndex(0),
+            device: DeviceIndex(u16::from(device)),
+            blocks: vec![format!("10.0.{device}.0/24").parse().unwrap()],
+        };
+        Observation {
+            conflists: Ok(self.files.iter().map(text).collect()),
+            theirs: Theirs {
+                serves: self.their_agent,
+                checkpoints: Ok(self.checkpoint.iter().map(file).collect()),
+                policy: Ok(self.policy.clone()),
+            },
+            ours: Ours {
+                runs: self.our_daemon,
+                ready: self.our_daemon,
+                held: Ok(self.held.clone()),
+                buried: Ok(self.buried.clone()),
+                table: Ok(self.table),
+            },
+            calls: Ok(self.calls),
+            kernel: Ok(kernel),
+            enis: Ok((0..3).map(eni).collect()),
+            results: Ok(self.results.iter().map(file).collect()),
+            journal: Ok(self.journal),
+            unix_nanos: 7,
+        }
+    }
+
+    pub(super) fn plan(&self, way: Way) -> Plan {
+        plan(&self.see(), way, PolicyChoice::Refuse)
+    }
+
+    /// Carries a step out; what is waited for, people do.
+    pub(super) fn take(&mut self, step: &Step) {
+        match step {
+            Step::Note(journal) => self.journal = Some(*journal),
+            Step::Await(Wait::TheirAgentEnds) => self.their_agent = false,
+            Step::Await(Wait::OurDaemonEnds) => self.our_daemon = false,
+            Step::Await(Wait::TheirCallsEnd) => self.calls.theirs = 0,
+            Step::Await(Wait::OurCallsEnd) => self.calls.ours = 0,
+            Step::Await(Wait::OurDaemonServes) => self.start_ours(),
+            Step::Await(Wait::TheirAgentServes) => self.start_theirs(),
+            Step::WriteConflist(network) => {
+                let first = json!({"type": "ferrule-cni", "vethPrefix": network.veth_prefix});
+                let plugins = [&[first], network.chained.as_slice()].concat();
+                let list = json!({"name": "aws-cni", "cniVersion": "0.4.0", "plugins": plugins});
+                self.files.insert(OUR_CONFLIST.to_owned(), list.to_string());
+            }
+            Step::PutAside { name } => {
+                let text = self.files.remove(name).unwrap();
+                self.files.insert(format!("{name}{ASIDE}"), text);
+            }
+            Step::Restore { name } => {
+                let text = self.files.remove(&format!("{name}{ASIDE}")).unwrap();
+                self.files.insert(name.clone(), text);
+            }
+            Step::RemoveConflist { name } => {
+                assert!(self.files.remove(name).is_some(), "{name} is not there");
+            }
+            Step::Bury { key } => {
+                assert!(!self.pods.iter().any(|pod| pod.key == *key), "{key} lives");
+                self.buried.push(key.clone());
+            }
+            Step::WriteCheckpoint { name, bytes } => {
+                assert!(!self.their_agent, "the agent has the file");
+                self.checkpoint.insert(name.clone(), bytes.clone());
+            }
+            Step::WriteResult { name, bytes } => {
+                self.results.insert(name.clone(), bytes.clone());
+            }
+            Step::DropTwin { rule } => {
+                assert!(self.their_agent, "the agent makes its own when it starts");
+                let rules = &mut self.kernel.rules;
+                rules.retain(|seen| seen.text != *rule || seen.protocol != 70);
+                assert!(rules.iter().any(|seen| seen.text == *rule), "nothing is left of {rule}");
+            }
+            Step::RemoveTable => {
+                assert!(self.their_agent, "nobody translates");
+                self.table = false;
+            }
+            Step::ForgetOurs => {
+                assert!(!self.our_daemon, "the daemon has the folder");
+                (self.held, self.buried) = (None, Vec::new());
+            }
+        }
+    }
+
+    /// Our daemon takes over what is in the checkpoint and in the kernel.
+    pub(super) fn start_ours(&mut self) {
+        assert!(!self.their_agent, "two daemons own the pool");
+        assert_eq!(self.calls.theirs, 0, "an ADD of theirs is under way");
+        assert_eq!(self.journal.map(|journal| journal.owner), Some(Owner::Ferrule));
+        self.our_daemon = true;
+        self.table = true;
+        if self.held.is_none() {
+            self.held = Some(self.holding());
+        }
+    }
+
+    /// Their agent holds what its checkpoint says: the pods that run, all of them.
+    pub(super) fn start_theirs(&mut self) {
+        assert!(!self.our_daemon, "two daemons own the pool");
+        let wanted = theirs::written(&self.holding(), 0);
+        for (name, bytes) in &wanted {
+            let there = &self.checkpoint[name];
+            assert!(theirs::same_allocations(there, bytes), "{name}: a pod is not handed over");
+        }
+        self.their_agent = true;
+    }
+
+    /// The plugin that a runtime would call.
+    pub(super) fn plugin(&self) -> String {
+        let first = self.files.iter().find(|(name, _)| name.ends_with(".conflist"));
+        let list: Value = serde_json::from_str(first.unwrap().1).unwrap();
+        list["plugins"][0]["type"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.files.contains_key(OUR_CONFLIST) && self.our_daemon && !self.their_agent
+    }
+}

@@ -1,0 +1,144 @@
+//! What is not understood is refused, by object, cause and next step.
+
+use super::node::{CONFLIST, Node, Pod, pod, their_conflist};
+use crate::{LinkView, PolicyChoice, RouteView, RuleView, plan};
+use config_model::{Owner, PodKey, TableId};
+use serde_json::json;
+
+fn node() -> Node {
+    Node::of_theirs(vec![pod(0, 0), pod(1, 1)])
+}
+
+/// The one refusal names the object and holds the words, and before it nothing was done.
+fn refuses(node: &Node, object: &str, words: &str) {
+    let refusals = node.plan(Owner::Ferrule).refusals;
+    let [refusal] = refusals.as_slice() else { panic!("{words}: {refusals:?}") };
+    assert_eq!(refusal.object, object, "{refusal:?}");
+    assert!(refusal.cause.contains(words), "{refusal:?}");
+    assert!(!refusal.next.is_empty());
+}
+
+#[test]
+fn a_configuration_that_somebody_edited() {
+    let edited = |edit: fn(&mut serde_json::Value), words: &str| {
+        let (mut node, mut list) = (node(), their_conflist());
+        edit(&mut list);
+        node.files.insert(CONFLIST.to_owned(), list.to_string());
+        refuses(&node, CONFLIST, words);
+    };
+    edited(|list| list["name"] = json!("mine"), "its network is \"mine\"");
+    edited(|list| list["cniVersion"] = json!("9.0.0"), "cniVersion");
+    edited(|list| list["plugins"][0]["mtu"] = json!("jumbo"), "mtu");
+    edited(|list| list["plugins"][0]["vethPrefix"] = json!("toolong"), "vethPrefix");
+    edited(|list| list["plugins"][2]["type"] = json!("cilium-cni"), "cilium-cni");
+    edited(|list| list["plugins"][1]["enabled"] = json!("true"), "egress-cni");
+    edited(|list| list["plugins"].as_array_mut().unwrap().rotate_left(2), "not the first");
+    let mut node = node();
+    let cut = their_conflist().to_string();
+    node.files.insert(CONFLIST.to_owned(), cut[..cut.len() / 2].to_owned());
+    refuses(&node, CONFLIST, "not JSON");
+    node.files.insert(CONFLIST.to_owned(), cut.clone());
+    node.files.insert("11-mine.conflist".to_owned(), cut);
+    refuses(&node, "10-aws.conflist, 11-mine.conflist", "more than one");
+    node.files.remove("11-mine.conflist");
+    node.files.insert("00-multus.conf".to_owned(), "{\"type\":\"multus\"}".to_owned());
+    refuses(&node, "00-multus.conf", "before 05-ferrule.conflist");
+    node.files.clear();
+    refuses(&node, "network configuration", "no file");
+}
+
+#[test]
+fn a_checkpoint_that_is_not_understood() {
+    let with = |bytes: Vec<u8>, words: &str| {
+        let mut node = node();
+        node.checkpoint.insert("ipam.json".to_owned(), bytes);
+        refuses(&node, "ipam.json", words);
+    };
+    let whole = node().checkpoint["ipam.json"].clone();
+    with(whole[..whole.len() / 2].to_vec(), "no whole checkpoint");
+    with(Vec::new(), "no whole checkpoint");
+    let text = String::from_utf8(whole).unwrap();
+    with(text.replace("vpc-cni-ipam/1", "vpc-cni-ipam/2").into_bytes(), "\"vpc-cni-ipam/2\"");
+    with(text.replacen("\"ipv4\":\"10.0.0.10\",", "", 1).into_bytes(), "its entry 1: it holds no");
+    let mut node = node();
+    node.checkpoint
+        .insert("ipam.json".to_owned(), text.replace("10.0.1.11", "10.0.0.10").into_bytes());
+    refuses(&node, "10.0.0.10", "two interfaces");
+}
+
+#[test]
+fn pods_whose_rules_do_not_fit() {
+    let mut node = node();
+    node.kernel.rules.push(RuleView {
+        pref: 1536,
+        src: Some("10.0.1.11/32".parse().unwrap()),
+        dst: None,
+        table: TableId(7),
+        protocol: 3,
+        text: "pref 1536 from 10.0.1.11 lookup 7".to_owned(),
+    });
+    refuses(&node, "default/web-1", "lookup 7` does not fit");
+    node.kernel.rules[0].table = TableId(2);
+    let plan = node.plan(Owner::Ferrule);
+    assert_eq!(plan.refusals, [], "a twin is no misfit");
+    assert!(plan.facts.iter().any(|fact| fact.contains("twice")), "{:?}", plan.facts);
+    node.kernel.rules.clear();
+    node.kernel.routes.push(RouteView { address: "10.0.0.10".parse().unwrap(), dev: Some(7) });
+    refuses(&node, "default/web-0", "no route, or more than one");
+    node.kernel.routes.clear();
+    node.kernel.links.push(LinkView { index: 9, name: "eni0".into(), veth: true, key: None });
+    node.kernel.routes.push(RouteView { address: "10.0.0.99".parse().unwrap(), dev: Some(9) });
+    refuses(&node, "eni0", "no such pod");
+    node.kernel.routes.clear();
+    node.kernel.links[0].name = "vlan.eth.3".to_owned();
+    refuses(&node, "vlan.eth.3", "branch ENI");
+}
+
+#[test]
+fn an_entry_of_an_older_pod_of_the_same_name_is_none() {
+    let mut node = node();
+    let older = Pod { address: "10.0.1.99".parse().unwrap(), ..pod(1, 1) };
+    node.pods.push(Pod { key: PodKey::new("aws-cni", "older", "eth0").unwrap(), ..older });
+    node.checkpoint = crate::theirs::written(&node.holding(), 1);
+    node.pods.pop();
+    let plan = node.plan(Owner::Ferrule);
+    assert_eq!(plan.refusals, []);
+    assert!(plan.facts.iter().any(|fact| fact.contains("10.0.1.99")), "{:?}", plan.facts);
+}
+
+#[test]
+fn an_address_of_no_eni() {
+    let node = Node::of_theirs(vec![pod(0, 5)]);
+    refuses(&node, "default/web-0", "no ENI of this node has 10.0.5.10");
+}
+
+#[test]
+fn a_policy_agent() {
+    let mut node = node();
+    node.policy.push(("npa.sock".to_owned(), "it listens".to_owned()));
+    refuses(&node, "npa.sock", "policy agent");
+    for choice in [PolicyChoice::Drop, PolicyChoice::Keep] {
+        let plan = plan(&node.see(), Owner::Ferrule, choice);
+        assert!(plan.refusals[0].cause.contains("not there yet"), "{:?}", plan.refusals);
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_at() {
+    let mut seen = node().see();
+    seen.enis = Err("no answer".to_owned());
+    let plan = plan(&seen, Owner::Ferrule, PolicyChoice::Refuse);
+    assert_eq!((plan.refusals.len(), plan.refusals[0].cause.as_str()), (1, "no answer"));
+}
+
+#[test]
+fn their_agent_runs_before_the_way_back_came_to_it() {
+    let mut node = node();
+    for _ in 0..20 {
+        let Some(step) = node.plan(Owner::Ferrule).steps.first().cloned() else { break };
+        node.take(&step);
+    }
+    node.their_agent = true;
+    let refusals = node.plan(Owner::AmazonVpcCni).refusals;
+    assert!(refusals[0].cause.contains("before the pods were handed over"), "{refusals:?}");
+}

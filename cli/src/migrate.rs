@@ -1,0 +1,185 @@
+//! `ferrule migrate`: look, ask for the next step, take it, look again.
+
+mod act;
+mod look;
+
+use crate::args::{MigrateVerb, Output, Places, Policy, Side};
+use act::Hands;
+use anyhow::{Context as _, Result};
+use cli_migrate::{Observation, Plan, PolicyChoice, Step, plan};
+use config_model::Owner;
+use serde_json::json;
+use std::{
+    io::{self, Write as _},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The exit code when something stands in the way.
+const REFUSED: u8 = 1;
+/// The exit code when what was waited for did not come.
+const NOT_YET: u8 = 2;
+const LOOK_AGAIN: Duration = Duration::from_millis(300);
+
+/// Does what the verb says; the exit code.
+///
+/// # Errors
+/// A step cannot be taken, or nothing can be printed.
+pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
+    match verb {
+        MigrateVerb::Plan { to, output, policy, places } => {
+            let plan = plan(&look::observe(places, false), owner(*to), choice(*policy));
+            say(&match output {
+                Output::Text => text(&plan),
+                Output::Json => document(&plan)?,
+            })?;
+            Ok(if plan.refusals.is_empty() { 0 } else { REFUSED })
+        }
+        MigrateVerb::Apply { policy, wait, places } => {
+            go(places, Owner::Ferrule, choice(*policy), *wait)
+        }
+        MigrateVerb::Rollback { wait, places } => {
+            go(places, Owner::AmazonVpcCni, PolicyChoice::Refuse, *wait)
+        }
+        MigrateVerb::Status { output, places } => {
+            say(&status(&look::observe(places, false), *output)?)?;
+            Ok(0)
+        }
+    }
+}
+
+fn owner(side: Side) -> Owner {
+    match side {
+        Side::Ferrule => Owner::Ferrule,
+        Side::AmazonVpcCni => Owner::AmazonVpcCni,
+    }
+}
+
+fn choice(policy: Policy) -> PolicyChoice {
+    match policy {
+        Policy::Refuse => PolicyChoice::Refuse,
+        Policy::Drop => PolicyChoice::Drop,
+        Policy::Keep => PolicyChoice::Keep,
+    }
+}
+
+/// Takes the first step of the plan, and plans anew, until there is none.
+fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8> {
+    let mut hands = Hands::new(places);
+    let mut waiting: Option<(Step, Instant)> = None;
+    loop {
+        let seen = look::observe(places, hands.has_ours());
+        let plan = plan(&seen, way, policy);
+        if !plan.refusals.is_empty() {
+            say(&text(&Plan { steps: Vec::new(), ..plan }))?;
+            return Ok(REFUSED);
+        }
+        let Some(step) = plan.steps.first() else {
+            say(&text(&plan))?;
+            return Ok(0);
+        };
+        if let Step::Await(what) = step {
+            let since = match &waiting {
+                Some((last, since)) if last == step => *since,
+                Some(_) | None => {
+                    say(&format!("{step}\n"))?;
+                    Instant::now()
+                }
+            };
+            if since.elapsed() >= Duration::from_secs(wait) {
+                say(&format!("not so within {wait} s: {what}\n"))?;
+                return Ok(NOT_YET);
+            }
+            waiting = Some((step.clone(), since));
+            thread::sleep(LOOK_AGAIN);
+            continue;
+        }
+        if way == Owner::AmazonVpcCni && !matches!(step, Step::Note(_)) {
+            // From here on no daemon of ours may start.
+            hands.take_ours()?;
+        }
+        say(&format!("{step}\n"))?;
+        hands.take(step).with_context(|| step.to_string())?;
+    }
+}
+
+fn text(plan: &Plan) -> String {
+    let mut lines: Vec<String> = plan.facts.iter().map(|fact| format!("seen    {fact}")).collect();
+    for refusal in &plan.refusals {
+        lines.push(format!("REFUSED {}: {}", refusal.object, refusal.cause));
+        lines.push(format!("        next: {}", refusal.next));
+    }
+    lines.extend((1..).zip(&plan.steps).map(|(number, step)| format!("{number:6}. {step}")));
+    lines.push(match (plan.refusals.len(), plan.steps.len()) {
+        (0, 0) => "nothing is left to do".to_owned(),
+        (0, steps) => format!("{steps} steps; nothing stands in the way"),
+        (refusals, _) => format!("{refusals} refusals: nothing is done"),
+    });
+    lines.join("\n") + "\n"
+}
+
+fn document(plan: &Plan) -> Result<String> {
+    let steps: Vec<String> = plan.steps.iter().map(Step::to_string).collect();
+    let document = json!({
+        "to": plan.way,
+        "facts": plan.facts,
+        "refusals": plan.refusals,
+        "steps": steps,
+    });
+    Ok(serde_json::to_string_pretty(&document).context("write the plan")? + "\n")
+}
+
+/// Whose the node is by what is there, and what is left of the way that was begun.
+fn status(seen: &Observation, output: Output) -> Result<String> {
+    let journal = seen.journal.clone().map_err(anyhow::Error::msg)?;
+    let way = journal.map(|journal| journal.owner);
+    let left = way.map(|way| plan(seen, way, PolicyChoice::Refuse));
+    let leads = leading(seen);
+    if output == Output::Json {
+        let left = left.as_ref().map(|plan| {
+            let steps: Vec<String> = plan.steps.iter().map(Step::to_string).collect();
+            json!({ "steps": steps, "refusals": plan.refusals })
+        });
+        let document = json!({
+            "configuration": leads,
+            "amazonVpcCniServes": seen.theirs.serves,
+            "ferruleServes": seen.ours.ready,
+            "goesTo": way,
+            "left": left,
+        });
+        return Ok(serde_json::to_string_pretty(&document).context("write the status")? + "\n");
+    }
+    let yes = |so: bool| if so { "yes" } else { "no" };
+    let mut text = format!(
+        "the runtime's configuration: {}\namazon-vpc-cni's agent serves: {}\nferrule-ipamd serves: \
+         {}\n",
+        leads.as_deref().unwrap_or("none"),
+        yes(seen.theirs.serves),
+        yes(seen.ours.ready),
+    );
+    match (&way, &left) {
+        (Some(way), Some(left)) => {
+            text += &format!("told to go to: {}\n", name(*way));
+            text += &self::text(left);
+        }
+        (None, _) | (_, None) => text += "told to go to: nowhere yet\n",
+    }
+    Ok(text)
+}
+
+fn name(way: Owner) -> &'static str {
+    match way {
+        Owner::Ferrule => "ferrule",
+        Owner::AmazonVpcCni => "amazon-vpc-cni",
+    }
+}
+
+/// The file that a runtime takes.
+fn leading(seen: &Observation) -> Option<String> {
+    let files = seen.conflists.as_ref().ok()?.iter().map(|file| file.name.clone());
+    files.filter(|name| cli_migrate::is_read(name)).min()
+}
+
+fn say(text: &str) -> Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("print what is done")
+}

@@ -1,0 +1,195 @@
+//! Takes the steps. Each is done as a whole or not at all, whenever the power goes.
+
+use super::look::{FOLDER, TABLE, lock_file, text};
+use crate::{args::Places, gather::netfilter};
+use anyhow::{Context as _, Result, anyhow, bail};
+use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Step};
+use config_model::{Migration, Tombstone, registry};
+use install_disk::Folders;
+use install_plan::{Conflist, Op, Place, Plan};
+use nix::fcntl::{Flock, FlockArg};
+use routing_netlink::{Socket, With};
+use routing_plan::{Action, Op as KernelOp, Subject};
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+/// Changes a node.
+pub(crate) struct Hands<'a> {
+    places: &'a Places,
+    /// Our daemon's lock: as long as it is held here, none starts.
+    ours: Option<Flock<File>>,
+}
+
+impl<'a> Hands<'a> {
+    pub(crate) fn new(places: &'a Places) -> Self {
+        Self { places, ours: None }
+    }
+
+    /// Whether our daemon's lock is held here.
+    pub(crate) fn has_ours(&self) -> bool {
+        self.ours.is_some()
+    }
+
+    /// Keeps our daemon from starting, until this process ends.
+    pub(crate) fn take_ours(&mut self) -> Result<()> {
+        let path = lock_file(&self.places.state_dir);
+        if self.has_ours() || !path.exists() {
+            return Ok(());
+        }
+        let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        let lock = lock.map_err(|(_, errno)| {
+            anyhow!(errno).context("ferrule-ipamd has started again; end it and run this again")
+        })?;
+        self.ours = Some(lock);
+        Ok(())
+    }
+
+    /// Takes one step.
+    pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
+        let Places { results, aws_node, state_dir, .. } = self.places;
+        match step {
+            Step::Note(journal) => {
+                let bytes = serde_json::to_vec(journal).context("write the journal")?;
+                write(&state_dir.join(Migration::FILE), &bytes, 0o600)
+            }
+            Step::Await(_) => bail!("waiting is no step to take"),
+            Step::WriteConflist(network) => {
+                let bytes = self.conflist(network).text(&network.cni_version).into_bytes();
+                self.network(Op::Write { name: OUR_CONFLIST.to_owned(), bytes })
+            }
+            Step::PutAside { name } => {
+                self.network(Op::Rename { from: name.clone(), to: install_plan::aside(name) })
+            }
+            Step::Restore { name } => {
+                self.network(Op::Rename { from: install_plan::aside(name), to: name.clone() })
+            }
+            Step::RemoveConflist { name } => {
+                self.network(Op::Remove { place: Place::Networks, name: name.clone() })
+            }
+            Step::Bury { key } => {
+                let tombstone = Tombstone::new(key.clone(), None, Vec::new());
+                let bytes = serde_json::to_vec(&tombstone).context("write the tombstone")?;
+                let folder = state_dir.join(registry::TOMBSTONE_DIR);
+                write(&folder.join(Tombstone::file_name(key)), &bytes, 0o600)
+            }
+            Step::WriteCheckpoint { name, bytes } => write(&aws_node.join(name), bytes, 0o600),
+            Step::WriteResult { name, bytes } => write(&results.join(name), bytes, 0o600),
+            Step::DropTwin { rule } => drop_rule(rule),
+            Step::RemoveTable => {
+                let (family, table) = TABLE;
+                let said = netfilter::output("nft", &["delete", "table", family, table]);
+                said.map(drop).map_err(anyhow::Error::msg)
+            }
+            Step::ForgetOurs => self.forget(),
+        }
+    }
+
+    /// In the installer's folders, by its hands and beside no other.
+    fn network(&self, op: Op) -> Result<()> {
+        let Places { bin, net_d, .. } = self.places;
+        let folders = Folders::new(bin, bin, net_d);
+        let locked = folders.lock()?;
+        locked.apply(Plan { ops: vec![op], notes: Vec::new() }, |_| {})?;
+        Ok(())
+    }
+
+    fn conflist(&self, network: &Network) -> Conflist {
+        Conflist {
+            cni_version: Some(network.cni_version.clone()),
+            mtu: network.mtu,
+            veth_prefix: network.veth_prefix.clone(),
+            add_wait: ADD_WAIT,
+            socket: self.places.socket.clone(),
+            state_dir: self.places.state_dir.clone(),
+            log_file: network.log_file.clone(),
+            log_level: network.log_level.clone(),
+            bandwidth: false,
+            chained: network.chained.clone(),
+        }
+    }
+
+    /// Who takes the node over again reads amazon-vpc-cni's.
+    fn forget(&self) -> Result<()> {
+        let state = &self.places.state_dir;
+        let aside = format!("{FOLDER}{ASIDE}");
+        match fs::remove_dir_all(state.join(&aside)) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => {
+                return Err(err).with_context(|| format!("remove {aside}"));
+            }
+            _gone => {}
+        }
+        let tombstones = state.join(registry::TOMBSTONE_DIR);
+        let entries = match fs::read_dir(&tombstones) {
+            Ok(entries) => entries.collect::<io::Result<Vec<_>>>(),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(err) => Err(err),
+        };
+        for entry in entries.with_context(|| format!("list {}", tombstones.display()))? {
+            remove(&entry.path())?;
+        }
+        rename(state, FOLDER, &aside)
+    }
+}
+
+/// Deletes the rule of this text that is ours; another's stays.
+fn drop_rule(wanted: &str) -> Result<()> {
+    let mut socket = Socket::open()?;
+    let seen = socket.observe(With::Nothing)?;
+    let ours = seen.rules.iter().filter(|rule| rule.protocol == registry::ROUTE_PROTOCOL);
+    let ops: Vec<KernelOp> = ours
+        .filter(|rule| text(rule) == wanted)
+        .map(|rule| {
+            let delete = Action::DeleteRule(rule.clone());
+            KernelOp::new(Subject::Leftover(rule.clone()), delete)
+        })
+        .collect();
+    let applied = socket.run(&ops)?;
+    match applied.refused.first() {
+        Some(refused) => bail!("the kernel refused: {refused}"),
+        None => Ok(()),
+    }
+}
+
+/// Beside it first, then in its place; both durable.
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // A name that starts with a dot is no configuration, tombstone or result yet.
+    let beside = folder.join(format!(".{name}.ferrule-new"));
+    let written = || -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        sync(folder)
+    };
+    written().with_context(|| format!("write {}", path.display()))
+}
+
+fn rename(folder: &Path, from: &str, to: &str) -> Result<()> {
+    let renamed = fs::rename(folder.join(from), folder.join(to)).and_then(|()| sync(folder));
+    renamed.with_context(|| format!("rename {} to {to}", folder.join(from).display()))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = match fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _gone => sync(path.parent().unwrap_or(Path::new("/"))),
+    };
+    removed.with_context(|| format!("remove {}", path.display()))
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// In seconds, as the plugin has it unless it is told.
+const ADD_WAIT: u64 = 45;

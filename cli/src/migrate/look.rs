@@ -1,0 +1,276 @@
+//! Looks at a node on its way. Decides nothing: what it means is `cli-migrate`'s to say.
+
+use crate::{
+    args::Places,
+    gather::{chain, imds, netfilter},
+};
+use cli_migrate::{
+    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, RouteView, RuleView,
+    Theirs,
+};
+use config_model::{Migration, PodKey, PodName, TableId, Tombstone, registry};
+use ipamd_core::{
+    Checkpoint, HeldAddress, Record,
+    frame::{self, Damage},
+};
+use ipamd_rpc::{probe, server::HealthName};
+use nix::fcntl::{Flock, FlockArg};
+use routing_netlink::{Socket, With};
+use routing_plan::{Family, LinkKind, Rule};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::IpAddr,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Everything that the plan asks for. With `ours_is_held` this process has our daemon's lock.
+pub(crate) fn observe(places: &Places, ours_is_held: bool) -> Observation {
+    let state = &places.state_dir;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Observation {
+        conflists: files(&places.net_d, |_| true),
+        theirs: Theirs {
+            serves: answers(&places.aws_node.join("ipamd.sock")),
+            checkpoints: files(&places.aws_node, |name| {
+                name == "ipam.json" || (name.starts_with("ipam-nic-") && name.ends_with(".json"))
+            }),
+            policy: policy(places),
+        },
+        ours: Ours {
+            runs: !ours_is_held && is_locked(&lock_file(state)),
+            ready: is_ready(&places.socket),
+            held: held(&state.join(CHECKPOINT)),
+            buried: buried(&state.join(registry::TOMBSTONE_DIR)),
+            table: table(),
+        },
+        calls: calls(&places.proc),
+        kernel: kernel(),
+        enis: enis(&places.imds),
+        results: files(&places.results, |name| name.starts_with(registry::CNI_NETWORK)),
+        journal: journal(&state.join(Migration::FILE)),
+        unix_nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+    }
+}
+
+/// Our daemon has this locked as long as it lives.
+pub(crate) fn lock_file(state_dir: &Path) -> PathBuf {
+    state_dir.join(FOLDER).join("lock")
+}
+
+/// The files of a folder, by name; none if there is no folder.
+fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Looked<Vec<File>> {
+    let failed = |err: &io::Error| chain(&format!("list {}", folder.display()), err);
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(err) => return Err(failed(&err)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|err| failed(&err))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if !wanted(&name) || !path.is_file() {
+            continue;
+        }
+        let bytes = match fs::read(&path) {
+            // It has gone meanwhile.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
+            read => read.map_err(|err| chain(&format!("read {}", path.display()), &err)),
+        };
+        found.push(File { name, bytes });
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+/// Whether somebody takes calls at a socket.
+fn answers(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+fn policy(places: &Places) -> Looked<Vec<(String, String)>> {
+    let mut signs = Vec::new();
+    let socket = places.aws_node.join("npa.sock");
+    if answers(&socket) {
+        signs.push((socket.display().to_string(), "it takes calls at its socket".to_owned()));
+    }
+    match fs::read_dir(&places.pins) {
+        Ok(mut entries) => {
+            if entries.any(|entry| entry.is_ok()) {
+                let pins = places.pins.display().to_string();
+                signs.push((pins, "its programs are pinned there".to_owned()));
+            }
+        }
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+        Err(err) => return Err(chain(&format!("list {}", places.pins.display()), &err)),
+    }
+    Ok(signs)
+}
+
+fn is_ready(socket: &Path) -> bool {
+    if !answers(socket) {
+        return false;
+    }
+    let Ok(runtime) = imds::runtime() else { return false };
+    let deadline = Instant::now() + PATIENCE;
+    runtime.block_on(probe(socket, HealthName::Ready, deadline)).unwrap_or(false)
+}
+
+fn is_locked(path: &Path) -> bool {
+    let Ok(file) = fs::File::open(path) else { return false };
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
+}
+
+/// What our daemon's checkpoint adds up to; `None` if there is none.
+fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
+    let mut tries = 0;
+    let records = loop {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(err) => return Err(chain(&format!("read {}", path.display()), &err)),
+        };
+        let told = frame::decode(&bytes);
+        match told.damage {
+            None => break told.records,
+            // The daemon may be writing just now.
+            Some(Damage::TornTail { .. }) if tries < 5 => thread::sleep(LOOK_AGAIN),
+            // A pod that is missing from it would be missed.
+            Some(damage) => return Err(format!("{} cannot be used: {damage}", path.display())),
+        }
+        tries += 1;
+    };
+    let mut found: BTreeMap<PodKey, Held> = BTreeMap::new();
+    for record in Checkpoint::replay(records).compact() {
+        // The rest are cooling addresses, and what is on its way between us and EC2.
+        let (key, pod, addresses) = if let Record::Confirmed { key, .. } = record {
+            if let Some(held) = found.get_mut(&key) {
+                held.confirmed = true;
+            }
+            continue;
+        } else if let Record::Reserved { key, pod, address, eni, card, device, more, .. } = record {
+            let first = HeldAddress { address: IpAddr::V4(address), eni, card, device };
+            (key, pod, std::iter::once(first).chain(more).collect())
+        } else if let Record::ReservedV6 { key, pod, addresses, .. } = record {
+            (key, pod, addresses)
+        } else if let Record::ReservedBranch { key, pod, .. } = record {
+            (key, pod, Vec::new())
+        } else {
+            continue;
+        };
+        let addresses: Vec<HeldAddress> = addresses;
+        let addresses = addresses.iter().map(|it| (it.address, it.card, it.device)).collect();
+        let held = Held { key: key.clone(), pod: named(pod), addresses, confirmed: false };
+        found.insert(key, held);
+    }
+    Ok(Some(found.into_values().collect()))
+}
+
+/// A pod that was found in the kernel alone has a stand-in for a name, which no pod can have.
+fn named(pod: PodName) -> Option<PodName> {
+    Some(pod).filter(|pod| !pod.namespace.starts_with('('))
+}
+
+fn buried(folder: &Path) -> Looked<Vec<PodKey>> {
+    let told = files(folder, |name| name.ends_with(".json") && !name.starts_with('.'))?;
+    let read = |file: File| {
+        let tombstone: Tombstone = serde_json::from_slice(&file.bytes?)
+            .map_err(|err| chain(&format!("read the tombstone {}", file.name), &err))?;
+        Ok(tombstone.key)
+    };
+    told.into_iter().map(read).collect()
+}
+
+fn table() -> Looked<bool> {
+    let chains = netfilter::nft()?;
+    Ok(chains.iter().any(|chain| (chain.family.as_str(), chain.table.as_str()) == TABLE))
+}
+
+/// Plugins that run on this node: in its mount namespace, or its network.
+fn calls(proc: &Path) -> Looked<Calls> {
+    let entries =
+        fs::read_dir(proc).map_err(|err| chain(&format!("list {}", proc.display()), &err))?;
+    let of_node = |process: &Path| {
+        ["ns/mnt", "ns/net"].iter().any(|space| {
+            let own = fs::read_link(proc.join("self").join(space)).ok();
+            own.is_some() && own == fs::read_link(process.join(space)).ok()
+        })
+    };
+    let mut calls = Calls::default();
+    for process in entries.flatten().map(|entry| entry.path()) {
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let count = match name.trim_end() {
+            "aws-cni" => &mut calls.theirs,
+            "ferrule-cni" => &mut calls.ours,
+            _ => continue,
+        };
+        *count += usize::from(of_node(&process));
+    }
+    Ok(calls)
+}
+
+fn kernel() -> Looked<Kernel> {
+    let seen = Socket::open()
+        .and_then(|mut socket| socket.observe(With::Nothing))
+        .map_err(|err| chain("look at links, rules and routes", &err))?;
+    let links = seen.links.values().filter(|link| link.group != registry::GROUP_REAP);
+    let links = links.map(|link| LinkView {
+        index: link.index.0,
+        name: link.name.clone(),
+        veth: link.kind == LinkKind::Veth,
+        key: link.key(),
+    });
+    let rules = seen.rules.iter().map(|rule| RuleView {
+        pref: rule.pref,
+        src: rule.selector.src,
+        dst: rule.selector.dst,
+        table: rule.table,
+        protocol: rule.protocol,
+        text: text(rule),
+    });
+    let routes = seen.routes.iter().filter(|route| route.table == TableId::MAIN);
+    let routes = routes.filter_map(|route| {
+        Some(RouteView { address: route.host_address()?, dev: route.dev.map(|dev| dev.0) })
+    });
+    Ok(Kernel { links: links.collect(), rules: rules.collect(), routes: routes.collect() })
+}
+
+/// A rule as `ip rule` takes it; one of IPv6 is no twin of one of IPv4.
+pub(crate) fn text(rule: &Rule) -> String {
+    match rule.family {
+        Family::V4 => rule.to_string(),
+        Family::V6 => format!("{rule} (IPv6)"),
+    }
+}
+
+fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
+    imds::enis(endpoint)
+}
+
+fn journal(path: &Path) -> Looked<Option<Migration>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(err) => return Err(chain(&format!("read {}", path.display()), &err)),
+    };
+    let read: Migration = serde_json::from_slice(&bytes)
+        .map_err(|err| chain(&format!("read {}", path.display()), &err))?;
+    if read.version == Migration::VERSION {
+        Ok(Some(read))
+    } else {
+        Err(format!("{} is of version {}, which is not known", path.display(), read.version))
+    }
+}
+
+/// The daemon's folder within the state folder.
+pub(crate) const FOLDER: &str = "ipam";
+const CHECKPOINT: &str = "ipam/checkpoint.log";
+/// Ours of netfilter.
+pub(crate) const TABLE: (&str, &str) = ("ip", "ferrule");
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long our daemon may take to tell how it is.
+const PATIENCE: Duration = Duration::from_secs(2);

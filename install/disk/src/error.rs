@@ -1,0 +1,56 @@
+//! What can stand in an installer's way.
+
+use install_plan::{Op, Refusal};
+use std::{io, path::PathBuf};
+
+/// Why an installer stopped. What it had done by then stays done; run again, it goes on from there.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A folder is not there. It is not made: in a container it would be one of the container's.
+    #[error(
+        "{path} is not a folder: make it on the node, mount it into the container, and let \
+         {setting} name it as the container has it"
+    )]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The setting that names it.
+        setting: &'static str,
+    },
+    /// A folder may not be written to.
+    #[error(
+        "{path} cannot be written to: mount it writable, and run as root; {setting} names the folder"
+    )]
+    NotWritable {
+        /// The folder.
+        path: PathBuf,
+        /// The setting that names it.
+        setting: &'static str,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// What is there cannot be read.
+    #[error("read {path}")]
+    Unread {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The plan is to do nothing.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A step that the disk refused.
+    #[error("{op} in {folder}; nothing is half done, so run it again once that is mended")]
+    Step {
+        /// The step.
+        op: Op,
+        /// Where.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+}

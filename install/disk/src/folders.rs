@@ -1,0 +1,273 @@
+//! The two folders and what we bring.
+
+use crate::{Disk, InstallError, RealDisk, speaks};
+use install_plan::{
+    Conflist, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Place, Plan, Standing, chained,
+    network, programs, remove, temporary,
+};
+use nix::unistd::{AccessFlags, access};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// A node's CNI folders, and the folder of what we bring.
+#[derive(Clone, Debug)]
+pub struct Folders<D = RealDisk> {
+    brought: PathBuf,
+    bin: PathBuf,
+    conf: PathBuf,
+    disk: D,
+}
+
+impl Folders {
+    /// From `brought`, a folder that has our programs, to the node's folders of plugins and networks.
+    pub fn new(brought: &Path, bin: &Path, conf: &Path) -> Self {
+        Self::on(RealDisk, brought, bin, conf)
+    }
+}
+
+impl<D: Disk> Folders<D> {
+    /// The same on another disk.
+    pub fn on(disk: D, brought: &Path, bin: &Path, conf: &Path) -> Self {
+        let [brought, bin, conf] = [brought, bin, conf].map(Path::to_owned);
+        Self { brought, bin, conf, disk }
+    }
+
+    /// Waits until nobody else works on these folders, and keeps others from it meanwhile.
+    ///
+    /// # Errors
+    /// When a folder is not there or may not be written to, before anything was done.
+    pub fn lock(&self) -> Result<Locked<'_, D>, InstallError> {
+        for (path, setting) in [(&self.bin, BIN_SETTING), (&self.conf, CONF_SETTING)] {
+            if !path.is_dir() {
+                return Err(InstallError::NoFolder { path: path.clone(), setting });
+            }
+            access(path, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| {
+                InstallError::NotWritable { path: path.clone(), setting, cause: errno.into() }
+            })?;
+        }
+        let file = File::open(&self.conf).and_then(|folder| folder.lock().map(|()| folder));
+        Ok(Locked { folders: self, _lock: file.map_err(unread(&self.conf))? })
+    }
+
+    fn folder(&self, place: Place) -> &Path {
+        match place {
+            Place::Programs => &self.bin,
+            Place::Networks => &self.conf,
+        }
+    }
+}
+
+/// The folders while nobody else works on them.
+pub struct Locked<'a, D = RealDisk> {
+    folders: &'a Folders<D>,
+    _lock: File,
+}
+
+impl<D: Disk> Locked<'_, D> {
+    /// What lies in the folders.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn observe(&self) -> Result<Observed, InstallError> {
+        let Folders { brought, bin, conf, .. } = self.folders;
+        let mut seen = Observed::default();
+        for (name, path) in files(bin)? {
+            let same = BROUGHT.contains(&name.as_str())
+                && is_as_brought(&brought.join(&name), &path).map_err(unread(&path))?;
+            let standing = if same { Standing::AsBrought } else { Standing::Other };
+            seen.programs.insert(name, standing);
+        }
+        for (name, path) in files(conf)? {
+            let bytes = match fs::read(&path) {
+                Ok(bytes) => bytes,
+                // A link that leads nowhere: no runtime can read it either.
+                Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(cause) => return Err(InstallError::Unread { path, cause }),
+            };
+            seen.confs.insert(name, bytes);
+        }
+        Ok(seen)
+    }
+
+    /// Brings the programs. `each` hears of every step that was done.
+    ///
+    /// # Errors
+    /// When they cannot run on this node, or the disk refuses.
+    pub fn bring_programs(&self, each: impl FnMut(&Op)) -> Result<Vec<Note>, InstallError> {
+        let own = Path::new("/proc/self/exe");
+        // We run on this node, so what runs on it is what we are.
+        let node = header(own).map_err(unread(own))?;
+        let node =
+            Machine::of(&node).ok_or_else(|| unread(own)(io::ErrorKind::InvalidData.into()))?;
+        let mut brought = BTreeMap::new();
+        for name in BROUGHT {
+            let path = self.folders.brought.join(name);
+            if path.exists() {
+                let header = header(&path).map_err(unread(&path))?;
+                brought.insert(name.to_owned(), Machine::of(&header));
+            }
+        }
+        self.apply(programs(&brought, node, &self.observe()?)?, each)
+    }
+
+    /// Makes ours the network of the node.
+    ///
+    /// # Errors
+    /// When the conflist names a plugin that is not there, or the disk refuses.
+    pub fn make_network(
+        &self,
+        wanted: &Conflist,
+        each: impl FnMut(&Op),
+    ) -> Result<Vec<Note>, InstallError> {
+        let mut seen = self.observe()?;
+        for name in chained(wanted, &seen) {
+            if let Some(versions) = speaks::versions(&self.folders.bin.join(&name)) {
+                seen.speaks.insert(name, versions);
+            }
+        }
+        self.apply(network(wanted, &seen)?, each)
+    }
+
+    /// Takes it all back, but the programs if `keep_programs`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn remove(
+        &self,
+        keep_programs: bool,
+        each: impl FnMut(&Op),
+    ) -> Result<Vec<Note>, InstallError> {
+        self.apply(remove(&BROUGHT, keep_programs, &self.observe()?), each)
+    }
+
+    /// Carries out a plan, up to the first step that is refused.
+    ///
+    /// # Errors
+    /// With that step.
+    pub fn apply(&self, plan: Plan, mut each: impl FnMut(&Op)) -> Result<Vec<Note>, InstallError> {
+        for op in &plan.ops {
+            let place = place(op);
+            let folder = self.folders.folder(place);
+            let done = self.step(op).and_then(|()| self.folders.disk.sync_folder(folder));
+            done.map_err(|cause| InstallError::Step {
+                op: op.clone(),
+                folder: folder.to_owned(),
+                cause,
+            })?;
+            each(op);
+        }
+        Ok(plan.notes)
+    }
+
+    fn step(&self, op: &Op) -> io::Result<()> {
+        let Folders { brought, bin, conf, disk } = self.folders;
+        match op {
+            Op::Bring { name } => {
+                let mut source = File::open(brought.join(name))?;
+                self.put(bin, name, PROGRAM_MODE, &mut source)
+            }
+            Op::Write { name, bytes } => self.put(conf, name, CONF_MODE, &mut &bytes[..]),
+            Op::Rename { from, to } => disk.rename(&conf.join(from), &conf.join(to)),
+            Op::Remove { place, name } => disk.remove(&self.folders.folder(*place).join(name)),
+        }
+    }
+
+    fn put(
+        &self,
+        folder: &Path,
+        name: &str,
+        mode: u32,
+        from: &mut impl io::Read,
+    ) -> io::Result<()> {
+        let disk = &self.folders.disk;
+        let beside = folder.join(temporary(name));
+        let mut file = disk.create(&beside)?;
+        let mut part = vec![0; PART];
+        loop {
+            let length = from.read(&mut part)?;
+            if length == 0 {
+                break;
+            }
+            disk.append(&mut file, &part[..length])?;
+        }
+        disk.set_mode(&file, mode)?;
+        disk.sync(&file)?;
+        // A program that is open for writing cannot be executed.
+        drop(file);
+        disk.rename(&beside, &folder.join(name))
+    }
+}
+
+fn place(op: &Op) -> Place {
+    match op {
+        Op::Bring { .. } => Place::Programs,
+        Op::Write { .. } | Op::Rename { .. } => Place::Networks,
+        Op::Remove { place, .. } => *place,
+    }
+}
+
+/// Everything of a folder that is no folder and has a name in UTF-8, with its path.
+fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, InstallError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unread(folder))? {
+        let path = entry.map_err(unread(folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        if let Some(name) = name.filter(|_| !path.is_dir()) {
+            found.push((name, path));
+        }
+    }
+    Ok(found)
+}
+
+fn is_as_brought(source: &Path, there: &Path) -> io::Result<bool> {
+    let (Ok(source), Ok(there)) = (File::open(source), File::open(there)) else {
+        return Ok(false);
+    };
+    let (ours, theirs) = (source.metadata()?, there.metadata()?);
+    if theirs.permissions().mode() & 0o7777 != PROGRAM_MODE || ours.len() != theirs.len() {
+        return Ok(false);
+    }
+    have_the_same_bytes(source, there)
+}
+
+fn have_the_same_bytes(mut one: File, mut other: File) -> io::Result<bool> {
+    let (mut left, mut right) = (vec![0; PART], vec![0; PART]);
+    loop {
+        let length = one.read(&mut left)?;
+        if length == 0 {
+            return Ok(other.read(&mut right)? == 0);
+        }
+        match other.read_exact(&mut right[..length]) {
+            Ok(()) if left[..length] == right[..length] => {}
+            Ok(()) => return Ok(false),
+            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(err) => return Err(err),
+        }
+    }
+}
+
+fn header(path: &Path) -> io::Result<Vec<u8>> {
+    let mut header = Vec::new();
+    File::open(path)?.take(HEADER_BYTES as u64).read_to_end(&mut header)?;
+    Ok(header)
+}
+
+fn unread(path: &Path) -> impl Fn(io::Error) -> InstallError {
+    move |cause| InstallError::Unread { path: path.to_owned(), cause }
+}
+
+/// The plugin, and what people ask a node with.
+const BROUGHT: [&str; 2] = [PLUGIN, "ferrule"];
+const PROGRAM_MODE: u32 = 0o755;
+const CONF_MODE: u32 = 0o644;
+const PART: usize = 1 << 16;
+const BIN_SETTING: &str = "HOST_CNI_BIN_PATH";
+const CONF_SETTING: &str = "HOST_CNI_CONFDIR_PATH";
+
+#[cfg(test)]
+mod tests;

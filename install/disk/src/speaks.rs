@@ -1,0 +1,89 @@
+//! What a plugin says that it speaks.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read as _, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The versions of CNI that a plugin answers to VERSION; `None` if it does not say in time, or cannot
+/// be run here.
+pub(crate) fn versions(plugin: &Path) -> Option<BTreeSet<String>> {
+    let mut child = Command::new(plugin)
+        .env_clear()
+        .env("CNI_COMMAND", "VERSION")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    // One that ends without reading may answer all the same.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(QUESTION));
+    let give_up = Instant::now() + PATIENCE;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.success(),
+            Ok(None) if Instant::now() < give_up => thread::sleep(BETWEEN_LOOKS),
+            Ok(None) | Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break false;
+            }
+        }
+    };
+    if !ended {
+        return None;
+    }
+    let mut answer = Vec::new();
+    // A few words: they fit the pipe, so whoever wrote them did not wait for us.
+    child.stdout.take()?.take(MOST).read_to_end(&mut answer).ok()?;
+    parse(&answer)
+}
+
+fn parse(answer: &[u8]) -> Option<BTreeSet<String>> {
+    let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+    let versions = answer["supportedVersions"].as_array()?;
+    versions.iter().map(|version| version.as_str().map(str::to_owned)).collect()
+}
+
+const QUESTION: &[u8] = br#"{"cniVersion":"1.0.0"}"#;
+const PATIENCE: Duration = Duration::from_secs(5);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+const MOST: u64 = 1 << 14;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    #[test]
+    fn a_plugin_is_asked_and_one_that_does_not_answer_has_said_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |script: &str| {
+            let path = folder.path().join("plugin");
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            versions(&path)
+        };
+        let answer =
+            r#"echo "{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"0.4.0\",\"1.0.0\"]}""#;
+        let expected = ["0.4.0", "1.0.0"].map(str::to_owned).into();
+        let asked = format!("[ \"$CNI_COMMAND\" = VERSION ] || exit 1; {answer}");
+        assert_eq!(said(&asked), Some(expected));
+        for bad in [
+            "exit 1".to_owned(),
+            format!("{answer}; exit 1"),
+            "echo no JSON".to_owned(),
+            "echo '{}'".to_owned(),
+            "kill -9 $$".to_owned(),
+        ] {
+            assert_eq!(said(&bad), None, "{bad}");
+        }
+        assert_eq!(versions(&folder.path().join("absent")), None);
+    }
+}

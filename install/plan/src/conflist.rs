@@ -1,0 +1,301 @@
+//! The conflist that we write, and how it is known again.
+
+use crate::conf::Conf;
+use config_model::registry;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha1::{Digest as _, Sha1};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::PathBuf,
+};
+
+/// The conflist's name: runtimes take the first of the folder.
+pub const CONFLIST: &str = "05-ferrule.conflist";
+
+/// The plugin's name, as a program and as a conflist's `type`.
+pub const PLUGIN: &str = "ferrule-cni";
+
+/// The plugin for host ports.
+pub(crate) const PORTMAP: &str = "portmap";
+const BANDWIDTH: &str = "bandwidth";
+
+/// What the plugin speaks, oldest first.
+pub const CNI_VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// What a plugin is taken to speak that did not say: of the CNI project's those before 1.6 know no
+/// 1.1.0.
+const SPOKEN_BY_ALL: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
+
+/// What a conflist says when nothing on the node asks for another version.
+pub(crate) const CNI_VERSION: &str = "1.0.0";
+
+/// The key by which a conflist of ours that nobody has changed is known: version and digest.
+const WRITTEN: &str = "ferrule.io/written";
+
+/// What stands for the digest while it is computed: as long as one.
+const NO_DIGEST: &str = "0000000000000000000000000000000000000000";
+
+/// What the conflist tells the plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conflist {
+    /// Its `cniVersion`; `None` is what the node's cached results were made in, else 1.0.0.
+    pub cni_version: Option<String>,
+    /// The MTU of pods' links, in bytes.
+    pub mtu: u32,
+    /// What names of host veths begin with.
+    pub veth_prefix: String,
+    /// How long an ADD waits, in seconds.
+    pub add_wait: u64,
+    /// The daemon's socket, as the host has it.
+    pub socket: PathBuf,
+    /// The folder of the tombstones' folder, as the host has it.
+    pub state_dir: PathBuf,
+    /// The plugin's log, as the host has it, or `stderr`.
+    pub log_file: String,
+    /// The least severe line of that log.
+    pub log_level: String,
+    /// Whether pods' bandwidth annotations hold.
+    pub bandwidth: bool,
+    /// The plugins that come last.
+    pub chained: Vec<Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    cni_version: &'a str,
+    cni_versions: &'a [&'a str],
+    name: &'a str,
+    plugins: Vec<Value>,
+    #[serde(rename = "ferrule.io/written")]
+    written: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ours<'a> {
+    r#type: &'a str,
+    mtu: String,
+    veth_prefix: &'a str,
+    plugin_log_file: &'a str,
+    plugin_log_level: &'a str,
+    add_wait: u64,
+    ipamd_socket: &'a str,
+    state_dir: &'a str,
+    capabilities: BTreeMap<&'a str, bool>,
+}
+
+impl Conflist {
+    /// The file, in this `cniVersion`, with no plugins after ours but those that were asked for.
+    pub fn text(&self, cni_version: &str) -> String {
+        let chain = self.chain(false);
+        self.text_with(cni_version, &chain, &spoken(&chain, &BTreeMap::new()))
+    }
+
+    /// The file, in this `cniVersion`, with these plugins after ours, which all speak `spoken`.
+    pub(crate) fn text_with(&self, cni_version: &str, chain: &[Value], spoken: &[&str]) -> String {
+        let (socket, state_dir) = (self.socket.to_string_lossy(), self.state_dir.to_string_lossy());
+        let ours = Ours {
+            r#type: PLUGIN,
+            mtu: self.mtu.to_string(),
+            veth_prefix: &self.veth_prefix,
+            plugin_log_file: &self.log_file,
+            plugin_log_level: &self.log_level,
+            add_wait: self.add_wait,
+            ipamd_socket: &socket,
+            state_dir: &state_dir,
+            capabilities: BTreeMap::from([(POD_ANNOTATIONS, true)]),
+        };
+        let ours = serde_json::to_value(ours).expect("texts and numbers always encode");
+        let written = Written {
+            cni_version,
+            cni_versions: spoken,
+            name: registry::CNI_NETWORK,
+            plugins: [&[ours], chain].concat(),
+            written: format!("{} {NO_DIGEST}", env!("CARGO_PKG_VERSION")),
+        };
+        let text = serde_json::to_string_pretty(&written).expect("texts always encode") + "\n";
+        let digest = digest(&text);
+        // The last one: a setting may hold forty zeros too.
+        let at = text.rfind(NO_DIGEST).expect("it was written above");
+        format!("{}{digest}{}", &text[..at], &text[at + NO_DIGEST.len()..])
+    }
+
+    /// What comes after ours on a node that has `portmap`, or not. What somebody gives by himself
+    /// comes in place of what we would give.
+    pub(crate) fn chain(&self, has_portmap: bool) -> Vec<Value> {
+        let given = |name: &str| self.chained.iter().any(|plugin| plugin["type"] == name);
+        let mut chain = Vec::new();
+        if has_portmap && !given(PORTMAP) {
+            let capabilities = json!({"portMappings": true});
+            chain.push(json!({"type": PORTMAP, "capabilities": capabilities, "snat": true}));
+        }
+        if self.bandwidth && !given(BANDWIDTH) {
+            chain.push(json!({"type": BANDWIDTH, "capabilities": {"bandwidth": true}}));
+        }
+        chain.extend(self.chained.iter().cloned());
+        chain
+    }
+}
+
+/// What all of these plugins speak, as each `says`, oldest first. A runtime takes the newest that it is
+/// offered, and one plugin that does not speak it fails every pod.
+pub(crate) fn spoken(
+    chain: &[Value],
+    says: &BTreeMap<String, BTreeSet<String>>,
+) -> Vec<&'static str> {
+    let speaks = |plugin: &Value, version: &str| {
+        let says = plugin["type"].as_str().and_then(|name| says.get(name));
+        says.map_or_else(|| SPOKEN_BY_ALL.contains(&version), |said| said.contains(version))
+    };
+    let by_all = |version: &&str| chain.iter().all(|plugin| speaks(plugin, version));
+    CNI_VERSIONS.into_iter().filter(by_all).collect()
+}
+
+/// Who a file in our conflist's place is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Author {
+    /// An installer of ours, and nobody has changed it; its `cniVersion`.
+    Installer(String),
+    /// Somebody else: what was changed, or is wrong with it.
+    Somebody(String),
+}
+
+pub(crate) fn author(bytes: &[u8]) -> Author {
+    let conf = match Conf::read(bytes) {
+        Ok(conf) => conf,
+        Err(why) => return Author::Somebody(why),
+    };
+    if let (Some(version), true) = (&conf.cni_version, is_untouched(bytes)) {
+        return Author::Installer(version.clone());
+    }
+    Author::Somebody(conf.fault().unwrap_or("it was changed after it had been written").to_owned())
+}
+
+fn is_untouched(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let value: Option<Value> = serde_json::from_str(text).ok();
+    let written = value.as_ref().and_then(|value| value[WRITTEN].as_str());
+    let Some(said) = written.and_then(|written| written.split(' ').nth(1)) else { return false };
+    text.rfind(said).is_some_and(|at| {
+        let blank = format!("{}{NO_DIGEST}{}", &text[..at], &text[at + said.len()..]);
+        digest(&blank) == said
+    })
+}
+
+fn digest(text: &str) -> String {
+    Sha1::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// The capability by which the plugin gets a pod's annotations.
+const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn conflist() -> Conflist {
+        Conflist {
+            cni_version: None,
+            mtu: 9001,
+            veth_prefix: "eni".to_owned(),
+            add_wait: 45,
+            socket: registry::IPAMD_SOCKET.into(),
+            state_dir: registry::STATE_DIR.into(),
+            log_file: "/var/log/aws-routed-eni/plugin.log".to_owned(),
+            log_level: "DEBUG".to_owned(),
+            bandwidth: false,
+            chained: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn it_tells_the_plugin_its_settings() {
+        let conflist = Conflist { mtu: 1500, add_wait: 5, ..conflist() };
+        let value: Value = serde_json::from_str(&conflist.text("0.4.0")).expect("JSON");
+        assert_eq!((&value["cniVersion"], &value["name"]), (&"0.4.0".into(), &"aws-cni".into()));
+        let plugin = &value["plugins"][0];
+        assert_eq!((&plugin["type"], &plugin["mtu"]), (&"ferrule-cni".into(), &"1500".into()));
+        assert_eq!((&plugin["addWait"], &plugin["vethPrefix"]), (&5.into(), &"eni".into()));
+        assert_eq!(plugin["capabilities"][POD_ANNOTATIONS], true);
+        assert_eq!(plugin["ipamdSocket"], "/run/ferrule/ipamd.sock");
+    }
+
+    #[test]
+    fn what_we_wrote_is_known_again_and_any_change_is_seen() {
+        let text = conflist().text("1.0.0");
+        assert_eq!(author(text.as_bytes()), Author::Installer("1.0.0".to_owned()));
+        let version = env!("CARGO_PKG_VERSION");
+        let other = format!("{version}-rc1");
+        for (from, to) in [("9001", "1500"), ("DEBUG", "DEBUg"), ("\n", " \n"), (version, &other)] {
+            let changed = text.replacen(from, to, 1);
+            let Author::Somebody(why) = author(changed.as_bytes()) else {
+                panic!("{from} to {to} was not seen")
+            };
+            assert!(why.contains("changed"), "{why}");
+        }
+        let zeros = Conflist { log_file: format!("/{NO_DIGEST}"), ..conflist() };
+        let text = zeros.text("1.0.0");
+        assert_eq!(author(text.as_bytes()), Author::Installer("1.0.0".to_owned()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_edited_one_is_told() {
+        let text = conflist().text("1.0.0");
+        for (bytes, why) in [
+            (text.replace("45,", "45"), "is not JSON"),
+            (String::new(), "is not JSON"),
+            ("[]".to_owned(), "no JSON object"),
+            (text.replace("\"ferrule-cni\"", "\"bridge\""), "ferrule-cni is not among its plugins"),
+            (text.replace("\"plugins\"", "\"plugin\""), "has no plugins"),
+            (text.replace("\"aws-cni\"", "\"ours\""), "network is not called aws-cni"),
+            (text.replace("\"cniVersion\"", "\"cni\""), "has no cniVersion"),
+        ] {
+            let Author::Somebody(told) = author(bytes.as_bytes()) else { panic!("{bytes}") };
+            assert!(told.contains(why), "{told} does not tell: {why}");
+        }
+    }
+
+    #[test]
+    fn host_ports_and_bandwidth_come_before_what_somebody_gives() {
+        let names = |conflist: &Conflist, has_portmap| {
+            let chain = conflist.chain(has_portmap).into_iter();
+            chain.map(|plugin| plugin["type"].to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let bare = conflist();
+        assert_eq!((&*names(&bare, false), &*names(&bare, true)), ("", "\"portmap\""));
+        let tuned = Conflist { bandwidth: true, chained: vec![json!({"type": "tuning"})], ..bare };
+        assert_eq!(names(&tuned, true), "\"portmap\" \"bandwidth\" \"tuning\"");
+        let own = json!({"type": "portmap", "capabilities": {"portMappings": true}, "snat": false});
+        let own = Conflist { chained: vec![own.clone()], ..conflist() };
+        assert_eq!(own.chain(true), own.chained);
+        let text = tuned.text("1.0.0");
+        assert_eq!(author(text.as_bytes()), Author::Installer("1.0.0".to_owned()));
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["plugins"][1]["capabilities"]["bandwidth"], true);
+        assert_eq!(value["plugins"].as_array().map(Vec::len), Some(3));
+    }
+
+    #[test]
+    fn no_version_is_offered_that_one_of_the_plugins_does_not_speak() {
+        let chain = Conflist { bandwidth: true, ..conflist() }.chain(true);
+        let says = |of: &[(&str, &[&str])]| {
+            let said = of.iter().map(|(name, versions)| {
+                ((*name).to_owned(), versions.iter().map(|&it| it.to_owned()).collect())
+            });
+            spoken(&chain, &said.collect()).join(" ")
+        };
+        assert_eq!(spoken(&[], &BTreeMap::new()), CNI_VERSIONS);
+        // Who does not say is taken for an old one.
+        assert_eq!(says(&[]), "0.3.0 0.3.1 0.4.0 1.0.0");
+        let all: &[&str] = &["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "2.0.0"];
+        assert_eq!(says(&[("portmap", all)]), "0.3.0 0.3.1 0.4.0 1.0.0");
+        assert_eq!(says(&[("portmap", all), ("bandwidth", all)]), CNI_VERSIONS.join(" "));
+        assert_eq!(says(&[("portmap", all), ("bandwidth", &["0.4.0"])]), "0.4.0");
+    }
+}

@@ -1,0 +1,354 @@
+//! The three plans of an installer: programs, network, and away with both.
+
+use crate::{
+    CNI_VERSIONS, CONFLIST, Conflist, Machine, PLUGIN,
+    conf::Conf,
+    conflist::{Author, CNI_VERSION, PORTMAP, author, spoken},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+/// What lies in the two folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The plugins' folder: each file, and what it is beside the one that we bring by that name.
+    pub programs: BTreeMap<String, Standing>,
+    /// What plugins said that they speak, those of [`chained`].
+    pub speaks: BTreeMap<String, BTreeSet<String>>,
+    /// The networks' folder: each file, whatever it is called.
+    pub confs: BTreeMap<String, Vec<u8>>,
+}
+
+/// A file in the plugins' folder beside what we bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has the bytes and the mode.
+    AsBrought,
+    /// It has not, or we bring nothing of this name.
+    Other,
+}
+
+/// A folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where runtimes look for plugins.
+    Programs,
+    /// Where they look for networks.
+    Networks,
+}
+
+/// A step. Each is done or not done, never half, and may be repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Brings a program, in place of one that has its name.
+    Bring {
+        /// Its name.
+        name: String,
+    },
+    /// Writes a file of the networks' folder, in place of one that has its name.
+    Write {
+        /// Its name.
+        name: String,
+        /// What is in it then.
+        bytes: Vec<u8>,
+    },
+    /// Renames a file of the networks' folder, in place of one that has the new name.
+    Rename {
+        /// From this name.
+        from: String,
+        /// To this one.
+        to: String,
+    },
+    /// Removes a file.
+    Remove {
+        /// Where.
+        place: Place,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bring { name } => write!(f, "bring program {name}"),
+            Self::Write { name, .. } => write!(f, "write {name}"),
+            Self::Rename { from, to } if *to == aside(from) => {
+                write!(f, "put {from} aside as {to}")
+            }
+            Self::Rename { from, to } => write!(f, "put {from} back as {to}"),
+            Self::Remove { name, .. } => write!(f, "remove {name}"),
+        }
+    }
+}
+
+/// Something that people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Somebody has changed our conflist; theirs is kept under the name of [`edited`].
+    Edited {
+        /// What they changed, or what is wrong with it.
+        why: String,
+    },
+    /// This file comes before ours and stays: it calls our network itself, or should.
+    Delegates {
+        /// Its name.
+        name: String,
+    },
+    /// Its owner has written this file anew since it was put aside; the older one stays aside.
+    Superseded {
+        /// Its name.
+        name: String,
+    },
+    /// Nobody serves host ports.
+    NoHostPorts,
+    /// No network is left for the runtime.
+    NoNetwork,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Edited { why } => write!(
+                f,
+                "{CONFLIST} is not as it was written ({why}); it is kept as {}, which no runtime \
+                 reads; set the daemon's settings instead",
+                edited()
+            ),
+            Self::Delegates { name } => write!(
+                f,
+                "{name} comes before {CONFLIST} and stays, as it calls other networks: see that it \
+                 calls ours"
+            ),
+            Self::Superseded { name } => write!(
+                f,
+                "{name} was written anew since it was put aside; the older one stays as {}",
+                aside(name)
+            ),
+            Self::NoHostPorts => write!(
+                f,
+                "{PORTMAP} is not in the plugins' folder, so pods' host ports lead nowhere; put it \
+                 there (it is one of the CNI project's plugins)"
+            ),
+            Self::NoNetwork => f.write_str(
+                "no network is left: the node will not be ready before another one is installed",
+            ),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In this order.
+    pub ops: Vec<Op>,
+    /// What people should know.
+    pub notes: Vec<Note>,
+}
+
+/// Why nothing is done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no plugin to bring.
+    #[error("{PLUGIN} is not beside this program; the image lacks it")]
+    NoPlugin,
+    /// A file that is no program.
+    #[error("{name} is no program, or half of one; the image is broken")]
+    NoProgram {
+        /// Its name.
+        name: String,
+    },
+    /// A program of another architecture.
+    #[error(
+        "{name} was built for {program}, and this node is {node}; use the image of this \
+         architecture"
+    )]
+    OtherMachine {
+        /// Its name.
+        name: String,
+        /// What it was built for.
+        program: Machine,
+        /// What this node is.
+        node: Machine,
+    },
+    /// The conflist would name a program that is not there: every pod would fail.
+    #[error(
+        "the conflist names the plugin {name}, which is not in the plugins' folder; install it"
+    )]
+    NotThere {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The name of a file of another's that was put aside: no runtime reads this ending.
+pub fn aside(name: &str) -> String {
+    format!("{name}{ASIDE}")
+}
+
+/// The name of our conflist as somebody changed it.
+pub fn edited() -> String {
+    format!("{CONFLIST}.ferrule-edited")
+}
+
+/// The name of a file that is being written.
+pub fn temporary(name: &str) -> String {
+    format!(".{name}{TEMPORARY}")
+}
+
+/// Brings the programs: those of `brought`, which are as `machines` tells, to a node of this one.
+///
+/// # Errors
+/// When one of them cannot run there, or the plugin is not among them.
+pub fn programs(
+    brought: &BTreeMap<String, Option<Machine>>,
+    node: Machine,
+    seen: &Observed,
+) -> Result<Plan, Refusal> {
+    if !brought.contains_key(PLUGIN) {
+        return Err(Refusal::NoPlugin);
+    }
+    for (name, machine) in brought {
+        match *machine {
+            Some(machine) if machine == node => {}
+            Some(program) => {
+                return Err(Refusal::OtherMachine { name: name.clone(), program, node });
+            }
+            None => return Err(Refusal::NoProgram { name: name.clone() }),
+        }
+    }
+    let mut ops = leftovers(Place::Programs, seen.programs.keys());
+    let missing = |name: &&String| seen.programs.get(*name) != Some(&Standing::AsBrought);
+    ops.extend(brought.keys().filter(missing).map(|name| Op::Bring { name: name.clone() }));
+    Ok(Plan { ops, notes: Vec::new() })
+}
+
+/// Makes ours the network of the node: first our conflist, then others' out of its way, so that at
+/// every moment there is one.
+///
+/// # Errors
+/// When the conflist names a plugin that is not there.
+pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
+    let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
+    let chained = chain.iter().filter_map(|plugin| plugin["type"].as_str());
+    let mut needed = std::iter::once(PLUGIN).chain(chained);
+    if let Some(name) = needed.find(|name| !seen.programs.contains_key(*name)) {
+        return Err(Refusal::NotThere { name: name.to_owned() });
+    }
+    let mut plan = Plan { ops: leftovers(Place::Networks, seen.confs.keys()), notes: Vec::new() };
+    if !chain.iter().any(|plugin| plugin["type"] == PORTMAP) {
+        plan.notes.push(Note::NoHostPorts);
+    }
+    let spoken = spoken(&chain, &seen.speaks);
+    let there = seen.confs.get(CONFLIST);
+    let bytes = wanted.text_with(&cni_version(wanted, seen, &spoken), &chain, &spoken).into_bytes();
+    if there != Some(&bytes) {
+        keep_edited(&mut plan, seen);
+        plan.ops.push(Op::Write { name: CONFLIST.to_owned(), bytes });
+    }
+    for (name, bytes) in seen.confs.iter().filter(|(name, _)| is_read(name)) {
+        let conf = Conf::read(bytes);
+        if name == CONFLIST || !competes(name, conf.as_ref().ok()) {
+            continue;
+        }
+        if conf.is_ok_and(|conf| conf.delegates()) {
+            plan.notes.push(Note::Delegates { name: name.clone() });
+        } else {
+            plan.ops.push(Op::Rename { from: name.clone(), to: aside(name) });
+        }
+    }
+    Ok(plan)
+}
+
+/// The plugins that [`network`] would chain after ours: what they speak should be asked before.
+pub fn chained(wanted: &Conflist, seen: &Observed) -> Vec<String> {
+    let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
+    let names = chain.iter().filter_map(|plugin| plugin["type"].as_str().map(str::to_owned));
+    names.filter(|name| seen.programs.contains_key(name)).collect()
+}
+
+/// Takes back what [`network`] did and, unless they are to stay, the programs: others' files get
+/// their names back before ours goes. Programs stay for pods that are still to be deleted.
+pub fn remove(brought: &[&str], keep_programs: bool, seen: &Observed) -> Plan {
+    let mut plan = Plan { ops: leftovers(Place::Networks, seen.confs.keys()), notes: Vec::new() };
+    for (put_aside, bytes) in &seen.confs {
+        let Some(name) = put_aside.strip_suffix(ASIDE) else { continue };
+        match seen.confs.get(name) {
+            None => plan.ops.push(Op::Rename { from: put_aside.clone(), to: name.to_owned() }),
+            Some(there) if there == bytes => plan.ops.push(remove_conf(put_aside)),
+            Some(_) => plan.notes.push(Note::Superseded { name: name.to_owned() }),
+        }
+    }
+    if seen.confs.contains_key(CONFLIST) {
+        keep_edited(&mut plan, seen);
+        plan.ops.push(remove_conf(CONFLIST));
+    }
+    let stays = |name: &str| is_read(name.strip_suffix(ASIDE).unwrap_or(name)) && name != CONFLIST;
+    if !seen.confs.keys().any(|name| stays(name)) {
+        plan.notes.push(Note::NoNetwork);
+    }
+    if !keep_programs {
+        plan.ops.extend(leftovers(Place::Programs, seen.programs.keys()));
+        let there = brought.iter().filter(|name| seen.programs.contains_key(**name));
+        plan.ops.extend(
+            there.map(|name| Op::Remove { place: Place::Programs, name: (*name).to_owned() }),
+        );
+    }
+    plan
+}
+
+/// Cached results of pods that run are in the version of the conflist that they were made by.
+fn cni_version(wanted: &Conflist, seen: &Observed, spoken: &[&str]) -> String {
+    if let Some(version) = &wanted.cni_version {
+        return version.clone();
+    }
+    if let Some(Author::Installer(version)) = seen.confs.get(CONFLIST).map(|bytes| author(bytes)) {
+        return version;
+    }
+    let confs = seen.confs.iter().filter(|(name, _)| *name != CONFLIST);
+    let mut others = confs
+        .filter(|(name, _)| is_read(name.strip_suffix(ASIDE).unwrap_or(name)))
+        .filter_map(|(_, bytes)| Conf::read(bytes).ok().filter(Conf::is_of_our_network));
+    let before = others.find_map(|conf| conf.cni_version);
+    let before = before.filter(|version| CNI_VERSIONS.contains(&version.as_str()));
+    let newest = || spoken.iter().rev().find(|version| **version <= CNI_VERSION);
+    before.unwrap_or_else(|| (*newest().unwrap_or(&CNI_VERSION)).to_owned())
+}
+
+/// Before our conflist is replaced or removed: what somebody has made of it is kept.
+fn keep_edited(plan: &mut Plan, seen: &Observed) {
+    let Some(bytes) = seen.confs.get(CONFLIST) else { return };
+    let Author::Somebody(why) = author(bytes) else { return };
+    if seen.confs.get(&edited()) != Some(bytes) {
+        plan.ops.push(Op::Write { name: edited(), bytes: bytes.clone() });
+    }
+    plan.notes.push(Note::Edited { why });
+}
+
+/// Whether a runtime would use this file, now or should ours be gone, in our stead.
+fn competes(name: &str, conf: Option<&Conf>) -> bool {
+    name < CONFLIST || conf.is_some_and(Conf::is_of_our_network)
+}
+
+/// Whether runtimes read files of this name.
+fn is_read(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, ending)| ["conf", "conflist", "json"].contains(&ending))
+}
+
+/// Files that somebody was writing when he was killed.
+fn leftovers<'a>(place: Place, names: impl Iterator<Item = &'a String>) -> Vec<Op> {
+    let unfinished = names.filter(|name| name.starts_with('.') && name.ends_with(TEMPORARY));
+    unfinished.map(|name| Op::Remove { place, name: name.clone() }).collect()
+}
+
+fn remove_conf(name: &str) -> Op {
+    Op::Remove { place: Place::Networks, name: name.to_owned() }
+}
+
+const ASIDE: &str = ".ferrule-aside";
+const TEMPORARY: &str = ".ferrule-new";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+use super::*;
+use crate::conflist::tests::conflist;
+use proptest::{collection::btree_map, prelude::*, sample::select};
+
+const AWS: &str = r#"{"cniVersion":"0.4.0","name":"aws-cni","plugins":[{"type":"aws-cni"}]}"#;
+const MULTUS: &str = r#"{"cniVersion":"0.3.1","name":"multus","type":"multus-shim"}"#;
+const BRIDGE: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"bridge"}]}"#;
+
+fn node(confs: &[(&str, &str)]) -> Observed {
+    let own = |&(name, text): &(&str, &str)| (name.to_owned(), text.as_bytes().to_vec());
+    let programs = [PLUGIN, "portmap"].map(|name| (name.to_owned(), Standing::Other));
+    Observed {
+        programs: programs.into(),
+        confs: confs.iter().map(own).collect(),
+        ..Observed::default()
+    }
+}
+
+/// What the installer writes on such a node.
+fn text(conflist: &Conflist, cni_version: &str) -> String {
+    {
+        let chain = conflist.chain(true);
+        conflist.text_with(cni_version, &chain, &spoken(&chain, &BTreeMap::new()))
+    }
+}
+
+/// A disk that does what it is told.
+fn apply(op: &Op, on: &mut Observed) {
+    match op {
+        Op::Bring { name } => drop(on.programs.insert(name.clone(), Standing::AsBrought)),
+        Op::Write { name, bytes } => drop(on.confs.insert(name.clone(), bytes.clone())),
+        Op::Rename { from, to } => {
+            let bytes = on.confs.remove(from).expect("what is renamed is there");
+            on.confs.insert(to.clone(), bytes);
+        }
+        Op::Remove { place: Place::Programs, name } => drop(on.programs.remove(name)),
+        Op::Remove { place: Place::Networks, name } => drop(on.confs.remove(name)),
+    }
+}
+
+fn done(plan: &Plan, on: &Observed) -> Observed {
+    let mut after = on.clone();
+    plan.ops.iter().for_each(|op| apply(op, &mut after));
+    after
+}
+
+fn networks(seen: &Observed) -> Vec<&str> {
+    seen.confs.keys().map(String::as_str).filter(|name| is_read(name)).collect()
+}
+
+fn said(plan: &Plan) -> Vec<String> {
+    plan.ops.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn ours_comes_first_then_others_go_out_of_its_way() {
+    let seen = node(&[
+        ("00-bad.conflist", "{"),
+        ("04-cilium.conf", BRIDGE),
+        ("10-aws.conflist", AWS),
+        ("87-podman.conflist", BRIDGE),
+        ("README", "text"),
+    ]);
+    let plan = network(&conflist(), &seen).unwrap();
+    assert_eq!(
+        said(&plan),
+        [
+            "write 05-ferrule.conflist",
+            "put 00-bad.conflist aside as 00-bad.conflist.ferrule-aside",
+            "put 04-cilium.conf aside as 04-cilium.conf.ferrule-aside",
+            "put 10-aws.conflist aside as 10-aws.conflist.ferrule-aside",
+        ]
+    );
+    let after = done(&plan, &seen);
+    assert_eq!(networks(&after), [CONFLIST, "87-podman.conflist"]);
+    assert_eq!(done(&remove(&[], true, &after), &after), seen);
+}
+
+#[test]
+fn what_calls_other_networks_stays_and_is_told() {
+    let seen = node(&[("00-multus.conf", MULTUS)]);
+    let plan = network(&conflist(), &seen).unwrap();
+    assert_eq!(said(&plan), ["write 05-ferrule.conflist"]);
+    assert_eq!(plan.notes, [Note::Delegates { name: "00-multus.conf".to_owned() }]);
+}
+
+#[test]
+fn the_version_is_that_of_the_results_that_the_node_has() {
+    let version = |wanted: &Conflist, seen: &Observed| cni_version(wanted, seen, &CNI_VERSIONS);
+    assert_eq!(version(&conflist(), &node(&[("87-podman.conflist", BRIDGE)])), "1.0.0");
+    assert_eq!(version(&conflist(), &node(&[("10-aws.conflist", AWS)])), "0.4.0");
+    let put_aside = node(&[("10-aws.conflist.ferrule-aside", AWS)]);
+    assert_eq!(version(&conflist(), &put_aside), "0.4.0");
+    let ours = text(&conflist(), "1.1.0");
+    let both = node(&[(CONFLIST, &ours), ("10-aws.conflist.ferrule-aside", AWS)]);
+    assert_eq!(version(&conflist(), &both), "1.1.0");
+    let told = Conflist { cni_version: Some("0.3.1".to_owned()), ..conflist() };
+    assert_eq!(version(&told, &both), "0.3.1");
+    let strange = AWS.replace("0.4.0", "9.9.9");
+    assert_eq!(version(&conflist(), &node(&[("10-aws.conflist", &strange)])), "1.0.0");
+}
+
+#[test]
+fn what_somebody_made_of_ours_is_kept_and_told_and_an_older_one_of_ours_is_not() {
+    let older = text(&Conflist { mtu: 1500, ..conflist() }, "1.0.0");
+    let plan = network(&conflist(), &node(&[(CONFLIST, &older)])).unwrap();
+    assert_eq!((said(&plan), plan.notes), (vec!["write 05-ferrule.conflist".to_owned()], vec![]));
+
+    let theirs = older.replace("1500", "1400,");
+    let seen = node(&[(CONFLIST, &theirs)]);
+    let plan = network(&conflist(), &seen).unwrap();
+    let kept = "write 05-ferrule.conflist.ferrule-edited";
+    assert_eq!(said(&plan), [kept, "write 05-ferrule.conflist"]);
+    let [Note::Edited { why }] = &plan.notes[..] else { panic!("{:?}", plan.notes) };
+    assert!(why.contains("changed"), "{why}");
+    assert_eq!(done(&plan, &seen).confs[&edited()], theirs.as_bytes());
+    // Removing keeps it too.
+    let plan = remove(&[], true, &seen);
+    assert_eq!(said(&plan), [kept, "remove 05-ferrule.conflist"]);
+}
+
+#[test]
+fn host_ports_are_served_as_soon_as_somebody_is_there_who_does() {
+    let mut bare = node(&[]);
+    bare.programs.remove(PORTMAP);
+    let plan = network(&conflist(), &bare).unwrap();
+    assert_eq!(plan.notes, [Note::NoHostPorts]);
+    let mut after = done(&plan, &bare);
+    after.programs.insert(PORTMAP.to_owned(), Standing::Other);
+    let plan = network(&conflist(), &after).unwrap();
+    assert_eq!((said(&plan), plan.notes), (vec!["write 05-ferrule.conflist".to_owned()], vec![]));
+}
+
+#[test]
+fn what_a_runtime_is_offered_is_what_the_plugins_say_that_they_speak() {
+    let offered = |seen: &Observed| -> (String, String) {
+        let after = done(&network(&conflist(), seen).unwrap(), seen);
+        let value: serde_json::Value = serde_json::from_slice(&after.confs[CONFLIST]).unwrap();
+        let versions = value["cniVersions"].as_array().unwrap();
+        let newest = versions.last().unwrap().as_str().unwrap().to_owned();
+        (value["cniVersion"].as_str().unwrap().to_owned(), newest)
+    };
+    let mut seen = node(&[]);
+    assert_eq!(chained(&conflist(), &seen), [PORTMAP]);
+    assert_eq!(offered(&seen), ("1.0.0".to_owned(), "1.0.0".to_owned()));
+    for (said, version, newest) in [("1.1.0", "1.0.0", "1.1.0"), ("0.4.0", "0.4.0", "0.4.0")] {
+        let versions = CNI_VERSIONS.into_iter().filter(|version| *version <= said);
+        let versions = versions.map(str::to_owned).collect();
+        seen.speaks.insert(PORTMAP.to_owned(), versions);
+        assert_eq!(offered(&seen), (version.to_owned(), newest.to_owned()));
+    }
+}
+
+#[test]
+fn a_conflist_never_names_a_plugin_that_is_not_there() {
+    let mut wanted = conflist();
+    wanted.chained = vec![serde_json::json!({"type": "portmap"})];
+    assert!(network(&wanted, &node(&[])).is_ok());
+    wanted.chained.push(serde_json::json!({"type": "bandwidth"}));
+    let refusal = network(&wanted, &node(&[])).unwrap_err();
+    assert_eq!(refusal, Refusal::NotThere { name: "bandwidth".to_owned() });
+    let bare = Observed::default();
+    let refusal = network(&conflist(), &bare).unwrap_err();
+    assert!(refusal.to_string().contains("ferrule-cni"), "{refusal}");
+}
+
+#[test]
+fn programs_are_brought_once_and_only_those_that_run_here() {
+    let header = |number: u8| {
+        let mut header = [0x7f, b'E', b'L', b'F', 2, 1].to_vec();
+        header.resize(18, 0);
+        Machine::of(&[&header[..], &[number, 0]].concat())
+    };
+    let here = header(0x3e).unwrap();
+    let ours = |plugin| {
+        BTreeMap::from([(PLUGIN.to_owned(), plugin), ("ferrule".to_owned(), header(0x3e))])
+    };
+    let mut seen = Observed::default();
+    seen.programs.insert(temporary(PLUGIN), Standing::Other);
+    seen.programs.insert("bridge".to_owned(), Standing::Other);
+    let plan = programs(&ours(header(0x3e)), here, &seen).unwrap();
+    let unfinished = "remove .ferrule-cni.ferrule-new";
+    assert_eq!(said(&plan), [unfinished, "bring program ferrule", "bring program ferrule-cni"]);
+    let after = done(&plan, &seen);
+    assert_eq!(programs(&ours(header(0x3e)), here, &after).unwrap(), Plan::default());
+    assert_eq!(
+        said(&remove(&[PLUGIN, "ferrule"], false, &after))[..2],
+        ["remove ferrule-cni", "remove ferrule"]
+    );
+
+    let other = programs(&ours(header(0xb7)), here, &seen).unwrap_err().to_string();
+    assert!(other.contains("aarch64") && other.contains("x86-64"), "{other}");
+    let none = programs(&ours(None), here, &seen).unwrap_err();
+    assert_eq!(none, Refusal::NoProgram { name: PLUGIN.to_owned() });
+    assert_eq!(programs(&BTreeMap::new(), here, &seen), Err(Refusal::NoPlugin));
+}
+
+#[test]
+fn what_its_owner_wrote_anew_is_left_to_him() {
+    let newer = AWS.replace("0.4.0", "1.0.0");
+    let seen = node(&[("10-aws.conflist", &newer), ("10-aws.conflist.ferrule-aside", AWS)]);
+    let plan = remove(&[], true, &seen);
+    assert_eq!((said(&plan).len(), plan.notes.len()), (0, 1));
+    // Installing puts the newer one aside, in place of the one that its owner has replaced.
+    let after = done(&network(&conflist(), &seen).unwrap(), &seen);
+    assert_eq!(after.confs["10-aws.conflist.ferrule-aside"], newer.as_bytes());
+    let same = node(&[("10-aws.conflist", AWS), ("10-aws.conflist.ferrule-aside", AWS)]);
+    let plan = remove(&[], true, &same);
+    assert_eq!(said(&plan), ["remove 10-aws.conflist.ferrule-aside"]);
+}
+
+fn any_node() -> impl Strategy<Value = Observed> {
+    let names = [
+        "00-bad.conflist",
+        "00-multus.conf",
+        "04-cilium.json",
+        "04-cilium.json.ferrule-aside",
+        CONFLIST,
+        ".05-ferrule.conflist.ferrule-new",
+        "05-ferrule.conflist.ferrule-edited",
+        "10-aws.conflist",
+        "10-aws.conflist.ferrule-aside",
+        "87-podman.conflist",
+        "README.md",
+    ];
+    let ours = text(&conflist(), "1.0.0");
+    let older = text(&Conflist { add_wait: 7, ..conflist() }, "0.4.0");
+    let texts =
+        [AWS, MULTUS, BRIDGE, "{", "", &ours, &older, &ours.replace("45", "46")].map(str::to_owned);
+    btree_map(select(names.to_vec()), select(texts.to_vec()), 0..8).prop_map(|confs| {
+        let confs: Vec<_> = confs.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        node(&confs)
+    })
+}
+
+/// What of others' is there, by the name that its owner gave it; the newest, if there are two.
+fn of_others(seen: &Observed) -> BTreeMap<&str, &[u8]> {
+    let mut found = BTreeMap::new();
+    for (name, bytes) in &seen.confs {
+        let own = name.strip_suffix(ASIDE).unwrap_or(name);
+        if !own.contains("ferrule") {
+            found.entry(own).or_insert(&bytes[..]);
+        }
+    }
+    found
+}
+
+proptest! {
+    /// Converges, rests, resumes wherever it is cut off; at no moment are there fewer networks for
+    /// the runtime than one, if there was one, and nothing of others' is ever lost.
+    #[test]
+    fn a_network_is_installed(before in any_node(), cut in 0_usize..8) {
+        let wanted = conflist();
+        let plan = network(&wanted, &before).unwrap();
+        let whole = done(&plan, &before);
+        let mut seen = before.clone();
+        for op in plan.ops.iter().take(cut) {
+            apply(op, &mut seen);
+            prop_assert!(networks(&before).is_empty() || !networks(&seen).is_empty());
+            prop_assert_eq!(of_others(&seen), of_others(&before));
+        }
+        let resumed = done(&network(&wanted, &seen).unwrap(), &seen);
+        prop_assert_eq!(&resumed, &whole);
+        prop_assert_eq!(network(&wanted, &resumed).unwrap().ops, vec![]);
+        let first = networks(&resumed)[0].to_owned();
+        let delegates = Conf::read(&resumed.confs[&first]).is_ok_and(|conf| conf.delegates());
+        prop_assert!(first == CONFLIST || delegates, "{} comes first", first);
+    }
+
+    /// The same for taking it back, whatever is found; and what was put aside has its name again.
+    #[test]
+    fn a_network_is_taken_back(before in any_node(), cut in 0_usize..8) {
+        let plan = remove(&[PLUGIN], false, &before);
+        let whole = done(&plan, &before);
+        let mut seen = before.clone();
+        for op in plan.ops.iter().take(cut) {
+            apply(op, &mut seen);
+            prop_assert_eq!(of_others(&seen), of_others(&before));
+        }
+        let resumed = done(&remove(&[PLUGIN], false, &seen), &seen);
+        prop_assert_eq!(&resumed, &whole);
+        prop_assert_eq!(remove(&[PLUGIN], false, &resumed).ops, vec![]);
+        prop_assert!(!resumed.confs.contains_key(CONFLIST));
+        for name in of_others(&before).keys() {
+            prop_assert!(resumed.confs.contains_key(*name), "{} is not back", name);
+        }
+    }
+
+    /// There and back leaves a node as it was, but for what was of an installer before.
+    #[test]
+    fn there_and_back_is_nothing(mut before in any_node()) {
+        before.confs.retain(|name, _| !name.contains("ferrule"));
+        let there = done(&network(&conflist(), &before).unwrap(), &before);
+        prop_assert_eq!(done(&remove(&[], true, &there), &there), before);
+    }
+}

@@ -1,0 +1,172 @@
+//! `ferrule-ipamd install` and `uninstall`: the plugin and its network configuration on the node.
+//!
+//! Programs come first, as they can be called by nobody yet; the conflist comes when an ADD would
+//! succeed. What is done stands in `install-plan`, how in `install-disk`; here is the waiting.
+
+use anyhow::{Context as _, Result, bail};
+use config_settings::Settings;
+use install_disk::{Folders, InstallError, conflist};
+use install_plan::{Note, Op};
+use ipamd_rpc::Client;
+use std::{
+    future::Future,
+    path::Path,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+/// What `install` is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Bring the programs and end: what an init container does.
+    pub only_programs: bool,
+    /// Go on looking, and put right what is not as it was.
+    pub stay: bool,
+    /// How long to wait for the daemon.
+    pub timeout: Duration,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { only_programs: false, stay: false, timeout: TIMEOUT }
+    }
+}
+
+/// Installs from the folder `brought` to those that the settings name, and tells each step. `ended`
+/// ends the waiting and the staying.
+///
+/// # Errors
+/// When a folder or a program is not as it must be, the disk refuses, or the daemon is not ready in
+/// time. What was done by then stays, and the next run goes on from there.
+pub async fn install(
+    settings: &Settings,
+    brought: &Path,
+    order: Order,
+    mut say: impl FnMut(&str),
+    ended: impl Future<Output = ()>,
+) -> Result<()> {
+    let folders = folders(settings, brought);
+    let wanted = conflist(settings);
+    let mut ended = pin!(ended);
+    told(&mut say, |say| folders.lock()?.bring_programs(say))?;
+    if order.only_programs {
+        return Ok(());
+    }
+    let ready = wait_until_ready(&settings.socket, Instant::now() + order.timeout, &mut say);
+    tokio::select! {
+        ready = ready => ready?,
+        () = &mut ended => bail!("ended before the network was installed; run it again"),
+    }
+    let mut known = told(&mut say, |say| folders.lock()?.make_network(&wanted, say))?;
+    say("installed");
+    if !order.stay {
+        return Ok(());
+    }
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = &mut ended => return Ok(()),
+        }
+        match look_again(&folders, &settings.socket, &wanted, &mut say).await {
+            Ok(notes) => {
+                let new = notes.iter().filter(|note| !known.contains(note));
+                new.for_each(|note| say(&note.to_string()));
+                known = notes;
+            }
+            // It may be mended by the next time.
+            Err(error) => say(&format!("{error:#}")),
+        }
+    }
+}
+
+/// Takes back what [`install`] did, but the programs if they are to stay.
+///
+/// # Errors
+/// When the disk refuses; the next run goes on from there.
+pub fn uninstall(
+    settings: &Settings,
+    brought: &Path,
+    keep_programs: bool,
+    mut say: impl FnMut(&str),
+) -> Result<()> {
+    told(&mut say, |say| folders(settings, brought).lock()?.remove(keep_programs, say))?;
+    say("nothing of ours is left");
+    Ok(())
+}
+
+fn folders(settings: &Settings, brought: &Path) -> Folders {
+    Folders::new(brought, &settings.host_bin_dir, &settings.host_conf_dir)
+}
+
+/// Tells each step and, in the end, what people should know.
+fn told(
+    say: &mut impl FnMut(&str),
+    act: impl FnOnce(&mut dyn FnMut(&Op)) -> Result<Vec<Note>, InstallError>,
+) -> Result<Vec<Note>> {
+    let notes = act(&mut |op| say(&op.to_string()))?;
+    notes.iter().for_each(|note| say(&note.to_string()));
+    Ok(notes)
+}
+
+async fn look_again(
+    folders: &Folders,
+    socket: &Path,
+    wanted: &install_plan::Conflist,
+    say: &mut impl FnMut(&str),
+) -> Result<Vec<Note>> {
+    let mut each = |op: &Op| say(&op.to_string());
+    folders.lock()?.bring_programs(&mut each)?;
+    if unready(socket).await.is_some() {
+        // As at the beginning: no network is promised that does not work.
+        return Ok(Vec::new());
+    }
+    Ok(folders.lock()?.make_network(wanted, &mut each)?)
+}
+
+/// Waits until STATUS would be 0; tells what it waits for, whenever that changes.
+async fn wait_until_ready(
+    socket: &Path,
+    give_up: Instant,
+    say: &mut impl FnMut(&str),
+) -> Result<()> {
+    let mut said: Option<(String, Instant)> = None;
+    while let Some(reason) = unready(socket).await {
+        let now = Instant::now();
+        if now >= give_up {
+            bail!(
+                "the daemon is not ready: {reason}. The programs are installed, the network is not; \
+                 see to the daemon (its log, `ferrule doctor`) and run this again, or give it longer \
+                 by --timeout"
+            );
+        }
+        let stale = |(text, at): &(String, Instant)| *text != reason || now - *at >= SAY_AGAIN;
+        if said.as_ref().is_none_or(stale) {
+            say(&format!("waiting for the daemon: {reason}"));
+            said = Some((reason, now));
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+    Ok(())
+}
+
+/// Why STATUS would not be 0.
+async fn unready(socket: &Path) -> Option<String> {
+    let now = Instant::now();
+    let answer = async {
+        let client = Client::connect(socket, now + CONNECTING).await?;
+        client.status(now + ANSWERING).await
+    };
+    match answer.await.context("ask it for its status") {
+        Ok(status) if status.unavailable.is_empty() => None,
+        Ok(status) => Some(status.unavailable.join("; ")),
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+/// A node is up within minutes; a longer wait would only hide why.
+const TIMEOUT: Duration = Duration::from_secs(300);
+const CONNECTING: Duration = Duration::from_secs(1);
+const ANSWERING: Duration = Duration::from_secs(5);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+const SAY_AGAIN: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -1,0 +1,158 @@
+//! `ferrule-ipamd install` as a process, beside a daemon that is there, is not yet, or is not ready.
+
+use crate::{cloud::FakeCloud, node::TestNode};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+};
+
+const CONFLIST: &str = "05-ferrule.conflist";
+const AWS: &str = r#"{"cniVersion":"0.4.0","name":"aws-cni","plugins":[{"type":"aws-cni"}]}"#;
+
+/// The folders of a node, and an image with the installer and a program that stands for the plugin.
+fn folders(node: &TestNode) -> [PathBuf; 3] {
+    let folders = ["image", "bin", "net.d"].map(|name| node.folder.path().join(name));
+    folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    let own = env!("CARGO_BIN_EXE_ferrule-ipamd");
+    fs::hard_link(own, folders[0].join("ferrule-ipamd"))
+        .or_else(|_| fs::copy(own, folders[0].join("ferrule-ipamd")).map(drop))
+        .unwrap();
+    fs::copy("/bin/true", folders[0].join("ferrule-cni")).unwrap();
+    folders
+}
+
+fn command(node: &TestNode, words: &[&str]) -> Command {
+    let at = |name: &str| node.folder.path().join(name);
+    let mut command = Command::new(at("image/ferrule-ipamd"));
+    command
+        .args(words)
+        .env_clear()
+        .env("FERRULE_SOCKET", node.socket())
+        .env("HOST_CNI_BIN_PATH", at("bin"))
+        .env("HOST_CNI_CONFDIR_PATH", at("net.d"))
+        .env("AWS_VPC_ENI_MTU", "1500")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn run(node: &TestNode, words: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command(node, words).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+/// Reads what it says up to a line with these words.
+fn hear(child: &mut Child, words: &str) -> String {
+    let stderr = BufReader::new(child.stderr.as_mut().unwrap());
+    let mut heard = String::new();
+    for line in stderr.lines() {
+        let line = line.unwrap();
+        heard.push_str(&line);
+        if line.contains(words) {
+            return heard;
+        }
+    }
+    panic!("it ended without {words:?}: {heard}");
+}
+
+fn names(folder: &PathBuf) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_network_comes_when_an_add_would_succeed_and_goes_without_a_trace() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let [_, bin, conf] = folders(&node);
+    fs::write(conf.join("10-aws.conflist"), AWS).unwrap();
+    let mut installer = command(&node, &["install"]).spawn().unwrap();
+    hear(&mut installer, "does not exist");
+    assert_eq!(names(&bin), ["ferrule-cni"]);
+    // The daemon is there and cannot serve.
+    node.cloud.state().imds = false;
+    let daemon = node.start();
+    hear(&mut installer, "the metadata service");
+    assert_eq!(names(&conf), ["10-aws.conflist"]);
+    node.cloud.state().imds = true;
+    hear(&mut installer, "installed");
+    assert!(installer.wait().unwrap().success());
+    assert_eq!(node.status().unavailable, Vec::<String>::new());
+    assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
+    let text = fs::read_to_string(conf.join(CONFLIST)).unwrap();
+    // The version of the cached results of what was there before.
+    for part in
+        [r#""cniVersion": "0.4.0""#, r#""mtu": "1500""#, &node.socket().display().to_string()]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    let (code, said) = run(&node, &["install"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 2), "{said}");
+    assert!(said.contains("portmap is not in the plugins' folder"), "{said}");
+    daemon.terminate();
+    for _ in 0..2 {
+        let (code, said) = run(&node, &["uninstall"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!((names(&conf), names(&bin)), (vec!["10-aws.conflist".to_owned()], vec![]));
+    }
+    assert_eq!(fs::read_to_string(conf.join("10-aws.conflist")).unwrap(), AWS);
+}
+
+#[test]
+fn without_a_daemon_in_time_no_network_comes_and_it_is_told_why() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let [_, bin, conf] = folders(&node);
+    let (code, said) = run(&node, &["install", "--timeout", "1"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("ipamd.sock does not exist") && said.contains("--timeout"), "{said}");
+    assert_eq!((names(&bin).len(), names(&conf).len()), (1, 0));
+    // An init container asks for no more.
+    let (code, said) = run(&node, &["install", "--only-programs"]);
+    assert_eq!((code, &*said), (Some(0), ""));
+    let (code, said) = run(&node, &["install", "--soon"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("install --soon") && said.contains("--help"), "{said}");
+}
+
+#[test]
+fn one_that_stays_puts_right_what_is_changed_and_ends_by_sigterm() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let [_, bin, conf] = folders(&node);
+    let daemon = node.start();
+    let mut installer = command(&node, &["install", "--stay"]).spawn().unwrap();
+    hear(&mut installer, "installed");
+    fs::remove_file(conf.join(CONFLIST)).unwrap();
+    fs::write(bin.join("ferrule-cni"), "something else").unwrap();
+    hear(&mut installer, &format!("write {CONFLIST}"));
+    assert_eq!(fs::read(bin.join("ferrule-cni")).unwrap(), fs::read("/bin/true").unwrap());
+    let id = nix::unistd::Pid::from_raw(i32::try_from(installer.id()).unwrap());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(installer.wait().unwrap().success());
+    assert_eq!(names(&conf), [CONFLIST]);
+    daemon.terminate();
+}
+
+#[test]
+fn what_stands_in_the_way_is_named_and_nothing_is_changed() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let [image, bin, conf] = folders(&node);
+    fs::write(image.join("ferrule-cni"), "#!/bin/sh\n").unwrap();
+    let (code, said) = run(&node, &["install"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("ferrule-cni is no program"), "{said}");
+    fs::remove_dir(&conf).unwrap();
+    let (code, said) = run(&node, &["install"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("HOST_CNI_CONFDIR_PATH") && said.contains("net.d"), "{said}");
+    assert_eq!(names(&bin), Vec::<String>::new());
+    fs::write(&conf, "a file").unwrap();
+    assert!(run(&node, &["uninstall"]).1.contains("is not a folder"));
+    let mode = fs::metadata(&bin).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755, "as it was");
+}

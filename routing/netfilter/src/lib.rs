@@ -1,0 +1,128 @@
+//! Runs iptables and nft: observes netfilter, and changes it by whole transactions.
+//!
+//! Decides nothing: what to change is [`routing_plan::nat`]'s to say. Reads go by `iptables-save`
+//! and not by `iptables -S`, which makes the table that it is asked for; writes go by
+//! `iptables-restore` and `nft -f`, which do all or nothing.
+
+mod command;
+
+pub use command::{Failure, Why};
+
+use command::Program;
+use routing_plan::nat::{
+    Backend, Change, Netfilter, Tables,
+    iptables::{self, Saved},
+    nftables::{self, PREDECESSOR, TABLE},
+};
+
+/// The tools that the node has.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    legacy: Option<Variant>,
+    nft: Option<Variant>,
+    nftables: Option<Program>,
+}
+
+/// One variant of iptables.
+#[derive(Clone, Debug)]
+struct Variant {
+    save: Program,
+    restore: Program,
+}
+
+/// Why netfilter could not be observed or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The tool failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// What the tool printed is not understood.
+    #[error("cannot read what {tool} printed: {cause}")]
+    Unreadable {
+        /// Which.
+        tool: &'static str,
+        /// What of it.
+        cause: String,
+    },
+    /// The node has no such tool.
+    #[error("the node has no {}; install it, or set FERRULE_NAT_BACKEND to another", .0.name())]
+    Missing(Backend),
+}
+
+impl Tools {
+    /// Those of a node that has none: nothing is observed, and nothing can be changed.
+    pub fn none() -> Self {
+        Self { legacy: None, nft: None, nftables: None }
+    }
+
+    /// Looks on the search path.
+    pub async fn find() -> Self {
+        Self {
+            legacy: Variant::find("iptables-legacy-save", "iptables-legacy-restore").await,
+            nft: Variant::find("iptables-nft-save", "iptables-nft-restore").await,
+            nftables: Program::find("nft").await,
+        }
+    }
+
+    /// What netfilter does now.
+    ///
+    /// # Errors
+    /// A tool failed, or printed what is not understood: then nothing is known.
+    pub async fn observe(&self) -> Result<Netfilter, Error> {
+        let mut seen = Netfilter::default();
+        for (variant, saved) in [(&self.legacy, &mut seen.legacy), (&self.nft, &mut seen.nft)] {
+            if let Some(variant) = variant {
+                *saved = Some(variant.saved().await?);
+            }
+        }
+        if let Some(nft) = &self.nftables {
+            seen.nftables = Some(tables(nft).await?);
+        }
+        Ok(seen)
+    }
+
+    /// Carries out one transaction.
+    ///
+    /// # Errors
+    /// The tool failed or is missing: then nothing has changed.
+    pub async fn apply(&self, change: &Change) -> Result<(), Error> {
+        let missing = || Error::Missing(change.backend);
+        let restore = |variant: &Option<Variant>| {
+            variant.as_ref().map(|variant| variant.restore.clone()).ok_or_else(missing)
+        };
+        let (program, args) = match change.backend {
+            // Another writer's lock is waited for, in seconds.
+            Backend::IptablesLegacy => (restore(&self.legacy)?, &["--noflush", "-w", "10"][..]),
+            Backend::IptablesNft => (restore(&self.nft)?, &["--noflush"][..]),
+            Backend::Nftables => (self.nftables.clone().ok_or_else(missing)?, &["-f", "-"][..]),
+        };
+        program.run(args, &change.script).await?;
+        Ok(())
+    }
+}
+
+impl Variant {
+    async fn find(save: &'static str, restore: &'static str) -> Option<Self> {
+        Some(Self { save: Program::find(save).await?, restore: Program::find(restore).await? })
+    }
+
+    async fn saved(&self) -> Result<Saved, Error> {
+        let text = self.save.run(&[], "").await?;
+        iptables::parse(&text)
+            .map_err(|cause| Error::Unreadable { tool: self.save.name(), cause: cause.to_string() })
+    }
+}
+
+async fn tables(nft: &Program) -> Result<Tables, Error> {
+    let unreadable = |cause| Error::Unreadable { tool: nft.name(), cause };
+    // Of a table that is not there `nft` says an error, and so do other faults.
+    let names = nft.run(&["list", "tables", "ip"], "").await?;
+    let has = |table: &str| names.lines().any(|line| line.trim() == format!("table ip {table}"));
+    let ours = if has(TABLE) {
+        let text = nft.run(&["-j", "list", "table", "ip", TABLE], "").await?;
+        Some(nftables::parse(&text).map_err(|cause| unreadable(cause.to_string()))?)
+    } else {
+        None
+    };
+    Ok(Tables { ours, predecessor: has(PREDECESSOR) })
+}

@@ -1,0 +1,154 @@
+//! Which backend speaks, and what the others have to take back.
+
+use super::{
+    NatDesired,
+    iptables::{self, Saved},
+    nftables::{self, Listed, Part},
+};
+
+/// Who writes the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backend {
+    /// `iptables-legacy`: the kernel's older tables.
+    IptablesLegacy,
+    /// `iptables-nft`: iptables' words in nftables' tables.
+    IptablesNft,
+    /// A table of our own, and nothing else.
+    Nftables,
+}
+
+impl Backend {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::IptablesLegacy, Self::IptablesNft, Self::Nftables];
+
+    /// Its word in settings, metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::IptablesLegacy => "iptables-legacy",
+            Self::IptablesNft => "iptables-nft",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+/// What netfilter shows by each of its tools. `None` is a tool that the node does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Netfilter {
+    /// By `iptables-legacy-save`.
+    pub legacy: Option<Saved>,
+    /// By `iptables-nft-save`.
+    pub nft: Option<Saved>,
+    /// By `nft`.
+    pub nftables: Option<Tables>,
+}
+
+/// Tables of nftables that concern us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Ours, if it is there.
+    pub ours: Option<Listed>,
+    /// Whether amazon-vpc-cni's is there.
+    pub predecessor: bool,
+}
+
+/// One transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// By whom.
+    pub backend: Backend,
+    /// What its tool is fed with.
+    pub script: String,
+}
+
+/// The backend that fits what the node uses; `None` if it has none of the tools.
+///
+/// Where others write legacy rules we do so too: of two translations by different tools the one
+/// that comes first is done, and nobody could tell which.
+pub fn fitting(seen: &Netfilter) -> Option<Backend> {
+    let foreign = |saved: &Option<Saved>| saved.as_ref().is_some_and(iptables::has_foreign_rules);
+    if foreign(&seen.legacy) {
+        return Some(Backend::IptablesLegacy);
+    }
+    let there = |backend: &Backend| seen.has(*backend);
+    [Backend::Nftables, Backend::IptablesNft, Backend::IptablesLegacy].into_iter().find(there)
+}
+
+impl Netfilter {
+    /// Whether the node has the backend's tool.
+    pub fn has(&self, backend: Backend) -> bool {
+        match backend {
+            Backend::IptablesLegacy => self.legacy.is_some(),
+            Backend::IptablesNft => self.nft.is_some(),
+            Backend::Nftables => self.nftables.is_some(),
+        }
+    }
+}
+
+/// The transactions that make netfilter do as desired, by that backend; beside iptables the table of
+/// nftables says what iptables cannot. The chosen one comes first: a packet in between meets the
+/// rules twice, and never not at all.
+pub fn plan(desired: Option<&NatDesired>, chosen: Backend, seen: &Netfilter) -> Vec<Change> {
+    let mut order = Backend::ALL;
+    order.sort_by_key(|backend| *backend != chosen);
+    let of = |backend: Backend| {
+        let speaks = desired.filter(|_| backend == chosen);
+        let saved = |saved: &Option<Saved>| iptables::plan(speaks, saved.as_ref()?);
+        match backend {
+            Backend::IptablesLegacy => saved(&seen.legacy),
+            Backend::IptablesNft => saved(&seen.nft),
+            Backend::Nftables => {
+                let part = if backend == chosen { Part::Whole } else { Part::Services };
+                nftables::plan(desired.map(|it| (it, part)), seen.nftables.as_ref()?)
+            }
+        }
+    };
+    order.into_iter().filter_map(|backend| Some(Change { backend, script: of(backend)? })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(rule: &str) -> Option<Saved> {
+        let text =
+            format!("*nat\n:PREROUTING ACCEPT [0:0]\n:X - [0:0]\n-A PREROUTING {rule}\nCOMMIT");
+        Some(iptables::parse(&text).expect("it is what iptables-save prints"))
+    }
+
+    #[test]
+    fn who_else_writes_rules_decides() {
+        let tools = Netfilter {
+            legacy: Some(Saved::default()),
+            nft: Some(Saved::default()),
+            nftables: Some(Tables::default()),
+        };
+        let services = saved("-j KUBE-SERVICES");
+        let ours = saved("-m comment --comment \"AWS, CONNMARK\" -j CONNMARK");
+        assert_eq!(fitting(&tools), Some(Backend::Nftables));
+        assert_eq!(
+            fitting(&Netfilter { nft: services.clone(), ..tools.clone() }),
+            Some(Backend::Nftables)
+        );
+        assert_eq!(fitting(&Netfilter { legacy: ours, ..tools.clone() }), Some(Backend::Nftables));
+        let legacy = Netfilter { legacy: services, ..tools.clone() };
+        assert_eq!(fitting(&legacy), Some(Backend::IptablesLegacy));
+        assert_eq!(
+            fitting(&Netfilter { nftables: None, ..tools.clone() }),
+            Some(Backend::IptablesNft)
+        );
+        assert_eq!(fitting(&Netfilter::default()), None);
+    }
+
+    #[test]
+    fn the_others_take_back_what_they_wrote_after_the_chosen_one_has_written() {
+        let seen = Netfilter {
+            legacy: saved("-m comment --comment \"AWS, CONNMARK\" -j CONNMARK"),
+            nft: saved("-j KUBE-SERVICES"),
+            nftables: Some(Tables { ours: Some(Listed::default()), predecessor: true }),
+        };
+        let changes = plan(None, Backend::IptablesNft, &seen);
+        let backends: Vec<Backend> = changes.iter().map(|change| change.backend).collect();
+        assert_eq!(backends, [Backend::IptablesLegacy, Backend::Nftables]);
+        assert_eq!(changes[1].script, "delete table ip ferrule\ndelete table ip aws-cni\n");
+    }
+}

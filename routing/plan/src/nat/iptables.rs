@@ -1,0 +1,213 @@
+//! The rules as amazon-vpc-cni writes them, by `iptables-restore`.
+//!
+//! Observed is what `iptables-save` prints; both variants, legacy and nft, print the same. Chains
+//! that begin with [`SNAT_CHAIN`] or [`MARK_CHAIN`] are ours whole; in the kernel's own chains a
+//! rule is ours if it says one of amazon-vpc-cni's comments or jumps into a chain of ours.
+
+mod saved;
+
+pub use saved::{Saved, SavedTable, Unreadable, parse};
+
+use super::{NatDesired, Ports, VLAN_PREFIX};
+use config_model::Mark;
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// What the names of chains with SNAT rules begin with.
+pub const SNAT_CHAIN: &str = "AWS-SNAT-CHAIN-";
+/// What the names of chains with connmark rules begin with.
+pub const MARK_CHAIN: &str = "AWS-CONNMARK-CHAIN-";
+
+const JUMP_TO_SNAT: &str = "AWS SNAT CHAIN";
+const EXCLUSION: &str = "AWS SNAT CHAIN EXCLUSION";
+const SNAT: &str = "AWS, SNAT";
+const JUMP_TO_MARK: &str = "AWS, outbound connections";
+const MARK_EXEMPT: &str = "AWS CONNMARK CHAIN";
+const MARK: &str = "AWS, CONNMARK";
+const PRIMARY: &str = "AWS, primary ENI";
+
+/// Comments of ours that a rule in one of the kernel's chains may carry.
+const COMMENTS: &[&str] = &[JUMP_TO_SNAT, JUMP_TO_MARK, MARK, PRIMARY];
+
+/// The chain that kube-proxy translates in. What comes after it sees the pod, not the Service.
+const KUBE_PROXY: &str = "KUBE-SERVICES";
+
+/// Rules of one table: chains of ours, and rules of ours in chains of the kernel's, by chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    chains: BTreeMap<String, Vec<String>>,
+    rules: BTreeMap<&'static str, Vec<String>>,
+}
+
+/// What has to be fed to `iptables-restore --noflush` so that netfilter does as desired; `None` if
+/// it does.
+///
+/// With `desired` absent everything of ours goes.
+pub fn plan(desired: Option<&NatDesired>, saved: &Saved) -> Option<String> {
+    let wanted = desired.map(wanted).unwrap_or_default();
+    let none = SavedTable::default();
+    let mut script = String::new();
+    for table in TABLES {
+        let wanted = wanted.get(table).cloned().unwrap_or_default();
+        let there = saved.tables.get(table).unwrap_or(&none);
+        let lines = change(&wanted, there);
+        if !lines.is_empty() {
+            let _ = writeln!(script, "*{table}\n{}\nCOMMIT", lines.join("\n"));
+        }
+    }
+    (!script.is_empty()).then_some(script)
+}
+
+const NAT: &str = "nat";
+const MANGLE: &str = "mangle";
+const TABLES: [&str; 2] = [MANGLE, NAT];
+
+/// The rules, in the words of `iptables-save`.
+fn wanted(desired: &NatDesired) -> BTreeMap<&'static str, Wanted> {
+    let mut nat = Wanted::default();
+    if let Some(ports) = desired.snat {
+        let (chain, rules) = snat_chain(desired, ports);
+        nat.rules.insert("POSTROUTING", vec![format!("{} -j {chain}", said(JUMP_TO_SNAT))]);
+        nat.chains.insert(chain, rules);
+        let (chain, rules) = mark_chain(desired);
+        let jump = format!("-i {}+ {} -j {chain}", desired.veth_prefix, said(JUMP_TO_MARK));
+        let restore = format!("{} {}", said(MARK), restored(desired.mark));
+        nat.rules.insert("PREROUTING", vec![jump, restore]);
+        nat.chains.insert(chain, rules);
+    }
+    let mut mangle = Wanted::default();
+    let mut rules = Vec::new();
+    let (primary, mark) = (said(PRIMARY), restored(desired.mark));
+    if desired.node_ports {
+        let local = "-m addrtype --dst-type LOCAL --limit-iface-in";
+        let set = set(desired.mark);
+        rules.push(format!("-i {} {primary} {local} {set}", desired.primary_link));
+    }
+    if desired.node_ports || desired.snat.is_some() {
+        rules.push(format!("-i {}+ {primary} {mark}", desired.veth_prefix));
+    }
+    if desired.node_ports {
+        rules.push(format!("-i {VLAN_PREFIX}+ {primary} {mark}"));
+    }
+    if !rules.is_empty() {
+        mangle.rules.insert("PREROUTING", rules);
+    }
+    BTreeMap::from([(NAT, nat), (MANGLE, mangle)])
+}
+
+fn snat_chain(desired: &NatDesired, ports: Ports) -> (String, Vec<String>) {
+    let ports = match ports {
+        Ports::Kept => "",
+        Ports::Hashed => " --random",
+        Ports::Random => " --random-fully",
+    };
+    let (vpc, excluded) = (said(JUMP_TO_SNAT), said(EXCLUSION));
+    let comment = |is_excluded| if is_excluded { &excluded } else { &vpc };
+    let mut rules = exempt(desired, comment);
+    rules.push(format!(
+        "! -o {VLAN_PREFIX}+ {} -m addrtype ! --dst-type LOCAL -j SNAT --to-source {}{ports}",
+        said(SNAT),
+        desired.primary_address,
+    ));
+    (format!("{SNAT_CHAIN}0"), rules)
+}
+
+fn mark_chain(desired: &NatDesired) -> (String, Vec<String>) {
+    let comment = said(MARK_EXEMPT);
+    let mut rules = exempt(desired, |_| &comment);
+    rules.push(format!("{} {}", said(MARK), set(desired.mark)));
+    (format!("{MARK_CHAIN}0"), rules)
+}
+
+/// Where pods keep their addresses. Of a range that is everything `iptables-save` says nothing.
+fn exempt<'a>(desired: &NatDesired, comment: impl Fn(bool) -> &'a String) -> Vec<String> {
+    let rule = |(net, is_excluded): (ipnet::Ipv4Net, bool)| {
+        let to = if net.prefix_len() == 0 { String::new() } else { format!("-d {net} ") };
+        format!("{to}{} -j RETURN", comment(is_excluded))
+    };
+    desired.exempt().map(rule).collect()
+}
+
+fn said(comment: &str) -> String {
+    format!("-m comment --comment \"{comment}\"")
+}
+
+fn set(mark: Mark) -> String {
+    format!("-j CONNMARK --set-xmark {:#x}/{:#x}", mark.value, mark.mask)
+}
+
+fn restored(mark: Mark) -> String {
+    format!("-j CONNMARK --restore-mark --nfmask {0:#x} --ctmask {0:#x}", mark.mask)
+}
+
+/// The lines between `*table` and `COMMIT`.
+fn change(wanted: &Wanted, there: &SavedTable) -> Vec<String> {
+    let (mut declared, mut filled, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    for (chain, rules) in &wanted.chains {
+        if there.chains.get(chain) != Some(rules) {
+            // To declare a chain is to empty it.
+            declared.push(format!(":{chain} - [0:0]"));
+            filled.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
+        }
+    }
+    for chain in there.chains.keys().filter(|chain| is_our_chain(chain)) {
+        if !wanted.chains.contains_key(chain) {
+            declared.push(format!(":{chain} - [0:0]"));
+            dropped.push(format!("-X {chain}"));
+        }
+    }
+    let mut jumps = Vec::new();
+    for (chain, rules) in there.chains.iter().filter(|(chain, _)| !is_our_chain(chain)) {
+        let wanted = wanted.rules.get(chain.as_str()).map_or(&[][..], Vec::as_slice);
+        jumps.extend(change_of_chain(chain, wanted, rules));
+    }
+    for (chain, rules) in &wanted.rules {
+        if !there.chains.contains_key(*chain) {
+            jumps.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
+        }
+    }
+    [declared, filled, jumps, dropped].concat()
+}
+
+/// What puts our rules right in a chain of somebody else's: they stand in the wanted order, once,
+/// and behind kube-proxy's. If any does not, all are set anew at the end.
+fn change_of_chain(chain: &str, wanted: &[String], there: &[String]) -> Vec<String> {
+    let ours = |rule: &&String| is_our_rule(rule);
+    let present: Vec<&String> = there.iter().filter(ours).collect();
+    let first = there.iter().position(|rule| is_our_rule(rule));
+    let kube_proxy = there.iter().rposition(|rule| jumps_to(rule, KUBE_PROXY));
+    let behind = first.zip(kube_proxy).is_none_or(|(first, kube_proxy)| first > kube_proxy);
+    if present.iter().copied().eq(wanted) && behind {
+        return Vec::new();
+    }
+    let delete = present.iter().map(|rule| format!("-D {chain} {rule}"));
+    delete.chain(wanted.iter().map(|rule| format!("-A {chain} {rule}"))).collect()
+}
+
+/// Whether somebody else has rules in it.
+pub fn has_foreign_rules(saved: &Saved) -> bool {
+    let chains = saved.tables.values().flat_map(|table| &table.chains);
+    let mut others = chains.filter(|(chain, _)| !is_our_chain(chain));
+    others.any(|(_, rules)| rules.iter().any(|rule| !is_our_rule(rule)))
+}
+
+fn is_our_chain(chain: &str) -> bool {
+    [SNAT_CHAIN, MARK_CHAIN].iter().any(|ours| chain.starts_with(ours))
+}
+
+fn is_our_rule(rule: &str) -> bool {
+    let says = |comment: &&str| rule.contains(&format!("--comment \"{comment}\""));
+    let jumps = target(rule).is_some_and(is_our_chain);
+    jumps || COMMENTS.iter().any(says)
+}
+
+fn jumps_to(rule: &str, chain: &str) -> bool {
+    target(rule) == Some(chain)
+}
+
+fn target(rule: &str) -> Option<&str> {
+    let (_, after) = rule.rsplit_once("-j ")?;
+    after.split(' ').next()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! The same rules in a table of our own, by `nft`.
+//!
+//! Every rule carries a comment that names it and ends with a digest of its text, so that what
+//! `nft` lists can be compared without knowing how this version of it words an expression. What
+//! differs in anything is replaced whole, in one transaction: no packet sees half of it.
+//!
+//! The mark is set by a chain of type *filter* behind the translation of Services: the kernel skips
+//! further chains of type *nat* for a connection that has been translated, and what a Service leads
+//! out of the VPC must be marked as well.
+
+mod listed;
+
+pub use listed::{Listed, ListedChain, Unreadable, parse};
+
+use super::{NatDesired, Ports, Tables, VLAN_PREFIX};
+use config_model::Mark;
+use sha1::{Digest as _, Sha1};
+use std::fmt::Write as _;
+
+/// The table, of family `ip`. All of it is ours.
+pub const TABLE: &str = "ferrule";
+/// amazon-vpc-cni's table, of family `ip`: what it says, ours says too.
+pub const PREDECESSOR: &str = "aws-cni";
+
+/// Before Services are translated (iptables' table mangle stands there).
+const BEFORE_DNAT: i32 = -150;
+/// Behind the translation of Services, at -100.
+const AFTER_DNAT: i32 = -90;
+/// Behind the masquerading of kube-proxy and others, at 100.
+const AFTER_SNAT: i32 = 105;
+
+/// A chain as it should be.
+#[derive(Debug)]
+struct Chain {
+    name: &'static str,
+    hook: Option<Hook>,
+    rules: Vec<Rule>,
+}
+
+/// Where in a packet's way.
+#[derive(Clone, Copy, Debug)]
+struct Hook {
+    kind: &'static str,
+    at: &'static str,
+    priority: i32,
+}
+
+#[derive(Debug)]
+struct Rule {
+    text: String,
+    about: &'static str,
+}
+
+impl Rule {
+    /// The comment by which it is known again.
+    fn comment(&self) -> String {
+        let mut comment = format!("{} ", self.about);
+        for byte in Sha1::digest(&self.text).iter().take(6) {
+            let _ = write!(comment, "{byte:02x}");
+        }
+        comment
+    }
+}
+
+/// How much of it the table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All: nobody else speaks.
+    Whole,
+    /// What no table of iptables can say, beside iptables that says the rest: the mark of what a
+    /// Service leads out of the VPC.
+    Services,
+}
+
+/// What has to be fed to `nft -f -` so that the tables say that part; `None` if they do.
+///
+/// With `desired` absent ours goes. amazon-vpc-cni's goes in any case, in the same transaction.
+pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<String> {
+    let chains = desired.map(|(desired, part)| chains(desired, part)).unwrap_or_default();
+    let mut script = match &tables.ours {
+        ours if chains.is_empty() => {
+            ours.as_ref().map(|_| format!("delete table ip {TABLE}\n")).unwrap_or_default()
+        }
+        Some(ours) if same(&chains, ours) => String::new(),
+        _ => table(&chains),
+    };
+    if tables.predecessor {
+        let _ = writeln!(script, "delete table ip {PREDECESSOR}");
+    }
+    (!script.is_empty()).then_some(script)
+}
+
+fn table(chains: &[Chain]) -> String {
+    // To add it first makes deleting it right even if it was not there.
+    let mut script =
+        format!("add table ip {TABLE}\ndelete table ip {TABLE}\ntable ip {TABLE} {{\n");
+    for chain in chains {
+        let _ = writeln!(script, "\tchain {} {{", chain.name);
+        if let Some(Hook { kind, at, priority }) = chain.hook {
+            let _ =
+                writeln!(script, "\t\ttype {kind} hook {at} priority {priority}; policy accept;");
+        }
+        for rule in &chain.rules {
+            let _ = writeln!(script, "\t\t{} comment \"{}\"", rule.text, rule.comment());
+        }
+        script.push_str("\t}\n");
+    }
+    script.push_str("}\n");
+    script
+}
+
+fn same(chains: &[Chain], listed: &Listed) -> bool {
+    let hook = |chain: &Chain| chain.hook.map(|Hook { kind, at, priority }| (kind, at, priority));
+    let as_listed = |chain: &Chain, there: &ListedChain| {
+        let listed = there.hook.as_ref().map(|(kind, at, priority)| (&**kind, &**at, *priority));
+        let comments = chain.rules.iter().map(|rule| Some(rule.comment()));
+        let lets_pass = there.policy.as_deref().unwrap_or("accept") == "accept";
+        hook(chain) == listed && lets_pass && comments.eq(there.rules.iter().cloned())
+    };
+    let found =
+        |chain: &Chain| listed.chains.get(chain.name).is_some_and(|there| as_listed(chain, there));
+    chains.len() == listed.chains.len() && !listed.more && chains.iter().all(found)
+}
+
+fn chains(desired: &NatDesired, part: Part) -> Vec<Chain> {
+    let mut chains = Vec::new();
+    let whole = part == Part::Whole;
+    if desired.snat.is_some() {
+        chains.push(Chain { name: "kept", hook: None, rules: kept(desired) });
+    }
+    if whole && desired.node_ports {
+        let hook = Hook { kind: "filter", at: "prerouting", priority: BEFORE_DNAT };
+        chains.push(Chain { name: "node-ports", hook: Some(hook), rules: node_ports(desired) });
+    }
+    if desired.snat.is_some() || (whole && desired.node_ports) {
+        let hook = Hook { kind: "filter", at: "prerouting", priority: AFTER_DNAT };
+        chains.push(Chain { name: "from-pods", hook: Some(hook), rules: from_pods(desired) });
+    }
+    if whole && let Some(ports) = desired.snat {
+        let hook = Hook { kind: "nat", at: "postrouting", priority: AFTER_SNAT };
+        chains.push(Chain { name: "to-outside", hook: Some(hook), rules: snat(desired, ports) });
+    }
+    chains
+}
+
+/// Where pods keep their addresses nothing more is asked.
+fn kept(desired: &NatDesired) -> Vec<Rule> {
+    let rule = |(net, is_excluded)| Rule {
+        text: format!("ip daddr {net} accept"),
+        about: if is_excluded { "excluded" } else { "vpc" },
+    };
+    desired.exempt().map(rule).collect()
+}
+
+fn node_ports(desired: &NatDesired) -> Vec<Rule> {
+    let link = &desired.primary_link;
+    let text = format!("iifname \"{link}\" fib daddr . iif type local {}", set("ct", desired.mark));
+    vec![Rule { text, about: "from the primary ENI" }]
+}
+
+fn from_pods(desired: &NatDesired) -> Vec<Rule> {
+    let Mark { value, mask } = desired.mark;
+    let veth = &desired.veth_prefix;
+    let stranger = format!("iifname != \"{veth}*\" iifname != \"{VLAN_PREFIX}*\" accept");
+    let marked = format!("ct mark & {mask:#x} == {value:#x} {} accept", set("meta", desired.mark));
+    let mut rules = vec![
+        Rule { text: stranger, about: "not from a pod" },
+        Rule { text: marked, about: "marked before" },
+    ];
+    if desired.snat.is_some() {
+        let branch = format!("iifname \"{VLAN_PREFIX}*\" accept");
+        let first = "ct state != new accept".to_owned();
+        let local = "fib daddr type local accept".to_owned();
+        let (connection, packet) = (set("ct", desired.mark), set("meta", desired.mark));
+        rules.extend([
+            Rule { text: branch, about: "of a branch ENI" },
+            Rule { text: first, about: "not new" },
+            Rule { text: local, about: "to the node" },
+            Rule { text: "jump kept".to_owned(), about: "within the VPC" },
+            Rule { text: connection, about: "out of the VPC" },
+            Rule { text: packet, about: "out of the VPC" },
+        ]);
+    }
+    rules
+}
+
+fn snat(desired: &NatDesired, ports: Ports) -> Vec<Rule> {
+    let ports = match ports {
+        Ports::Kept => "",
+        Ports::Hashed => " random",
+        Ports::Random => " fully-random",
+    };
+    let branch = format!("oifname \"{VLAN_PREFIX}*\" accept");
+    let text = format!("snat to {}{ports}", desired.primary_address);
+    vec![
+        Rule { text: branch, about: "by a branch ENI" },
+        Rule { text: "fib daddr type local accept".to_owned(), about: "to the node" },
+        Rule { text: "jump kept".to_owned(), about: "within the VPC" },
+        Rule { text, about: "out of the VPC" },
+    ]
+}
+
+/// Sets the bits of the mark, and leaves others' alone.
+fn set(of: &str, mark: Mark) -> String {
+    format!("{of} mark set {of} mark & {:#x} | {:#x}", !mark.mask, mark.value & mark.mask)
+}
+
+#[cfg(test)]
+mod tests;

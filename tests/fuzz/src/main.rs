@@ -1,0 +1,23 @@
+//! The guided fuzzer of one target: libFuzzer, which sees what each input reaches.
+//!
+//! `cargo xtask fuzz` builds it with the instrumentation that it needs and runs it.
+
+#![no_main]
+
+use std::sync::OnceLock;
+use tests_fuzz::{Target, target};
+
+static CHOSEN: OnceLock<&'static Target> = OnceLock::new();
+
+libfuzzer_sys::fuzz_target!(
+    init: {
+        let name = std::env::var("FERRULE_FUZZ_TARGET").unwrap_or_default();
+        let found = target(&name).expect("FERRULE_FUZZ_TARGET names a target: use cargo xtask fuzz");
+        CHOSEN.get_or_init(|| found);
+    },
+    |data: &[u8]| {
+        if let Some(target) = CHOSEN.get() {
+            (target.run)(data);
+        }
+    }
+);

@@ -1,0 +1,21 @@
+//! The targets, by who hands us what.
+
+pub mod checkpoint;
+pub mod environment;
+pub mod listings;
+pub mod netconf;
+pub mod netlink;
+pub mod prev_result;
+pub mod settings;
+pub mod words;
+
+use crate::CANARY;
+use cni::fault::{Code, Fault};
+
+/// A refusal has one of these codes, says something, and repeats no value.
+fn judge(fault: &Fault, codes: &[Code]) {
+    assert!(codes.contains(&fault.code), "code {:?} of {fault:?}", fault.code);
+    assert!(!fault.message.is_empty() && !fault.details.is_empty(), "{fault:?} says nothing");
+    let text = format!("{} {}", fault.message, fault.details);
+    assert!(!text.contains(CANARY), "{text:?} repeats a value");
+}

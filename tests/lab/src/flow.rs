@@ -1,0 +1,121 @@
+//! Connections that a test keeps open in pods: `lab-flow`, as values.
+
+use crate::Lab;
+use anyhow::{Context as _, Result, bail};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Stdio},
+};
+
+/// A `lab-flow` that runs in a pod. Whoever is dropped is ended.
+pub struct Flow {
+    pod: String,
+    child: Child,
+    asks: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Flow {
+    /// Echoes to whoever connects to the pod's port; serves on return.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn serve(lab: &Lab, program: &Path, pod: &str, port: u16) -> Result<Self> {
+        let mut flow = Self::start(lab, program, pod, &["serve", &port.to_string()])?;
+        let said = flow.line()?;
+        if said != "listening" {
+            let why = flow.error();
+            bail!("lab-flow in {pod}: {said}{why}");
+        }
+        Ok(flow)
+    }
+
+    /// Keeps a connection from the pod to each of these; all are up on return.
+    ///
+    /// # Errors
+    /// When one of them does not come up.
+    pub fn hold(lab: &Lab, program: &Path, pod: &str, targets: &[&str]) -> Result<Self> {
+        let mut flow = Self::start(lab, program, pod, &[&["hold"], targets].concat())?;
+        flow.counts()?;
+        Ok(flow)
+    }
+
+    fn start(lab: &Lab, program: &Path, pod: &str, words: &[&str]) -> Result<Self> {
+        let program = program.to_str().context("a path that is not UTF-8")?;
+        let mut command = lab.command(&[&["exec", pod, "--", program], words].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("start lab-flow in {pod}"))?;
+        let asks = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().context("no standard output")?);
+        Ok(Self { pod: pod.to_owned(), child, asks, answers })
+    }
+
+    /// The pod that it runs in.
+    pub fn pod(&self) -> &str {
+        &self.pod
+    }
+
+    /// The bytes that have come back so far, by connection.
+    ///
+    /// # Errors
+    /// When a connection is lost.
+    pub fn counts(&mut self) -> Result<Vec<u64>> {
+        let asks = self.asks.as_mut().context("it has ended")?;
+        let asked = asks.write_all(b"\n");
+        asked.with_context(|| format!("ask lab-flow in {}", self.pod))?;
+        self.numbers()
+    }
+
+    /// Ends all connections; the bytes that came back, by connection.
+    ///
+    /// # Errors
+    /// When a connection was lost, or brought back what was not sent.
+    pub fn end(mut self) -> Result<Vec<u64>> {
+        drop(self.asks.take());
+        let counts = self.numbers()?;
+        let status = self.child.wait().context("wait for lab-flow")?;
+        if !status.success() {
+            let why = self.error();
+            bail!("lab-flow in {}: {status}{why}", self.pod);
+        }
+        Ok(counts)
+    }
+
+    fn numbers(&mut self) -> Result<Vec<u64>> {
+        let said = self.line()?;
+        let numbers: Option<Vec<u64>> = said.split(' ').map(|word| word.parse().ok()).collect();
+        if let Some(numbers) = numbers {
+            return Ok(numbers);
+        }
+        let why = self.error();
+        bail!("lab-flow in {}: {said}{why}", self.pod)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let read = self.answers.read_line(&mut line);
+        read.with_context(|| format!("read lab-flow in {}", self.pod))?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// What it complained of, if it has ended.
+    fn error(&mut self) -> String {
+        let mut said = String::new();
+        if self.child.wait().is_ok()
+            && let Some(errors) = self.child.stderr.as_mut()
+        {
+            let _ = errors.read_to_string(&mut said);
+        }
+        said
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        // With its standard input it ends by itself.
+        drop(self.asks.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

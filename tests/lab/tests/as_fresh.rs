@@ -1,0 +1,268 @@
+//! After a thousand random ADDs, DELs, GCs and kills of the daemon, and when all pods are gone, a
+//! node's kernel is as it was before the first of them.
+//!
+//! `FERRULE_LIFE_DEEDS` says how many (1,000 if unset); `FERRULE_LIFE_SEED` repeats a run's choices.
+
+#![expect(clippy::print_stdout, reason = "whoever repeats a run needs its seed")]
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::{
+    process::{Child, Stdio},
+    time::Duration,
+};
+use tests_lab::{
+    Lab,
+    dice::{Dice, number, seed},
+    dumps::Dumps,
+    programs, wait_for,
+};
+
+const NODE: &str = "node1";
+const PATIENCE: Duration = Duration::from_secs(120);
+/// More than the primary ENI has, so that others come, and go again.
+const MOST_PODS: usize = 24;
+
+/// What was done so far.
+#[derive(Debug, Default)]
+struct Deeds {
+    adds: u64,
+    dels: u64,
+    kills: u64,
+    collections: u64,
+}
+
+impl Deeds {
+    fn all(&self) -> u64 {
+        self.adds + self.dels + self.kills + self.collections
+    }
+}
+
+struct Life<'a> {
+    lab: &'a Lab,
+    dice: Dice,
+    living: Vec<String>,
+    /// Those that GC, or a DEL without their namespace, has taken the network from: their own DEL is
+    /// still to come.
+    given_up: Vec<String>,
+    deeds: Deeds,
+    most_enis: usize,
+}
+
+impl Life<'_> {
+    fn round(&mut self, number: u64) -> Result<()> {
+        match self.dice.below(8) {
+            0 => self.collect().context("GC")?,
+            1 => self.forget().context("DEL without a namespace")?,
+            _ => self.come_and_go(number)?,
+        }
+        if number.is_multiple_of(16) {
+            self.most_enis = self.most_enis.max(self.lab.enis(NODE)?.len());
+        }
+        Ok(())
+    }
+
+    /// ADDs and DELs side by side, and in the middle of them, now and then, a kill.
+    fn come_and_go(&mut self, number: u64) -> Result<()> {
+        let count = 1 + self.dice.below(8);
+        let prefix = format!("p{number}-");
+        let adding =
+            self.start(&["pod", "add", NODE, "--prefix", &prefix, "--count", &count.to_string()])?;
+        let (mut going, some) = (Vec::new(), self.dice.below(8));
+        while !self.given_up.is_empty()
+            || self.living.len() > MOST_PODS
+            || going.len() < usize::try_from(some)?
+        {
+            let of = if self.given_up.is_empty() { &mut self.living } else { &mut self.given_up };
+            let Some(pod) = self.dice.draw(of) else { break };
+            going.push(pod);
+        }
+        let deleting = (!going.is_empty()).then(|| self.delete(&going)).transpose()?;
+        if self.dice.below(5) == 0 {
+            std::thread::sleep(Duration::from_millis(self.dice.below(80)));
+            self.kill()?;
+            // It is missed for a while.
+            std::thread::sleep(Duration::from_millis(self.dice.below(200)));
+            self.start_daemon()?;
+        }
+        ended(adding, "an ADD")?;
+        deleting.map_or(Ok(()), |child| ended(child, "a DEL"))?;
+        self.deeds.adds += count;
+        self.deeds.dels += u64::try_from(going.len())?;
+        self.living.extend((0..count).map(|of| format!("{prefix}{of}")));
+        Ok(())
+    }
+
+    fn start(&self, args: &[&str]) -> Result<Child> {
+        let mut command = self.lab.command(args);
+        Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    }
+
+    fn delete(&self, pods: &[String]) -> Result<Child> {
+        let pods = pods.iter().map(String::as_str);
+        self.start(&["pod", "delete"].into_iter().chain(pods).collect::<Vec<_>>())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.lab.run(&["daemon", "kill", NODE])?;
+        self.deeds.kills += 1;
+        Ok(())
+    }
+
+    /// At once: its supervisor would let it rest ever longer.
+    fn start_daemon(&self) -> Result<()> {
+        self.lab.run(&["daemon", "start", NODE]).map(drop)
+    }
+
+    /// GC with a list that lacks some of the living.
+    fn collect(&mut self) -> Result<()> {
+        for _ in 0..self.dice.below(4) {
+            self.given_up.extend(self.dice.draw(&mut self.living));
+        }
+        let valid: Vec<Value> = self
+            .sandboxes(&self.living)?
+            .into_iter()
+            .map(|id| json!({"containerID": id, "ifname": "eth0"}))
+            .collect();
+        let conf = json!({
+            "cniVersion": "1.1.0", "name": "aws-cni", "type": "ferrule-cni",
+            "cni.dev/valid-attachments": valid,
+        });
+        let lab = self.lab;
+        let collect = || -> Result<Option<Value>> {
+            let ended = lab.plugin(NODE, &[("CNI_COMMAND", "GC")], &conf)?;
+            Ok((!ended.status.success())
+                .then(|| serde_json::from_slice(&ended.stdout))
+                .transpose()?)
+        };
+        if self.dice.below(4) == 0 {
+            self.kill()?;
+            // Without the daemon it cannot finish, says so, and is called again.
+            let error = collect()?;
+            ensure!(error.as_ref().is_none_or(|error| error["code"] == 11), "{error:?}");
+            self.start_daemon()?;
+        }
+        wait_for("GC to succeed", PATIENCE, || match collect()? {
+            None => Ok(true),
+            Some(error) => bail!("{error}"),
+        })?;
+        self.deeds.collections += 1;
+        Ok(())
+    }
+
+    /// The DEL that runtimes send for a sandbox whose namespace is gone: with its key alone, and
+    /// more than once.
+    fn forget(&mut self) -> Result<()> {
+        let Some(pod) = self.dice.draw(&mut self.living) else { return Ok(()) };
+        let sandbox = self.sandboxes(std::slice::from_ref(&pod))?.pop().context("a sandbox")?;
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}");
+        let vars = [
+            ("CNI_COMMAND", "DEL"),
+            ("CNI_CONTAINERID", sandbox.as_str()),
+            ("CNI_NETNS", ""),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_ARGS", &args),
+        ];
+        let conf = json!({"cniVersion": "1.0.0", "name": "aws-cni", "type": "ferrule-cni"});
+        let killed = self.dice.below(3) == 0;
+        if killed {
+            self.kill()?;
+        }
+        for _ in 0..2 {
+            let ended = self.lab.plugin(NODE, &vars, &conf)?;
+            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+            ensure!(ended.status.success(), "{pod}: {said}");
+            self.deeds.dels += 1;
+        }
+        if killed {
+            self.start_daemon()?;
+        }
+        self.given_up.push(pod);
+        Ok(())
+    }
+
+    fn sandboxes(&self, pods: &[String]) -> Result<Vec<String>> {
+        let known = self.lab.pods(NODE)?;
+        let of = |pod: &String| {
+            let found = known.iter().find(|known| known["name"] == pod.as_str());
+            let id = found.and_then(|found| found["container_id"].as_str());
+            id.map(str::to_owned).with_context(|| format!("{pod} has no sandbox"))
+        };
+        pods.iter().map(of).collect()
+    }
+}
+
+fn ended(child: Child, what: &str) -> Result<()> {
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{what} failed: {said}");
+    Ok(())
+}
+
+fn lives(test: &str, backend: &str) -> Result<()> {
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let deeds = number("FERRULE_LIFE_DEEDS")?.unwrap_or(1_000);
+    let seed = seed("FERRULE_LIFE_SEED")?;
+    println!("{test}: FERRULE_LIFE_SEED={seed} FERRULE_LIFE_DEEDS={deeds}");
+    let lab_name = format!("t-life-{backend}");
+    let backend_set = format!("FERRULE_NAT_BACKEND={backend}");
+    let settings =
+        ["--env", "WARM_IP_TARGET=2", "--env", "IP_COOLDOWN_PERIOD=2", "--env", &backend_set];
+    let lab = Lab::up(
+        &bin,
+        &lab_name,
+        &[&["--nodes", "1", "--type", "c5.xlarge"], &settings[..]].concat(),
+    )?;
+    let then = Dumps::of_whole(&lab, NODE)?;
+    ensure!(then.contain("SNAT") || then.contain("snat"), "nothing translates addresses");
+    let chosen = format!("backend=\"{backend}\"");
+    let chosen = lab.metric(NODE, "awscni_connmark_backend", &[&chosen])?;
+    ensure!(chosen == Some(1.0), "another backend was chosen");
+    live(&lab, seed, deeds, &then)
+        .with_context(|| format!("repeat it with FERRULE_LIFE_SEED={seed}"))?;
+    lab.down()
+}
+
+fn live(lab: &Lab, seed: u64, deeds: u64, then: &Dumps) -> Result<()> {
+    let mut life = Life {
+        lab,
+        dice: Dice::new(seed),
+        living: Vec::new(),
+        given_up: Vec::new(),
+        deeds: Deeds::default(),
+        most_enis: 0,
+    };
+    for number in 1.. {
+        life.round(number).with_context(|| format!("round {number}, after {:?}", life.deeds))?;
+        if life.deeds.all() >= deeds {
+            break;
+        }
+    }
+    println!("{:?}, up to {} ENIs", life.deeds, life.most_enis);
+    ensure!(life.most_enis > 1, "no ENI came");
+    if !life.given_up.is_empty() {
+        ended(life.delete(&life.given_up)?, "a DEL")?;
+    }
+    // Those that nobody gave up are whole.
+    ensure!(lab.pods(NODE)?.len() == life.living.len(), "pods are known that were deleted");
+    lab.run(&["pod", "check"])?;
+    lab.run(&["check", "--tcp", "0"])?;
+    lab.run(&["pod", "delete", "--all"])?;
+    life.kill()?;
+    wait_for("the node to be as a fresh one", PATIENCE, || {
+        match Dumps::of(lab, NODE)?.difference(then) {
+            same if same.is_empty() => Ok(true),
+            difference => bail!("(- before the first pod, + now)\n{difference}"),
+        }
+    })
+}
+
+#[test]
+fn after_a_thousand_deeds_a_node_of_iptables_is_as_a_fresh_one() -> Result<()> {
+    lives("after_a_thousand_deeds_a_node_of_iptables_is_as_a_fresh_one", "iptables-nft")
+}
+
+#[test]
+fn after_a_thousand_deeds_a_node_of_nftables_is_as_a_fresh_one() -> Result<()> {
+    lives("after_a_thousand_deeds_a_node_of_nftables_is_as_a_fresh_one", "nftables")
+}

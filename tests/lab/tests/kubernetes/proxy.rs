@@ -1,0 +1,293 @@
+//! Services by a real kube-proxy, beside every backend of SNAT and connection marks.
+
+use crate::world::{PATIENCE, World};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use nix::sched::{CloneFlags, setns};
+use serde_json::{Value, json};
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::{fd::AsFd as _, unix::fs::symlink},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use tempfile::TempDir;
+use tests_cluster::{Identity, Program, Wanted};
+use tests_lab::{Lab, programs, wait_for};
+
+/// Where nodes of a lab find the API server.
+const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// The lab's one host on the internet; it knows the primary addresses of ENIs and no others.
+const OUTSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7);
+/// Where our servers in pods listen.
+const SERVED: u16 = 7000;
+/// Three ENIs, three pods on each: a few pods are on two of them.
+const TYPE: &str = "t3.small";
+const PODS: &str = "5";
+
+/// How kube-proxy and the daemon write their rules on a node.
+struct Case {
+    node: &'static str,
+    mode: &'static str,
+    /// The family of tools that kube-proxy finds under the name of iptables.
+    tools: &'static str,
+    /// `FERRULE_NAT_BACKEND`.
+    asked: &'static str,
+    /// The backend that speaks in the end.
+    backend: &'static str,
+}
+
+const CASES: [Case; 4] = [
+    Case { node: "native", mode: "nftables", tools: "nft", asked: "auto", backend: "nftables" },
+    Case { node: "mixed", mode: "iptables", tools: "nft", asked: "auto", backend: "nftables" },
+    Case {
+        node: "compat",
+        mode: "iptables",
+        tools: "nft",
+        asked: "iptables-nft",
+        backend: "iptables-nft",
+    },
+    Case {
+        node: "legacy",
+        mode: "iptables",
+        tools: "legacy",
+        asked: "auto",
+        backend: "iptables-legacy",
+    },
+];
+
+/// A process that ends with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace of the lab.
+struct Place(File);
+
+impl Place {
+    /// That of a process which this command starts there.
+    fn of(mut command: Command) -> Result<Self> {
+        let ours = std::fs::read_link("/proc/self/ns/net")?;
+        let process = Running(command.stdout(Stdio::null()).spawn()?);
+        let path = PathBuf::from(format!("/proc/{}/ns/net", process.0.id()));
+        // It enters on its way to what it becomes.
+        wait_for("a process to be in its namespace", PATIENCE, || {
+            let name = std::fs::read_to_string(path.with_file_name("../comm"))?;
+            Ok(name.trim() == "sleep" && std::fs::read_link(&path)? != ours)
+        })?;
+        Ok(Self(File::open(path)?))
+    }
+
+    fn node(lab: &Lab, node: &str) -> Result<Self> {
+        Self::of(lab.command(&["node", "exec", node, "--", "sleep", "60"]))
+    }
+
+    fn pod(lab: &Lab, pod: &str) -> Result<Self> {
+        Self::of(lab.command(&["exec", pod, "--", "sleep", "60"]))
+    }
+
+    /// Runs this there, on a thread of its own.
+    fn within<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET)?;
+                what()
+            });
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Serves there, for ever: tells each client the address that it is seen with.
+    fn serve(&self) -> Result<()> {
+        let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, SERVED));
+        let listener = self.within(|| Ok(TcpListener::bind(at)?))?;
+        std::thread::spawn(move || {
+            while let Ok((mut client, from)) = listener.accept() {
+                let _ = client.write_all(from.ip().to_string().as_bytes());
+            }
+        });
+        Ok(())
+    }
+
+    /// The first words of a server that is asked from there.
+    fn ask(&self, server: SocketAddr) -> Result<String> {
+        const ANSWER: Duration = Duration::from_secs(3);
+        let mut stream = self.within(|| Ok(TcpStream::connect_timeout(&server, ANSWER)?))?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.write_all(b"hello")?;
+        let mut heard = [0; 64];
+        let length = stream.read(&mut heard)?;
+        Ok(String::from_utf8_lossy(&heard[..length]).into_owned())
+    }
+}
+
+/// Which kind of ENI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Eni {
+    Primary,
+    Secondary,
+}
+
+/// A pod, and where it is.
+struct Pod {
+    name: String,
+    address: IpAddr,
+    place: Place,
+}
+
+/// A pod of this node on its primary ENI, or on another.
+fn pod_on(lab: &Lab, node: &str, eni: Eni) -> Result<Pod> {
+    let pods = lab.pods(node)?;
+    let pod = pods.iter().find(|pod| (pod["device"] == 0) == (eni == Eni::Primary));
+    let pod = pod.with_context(|| format!("no pod of {node} on a {eni:?} ENI"))?;
+    let name = pod["name"].as_str().context("a pod without name")?.to_owned();
+    let address = pod["address"].as_str().context("a pod without address")?.parse()?;
+    Ok(Pod { place: Place::pod(lab, &name)?, name, address })
+}
+
+/// Makes a Service of one endpoint; its address, and its node port.
+fn service(
+    world: &World,
+    name: &str,
+    spec: &Value,
+    end: Value,
+    port: u16,
+) -> Result<(SocketAddr, u16)> {
+    let mut spec = spec.clone();
+    spec["ports"] = json!([{"port": 80, "protocol": "TCP", "targetPort": port}]);
+    world.apply(&json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+    }))?;
+    world.apply(&json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": name, "namespace": "default",
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv4", "endpoints": [end],
+        "ports": [{"name": "", "port": port, "protocol": "TCP"}],
+    }))?;
+    let api: Api<Service> = Api::namespaced(world.client.clone(), "default");
+    let spec = world.runtime.block_on(api.get(name))?.spec.context("a Service without spec")?;
+    let address = spec.cluster_ip.context("a Service without address")?.parse()?;
+    let ports = spec.ports.unwrap_or_default();
+    let port = ports.first().and_then(|port| port.node_port).unwrap_or_default();
+    Ok((SocketAddr::new(address, 80), u16::try_from(port)?))
+}
+
+/// kube-proxy on this node, with a folder in which `iptables` is of the case's family.
+fn kube_proxy(world: &World, lab: &Lab, folder: &Path, case: &Case) -> Result<Running> {
+    let Case { node, mode, tools, .. } = case;
+    let bin = folder.join(tools);
+    if !bin.exists() {
+        std::fs::create_dir(&bin)?;
+        for tool in ["iptables", "iptables-save", "iptables-restore"] {
+            symlink(format!("/usr/sbin/xtables-{tools}-multi"), bin.join(tool))?;
+        }
+    }
+    let who = Identity::user("system:kube-proxy");
+    let kubeconfig = format!("https://{API_SERVER}");
+    let kubeconfig = world.cluster.kubeconfig_at("kube-proxy", &who, &kubeconfig)?;
+    let kubernetes = Program::ready()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?;
+    let program = kubernetes.path().to_str().context("a path that is not UTF-8")?;
+    let log = File::create(folder.join(format!("{node}.log")))?;
+    let mut command = lab.command(&["node", "exec", node, "--", program, "kube-proxy"]);
+    command
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--hostname-override={node}"))
+        .arg(format!("--proxy-mode={mode}"))
+        // That is the machine's, not the namespace's.
+        .arg("--conntrack-max-per-core=0")
+        .env("PATH", path)
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    Ok(Running(command.spawn().context("start kube-proxy")?))
+}
+
+#[test]
+fn services_lead_where_they_should_beside_every_backend() -> Result<()> {
+    let name = "services_lead_where_they_should_beside_every_backend";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::of(&Wanted { also_at: vec![API_SERVER], ..Wanted::default() })?;
+    let folder = TempDir::new()?;
+    let lab = world.lab(&bin, "t-proxy", &["--nodes", "0"])?;
+    let add = |node: &str, more: &[&str]| -> Result<()> {
+        world.make_node(node, &json!({}))?;
+        lab.run(&[&["node", "add", node, "--type", TYPE], more].concat())?;
+        let address = lab.node(node)?["address"].clone();
+        let addresses = json!([{"type": "InternalIP", "address": address}]);
+        world.patch_node_status(node, &json!({"status": {"addresses": addresses}}))
+    };
+    add("peer", &[])?;
+    lab.run(&["pod", "add", "peer", "--count", "1"])?;
+    let peer = Place::node(&lab, "peer")?;
+    let served = pod_on(&lab, "peer", Eni::Primary)?;
+    served.place.serve()?;
+    let end = |address: IpAddr, node: &str| json!({"addresses": [address], "nodeName": node});
+    let cluster_ip = json!({"type": "ClusterIP"});
+    // Without a node's choice of source address: the reply must find its own way back.
+    let node_port = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
+    let (inside, _) = service(&world, "inside", &cluster_ip, end(served.address, "peer"), SERVED)?;
+    let outside = json!({"addresses": [OUTSIDE.ip()]});
+    let (outside, _) = service(&world, "outside", &cluster_ip, outside, OUTSIDE.port())?;
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("no text");
+    let peer_address = text(&lab.node("peer")?["address"])?;
+
+    for case in &CASES {
+        let Case { node, backend, asked, .. } = case;
+        let asked = format!("FERRULE_NAT_BACKEND={asked}");
+        add(node, &["--env", &asked])?;
+        lab.run(&["pod", "add", node, "--count", PODS])?;
+        let _proxy = kube_proxy(&world, &lab, folder.path(), case)?;
+        let said = |err| {
+            let log = std::fs::read_to_string(folder.path().join(format!("{node}.log")));
+            let log = log.unwrap_or_default();
+            let from = log.lines().count().saturating_sub(20);
+            let log: Vec<&str> = log.lines().skip(from).collect();
+            anyhow::Error::context(err, format!("{node}; its kube-proxy said\n{}", log.join("\n")))
+        };
+        let hears = |place: &Place, server: SocketAddr, what: &str, answer: &str| {
+            let what = format!("{node}: {what} at {server}");
+            let heard = || {
+                let heard = place.ask(server)?;
+                ensure!(heard == answer, "heard {heard:?}, not {answer:?}");
+                Ok(true)
+            };
+            wait_for(&what, PATIENCE, heard).map_err(said)
+        };
+        let address: IpAddr = text(&lab.node(node)?["address"])?.parse()?;
+        let host = Place::node(&lab, node)?;
+        for eni in [Eni::Primary, Eni::Secondary] {
+            let pod = pod_on(&lab, node, eni)?;
+            pod.place.serve()?;
+            let Pod { name, address: own, place } = &pod;
+            hears(place, inside, &format!("{name} asks a pod by its Service"), &own.to_string())?;
+            hears(place, outside, &format!("{name} asks the outside by a Service"), "hello")?;
+            hears(place, OUTSIDE, &format!("{name} asks the outside"), "hello")?;
+            let (web, port) = service(&world, name, &node_port, end(*own, node), SERVED)?;
+            let by_port = SocketAddr::new(address, port);
+            hears(&peer, by_port, &format!("a node asks {name} by a node port"), &peer_address)?;
+            if eni == Eni::Secondary {
+                let what = format!("the node asks {name} by its Service");
+                hears(&host, web, &what, &address.to_string())?;
+            }
+        }
+        let labels = [&*format!("backend=\"{backend}\"")];
+        wait_for(&format!("{node} uses {backend}"), PATIENCE, || {
+            Ok(lab.metric(node, "awscni_connmark_backend", &labels)? == Some(1.0))
+        })?;
+    }
+    lab.down()
+}

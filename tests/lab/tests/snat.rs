@@ -1,0 +1,156 @@
+//! Pods reach what is outside of the VPC, with the node's address and by its primary ENI.
+
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+use tests_lab::{Lab, programs, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The lab's one host on the internet. It knows the primary addresses of ENIs and no others, and
+/// the VPC drops what leaves by another ENI than its address is of: so who hears from it was
+/// translated, and left by the right ENI.
+const OUTSIDE: &str = "192.0.2.1";
+
+/// Asks the host outside for an echo over TCP, from within the pod.
+fn hears(lab: &Lab, pod: &str) -> bool {
+    let script = format!(
+        "exec 3<>/dev/tcp/{OUTSIDE}/7 && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
+    );
+    lab.run(&["exec", pod, "--", "timeout", "5", "bash", "-c", &script]).is_ok()
+}
+
+fn names(lab: &Lab, node: &str) -> Result<Vec<String>> {
+    let name = |pod: &serde_json::Value| Some(pod["name"].as_str()?.to_owned());
+    lab.pods(node)?.iter().map(|pod| name(pod).context("a pod without name")).collect()
+}
+
+/// Every pod of the node hears from outside.
+fn all_hear(lab: &Lab, node: &str) -> Result<()> {
+    for pod in names(lab, node)? {
+        wait_for(&format!("{pod} hears from outside"), PATIENCE, || Ok(hears(lab, &pod)))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn pods_of_every_eni_reach_the_internet_by_every_backend() -> Result<()> {
+    let name = "pods_of_every_eni_reach_the_internet_by_every_backend";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let lab = Lab::up(&bin, "t-snat", &["--nodes", "0"])?;
+    for (node, harm) in [
+        ("iptables-legacy", &["iptables-legacy", "-t", "nat", "-F"][..]),
+        ("iptables-nft", &["iptables-nft", "-t", "mangle", "-F"][..]),
+        ("nftables", &["nft", "delete", "table", "ip", "ferrule"][..]),
+    ] {
+        let backend = format!("FERRULE_NAT_BACKEND={node}");
+        lab.run(&["node", "add", node, "--env", &backend, "--env", "WARM_IP_TARGET=2"])?;
+        // More than the primary ENI has.
+        lab.run(&["pod", "add", node, "--count", "18"])?;
+        ensure!(lab.enis(node)?.len() > 1, "all pods are on one ENI");
+        all_hear(&lab, node)?;
+        let labels = [format!("backend=\"{node}\"")];
+        let labels = labels.each_ref().map(String::as_str);
+        ensure!(lab.metric(node, "awscni_connmark_backend", &labels)? == Some(1.0), "{node}");
+        // Pods of the node and of others still see their real addresses.
+        lab.run(&["check", "--tcp", "4"])?;
+        lab.on_node(node, harm)?;
+        all_hear(&lab, node)?;
+    }
+    lab.down()
+}
+
+#[test]
+fn where_others_translate_nothing_is_translated() -> Result<()> {
+    let name = "where_others_translate_nothing_is_translated";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let lab = Lab::up(&bin, "t-nosnat", &["--nodes", "0"])?;
+    let excluded = format!("AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS={OUTSIDE}/32");
+    lab.run(&["node", "add", "usual"])?;
+    lab.run(&["node", "add", "excluded", "--env", &excluded])?;
+    lab.run(&["node", "add", "external", "--env", "AWS_VPC_K8S_CNI_EXTERNALSNAT=true"])?;
+    for node in ["usual", "excluded", "external"] {
+        lab.run(&["pod", "add", node, "--count", "1"])?;
+    }
+    all_hear(&lab, "usual")?;
+    for node in ["excluded", "external"] {
+        let pod = names(&lab, node)?.pop().context("no pod")?;
+        let rules = || lab.on_node(node, &["nft", "list", "table", "ip", "ferrule"]);
+        wait_for(&format!("{node} has its rules"), PATIENCE, || Ok(rules().is_ok()))?;
+        ensure!(!hears(&lab, &pod), "{node}: the pod's own address was translated");
+    }
+    let rules = lab.on_node("external", &["nft", "list", "table", "ip", "ferrule"])?;
+    ensure!(!rules.contains("snat"), "{rules}");
+    lab.down()
+}
+
+/// SNAT is elsewhere, so packets keep the pod's address, and the VPC's counters tell by which ENI they
+/// left: by the pod's own they have no public address, by the primary one they are not its.
+#[test]
+fn external_services_are_reached_by_the_primary_eni() -> Result<()> {
+    let name = "external_services_are_reached_by_the_primary_eni";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let lab = Lab::up(&bin, "t-external", &["--nodes", "0"])?;
+    let external = format!("AWS_EXTERNAL_SERVICE_CIDRS={OUTSIDE}/32");
+    for (node, more) in [("without", &[][..]), ("with", &["--env", &external][..])] {
+        let add = [
+            "node",
+            "add",
+            node,
+            "--type",
+            "t3.small",
+            "--env",
+            "AWS_VPC_K8S_CNI_EXTERNALSNAT=true",
+        ];
+        lab.run(&[&add, more].concat())?;
+        // More than the primary ENI has.
+        lab.run(&["pod", "add", node, "--count", "5"])?;
+        let pods = lab.pods(node)?;
+        let pod = pods.iter().find(|pod| pod["device"] != 0).context("all pods are on one ENI")?;
+        let text = |key: &str| pod[key].as_str().with_context(|| format!("no {key} in {pod}"));
+        let (pod, address, own) = (text("name")?, text("address")?, text("eni")?);
+        let enis = lab.enis(node)?;
+        let primary = enis.iter().find(|eni| eni["device"] == 0).context("no primary ENI")?;
+        let primary = primary["id"].as_str().context("an ENI without id")?;
+        let (by, counter) =
+            if more.is_empty() { (own, "no_public_address") } else { (primary, "spoofed") };
+        wait_for(&format!("{pod} of node {node} to leave by {by}"), PATIENCE, || {
+            ensure!(!hears(&lab, pod), "the outside knows {address}");
+            let counters = lab.json(&["counters"])?;
+            let counted = &counters["enis"];
+            let other = &counted[if by == own { primary } else { own }];
+            ensure!(other["spoofed"].get(address).is_none(), "{other}");
+            ensure!(other["no_public_address"].get(address).is_none(), "{other}");
+            Ok(counted[by][counter][address]["packets"].as_u64() > Some(0))
+        })?;
+    }
+    lab.down()
+}
+
+#[test]
+fn a_block_that_the_vpc_gets_is_the_vpcs_to_nodes_that_run() -> Result<()> {
+    let name = "a_block_that_the_vpc_gets_is_the_vpcs_to_nodes_that_run";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let lab = Lab::up(&bin, "t-block", &["--nodes", "0"])?;
+    const BLOCK: &str = "100.64.0.0/20";
+    let backends = ["iptables-legacy", "iptables-nft", "nftables"];
+    for node in backends {
+        let backend = format!("FERRULE_NAT_BACKEND={node}");
+        lab.run(&["node", "add", node, "--env", &backend, "--env", "WARM_IP_TARGET=2"])?;
+        lab.run(&["pod", "add", node, "--count", "2"])?;
+        all_hear(&lab, node)?;
+    }
+    let refused = lab.refused(&["subnet", "add", "10.0.0.0/24"])?;
+    ensure!(refused.contains("overlaps another subnet"), "{refused}");
+    let added = lab.json(&["subnet", "add", &format!("{BLOCK},zone=a")])?;
+    ensure!(added["cidr"] == BLOCK, "{added}");
+    lab.run(&["node", "add", "new", "--subnet", "2"])?;
+    lab.run(&["pod", "add", "new", "--count", "2"])?;
+    // Every pod sees the other's own address: the old nodes translate for the new block no more.
+    let sees = || Ok(lab.run(&["check", "--tcp", "4"]).is_ok());
+    wait_for("pods of old and new blocks see each other", PATIENCE, sees)?;
+    for node in backends {
+        all_hear(&lab, node)?;
+    }
+    all_hear(&lab, "new")?;
+    lab.down()
+}

@@ -1,0 +1,269 @@
+//! The installer on whole nodes, and releases that are one apart: plugin and daemon of either with
+//! those of the other, and upgrades while pods come and go.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+use tests_lab::{Lab, programs, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const BIN: &str = "/opt/cni/bin";
+const CONF: &str = "/etc/cni/net.d";
+
+/// A lab whose programs are in a folder of its own, as an image has them, so that they can be
+/// replaced while it runs.
+struct Node {
+    lab: Lab,
+    image: TempDir,
+    this: PathBuf,
+    next: PathBuf,
+}
+
+impl Node {
+    fn up(test: &str, name: &str, args: &[&str]) -> Result<Option<Self>> {
+        let Some(this) = programs(test) else { return Ok(None) };
+        let next = std::env::var_os("FERRULE_NEXT_DIR");
+        let next = next.context("FERRULE_NEXT_DIR is not set; `cargo xtask test lab` sets it")?;
+        let image = tempfile::tempdir()?;
+        for program in ["ferrule-lab", "ferrule-ipamd", "ferrule-cni"] {
+            place(&this.join(program), &image.path().join(program))?;
+        }
+        let lab = Lab::up(image.path(), name, &[&["--nodes", "1"], args].concat())?;
+        Ok(Some(Self { lab, image, this, next: next.into() }))
+    }
+
+    /// Pulls the image of a release, so far without a consequence for the node.
+    fn pull(&self, program: &str, release: &Path) -> Result<()> {
+        place(&release.join(program), &self.image.path().join(program))
+    }
+
+    /// Installs the plugin of a release, as an init container does.
+    fn install_plugin(&self, release: &Path) -> Result<()> {
+        self.pull("ferrule-cni", release)?;
+        self.installer(&["install", "--only-programs"]).map(drop)
+    }
+
+    /// Starts the daemon of a release in place of the one that runs.
+    fn restart_daemon(&self, release: &Path) -> Result<()> {
+        self.pull("ferrule-ipamd", release)?;
+        self.lab.run(&["daemon", "stop", "node1"])?;
+        self.lab.run(&["daemon", "start", "node1"]).map(drop)
+    }
+
+    /// Runs the image's installer on the node.
+    fn installer(&self, words: &[&str]) -> Result<String> {
+        let output = self.installing(words)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{words:?}: {said}");
+        Ok(said)
+    }
+
+    fn installing(&self, words: &[&str]) -> Result<Output> {
+        let installer = self.image.path().join("ferrule-ipamd");
+        let installer = installer.to_str().context("a path that is not UTF-8")?;
+        let env = ["HOST_CNI_BIN_PATH", "HOST_CNI_CONFDIR_PATH", "AWS_VPC_K8S_PLUGIN_LOG_FILE"];
+        let values = [BIN, CONF, "/var/log/ferrule/plugin.log"];
+        let env: Vec<_> =
+            env.iter().zip(values).map(|(name, value)| format!("{name}={value}")).collect();
+        let words = env.iter().map(String::as_str).chain([installer]).chain(words.iter().copied());
+        let exec = ["node", "exec", "node1", "--", "env"];
+        self.lab.output(&exec.into_iter().chain(words).collect::<Vec<_>>())
+    }
+
+    fn file(&self, path: &str) -> Result<String> {
+        self.lab.on_node("node1", &["cat", path])
+    }
+
+    fn names(&self, folder: &str) -> Result<Vec<String>> {
+        let listed = self.lab.on_node("node1", &["ls", "-A", folder])?;
+        Ok(listed.lines().map(str::to_owned).collect())
+    }
+
+    /// A pod is made, checked and deleted, by the plugin and the daemon that are there.
+    fn pod_lives(&self, name: &str) -> Result<()> {
+        self.lab.run(&["pod", "add", "node1", "--pod", name])?;
+        self.lab.run(&["pod", "check", name])?;
+        self.lab.run(&["pod", "delete", name]).map(drop)
+    }
+
+    /// Nothing of any pod is left on the node.
+    fn is_clean(&self) -> Result<()> {
+        wait_for("nothing to be left of the pods", PATIENCE, || {
+            let book = self.lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
+            ensure!(book == Some(0.0), "the book holds {book:?}");
+            let left = "ip rule | grep -E '^(512|1536):'; ip -o link | grep -oE ' eni[0-9a-f]{11}@'; \
+                        find /var/lib/ferrule/tombstones -type f 2>/dev/null; true";
+            let left = self.lab.on_node("node1", &["bash", "-c", left])?;
+            ensure!(left.trim().is_empty(), "{left}");
+            Ok(true)
+        })
+    }
+}
+
+/// Puts `from` at `to`, in place of what may be running.
+fn place(from: &Path, to: &Path) -> Result<()> {
+    let beside = to.with_extension("new");
+    fs::copy(from, &beside).with_context(|| format!("copy {}", from.display()))?;
+    fs::rename(&beside, to).with_context(|| format!("rename to {}", to.display()))
+}
+
+/// What a program says it is.
+fn version(program: &Path) -> Result<String> {
+    let output = std::process::Command::new(program).arg("--version").output()?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn plugin_and_daemon_of_releases_that_are_one_apart_work_together() -> Result<()> {
+    let test = "plugin_and_daemon_of_releases_that_are_one_apart_work_together";
+    let Some(node) = Node::up(test, "t-skew", &[])? else { return Ok(()) };
+    let daemons = [&node.this, &node.next].map(|dir| version(&dir.join("ferrule-ipamd")));
+    let [this, next] = daemons;
+    ensure!(this? != next?, "both releases are the same");
+    node.lab.run(&["pod", "add", "node1", "--pod", "older"])?;
+    node.install_plugin(&node.next)?;
+    node.lab.run(&["pod", "check", "older"]).context("a newer plugin's CHECK")?;
+    node.pod_lives("a").context("a newer plugin beside this daemon")?;
+    let status = node.installer(&["install"]).context("a newer plugin's installer")?;
+    ensure!(status.contains("installed"), "{status}");
+    node.lab.run(&["pod", "add", "node1", "--pod", "newer"])?;
+
+    node.restart_daemon(&node.next)?;
+    node.pod_lives("b").context("both newer")?;
+    node.install_plugin(&node.this)?;
+    node.pod_lives("c").context("this plugin beside a newer daemon")?;
+    // Each release's pod is deleted by the other's plugin and daemon.
+    node.lab.run(&["pod", "delete", "newer"])?;
+    node.restart_daemon(&node.this)?;
+    node.pod_lives("d").context("back again")?;
+    node.lab.run(&["pod", "check", "older"])?;
+    node.lab.run(&["pod", "delete", "older"])?;
+    node.is_clean()?;
+    node.lab.down()
+}
+
+#[test]
+fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result<()> {
+    let test = "upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none";
+    // Few warm addresses: some ADDs wait for one when the daemon goes.
+    let settings = ["--env", "WARM_IP_TARGET=2", "--env", "IP_COOLDOWN_PERIOD=5"];
+    let Some(node) = Node::up(test, "t-upgrade", &settings)? else { return Ok(()) };
+    node.lab.run(&["pod", "add", "node1", "--prefix", "steady-", "--count", "3"])?;
+    let streaming = AtomicBool::new(true);
+    let lives = [const { AtomicUsize::new(0) }; STREAMS];
+    let stream = |number: usize| -> Result<()> {
+        for round in 0.. {
+            if !streaming.load(Ordering::Relaxed) {
+                break;
+            }
+            let pod = format!("s{number}-{round}");
+            node.pod_lives(&pod).inspect_err(|_| streaming.store(false, Ordering::Relaxed))?;
+            lives[number].fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    // After each change every stream has seen some pods through.
+    let all_go_on = || {
+        let before: Vec<_> = lives.iter().map(|of| of.load(Ordering::Relaxed)).collect();
+        wait_for("pods of every stream to live", PATIENCE, || {
+            ensure!(streaming.load(Ordering::Relaxed), "a stream failed");
+            let now = lives.iter().map(|of| of.load(Ordering::Relaxed));
+            Ok(now.zip(&before).all(|(now, before)| now >= before + 3))
+        })
+    };
+    thread::scope(|scope| -> Result<()> {
+        let streams: Vec<_> =
+            (0..STREAMS).map(|number| scope.spawn(move || stream(number))).collect();
+        let upgrade = || -> Result<()> {
+            all_go_on()?;
+            for release in [&node.next, &node.this, &node.next] {
+                // As a DaemonSet does: the programs, then the daemon, then the network.
+                node.install_plugin(release)?;
+                node.restart_daemon(release)?;
+                node.installer(&["install"])?;
+                all_go_on()?;
+            }
+            Ok(())
+        };
+        let upgraded = upgrade();
+        streaming.store(false, Ordering::Relaxed);
+        for stream in streams {
+            stream.join().map_err(|_| anyhow::anyhow!("a stream panicked"))??;
+        }
+        upgraded
+    })?;
+    node.lab.run(&["pod", "check"])?;
+    node.lab.run(&["check", "--tcp", "2"])?;
+    node.lab.run(&["pod", "delete", "--node", "node1"])?;
+    node.is_clean()?;
+    node.lab.down()
+}
+
+#[test]
+fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
+    let test = "the_installer_takes_a_node_over_and_gives_it_back";
+    let Some(node) = Node::up(test, "t-install", &[])? else { return Ok(()) };
+    // The lab has installed; what comes from the daemon's settings is the same, but for its own.
+    node.installer(&["uninstall"])?;
+    ensure!(node.names(CONF)?.is_empty() && node.names(BIN)?.is_empty(), "something is left");
+    let theirs = r#"{"cniVersion":"0.4.0","name":"aws-cni","plugins":[{"type":"aws-cni"}]}"#;
+    let write = format!("echo '{theirs}' > {CONF}/10-aws.conflist; echo '{{' > {CONF}/00-bad.conf");
+    node.lab.on_node("node1", &["bash", "-c", &write])?;
+
+    // Without its daemon the network stays another's.
+    node.lab.run(&["daemon", "stop", "node1"])?;
+    let early = node.installing(&["install", "--timeout", "1"])?;
+    let said = String::from_utf8_lossy(&early.stderr);
+    ensure!(early.status.code() == Some(1) && said.contains("ipamd.sock"), "{said}");
+    ensure!(node.names(CONF)? == ["00-bad.conf", "10-aws.conflist"], "{:?}", node.names(CONF)?);
+    node.lab.run(&["daemon", "start", "node1"])?;
+    node.installer(&["install"])?;
+    let conflist: Value =
+        serde_json::from_str(&node.file(&format!("{CONF}/05-ferrule.conflist"))?)?;
+    ensure!(conflist["cniVersion"] == "0.4.0", "{conflist}");
+    let names = node.names(CONF)?;
+    let aside = ["00-bad.conf.ferrule-aside", "10-aws.conflist.ferrule-aside"];
+    ensure!(names == [aside[0], "05-ferrule.conflist", aside[1]], "{names:?}");
+    node.pod_lives("a")?;
+
+    // Somebody edits the conflist, wrongly: pods fail and say so, the installer says what it does.
+    let edit =
+        format!("sed -i 's/\"mtu\": \"9001\"/\"mtu\": \"90010\"/' {CONF}/05-ferrule.conflist");
+    node.lab.on_node("node1", &["bash", "-c", &edit])?;
+    let said = node.lab.refused(&["pod", "add", "node1", "--pod", "b"])?;
+    ensure!(said.contains("code 7") && said.contains("mtu"), "{said}");
+    let said = node.installer(&["install"])?;
+    let kept = "05-ferrule.conflist.ferrule-edited";
+    ensure!(said.contains(kept) && said.contains("changed"), "{said}");
+    ensure!(node.file(&format!("{CONF}/{kept}"))?.contains("90010"), "the edit is lost");
+    node.pod_lives("b")?;
+
+    // A folder that cannot be written to: nothing is done, and it is said which and what to do.
+    let seal = format!("mount --bind {CONF} {CONF} && mount -o remount,ro,bind {CONF}");
+    node.lab.on_node("node1", &["bash", "-c", &seal])?;
+    let sealed = node.installing(&["uninstall"])?;
+    let said = String::from_utf8_lossy(&sealed.stderr);
+    let told = said.contains("HOST_CNI_CONFDIR_PATH") && said.contains("mount it writable");
+    ensure!(sealed.status.code() == Some(1) && told, "{said}");
+    ensure!(node.names(BIN)?.contains(&"ferrule-cni".to_owned()), "the plugin went");
+    node.lab.on_node("node1", &["umount", CONF])?;
+
+    for _ in 0..2 {
+        node.installer(&["uninstall"])?;
+        let names = node.names(CONF)?;
+        ensure!(names == ["00-bad.conf", kept, "10-aws.conflist"], "{names:?}");
+        ensure!(node.names(BIN)?.is_empty(), "{:?}", node.names(BIN)?);
+    }
+    ensure!(node.file(&format!("{CONF}/10-aws.conflist"))?.trim() == theirs, "theirs has changed");
+    node.lab.down()
+}
+
+const STREAMS: usize = 3;

@@ -1,0 +1,174 @@
+//! The next release, for tests of a plugin and a daemon that are one apart: this very source with
+//! another version number, a newer protocol, and fields in its messages that this release has never
+//! heard of. Built from a copy, so that no production program has a branch for it.
+
+use crate::{
+    binaries::{cargo, place, target_dir},
+    generate, say,
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+/// What makes it the next release: file, text that stands there exactly once, and what comes in its
+/// place.
+const EDITS: &[(&str, &str, &str)] = &[
+    ("Cargo.toml", "[workspace.package]\nversion = \"", "[workspace.package]\nversion = \"10"),
+    (
+        "ipamd/rpc/src/version.rs",
+        "Versions { oldest: 1, newest: 1 };",
+        "Versions { oldest: 1, newest: 2 };",
+    ),
+    // In every question.
+    (
+        "ipamd/rpc/proto/ipamd.proto",
+        "  uint32 newest = 2;\n",
+        "  uint32 newest = 2;\n  uint64 next = 100;\n",
+    ),
+    (
+        "ipamd/rpc/src/message/conversion.rs",
+        "        Self { oldest, newest }\n",
+        "        Self { oldest, newest, next: u64::MAX }\n",
+    ),
+    (
+        "ipamd/rpc/src/message/conversion.rs",
+        "let wire::Versions { oldest, newest } =",
+        "let wire::Versions { oldest, newest, .. } =",
+    ),
+    ("ipamd/rpc/proto/ipamd.proto", "message Pod {\n", "message Pod {\n  string next = 100;\n"),
+    (
+        "ipamd/rpc/src/message/conversion.rs",
+        "            namespace: pod.name.namespace,\n",
+        "            next: \"of the next release\".to_owned(),\n            namespace: pod.name.namespace,\n",
+    ),
+    // In answers.
+    (
+        "ipamd/rpc/proto/ipamd.proto",
+        "message ReserveReply {\n",
+        "message ReserveReply {\n  string next = 100;\n",
+    ),
+    (
+        "ipamd/rpc/src/server/service.rs",
+        "wire::ReserveReply { version, ",
+        "wire::ReserveReply { next: \"of the next release\".to_owned(), version, ",
+    ),
+    (
+        "ipamd/rpc/proto/ipamd.proto",
+        "message ConfirmReply {\n",
+        "message ConfirmReply {\n  repeated uint64 next = 100;\n",
+    ),
+    (
+        "ipamd/rpc/src/server/service.rs",
+        "wire::ConfirmReply { version, ",
+        "wire::ConfirmReply { next: vec![u64::MAX; 3], version, ",
+    ),
+    (
+        "ipamd/rpc/proto/ipamd.proto",
+        "message ReleaseReply {\n",
+        "message ReleaseReply {\n  bool next = 100;\n",
+    ),
+    (
+        "ipamd/rpc/src/message/conversion.rs",
+        "wire::ReleaseReply { version, ",
+        "wire::ReleaseReply { next: true, version, ",
+    ),
+    (
+        "ipamd/rpc/proto/ipamd.proto",
+        "message StatusReply {\n",
+        "message StatusReply {\n  map<string, string> next = 100;\n",
+    ),
+    (
+        "ipamd/rpc/src/message/conversion.rs",
+        "wire::StatusReply { version, ",
+        "wire::StatusReply { next: [(\"next\".to_owned(), \"release\".to_owned())].into(), version, ",
+    ),
+];
+
+/// Builds its daemon and plugin, and gathers them in a folder.
+///
+/// # Errors
+/// When the source has changed such that an edit no longer fits, or the build fails.
+pub(crate) fn build() -> Result<PathBuf> {
+    let started = Instant::now();
+    let dir = target_dir().join("ferrule").join("next");
+    let source = dir.join("source");
+    say::step("building the next release (its version, protocol and messages differ)");
+    copy_source(&source)?;
+    // What is compiled is kept where this release's is, so that only our own crates are compiled
+    // anew; what comes out goes elsewhere, since it has the same names.
+    let out = dir.join("target");
+    let status = cargo()
+        .current_dir(&source)
+        .args(["build", "--offline", "-p", "ipamd-daemon", "-p", "cni"])
+        .env("CARGO_TARGET_DIR", &out)
+        .env("CARGO_BUILD_BUILD_DIR", target_dir())
+        .stdout(Stdio::from(std::io::stderr()))
+        .status()
+        .context("start cargo")?;
+    ensure!(status.success(), "the next release could not be built; cargo's output is above");
+    for name in ["ferrule-ipamd", "ferrule-cni"] {
+        place(&out.join("debug").join(name), &dir.join(name))?;
+    }
+    say::good(&format!("built in {}", say::took(started)));
+    Ok(dir)
+}
+
+/// Copies what belongs to the source, with the edits. A file that is as it should be is not touched:
+/// cargo goes by its time.
+fn copy_source(to: &Path) -> Result<()> {
+    let listed = Command::new("git")
+        .current_dir(generate::root())
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("ask git for the files of the source")?;
+    ensure!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr).trim());
+    for file in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let file = std::str::from_utf8(file).context("a file's name is not UTF-8")?;
+        // One that was removed and not yet committed is listed still.
+        let Ok(bytes) = fs::read(generate::root().join(file)) else { continue };
+        let bytes = edited(file, bytes)?;
+        let path = to.join(file);
+        if fs::read(&path).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        let folder = path.parent().context("a file without a folder")?;
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn edited(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    let edits: Vec<_> = EDITS.iter().filter(|(of, ..)| *of == file).collect();
+    if edits.is_empty() {
+        return Ok(bytes);
+    }
+    let mut text = String::from_utf8(bytes).with_context(|| format!("{file} is not UTF-8"))?;
+    for (_, from, to) in edits {
+        let count = text.matches(from).count();
+        if count != 1 {
+            bail!(
+                "{file} has {from:?} {count} times, not once: see EDITS in xtask/src/neighbour.rs"
+            );
+        }
+        text = text.replacen(from, to, 1);
+    }
+    Ok(text.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_edit_fits_the_source() {
+        for (file, ..) in EDITS {
+            let bytes = fs::read(generate::root().join(file)).expect("a file of the source");
+            assert_ne!(edited(file, bytes.clone()).expect("edits that fit"), bytes);
+        }
+    }
+}
