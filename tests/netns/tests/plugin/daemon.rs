@@ -5,15 +5,17 @@ use config_model::{DeviceIndex, EniId, PodKey, TableId};
 use ipamd_rpc::{
     Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
     Released, Reservation, Reserve, ReserveOutcome,
-    server::{self, Health, Unable},
+    server::{self, Health, ListenError, Unable},
     wire,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
     net::Ipv4Addr,
+    path::Path,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -146,7 +148,7 @@ fn on_a_thread<F: Future<Output = ()>>(
     let thread = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let incoming = server::listen(&socket).await.unwrap();
+            let incoming = listen(&socket).await;
             ready.send(()).unwrap();
             tokio::select! {
                 () = serve(incoming) => {}
@@ -158,6 +160,20 @@ fn on_a_thread<F: Future<Output = ()>>(
     });
     listening.recv().unwrap();
     (stop, thread)
+}
+
+/// Listens once nobody does any more. A daemon that was just killed may still seem to: its socket
+/// lives on in a child that another test forks, until that child calls exec.
+async fn listen(socket: &Path) -> server::Incoming {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        match server::listen(socket).await {
+            Err(ListenError::Served { .. }) if Instant::now() < patience => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            outcome => return outcome.unwrap(),
+        }
+    }
 }
 
 impl Scripted {
