@@ -263,6 +263,11 @@ fn after_a_thousand_deeds_a_node_of_iptables_is_as_a_fresh_one() -> Result<()> {
 }
 
 #[test]
+fn after_a_thousand_deeds_a_node_of_legacy_iptables_is_as_a_fresh_one() -> Result<()> {
+    lives("after_a_thousand_deeds_a_node_of_legacy_iptables_is_as_a_fresh_one", "iptables-legacy")
+}
+
+#[test]
 fn after_a_thousand_deeds_a_node_of_nftables_is_as_a_fresh_one() -> Result<()> {
     lives("after_a_thousand_deeds_a_node_of_nftables_is_as_a_fresh_one", "nftables")
 }
