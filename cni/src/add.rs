@@ -12,7 +12,9 @@ use crate::{
     wiring::{End, Pair, Wiring},
 };
 use config_model::{Span, Tombstone, VethName};
-use ipamd_rpc::{Confirm, PodAddress, Release, ReleaseCause, Reserve, ReserveOutcome, RpcError};
+use ipamd_rpc::{
+    Confirm, PodAddress, Release, ReleaseCause, Reservation, Reserve, ReserveOutcome, RpcError,
+};
 use ipnet::IpNet;
 use routing_plan::{Family, Scope, pod::PodNet};
 use std::{
@@ -55,7 +57,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     let (mut session, outcome) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let nets = match outcome {
-        ReserveOutcome::Reserved(reservation) => plumbing(&reservation.addresses, call),
+        ReserveOutcome::Reserved(reservation) => plumbing(&reservation, call),
         ReserveOutcome::ReservedBranch(branch) => {
             wiring.carried_by(branch.trunk);
             Ok(call.branch_plumbing(&branch).into_iter().collect())
@@ -118,14 +120,14 @@ fn confirm(
 }
 
 /// One interface for each address; each has one, of either family.
-fn plumbing(addresses: &[PodAddress], call: &Call) -> Result<Vec<PodNet>, Fault> {
+fn plumbing(reservation: &Reservation, call: &Call) -> Result<Vec<PodNet>, Fault> {
     let one = |held: &PodAddress| match (held.ipv4, held.ipv6) {
         (Some(address), None) => Some((IpAddr::V4(address), held.table)),
         (None, Some(address)) => Some((IpAddr::V6(address), held.table)),
         (Some(_), Some(_)) | (None, None) => None,
     };
-    let nets = addresses.iter().map(one).collect::<Option<Vec<_>>>();
-    nets.and_then(|addresses| call.plumbing(&addresses)).ok_or_else(|| {
+    let nets = reservation.addresses.iter().map(one).collect::<Option<Vec<_>>>();
+    nets.and_then(|addresses| call.plumbing(&addresses, reservation.rules)).ok_or_else(|| {
         Fault::new(
             Code::TryAgainLater,
             format!(

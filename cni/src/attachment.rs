@@ -6,7 +6,7 @@ use crate::{
     netconf::NetConf,
     session::Daemon,
 };
-use config_model::{PodKey, TableId, VethName, registry};
+use config_model::{PodKey, RuleLayout, TableId, VethName, registry};
 use ipamd_rpc::{Branch, Enforcing, TraceParent};
 use routing_plan::pod::PodNet;
 use serde_json::Value;
@@ -70,7 +70,11 @@ impl Call {
     /// How each of the pod's interfaces is to be plumbed, in the order of its addresses.
     ///
     /// `None` if the pod's name is not known.
-    pub(crate) fn plumbing(&self, addresses: &[(IpAddr, TableId)]) -> Option<Vec<PodNet>> {
+    pub(crate) fn plumbing(
+        &self,
+        addresses: &[(IpAddr, TableId)],
+        layout: RuleLayout,
+    ) -> Option<Vec<PodNet>> {
         let pod = self.attachment.pod.pod.as_ref()?;
         let net = |(number, &(address, table))| PodNet {
             key: self.key.interface(number),
@@ -78,6 +82,7 @@ impl Call {
             number,
             address,
             table,
+            layout,
             mtu: self.conf.mtu,
             branch: None,
         };
@@ -101,6 +106,7 @@ impl Call {
             number: 0,
             address,
             table: branch.table(),
+            layout: RuleLayout::PerPod,
             mtu: self.conf.mtu,
             branch: Some(branch),
         })

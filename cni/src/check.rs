@@ -41,7 +41,8 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     let table = |address| tables.get(&address).copied().unwrap_or(TableId::MAIN);
     let addresses: Vec<_> = promised.iter().map(|&address| (address, table(address))).collect();
     if !addresses.is_empty() {
-        let nets = match branch {
+        let layout = held.as_ref().ok().and_then(|held| Some(held.as_ref()?.rules));
+        let nets = |host: &Observed| match branch {
             // How it was built, the setting may not say any more.
             Some(branch) => {
                 let enforcing = match is_strict(call, previous) {
@@ -51,9 +52,13 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
                 let branch = Branch { enforcing, ..branch };
                 call.branch_plumbing(&branch).into_iter().collect()
             }
-            None => call.plumbing(&addresses).expect("the name was demanded"),
+            // What the daemon does not say, the host's rules tell.
+            None => {
+                let layout = layout.unwrap_or_else(|| host.layout());
+                call.plumbing(&addresses, layout).expect("the name was demanded")
+            }
         };
-        findings.extend(kernel(call, previous, &sandbox, &nets)?);
+        findings.extend(kernel(call, previous, &sandbox, nets)?);
     }
     match (findings.is_empty(), held) {
         (true, Ok(_)) => Ok(Served::default()),
@@ -165,15 +170,16 @@ fn kernel(
     call: &Call,
     previous: &AddResult,
     sandbox: &Sandbox,
-    nets: &[PodNet],
+    nets: impl FnOnce(&Observed) -> Vec<PodNet>,
 ) -> Result<Vec<String>, Fault> {
     let mut inside = sandbox.socket()?;
     let in_pod = inside.observe(With::Neighbours).map_err(|error| failed(&call.key, &error))?;
     let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));
     let on_host = on_host.map_err(|error| failed(&call.key, &error))?;
+    let nets = nets(&on_host);
     let findings = nets.iter().flat_map(|net| pod::check(net, &in_pod, &on_host));
     let mut findings: Vec<String> = findings.map(|finding| finding.to_string()).collect();
-    for net in nets {
+    for net in &nets {
         findings.extend(mac(previous, net.veth.as_str(), None, &on_host));
         findings.extend(mac(previous, &net.key.ifname, Some(&sandbox.path()), &in_pod));
     }

@@ -10,11 +10,11 @@ use crate::{
     tombstone,
     wiring::failed,
 };
-use config_model::{TableId, Tombstone, VethName, registry};
+use config_model::{Tombstone, VethName, registry};
 use ipamd_rpc::{Release, ReleaseCause, Released, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
-    Action, Link, LinkRef, Observed, Op, Subject, disconnect,
+    Action, Link, LinkRef, Op, Subject, disconnect,
     pod::{removal, retire},
 };
 use std::{
@@ -105,7 +105,7 @@ fn keyed(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     let mut addresses = Vec::new();
     let mut ops: Vec<Op> = disconnect(&seen, own.iter().copied()).collect();
     for link in own {
-        let routed = routed_to(&seen, link);
+        let routed = seen.routed_to(link.index);
         ops.extend(routed.iter().flat_map(|address| removal(*address, Some(link.index))));
         ops.push(retire(link));
         addresses.extend(routed);
@@ -124,17 +124,17 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
     };
     let mut addresses: BTreeSet<IpAddr> = previous_addresses(call).collect();
     if let Ok(seen) = &seen {
-        addresses.extend(own.iter().flat_map(|link| routed_to(seen, link)));
+        addresses.extend(own.iter().flat_map(|link| seen.routed_to(link.index)));
     }
     let pod = call.attachment.pod.pod.clone();
     let told = Tombstone::new(call.key.clone(), pod, addresses.iter().copied().collect());
     tombstone::leave(&call.conf.state_dir, &told)?;
     Ok(seen.and_then(|seen| {
-        let provable =
-            addresses.into_iter().filter(|address| !is_of_another(&seen, *address, &own));
+        let is_own = |dev| own.iter().any(|link| link.index == dev);
+        let provable = addresses.into_iter().filter(|address| !seen.routed_past(*address, is_own));
         let addresses: Vec<IpAddr> = provable.collect();
         let dev = |address: &IpAddr| {
-            let leads = |link: &&Link| routed_to(&seen, link).contains(address);
+            let leads = |link: &&Link| seen.routed_to(link.index).contains(address);
             own.iter().find(leads).map(|link| link.index)
         };
         let mut ops: Vec<Op> =
@@ -162,23 +162,6 @@ fn previous_addresses(call: &Call) -> impl Iterator<Item = IpAddr> {
 fn is_further(ifname: &str) -> bool {
     let number = ifname.strip_prefix(registry::FURTHER_INTERFACE);
     number.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number > 0))
-}
-
-/// Whether a route leads to the address by a link other than our own: then another pod has it.
-fn is_of_another(seen: &Observed, address: IpAddr, own: &[Link]) -> bool {
-    let ours = |dev| own.iter().any(|link| link.index == dev);
-    seen.routes
-        .iter()
-        .filter(|route| route.table == TableId::MAIN && route.host_address() == Some(address))
-        .any(|route| route.dev.is_some_and(|dev| !ours(dev)))
-}
-
-fn routed_to(seen: &Observed, own: &Link) -> Vec<IpAddr> {
-    seen.routes
-        .iter()
-        .filter(|route| route.table == TableId::MAIN && route.dev == Some(own.index))
-        .filter_map(routing_plan::Route::host_address)
-        .collect()
 }
 
 /// The host ends of the pod's first interfaces: by their names if the pod's is known, else, among

@@ -13,7 +13,7 @@ use crate::{
     session::{Daemon, Session, remedy},
     tombstone,
 };
-use config_model::{PodKey, TableId, Tombstone, registry};
+use config_model::{PodKey, Tombstone, registry};
 use ipamd_rpc::{Collect, Collected, PodAddress, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
@@ -110,7 +110,7 @@ impl Work<'_> {
         for (key, addresses) in released {
             for address in addresses.iter().flat_map(PodAddress::all) {
                 free.insert(address);
-                let led = |link: &&&Link| routed_to(&now, link).contains(&address);
+                let led = |link: &&&Link| now.routed_to(link.index).contains(&address);
                 let own = links.iter().filter(|link| link.key().is_some_and(|k| key.covers(&k)));
                 ops.extend(removal(address, own.clone().find(led).map(|link| link.index)));
             }
@@ -118,9 +118,9 @@ impl Work<'_> {
         ops.extend(disconnect(&now, links.iter().copied()));
         for link in links {
             // What the daemon did not know may be left of an address that is another pod's by now.
-            let own = routed_to(&now, link).into_iter();
+            let own = now.routed_to(link.index).into_iter();
             let own = own.filter(|address| !free.contains(address));
-            let own = own.filter(|address| !is_of_another(&now, *address, link));
+            let own = own.filter(|address| !now.routed_past(*address, |dev| dev == link.index));
             ops.extend(own.flat_map(|address| removal(address, Some(link.index))));
             ops.push(retire(link));
             gone.extend(link.key().map(|key| base(&key, gone.iter())));
@@ -151,7 +151,7 @@ impl Work<'_> {
         let mut count = 0;
         for (key, links) in of_first {
             let addresses: BTreeSet<IpAddr> =
-                links.iter().flat_map(|link| routed_to(seen, link)).collect();
+                links.iter().flat_map(|link| seen.routed_to(link.index)).collect();
             let word = Tombstone::new(key, None, addresses.into_iter().collect());
             if let Err(fault) = tombstone::leave(&self.conf.state_dir, &word) {
                 self.failures.push(fault);
@@ -159,8 +159,9 @@ impl Work<'_> {
             }
             ops.extend(disconnect(seen, links.iter().copied()));
             for link in links {
-                let own = routed_to(seen, link).into_iter();
-                let own = own.filter(|address| !is_of_another(seen, *address, link));
+                let own = seen.routed_to(link.index).into_iter();
+                let own =
+                    own.filter(|address| !seen.routed_past(*address, |dev| dev == link.index));
                 ops.extend(own.flat_map(|address| removal(address, Some(link.index))));
                 let delete = Action::DeleteLink(LinkRef::from(link));
                 ops.push(Op::new(Subject::Link(link.index), delete));
@@ -201,22 +202,6 @@ impl Work<'_> {
 /// The key of the ADD that made this interface, if it is among these; itself if not.
 fn base<'a>(key: &PodKey, mut firsts: impl Iterator<Item = &'a PodKey>) -> PodKey {
     firsts.find(|first| first.covers(key)).unwrap_or(key).clone()
-}
-
-fn routed_to(seen: &Observed, link: &Link) -> Vec<IpAddr> {
-    seen.routes
-        .iter()
-        .filter(|route| route.table == TableId::MAIN && route.dev == Some(link.index))
-        .filter_map(routing_plan::Route::host_address)
-        .collect()
-}
-
-/// Whether a route leads to the address by another link.
-fn is_of_another(seen: &Observed, address: IpAddr, own: &Link) -> bool {
-    seen.routes
-        .iter()
-        .filter(|route| route.table == TableId::MAIN && route.host_address() == Some(address))
-        .any(|route| route.dev.is_some_and(|dev| dev != own.index))
 }
 
 fn unheard(error: &RpcError) -> Fault {

@@ -323,13 +323,18 @@ impl<'a> Wiring<'a> {
     /// Puts our route where another one is, unless that is of a pod that lives.
     fn take_over_route(&mut self, net: &PodNet, ours: &Route, host_end: &End) -> Result<(), Fault> {
         let seen = self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
+        // A strict branch pod's route is in a table of its own.
+        let same = |route: &&Route| (route.table, route.dst) == (ours.table, ours.dst);
+        let same: BTreeSet<IfIndex> =
+            seen.routes.iter().filter(same).filter_map(|route| route.dev).collect();
         let holder = seen
-            .routes
-            .iter()
-            .filter(|route| (route.table, route.dst) == (ours.table, ours.dst))
-            .filter_map(|route| seen.links.get(&route.dev?))
-            .find(|link| link.index != host_end.index && link.group != registry::GROUP_REAP)
-            .and_then(Link::key);
+            .links
+            .values()
+            .filter(|link| link.index != host_end.index && link.group != registry::GROUP_REAP)
+            .filter(|link| {
+                same.contains(&link.index) || seen.routed_to(link.index).contains(&net.address)
+            })
+            .find_map(Link::key);
         if let Some(holder) = holder {
             return Err(Fault::new(
                 Code::TryAgainLater,

@@ -1,7 +1,7 @@
 //! Benchmarks: they print a table for people or, with `-o json`, one object for machines.
 
 use crate::{
-    binaries::{self, Binaries},
+    binaries::{self, Binaries, Profile},
     deps::{self, Need},
     generate,
     interrupt::Guard,
@@ -18,8 +18,11 @@ use tests_lab::Lab;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
-    /// ADD and DEL through the plugin, beside the floor; memory; repair of drift
+    /// ADD and DEL through the plugin, beside the floor and beside amazon-vpc-cni's, with 0, 100 and 250
+    /// pods; memory; repair of drift
     Add,
+    /// Round trips and packets per second through nodes with 1 to 700 pods, by the rules they have
+    Route,
     /// The pool against amazon-vpc-cni's algorithm, on the same pod traces, in simulated time
     Pool,
 }
@@ -36,9 +39,15 @@ pub(crate) struct Args {
     /// How the figures are printed
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
-    /// How many ADDs one at a time
+    /// add: how many ADDs one at a time; route: a tenth of the turns of each node
     #[arg(long, default_value_t = 100)]
     rounds: u32,
+    /// add, route: how what measures is built, and for add daemon and lab; what counts is release
+    #[arg(long, value_enum, default_value = "release")]
+    profile: Profile,
+    /// add: only beside amazon-vpc-cni
+    #[arg(long)]
+    beside: bool,
     /// pool: decides all chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -52,28 +61,55 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Name::Add => {
             deps::need_root("bench add")?;
             deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
-            let report = add(args.rounds)?;
-            match args.output {
-                Format::Json => say::result(&report.to_string()),
-                Format::Table => table(&report),
-            }
+            let report = add(args)?;
+            print(&report, args.output);
+        }
+        Name::Route => {
+            deps::need_root("bench route")?;
+            deps::install(&[Need::Linker, Need::Nft])?;
+            print(&route(args)?, args.output);
         }
         Name::Pool => pool(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn print(report: &Value, format: Format) {
+    match format {
+        Format::Json => say::result(&report.to_string()),
+        Format::Table => table(report),
+    }
+}
+
+/// Namespaces of its own, without daemon and lab.
+fn route(args: &Args) -> Result<Value> {
+    let driver = driver(args.profile, "bench-route")?;
+    say::step("making sixteen nodes, of up to 700 pods; then they take turns");
+    let mut command = Command::new(driver);
+    command.args(["--turns", &(10 * args.rounds).to_string()]);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.context("start bench-route")?;
+    if !output.status.success() {
+        bail!("bench-route failed; its words stand above");
+    }
+    figures(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn figures(text: &str) -> Result<Value> {
+    let line = text.lines().rfind(|line| line.starts_with('{')).context("no figures")?;
+    serde_json::from_str(line).context("read the figures")
+}
+
 /// Nothing but arithmetic: it prints by itself, as it goes.
 fn pool(args: &Args) -> Result<()> {
     deps::install(&[Need::Linker])?;
-    say::step("building the simulation");
-    binaries::cargo_build(&["--release", "-p", "tests-bench", "--bin", "bench-pool"])?;
+    let driver = driver(Profile::Release, "bench-pool")?;
     say::step("simulating; the thousand nodes take minutes");
     let format = match args.output {
         Format::Json => "json",
         Format::Table => "table",
     };
-    let mut command = Command::new(binaries::target_dir().join("release/bench-pool"));
+    let mut command = Command::new(driver);
     command.args(["--output", format, "--seed", &args.seed.to_string()]);
     if args.small {
         command.arg("--small");
@@ -85,30 +121,30 @@ fn pool(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Beside the floor, then beside amazon-vpc-cni: one report.
+fn add(args: &Args) -> Result<Value> {
+    let programs = binaries::build(args.profile)?;
+    let bench = driver(args.profile, "bench-add")?;
+    let mut report = beside(&programs, &bench, args.rounds)?;
+    if !args.beside {
+        let mut of_floor = beside_the_floor(&programs, &bench, args.rounds)?;
+        let more = report["figures"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        if let Some(figures) = of_floor["figures"].as_array_mut() {
+            figures.extend(more);
+        }
+        report = of_floor;
+    }
+    Ok(report)
+}
+
 /// An m5.4xlarge has 232 addresses for pods: the burst of 110 finds its addresses warm.
-fn add(rounds: u32) -> Result<Value> {
-    let programs = binaries::build(binaries::Profile::Release)?;
-    let floor = floor(&programs)?;
-    let bench = driver(&programs)?;
+fn beside_the_floor(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {
+    let floor = floor(programs)?;
     say::step("one node of m5.4xlarge with a warm pool");
     let name = format!("bench{}", std::process::id());
-    let _guard = Guard::lab(&programs, &name)?;
-    let lab = Lab::up(
-        &programs.dir,
-        &name,
-        &[
-            "--nodes",
-            "1",
-            "--type",
-            "m5.4xlarge",
-            "--env",
-            "MINIMUM_IP_TARGET=232",
-            "--env",
-            "IP_COOLDOWN_PERIOD=2",
-            "--env",
-            "AWS_VPC_K8S_CNI_LOGLEVEL=INFO",
-        ],
-    )?;
+    let _guard = Guard::lab(programs, &name)?;
+    let node = ["--nodes", "1", "--type", "m5.4xlarge", "--env", "MINIMUM_IP_TARGET=232"];
+    let lab = Lab::up(&programs.dir, &name, &[&node[..], &SETTINGS[..]].concat())?;
     say::step("measuring; nothing else should run on this machine meanwhile");
     let node = lab.json(&["node", "list"])?;
     let node = node[0]["name"].as_str().context("the lab has no node")?.to_owned();
@@ -116,7 +152,8 @@ fn add(rounds: u32) -> Result<Value> {
     let text = lab.on_node(
         &node,
         &[
-            &path(&bench),
+            &path(bench),
+            "floor",
             "--plugin",
             &path(&programs.plugin()),
             "--floor",
@@ -127,9 +164,41 @@ fn add(rounds: u32) -> Result<Value> {
             &rounds.to_string(),
         ],
     )?;
-    let line = text.lines().rfind(|line| line.starts_with('{')).context("no figures")?;
-    serde_json::from_str(line).context("read the figures")
+    figures(&text)
 }
+
+/// Two nodes of m5.24xlarge, with addresses for 250 pods and those that come and go.
+fn beside(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {
+    let theirs = tests_lab::vpc_cni::built()?;
+    let theirs = theirs.to_str().context("a path that is not UTF-8")?;
+    say::step("two nodes of m5.24xlarge: ours, and one of amazon-vpc-cni");
+    let name = format!("beside{}", std::process::id());
+    let _guard = Guard::lab(programs, &name)?;
+    let lab = Lab::up(&programs.dir, &name, &["--nodes", "0"])?;
+    let kind =
+        ["--type", "m5.24xlarge", "--env", "MINIMUM_IP_TARGET=350", "--env", "WARM_IP_TARGET=1"];
+    let add = |node: &str, of: &[&str]| {
+        lab.run(&[&["node", "add", node][..], &kind, &SETTINGS, of].concat())
+    };
+    add("ours", &[])?;
+    add("theirs", &["--cni", "amazon-vpc-cni", "--cni-dir", theirs])?;
+    tests_lab::vpc_cni::wait_until_ready(&lab, "theirs")?;
+    say::step("measuring; they take turns call by call");
+    let mut command = Command::new(bench);
+    command.arg("beside").arg("--lab").arg(programs.lab()).args(["--name", &name]);
+    command.args(["--ours", "ours", "--theirs", "theirs", "--plugin"]).arg(programs.plugin());
+    command.args(["--rounds", &rounds.to_string()]);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.context("start bench-add")?;
+    if !output.status.success() {
+        bail!("bench-add failed; its words stand above");
+    }
+    figures(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Addresses come back soon, and logs are as in production.
+const SETTINGS: [&str; 4] =
+    ["--env", "IP_COOLDOWN_PERIOD=2", "--env", "AWS_VPC_K8S_CNI_LOGLEVEL=INFO"];
 
 /// Compiles the floor's C program.
 fn floor(programs: &Binaries) -> Result<PathBuf> {
@@ -148,11 +217,10 @@ fn floor(programs: &Binaries) -> Result<PathBuf> {
     Ok(out)
 }
 
-fn driver(programs: &Binaries) -> Result<PathBuf> {
-    binaries::cargo_build(&["--release", "-p", "tests-bench"])?;
-    let out = programs.dir.join("bench-add");
-    binaries::place(&binaries::target_dir().join("release/bench-add"), &out)?;
-    Ok(out)
+fn driver(profile: Profile, name: &str) -> Result<PathBuf> {
+    say::step("building the driver");
+    binaries::cargo_build(&[profile.cargo_args(), &["-p", "tests-bench", "--bin", name]].concat())?;
+    Ok(binaries::target_dir().join(profile.folder()).join(name))
 }
 
 fn table(report: &Value) {
@@ -161,12 +229,12 @@ fn table(report: &Value) {
         number.unwrap_or_else(|| value.as_str().unwrap_or("–").to_owned())
     };
     say::result(&format!(
-        "{:28} {:>10} {:5} {:>10} {:>8} {:>8}  met",
+        "{:36} {:>10} {:5} {:>10} {:>8} {:>8}  met",
         "figure", "value", "unit", "reference", "ratio", "target"
     ));
     for figure in report["figures"].as_array().map(Vec::as_slice).unwrap_or_default() {
         say::result(&format!(
-            "{:28} {:>10} {:5} {:>10} {:>8} {:>8}  {}",
+            "{:36} {:>10} {:5} {:>10} {:>8} {:>8}  {}",
             text(&figure["name"]),
             text(&figure["value"]),
             text(&figure["unit"]),

@@ -20,7 +20,7 @@ pub(crate) enum Profile {
 
 impl Profile {
     /// The folder below the target folder.
-    fn folder(self) -> &'static str {
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
             Self::Release => "release",

@@ -1,5 +1,6 @@
 //! Identifiers of EC2 objects, and the route table that belongs to an ENI.
 
+use crate::registry;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -83,6 +84,8 @@ impl TableId {
     pub const MAIN: Self = Self(254);
     /// The kernel's own: local addresses and broadcasts.
     pub const LOCAL: Self = Self(255);
+    /// The routes to pods, where pods share their rules.
+    pub const PODS: Self = Self(registry::POD_ROUTES);
 
     /// The table of the ENI at this place: the numbering of amazon-vpc-cni and of the EKS AMI.
     ///

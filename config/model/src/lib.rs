@@ -4,6 +4,7 @@
 //! software on the node can see, with [`PodKey`] for what identifies one interface of one pod.
 
 mod eni;
+mod layout;
 mod migration;
 mod net;
 mod pod;
@@ -16,6 +17,7 @@ pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
     VpcId,
 };
+pub use layout::RuleLayout;
 pub use migration::{Migration, Owner};
 pub use net::{Mac, Mark, ParseError};
 pub use pod::{InvalidKey, PodKey, PodName, VethName};

@@ -57,6 +57,14 @@ pub const VLAN_INDEX: u32 = 0x0076_0000;
 /// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`) of the routes and rules we add.
 pub const ROUTE_PROTOCOL: u8 = 70;
 
+/// The table of the routes to pods, where pods share their rules ("FE"). Far from the tables of ENIs
+/// (2 to 16, from 10000 on) and of VLANs (101 to 4194).
+pub const POD_ROUTES: u32 = 0x4645;
+
+/// The bits of a packet's mark that say which ENI's single address it comes from, where pods share
+/// their rules. Free of kube-proxy's (0xc000), Calico's (0xffff0000) and [`CONNMARK`].
+pub const SOURCE_MARKS: u32 = 0x3f00;
+
 /// The device group that a host veth joins when its pod is gone and it may be deleted.
 pub const GROUP_REAP: u32 = 0x4645_5252;
 

@@ -1,6 +1,6 @@
 //! The resolved settings: types that cannot contradict themselves.
 
-use config_model::{Mark, Span};
+use config_model::{Mark, RuleLayout, Span};
 use ipnet::Ipv4Net;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
@@ -38,6 +38,8 @@ pub struct Settings {
     pub randomize_snat: RandomizeSnat,
     /// Who writes the rules of netfilter; `None` is what the node uses.
     pub nat_backend: Option<NatBackend>,
+    /// How the host's rules for pods are laid out.
+    pub rules: RuleLayout,
     /// Destinations that are always routed by table main.
     pub external_service_cidrs: Vec<Ipv4Net>,
     /// What names of host veths begin with.
@@ -304,6 +306,7 @@ impl Draft {
             exclude_snat_cidrs: Vec::new(),
             randomize_snat: RandomizeSnat::None,
             nat_backend: None,
+            rules: RuleLayout::PerPod,
             external_service_cidrs: Vec::new(),
             veth_prefix: String::new(),
             eni_tags: BTreeMap::new(),

@@ -30,6 +30,7 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     });
     Some(NodeDesired {
         family,
+        layout: settings.rules,
         primary: PrimaryDesired { mac: primary.mac, mtu: settings.eni_mtu },
         // Marked traffic exists if node ports are kept on the primary ENI, or if pods' traffic is
         // translated there.
@@ -64,7 +65,8 @@ fn desired_eni(eni: &EniView, family: Family, mtu: u32) -> Option<EniDesired> {
     };
     let trunk = eni.kind == Some(EniKind::Trunk);
     let (id, mac, table) = (eni.id.clone(), eni.mac, eni.table);
-    Some(EniDesired { eni: id, mac, address, subnet, table, mtu, trunk })
+    let blocks = eni.blocks.iter().copied().collect();
+    Some(EniDesired { eni: id, mac, address, subnet, table, mtu, blocks, trunk })
 }
 
 /// The trunk that carries the node's branch ENIs.

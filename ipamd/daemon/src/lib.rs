@@ -25,6 +25,7 @@ mod outbox;
 mod repair;
 mod run;
 mod service;
+mod sources;
 mod start;
 pub mod tombstones;
 mod view;

@@ -19,15 +19,16 @@ use crate::{
     inbox::{Ended, Inbox, Input},
     metrics::Metrics,
     service::bury,
+    sources::Marks,
     tombstones::Tombstones,
 };
-use config_model::{EniId, Time};
+use config_model::{EniId, Mark, Time};
 use config_settings::Settings;
 use readiness::readiness;
 use routing_netlink::Kernel;
-use routing_plan::addresses_in_use;
+use routing_plan::{Observed, addresses_in_use};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -59,6 +60,7 @@ pub(crate) struct Repair<K> {
     metrics: Arc<Metrics>,
     trigger: Trigger,
     reports: channel::Sender<PassReport>,
+    marks: channel::Receiver<Marks>,
 }
 
 /// What a repair needs beside the kernel.
@@ -69,12 +71,14 @@ pub(crate) struct Tools {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trigger: Trigger,
     pub(crate) reports: channel::Sender<PassReport>,
+    /// What is seen of the marks of single addresses.
+    pub(crate) marks: channel::Receiver<Marks>,
 }
 
 impl<K: Kernel> Repair<K> {
     pub(crate) fn new(kernel: K, tools: Tools) -> Self {
-        let Tools { inbox, tombstones, settings, metrics, trigger, reports } = tools;
-        Self { kernel, inbox, tombstones, settings, metrics, trigger, reports }
+        let Tools { inbox, tombstones, settings, metrics, trigger, reports, marks } = tools;
+        Self { kernel, inbox, tombstones, settings, metrics, trigger, reports, marks }
     }
 
     /// Runs until the loop ends: at a word of change, and now and then without one.
@@ -97,8 +101,9 @@ impl<K: Kernel> Repair<K> {
         let word = self.trigger.taken();
         self.bury().await?;
         let (started, began) = (clock::now(), Instant::now());
+        let marks = self.marks.borrow().clone();
         let observed = match self.kernel.observe().await {
-            Ok(observed) => observed,
+            Ok(observed) => Observed { marked: by_address(marks), ..observed },
             Err(error) => {
                 self.metrics.pass_failed();
                 let error = anyhow::Error::from(error);
@@ -149,6 +154,10 @@ impl<K: Kernel> Repair<K> {
     async fn tell(&mut self, seen: Seen) -> Result<(), Ended> {
         self.inbox.send(Input::Seen(seen)).await
     }
+}
+
+fn by_address(marks: Marks) -> BTreeMap<IpAddr, Mark> {
+    marks.into_iter().map(|(address, mark)| (address.into(), mark)).collect()
 }
 
 /// A pass comes at least this often.

@@ -10,6 +10,7 @@ use crate::{
     nat::{Nat, NatReport, follow_ranges},
     repair::{PassReport, ProcSys, Repair, Tools, Trigger, watch_sysctls},
     service::{Service, Terms},
+    sources::Sources,
     start::{Connect, Starter},
     tombstones::Tombstones,
 };
@@ -21,6 +22,7 @@ use ipamd_rpc::{
 };
 use routing_netlink::Kernel;
 use std::{
+    collections::BTreeMap,
     future::Future,
     path::Path,
     sync::Arc,
@@ -90,6 +92,14 @@ where
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
     let passes_for_nat = seen_reports.clone();
+    let (marks, seen_marks) = watch::channel(BTreeMap::new());
+    let sources = Sources {
+        tools: netfilter.clone(),
+        passes: seen_reports.clone(),
+        seen: marks,
+        repair: changes.clone(),
+    };
+    tasks.spawn(sources.run());
     let seen = Seen { passes: seen_reports.clone(), nat: seen_nat };
     let (statuses, status) = watch::channel(health::starting());
     tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, statuses));
@@ -124,6 +134,7 @@ where
             Some(PodEniMode::Standard) => Enforcing::Standard,
             Some(PodEniMode::Strict) | None => Enforcing::Strict,
         },
+        rules: settings.rules,
     };
     let service = Service::new(
         inbox.clone(),
@@ -155,8 +166,15 @@ where
         obstacle,
         vpc_cidrs: vpc_cidrs.clone(),
     };
-    let tools =
-        Tools { inbox: inbox.clone(), tombstones, settings, metrics, trigger: changes, reports };
+    let tools = Tools {
+        inbox: inbox.clone(),
+        tombstones,
+        settings,
+        metrics,
+        trigger: changes,
+        reports,
+        marks: seen_marks,
+    };
     let to_loop = inbox.clone();
     tasks.spawn(async move {
         let (begin, cloud) = starter.start(&mut kernel).await;

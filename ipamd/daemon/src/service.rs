@@ -9,7 +9,7 @@ use crate::{
     tombstones::{Found, Tombstones},
     view::Phase,
 };
-use config_model::{Mac, PodKey, PodName, Span};
+use config_model::{Mac, PodKey, PodName, RuleLayout, Span};
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_rpc::{
     self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
@@ -38,6 +38,8 @@ pub(crate) struct Terms {
     pub(crate) enforcing: Enforcing,
     /// The family of the pods' addresses.
     pub(crate) family: Family,
+    /// How the host's rules for pods are laid out.
+    pub(crate) rules: RuleLayout,
 }
 
 /// Answers the plugin.
@@ -70,6 +72,7 @@ impl Service {
             vpc_v4_cidrs: self.terms.vpc_cidrs.borrow().clone(),
             use_external_snat: self.terms.external_snat,
             network_policy_mode: self.terms.policy_mode.clone(),
+            rules: self.terms.rules,
         }
     }
 
@@ -219,7 +222,8 @@ impl Ipam for Service {
             None => None,
         };
         let addresses = pod.addresses.into_iter().map(address).collect();
-        Ok(Some(Held { addresses, branch, confirmed: pod.confirmed }))
+        let (confirmed, rules) = (pod.confirmed, self.terms.rules);
+        Ok(Some(Held { addresses, branch, confirmed, rules }))
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {

@@ -2,7 +2,7 @@
 
 pub(crate) mod conversion;
 
-use config_model::{DeviceIndex, EniId, Mac, PodKey, PodName, Span, TableId};
+use config_model::{DeviceIndex, EniId, Mac, PodKey, PodName, RuleLayout, Span, TableId};
 use ipnet::Ipv4Net;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -70,6 +70,8 @@ pub struct Reservation {
     pub use_external_snat: bool,
     /// What the policy agent is told; forwarded unchanged.
     pub network_policy_mode: String,
+    /// How the host's rules for pods are laid out.
+    pub rules: RuleLayout,
 }
 
 /// An address and the way out of it. Has an IPv4 or an IPv6 address or both.
@@ -195,6 +197,8 @@ pub struct Held {
     pub branch: Option<Branch>,
     /// Whether [`Confirm`] was seen.
     pub confirmed: bool,
+    /// How the host's rules for pods are laid out.
+    pub rules: RuleLayout,
 }
 
 /// How the pool and the pods that run are.

@@ -12,7 +12,8 @@ use command::Program;
 use routing_plan::nat::{
     Backend, Change, Netfilter, Tables,
     iptables::{self, Saved},
-    nftables::{self, PREDECESSOR, TABLE},
+    nftables::{self, Listed, PREDECESSOR, TABLE},
+    sources,
 };
 
 /// The tools that the node has.
@@ -81,6 +82,22 @@ impl Tools {
         Ok(seen)
     }
 
+    /// Whether the node has `nft`.
+    pub fn has_nft(&self) -> bool {
+        self.nftables.is_some()
+    }
+
+    /// The table of the marks of single addresses, if it is there. Without `nft` it is not.
+    ///
+    /// # Errors
+    /// `nft` failed, or printed what is not understood: then nothing is known.
+    pub async fn sources(&self) -> Result<Option<Listed>, Error> {
+        match &self.nftables {
+            Some(nft) => listed(nft, sources::TABLE).await,
+            None => Ok(None),
+        }
+    }
+
     /// Carries out one transaction.
     ///
     /// # Errors
@@ -114,15 +131,26 @@ impl Variant {
 }
 
 async fn tables(nft: &Program) -> Result<Tables, Error> {
-    let unreadable = |cause| Error::Unreadable { tool: nft.name(), cause };
-    // Of a table that is not there `nft` says an error, and so do other faults.
-    let names = nft.run(&["list", "tables", "ip"], "").await?;
-    let has = |table: &str| names.lines().any(|line| line.trim() == format!("table ip {table}"));
-    let ours = if has(TABLE) {
-        let text = nft.run(&["-j", "list", "table", "ip", TABLE], "").await?;
-        Some(nftables::parse(&text).map_err(|cause| unreadable(cause.to_string()))?)
-    } else {
-        None
-    };
-    Ok(Tables { ours, predecessor: has(PREDECESSOR) })
+    let names = nft.run(LIST_TABLES, "").await?;
+    let ours = if names_table(&names, TABLE) { Some(read(nft, TABLE).await?) } else { None };
+    Ok(Tables { ours, predecessor: names_table(&names, PREDECESSOR) })
+}
+
+/// A table of ours, if it is there.
+async fn listed(nft: &Program, table: &str) -> Result<Option<Listed>, Error> {
+    let names = nft.run(LIST_TABLES, "").await?;
+    if names_table(&names, table) { read(nft, table).await.map(Some) } else { Ok(None) }
+}
+
+/// Of a table that is not there `nft` says an error, and so do other faults: so names come first.
+const LIST_TABLES: &[&str] = &["list", "tables", "ip"];
+
+fn names_table(names: &str, table: &str) -> bool {
+    names.lines().any(|line| line.trim() == format!("table ip {table}"))
+}
+
+async fn read(nft: &Program, table: &str) -> Result<Listed, Error> {
+    let text = nft.run(&["-j", "list", "table", "ip", table], "").await?;
+    nftables::parse(&text)
+        .map_err(|cause| Error::Unreadable { tool: nft.name(), cause: cause.to_string() })
 }

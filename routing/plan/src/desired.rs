@@ -1,7 +1,7 @@
 //! What the node's networking should be.
 
 use crate::{Branch, Family, SysctlName};
-use config_model::{EniId, Mac, Mark, PodKey, PodName, TableId, VethName, registry};
+use config_model::{EniId, Mac, Mark, PodKey, PodName, RuleLayout, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv4Net};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,6 +13,8 @@ use std::{
 pub struct NodeDesired {
     /// The family of the pods' addresses. What of the other family is left of before still goes.
     pub family: Family,
+    /// How the rules for pods are laid out. What is left of the other way still goes.
+    pub layout: RuleLayout,
     /// The ENI that the node itself lives on.
     pub primary: PrimaryDesired,
     /// The mark of connections that must use the primary ENI; `None` if nothing marks.
@@ -74,6 +76,8 @@ pub struct EniDesired {
     pub table: TableId,
     /// Largest packet in bytes.
     pub mtu: u32,
+    /// The addresses that it has for pods, singly or by prefix.
+    pub blocks: BTreeSet<IpNet>,
     /// Whether it is a trunk: then nothing leaves by its own address, and no rule sends it there.
     pub trunk: bool,
 }

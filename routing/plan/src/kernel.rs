@@ -1,6 +1,6 @@
 //! Kernel objects as values, and one observation of them.
 
-use config_model::{Mac, Mark, PodKey, TableId, registry};
+use config_model::{Mac, Mark, PodKey, RuleLayout, TableId, registry};
 use ipnet::{IpNet, Ipv4Net};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -233,6 +233,24 @@ impl Rule {
         Self { family, ..Self::ours(registry::PREF_MARKED, selector, TableId::MAIN) }
     }
 
+    /// The rule that pods of this family share: what is to one of them goes by the table of the
+    /// routes to them.
+    pub fn to_pods(family: Family) -> Self {
+        let all = Selector::default();
+        Self { family, ..Self::ours(registry::PREF_TO_POD, all, TableId::PODS) }
+    }
+
+    /// The rule that the pods of a prefix share: what they send goes by their ENI's table.
+    pub fn from_prefix(prefix: IpNet, table: TableId) -> Self {
+        let from = Selector { src: Some(prefix.trunc()), ..Selector::default() };
+        Self::ours(registry::PREF_FROM_POD, from, table)
+    }
+
+    /// The rule that the single addresses of an ENI share: netfilter has marked what they send.
+    pub fn from_marked(mark: Mark, table: TableId) -> Self {
+        Self::ours(registry::PREF_FROM_POD, Selector::marked(mark), table)
+    }
+
     /// Our rule for an external Service's range: it goes to table main.
     pub fn external(range: Ipv4Net) -> Self {
         Self::ours(registry::PREF_EXTERNAL, Selector::within(range), TableId::MAIN)
@@ -441,6 +459,8 @@ pub struct Observed {
     pub neighbours: Vec<Neighbour>,
     /// The watched settings that are files.
     pub sysctls: BTreeMap<SysctlName, String>,
+    /// How netfilter marks what comes from these addresses, where it was looked at.
+    pub marked: BTreeMap<IpAddr, Mark>,
 }
 
 impl Observed {
@@ -469,6 +489,36 @@ impl Observed {
         self.links.values().find(|link| carries(link) && !matches!(link.kind, LinkKind::Vlan(_)))
     }
 
+    /// How the rules for pods seem to be laid out: compactly if there is one that pods share.
+    pub fn layout(&self) -> RuleLayout {
+        let shared = [Family::V4, Family::V6].map(Rule::to_pods);
+        let is_shared = |rule: &Rule| shared.iter().any(|shared| shared.is_twin_of(rule));
+        match self.rules.iter().any(is_shared) {
+            true => RuleLayout::Compact,
+            false => RuleLayout::PerPod,
+        }
+    }
+
+    /// The addresses that the host routes straight to this link, be they pods' in either layout.
+    pub fn routed_to(&self, dev: IfIndex) -> BTreeSet<IpAddr> {
+        self.pod_routes()
+            .filter(|route| route.dev == Some(dev))
+            .filter_map(Route::host_address)
+            .collect()
+    }
+
+    /// Whether the host routes the address straight to a link that is none of these.
+    pub fn routed_past(&self, address: IpAddr, own: impl Fn(IfIndex) -> bool) -> bool {
+        self.pod_routes()
+            .filter(|route| route.host_address() == Some(address))
+            .any(|route| route.dev.is_some_and(|dev| !own(dev)))
+    }
+
+    /// The routes of the tables in which routes to pods are, in either layout.
+    fn pod_routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(|route| is_for_pods(route.table))
+    }
+
     /// Whether the route leads straight to a host end of some pod's veth pair, or is our own.
     pub(crate) fn is_host_route(&self, route: &Route) -> bool {
         let veth = || {
@@ -476,7 +526,7 @@ impl Observed {
             link.is_some_and(|link| link.kind == LinkKind::Veth)
         };
         route.plain
-            && route.table == TableId::MAIN
+            && is_for_pods(route.table)
             && route.gateway.is_none()
             && route.host_address().is_some()
             && (route.protocol == registry::ROUTE_PROTOCOL || veth())
@@ -506,6 +556,10 @@ pub(crate) fn pod_of(rule: &Rule) -> Option<IpAddr> {
 
 fn single(net: IpNet) -> Option<IpAddr> {
     (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
+}
+
+fn is_for_pods(table: TableId) -> bool {
+    [RuleLayout::PerPod, RuleLayout::Compact].map(RuleLayout::pod_routes).contains(&table)
 }
 
 /// `IPPROTO_ICMPV6`.

@@ -12,6 +12,7 @@
 mod choice;
 pub mod iptables;
 pub mod nftables;
+pub mod sources;
 
 pub use choice::{Backend, Change, Netfilter, Tables, fitting, plan};
 

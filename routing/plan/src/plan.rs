@@ -6,12 +6,17 @@ mod node;
 mod orphans;
 mod pods;
 mod reap;
+mod shared;
 
 use crate::{
     Action, IfIndex, Link, NodeDesired, Observed, Op, Route, Rule, Subject, desired::FORWARDING_V6,
 };
-use config_model::{EniId, Mac, PodKey};
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use config_model::{EniId, Mac, Mark, PodKey};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 /// Ordered operations, and why some things must wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +27,9 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// The name of the primary ENI's link, if there is just one.
     pub primary_link: Option<String>,
+    /// How netfilter should mark what comes from these addresses: see [`crate::nat::sources`]. All of it,
+    /// not what differs.
+    pub marks: BTreeMap<Ipv4Addr, Mark>,
     found: BTreeSet<Subject>,
 }
 
@@ -120,16 +128,19 @@ pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     node::plan(&mut plan, desired, observed);
     sysctls(&mut plan, desired, observed);
+    shared::add(&mut plan, desired, observed);
     // Pods first: a stale rule that leads to an empty table does no harm until the table is filled.
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
-        pods::plan(&mut plan, pod, observed);
+        pods::plan(&mut plan, pod, desired, observed);
     }
+    shared::remove(&mut plan, desired, observed);
     for eni in &desired.enis {
-        eni::plan(&mut plan, eni, observed);
+        eni::plan(&mut plan, eni, desired, observed);
     }
     for pod in desired.branches.iter().filter(|pod| pod.confirmed) {
         branches::plan(&mut plan, pod, desired, observed);
     }
+    plan.marks = shared::marks(desired, observed);
     orphans::plan(&mut plan, desired, observed);
     reap::plan(&mut plan, desired, observed);
     plan

@@ -9,7 +9,7 @@ use crate::{
     Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route,
     Rule, RulePattern, Selector, Subject,
 };
-use config_model::{Mac, PodKey, TableId, VethName, registry};
+use config_model::{Mac, PodKey, RuleLayout, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,6 +27,8 @@ pub struct PodNet {
     pub address: IpAddr,
     /// The table of its ENI.
     pub table: TableId,
+    /// How the host's rules for pods are laid out. One with a branch ENI has its own either way.
+    pub layout: RuleLayout,
     /// Largest packet in bytes, of both ends.
     pub mtu: u32,
     /// Its branch ENI, whose table is then `table`.
@@ -118,15 +120,23 @@ impl PodNet {
 
     /// The host's route to the pod.
     pub fn host_route(&self, host_end: IfIndex) -> Route {
-        let table = self.branch.map_or(TableId::MAIN, |branch| branch.host_table());
+        let shared = self.layout.pod_routes();
+        let table = self.branch.map_or(shared, |branch| branch.host_table());
         Route::on_link(table, self.address, host_end)
     }
 
-    /// The host's rules for the pod.
+    /// The host's rules that the pod is built with. Where pods share the one to them, it may be
+    /// there; the one from this pod lasts until the daemon has seen that a shared one does the same.
     pub fn rules(&self) -> Vec<Rule> {
-        match &self.branch {
-            None => rules_of(self.address, self.table),
-            Some(branch) => branch.rules(self.address, self.veth.as_str(), &branch.link_name()),
+        if let Some(branch) = &self.branch {
+            return branch.rules(self.address, self.veth.as_str(), &branch.link_name());
+        }
+        match self.layout {
+            RuleLayout::PerPod => rules_of(self.address, self.table),
+            RuleLayout::Compact => {
+                let to = Rule::to_pods(Family::of(self.address));
+                [to].into_iter().chain(from_rule(self.address, self.table)).collect()
+            }
         }
     }
 
@@ -179,23 +189,35 @@ impl PodNet {
     }
 }
 
-/// The host's rules for a pod: traffic to it goes to `main`, traffic from it to its ENI's table.
+/// The host's rules for a pod that shares none.
 pub(crate) fn rules_of(address: IpAddr, table: TableId) -> Vec<Rule> {
-    let to = Rule::ours(registry::PREF_TO_POD, Selector::to(address), TableId::MAIN);
-    let from = (table != TableId::MAIN)
-        .then(|| Rule::ours(registry::PREF_FROM_POD, Selector::from(address), table));
-    [to].into_iter().chain(from).collect()
+    [to_rule(address)].into_iter().chain(from_rule(address, table)).collect()
 }
 
-/// What a DEL does for one address in the host's namespace: every rule of the pod, and the host
-/// route if it leads to `host_end`, the link that carries the pod's own key.
+/// A pod's own rule for what is sent to it: by table main.
+pub(crate) fn to_rule(address: IpAddr) -> Rule {
+    Rule::ours(registry::PREF_TO_POD, Selector::to(address), TableId::MAIN)
+}
+
+/// A pod's own rule for what it sends: by its ENI's table, unless that is main.
+pub(crate) fn from_rule(address: IpAddr, table: TableId) -> Option<Rule> {
+    (table != TableId::MAIN)
+        .then(|| Rule::ours(registry::PREF_FROM_POD, Selector::from(address), table))
+}
+
+/// What a DEL does for one address in the host's namespace, however rules are laid out: every rule
+/// of the pod alone, and the host routes if they lead to `host_end`, the link that carries the pod's
+/// own key.
 pub fn removal(address: IpAddr, host_end: Option<IfIndex>) -> Vec<Op> {
-    let route = host_end.map(|dev| {
-        Action::DeleteRoute(Route { protocol: 0, ..Route::on_link(TableId::MAIN, address, dev) })
+    let routes = host_end.into_iter().flat_map(|dev| {
+        [RuleLayout::PerPod, RuleLayout::Compact].map(|layout| {
+            let route = Route::on_link(layout.pod_routes(), address, dev);
+            Action::DeleteRoute(Route { protocol: 0, ..route })
+        })
     });
     purges(address)
         .into_iter()
-        .chain(route)
+        .chain(routes)
         .map(|action| Op::new(Subject::Address(address), action))
         .collect()
 }

@@ -1,7 +1,7 @@
 //! The laws, for pods with branch ENIs: a plan converges, rests, resumes after a cut or a fault,
 //! and spares what is not ours; and how the kernel then sends what comes and goes.
 
-use config_model::{Mac, PodName, TableId, registry};
+use config_model::{Mac, PodName, RuleLayout, TableId, registry};
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use routing_plan::{
     Action, Branch, BranchDesired, Enforcing, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef,
@@ -91,10 +91,12 @@ fn veth_of(pod: &BranchDesired) -> &str {
 fn world() -> impl Strategy<Value = World> {
     let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
     let pods = subsequence(vec![1_u16, 2, 3, 4], 0..=4);
-    (family, pods, vec(any::<bool>(), 4), any::<bool>(), any::<bool>(), vec(mess(), 0..10))
-        .prop_map(|(family, pods, confirmed, strict, once, messes)| {
+    let layout = prop_oneof![Just(RuleLayout::PerPod), Just(RuleLayout::Compact)];
+    let node_of = (family, layout);
+    (node_of, pods, vec(any::<bool>(), 4), any::<bool>(), any::<bool>(), vec(mess(), 0..10))
+        .prop_map(|((family, layout), pods, confirmed, strict, once, messes)| {
             speak(family);
-            let mut desired = node(2, Vec::new());
+            let mut desired = NodeDesired { layout, ..node(2, Vec::new()) };
             desired.enis[1].trunk = true;
             desired.trunk = Some(mac(TRUNK));
             desired.strict = strict;

@@ -4,18 +4,19 @@
 //! do. It *resumes*: cut off anywhere, the next plan converges. It *spares* what is not ours. And
 //! no pod that is connected before and after is cut off at any step.
 
-use config_model::{Mac, TableId, registry};
+use config_model::{Mac, Mark, RuleLayout, TableId, registry};
 use ipnet::IpNet;
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use routing_plan::{
-    Action, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, Op,
-    PodDesired, Route, Rule, Selector, Subject, plan, pod,
+    Action, Applied, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed,
+    Op, Plan, PodDesired, Route, Rule, Selector, Subject, plan, pod,
 };
 use std::collections::BTreeSet;
 use tests_support::{
     FakeKernel,
     node::{
-        address, family, far, key, mac, node, pod as pod_of, range, speak, table, within_subnet,
+        address, eni, family, far, key, mac, node, pod as pod_of, range, speak, table,
+        within_subnet,
     },
     pod_is_connected,
 };
@@ -25,6 +26,12 @@ use tests_support::{
 enum Mess {
     /// What a pod's ADD builds, by any maker, for a pod that may be desired or not.
     BuiltPod { n: u8, i: u8, protocol: u8, wrong_table: bool },
+    /// What a pod's ADD builds where pods share rules.
+    BuiltCompact { n: u8, i: u8 },
+    /// A rule that pods share: to all of them, or from a prefix or a mark to the table of some ENI.
+    Shared { kind: u8, n: u8, table: u8 },
+    /// An address whose packets netfilter does not mark any more.
+    Unmarked { address: usize },
     /// A rule of a pod priority for an address of an ENI.
     StrayRule { n: u8, host: u8, table: u8, to: bool, protocol: u8 },
     /// A host route for an address of an ENI, by some link.
@@ -60,6 +67,10 @@ fn mess() -> impl Strategy<Value = Mess> {
         4 => (0..=2_u8, 0..6_u8, protocol(), prop::bool::weighted(0.2)).prop_map(
             |(n, i, protocol, wrong_table)| Mess::BuiltPod { n, i, protocol, wrong_table }
         ),
+        2 => (0..=2_u8, 0..6_u8).prop_map(|(n, i)| Mess::BuiltCompact { n, i }),
+        2 => (0..4_u8, 1..=2_u8, 0..=3_u8)
+            .prop_map(|(kind, n, table)| Mess::Shared { kind, n, table }),
+        1 => (0..12_usize).prop_map(|address| Mess::Unmarked { address }),
         2 => (0..=2_u8, 18..30_u8, 0..=3_u8, any::<bool>(), protocol()).prop_map(
             |(n, host, table, to, protocol)| Mess::StrayRule { n, host, table, to, protocol }
         ),
@@ -74,7 +85,7 @@ fn mess() -> impl Strategy<Value = Mess> {
         ),
         1 => (0..9_u8, protocol()).prop_map(|(host, protocol)| Mess::FormerEni { host, protocol }),
         1 => (0..3_u8, protocol()).prop_map(|(number, protocol)| Mess::External { number, protocol }),
-        1 => (0..3_u32, protocol()).prop_map(|(value, protocol)| Mess::Marked {
+        1 => (0..2_u32, protocol()).prop_map(|(value, protocol)| Mess::Marked {
             value: 0x40 << value,
             protocol
         }),
@@ -106,9 +117,11 @@ fn world() -> impl Strategy<Value = World> {
     let everyone: Vec<(u8, u8)> = (0..=2).flat_map(|n| (0..4).map(move |i| (n, i))).collect();
     let pods = subsequence(everyone, 0..=8);
     let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
-    let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), any::<bool>());
+    let layout = || prop_oneof![Just(RuleLayout::PerPod), Just(RuleLayout::Compact)];
+    let once = prop::option::of(layout());
+    let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), once, layout());
     (family, pods, flags, vec(mess(), 0..14)).prop_map(
-        |(family, pods, (flags, attached, once), messes)| {
+        |(family, pods, (flags, attached, once, layout), messes)| {
             // What the test asks of this world, it asks right after.
             speak(family);
             let pods: Vec<PodDesired> = pods
@@ -119,12 +132,18 @@ fn world() -> impl Strategy<Value = World> {
                     ..pod_of(n, i)
                 })
                 .collect();
-            build(node(2, pods), &attached, once, &messes)
+            let desired = NodeDesired { layout, ..node(2, pods) };
+            build(desired, &attached, once, &messes)
         },
     )
 }
 
-fn build(mut desired: NodeDesired, attached: &[bool], once: bool, messes: &[Mess]) -> World {
+fn build(
+    mut desired: NodeDesired,
+    attached: &[bool],
+    once: Option<RuleLayout>,
+    messes: &[Mess],
+) -> World {
     let mut kernel = FakeKernel::default();
     let eth0 = kernel.add_link("eth0", mac(0), LinkKind::Device);
     force(&mut kernel, Action::SetUp(link(eth0)));
@@ -141,9 +160,9 @@ fn build(mut desired: NodeDesired, attached: &[bool], once: bool, messes: &[Mess
         force(&mut kernel, Action::SetUp(link(veth)));
         force(&mut kernel, Action::SetAlias(link(veth), pod.key.alias()));
     }
-    if once {
-        let before = plan(&desired, &kernel.observe());
-        kernel.apply(&before.ops);
+    if let Some(layout) = once {
+        // As the daemon of before left it, with the other setting or the same.
+        settle(&NodeDesired { layout, ..desired.clone() }, &mut kernel);
     }
     let mut foreign = Vec::new();
     for mess in messes {
@@ -177,6 +196,32 @@ fn spoil(
             attempt(kernel, Action::AddRule(Rule { protocol, ..to }));
             let from = Rule::ours(registry::PREF_FROM_POD, Selector::from(pod.address), pod.table);
             attempt(kernel, Action::AddRule(Rule { protocol, ..from }));
+        }
+        Mess::BuiltCompact { n, i } => {
+            let pod = pod_of(n, i);
+            let Some(veth) = kernel.state.link_named(pod.veth.as_str()).map(|link| link.index)
+            else {
+                return;
+            };
+            for op in pod_net(&pod, RuleLayout::Compact).host_batch(veth) {
+                attempt(kernel, op.action);
+            }
+        }
+        Mess::Shared { kind, n, table: t } => {
+            let prefix = eni(n).blocks.into_iter().next_back().expect("it has blocks");
+            let mark = Mark::of_table(table(n)).expect("it has a mark");
+            let rule = match kind {
+                0 => Rule::to_pods(family()),
+                1 => Rule::from_prefix(prefix, table(t)),
+                2 => Rule { family: family(), ..Rule::from_marked(mark, table(n)) },
+                _ => Rule::from_prefix(within_subnet(n, 0), table(t)),
+            };
+            attempt(kernel, Action::AddRule(rule));
+        }
+        Mess::Unmarked { address } => {
+            if let Some(address) = kernel.state.marked.keys().nth(address).copied() {
+                kernel.state.marked.remove(&address);
+            }
         }
         Mess::StrayRule { n, host, table: t, to, protocol } => {
             let address = address(n, host);
@@ -315,12 +360,37 @@ proptest! {
     #[test]
     fn a_plan_converges_and_rests(world in world()) {
         let World { desired, mut kernel, foreign: _ } = world;
-        let first = plan(&desired, &kernel.observe());
-        let applied = kernel.apply(&first.ops);
-        prop_assert_eq!(&applied.refused, &vec![], "of {:#?}", first.ops);
+        let of_one_layout = desired.layout == RuleLayout::PerPod && !has_shared(&kernel.state);
+        let passes = if of_one_layout { 1 } else { PASSES };
+        let mut taken = Vec::new();
+        for _ in 0..passes {
+            let next = plan(&desired, &kernel.observe());
+            let applied = carry_out(&next, &mut kernel);
+            prop_assert_eq!(&applied.refused, &vec![], "of {:#?}", next.ops);
+            taken.push(next.ops);
+        }
         let again = plan(&desired, &kernel.observe());
-        prop_assert_eq!(&again.ops, &vec![], "after {:#?}", first.ops);
+        prop_assert_eq!(&again.ops, &vec![], "after {:#?}", taken);
         assert_as_desired(&desired, &kernel.state)?;
+    }
+
+    #[test]
+    fn a_node_that_changed_its_layout_is_as_one_that_always_had_it(
+        world in world(),
+        attached in vec(any::<bool>(), 3),
+    ) {
+        let confirmed = |pod| PodDesired { confirmed: true, ..pod };
+        let pods = world.desired.pods.into_iter().map(confirmed).collect();
+        let desired = NodeDesired { pods, ..world.desired };
+        let shown = |before| {
+            let mut kernel = build(desired.clone(), &attached, before, &[]).kernel;
+            settle(&desired, &mut kernel);
+            let Observed { mut rules, mut routes, marked, .. } = kernel.state;
+            rules.sort();
+            routes.sort();
+            (rules, routes, marked)
+        };
+        prop_assert_eq!(shown(Some(desired.layout.other())), shown(None));
     }
 
     #[test]
@@ -328,9 +398,10 @@ proptest! {
         let World { desired, mut kernel, foreign: _ } = world;
         let first = plan(&desired, &kernel.observe());
         kernel.apply(&first.ops[..cut.min(first.ops.len())]);
-        let second = plan(&desired, &kernel.observe());
-        let applied = kernel.apply(&second.ops);
-        prop_assert_eq!(applied.refused, vec![]);
+        for _ in 0..PASSES {
+            let next = plan(&desired, &kernel.observe());
+            prop_assert_eq!(carry_out(&next, &mut kernel).refused, vec![]);
+        }
         prop_assert_eq!(plan(&desired, &kernel.observe()).ops, vec![]);
         assert_as_desired(&desired, &kernel.state)?;
     }
@@ -345,9 +416,9 @@ proptest! {
             kernel.refuse_after(at, errno);
         }
         // Each pass gets past at least one fault, and none of them does harm.
-        for _ in 0..8 {
+        for _ in 0..8 + PASSES {
             let next = plan(&desired, &kernel.observe());
-            kernel.apply(&next.ops);
+            carry_out(&next, &mut kernel);
         }
         prop_assert_eq!(plan(&desired, &kernel.observe()).ops, vec![]);
         assert_as_desired(&desired, &kernel.state)?;
@@ -368,10 +439,12 @@ proptest! {
             observed.rules.iter().filter(about).cloned().collect()
         };
         let before = touching(&kernel.state);
-        let first = plan(&desired, &kernel.observe());
-        kernel.apply(&first.ops);
-        for thing in &foreign {
-            prop_assert!(is_there(thing, &kernel.state), "{:?} fell to {:#?}", thing, first.ops);
+        for _ in 0..PASSES {
+            let next = plan(&desired, &kernel.observe());
+            carry_out(&next, &mut kernel);
+            for thing in &foreign {
+                prop_assert!(is_there(thing, &kernel.state), "{:?} fell to {:#?}", thing, next.ops);
+            }
         }
         prop_assert_eq!(touching(&kernel.state), before, "an ADD in flight was disturbed");
     }
@@ -385,7 +458,9 @@ proptest! {
         // A rule that sends a pod to another ENI's empty table does no harm until the table is
         // filled; if its removal is refused, that pod is lost to whoever made the rule.
         let misled = |pod: &PodDesired| kernel.state.rules.iter().any(|rule| {
-            rule.selector == Selector::from(pod.address) && rule.table != pod.table
+            let takes = rule.selector.src.is_some_and(|net| net.contains(&pod.address))
+                || rule.selector.mark.is_some_and(|mark| mark.mask == registry::SOURCE_MARKS);
+            takes && rule.table != pod.table
         });
         let at_risk: BTreeSet<usize> = match faults.is_empty() {
             true => BTreeSet::new(),
@@ -400,20 +475,24 @@ proptest! {
         let mut must_stay = connected(&kernel.state);
         // Who is cut off in the end by something that no plan may repair is not counted.
         let mut undisturbed = kernel.clone();
-        undisturbed.apply(&plan(&desired, &kernel.observe()).ops);
+        settle(&desired, &mut undisturbed);
         let after = connected(&undisturbed.state);
         must_stay.retain(|pod| after.contains(pod) && !at_risk.contains(pod));
         for (at, errno) in faults {
             kernel.refuse_after(at, errno);
         }
-        let ops = plan(&desired, &kernel.observe()).ops;
-        let mut cut_off = None;
-        kernel.apply_watching(&ops, |op, kernel| {
-            if !must_stay.is_subset(&connected(&kernel.state)) {
-                cut_off.get_or_insert_with(|| op.clone());
-            }
-        });
-        prop_assert_eq!(cut_off, None, "of {:#?}", ops);
+        for pass in 0..PASSES {
+            let next = plan(&desired, &kernel.observe());
+            let mut cut_off = None;
+            kernel.apply_watching(&next.ops, |op, kernel| {
+                if !must_stay.is_subset(&connected(&kernel.state)) {
+                    cut_off.get_or_insert_with(|| op.clone());
+                }
+            });
+            prop_assert_eq!(cut_off, None, "of {:#?}", next.ops);
+            mark(&next, &mut kernel);
+            prop_assert!(must_stay.is_subset(&connected(&kernel.state)), "marks of pass {}", pass);
+        }
     }
 
     #[test]
@@ -421,6 +500,7 @@ proptest! {
         world in world(),
         add_steps in 0_usize..6,
         del_steps in 0_usize..5,
+        built_for in prop_oneof![Just(RuleLayout::PerPod), Just(RuleLayout::Compact)],
     ) {
         let World { mut desired, mut kernel, foreign: _ } = world;
         let newcomer = pod_of(1, 9);
@@ -428,19 +508,11 @@ proptest! {
         desired.pods.push(PodDesired { confirmed: false, ..newcomer.clone() });
         let veth = kernel.add_link(newcomer.veth.as_str(), pod_mac(&newcomer), LinkKind::Veth);
         force(&mut kernel, Action::SetUp(link(veth)));
-        let net = pod::PodNet {
-            key: newcomer.key.clone(),
-            veth: newcomer.veth.clone(),
-            address: newcomer.address,
-            table: newcomer.table,
-            number: 0,
-            mtu: 9001,
-            branch: None,
-        };
+        let net = pod_net(&newcomer, built_for);
         let build = net.host_batch(veth);
         let (early, late) = build.split_at(add_steps.min(build.len()));
         prop_assert_eq!(kernel.apply(early).refused, vec![]);
-        pass(&desired, &mut kernel);
+        settle(&desired, &mut kernel);
         prop_assert_eq!(kernel.apply(late).refused, vec![]);
         let mine = |state: &Observed| {
             let rules = net.rules();
@@ -451,21 +523,23 @@ proptest! {
         if let Some(pod) = desired.pods.last_mut() {
             pod.confirmed = true;
         }
-        pass(&desired, &mut kernel);
-        prop_assert!(mine(&kernel.state));
+        settle(&desired, &mut kernel);
+        if kernel.state.links.values().any(|link| link.mac == Some(mac(1))) {
+            prop_assert!(pod_is_connected(&kernel.state, &newcomer, mac(1)));
+        }
         // DEL: the address is given back first, then the plugin removes, and a pass helps.
         desired.pods.pop();
         let remove = pod::removal(newcomer.address, Some(veth));
         let (early, late) = remove.split_at(del_steps.min(remove.len()));
         prop_assert_eq!(kernel.apply(early).refused, vec![]);
-        pass(&desired, &mut kernel);
+        settle(&desired, &mut kernel);
         prop_assert_eq!(kernel.apply(late).refused, vec![]);
         let retired = Op::new(
             Subject::Link(veth),
             Action::SetGroup(LinkRef { index: veth, name: String::new() }, registry::GROUP_REAP),
         );
         kernel.apply(&[retired]);
-        pass(&desired, &mut kernel);
+        settle(&desired, &mut kernel);
         prop_assert!(!kernel.state.links.contains_key(&veth));
         let in_use = routing_plan::addresses_in_use(&kernel.state);
         prop_assert!(!in_use.contains(&newcomer.address));
@@ -473,9 +547,53 @@ proptest! {
     }
 }
 
-fn pass(desired: &NodeDesired, kernel: &mut FakeKernel) {
-    let next = plan(desired, &kernel.observe());
-    kernel.apply(&next.ops);
+/// A plan and what netfilter is told of it.
+fn carry_out(next: &Plan, kernel: &mut FakeKernel) -> Applied {
+    let applied = kernel.apply(&next.ops);
+    mark(next, kernel);
+    applied
+}
+
+/// Netfilter's map is changed as a whole.
+fn mark(next: &Plan, kernel: &mut FakeKernel) {
+    kernel.state.marked =
+        next.marks.iter().map(|(address, mark)| ((*address).into(), *mark)).collect();
+}
+
+/// As many passes as a change of the layout takes.
+fn settle(desired: &NodeDesired, kernel: &mut FakeKernel) {
+    for _ in 0..PASSES {
+        let next = plan(desired, &kernel.observe());
+        carry_out(&next, kernel);
+    }
+}
+
+/// The first adds what pods will share or have for themselves, the second sees it and removes what it
+/// replaces; netfilter's marks follow a plan, so what rests on them comes one later.
+const PASSES: usize = 3;
+
+fn pod_net(pod: &PodDesired, layout: RuleLayout) -> pod::PodNet {
+    pod::PodNet {
+        key: pod.key.clone(),
+        veth: pod.veth.clone(),
+        address: pod.address,
+        table: pod.table,
+        layout,
+        number: 0,
+        mtu: 9001,
+        branch: None,
+    }
+}
+
+/// Whether anything is there that only the compact layout has.
+fn has_shared(state: &Observed) -> bool {
+    let of_table = |rule: &&Rule| rule.table == TableId::PODS;
+    let of_prefix = |rule: &&Rule| {
+        let prefix = rule.selector.src.is_some_and(|net| net.prefix_len() < net.max_prefix_len());
+        rule.pref == registry::PREF_FROM_POD && (prefix || rule.selector.mark.is_some())
+    };
+    state.rules.iter().any(|rule| of_table(&rule) || of_prefix(&rule))
+        || state.routes.iter().any(|route| route.table == TableId::PODS)
 }
 
 /// What anyone would ask of the node, without a look at the planner.

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "what was skipped and what ran is said aloud")]
 
-use config_model::{Mac, PodKey, PodName, TableId, VethName, registry};
+use config_model::{Mac, PodKey, PodName, RuleLayout, TableId, VethName, registry};
 use nix::{
     sched::{CloneFlags, unshare},
     unistd::Uid,
@@ -152,6 +152,7 @@ impl Pod {
             veth: VethName::of("eni", &name, 0),
             address: "10.0.1.7".parse().unwrap(),
             table: TableId(2),
+            layout: RuleLayout::PerPod,
             number: 0,
             mtu: 9001,
             branch: None,
@@ -197,9 +198,9 @@ fn a_pod_is_built_in_place_checked_and_removed() {
         assert_eq!(routing_plan::addresses_in_use(&seen), BTreeSet::from([pod.net.address]));
 
         let gone = pod.host.run(&removal(pod.net.address, Some(host_end))).unwrap();
-        assert_eq!((gone.changed, gone.already, gone.refused), (3, 0, Vec::new()));
+        assert_eq!((gone.changed, gone.already, gone.refused), (3, 1, Vec::new()));
         let again = pod.host.run(&removal(pod.net.address, Some(host_end))).unwrap();
-        assert_eq!((again.changed, again.already, again.refused), (0, 3, Vec::new()));
+        assert_eq!((again.changed, again.already, again.refused), (0, 4, Vec::new()));
         let undone = pod.host.run(&pod.net.undo_batch(Some(host_end))).unwrap();
         assert_eq!((undone.changed, undone.already), (1, 2));
         assert_eq!(pod.inside.link_named("eth0").unwrap(), None, "both ends go together");

@@ -147,6 +147,7 @@ impl World {
                 number,
                 address: net.address,
                 table: net.table,
+                layout: self.settings.rules,
                 mtu: registry::ENI_MTU,
                 branch: None,
             })

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 
 /// The route of a packet: rules in order, within a table the longest prefix, then the lowest
 /// metric, then the first.
+///
+/// What netfilter does to the marks of packets from an address counts too, as with one that comes in.
 pub fn lookup(observed: &Observed, from: IpAddr, to: IpAddr, mark: u32) -> Option<&Route> {
     lookup_incoming(observed, None, from, to, mark)
 }
@@ -18,6 +20,7 @@ pub fn lookup_incoming<'a>(
     to: IpAddr,
     mark: u32,
 ) -> Option<&'a Route> {
+    let mark = observed.marked.get(&from).map_or(mark, |set| mark & !set.mask | set.value);
     let fits = |rule: &&Rule| {
         let selector = &rule.selector;
         let bits = |wanted: Mark| mark & wanted.mask == wanted.value;

@@ -1,6 +1,6 @@
 //! A small node to plan for: what it should be, and the links that a plan expects to find.
 
-use config_model::{EniId, Mac, PodKey, PodName, TableId, VethName, registry};
+use config_model::{EniId, Mac, PodKey, PodName, RuleLayout, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv4Net};
 use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
 use std::{
@@ -70,6 +70,7 @@ pub fn eni(n: u8) -> EniDesired {
         subnet: within_subnet(n, 0),
         table: table(n),
         mtu: registry::ENI_MTU,
+        blocks: blocks(n),
         trunk: false,
     }
 }
@@ -96,12 +97,22 @@ pub fn range(number: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(198, 18, number, 0), 24)
 }
 
+/// The addresses that ENI `n` has for pods: of IPv4 those of its first two pods are single ones.
+fn blocks(n: u8) -> BTreeSet<IpNet> {
+    let block = |host, length| IpNet::new_assert(address(n, host), length);
+    match family() {
+        Family::V4 => [block(20, 32), block(21, 32), block(22, 31), block(24, 29)].into(),
+        Family::V6 => [block(16, 124)].into(),
+    }
+}
+
 /// A node with these secondary ENIs and pods. Every address of its subnets is managed.
 pub fn node(enis: u8, pods: Vec<PodDesired>) -> NodeDesired {
     let hosts = |n| (4..=100).map(move |host| address(n, host));
     let managed: BTreeSet<IpNet> = (0..=enis).flat_map(hosts).map(IpNet::from).collect();
     NodeDesired {
         family: family(),
+        layout: RuleLayout::PerPod,
         primary: PrimaryDesired { mac: mac(0), mtu: registry::ENI_MTU },
         connmark: Some(registry::CONNMARK),
         external: [range(0)].into(),

@@ -30,7 +30,10 @@ pub(super) fn foreign_tables(seen: &Observation) -> Looked<Vec<Finding>> {
 
 pub(super) fn foreign_rules(seen: &Observation) -> Looked<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
-    let pods: Vec<IpNet> = routing.rules.iter().filter_map(pod_of).collect();
+    let ruled = routing.rules.iter().filter_map(pod_of);
+    // Where pods share rules, their routes tell which they are.
+    let routed = routing.routes.iter().filter(|route| route.table == TableId::PODS);
+    let pods: Vec<IpNet> = ruled.chain(routed.map(|route| route.dst)).collect();
     let takes_pods = |rule: &&RuleView| {
         let sides = [rule.src, rule.dst];
         let of_family = |pod: &&IpNet| matches!(pod, IpNet::V6(_)) == rule.v6;
@@ -145,7 +148,8 @@ fn pod_of(rule: &RuleView) -> Option<IpNet> {
 }
 
 fn has_host_route(routing: &Routing, pod: IpNet) -> bool {
-    routing.routes.iter().any(|route| route.table == TableId::MAIN && route.dst == pod)
+    let tables = [TableId::MAIN, TableId::PODS];
+    routing.routes.iter().any(|route| tables.contains(&route.table) && route.dst == pod)
 }
 
 fn leads_out(route: &RouteView) -> bool {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, RandomizeSnat};
-use config_model::{Mark, Span};
+use config_model::{Mark, RuleLayout, Span};
 use std::path::PathBuf;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -371,6 +371,14 @@ fn who_writes_netfilters_rules_may_be_told() {
     assert_eq!(backend("nftables"), Some(NatBackend::Nftables));
     let refusal = refusal(&[("FERRULE_NAT_BACKEND", "ipchains")]).to_string();
     assert!(refusal.contains("iptables-legacy"), "{refusal}");
+}
+
+#[test]
+fn rules_are_laid_out_per_pod_unless_told_otherwise() {
+    assert_eq!(resolve(&[]).0.rules, RuleLayout::PerPod);
+    assert_eq!(resolve(&[("FERRULE_RULES", "compact")]).0.rules, RuleLayout::Compact);
+    let refusal = refusal(&[("FERRULE_RULES", "few")]).to_string();
+    assert!(refusal.contains("per-pod or compact"), "{refusal}");
 }
 
 #[test]

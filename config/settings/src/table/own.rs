@@ -2,7 +2,7 @@
 
 use super::{Kind, OURS, OnBad, Setting};
 use crate::{parse, values::Kubernetes};
-use config_model::{Span, registry};
+use config_model::{RuleLayout, Span, registry};
 
 /// In the order of the reference page.
 pub(super) const SETTINGS: &[Setting] = &[
@@ -72,6 +72,22 @@ pub(super) const SETTINGS: &[Setting] = &[
                   iptables-legacy where others have rules there, else nftables with a table of our \
                   own, else iptables-nft. What another one wrote before is taken away.",
         set: |d, v| parse::nat_backend(v).map(|backend| d.settings.nat_backend = backend),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_RULES",
+        kind: Kind::Choice("per-pod or compact"),
+        default: "per-pod",
+        meaning: "How the host's rules for pods are laid out. `per-pod`: each pod has its own, as \
+                  with amazon-vpc-cni, and a packet's lookup goes through all of them. `compact`: \
+                  one rule to a table of the routes to all pods, and one from each prefix of an \
+                  ENI; packets from single addresses are marked by nftables with the bits 0x3f00. \
+                  It may be changed at a restart of the daemon, with pods. Before amazon-vpc-cni \
+                  takes the node back it must be `per-pod`.",
+        set: |d, v| {
+            let layouts = [("per-pod", RuleLayout::PerPod), ("compact", RuleLayout::Compact)];
+            parse::choice(v, &layouts, "per-pod or compact").map(|layout| d.settings.rules = layout)
+        },
         ..OURS
     },
     Setting {

@@ -1,5 +1,6 @@
 //! What a pass did, for people and metrics.
 
+use crate::sources::Marks;
 use routing_plan::{Action, Applied, Op, Plan, Subject};
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,6 +24,8 @@ pub(crate) struct PassReport {
     pub(crate) touched: BTreeSet<Subject>,
     /// The name of the primary ENI's link.
     pub(crate) primary_link: Option<String>,
+    /// How netfilter should mark what comes from single addresses.
+    pub(crate) marks: Marks,
     /// What keeps pods from being served.
     pub(crate) trouble: Vec<String>,
     /// What was left alone or must wait, and why.
@@ -51,6 +54,7 @@ impl PassReport {
             unsettled,
             touched,
             primary_link: plan.primary_link.clone(),
+            marks: plan.marks.clone(),
             trouble: trouble.map(ToString::to_string).collect(),
             notes: plan.notes.iter().map(ToString::to_string).collect(),
         }

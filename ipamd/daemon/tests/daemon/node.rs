@@ -271,6 +271,7 @@ impl TestNode {
             number: 0,
             address: held.all().next().unwrap(),
             table: held.table,
+            layout: config_model::RuleLayout::PerPod,
             mtu: 9001,
             branch: None,
         };

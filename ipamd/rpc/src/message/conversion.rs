@@ -5,7 +5,7 @@ use super::{
     Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
 use crate::{Versions, wire};
-use config_model::{DeviceIndex, EniId, PodKey, PodName, Span, TableId};
+use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, Span, TableId};
 use std::{net::IpAddr, str::FromStr};
 
 impl From<Versions> for wire::Versions {
@@ -123,6 +123,7 @@ impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
                 vpc_v4_cidrs: held.vpc_v4_cidrs.iter().map(ToString::to_string).collect(),
                 use_external_snat: held.use_external_snat,
                 network_policy_mode: held.network_policy_mode,
+                rules: wire::RuleLayout::from(held.rules).into(),
             }),
             ReserveOutcome::ReservedBranch(branch) => Self::Branch(branch.into()),
             ReserveOutcome::Refused(refusal) => Self::Refused(wire::Refusal {
@@ -156,13 +157,33 @@ fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
     if sent.addresses.is_empty() {
         return Err(malformed("addresses", "", "at least one address"));
     }
+    let rules = sent.rules().into();
     let ranges = sent.vpc_v4_cidrs.iter().map(|text| parse("VPC range", text, "an IPv4 prefix"));
     Ok(Reservation {
         addresses: addresses(sent.addresses)?,
         vpc_v4_cidrs: ranges.collect::<Result<_, _>>()?,
         use_external_snat: sent.use_external_snat,
         network_policy_mode: sent.network_policy_mode,
+        rules,
     })
+}
+
+impl From<RuleLayout> for wire::RuleLayout {
+    fn from(layout: RuleLayout) -> Self {
+        match layout {
+            RuleLayout::PerPod => Self::PerPod,
+            RuleLayout::Compact => Self::Compact,
+        }
+    }
+}
+
+impl From<wire::RuleLayout> for RuleLayout {
+    fn from(sent: wire::RuleLayout) -> Self {
+        match sent {
+            wire::RuleLayout::PerPod => Self::PerPod,
+            wire::RuleLayout::Compact => Self::Compact,
+        }
+    }
 }
 
 impl From<Branch> for wire::Branch {
@@ -313,9 +334,10 @@ pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed>
     if !reply.known {
         return Ok(None);
     }
+    let (confirmed, rules) = (reply.confirmed, reply.rules().into());
     let branch = reply.branch.map(TryInto::try_into).transpose()?;
     let addresses = addresses(reply.addresses)?;
-    Ok(Some(Held { addresses, branch, confirmed: reply.confirmed }))
+    Ok(Some(Held { addresses, branch, confirmed, rules }))
 }
 
 pub(crate) fn status_request(versions: Versions) -> wire::StatusRequest {
@@ -453,10 +475,11 @@ pub(crate) mod reply {
 
     pub(crate) fn inspected(held: Option<Held>, version: u32) -> wire::InspectReply {
         match held {
-            Some(Held { addresses, branch, confirmed }) => {
+            Some(Held { addresses, branch, confirmed, rules }) => {
                 let addresses = addresses.into_iter().map(Into::into).collect();
                 let branch = branch.map(Into::into);
-                wire::InspectReply { version, known: true, confirmed, addresses, branch }
+                let rules = wire::RuleLayout::from(rules).into();
+                wire::InspectReply { version, known: true, confirmed, addresses, branch, rules }
             }
             None => wire::InspectReply { version, ..Default::default() },
         }

@@ -1,8 +1,8 @@
 //! What each call gives.
 
-use crate::daemon::{Daemon, address, confirm, key, release, reserve, soon};
+use crate::daemon::{Daemon, address, confirm, held, key, release, reserve, soon};
 use ipamd_rpc::{
-    Collect, Collected, Held, Reason, Released, ReserveOutcome, RpcError, Versions, probe,
+    Collect, Collected, Reason, Released, ReserveOutcome, RpcError, Versions, probe,
     server::HealthName,
     wire::{self, ipam_server},
 };
@@ -26,11 +26,9 @@ async fn a_pod_lives_from_reserve_to_release_on_one_thread() {
     let again = client.reserve(reserve("a"), soon()).await.unwrap();
     assert_eq!(again, ReserveOutcome::Reserved(first));
 
-    let unconfirmed = Held { addresses: vec![address()], branch: None, confirmed: false };
-    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(unconfirmed));
+    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(held(false)));
     assert!(client.confirm(confirm("a"), soon()).await.unwrap());
-    let confirmed = Held { addresses: vec![address()], branch: None, confirmed: true };
-    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(confirmed));
+    assert_eq!(client.inspect(key("a"), soon()).await.unwrap(), Some(held(true)));
 
     let released = client.release(release("a"), soon()).await.unwrap();
     assert_eq!(released, Released::Known(vec![address()]));

@@ -1,6 +1,6 @@
 //! A daemon with one address, to ask.
 
-use config_model::{DeviceIndex, PodKey, PodName, Span, TableId};
+use config_model::{DeviceIndex, PodKey, PodName, RuleLayout, Span, TableId};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Held, Pod, PodAddress, PoolStatus, Reason, Refusal,
     Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
@@ -60,6 +60,11 @@ pub(crate) fn address() -> PodAddress {
     }
 }
 
+pub(crate) fn held(confirmed: bool) -> Held {
+    let rules = RuleLayout::Compact;
+    Held { addresses: vec![address()], branch: None, confirmed, rules }
+}
+
 /// Holds pods; the container ids `full`, `broken` and `slow` call for a refusal, a failure and an
 /// answer that does not come.
 pub(crate) struct Book {
@@ -100,6 +105,7 @@ impl Ipam for Book {
             vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
             use_external_snat: false,
             network_policy_mode: "standard".into(),
+            rules: RuleLayout::Compact,
         }))
     }
 
@@ -115,7 +121,7 @@ impl Ipam for Book {
 
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
         let confirmed = self.held.lock().unwrap().get(&key).copied();
-        Ok(confirmed.map(|confirmed| Held { addresses: vec![address()], branch: None, confirmed }))
+        Ok(confirmed.map(held))
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {

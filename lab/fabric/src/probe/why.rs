@@ -98,7 +98,8 @@ impl<'a> Evidence<'a> {
 }
 
 impl Routing {
-    /// What a pod of this address needs, as amazon-vpc-cni lays it out, and does not have.
+    /// What a pod of this address needs, as amazon-vpc-cni lays it out, and does not have. Of rules that
+    /// pods share only the one to them is looked for.
     fn lacks(&self, pod: &End, eni: &EniSpec) -> Vec<String> {
         let (address, node) = (pod.address.to_string(), &pod.node);
         let table = TableId::of_eni(eni.card, eni.device);
@@ -123,20 +124,22 @@ impl Routing {
             }
         };
         let (to_pod, from_pod) = (registry::PREF_TO_POD, registry::PREF_FROM_POD);
+        let shared = has_rule(to_pod, "", "", Some(TableId::PODS));
+        let pods = if shared { TableId::PODS } else { TableId::MAIN };
         require(
-            has_rule(to_pod, "", &address, Some(TableId::MAIN)),
+            shared || has_rule(to_pod, "", &address, Some(TableId::MAIN)),
             format!("no rule {to_pod} to {address} on node {node}"),
         );
         require(
-            has_route(&address, TableId::MAIN),
-            format!("no route to {address} in table main on node {node}"),
+            has_route(&address, pods),
+            format!("no route to {address} in table {pods} on node {node}"),
         );
         if table == TableId::MAIN {
             let strays = has_rule(from_pod, &address, "", None);
             require(!strays, format!("a rule {from_pod} from {address} on node {node}"));
         } else {
             require(
-                has_rule(from_pod, &address, "", Some(table)),
+                shared || has_rule(from_pod, &address, "", Some(table)),
                 format!("no rule {from_pod} from {address} to table {table} on node {node}"),
             );
             require(

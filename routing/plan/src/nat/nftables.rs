@@ -15,7 +15,7 @@ pub use listed::{Listed, ListedChain, Unreadable, parse};
 use super::{NatDesired, Ports, Tables, VLAN_PREFIX};
 use config_model::Mark;
 use sha1::{Digest as _, Sha1};
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 /// The table, of family `ip`. All of it is ours.
 pub const TABLE: &str = "ferrule";
@@ -31,29 +31,29 @@ const AFTER_SNAT: i32 = 105;
 
 /// A chain as it should be.
 #[derive(Debug)]
-struct Chain {
-    name: &'static str,
-    hook: Option<Hook>,
-    rules: Vec<Rule>,
+pub(super) struct Chain {
+    pub(super) name: Cow<'static, str>,
+    pub(super) hook: Option<Hook>,
+    pub(super) rules: Vec<Rule>,
 }
 
 /// Where in a packet's way.
 #[derive(Clone, Copy, Debug)]
-struct Hook {
-    kind: &'static str,
-    at: &'static str,
-    priority: i32,
+pub(super) struct Hook {
+    pub(super) kind: &'static str,
+    pub(super) at: &'static str,
+    pub(super) priority: i32,
 }
 
 #[derive(Debug)]
-struct Rule {
-    text: String,
-    about: &'static str,
+pub(super) struct Rule {
+    pub(super) text: String,
+    pub(super) about: &'static str,
 }
 
 impl Rule {
     /// The comment by which it is known again.
-    fn comment(&self) -> String {
+    pub(super) fn comment(&self) -> String {
         let mut comment = format!("{} ", self.about);
         for byte in Sha1::digest(&self.text).iter().take(6) {
             let _ = write!(comment, "{byte:02x}");
@@ -81,8 +81,8 @@ pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<Str
         ours if chains.is_empty() => {
             ours.as_ref().map(|_| format!("delete table ip {TABLE}\n")).unwrap_or_default()
         }
-        Some(ours) if same(&chains, ours) => String::new(),
-        _ => table(&chains),
+        Some(ours) if ours.marks.is_none() && same(&chains, ours) => String::new(),
+        _ => table(TABLE, "", &chains),
     };
     if tables.predecessor {
         let _ = writeln!(script, "delete table ip {PREDECESSOR}");
@@ -90,10 +90,11 @@ pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<Str
     (!script.is_empty()).then_some(script)
 }
 
-fn table(chains: &[Chain]) -> String {
+/// The whole of a table, `maps` and chains, in the place of whatever was there.
+pub(super) fn table(name: &str, maps: &str, chains: &[Chain]) -> String {
     // To add it first makes deleting it right even if it was not there.
     let mut script =
-        format!("add table ip {TABLE}\ndelete table ip {TABLE}\ntable ip {TABLE} {{\n");
+        format!("add table ip {name}\ndelete table ip {name}\ntable ip {name} {{\n{maps}");
     for chain in chains {
         let _ = writeln!(script, "\tchain {} {{", chain.name);
         if let Some(Hook { kind, at, priority }) = chain.hook {
@@ -109,7 +110,8 @@ fn table(chains: &[Chain]) -> String {
     script
 }
 
-fn same(chains: &[Chain], listed: &Listed) -> bool {
+/// Whether chains and rules are as they should be.
+pub(super) fn same(chains: &[Chain], listed: &Listed) -> bool {
     let hook = |chain: &Chain| chain.hook.map(|Hook { kind, at, priority }| (kind, at, priority));
     let as_listed = |chain: &Chain, there: &ListedChain| {
         let listed = there.hook.as_ref().map(|(kind, at, priority)| (&**kind, &**at, *priority));
@@ -117,8 +119,9 @@ fn same(chains: &[Chain], listed: &Listed) -> bool {
         let lets_pass = there.policy.as_deref().unwrap_or("accept") == "accept";
         hook(chain) == listed && lets_pass && comments.eq(there.rules.iter().cloned())
     };
-    let found =
-        |chain: &Chain| listed.chains.get(chain.name).is_some_and(|there| as_listed(chain, there));
+    let found = |chain: &Chain| {
+        listed.chains.get(&*chain.name).is_some_and(|there| as_listed(chain, there))
+    };
     chains.len() == listed.chains.len() && !listed.more && chains.iter().all(found)
 }
 
@@ -126,19 +129,31 @@ fn chains(desired: &NatDesired, part: Part) -> Vec<Chain> {
     let mut chains = Vec::new();
     let whole = part == Part::Whole;
     if desired.snat.is_some() {
-        chains.push(Chain { name: "kept", hook: None, rules: kept(desired) });
+        chains.push(Chain { name: "kept".into(), hook: None, rules: kept(desired) });
     }
     if whole && desired.node_ports {
         let hook = Hook { kind: "filter", at: "prerouting", priority: BEFORE_DNAT };
-        chains.push(Chain { name: "node-ports", hook: Some(hook), rules: node_ports(desired) });
+        chains.push(Chain {
+            name: "node-ports".into(),
+            hook: Some(hook),
+            rules: node_ports(desired),
+        });
     }
     if desired.snat.is_some() || (whole && desired.node_ports) {
         let hook = Hook { kind: "filter", at: "prerouting", priority: AFTER_DNAT };
-        chains.push(Chain { name: "from-pods", hook: Some(hook), rules: from_pods(desired) });
+        chains.push(Chain {
+            name: "from-pods".into(),
+            hook: Some(hook),
+            rules: from_pods(desired),
+        });
     }
     if whole && let Some(ports) = desired.snat {
         let hook = Hook { kind: "nat", at: "postrouting", priority: AFTER_SNAT };
-        chains.push(Chain { name: "to-outside", hook: Some(hook), rules: snat(desired, ports) });
+        chains.push(Chain {
+            name: "to-outside".into(),
+            hook: Some(hook),
+            rules: snat(desired, ports),
+        });
     }
     chains
 }
@@ -201,7 +216,7 @@ fn snat(desired: &NatDesired, ports: Ports) -> Vec<Rule> {
 }
 
 /// Sets the bits of the mark, and leaves others' alone.
-fn set(of: &str, mark: Mark) -> String {
+pub(super) fn set(of: &str, mark: Mark) -> String {
     format!("{of} mark set {of} mark & {:#x} | {:#x}", !mark.mask, mark.value & mark.mask)
 }
 

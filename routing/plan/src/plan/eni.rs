@@ -1,15 +1,19 @@
 //! A secondary ENI: its link, its one address, its table, its rule.
 
-use super::{Plan, ensure, link_of_eni, node::set_ipv6, place, remove_rules};
-use crate::{
-    Action, EniDesired, Family, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkRef, Observed, Route, Rule,
-    Selector, Subject,
+use super::{
+    Plan, ensure, link_of_eni,
+    node::{filter_loosely, set_ipv6},
+    place, remove_rules, shared,
 };
-use config_model::{TableId, registry};
+use crate::{
+    Action, EniDesired, Family, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkRef, NodeDesired, Observed,
+    Route, Rule, Selector, Subject,
+};
+use config_model::{RuleLayout, TableId, registry};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, observed: &Observed) {
+pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, desired: &NodeDesired, observed: &Observed) {
     let subject = Subject::Eni(eni.eni.clone());
     let Some(link) = link_of_eni(plan, &subject, eni.mac, observed) else { return };
     let family = Family::of(eni.subnet.addr());
@@ -26,6 +30,10 @@ pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, observed: &Observed) {
     }
     if family == Family::V6 {
         set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
+    }
+    if desired.layout == RuleLayout::Compact && shared::mark_of(eni).is_some() {
+        // The filter looks for the way back without the mark that a pod's own packet has.
+        filter_loosely(plan, &subject, link);
     }
     if let (Some(wanted), None) = (wanted, present) {
         plan.push(subject.clone(), Action::AddAddress(wanted));

@@ -42,7 +42,7 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
 
 /// Replies to what came in by the primary ENI leave by it, so a source need only be reachable by
 /// some link, not by the one that a pod's own table names.
-fn filter_loosely(plan: &mut Plan, subject: &Subject, link: &Link) {
+pub(super) fn filter_loosely(plan: &mut Plan, subject: &Subject, link: &Link) {
     // A link without IPv4 settings has no IPv4 at all, and so nothing to filter.
     if link.ipv4.get(&Ipv4Conf::RpFilter).is_some_and(|value| *value != LOOSE) {
         let action = Action::SetIpv4(LinkRef::from(link), Ipv4Conf::RpFilter, LOOSE);

@@ -1,13 +1,15 @@
 //! A confirmed pod: the host's route to it and its rules.
 
-use super::{Note, Plan, ensure, node::set_ipv6, place, remove_rules};
+use super::{Note, Plan, ensure, node::set_ipv6, place, remove_rules, shared};
 use crate::{
-    Action, Family, Ipv6Conf, Link, LinkKind, LinkRef, Observed, PodDesired, Route, Subject,
-    kernel::pod_of, pod::rules_of,
+    Action, Family, Ipv6Conf, Link, LinkKind, LinkRef, NodeDesired, Observed, PodDesired, Route,
+    Rule, Subject,
+    kernel::pod_of,
+    pod::{from_rule, to_rule},
 };
-use config_model::{TableId, registry};
+use config_model::{RuleLayout, TableId, registry};
 
-pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
+pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, observed: &Observed) {
     let Some(link) = host_end(pod, observed) else {
         plan.notes.push(Note::VethMissing {
             key: pod.key.clone(),
@@ -18,18 +20,21 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, observed: &Observed) {
     };
     let subject = Subject::Address(pod.address);
     keep_up(plan, &subject, link, Family::of(pod.address));
-    place(plan, &subject, Route::on_link(TableId::MAIN, pod.address, link.index), observed);
-    let rules = rules_of(pod.address, pod.table);
-    for rule in &rules {
+    place(plan, &subject, host_route(desired.layout, pod, link), observed);
+    let own = own_rules(pod, desired, observed);
+    for rule in &own {
         ensure(plan, &subject, rule.clone(), observed);
     }
-    // A rule that sends the pod's traffic to another table; one for part of it is not ours.
+    // A rule that sends the pod's traffic to another table, or the way of the other layout; one for
+    // part of it is not ours.
+    let keeps = |rule: &Rule| {
+        own.iter().any(|own| own.is_twin_of(rule)) || must_stay(desired, rule, observed)
+    };
     remove_rules(plan, &subject, observed, |other| {
         let whole = other.selector.src.is_none() || other.selector.dst.is_none();
-        whole
-            && pod_of(other) == Some(pod.address)
-            && !rules.iter().any(|rule| rule.is_twin_of(other))
+        whole && pod_of(other) == Some(pod.address) && !keeps(other)
     });
+    remove_other_routes(plan, pod, link, desired, observed);
     be_deaf(plan, link);
 }
 
@@ -52,8 +57,61 @@ pub(super) fn be_deaf(plan: &mut Plan, link: &Link) {
     set_ipv6(plan, &Subject::Link(link.index), link, Ipv6Conf::AcceptRa, 0);
 }
 
+/// The rules that the pod has for itself: what it sends, where no shared rule is seen to send it by
+/// its ENI's table; and what is sent to it, where each pod has its own.
+fn own_rules(pod: &PodDesired, desired: &NodeDesired, observed: &Observed) -> Vec<Rule> {
+    let from = from_rule(pod.address, pod.table);
+    match desired.layout {
+        RuleLayout::PerPod => [to_rule(pod.address)].into_iter().chain(from).collect(),
+        RuleLayout::Compact => {
+            from.filter(|_| !shared::covers(pod, desired, observed)).into_iter().collect()
+        }
+    }
+}
+
+/// Whether a pod's own rule to it leads it while the shared one has not been seen.
+fn must_stay(desired: &NodeDesired, rule: &Rule, observed: &Observed) -> bool {
+    desired.layout == RuleLayout::Compact
+        && rule.pref == registry::PREF_TO_POD
+        && rule.table == TableId::MAIN
+        && !shared::leads_to_pods(rule.family, observed)
+}
+
+fn host_route(layout: RuleLayout, pod: &PodDesired, link: &Link) -> Route {
+    Route::on_link(layout.pod_routes(), pod.address, link.index)
+}
+
+/// The route of the other layout goes when nothing needs it any more: with the rule that led to it,
+/// or behind it, if a lookup that finds nothing there goes on to the right one.
+fn remove_other_routes(
+    plan: &mut Plan,
+    pod: &PodDesired,
+    link: &Link,
+    desired: &NodeDesired,
+    observed: &Observed,
+) {
+    let free = match desired.layout {
+        RuleLayout::PerPod => shared::has_own_to(pod, observed),
+        RuleLayout::Compact => shared::leads_to_pods(Family::of(pod.address), observed),
+    };
+    if !free {
+        return;
+    }
+    let other = host_route(desired.layout.other(), pod, link);
+    let of_other = observed.routes.iter().filter(|route| {
+        let ours = route.protocol == registry::ROUTE_PROTOCOL || route.dev == other.dev;
+        (route.table, route.dst) == (other.table, other.dst) && route.plain && ours
+    });
+    // The one that the kernel follows now goes last.
+    let mut of_other: Vec<&Route> = of_other.collect();
+    of_other.sort_by_key(|route| route.metric);
+    for route in of_other.into_iter().rev() {
+        plan.push(Subject::Address(pod.address), Action::DeleteRoute(route.clone()));
+    }
+}
+
 /// By its alias; a pod that was made before Ferrule has none, so there by its name.
-fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
+pub(super) fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
     observed.link_of(&pod.key).or_else(|| {
         let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();
         observed.link_named(pod.veth.as_str()).filter(unmarked)

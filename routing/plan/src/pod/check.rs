@@ -2,10 +2,10 @@
 
 use super::PodNet;
 use crate::{
-    IfIndex, Link, LinkKind, Observed, Route, Rule,
+    IfIndex, Link, LinkKind, Observed, Route, Rule, Selector,
     kernel::{Short, pod_of},
 };
-use config_model::registry;
+use config_model::{Mark, RuleLayout, registry};
 use ipnet::IpNet;
 use std::fmt;
 
@@ -124,6 +124,7 @@ fn rules(net: &PodNet, host: &Observed, found: &mut Findings) {
     let wanted = net.rules();
     for rule in &wanted {
         match host.rules.iter().filter(|other| other.is_twin_of(rule)).count() {
+            0 if is_covered(net, rule, host) => {}
             0 => found.add(format!("no rule {rule}")),
             1 => {}
             twins => found.add(format!("{twins} rules {rule}, not one")),
@@ -136,6 +137,28 @@ fn rules(net: &PodNet, host: &Observed, found: &mut Findings) {
     for rule in host.rules.iter().filter(leads_elsewhere) {
         found.add(format!("rule {rule} should not be there"));
     }
+}
+
+/// Whether a rule that the pod shares with others does what its own would. How netfilter marks
+/// packets is not seen here: the daemon took the own rule away because they are marked.
+fn is_covered(net: &PodNet, own: &Rule, host: &Observed) -> bool {
+    let does = |rule: &Rule| {
+        let Selector { src, dst, mark, iif, protocol, other } = &rule.selector;
+        let takes = match (src, mark) {
+            (Some(block), None) => block.contains(&net.address),
+            (None, Some(_)) => *mark == Mark::of_table(net.table),
+            (None, None) | (Some(_), Some(_)) => false,
+        };
+        (rule.family, rule.pref, rule.table) == (own.family, registry::PREF_FROM_POD, own.table)
+            && dst.is_none()
+            && iif.is_none()
+            && protocol.is_none()
+            && !other
+            && takes
+    };
+    net.layout == RuleLayout::Compact
+        && own.pref == registry::PREF_FROM_POD
+        && host.rules.iter().any(does)
 }
 
 fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Findings) {

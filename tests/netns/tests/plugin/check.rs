@@ -9,7 +9,7 @@ use crate::{
 use config_model::registry;
 use serde_json::{Value, json};
 
-fn check(node: &Node, sandbox: &Sandbox, result: &Value) -> Call {
+pub(crate) fn check(node: &Node, sandbox: &Sandbox, result: &Value) -> Call {
     let mut conf = node.conf();
     conf["prevResult"] = result.clone();
     node.call_with("CHECK", sandbox, &conf)

@@ -1,7 +1,7 @@
 //! A daemon that follows a script, behind the real server on the real socket.
 
 use crate::node::Node;
-use config_model::{DeviceIndex, EniId, PodKey, TableId};
+use config_model::{DeviceIndex, EniId, PodKey, RuleLayout, TableId};
 use ipamd_rpc::{
     Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
     Released, Reservation, Reserve, ReserveOutcome,
@@ -46,6 +46,8 @@ pub(crate) struct Book {
     pub(crate) table: Option<TableId>,
     /// The branch ENI of whoever comes.
     pub(crate) branch: Option<Branch>,
+    /// How it wants rules for pods to be laid out.
+    pub(crate) rules: RuleLayout,
     /// The addresses to give out next; when there are none, fresh ones.
     pub(crate) next: Vec<Ipv4Addr>,
     pub(crate) held: BTreeMap<PodKey, (Vec<PodAddress>, bool)>,
@@ -240,6 +242,7 @@ impl server::Ipam for Scripted {
                     vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
                     use_external_snat: false,
                     network_policy_mode: String::new(),
+                    rules: self.0.lock().unwrap().rules,
                 }))
             }
         }
@@ -287,6 +290,7 @@ impl server::Ipam for Scripted {
             addresses: addresses.clone(),
             branch: book.branch.clone().filter(|_| addresses.is_empty()),
             confirmed: *confirmed,
+            rules: book.rules,
         }))
     }
 

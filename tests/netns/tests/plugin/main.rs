@@ -11,6 +11,7 @@ mod binary;
 mod branch;
 mod cards;
 mod check;
+mod compact;
 mod crowd;
 mod daemon;
 mod del;

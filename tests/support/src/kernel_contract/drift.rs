@@ -5,7 +5,7 @@ use crate::{
     lookup::pod_is_connected,
     node::{address, eni, family, key, mac, node, table, within_subnet},
 };
-use config_model::{TableId, registry};
+use config_model::{RuleLayout, TableId, registry};
 use ipnet::{IpNet, Ipv6Net};
 use routing_plan::{
     Action, Family, IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Note, Observed, Route, Rule, Selector,
@@ -26,6 +26,7 @@ pub(super) const CASES: &[Case] = &[
     ("what a pod leaves behind goes in one pass", leftovers),
     ("what belongs to an ADD or a DEL in flight is left alone", in_flight),
     ("what is not ours is left alone", foreign),
+    ("rules go from one layout to the other and back, and no pod is cut off", layouts),
 ];
 
 /// What there is in IPv6 alone.
@@ -95,6 +96,25 @@ fn built_in_one_pass(kernel: &mut dyn TestKernel) {
         let in_main = |route: &&Route| route.table == TableId::MAIN && route.dev == Some(dev);
         assert_eq!(observed.routes.iter().filter(in_main).count(), 0);
     }
+}
+
+fn layouts(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    for eni in &mut stage.desired.enis {
+        eni.blocks = eni.blocks.iter().map(|block| block.supernet().unwrap_or(*block)).collect();
+    }
+    let fresh = stage.kernel.observe();
+    for (layout, pods) in [(RuleLayout::Compact, 3), (RuleLayout::PerPod, 0)] {
+        stage.desired.layout = layout;
+        for _ in 0..3 {
+            stage.pass();
+            assert_connected(&mut stage);
+        }
+        stage.assert_rests();
+        let routes = stage.kernel.observe().routes;
+        assert_eq!(routes.iter().filter(|route| route.table == TableId::PODS).count(), pods);
+    }
+    assert_same(&fresh, &stage.kernel.observe());
 }
 
 fn waits_for_links(kernel: &mut dyn TestKernel) {

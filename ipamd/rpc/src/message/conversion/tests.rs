@@ -28,6 +28,7 @@ fn reservation() -> Reservation {
         vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap(), "100.64.0.0/10".parse().unwrap()],
         use_external_snat: true,
         network_policy_mode: "Standard".into(),
+        rules: RuleLayout::Compact,
     }
 }
 
@@ -86,9 +87,15 @@ fn every_answer_survives_the_wire() {
     for answer in [Released::Known(vec![address()]), Released::Unknown] {
         assert_eq!(reply::released(answer.clone(), 1).try_into(), Ok(answer));
     }
-    let plain = Held { addresses: vec![address()], branch: None, confirmed: true };
-    let of_branch = Held { addresses: Vec::new(), branch: Some(branch()), confirmed: false };
-    for answer in [Some(plain), Some(of_branch), None] {
+    let plain = |rules| Held { addresses: vec![address()], branch: None, confirmed: true, rules };
+    let of_branch = Held {
+        addresses: Vec::new(),
+        branch: Some(branch()),
+        confirmed: false,
+        rules: RuleLayout::PerPod,
+    };
+    let [per_pod, compact] = [RuleLayout::PerPod, RuleLayout::Compact].map(plain);
+    for answer in [Some(per_pod), Some(compact), Some(of_branch), None] {
         assert_eq!(held(reply::inspected(answer.clone(), 1)), Ok(answer));
     }
 }

@@ -1,14 +1,16 @@
 //! What `nft -j list table ip ferrule` prints.
 
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
 /// The table as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// By name.
     pub chains: BTreeMap<String, ListedChain>,
-    /// Whether there is something else in it: sets, maps, counters.
+    /// The chain that each address leads to, if there is one map that says so; its name comes first.
+    pub marks: Option<(String, BTreeMap<Ipv4Addr, String>)>,
+    /// Whether there is something else in it: sets, other maps, counters.
     pub more: bool,
 }
 
@@ -40,6 +42,7 @@ enum Entry {
     Table(serde::de::IgnoredAny),
     Chain(Chain),
     Rule(Rule),
+    Map(Map),
     #[serde(untagged)]
     Other(serde::de::IgnoredAny),
 }
@@ -60,6 +63,19 @@ struct Rule {
     comment: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct Map {
+    name: String,
+    #[serde(default)]
+    elem: Vec<(Ipv4Addr, Goto)>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Goto {
+    Goto { target: String },
+}
+
 /// Reads what `nft -j` printed.
 ///
 /// # Errors
@@ -78,6 +94,11 @@ pub fn parse(text: &str) -> Result<Listed, Unreadable> {
             Entry::Rule(Rule { chain, comment }) => {
                 listed.chains.entry(chain).or_default().rules.push(comment);
             }
+            Entry::Map(Map { name, elem }) if listed.marks.is_none() => {
+                let elements = elem.into_iter().map(|(of, Goto::Goto { target })| (of, target));
+                listed.marks = Some((name, elements.collect()));
+            }
+            Entry::Map(_) => listed.more = true,
             Entry::Other(_) => listed.more = true,
         }
     }

@@ -21,7 +21,7 @@ fn listed(desired: &NatDesired) -> Listed {
         let hook = chain.hook.map(|hook| (hook.kind.to_owned(), hook.at.to_owned(), hook.priority));
         let policy = hook.as_ref().map(|_| "accept".to_owned());
         let rules = chain.rules.iter().map(|rule| Some(rule.comment())).collect();
-        listed.chains.insert(chain.name.to_owned(), ListedChain { hook, policy, rules });
+        listed.chains.insert(chain.name.to_string(), ListedChain { hook, policy, rules });
     }
     listed
 }
@@ -101,7 +101,7 @@ fn nfts_list_is_read() {
         rules: vec![Some("vpc 1".to_owned()), None],
     };
     let chains = [("snat".to_owned(), chain)].into();
-    assert_eq!(listed, Listed { chains, more: false });
+    assert_eq!(listed, Listed { chains, marks: None, more: false });
     let set = r#"{"nftables": [{"set": {"name": "x"}}]}"#;
     assert!(parse(set).expect("what nft prints").more);
     assert!(parse("{}").is_err());

@@ -14,20 +14,23 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Finds the daemon in our own network namespace.
+    /// Finds our daemon in our own network namespace.
     pub(crate) fn find() -> Result<Self> {
+        Self::named("ferrule-ipamd")
+    }
+
+    /// Finds the process of this name in our own network namespace.
+    pub(crate) fn named(name: &str) -> Result<Self> {
         let ours = std::fs::read_link("/proc/self/ns/net").context("our network namespace")?;
         for entry in std::fs::read_dir("/proc").context("read /proc")?.flatten() {
             let proc = entry.path();
             let comm = std::fs::read_to_string(proc.join("comm")).unwrap_or_default();
             let netns = std::fs::read_link(proc.join("ns/net")).unwrap_or_default();
-            if comm.trim() == "ferrule-ipamd" && netns == ours {
+            if comm.trim() == name && netns == ours {
                 return Ok(Self { proc });
             }
         }
-        anyhow::bail!(
-            "no ferrule-ipamd runs on this node; start one with: ferrule-lab daemon start"
-        )
+        anyhow::bail!("no {name} runs on this node; start one with: ferrule-lab daemon start")
     }
 
     /// Its resident memory.
@@ -58,7 +61,7 @@ impl Daemon {
 }
 
 /// The sum of a gauge over its labels, from `/metrics`.
-fn gauge(name: &str) -> Result<f64> {
+pub(crate) fn gauge(name: &str) -> Result<f64> {
     let mut stream = TcpStream::connect(("127.0.0.1", 61_678)).context("connect to /metrics")?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).context("set a time-out")?;
     stream

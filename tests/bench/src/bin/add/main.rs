@@ -1,13 +1,16 @@
 //! Measures ADD and DEL through the production plugin, beside the floor, on the node it runs on.
 //!
-//! Runs inside a lab's node (`ferrule-lab node exec NODE -- bench-add …`), where the production
-//! daemon has a warm pool. The floor is a static C program that sends the same netlink messages;
+//! `bench-add floor` runs inside a lab's node (`ferrule-lab node exec NODE -- bench-add floor …`), where
+//! the production daemon has a warm pool. The floor is a static C program that sends the same netlink messages;
 //! both are spawned by the same code, alternating, in one run: only ratios carry over to other
-//! machines.
+//! machines. `bench-add beside` runs outside and has a worker on each of two nodes: ours, and one of the
+//! real amazon-vpc-cni.
 
+mod beside;
 mod daemon;
 mod programs;
 mod sandbox;
+mod worker;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
@@ -27,6 +30,16 @@ const WARM: u64 = 112;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
+enum What {
+    /// Beside the floor, within a node
+    Floor(Args),
+    /// Beside amazon-vpc-cni, outside of the nodes
+    Beside(beside::Args),
+    /// What `beside` has on each node
+    Worker(worker::Args),
+}
+
+#[derive(clap::Args)]
 struct Args {
     /// The production plugin
     #[arg(long)]
@@ -43,7 +56,14 @@ struct Args {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
+    match What::parse() {
+        What::Floor(args) => floor(&args),
+        What::Beside(args) => beside::run(&args),
+        What::Worker(args) => worker::run(&args),
+    }
+}
+
+fn floor(args: &Args) -> Result<()> {
     let plugin = Plugin::new(&args.plugin, &args.conflist)?;
     let floor = Floor::new(&args.floor);
     let daemon = Daemon::find()?;
@@ -54,7 +74,7 @@ fn main() -> Result<()> {
     nix::unistd::sync();
     let idle = daemon.resident_kib()?;
     bench.push(Figure::bounded("daemon_resident_idle", idle as f64 / 1024.0, "MiB", 20.0));
-    startup(&mut bench, &args)?;
+    startup(&mut bench, args)?;
     one_at_a_time(&mut bench, &plugin, &floor, args.rounds)?;
     for count in [30, 110] {
         daemon.wait_free(WARM, PATIENCE)?;

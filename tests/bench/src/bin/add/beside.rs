@@ -1,0 +1,156 @@
+//! Ferrule beside the real amazon-vpc-cni, each on a node of its own of one lab. They take turns call
+//! by call, so that whatever else the machine does falls on both.
+
+use anyhow::{Context as _, Result, ensure};
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::PathBuf,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+use tests_bench::figures::{self, Bench, Figure};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The lab's tool
+    #[arg(long)]
+    lab: PathBuf,
+    /// The lab's name
+    #[arg(long)]
+    name: String,
+    /// Our node
+    #[arg(long)]
+    ours: String,
+    /// Our plugin
+    #[arg(long)]
+    plugin: PathBuf,
+    /// The node of amazon-vpc-cni
+    #[arg(long)]
+    theirs: String,
+    /// How many ADDs one at a time, at each size
+    #[arg(long, default_value_t = 30)]
+    rounds: usize,
+    /// How many pods are there meanwhile
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 100, 250])]
+    pods: Vec<usize>,
+}
+
+const BURST: usize = 30;
+/// Bursts at each size.
+const BURSTS: usize = 3;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut bench = Bench::new("add");
+    let ours = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
+    let theirs = ["amazon-vpc-cni", "/etc/cni/net.d/10-aws.conflist"];
+    let mut both = [
+        Party::start(args, &args.ours, &args.plugin, ours)?,
+        Party::start(args, &args.theirs, &PathBuf::from("/opt/cni/bin/aws-cni"), theirs)?,
+    ];
+    for pods in &args.pods {
+        size(&mut bench, &mut both, *pods, args.rounds)?;
+    }
+    for party in &mut both {
+        party.ask("end 0")?;
+    }
+    figures::print(&bench)
+}
+
+fn size(bench: &mut Bench, both: &mut [Party; 2], pods: usize, rounds: usize) -> Result<()> {
+    // Addresses that cool are not there for a while; both wait for their pools.
+    for party in both.iter_mut() {
+        party.ask(&format!("hold {pods}"))?;
+    }
+    let mut turns = |line: &str, count: usize| -> Result<[Vec<Vec<f64>>; 2]> {
+        let mut seen = [Vec::new(), Vec::new()];
+        for turn in 0..count {
+            // Nobody is always the first.
+            for at in [turn % 2, 1 - turn % 2] {
+                seen[at].push(both[at].ask(line)?);
+            }
+        }
+        Ok(seen)
+    };
+    let [ours, theirs] = turns("one", rounds)?;
+    let mut push =
+        |name: String, pick: fn(&[f64]) -> f64, at: usize, unit, of: [&[Vec<f64>]; 2]| {
+            let [ours, theirs] = of.map(|seen| pick(&column(seen, at)));
+            bench.push(Figure::beside(&name, ours, unit, theirs));
+        };
+    for (verb, at) in [("add", 0), ("del", 1)] {
+        push(
+            format!("{verb}_p50_beside_{pods}"),
+            |of| quantile(of, 50),
+            at,
+            "ms",
+            [&ours, &theirs],
+        );
+        push(
+            format!("{verb}_p99_beside_{pods}"),
+            |of| quantile(of, 99),
+            at,
+            "ms",
+            [&ours, &theirs],
+        );
+    }
+    let [ours, theirs] = turns(&format!("burst {BURST}"), BURSTS)?;
+    for (verb, at) in [("add", 0), ("del", 1)] {
+        let name = format!("{verb}_burst_{BURST}_beside_{pods}");
+        push(name, |of| quantile(of, 50), at, "ms", [&ours, &theirs]);
+    }
+    let [ours, theirs] = turns("resident", 1)?;
+    let mib = |of: &[f64]| quantile(of, 50) / 1024.0;
+    push(format!("agent_resident_beside_{pods}"), mib, 0, "MiB", [&ours, &theirs]);
+    Ok(())
+}
+
+fn column(seen: &[Vec<f64>], at: usize) -> Vec<f64> {
+    seen.iter().filter_map(|answer| answer.get(at).copied()).collect()
+}
+
+fn quantile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+/// A worker on its node. It ends when its input does.
+struct Party {
+    node: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Party {
+    fn start(args: &Args, node: &str, plugin: &PathBuf, of: [&str; 2]) -> Result<Self> {
+        let [cni, conflist] = of;
+        let me = std::env::current_exe().context("this program's path")?;
+        let mut command = Command::new(&args.lab);
+        command.args(["--name", &args.name, "node", "exec", node, "--"]).arg(me);
+        command.args(["worker", "--cni", cni, "--conflist", conflist, "--plugin"]).arg(plugin);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("start {command:?}"))?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().context("its output")?);
+        Ok(Self { node: node.to_owned(), child, input, output })
+    }
+
+    fn ask(&mut self, line: &str) -> Result<Vec<f64>> {
+        let what = || format!("{line} on {}", self.node);
+        let input = self.input.as_mut().with_context(what)?;
+        writeln!(input, "{line}").and_then(|()| input.flush()).with_context(what)?;
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).with_context(what)?;
+        ensure!(!answer.is_empty(), "{}: the worker has ended; its words stand above", what());
+        let numbers = answer.split_whitespace().map(str::parse);
+        numbers.collect::<Result<_, _>>().with_context(what)
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}

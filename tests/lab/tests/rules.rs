@@ -1,0 +1,289 @@
+//! Compact rules: switched to and from under traffic, and repaired.
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sched::{CloneFlags, setns};
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
+    path::Path,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tests_lab::{Lab, programs, wait_for};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A packet that has not come back by then was lost.
+const LOST: Duration = Duration::from_secs(5);
+/// Between one packet of a stream and the next.
+const PACE: Duration = Duration::from_millis(1);
+/// As many addresses as the pods have and a few, so that no pool grows or shrinks meanwhile.
+const POOL: [&str; 4] = ["--env", "MINIMUM_IP_TARGET=24", "--env", "WARM_IP_TARGET=1"];
+
+/// A node with single addresses and compact rules, and one with prefixes and rules per pod.
+fn two_nodes(bin: &Path, name: &str) -> Result<Lab> {
+    let lab = Lab::up(bin, name, &["--nodes", "0"])?;
+    let add = |node: &str, env: &[&str]| {
+        lab.run(&[&["node", "add", node, "--type", "m5.large"], &POOL[..], env].concat())
+    };
+    add("singles", &["--env", "FERRULE_RULES=compact"])?;
+    add("prefixes", &["--env", "ENABLE_PREFIX_DELEGATION=true"])?;
+    for node in ["singles", "prefixes"] {
+        lab.run(&["pod", "add", node, "--count", "20", "--prefix", node])?;
+    }
+    Ok(lab)
+}
+
+/// Restarts the node's daemon with the other setting, and waits until nothing of before is left.
+fn switch(lab: &Lab, node: &str, layout: &str) -> Result<()> {
+    lab.run(&["daemon", "start", node, "--env", &format!("FERRULE_RULES={layout}")])?;
+    settled(lab, node, layout)
+}
+
+fn settled(lab: &Lab, node: &str, layout: &str) -> Result<()> {
+    let pods: Vec<String> = addresses(lab, node)?.iter().map(Ipv4Addr::to_string).collect();
+    wait_for(&format!("{layout} rules on {node}"), PATIENCE, || {
+        let dump = dump(lab, node)?;
+        let is_of_pod = |line: &&String| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            line.starts_with("512:") && words.contains(&"to")
+                || line.starts_with("1536:")
+                    && pods.iter().any(|pod| words.get(2) == Some(&pod.as_str()))
+        };
+        let own = dump.iter().filter(is_of_pod).count();
+        let shared = dump.iter().filter(|line| is_shared(line)).count();
+        let (most, least) = if layout == "compact" { (own, shared) } else { (shared, own) };
+        ensure!(most == 0 && least > 0, "{own} rules of pods, {shared} objects shared: {dump:#?}");
+        Ok(true)
+    })
+}
+
+/// What only compact rules have.
+fn is_shared(line: &str) -> bool {
+    line.contains("17989")
+        || line.contains("fwmark 0x") && line.contains("/0x3f00")
+        || line.contains("mark-0x")
+}
+
+/// Rules, routes, and netfilter's table of marks.
+fn dump(lab: &Lab, node: &str) -> Result<Vec<String>> {
+    let script = "ip rule; ip route show table all; nft list table ip ferrule-sources 2>&1 || true";
+    let text = lab.on_node(node, &["sh", "-c", script])?;
+    let mut lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    lines.sort();
+    Ok(lines)
+}
+
+fn addresses(lab: &Lab, node: &str) -> Result<Vec<Ipv4Addr>> {
+    let pods = lab.pods(node)?;
+    pods.iter().map(|pod| Ok(pod["address"].as_str().context("an address")?.parse()?)).collect()
+}
+
+/// The namespaces of the node's pods, with their addresses: those of secondary ENIs first.
+fn namespaces(lab: &Lab, node: &str) -> Result<Vec<(Ipv4Addr, File)>> {
+    // One that sees the node's mounts, until the files are open.
+    let wait = ["node", "exec", node, "--", "sh", "-c", "echo $$; read -r _"];
+    let mut waiting = lab.command(&wait).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut pid = String::new();
+    BufReader::new(waiting.stdout.take().context("its output")?).read_line(&mut pid)?;
+    let pid = pid.trim();
+    let mut pods = lab.pods(node)?;
+    pods.sort_by_key(|pod| std::cmp::Reverse(pod["device"].as_u64()));
+    let one = |pod: serde_json::Value| {
+        let path = pod["netns"].as_str().context("a pod without namespace")?;
+        let name = path.trim_start_matches("/run/netns/");
+        let path = Path::new("/proc").join(pid).join("root").join("run/netns").join(name);
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        Ok((pod["address"].as_str().context("an address")?.parse()?, file))
+    };
+    let opened = pods.into_iter().map(one).collect();
+    drop(waiting.stdin.take());
+    waiting.wait()?;
+    opened
+}
+
+/// Streams between pods that go on until they are asked what became of them.
+struct Streams {
+    stop: Arc<AtomicBool>,
+    senders: Vec<JoinHandle<Result<u64>>>,
+}
+
+impl Streams {
+    /// Each pod of one node to one of the other, and back again, by UDP and by TCP.
+    fn start(lab: &Lab) -> Result<Self> {
+        let (here, there) = (namespaces(lab, "singles")?, namespaces(lab, "prefixes")?);
+        let mut streams = Self { stop: Arc::default(), senders: Vec::new() };
+        for (one, other) in here.into_iter().zip(there).take(4) {
+            streams.add(&one, &other)?;
+            streams.add(&other, &one)?;
+        }
+        Ok(streams)
+    }
+
+    fn add(&mut self, from: &(Ipv4Addr, File), to: &(Ipv4Addr, File)) -> Result<()> {
+        let udp = SocketAddrV4::new(to.0, 7007);
+        let tcp = SocketAddrV4::new(to.0, 7008);
+        let bound = inside(&to.1, move || Ok((UdpSocket::bind(udp)?, TcpListener::bind(tcp)?)))?;
+        let (datagrams, connections) = bound.join().expect("it does not panic")?;
+        let stop = Arc::clone(&self.stop);
+        thread::spawn(move || echo_datagrams(&datagrams, &stop));
+        thread::spawn(move || echo_connection(&connections));
+        let source = SocketAddrV4::new(from.0, 0);
+        let stop = Arc::clone(&self.stop);
+        self.senders.push(inside(&from.1, move || send_datagrams(source, udp, &stop))?);
+        let stop = Arc::clone(&self.stop);
+        self.senders.push(inside(&from.1, move || send_bytes(tcp, &stop))?);
+        Ok(())
+    }
+
+    /// How many packets went and came back. One that did not is an error.
+    fn end(self) -> Result<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        let counts = self.senders.into_iter().map(|sender| sender.join().expect("no panic"));
+        counts.sum()
+    }
+}
+
+/// Runs it on a thread of that network namespace.
+fn inside<T: Send + 'static>(
+    namespace: &File,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<JoinHandle<Result<T>>> {
+    let namespace = namespace.try_clone()?;
+    Ok(thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).context("enter a pod's namespace")?;
+        work()
+    }))
+}
+
+/// One numbered packet at a time: each must come back before the next one goes.
+fn send_datagrams(from: SocketAddrV4, to: SocketAddrV4, stop: &AtomicBool) -> Result<u64> {
+    let socket = UdpSocket::bind(from)?;
+    socket.set_read_timeout(Some(LOST))?;
+    let mut number = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        socket.send_to(&number.to_be_bytes(), to)?;
+        let mut back = [0; 8];
+        socket.recv(&mut back).with_context(|| format!("packet {number} to {to} was lost"))?;
+        ensure!(u64::from_be_bytes(back) == number, "packet {number} to {to} came twice");
+        thread::sleep(PACE);
+    }
+    Ok(number)
+}
+
+fn echo_datagrams(socket: &UdpSocket, stop: &AtomicBool) -> Result<()> {
+    socket.set_read_timeout(Some(Duration::from_millis(200)))?;
+    let mut packet = [0; 8];
+    while !stop.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut packet) {
+            Ok((length, from)) => drop(socket.send_to(&packet[..length], from)?),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// One connection for all of it.
+fn send_bytes(to: SocketAddrV4, stop: &AtomicBool) -> Result<u64> {
+    let mut connection = TcpStream::connect(to)?;
+    connection.set_nodelay(true)?;
+    connection.set_read_timeout(Some(LOST))?;
+    let mut number = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        connection.write_all(&number.to_be_bytes())?;
+        let mut back = [0; 8];
+        connection.read_exact(&mut back).with_context(|| format!("the connection to {to}"))?;
+        ensure!(u64::from_be_bytes(back) == number, "the connection to {to} is out of step");
+        thread::sleep(PACE);
+    }
+    Ok(number)
+}
+
+fn echo_connection(listener: &TcpListener) -> Result<()> {
+    let (mut connection, _) = listener.accept()?;
+    connection.set_nodelay(true)?;
+    let mut bytes = [0; 8];
+    while connection.read_exact(&mut bytes).is_ok() {
+        connection.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_change_their_layout_under_traffic_and_back_without_losing_a_packet() -> Result<()> {
+    let name = "rules_change_their_layout_under_traffic_and_back_without_losing_a_packet";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let lab = two_nodes(&bin, "t-rules")?;
+    settled(&lab, "singles", "compact")?;
+    settled(&lab, "prefixes", "per-pod")?;
+    let fresh = [dump(&lab, "singles")?, dump(&lab, "prefixes")?];
+    let streams = Streams::start(&lab)?;
+    for _ in 0..2 {
+        switch(&lab, "singles", "per-pod")?;
+        switch(&lab, "prefixes", "compact")?;
+        for node in ["singles", "prefixes"] {
+            let dump = dump(&lab, node)?;
+            let rules: Vec<&String> = dump.iter().filter(|line| line.contains(":\t")).collect();
+            let twins = rules.windows(2).find(|pair| pair[0] == pair[1]);
+            ensure!(twins.is_none(), "a rule is there twice: {twins:?}");
+        }
+        switch(&lab, "singles", "compact")?;
+        switch(&lab, "prefixes", "per-pod")?;
+    }
+    let count = streams.end()?;
+    ensure!(count > 1000, "only {count} packets were sent");
+    for (node, before) in ["singles", "prefixes"].into_iter().zip(fresh) {
+        let now = dump(&lab, node)?;
+        ensure!(now == before, "{node} is not as a fresh one: {now:#?}\n{before:#?}");
+    }
+    lab.run(&["pod", "check"])?;
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}
+
+#[test]
+fn compact_rules_are_repaired_and_go_with_their_pods() -> Result<()> {
+    let Some(bin) = programs("compact_rules_are_repaired_and_go_with_their_pods") else {
+        return Ok(());
+    };
+    let lab = two_nodes(&bin, "t-compact")?;
+    switch(&lab, "prefixes", "compact")?;
+    settled(&lab, "singles", "compact")?;
+    let whole = [dump(&lab, "singles")?, dump(&lab, "prefixes")?];
+    let breakages = [
+        "ip rule del pref 512",
+        "while ip rule del pref 1536; do :; done",
+        "ip route flush table 17989",
+        "nft flush ruleset",
+        "nft delete table ip ferrule-sources || true",
+    ];
+    for breakage in breakages {
+        for (node, before) in ["singles", "prefixes"].into_iter().zip(&whole) {
+            lab.on_node(node, &["sh", "-c", breakage])?;
+            wait_for(&format!("the repair of: {breakage}"), PATIENCE, || {
+                let now = dump(&lab, node)?;
+                ensure!(now == *before, "{now:#?}\n{before:#?}");
+                Ok(true)
+            })?;
+        }
+    }
+    lab.run(&["check", "--tcp", "2"])?;
+    lab.run(&["pod", "check"])?;
+    for node in ["singles", "prefixes"] {
+        lab.run(&["pod", "delete", "--node", node])?;
+        wait_for("no route to a pod", PATIENCE, || {
+            let dump = dump(&lab, node)?;
+            ensure!(!dump.iter().any(|line| line.contains("table 17989")), "{dump:#?}");
+            Ok(true)
+        })?;
+    }
+    lab.down()
+}
