@@ -75,9 +75,9 @@ impl Fabric {
         namespace::create("inet", &[(Kind::Net, internet_pin.clone())], || Ok(()))?;
         namespace::create("vpc", &[(Kind::Net, vpc_pin)], || {
             router::set_up(&self.vpc)?;
-            internet::connect(&internet_pin)
+            internet::connect(&internet_pin, &self.vpc)
         })?;
-        self.internet().try_run(internet::set_up_host)
+        self.internet().try_run(|| internet::set_up_host(&self.vpc))
     }
 
     /// Opens the lab that another process made.
@@ -181,7 +181,7 @@ impl Fabric {
     /// # Errors
     /// When the ports are taken.
     pub fn serve_internet(&self) -> Result<InternetHost, FabricError> {
-        InternetHost::start(&self.internet())
+        InternetHost::start(&self.internet(), &self.vpc)
     }
 
     /// Lets the VPC have further blocks and subnets.

@@ -1,7 +1,7 @@
 //! The internet gateway's wire and the one host beyond it.
 
 use crate::{
-    FabricError,
+    FabricError, Vpc,
     namespace::Place,
     node::write_sysctl,
     router::{IMDS, INTERNET_INDEX, INTERNET_PORT},
@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{
     io::{self, Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::Path,
     sync::{
         Arc,
@@ -23,8 +23,12 @@ use std::{
 /// [`InternetHost`] lives.
 pub const INTERNET_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
+/// The same host's IPv6 address, where the VPC has IPv6.
+pub const INTERNET_HOST_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
+
 /// The gateway's own address on the wire to the internet.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
+const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 254);
 
 /// The host's end of that wire.
 const HOST_PORT: &str = "wire";
@@ -40,31 +44,49 @@ pub fn public_address_of(private: Ipv4Addr) -> Ipv4Addr {
 }
 
 /// Lays the wire; runs inside the VPC namespace.
-pub(crate) fn connect(internet_pin: &Path) -> Result<(), FabricError> {
+pub(crate) fn connect(internet_pin: &Path, vpc: &Vpc) -> Result<(), FabricError> {
     let pin = internet_pin.display();
-    let script = format!(
+    let mut script = format!(
         "link add {INTERNET_PORT} index {INTERNET_INDEX} mtu {INTERNET_MTU} type veth peer name {HOST_PORT} mtu {INTERNET_MTU} \
          netns {pin}\n\
          address add {GATEWAY}/24 dev {INTERNET_PORT}\n\
          link set {INTERNET_PORT} up\n\
          route add default via {INTERNET_HOST} dev {INTERNET_PORT}\n"
     );
+    if has_v6(vpc) {
+        script += &format!(
+            "address add {GATEWAY_V6}/64 dev {INTERNET_PORT} nodad\n\
+             route add default via {INTERNET_HOST_V6} dev {INTERNET_PORT}\n"
+        );
+    }
     tool::ip_batch(&script, "connect the internet")?;
     // The gateway answers for its own address alone.
     write_sysctl(&format!("net/ipv4/conf/{INTERNET_PORT}/proxy_arp"), "0")
 }
 
 /// Sets up the host; runs inside its namespace, once the wire is there.
-pub(crate) fn set_up_host() -> Result<(), FabricError> {
+pub(crate) fn set_up_host(vpc: &Vpc) -> Result<(), FabricError> {
     write_sysctl("net/ipv4/icmp_ratelimit", "0")?;
-    let script = format!(
+    let mut script = format!(
         "link set lo up\n\
          address add {INTERNET_HOST}/24 dev {HOST_PORT}\n\
          link set dev {HOST_PORT} up\n\
          route add default via {GATEWAY} dev {HOST_PORT}\n\
          route add blackhole {IMDS}/32\n"
     );
+    if has_v6(vpc) {
+        write_sysctl("net/ipv6/conf/all/disable_ipv6", "0")?;
+        script += &format!(
+            "address add {INTERNET_HOST_V6}/64 dev {HOST_PORT} nodad\n\
+             route add default via {GATEWAY_V6} dev {HOST_PORT}\n"
+        );
+    }
     tool::ip_batch(&script, "set up the internet's host")
+}
+
+/// IPv6 addresses are public as they are: nothing is translated.
+fn has_v6(vpc: &Vpc) -> bool {
+    !vpc.cidrs_v6.is_empty()
 }
 
 /// The echo service on [`INTERNET_HOST`]; ends when dropped.
@@ -75,26 +97,29 @@ pub struct InternetHost {
 }
 
 impl InternetHost {
-    pub(crate) fn start(place: &Place) -> Result<Self, FabricError> {
-        let at = SocketAddr::V4(SocketAddrV4::new(INTERNET_HOST, ECHO_PORT));
-        let open = || -> io::Result<(TcpListener, UdpSocket)> {
+    pub(crate) fn start(place: &Place, vpc: &Vpc) -> Result<Self, FabricError> {
+        let v6 = has_v6(vpc).then_some(IpAddr::V6(INTERNET_HOST_V6));
+        let hosts = [IpAddr::V4(INTERNET_HOST)].into_iter().chain(v6);
+        let hosts = hosts.map(|host| SocketAddr::new(host, ECHO_PORT));
+        let open = |at| -> io::Result<(TcpListener, UdpSocket)> {
             let (tcp, udp) = (TcpListener::bind(at)?, UdpSocket::bind(at)?);
             tcp.set_nonblocking(true)?;
             udp.set_read_timeout(Some(POLL))?;
             Ok((tcp, udp))
         };
-        let (tcp, udp) = place.run(open)?.map_err(|cause| FabricError::Socket {
-            action: "open the echo service",
-            place: place.name.clone(),
-            cause,
-        })?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (tcp_stop, udp_stop) = (Arc::clone(&stop), Arc::clone(&stop));
-        let threads = vec![
-            thread::spawn(move || serve_tcp(&tcp, &tcp_stop)),
-            thread::spawn(move || serve_udp(&udp, &udp_stop)),
-        ];
-        Ok(Self { stop, threads })
+        let mut service = Self { stop: Arc::clone(&stop), threads: Vec::new() };
+        for at in hosts {
+            let (tcp, udp) = place.run(|| open(at))?.map_err(|cause| FabricError::Socket {
+                action: "open the echo service",
+                place: place.name.clone(),
+                cause,
+            })?;
+            let (tcp_stop, udp_stop) = (Arc::clone(&stop), Arc::clone(&stop));
+            service.threads.push(thread::spawn(move || serve_tcp(&tcp, &tcp_stop)));
+            service.threads.push(thread::spawn(move || serve_udp(&udp, &udp_stop)));
+        }
+        Ok(service)
     }
 }
 

@@ -34,7 +34,7 @@ mod wanted;
 pub use counters::{Counters, DropReason, EniCounters, Packets};
 pub use error::FabricError;
 pub use fabric::{Applied, Fabric};
-pub use internet::{INTERNET_HOST, InternetHost, public_address_of};
+pub use internet::{INTERNET_HOST, INTERNET_HOST_V6, InternetHost, public_address_of};
 pub use node::{Node, OWN_FOLDERS};
 pub use remove::Removed;
 pub use wanted::{

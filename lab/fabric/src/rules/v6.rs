@@ -1,7 +1,7 @@
 //! The VPC's packet filter for IPv6: source check, security groups, counters by reason.
 //!
 //! A table of its own, rendered anew as a whole when anything changes, but for the named counters.
-//! There is no internet gateway for IPv6.
+//! What goes to the internet keeps its address: of IPv6 they are public.
 
 use super::{Direction, FINGERPRINT, SOURCES, SPOOFED, counter_name, fnv, port_name};
 use crate::{
