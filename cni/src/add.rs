@@ -57,7 +57,12 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     let (mut session, outcome) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let nets = match outcome {
-        ReserveOutcome::Reserved(reservation) => plumbing(&reservation, call),
+        ReserveOutcome::Reserved(reservation) => {
+            if reservation.egress {
+                wiring.reach_both_families();
+            }
+            plumbing(&reservation, call)
+        }
         ReserveOutcome::ReservedBranch(branch) => {
             wiring.carried_by(branch.trunk);
             Ok(call.branch_plumbing(&branch).into_iter().collect())

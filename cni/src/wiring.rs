@@ -8,11 +8,14 @@ use crate::{
 use config_model::{Mac, PodKey, VethName, registry};
 use routing_netlink::{Socket, SocketError, With, write_sysctls};
 use routing_plan::{
-    Action, Applied, Branch, Errno, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route, Subject,
-    disconnect, pod::PodNet,
+    Action, Applied, Branch, Errno, Family, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route,
+    Subject, disconnect,
+    egress::{self, Egress},
+    pod::PodNet,
 };
 use std::{
     collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -28,6 +31,8 @@ pub(crate) struct Wiring<'a> {
     addressed: BTreeSet<PodKey>,
     /// The trunk that carries branches.
     trunk: Option<Mac>,
+    /// Whether the first interface gets an address of the other family.
+    egress: bool,
 }
 
 /// The two ends that were built.
@@ -63,7 +68,7 @@ impl<'a> Wiring<'a> {
         let pod = sandbox.socket()?;
         let host = Socket::open().map_err(|error| failed(&call.key, &error))?;
         let (linked, addressed) = (BTreeSet::new(), BTreeSet::new());
-        let mut wiring = Self { sandbox, host, pod, linked, addressed, trunk: None };
+        let mut wiring = Self { sandbox, host, pod, linked, addressed, trunk: None, egress: false };
         wiring.own_pair(&call.key, veths)?;
         Ok(wiring)
     }
@@ -71,6 +76,11 @@ impl<'a> Wiring<'a> {
     /// Branches are carried by the trunk with this address.
     pub(crate) fn carried_by(&mut self, trunk: Mac) {
         self.trunk = Some(trunk);
+    }
+
+    /// The pod reaches the other family's destinations.
+    pub(crate) fn reach_both_families(&mut self) {
+        self.egress = true;
     }
 
     /// Builds everything, or finds it built and repairs it. Old links of the same name give way,
@@ -100,7 +110,71 @@ impl<'a> Wiring<'a> {
             self.carry(net, branch)?;
         }
         self.address_host(net, &pair.host)?;
+        if self.egress && net.number == 0 && net.branch.is_none() {
+            let egress = self.egress_of(net, &pair.host)?;
+            self.reach_other_family(net, egress, &pair, host_mac)?;
+        }
         Ok(pair)
+    }
+
+    /// The pod's address of the other family. One of IPv4 is the pod's own from here on.
+    fn egress_of(&mut self, net: &PodNet, host_end: &End) -> Result<Egress, Fault> {
+        let address = match net.address {
+            IpAddr::V4(own) => egress::v6_of(own).into(),
+            IpAddr::V6(_) => self.lease(net, host_end)?.into(),
+        };
+        Ok(Egress { address })
+    }
+
+    /// The IPv4 address that an ADD of before has taken, or the first that the kernel gives: it lets
+    /// nobody add a second route to the same.
+    fn lease(&mut self, net: &PodNet, host_end: &End) -> Result<Ipv4Addr, Fault> {
+        let addresses = self.host.addresses(Family::V4);
+        let addresses = addresses.map_err(|error| failed(&net.key, &error))?;
+        if let Some(own) = egress::lease(host_end.index, &addresses) {
+            return Ok(own);
+        }
+        let held: BTreeSet<IpAddr> = addresses.iter().filter_map(|address| address.peer).collect();
+        let free = |address: &Ipv4Addr| !held.contains(&IpAddr::V4(*address));
+        for address in egress::candidates(&net.key).filter(free) {
+            let taken = Egress { address: address.into() }.take(host_end.index);
+            let applied = self.host.run(&[taken]).map_err(|error| failed(&net.key, &error))?;
+            if conflicting_route(&applied).is_none() {
+                demand(&net.key, &applied, "on the host")?;
+                return Ok(address);
+            }
+        }
+        Err(Fault::new(
+            Code::Exhausted,
+            format!(
+                "{}: all {} addresses for IPv4 destinations in {} are in use on this node",
+                net.key,
+                egress::V4_COUNT,
+                egress::range(Family::V4),
+            ),
+            "see `ip -4 route` for who has them; delete pods of this node, or set              ENABLE_V4_EGRESS=false for pods that reach IPv6 alone",
+        ))
+    }
+
+    /// The host's side first, as with the pod's own address.
+    fn reach_other_family(
+        &mut self,
+        net: &PodNet,
+        egress: Egress,
+        pair: &Pair,
+        host_mac: Mac,
+    ) -> Result<(), Fault> {
+        if egress.address.is_ipv6() {
+            let on = |link: &str| (Ipv6Conf::DisableIpv6.sysctl(link), "0");
+            let _ = write_sysctls(&[on(net.veth.as_str())]);
+            let _ = self.sandbox.write_sysctls(&[on("lo"), on(&net.key.ifname)]);
+        }
+        let applied = self.host.run(&egress.host_batch(pair.host.index));
+        let applied = applied.map_err(|error| failed(&net.key, &error))?;
+        demand(&net.key, &applied, "on the host")?;
+        let applied = self.pod.run(&egress.pod_batch(pair.pod.index, host_mac));
+        let applied = applied.map_err(|error| failed(&net.key, &error))?;
+        demand(&net.key, &applied, "in the pod's namespace")
     }
 
     /// Takes back whatever of a build was done. Returns what could not be taken back.
@@ -191,7 +265,8 @@ impl<'a> Wiring<'a> {
             .addresses
             .iter()
             .filter(|address| address.dev == pair.pod.index && address.global)
-            .any(|address| address.address.addr() != net.address);
+            .map(|address| address.address.addr())
+            .any(|address| address != net.address && !is_second(net, address));
         if foreign {
             self.clear_name(net)?;
             return Ok(None);
@@ -360,6 +435,11 @@ impl<'a> Wiring<'a> {
         let applied = self.host.run(&[deletion(link)]).map_err(|error| failed(key, &error))?;
         demand(key, &applied, "on the host")
     }
+}
+
+/// Whether it is the address by which the pod reaches the other family.
+fn is_second(net: &PodNet, address: IpAddr) -> bool {
+    Family::of(address) != Family::of(net.address) && egress::is_within(address)
 }
 
 fn demand(key: &PodKey, applied: &Applied, place: &str) -> Result<(), Fault> {

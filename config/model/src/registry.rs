@@ -35,6 +35,17 @@ pub const POD_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The same for IPv6. *Shared.*
 pub const POD_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
+/// Addresses by which IPv6 pods reach IPv4 destinations; each is known on its node alone, which
+/// translates it. *Shared.*
+pub const EGRESS_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 172, 0);
+/// The length of that range's prefix.
+pub const EGRESS_V4_BITS: u8 = 22;
+
+/// The same for IPv4 pods: a unique local range (RFC 4193), whose last bits are a pod's own address.
+pub const EGRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd66, 0x6572, 0x7275, 0x6c65, 0, 0, 0, 0);
+/// The length of that range's prefix.
+pub const EGRESS_V6_BITS: u8 = 96;
+
 /// The VPC's IPv6 router, the same on every ENI. *Shared; AWS's.*
 pub const VPC_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0x0ec2, 0, 0, 0, 0, 0, 1);
 

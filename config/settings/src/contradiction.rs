@@ -38,7 +38,8 @@ fn families(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
         return clash(given.named("ENABLE_IPv4", modes.ipv4), ipv6, why);
     }
     if !modes.ipv6 {
-        return Ok(());
+        let egress = given.named("ENABLE_V6_EGRESS", modes.v6_egress);
+        return if modes.v6_egress { carries_ipv6(draft, given, egress) } else { Ok(()) };
     }
     if !settings.prefixes {
         let prefixes = given.named("ENABLE_PREFIX_DELEGATION", settings.prefixes);
@@ -48,6 +49,11 @@ fn families(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
         let custom = given.named("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", modes.custom_networking);
         return clash(ipv6, custom, "custom networking exists for IPv4 only");
     }
+    carries_ipv6(draft, given, ipv6)
+}
+
+fn carries_ipv6(draft: &Draft, given: &Given<'_>, ipv6: String) -> Result<(), Refusal> {
+    let Draft { modes, settings, .. } = draft;
     if settings.eni_mtu < LEAST_MTU_OF_IPV6 {
         let mtu = given.named("AWS_VPC_ENI_MTU", settings.eni_mtu);
         return clash(ipv6, mtu, CARRIES_IPV6);

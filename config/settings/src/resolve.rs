@@ -82,7 +82,6 @@ impl Settings {
         refuse_missing_modes(&draft.modes)?;
         let settings = finish(draft);
         warn_of_short_wait(&settings, &mut warnings);
-        warn_of_missing_egress(&settings, &mut warnings);
         Ok((settings, warnings))
     }
 
@@ -102,7 +101,10 @@ fn finish(draft: Draft) -> Settings {
         settings.introspection = None;
     }
     settings.pod_mtu = modes.pod_mtu.unwrap_or(settings.eni_mtu);
-    settings.family = if modes.ipv6 { Family::V6 } else { Family::V4 };
+    (settings.family, settings.egress) = match modes.ipv6 {
+        true => (Family::V6, modes.v4_egress),
+        false => (Family::V4, modes.v6_egress),
+    };
     settings.custom_networking = modes.custom_networking.then_some(CustomNetworking {
         annotation: modes.eni_config_annotation,
         label: modes.eni_config_label,
@@ -184,15 +186,6 @@ fn refuse_missing_modes(modes: &Modes) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-fn warn_of_missing_egress(settings: &Settings, warnings: &mut Vec<Warning>) {
-    if settings.family == Family::V6 {
-        warnings.push(Warning {
-            setting: "ENABLE_V4_EGRESS".to_owned(),
-            text: "has no effect yet: pods of an IPv6 node reach no IPv4 destinations".to_owned(),
-        });
-    }
 }
 
 fn warn_of_short_wait(settings: &Settings, warnings: &mut Vec<Warning>) {

@@ -36,6 +36,10 @@ pub struct Settings {
     pub exclude_snat_cidrs: Vec<Ipv4Net>,
     /// How source ports are chosen when addresses are translated.
     pub randomize_snat: RandomizeSnat,
+    /// Whether pods reach the other family's destinations by a translated address.
+    pub egress: bool,
+    /// Whether the kernel may look for a TCP packet's socket before its route.
+    pub tcp_early_demux: bool,
     /// Who writes the rules of netfilter; `None` is what the node uses.
     pub nat_backend: Option<NatBackend>,
     /// How the host's rules for pods are laid out.
@@ -282,6 +286,7 @@ pub(crate) struct Modes {
     pub(crate) pod_eni: bool,
     pub(crate) pod_eni_mode: String,
     pub(crate) v6_egress: bool,
+    pub(crate) v4_egress: bool,
     pub(crate) pod_mtu: Option<u32>,
     pub(crate) introspection_off: bool,
     pub(crate) policy_strict: bool,
@@ -305,6 +310,8 @@ impl Draft {
             external_snat: false,
             exclude_snat_cidrs: Vec::new(),
             randomize_snat: RandomizeSnat::None,
+            egress: false,
+            tcp_early_demux: false,
             nat_backend: None,
             rules: RuleLayout::PerPod,
             external_service_cidrs: Vec::new(),

@@ -6,9 +6,10 @@ use ipamd_core::{BranchEni, EniKind, EniView, PodView, Snapshot};
 use ipnet::{IpNet, Ipv4Net};
 use routing_plan::{
     Branch, BranchDesired, Enforcing, EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired,
+    SysctlName,
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
 };
 
@@ -45,9 +46,28 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         spared: BTreeSet::new(),
         managed: ours().flat_map(blocks).chain(pod_blocks(book)).collect(),
         veth_prefix: settings.veth_prefix.clone(),
-        sysctls: family.sysctls(),
+        egress: settings.egress && (family == Family::V6 || primary.primary_v6.is_some()),
+        sysctls: sysctls(settings),
     })
 }
+
+/// The settings of the host that are files.
+pub fn sysctls(settings: &Settings) -> BTreeMap<SysctlName, String> {
+    let early = if settings.tcp_early_demux { "1" } else { "0" };
+    let mut wanted = family(settings).sysctls();
+    if settings.egress {
+        wanted.extend(family(settings).other().sysctls());
+    }
+    wanted.extend(SysctlName::new(TCP_EARLY_DEMUX).map(|name| (name, early.to_owned())));
+    wanted
+}
+
+/// Those of them that there must be: without them no pod has a network.
+pub fn is_demanded(name: &SysctlName, settings: &Settings) -> bool {
+    family(settings).sysctls().contains_key(name)
+}
+
+const TCP_EARLY_DEMUX: &str = "net/ipv4/tcp_early_demux";
 
 /// The family of the pods' addresses.
 pub fn family(settings: &Settings) -> Family {

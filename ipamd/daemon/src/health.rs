@@ -21,6 +21,7 @@ use tokio::{
 pub(crate) struct Seen {
     pub(crate) passes: watch::Receiver<PassReport>,
     pub(crate) nat: watch::Receiver<NatReport>,
+    pub(crate) egress: watch::Receiver<Option<String>>,
 }
 
 /// `live` says that the loop answers; `ready`, that the pool can serve. An empty pool does not make
@@ -84,8 +85,8 @@ fn troubles(view: Option<&View>, cluster: &Cluster, seen: &Seen) -> Vec<Trouble>
     };
     let mut troubles = view.troubles();
     troubles.extend(cluster.lacks().map(|lacks| trouble(KUBERNETES, lacks)));
-    let (passes, nat) = (seen.passes.borrow(), seen.nat.borrow());
-    let networking = passes.trouble.iter().chain(&nat.trouble);
+    let (passes, nat, egress) = (seen.passes.borrow(), seen.nat.borrow(), seen.egress.borrow());
+    let networking = passes.trouble.iter().chain(&nat.trouble).chain(&*egress);
     troubles.extend(networking.map(|why| trouble(HOST_NETWORKING, why.clone())));
     troubles
 }

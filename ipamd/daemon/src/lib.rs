@@ -13,6 +13,7 @@ pub mod clock;
 mod cluster;
 pub mod command;
 pub mod desired;
+mod egress;
 mod event_loop;
 mod health;
 mod http;

@@ -127,17 +127,12 @@ impl Nat {
             return Ok(None);
         }
         let settings = &self.settings;
-        let ports = match settings.randomize_snat {
-            RandomizeSnat::None => Ports::Kept,
-            RandomizeSnat::Hash => Ports::Hashed,
-            RandomizeSnat::Prng => Ports::Random,
-        };
         Ok(Some(NatDesired {
             primary_link,
             primary_address,
             vpc: vpc.into_iter().collect(),
             excluded: settings.exclude_snat_cidrs.iter().copied().collect(),
-            snat: (!settings.external_snat).then_some(ports),
+            snat: (!settings.external_snat).then(|| ports(settings)),
             node_ports: settings.node_port_support,
             mark: settings.connmark,
             veth_prefix: settings.veth_prefix.clone(),
@@ -154,6 +149,15 @@ impl Nat {
         tracing::error!("{trouble}");
         self.metrics.nat_failed();
         self.reports.send_modify(|report| report.trouble = Some(trouble));
+    }
+}
+
+/// How a translated connection gets its source port.
+pub(crate) fn ports(settings: &Settings) -> Ports {
+    match settings.randomize_snat {
+        RandomizeSnat::None => Ports::Kept,
+        RandomizeSnat::Hash => Ports::Hashed,
+        RandomizeSnat::Prng => Ports::Random,
     }
 }
 

@@ -126,7 +126,9 @@ impl<K: Kernel> Repair<K> {
         self.tell(Seen { started, in_use, ready, not_ready }).await?;
 
         let previous = self.reports.borrow().clone();
-        let report = PassReport::of(&plan, &applied, &previous, began.elapsed(), word.elapsed());
+        let mut report =
+            PassReport::of(&plan, &applied, &previous, began.elapsed(), word.elapsed());
+        report.egress = desired.egress;
         report.log(&plan, &previous);
         self.metrics.passed(&report);
         let unsettled = report.unsettled;

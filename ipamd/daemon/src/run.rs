@@ -2,6 +2,7 @@
 
 use crate::{
     cluster::Cluster,
+    egress::Translation,
     event_loop::{EventLoop, Surroundings},
     health::{self, Seen},
     http::{self, Shown},
@@ -100,7 +101,16 @@ where
         repair: changes.clone(),
     };
     tasks.spawn(sources.run());
-    let seen = Seen { passes: seen_reports.clone(), nat: seen_nat };
+    let (egress_trouble, seen_egress) = watch::channel(None);
+    let translation = Translation {
+        tools: netfilter.clone(),
+        settings: Arc::clone(&settings),
+        metrics: Arc::clone(&metrics),
+        passes: seen_reports.clone(),
+        trouble: egress_trouble,
+    };
+    tasks.spawn(translation.run());
+    let seen = Seen { passes: seen_reports.clone(), nat: seen_nat, egress: seen_egress };
     let (statuses, status) = watch::channel(health::starting());
     tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, statuses));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
@@ -111,7 +121,7 @@ where
         inbox: inbox.clone(),
         metrics: Arc::clone(&metrics),
         settings: Arc::clone(&settings),
-        reports: seen_reports,
+        reports: seen_reports.clone(),
         cluster: cluster.clone(),
     };
     if settings.metrics {
@@ -120,7 +130,7 @@ where
     if let Some(at) = settings.introspection.clone() {
         tasks.spawn(http::serve_introspection(shown, at));
     }
-    let wanted = crate::desired::family(&settings).sysctls();
+    let wanted = crate::desired::sysctls(&settings);
     tasks.spawn(watch_sysctls(changes.clone(), proc_sys, wanted));
 
     let terms = Terms {
@@ -135,6 +145,7 @@ where
             Some(PodEniMode::Strict) | None => Enforcing::Strict,
         },
         rules: settings.rules,
+        passes: seen_reports.clone(),
     };
     let service = Service::new(
         inbox.clone(),

@@ -6,6 +6,7 @@ use crate::{
     desired,
     inbox::{Ended, Inbox, Question},
     metrics::Metrics,
+    repair::PassReport,
     tombstones::{Found, Tombstones},
     view::Phase,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Terms {
     pub(crate) family: Family,
     /// How the host's rules for pods are laid out.
     pub(crate) rules: RuleLayout,
+    /// Passes of host networking, which say whether pods reach the other family.
+    pub(crate) passes: watch::Receiver<PassReport>,
 }
 
 /// Answers the plugin.
@@ -73,6 +76,7 @@ impl Service {
             use_external_snat: self.terms.external_snat,
             network_policy_mode: self.terms.policy_mode.clone(),
             rules: self.terms.rules,
+            egress: self.terms.passes.borrow().egress,
         }
     }
 

@@ -72,6 +72,8 @@ pub struct Reservation {
     pub network_policy_mode: String,
     /// How the host's rules for pods are laid out.
     pub rules: RuleLayout,
+    /// The pod reaches the other family's destinations by a second address of its first interface.
+    pub egress: bool,
 }
 
 /// An address and the way out of it. Has an IPv4 or an IPv6 address or both.

@@ -9,8 +9,9 @@ mod command;
 pub use command::{Failure, Why};
 
 use command::Program;
+use routing_plan::Family;
 use routing_plan::nat::{
-    Backend, Change, Netfilter, Tables,
+    Backend, Change, Netfilter, Tables, egress,
     iptables::{self, Saved},
     nftables::{self, Listed, PREDECESSOR, TABLE},
     sources,
@@ -98,6 +99,24 @@ impl Tools {
         }
     }
 
+    /// The tables that translate pods' addresses of the other family, where they are there. Without
+    /// `nft` they are not.
+    ///
+    /// # Errors
+    /// `nft` failed, or printed what is not understood: then nothing is known.
+    pub async fn egress(&self) -> Result<egress::Tables, Error> {
+        let mut tables = egress::Tables::default();
+        let Some(nft) = &self.nftables else { return Ok(tables) };
+        let names = nft.run(LIST_TABLES, "").await?;
+        for (family, there) in [(Family::V4, &mut tables.v4), (Family::V6, &mut tables.v6)] {
+            let word = egress::word(family);
+            if names_table(&names, word, egress::TABLE) {
+                *there = Some(read(nft, word, egress::TABLE).await?);
+            }
+        }
+        Ok(tables)
+    }
+
     /// Carries out one transaction.
     ///
     /// # Errors
@@ -132,25 +151,26 @@ impl Variant {
 
 async fn tables(nft: &Program) -> Result<Tables, Error> {
     let names = nft.run(LIST_TABLES, "").await?;
-    let ours = if names_table(&names, TABLE) { Some(read(nft, TABLE).await?) } else { None };
-    Ok(Tables { ours, predecessor: names_table(&names, PREDECESSOR) })
+    let ours = names_table(&names, "ip", TABLE);
+    let ours = if ours { Some(read(nft, "ip", TABLE).await?) } else { None };
+    Ok(Tables { ours, predecessor: names_table(&names, "ip", PREDECESSOR) })
 }
 
 /// A table of ours, if it is there.
 async fn listed(nft: &Program, table: &str) -> Result<Option<Listed>, Error> {
     let names = nft.run(LIST_TABLES, "").await?;
-    if names_table(&names, table) { read(nft, table).await.map(Some) } else { Ok(None) }
+    if names_table(&names, "ip", table) { read(nft, "ip", table).await.map(Some) } else { Ok(None) }
 }
 
 /// Of a table that is not there `nft` says an error, and so do other faults: so names come first.
-const LIST_TABLES: &[&str] = &["list", "tables", "ip"];
+const LIST_TABLES: &[&str] = &["list", "tables"];
 
-fn names_table(names: &str, table: &str) -> bool {
-    names.lines().any(|line| line.trim() == format!("table ip {table}"))
+fn names_table(names: &str, family: &str, table: &str) -> bool {
+    names.lines().any(|line| line.trim() == format!("table {family} {table}"))
 }
 
-async fn read(nft: &Program, table: &str) -> Result<Listed, Error> {
-    let text = nft.run(&["-j", "list", "table", "ip", table], "").await?;
+async fn read(nft: &Program, family: &str, table: &str) -> Result<Listed, Error> {
+    let text = nft.run(&["-j", "list", "table", family, table], "").await?;
     nftables::parse(&text)
         .map_err(|cause| Error::Unreadable { tool: nft.name(), cause: cause.to_string() })
 }

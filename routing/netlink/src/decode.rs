@@ -139,6 +139,7 @@ pub(crate) fn address(message: &AddressMessage) -> Option<LinkAddr> {
     }
     Some(LinkAddr {
         dev: IfIndex(message.header.index),
+        peer: remote.filter(|remote| local.is_some_and(|local| local != *remote)),
         address: IpNet::new(local.or(remote)?, message.header.prefix_len).ok()?,
         global: message.header.scope == AddressScope::Universe,
         // For IPv6 the bit says that the address is temporary.

@@ -257,7 +257,8 @@ fn address_message(address: &LinkAddr) -> AddressMessage {
     message.header.prefix_len = address.address.prefix_len();
     message.header.index = address.dev.0;
     message.header.scope = if address.global { AddressScope::Universe } else { AddressScope::Link };
-    message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+    let remote = address.peer.unwrap_or(ip);
+    message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(remote)];
     let mut flags = AddressFlags::empty();
     flags.set(AddressFlags::Noprefixroute, address.noprefixroute);
     // EC2 sees to it that nobody else has the address, so nobody need be asked.

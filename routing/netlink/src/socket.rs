@@ -9,7 +9,9 @@ use crate::{
 use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
-use routing_plan::{Action, Applied, Errno, Execution, IfIndex, Link, Observed, Op, pod::VethPair};
+use routing_plan::{
+    Action, Applied, Errno, Execution, Family, IfIndex, Link, LinkAddr, Observed, Op, pod::VethPair,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -164,6 +166,18 @@ impl Socket {
             list.fill(&mut observed, &answers);
         }
         Ok(observed)
+    }
+
+    /// Every address of one family.
+    ///
+    /// # Errors
+    /// The list cannot be had, or keeps changing.
+    pub fn addresses(&mut self, family: Family) -> Result<Vec<LinkAddr>, SocketError> {
+        let mut observed = Observed::default();
+        let list = List::Addresses(family);
+        let answers = self.dump(list)?;
+        list.fill(&mut observed, &answers);
+        Ok(observed.addresses)
     }
 
     fn dump(&mut self, list: List) -> Result<Vec<RouteNetlinkMessage>, SocketError> {

@@ -1,6 +1,6 @@
 //! What the node's networking should be.
 
-use crate::{Branch, Family, SysctlName};
+use crate::{Branch, Family, SysctlName, egress};
 use config_model::{EniId, Mac, Mark, PodKey, PodName, RuleLayout, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv4Net};
 use std::{
@@ -39,7 +39,10 @@ pub struct NodeDesired {
     pub managed: BTreeSet<IpNet>,
     /// What host veths are called, as amazon-vpc-cni's setting has it: `eni`.
     pub veth_prefix: String,
-    /// Settings that are files, by name: see [`Family::sysctls`].
+    /// Whether pods reach the other family's destinations: see [`crate::egress`].
+    pub egress: bool,
+    /// Settings that are files, by name: see [`Family::sysctls`]. What is not observed the kernel does
+    /// not have.
     pub sysctls: BTreeMap<SysctlName, String>,
 }
 
@@ -112,6 +115,15 @@ pub struct PodDesired {
 }
 
 impl PodDesired {
+    /// The IPv6 address that the pod has besides its IPv4 address where there is egress. Further
+    /// interfaces have none.
+    pub(crate) fn egress_v6(&self) -> Option<IpAddr> {
+        match self.address {
+            IpAddr::V4(own) if self.key.number() == 0 => Some(egress::v6_of(own).into()),
+            IpAddr::V4(_) | IpAddr::V6(_) => None,
+        }
+    }
+
     /// The interfaces of one pod, in the order in which its addresses were reserved under `key`:
     /// the first is `key`'s own, the others have names and host veths that follow from it.
     pub fn interfaces(

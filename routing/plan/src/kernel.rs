@@ -33,6 +33,14 @@ impl Family {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
+    /// The one that it is not.
+    pub fn other(self) -> Self {
+        match self {
+            Self::V4 => Self::V6,
+            Self::V6 => Self::V4,
+        }
+    }
+
     /// Everything of the family.
     pub fn any(self) -> IpNet {
         match self {
@@ -151,6 +159,8 @@ pub struct LinkAddr {
     pub dev: IfIndex,
     /// The address and the length of its subnet's prefix.
     pub address: IpNet,
+    /// The address at the other end, where that is not the subnet's own; the length is then its.
+    pub peer: Option<IpAddr>,
     /// Whether it is of global scope (not link-local, not the host's own).
     pub global: bool,
     /// Whether it stands behind another address of the same subnet, and goes with it.

@@ -10,6 +10,7 @@
 
 mod branch;
 mod desired;
+pub mod egress;
 mod kernel;
 pub mod nat;
 mod op;

@@ -10,6 +10,7 @@
 //! plans whole rulesets, to be applied in one transaction, and touches nothing that is not ours.
 
 mod choice;
+pub mod egress;
 pub mod iptables;
 pub mod nftables;
 pub mod sources;
@@ -51,6 +52,17 @@ pub enum Ports {
     Hashed,
     /// By chance.
     Random,
+}
+
+impl Ports {
+    /// As `nft` says it, behind a translation.
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Kept => "",
+            Self::Hashed => " random",
+            Self::Random => " fully-random",
+        }
+    }
 }
 
 /// What the links of branch ENIs begin with.

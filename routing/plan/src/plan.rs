@@ -148,7 +148,8 @@ pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
 
 fn sysctls(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     for (name, value) in &desired.sysctls {
-        if observed.sysctls.get(name) != Some(value) {
+        // One that is not seen this kernel does not have.
+        if observed.sysctls.get(name).is_some_and(|there| there != value) {
             // A node that begins to forward forgets what routers told it, its default route among
             // it, unless the primary link has been set to listen on by then.
             let subject = match name.as_str() {

@@ -152,7 +152,14 @@ impl PodNet {
     pub(crate) fn host_address(&self, dev: IfIndex) -> Option<LinkAddr> {
         let IpAddr::V6(gateway) = self.gateway() else { return None };
         let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
-        Some(LinkAddr { dev, address, global: false, secondary: false, noprefixroute: false })
+        Some(LinkAddr {
+            dev,
+            address,
+            peer: None,
+            global: false,
+            secondary: false,
+            noprefixroute: false,
+        })
     }
 
     /// The pod's own table for this interface.
@@ -162,7 +169,7 @@ impl PodNet {
 
     pub(crate) fn pod_address(&self, dev: IfIndex) -> LinkAddr {
         let address = IpNet::from(self.address);
-        LinkAddr { dev, address, global: true, secondary: false, noprefixroute: false }
+        LinkAddr { dev, address, peer: None, global: true, secondary: false, noprefixroute: false }
     }
 
     pub(crate) fn gateway_route(&self, dev: IfIndex) -> Route {

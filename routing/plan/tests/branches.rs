@@ -116,6 +116,7 @@ fn build(desired: NodeDesired, once: bool, messes: &[Mess]) -> World {
     let own = LinkAddr {
         dev: primary,
         address: within_subnet(0, 5),
+        peer: None,
         global: true,
         secondary: false,
         noprefixroute: false,

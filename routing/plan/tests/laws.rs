@@ -9,7 +9,9 @@ use ipnet::IpNet;
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use routing_plan::{
     Action, Applied, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed,
-    Op, Plan, PodDesired, Route, Rule, Selector, Subject, plan, pod,
+    Op, Plan, PodDesired, Route, Rule, Selector, Subject,
+    egress::{self, Egress},
+    plan, pod,
 };
 use std::collections::BTreeSet;
 use tests_support::{
@@ -54,6 +56,12 @@ enum Mess {
     DoomedPod { pod: usize },
     /// Something of somebody else.
     Foreign { kind: u8, host: u8 },
+    /// What an ADD builds for the other family, where pods are of IPv6.
+    Leased { pod: usize },
+    /// A route to such an address by some link: of an ADD that was cut off, or somebody's.
+    StrayLease { host: u8, link: usize, protocol: u8 },
+    /// What leads to the address of the other family that goes with an IPv4 address.
+    StrayEgress { n: u8, host: u8, link: usize },
     /// A link taken down.
     Down { link: usize },
     /// Some rule or route gone.
@@ -92,6 +100,11 @@ fn mess() -> impl Strategy<Value = Mess> {
         2 => (0..4_u8, any::<bool>()).prop_map(|(id, doomed)| Mess::OrphanVeth { id, doomed }),
         1 => (0..6_usize).prop_map(|pod| Mess::DoomedPod { pod }),
         3 => (0..6_u8, 1..40_u8).prop_map(|(kind, host)| Mess::Foreign { kind, host }),
+        2 => (0..8_usize).prop_map(|pod| Mess::Leased { pod }),
+        1 => (2..12_u8, 0..8_usize, protocol())
+            .prop_map(|(host, link, protocol)| Mess::StrayLease { host, link, protocol }),
+        1 => (0..=2_u8, 18..30_u8, 0..8_usize)
+            .prop_map(|(n, host, link)| Mess::StrayEgress { n, host, link }),
         1 => (0..8_usize).prop_map(|link| Mess::Down { link }),
         3 => (0..60_usize).prop_map(|index| Mess::Lost { index }),
     ]
@@ -119,9 +132,9 @@ fn world() -> impl Strategy<Value = World> {
     let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
     let layout = || prop_oneof![Just(RuleLayout::PerPod), Just(RuleLayout::Compact)];
     let once = prop::option::of(layout());
-    let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), once, layout());
+    let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), once, layout(), any::<bool>());
     (family, pods, flags, vec(mess(), 0..14)).prop_map(
-        |(family, pods, (flags, attached, once, layout), messes)| {
+        |(family, pods, (flags, attached, once, layout, egress), messes)| {
             // What the test asks of this world, it asks right after.
             speak(family);
             let pods: Vec<PodDesired> = pods
@@ -132,7 +145,7 @@ fn world() -> impl Strategy<Value = World> {
                     ..pod_of(n, i)
                 })
                 .collect();
-            let desired = NodeDesired { layout, ..node(2, pods) };
+            let desired = NodeDesired { layout, egress, ..node(2, pods) };
             build(desired, &attached, once, &messes)
         },
     )
@@ -301,6 +314,26 @@ fn spoil(
             if let Some(veth) = veth.map(LinkRef::from) {
                 force(kernel, Action::SetGroup(veth, registry::GROUP_REAP));
             }
+        }
+        Mess::Leased { pod } => {
+            let Some(of) = desired.pods.get(pod).filter(|_| family() == Family::V6) else { return };
+            let Some(veth) = kernel.state.link_of(&of.key).map(|link| link.index) else { return };
+            let Ok(host) = u8::try_from(pod) else { return };
+            for op in leased(2 + host).host_batch(veth) {
+                attempt(kernel, op.action);
+            }
+        }
+        Mess::StrayLease { host, link, protocol } => {
+            let Some(dev) = nth_link(kernel, link) else { return };
+            let route = leased(host).host_route(dev);
+            attempt(kernel, Action::AddRoute(Route { protocol, ..route }));
+        }
+        Mess::StrayEgress { n, host, link } => {
+            let (Some(dev), Some(egress)) = (nth_link(kernel, link), egress_of(address(n, host)))
+            else {
+                return;
+            };
+            attempt(kernel, Action::AddRoute(egress.host_route(dev)));
         }
         Mess::Foreign { kind, host } => add_foreign(kernel, kind, host, foreign),
         Mess::Down { link } => {
@@ -635,12 +668,60 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
             prop_assert!(pod_is_connected(state, pod, mac(eni_of(pod))), "{:?}", pod);
         }
     }
+    assert_other_family(desired, state)?;
     let held: BTreeSet<_> = desired.pods.iter().map(|pod| pod.address).collect();
     for address in routing_plan::addresses_in_use(state) {
         let ours = !held.contains(&address) && desired.managed.contains(&IpNet::from(address));
         prop_assert!(!ours || is_strangers(state, address), "{} is in use", address);
     }
     Ok(())
+}
+
+/// What leads to pods by their second addresses, and that nothing of ours leads to others.
+fn assert_other_family(desired: &NodeDesired, state: &Observed) -> Result<(), TestCaseError> {
+    let mut held = BTreeSet::new();
+    for pod in desired.pods.iter() {
+        let Some(link) = state.link_of(&pod.key) else { continue };
+        let lease = egress::lease(link.index, &state.addresses);
+        let lease = lease.map(|address| Egress { address: address.into() });
+        let derived = egress_of(pod.address).filter(|_| desired.egress);
+        let Some(second) = lease.or(derived) else { continue };
+        held.insert((second.address, link.index));
+        if pod.confirmed {
+            let first = state.routes.iter().find(|r| r.host_address() == Some(second.address));
+            prop_assert_eq!(first.and_then(|route| route.dev), Some(link.index), "{:?}", second);
+            let gateway = second.host_address(link.index).address;
+            let own = |a: &&LinkAddr| (a.dev, a.address) == (link.index, gateway);
+            prop_assert!(state.addresses.iter().any(|a| own(&a)), "{:?}", second);
+        }
+    }
+    let in_flight: BTreeSet<IfIndex> = desired
+        .pods
+        .iter()
+        .filter(|pod| !pod.confirmed)
+        .filter_map(|pod| state.link_of(&pod.key).map(|link| link.index))
+        .collect();
+    for route in state.routes.iter().filter(|r| r.protocol == registry::ROUTE_PROTOCOL) {
+        let (Some(address), Some(dev)) = (route.host_address(), route.dev) else { continue };
+        if egress::is_within(address) {
+            let known = held.contains(&(address, dev)) || in_flight.contains(&dev);
+            prop_assert!(known || held.iter().any(|(it, _)| *it == address), "{}", route);
+        }
+    }
+    Ok(())
+}
+
+/// What an ADD takes for an IPv6 pod.
+fn leased(host: u8) -> Egress {
+    Egress { address: std::net::Ipv4Addr::new(169, 254, 172, host).into() }
+}
+
+/// What goes with an IPv4 pod's address.
+fn egress_of(address: std::net::IpAddr) -> Option<Egress> {
+    match address {
+        std::net::IpAddr::V4(own) => Some(Egress { address: egress::v6_of(own).into() }),
+        std::net::IpAddr::V6(_) => None,
+    }
 }
 
 /// The primary ENI down, or its default route gone, is beyond these plans.
@@ -699,7 +780,8 @@ fn nth_link(kernel: &FakeKernel, n: usize) -> Option<IfIndex> {
 
 fn add_address(kernel: &mut FakeKernel, dev: IfIndex, n: u8, host: u8, noprefixroute: bool) {
     let address = within_subnet(n, host);
-    let address = LinkAddr { dev, address, global: true, secondary: false, noprefixroute };
+    let address =
+        LinkAddr { dev, address, peer: None, global: true, secondary: false, noprefixroute };
     attempt(kernel, Action::AddAddress(address));
 }
 

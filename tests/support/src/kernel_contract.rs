@@ -118,7 +118,8 @@ fn subnet_address(n: u8, dev: IfIndex) -> LinkAddr {
     let EniDesired { address, subnet, .. } = eni(n);
     let address = address.expect("it has one");
     let address = IpNet::new_assert(address, subnet.prefix_len());
-    LinkAddr { dev, address, global: true, secondary: false, noprefixroute: false }
+    let peer = None;
+    LinkAddr { dev, address, peer, global: true, secondary: false, noprefixroute: false }
 }
 
 fn try_one(kernel: &mut dyn TestKernel, action: Action) -> Applied {

@@ -124,6 +124,7 @@ pub fn node(enis: u8, pods: Vec<PodDesired>) -> NodeDesired {
         spared: BTreeSet::new(),
         managed,
         veth_prefix: "eni".to_owned(),
+        egress: false,
         sysctls: BTreeMap::new(),
     }
 }

@@ -353,11 +353,6 @@ fn contradictions_name_both_settings() {
 
 #[test]
 fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
-    let v6_egress = refusal(&[("ENABLE_V6_EGRESS", "true")]);
-    assert!(
-        matches!(v6_egress, Refusal::Unsupported { setting, .. } if setting == "ENABLE_V6_EGRESS"),
-        "{v6_egress:?}"
-    );
     assert!(matches!(
         refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
         Refusal::Unsupported { .. }
@@ -404,8 +399,26 @@ fn ipv6_has_no_warm_targets_and_collects_no_leaks() {
     ]);
     assert_eq!((settings.family, settings.prefixes), (Family::V6, true));
     assert!(!settings.collect_leaks);
-    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-    assert!(warning.contains("ENABLE_V4_EGRESS"), "{warning}");
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn the_other_family_is_reached_as_the_setting_of_its_own_says() {
+    const V6: [(&str, &str); 3] =
+        [("ENABLE_IPv4", "false"), ("ENABLE_IPv6", "true"), ("ENABLE_PREFIX_DELEGATION", "true")];
+    let egress = |pairs: Pairs<'_>| resolve(pairs).0.egress;
+    let with = |pair| [V6.as_slice(), &[pair]].concat();
+    assert!(!egress(&[]));
+    assert!(egress(&[("ENABLE_V6_EGRESS", "true"), ("ENABLE_V4_EGRESS", "false")]));
+    assert!(egress(&V6));
+    assert!(!egress(&with(("ENABLE_V4_EGRESS", "false"))));
+    assert!(egress(&with(("ENABLE_V6_EGRESS", "false"))));
+}
+
+#[test]
+fn sockets_are_looked_for_early_unless_told_otherwise() {
+    assert!(resolve(&[]).0.tcp_early_demux);
+    assert!(!resolve(&[("DISABLE_TCP_EARLY_DEMUX", "true")]).0.tcp_early_demux);
 }
 
 #[test]

@@ -155,12 +155,28 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.13",
-        meaning: "Pods reach IPv6 destinations by a translated address.",
-        effect: Effect::Refused {
-            asked: |modes| modes.v6_egress,
-            why: "there is no such translation",
-        },
+        meaning: "Pods of an IPv4 node reach IPv6 destinations by the node's own address, if its \
+                  primary ENI has one.",
         set: |d, v| parse::boolean(v).map(|b| d.modes.v6_egress = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "ENABLE_V4_EGRESS",
+        kind: Kind::Bool,
+        default: "true",
+        since: "1.15.1",
+        meaning: "Pods of an IPv6 node reach IPv4 destinations by the node's own address.",
+        set: |d, v| parse::boolean(v).map(|b| d.modes.v4_egress = b),
+        ..AMAZON
+    },
+    Setting {
+        name: "DISABLE_TCP_EARLY_DEMUX",
+        kind: Kind::Bool,
+        default: "false",
+        since: "1.7.3",
+        meaning: "The node looks for a packet's socket after its route, `net.ipv4.tcp_early_demux` \
+                  0 and not 1: kubelet's probes by TCP of strict branch pods need it.",
+        set: |d, v| parse::boolean(v).map(|b| d.settings.tcp_early_demux = !b),
         ..AMAZON
     },
     Setting {

@@ -26,6 +26,8 @@ pub(crate) struct PassReport {
     pub(crate) primary_link: Option<String>,
     /// How netfilter should mark what comes from single addresses.
     pub(crate) marks: Marks,
+    /// Whether pods reach the other family's destinations.
+    pub(crate) egress: bool,
     /// What keeps pods from being served.
     pub(crate) trouble: Vec<String>,
     /// What was left alone or must wait, and why.
@@ -55,6 +57,7 @@ impl PassReport {
             touched,
             primary_link: plan.primary_link.clone(),
             marks: plan.marks.clone(),
+            egress: false,
             trouble: trouble.map(ToString::to_string).collect(),
             notes: plan.notes.iter().map(ToString::to_string).collect(),
         }

@@ -40,6 +40,11 @@ impl ProcSys {
         &self.root
     }
 
+    /// Whether the kernel has the setting.
+    pub fn has(&self, name: &SysctlName) -> bool {
+        self.root.join(name.as_str()).exists()
+    }
+
     fn read(&self, name: &SysctlName) -> Option<String> {
         fs::read_to_string(self.root.join(name.as_str())).ok()
     }

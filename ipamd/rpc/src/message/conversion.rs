@@ -124,6 +124,7 @@ impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
                 use_external_snat: held.use_external_snat,
                 network_policy_mode: held.network_policy_mode,
                 rules: wire::RuleLayout::from(held.rules).into(),
+                egress: held.egress,
             }),
             ReserveOutcome::ReservedBranch(branch) => Self::Branch(branch.into()),
             ReserveOutcome::Refused(refusal) => Self::Refused(wire::Refusal {
@@ -165,6 +166,7 @@ fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
         use_external_snat: sent.use_external_snat,
         network_policy_mode: sent.network_policy_mode,
         rules,
+        egress: sent.egress,
     })
 }
 

@@ -106,6 +106,7 @@ impl Ipam for Book {
             use_external_snat: false,
             network_policy_mode: "standard".into(),
             rules: RuleLayout::Compact,
+            egress: true,
         }))
     }
 

@@ -82,7 +82,7 @@ pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<Str
             ours.as_ref().map(|_| format!("delete table ip {TABLE}\n")).unwrap_or_default()
         }
         Some(ours) if ours.marks.is_none() && same(&chains, ours) => String::new(),
-        _ => table(TABLE, "", &chains),
+        _ => table(&format!("ip {TABLE}"), "", &chains),
     };
     if tables.predecessor {
         let _ = writeln!(script, "delete table ip {PREDECESSOR}");
@@ -90,11 +90,10 @@ pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<Str
     (!script.is_empty()).then_some(script)
 }
 
-/// The whole of a table, `maps` and chains, in the place of whatever was there.
+/// The whole of a table, by family and name, `maps` and chains, in the place of whatever was there.
 pub(super) fn table(name: &str, maps: &str, chains: &[Chain]) -> String {
     // To add it first makes deleting it right even if it was not there.
-    let mut script =
-        format!("add table ip {name}\ndelete table ip {name}\ntable ip {name} {{\n{maps}");
+    let mut script = format!("add table {name}\ndelete table {name}\ntable {name} {{\n{maps}");
     for chain in chains {
         let _ = writeln!(script, "\tchain {} {{", chain.name);
         if let Some(Hook { kind, at, priority }) = chain.hook {
@@ -200,11 +199,7 @@ fn from_pods(desired: &NatDesired) -> Vec<Rule> {
 }
 
 fn snat(desired: &NatDesired, ports: Ports) -> Vec<Rule> {
-    let ports = match ports {
-        Ports::Kept => "",
-        Ports::Hashed => " random",
-        Ports::Random => " fully-random",
-    };
+    let ports = ports.flags();
     let branch = format!("oifname \"{VLAN_PREFIX}*\" accept");
     let text = format!("snat to {}{ports}", desired.primary_address);
     vec![

@@ -62,7 +62,7 @@ fn whole(marks: &BTreeMap<Ipv4Addr, Mark>) -> String {
         "\tmap {MAP} {{\n\t\ttype ipv4_addr : verdict\n\t\telements = {{ {} }}\n\t}}\n",
         elements.join(", ")
     );
-    table(TABLE, &map, &chains(marks))
+    table(&format!("ip {TABLE}"), &map, &chains(marks))
 }
 
 fn change(verb: &str, elements: impl Iterator<Item = String>) -> String {

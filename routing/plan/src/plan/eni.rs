@@ -72,7 +72,8 @@ pub(super) fn rule_of(eni: &EniDesired) -> Option<Rule> {
 fn wanted_address(address: IpAddr, subnet: IpNet, link: &Link) -> Option<LinkAddr> {
     let address = IpNet::new(address, subnet.prefix_len()).ok()?;
     let dev = link.index;
-    Some(LinkAddr { dev, address, global: true, secondary: false, noprefixroute: true })
+    let peer = None;
+    Some(LinkAddr { dev, address, peer, global: true, secondary: false, noprefixroute: true })
 }
 
 /// The ENI's other addresses are pods'; the host must not take them for its own.

@@ -2,6 +2,7 @@
 
 use super::{Plan, branches::order_local, ensure, link_of_eni, remove_rules};
 use crate::branch::LOOSE;
+use crate::desired::FORWARDING_V6;
 use crate::{
     Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired, Observed, Rule, Subject,
 };
@@ -18,12 +19,13 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             let action = Action::SetMtu(LinkRef::from(link), desired.primary.mtu);
             plan.push(subject.clone(), action);
         }
-        match desired.family {
-            Family::V4 => filter_loosely(plan, &subject, link),
-            Family::V6 => {
-                set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
-                set_ipv6(plan, &subject, link, Ipv6Conf::AcceptRa, LISTEN_ANYWAY);
-            }
+        if desired.family == Family::V4 || desired.egress {
+            filter_loosely(plan, &subject, link);
+        }
+        let forwards = desired.sysctls.keys().any(|name| name.as_str() == FORWARDING_V6);
+        if desired.family == Family::V6 || forwards {
+            set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
+            set_ipv6(plan, &subject, link, Ipv6Conf::AcceptRa, LISTEN_ANYWAY);
         }
     }
     order_local(plan, desired, observed);

@@ -5,16 +5,25 @@
 //! DELs in flight, are left alone whatever they carry.
 
 use super::{Plan, eni};
-use crate::{Action, Link, LinkKind, NodeDesired, Observed, Route, Rule, Subject, kernel::pod_of};
-use config_model::registry;
+use crate::{
+    Action, IfIndex, Link, LinkKind, NodeDesired, Observed, PodDesired, Route, Rule, Subject,
+    egress, kernel::pod_of,
+};
+use config_model::{PodKey, registry};
 use ipnet::IpNet;
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+};
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     let pods = desired.pods.iter().map(|pod| pod.address);
     let branches = desired.branches.iter().map(|pod| pod.address);
     let held = pods.chain(branches).chain(desired.spared.iter().copied());
+    let egress = desired.pods.iter().filter(|_| desired.egress);
+    let held = held.chain(egress.filter_map(PodDesired::egress_v6));
     let held: BTreeSet<IpAddr> = held.collect();
+    let leases = Leases::of(desired, observed);
     let links = branch_links(desired, observed);
     let managed = Blocks::of(&desired.managed);
     for rule in &observed.rules {
@@ -35,6 +44,9 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
     }
     for route in &observed.routes {
         let Some(address) = route.host_address() else { continue };
+        if leases.hold(route, address) {
+            continue;
+        }
         if !held.contains(&address) && is_ours(route, address, &managed, desired, observed) {
             plan.push(Subject::Address(address), Action::DeleteRoute(route.clone()));
         }
@@ -77,6 +89,41 @@ fn is_ours(
         managed.contain(address) && link.is_some_and(pod_veth)
     };
     observed.is_host_route(route) && (route.protocol == registry::ROUTE_PROTOCOL || by_pod_veth())
+}
+
+/// The IPv4 addresses that IPv6 pods have for what IPv6 does not reach, by the link that leads to each.
+struct Leases {
+    /// Of pods whose ADD is done.
+    of_pods: BTreeMap<IfIndex, Option<Ipv4Addr>>,
+    /// Links of ADDs in flight, which may be taking one now.
+    in_flight: BTreeSet<IfIndex>,
+}
+
+impl Leases {
+    fn of(desired: &NodeDesired, observed: &Observed) -> Self {
+        let confirmed: BTreeMap<&PodKey, bool> =
+            desired.pods.iter().map(|pod| (&pod.key, pod.confirmed)).collect();
+        let (mut of_pods, mut in_flight) = (BTreeMap::new(), BTreeSet::new());
+        for link in observed.links.values() {
+            match link.key().and_then(|key| confirmed.get(&key)) {
+                Some(true) => {
+                    of_pods.insert(link.index, egress::lease(link.index, &observed.addresses));
+                }
+                Some(false) => {
+                    in_flight.insert(link.index);
+                }
+                None => {}
+            }
+        }
+        Self { of_pods, in_flight }
+    }
+
+    fn hold(&self, route: &Route, address: IpAddr) -> bool {
+        let Some(dev) = route.dev.filter(|_| egress::is_host_route(route)) else { return false };
+        let leased = self.of_pods.get(&dev).copied().flatten();
+        address.is_ipv4()
+            && (self.in_flight.contains(&dev) || leased.map(IpAddr::V4) == Some(address))
+    }
 }
 
 /// Blocks and the few lengths that they have, so that finding one does not go through them all.

@@ -2,12 +2,14 @@
 
 use super::{Note, Plan, ensure, node::set_ipv6, place, remove_rules, shared};
 use crate::{
-    Action, Family, Ipv6Conf, Link, LinkKind, LinkRef, NodeDesired, Observed, PodDesired, Route,
-    Rule, Subject,
+    Action, Family, Ipv6Conf, Link, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, PodDesired,
+    Route, Rule, Subject,
+    egress::{self, Egress},
     kernel::pod_of,
     pod::{from_rule, to_rule},
 };
 use config_model::{RuleLayout, TableId, registry};
+use std::net::IpAddr;
 
 pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, observed: &Observed) {
     let Some(link) = host_end(pod, observed) else {
@@ -35,7 +37,35 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
         whole && pod_of(other) == Some(pod.address) && !keeps(other)
     });
     remove_other_routes(plan, pod, link, desired, observed);
+    lead_other_family(plan, pod, link, desired, observed);
     be_deaf(plan, link);
+}
+
+/// The way back to the pod's address of the other family: to an IPv6 pod if it is seen to have one.
+fn lead_other_family(
+    plan: &mut Plan,
+    pod: &PodDesired,
+    link: &Link,
+    desired: &NodeDesired,
+    observed: &Observed,
+) {
+    let address = match Family::of(pod.address) {
+        Family::V4 => pod.egress_v6().filter(|_| desired.egress),
+        Family::V6 => egress::lease(link.index, &observed.addresses).map(IpAddr::V4),
+    };
+    let Some(egress) = address.map(|address| Egress { address }) else { return };
+    let subject = Subject::Address(pod.address);
+    if Family::of(egress.address) == Family::V6 {
+        set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
+    }
+    let wanted = egress.host_address(link.index);
+    let is_there = |there: &LinkAddr| {
+        (there.dev, there.address, there.peer) == (wanted.dev, wanted.address, wanted.peer)
+    };
+    if !observed.addresses.iter().any(is_there) {
+        plan.push(subject.clone(), Action::AddAddress(wanted));
+    }
+    place(plan, &subject, egress.host_route(link.index), observed);
 }
 
 /// A host end lives, is up, and speaks the family of its pod.

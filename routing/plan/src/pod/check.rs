@@ -2,12 +2,13 @@
 
 use super::PodNet;
 use crate::{
-    IfIndex, Link, LinkKind, Observed, Route, Rule, Selector,
+    Family, IfIndex, Link, LinkAddr, LinkKind, Observed, Route, Rule, Selector,
+    egress::{self, Egress},
     kernel::{Short, pod_of},
 };
 use config_model::{Mark, RuleLayout, registry};
 use ipnet::IpNet;
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 /// Something of a pod that is not as it should be: the object, what was expected, what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub fn check(net: &PodNet, pod: &Observed, host: &Observed) -> Vec<Mismatch> {
     let host_end = host_end(net, host, &mut found);
     carrier(net, host, &mut found);
     pod_end(net, pod, host_end, &mut found);
+    other_family(net, pod, host, host_end, &mut found);
     found.0
 }
 
@@ -195,6 +197,69 @@ fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Fi
                 "neighbour {gateway} in the pod is at {at}, {kind}; it should be at {mac}, permanent"
             ));
         }
+    }
+}
+
+/// What leads the pod to the other family, all of it if there is any: it was built with the setting
+/// of its time.
+fn other_family(
+    net: &PodNet,
+    pod: &Observed,
+    host: &Observed,
+    host_end: Option<&Link>,
+    found: &mut Findings,
+) {
+    let (Some(host_end), Some(link)) = (host_end, pod.link_named(&net.key.ifname)) else { return };
+    if net.number > 0 || net.branch.is_some() {
+        return;
+    }
+    let other = Family::of(net.address).other();
+    let second = |address: &IpAddr| Family::of(*address) == other && egress::is_within(*address);
+    let of_pod = pod.addresses.iter().filter(|there| there.dev == link.index);
+    let of_pod = of_pod.map(|there| there.address.addr()).find(second);
+    let lease = egress::lease(host_end.index, &host.addresses).filter(|_| net.address.is_ipv6());
+    let gateway = egress::gateway(other);
+    let neighbour = pod
+        .neighbours
+        .iter()
+        .find(|there| (there.dev, there.address) == (link.index, gateway) && there.permanent);
+    let routed = pod.routes.iter().any(|there| there.gateway == Some(gateway));
+    if lease.is_none() && of_pod.is_none() && neighbour.is_none() && !routed {
+        return;
+    }
+    let ifname = &net.key.ifname;
+    let address = match (net.address, lease.map(IpAddr::V4).or(of_pod)) {
+        (IpAddr::V4(own), _) => egress::v6_of(own).into(),
+        (IpAddr::V6(_), Some(address)) => address,
+        (IpAddr::V6(_), None) => {
+            let range = egress::range(other);
+            return found.add(format!(
+                "no address of {range} on {ifname} in the pod, nor any that {} on the host says",
+                host_end.name
+            ));
+        }
+    };
+    let egress = Egress { address };
+    let wanted = egress.host_address(host_end.index);
+    let is_there = |there: &LinkAddr| {
+        (there.dev, there.address, there.peer) == (wanted.dev, wanted.address, wanted.peer)
+    };
+    if !host.addresses.iter().any(is_there) {
+        let peer = wanted.peer.map(|peer| format!(" peer {peer}")).unwrap_or_default();
+        let name = &host_end.name;
+        found.add(format!("no address {}{peer} on link {name} on the host", wanted.address));
+    }
+    found.route(&egress.host_route(host_end.index), &host_end.name, "on the host", host);
+    if of_pod != Some(address) {
+        found.add(format!("no address {address} on {ifname} in the pod"));
+    }
+    for route in &egress.pod_routes(link.index) {
+        found.route(route, ifname, "in the pod", pod);
+    }
+    if let Some(mac) = host_end.mac
+        && neighbour != Some(&egress.gateway_neighbour(link.index, mac))
+    {
+        found.add(format!("no permanent neighbour {gateway} at {mac} on {ifname} in the pod"));
     }
 }
 

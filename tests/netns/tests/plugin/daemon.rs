@@ -53,6 +53,8 @@ pub(crate) struct Book {
     pub(crate) held: BTreeMap<PodKey, (Vec<PodAddress>, bool)>,
     /// Addresses are of IPv6.
     pub(crate) ipv6: bool,
+    /// Pods reach the other family.
+    pub(crate) egress: bool,
     /// How many network cards the node has; a pod that asks for it gets an address of each.
     pub(crate) cards: u8,
     pub(crate) asked: Vec<String>,
@@ -237,12 +239,17 @@ impl server::Ipam for Scripted {
                 if let Some(mut hook) = hook {
                     hook(&request);
                 }
+                let (rules, egress) = {
+                    let book = self.0.lock().unwrap();
+                    (book.rules, book.egress)
+                };
                 Ok(ReserveOutcome::Reserved(Reservation {
                     addresses: self.hold(&request.key, request.multi_nic),
                     vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
                     use_external_snat: false,
                     network_policy_mode: String::new(),
-                    rules: self.0.lock().unwrap().rules,
+                    rules,
+                    egress,
                 }))
             }
         }

@@ -13,7 +13,7 @@ use config_model::{PodKey, PodName, VethName, registry};
 use serde_json::{Value, json};
 
 /// As the runtime asks: of no pod, with a list of what stays.
-fn gc(node: &Node, valid: &Value) -> Call {
+pub(crate) fn gc(node: &Node, valid: &Value) -> Call {
     let mut conf = node.conf();
     conf["cniVersion"] = json!("1.1.0");
     conf["cni.dev/valid-attachments"] = valid.clone();

@@ -15,6 +15,7 @@ mod compact;
 mod crowd;
 mod daemon;
 mod del;
+mod egress;
 mod failure;
 mod foreign;
 mod gc;

@@ -10,7 +10,9 @@ impl FakeKernel {
         if !self.state.links.contains_key(&address.dev) {
             return Err(Errno::ENODEV);
         }
-        let same = |a: &LinkAddr| (a.dev, a.address) == (address.dev, address.address);
+        let same = |a: &LinkAddr| {
+            (a.dev, a.address, a.peer) == (address.dev, address.address, address.peer)
+        };
         if self.state.addresses.iter().any(same) {
             return Err(Errno::EEXIST);
         }
@@ -24,7 +26,9 @@ impl FakeKernel {
     }
 
     pub(super) fn delete_address(&mut self, address: &LinkAddr) -> Result<(), Errno> {
-        let same = |a: &LinkAddr| (a.dev, a.address) == (address.dev, address.address);
+        let same = |a: &LinkAddr| {
+            (a.dev, a.address, a.peer) == (address.dev, address.address, address.peer)
+        };
         let place = self.state.addresses.iter().position(same).ok_or(Errno::EADDRNOTAVAIL)?;
         let gone = self.state.addresses.remove(place);
         self.forget(&gone);
@@ -86,7 +90,8 @@ impl FakeKernel {
     }
 
     fn connect_subnet(&mut self, address: &LinkAddr) {
-        let LinkAddr { dev, address, secondary, noprefixroute, global: _ } = *address;
+        let LinkAddr { dev, address, peer, secondary, noprefixroute, global: _ } = *address;
+        assert!(peer.is_none() || noprefixroute, "no route to a peer is asked for anywhere");
         let whole = address.prefix_len() == address.max_prefix_len();
         if secondary || noprefixroute || whole || !self.is_up(dev) {
             return;
@@ -115,6 +120,9 @@ fn connected(address: IpNet, dev: IfIndex) -> Route {
 }
 
 fn in_same_subnet(a: &LinkAddr, b: &LinkAddr) -> bool {
-    let net = |address: IpNet| address.trunc();
-    (a.dev, net(a.address)) == (b.dev, net(b.address))
+    let net = |of: &LinkAddr| {
+        let remote = of.peer.unwrap_or(of.address.addr());
+        IpNet::new_assert(remote, of.address.prefix_len()).trunc()
+    };
+    (a.dev, net(a)) == (b.dev, net(b))
 }

@@ -8,9 +8,12 @@ use crate::{
 use config_model::{RuleLayout, TableId, registry};
 use ipnet::{IpNet, Ipv6Net};
 use routing_plan::{
-    Action, Family, IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Note, Observed, Route, Rule, Selector,
+    Action, Errno, Family, IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Note, Observed, Route, Rule,
+    Selector,
+    egress::{self, Egress},
     plan,
 };
+use std::net::{IpAddr, Ipv4Addr};
 
 pub(super) const CASES: &[Case] = &[
     ("a node is built in one pass and then rests", built_in_one_pass),
@@ -27,6 +30,7 @@ pub(super) const CASES: &[Case] = &[
     ("what belongs to an ADD or a DEL in flight is left alone", in_flight),
     ("what is not ours is left alone", foreign),
     ("rules go from one layout to the other and back, and no pod is cut off", layouts),
+    ("the way to the other family comes back in one pass, and goes with the pod", other_family),
 ];
 
 /// What there is in IPv6 alone.
@@ -36,6 +40,46 @@ pub(super) const V6_CASES: &[Case] = &[
     ("a trunk has its address and no rule", trunk),
     ("a pod's router announcements are not heard", deaf_to_pods),
 ];
+
+fn other_family(kernel: &mut dyn TestKernel) {
+    let mut stage = Stage::settled(kernel);
+    let (dev, other) = (stage.pod_links[1], stage.pod_links[2]);
+    stage.desired.egress = true;
+    let address = match stage.desired.pods[1].address {
+        IpAddr::V4(own) => egress::v6_of(own).into(),
+        IpAddr::V6(_) => Ipv4Addr::new(169, 254, 172, 9).into(),
+    };
+    let second = Egress { address };
+    if second.address.is_ipv4() {
+        // What an ADD does; nobody else can take it.
+        stage.force(second.take(dev).action);
+        let refused = stage.kernel.apply(&[second.take(other)]).refused;
+        assert_eq!(refused.first().map(|refused| refused.errno), Some(Errno::EEXIST));
+        stage.force(Action::AddAddress(second.host_address(dev)));
+    }
+    stage.pass();
+    stage.assert_rests();
+    let leads = |stage: &mut Stage<'_>| {
+        let observed = stage.kernel.observe();
+        let mut routes = observed.routes.iter().filter(|r| r.host_address() == Some(address));
+        routes.next().and_then(|route| route.dev)
+    };
+    assert_eq!(leads(&mut stage), Some(dev));
+    stage.kernel.set_down(dev);
+    assert_eq!(leads(&mut stage), None);
+    stage.pass();
+    stage.assert_rests();
+    assert_eq!(leads(&mut stage), Some(dev));
+    stage.force(Action::DeleteRoute(second.host_route(dev)));
+    stage.pass();
+    assert_eq!(leads(&mut stage), Some(dev));
+    stage.desired.pods.remove(1);
+    stage.pass();
+    stage.assert_rests();
+    assert_eq!(leads(&mut stage), None);
+    let peers = |of: &Observed| of.addresses.iter().any(|a| a.peer == Some(address));
+    assert!(!peers(&stage.kernel.observe()));
+}
 
 fn link_local_stays(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::settled(kernel);

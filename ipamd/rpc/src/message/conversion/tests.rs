@@ -29,6 +29,7 @@ fn reservation() -> Reservation {
         use_external_snat: true,
         network_policy_mode: "Standard".into(),
         rules: RuleLayout::Compact,
+        egress: true,
     }
 }
 

@@ -287,6 +287,7 @@ impl Workshop {
             strict: false,
             spared: BTreeSet::new(),
             veth_prefix: "eni".to_owned(),
+            egress: false,
             sysctls: BTreeMap::new(),
         }
     }
@@ -493,5 +494,6 @@ fn mac(kind: u8, number: u16) -> Mac {
 
 fn address_on(dev: IfIndex, address: IpAddr, length: u8) -> LinkAddr {
     let address = IpNet::new_assert(address, length);
-    LinkAddr { dev, address, global: true, secondary: false, noprefixroute: false }
+    let peer = None;
+    LinkAddr { dev, address, peer, global: true, secondary: false, noprefixroute: false }
 }
