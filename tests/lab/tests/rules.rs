@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use nix::sched::{CloneFlags, setns};
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
@@ -25,16 +26,20 @@ const PACE: Duration = Duration::from_millis(1);
 /// As many addresses as the pods have and a few, so that no pool grows or shrinks meanwhile.
 const POOL: [&str; 4] = ["--env", "MINIMUM_IP_TARGET=24", "--env", "WARM_IP_TARGET=1"];
 
-/// A node with single addresses and compact rules, and one with prefixes and rules per pod.
+/// A node with single addresses and compact rules, and one with prefixes and rules per pod. Either has
+/// pods on several ENIs: the second has one prefix on each of two.
 fn two_nodes(bin: &Path, name: &str) -> Result<Lab> {
     let lab = Lab::up(bin, name, &["--nodes", "0"])?;
-    let add = |node: &str, env: &[&str]| {
-        lab.run(&[&["node", "add", node, "--type", "m5.large"], &POOL[..], env].concat())
+    let add = |node: &str, kind: &str, env: &[&str]| {
+        lab.run(&[&["node", "add", node, "--type", kind], &POOL[..], env].concat())
     };
-    add("singles", &["--env", "FERRULE_RULES=compact"])?;
-    add("prefixes", &["--env", "ENABLE_PREFIX_DELEGATION=true"])?;
+    add("singles", "m5.large", &["--env", "FERRULE_RULES=compact"])?;
+    add("prefixes", "t3.micro", &["--env", "ENABLE_PREFIX_DELEGATION=true"])?;
     for node in ["singles", "prefixes"] {
         lab.run(&["pod", "add", node, "--count", "20", "--prefix", node])?;
+        let pods = lab.pods(node)?;
+        let devices: BTreeSet<_> = pods.iter().map(|pod| pod["device"].as_u64()).collect();
+        ensure!(devices.len() > 1, "all pods of {node} are on one ENI");
     }
     Ok(lab)
 }

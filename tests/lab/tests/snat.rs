@@ -35,15 +35,27 @@ fn all_hear(lab: &Lab, node: &str) -> Result<()> {
 #[test]
 fn pods_of_every_eni_reach_the_internet_by_every_backend() -> Result<()> {
     let name = "pods_of_every_eni_reach_the_internet_by_every_backend";
-    let Some(bin) = programs(name) else { return Ok(()) };
-    let lab = Lab::up(&bin, "t-snat", &["--nodes", "0"])?;
+    reach_the_internet(name, "t-snat", "per-pod")
+}
+
+#[test]
+fn pods_that_share_rules_reach_the_internet_by_every_backend() -> Result<()> {
+    let name = "pods_that_share_rules_reach_the_internet_by_every_backend";
+    reach_the_internet(name, "t-shared", "compact")
+}
+
+fn reach_the_internet(test: &str, lab: &str, rules: &str) -> Result<()> {
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let lab = Lab::up(&bin, lab, &["--nodes", "0"])?;
+    let rules = format!("FERRULE_RULES={rules}");
     for (node, harm) in [
         ("iptables-legacy", &["iptables-legacy", "-t", "nat", "-F"][..]),
         ("iptables-nft", &["iptables-nft", "-t", "mangle", "-F"][..]),
         ("nftables", &["nft", "delete", "table", "ip", "ferrule"][..]),
     ] {
         let backend = format!("FERRULE_NAT_BACKEND={node}");
-        lab.run(&["node", "add", node, "--env", &backend, "--env", "WARM_IP_TARGET=2"])?;
+        let env = ["--env", &backend, "--env", "WARM_IP_TARGET=2", "--env", &rules];
+        lab.run(&[&["node", "add", node][..], &env].concat())?;
         // More than the primary ENI has.
         lab.run(&["pod", "add", node, "--count", "18"])?;
         ensure!(lab.enis(node)?.len() > 1, "all pods are on one ENI");
