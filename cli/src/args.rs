@@ -89,14 +89,14 @@ pub(crate) enum Side {
     AmazonVpcCni,
 }
 
-/// What becomes of a policy agent that runs beside amazon-vpc-cni.
+/// What becomes of aws-network-policy-agent, which runs beside amazon-vpc-cni.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Policy {
     /// The takeover is refused
     Refuse,
-    /// Its programs are taken off the pods
+    /// Its programs and pins are removed once it has ended and the node is taken over
     Drop,
-    /// It is told of pods as before
+    /// It stays and is told of pods as before; ferrule-ipamd needs FERRULE_POLICY_AGENT=true
     Keep,
 }
 

@@ -7,13 +7,14 @@ use crate::{
     netconf::{Cards, NIC_CONFIG, PrevResult},
     result::{AddResult, Interface, IpConfig, Route},
     sandbox::Sandbox,
-    session::{Session, refused, unavailable},
+    session::{Session, refused, unavailable, unpoliced},
     tombstone,
     wiring::{End, Pair, Wiring},
 };
 use config_model::{Span, Tombstone, VethName};
 use ipamd_rpc::{
     Confirm, PodAddress, Release, ReleaseCause, Reservation, Reserve, ReserveOutcome, RpcError,
+    policy::PolicyAgent,
 };
 use ipnet::IpNet;
 use routing_plan::{Family, Scope, pod::PodNet};
@@ -25,6 +26,8 @@ use std::{
 /// The deadline is for the wait. An address that came at the last moment gets this long to be put
 /// to use.
 const FINISH: Duration = Duration::from_secs(5);
+/// How long the policy agent gets: it loads programs and fills their maps.
+const ENFORCE: Duration = Duration::from_secs(10);
 /// How long the daemon gets to take back a reservation.
 const TAKE_BACK: Duration = Duration::from_secs(2);
 
@@ -54,7 +57,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         multi_nic: call.conf.cards == Cards::Every,
     };
     let pod_text = call.pod_text();
-    let (mut session, outcome) = Session::reserve(&call.daemon, &request, deadline)
+    let (mut session, outcome, agent) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let nets = match outcome {
         ReserveOutcome::Reserved(reservation) => {
@@ -75,6 +78,10 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         let veth = nets.first().map_or(veth, |net| &net.veth);
         let done = build_all(&mut wiring, &nets, finish)
             .and_then(|pairs| sandbox.ensure_current().map(|()| pairs))
+            .and_then(|pairs| {
+                enforce(call, &session, agent.as_ref(), nets.len())?;
+                Ok(pairs)
+            })
             .and_then(|pairs| confirm(call, &mut session, veth, finish).map(|()| pairs));
         if done.is_err() {
             for net in nets.iter().rev() {
@@ -104,6 +111,18 @@ fn build_all(
     deadline: Instant,
 ) -> Result<Vec<Pair>, Fault> {
     nets.iter().map(|net| wiring.build(net, deadline)).collect()
+}
+
+/// Where policies are somebody's, nothing of a pod runs before they hold.
+fn enforce(
+    call: &Call,
+    session: &Session,
+    agent: Option<&PolicyAgent>,
+    interfaces: usize,
+) -> Result<(), Fault> {
+    let (Some(agent), Some(pod)) = (agent, &call.attachment.pod.pod) else { return Ok(()) };
+    let enforced = session.enforce(agent, pod, interfaces, Instant::now() + ENFORCE);
+    enforced.map_err(|error| unpoliced(&call.pod_text(), &error))
 }
 
 fn confirm(

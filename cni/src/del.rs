@@ -6,12 +6,15 @@ use crate::{
     fault::{Fault, chain},
     log::{Level, Log},
     sandbox::refuse_own_for_del,
-    session::Session,
+    session::{Session, unpoliced},
     tombstone,
     wiring::failed,
 };
 use config_model::{Tombstone, VethName, registry};
-use ipamd_rpc::{Release, ReleaseCause, Released, RpcError};
+use ipamd_rpc::{
+    Release, ReleaseCause, Released, RpcError,
+    policy::{PolicyAgent, PolicyError},
+};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
     Action, Link, LinkRef, Op, Subject, disconnect,
@@ -31,7 +34,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
     refuse_own_for_del(call)?;
     let mut host = Socket::open().map_err(|error| failed(&call.key, &error))?;
-    let (how, addresses) = match release(call) {
+    let (answer, agent) = match release(call) {
+        Ok((session, released, agent)) => (Ok(released), agent.map(|agent| (session, agent))),
+        Err(error) => (Err(error), None),
+    };
+    let was_held = matches!(answer, Ok(Released::Known(_)));
+    let (how, addresses) = match answer {
         // A branch ENI: what there is of it carries the key.
         Ok(Released::Known(addresses)) if addresses.is_empty() => {
             ("released", keyed(call, &mut host))
@@ -52,17 +60,40 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
         log.line(Level::Warn, &failed(&call.key, &error).message, &[]);
         Vec::new()
     });
+    if let Some((session, agent)) = agent {
+        forget(call, &session, &agent, was_held, log)?;
+    }
     let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     let fields = vec![("daemon", how.into()), ("addresses", addresses.into())];
     Ok(Served { stdout: Vec::new(), fields })
 }
 
-fn release(call: &Call) -> Result<Released, RpcError> {
+/// One that is not there is missed once, so that the runtime calls again: it may have been restarted.
+/// No pod stays because of it.
+fn forget(
+    call: &Call,
+    session: &Session,
+    agent: &PolicyAgent,
+    was_held: bool,
+    log: &Log,
+) -> Result<(), Fault> {
+    let Some(pod) = &call.attachment.pod.pod else { return Ok(()) };
+    let Err(error) = session.forget(agent, pod, Instant::now() + DEADLINE) else { return Ok(()) };
+    let fault = unpoliced(&call.pod_text(), &error);
+    if was_held && matches!(error, PolicyError::Absent { .. }) {
+        return Err(fault);
+    }
+    log.line(Level::Warn, &fault.message, &[]);
+    Ok(())
+}
+
+fn release(call: &Call) -> Result<(Session, Released, Option<PolicyAgent>), RpcError> {
     let start = Instant::now();
     let session = Session::open(&call.daemon, start + PATIENCE)?;
     let request =
         Release { key: call.key.clone(), pod: call.pod(), cause: ReleaseCause::PodDeleted };
-    session.release(request, start + DEADLINE)
+    let (released, agent) = session.release(request, start + DEADLINE)?;
+    Ok((session, released, agent))
 }
 
 /// The daemon released these addresses just now, so nobody else can have them yet.

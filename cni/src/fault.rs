@@ -20,6 +20,7 @@ use std::fmt;
 /// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no more room |
 /// | 101 | `CheckFailed` | CHECK found something other than what ADD made |
 /// | 102 | `KernelRefused` | the kernel refused a step, such as an interface name that is taken |
+/// | 103 | `PolicyAgent` | the policy agent that is served here did not take note of the pod |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// 1
@@ -46,6 +47,8 @@ pub enum Code {
     CheckFailed,
     /// 102
     KernelRefused,
+    /// 103
+    PolicyAgent,
 }
 
 impl Code {
@@ -64,6 +67,7 @@ impl Code {
             Self::Exhausted => 100,
             Self::CheckFailed => 101,
             Self::KernelRefused => 102,
+            Self::PolicyAgent => 103,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Talking to the daemon: one connection, on a runtime that exists only while it is needed.
 
 use crate::fault::{Code, Fault, chain};
-use config_model::PodKey;
+use config_model::{PodKey, PodName};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Held, PoolStatus, Reason, Refusal, Release, Released,
     Reserve, ReserveOutcome, RpcError, TraceParent,
+    policy::{PolicyAgent, PolicyError},
 };
 use std::{
     io,
@@ -48,7 +49,7 @@ impl Session {
         daemon: &Daemon,
         request: &Reserve,
         deadline: Instant,
-    ) -> Result<(Self, ReserveOutcome), RpcError> {
+    ) -> Result<(Self, ReserveOutcome, Option<PolicyAgent>), RpcError> {
         loop {
             let session = Self::open(daemon, deadline)?;
             let left = deadline.saturating_duration_since(Instant::now());
@@ -56,14 +57,15 @@ impl Session {
             let mut request = request.clone();
             request.wait =
                 config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let answer = session.runtime.block_on(session.client.reserve(request, deadline));
+            let reserving = session.client.reserve_with_policy(request, deadline);
+            let answer = session.runtime.block_on(reserving);
             let is_passing = match &answer {
-                Ok(ReserveOutcome::Refused(refusal)) => refusal.reason == Reason::Stopping,
-                Ok(ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_)) => false,
+                Ok((ReserveOutcome::Refused(refusal), _)) => refusal.reason == Reason::Stopping,
+                Ok((ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_), _)) => false,
                 Err(error) => matches!(error, RpcError::Lost { .. }),
             };
             if !is_passing || Instant::now() + REST >= deadline {
-                return answer.map(|outcome| (session, outcome));
+                return answer.map(|(outcome, agent)| (session, outcome, agent));
             }
             std::thread::sleep(REST);
         }
@@ -92,8 +94,29 @@ impl Session {
         &self,
         request: Release,
         deadline: Instant,
-    ) -> Result<Released, RpcError> {
-        self.runtime.block_on(self.client.release(request, deadline))
+    ) -> Result<(Released, Option<PolicyAgent>), RpcError> {
+        self.runtime.block_on(self.client.release_with_policy(request, deadline))
+    }
+
+    /// Has the policies of a pod hold, before anything of it runs.
+    pub(crate) fn enforce(
+        &self,
+        agent: &PolicyAgent,
+        pod: &PodName,
+        interfaces: usize,
+        deadline: Instant,
+    ) -> Result<(), PolicyError> {
+        self.runtime.block_on(agent.enforce(pod, interfaces, deadline))
+    }
+
+    /// Tells the policy agent that a pod is gone.
+    pub(crate) fn forget(
+        &self,
+        agent: &PolicyAgent,
+        pod: &PodName,
+        deadline: Instant,
+    ) -> Result<(), PolicyError> {
+        self.runtime.block_on(agent.forget(pod, deadline))
     }
 
     pub(crate) fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
@@ -131,6 +154,16 @@ pub(crate) fn remedy(error: &RpcError) -> &'static str {
     } else {
         "look at the log of ferrule-ipamd on this node; the runtime will try again"
     }
+}
+
+/// What an ADD or DEL answers when the policy agent does not do its part.
+pub(crate) fn unpoliced(pod: &str, error: &PolicyError) -> Fault {
+    Fault::new(
+        Code::PolicyAgent,
+        format!("{pod}: {}", chain(error)),
+        "look at the log of aws-network-policy-agent on this node; if it is not to run here, set \
+         FERRULE_POLICY_AGENT=false on ferrule-ipamd. The runtime will try again",
+    )
 }
 
 /// What an ADD answers when the daemon has no address.

@@ -1,10 +1,12 @@
 //! Compiles the protocol with a pure-Rust compiler: no protoc is needed to build Ferrule.
 
-const PROTO: &str = "proto/ipamd.proto";
+const PROTOS: [&str; 2] = ["proto/ipamd.proto", "proto/policy.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed={PROTO}");
-    let descriptors = protox::compile([PROTO], ["proto"])?;
+    for proto in PROTOS {
+        println!("cargo::rerun-if-changed={proto}");
+    }
+    let descriptors = protox::compile(PROTOS, ["proto"])?;
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(std::env::var_os("CARGO_FEATURE_SERVER").is_some())

@@ -20,8 +20,8 @@ mod tests;
 
 pub use conflist::{ASIDE, Network, OURS as OUR_CONFLIST, is_read};
 pub use observation::{
-    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, RouteView, RuleView,
-    Theirs,
+    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, Policy, Program,
+    RouteView, RuleView, Theirs,
 };
 pub use plan::{Plan, PolicyChoice, Refusal, Step, Wait, Way, plan};
 pub use theirs::same_allocations;

@@ -42,12 +42,46 @@ pub struct File {
 /// amazon-vpc-cni.
 #[derive(Clone, Debug)]
 pub struct Theirs {
-    /// Whether its agent answers at its socket.
+    /// Whether its agent answers at its socket, and not our daemon in its place.
     pub serves: bool,
     /// Its checkpoints: `ipam.json`, and one for each further network card.
     pub checkpoints: Looked<Vec<File>>,
-    /// What tells of a policy agent, each with its object and what was seen of it.
-    pub policy: Looked<Vec<(String, String)>>,
+    /// The policy agent beside it.
+    pub policy: Policy,
+}
+
+/// aws-network-policy-agent.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its socket.
+    pub socket: String,
+    /// Whether it answers there.
+    pub serves: bool,
+    /// The BPF programs on the host's veths, whosoever they are.
+    pub programs: Looked<Vec<Program>>,
+    /// Its folder of pins.
+    pub folder: String,
+    /// What lies below that folder, whosoever it is, such as `maps/global_policy_events`.
+    pub pins: Looked<Vec<String>>,
+}
+
+/// A BPF program on a link.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// The link.
+    pub link: String,
+    /// Whether it sees what the link receives, not what it sends.
+    pub ingress: bool,
+    /// What whoever attached it calls it.
+    pub name: String,
+    /// The chain of filters that it is in.
+    pub chain: u32,
+    /// Its place there.
+    pub priority: u16,
+    /// The ethertype that it sees, 3 for all.
+    pub protocol: u16,
+    /// Its number among those of its priority.
+    pub handle: u32,
 }
 
 /// Ferrule.
@@ -57,6 +91,8 @@ pub struct Ours {
     pub runs: bool,
     /// Whether the daemon says that it serves.
     pub ready: bool,
+    /// Whether the daemon is told to serve a policy agent.
+    pub policy_agent: bool,
     /// What its checkpoint holds; `None` if there is none.
     pub held: Looked<Option<Vec<Held>>>,
     /// The interfaces whose DEL the daemon has not heard of yet.

@@ -1,12 +1,13 @@
 //! From an observation to what is to be done, either way.
 
+mod policy;
 mod rollback;
 mod takeover;
 
-use crate::{Looked, Network, OUR_CONFLIST, Observation};
+use crate::{Looked, Network, OUR_CONFLIST, Observation, Program};
 use config_model::{Migration, Owner, PodKey};
 use serde::Serialize;
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 /// Which way a node is to go.
 pub type Way = Owner;
@@ -49,9 +50,14 @@ pub enum Wait {
     OurCallsEnd,
     /// amazon-vpc-cni's agent is to serve.
     TheirAgentServes,
+    /// The policy agent is to end: as long as it runs it attaches its programs again.
+    PolicyAgentEnds,
+    /// The policy agent is to answer: an ADD of ours fails without it.
+    PolicyAgentServes,
 }
 
-/// One thing to do. Each is done as a whole or not at all.
+/// One thing to do. Each is done as a whole or not at all; of several programs or pins, what was left
+/// is the next plan's.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// The journal says this.
@@ -101,6 +107,16 @@ pub enum Step {
     },
     /// Our table of netfilter goes.
     RemoveTable,
+    /// These programs of the policy agent leave their links.
+    Detach {
+        /// Which.
+        programs: Vec<Program>,
+    },
+    /// These pins of the policy agent go.
+    Unpin {
+        /// Their names below its folder.
+        names: Vec<String>,
+    },
     /// Our checkpoint is put aside, and the tombstones go with it.
     ForgetOurs,
 }
@@ -183,6 +199,14 @@ impl fmt::Display for Wait {
                 "amazon-vpc-cni's agent serves on this node (put the node into the DaemonSet \
                  aws-node)"
             }
+            Self::PolicyAgentEnds => {
+                "the policy agent has ended on this node (it is a container of the DaemonSet \
+                 aws-node, unless it was given one of its own)"
+            }
+            Self::PolicyAgentServes => {
+                "the policy agent serves on this node (give it a DaemonSet of its own, with the \
+                 host's /var/run/aws-node and /sys/fs/bpf)"
+            }
         })
     }
 }
@@ -217,6 +241,18 @@ impl fmt::Display for Step {
                 write!(f, "delete our rule `{rule}`, which amazon-vpc-cni's agent has made as well")
             }
             Self::RemoveTable => f.write_str("delete the nftables table ip ferrule"),
+            Self::Detach { programs } => {
+                let links: BTreeSet<&str> = programs.iter().map(|it| it.link.as_str()).collect();
+                let (programs, links) = (programs.len(), links.len());
+                write!(
+                    f,
+                    "take {programs} programs of the policy agent off {links} host veths: from \
+                     here on those pods have no policies"
+                )
+            }
+            Self::Unpin { names } => {
+                write!(f, "remove {} pinned programs and maps of the policy agent", names.len())
+            }
             Self::ForgetOurs => f.write_str("put ferrule-ipamd's checkpoint aside"),
         }
     }

@@ -1,9 +1,9 @@
 //! Takes the steps. Each is done as a whole or not at all, whenever the power goes.
 
-use super::look::{FOLDER, TABLE, lock_file, text};
+use super::look::{self, FOLDER, TABLE, lock_file, text};
 use crate::{args::Places, gather::netfilter};
 use anyhow::{Context as _, Result, anyhow, bail};
-use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Step};
+use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step};
 use config_model::{Migration, Tombstone, registry};
 use install_disk::Folders;
 use install_plan::{Conflist, Op, Place, Plan};
@@ -86,6 +86,15 @@ impl<'a> Hands<'a> {
                 said.map(drop).map_err(anyhow::Error::msg)
             }
             Step::ForgetOurs => self.forget(),
+            Step::Detach { programs } => detach(programs),
+            Step::Unpin { names } => names.iter().try_for_each(|name| {
+                let pin = self.places.pins.join(name);
+                match fs::remove_file(&pin) {
+                    Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+                    _gone => Ok(()),
+                }
+                .with_context(|| format!("remove {}", pin.display()))
+            }),
         }
     }
 
@@ -153,6 +162,18 @@ fn drop_rule(wanted: &str) -> Result<()> {
         Some(refused) => bail!("the kernel refused: {refused}"),
         None => Ok(()),
     }
+}
+
+/// Takes these programs off their links, as far as they are there; others stay.
+fn detach(wanted: &[Program]) -> Result<()> {
+    let kernel = look::kernel().map_err(anyhow::Error::msg)?;
+    let mut socket = Socket::open()?;
+    for (program, filter) in look::programs(&kernel)? {
+        if wanted.contains(&program) {
+            socket.delete_bpf_filter(&filter)?;
+        }
+    }
+    Ok(())
 }
 
 /// Beside it first, then in its place; both durable.

@@ -5,8 +5,8 @@ use crate::{
     gather::{chain, imds, netfilter},
 };
 use cli_migrate::{
-    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, RouteView, RuleView,
-    Theirs,
+    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, Policy, Program,
+    RouteView, RuleView, Theirs,
 };
 use config_model::{Migration, PodKey, PodName, TableId, Tombstone, registry};
 use ipamd_core::{
@@ -15,8 +15,8 @@ use ipamd_core::{
 };
 use ipamd_rpc::{probe, server::HealthName};
 use nix::fcntl::{Flock, FlockArg};
-use routing_netlink::{Socket, With};
-use routing_plan::{Family, LinkKind, Rule};
+use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
+use routing_plan::{Family, IfIndex, LinkKind, Rule};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -30,25 +30,27 @@ use std::{
 /// Everything that the plan asks for. With `ours_is_held` this process has our daemon's lock.
 pub(crate) fn observe(places: &Places, ours_is_held: bool) -> Observation {
     let state = &places.state_dir;
+    let kernel = kernel();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Observation {
         conflists: files(&places.net_d, |_| true),
         theirs: Theirs {
-            serves: answers(&places.aws_node.join("ipamd.sock")),
+            serves: serves(&places.aws_node.join("ipamd.sock")),
             checkpoints: files(&places.aws_node, |name| {
                 name == "ipam.json" || (name.starts_with("ipam-nic-") && name.ends_with(".json"))
             }),
-            policy: policy(places),
+            policy: policy(places, &kernel),
         },
         ours: Ours {
             runs: !ours_is_held && is_locked(&lock_file(state)),
-            ready: is_ready(&places.socket),
+            ready: says(&places.socket, HealthName::Ready).unwrap_or(false),
+            policy_agent: says(&places.socket, HealthName::PolicyAgent).unwrap_or(false),
             held: held(&state.join(CHECKPOINT)),
             buried: buried(&state.join(registry::TOMBSTONE_DIR)),
             table: table(),
         },
         calls: calls(&places.proc),
-        kernel: kernel(),
+        kernel,
         enis: enis(&places.imds),
         results: files(&places.results, |name| name.starts_with(registry::CNI_NETWORK)),
         journal: journal(&state.join(Migration::FILE)),
@@ -92,32 +94,79 @@ fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-fn policy(places: &Places) -> Looked<Vec<(String, String)>> {
-    let mut signs = Vec::new();
+fn policy(places: &Places, kernel: &Looked<Kernel>) -> Policy {
     let socket = places.aws_node.join("npa.sock");
-    if answers(&socket) {
-        signs.push((socket.display().to_string(), "it takes calls at its socket".to_owned()));
+    let links = kernel.as_ref().map_err(Clone::clone);
+    Policy {
+        serves: answers(&socket),
+        socket: socket.display().to_string(),
+        programs: links.and_then(|kernel| {
+            let all = programs(kernel).map_err(|err| chain("look at programs on links", &err))?;
+            Ok(all.into_iter().map(|(program, _)| program).collect())
+        }),
+        folder: places.pins.display().to_string(),
+        pins: pins(&places.pins),
     }
-    match fs::read_dir(&places.pins) {
-        Ok(mut entries) => {
-            if entries.any(|entry| entry.is_ok()) {
-                let pins = places.pins.display().to_string();
-                signs.push((pins, "its programs are pinned there".to_owned()));
-            }
-        }
-        Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-        Err(err) => return Err(chain(&format!("list {}", places.pins.display()), &err)),
-    }
-    Ok(signs)
 }
 
-fn is_ready(socket: &Path) -> bool {
-    if !answers(socket) {
-        return false;
+/// The programs on the host's veths, in our words and the kernel's.
+pub(crate) fn programs(kernel: &Kernel) -> Result<Vec<(Program, BpfFilter)>, SocketError> {
+    let mut socket = Socket::open()?;
+    let mut found = Vec::new();
+    for link in kernel.links.iter().filter(|link| link.veth) {
+        for side in [Side::Ingress, Side::Egress] {
+            let filters = socket.bpf_filters(IfIndex(link.index), side)?;
+            found.extend(filters.into_iter().map(|filter| (program(&link.name, &filter), filter)));
+        }
     }
-    let Ok(runtime) = imds::runtime() else { return false };
+    Ok(found)
+}
+
+fn program(link: &str, filter: &BpfFilter) -> Program {
+    Program {
+        link: link.to_owned(),
+        ingress: filter.side == Side::Ingress,
+        name: filter.name.clone(),
+        chain: filter.chain,
+        priority: filter.priority,
+        protocol: filter.protocol,
+        handle: filter.handle,
+    }
+}
+
+/// What lies in the folders of this one, with the folder's name.
+fn pins(folder: &Path) -> Looked<Vec<String>> {
+    let mut found = Vec::new();
+    for kind in PINNED {
+        let folder = folder.join(kind);
+        let failed = |err: &io::Error| chain(&format!("list {}", folder.display()), err);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
+            Err(err) => return Err(failed(&err)),
+        };
+        for entry in entries {
+            let name = entry.map_err(|err| failed(&err))?.file_name();
+            found.push(format!("{kind}/{}", name.to_string_lossy()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Whether somebody takes calls at amazon-vpc-cni's socket who is not our daemon.
+fn serves(socket: &Path) -> bool {
+    answers(socket) && says(socket, HealthName::Live).is_none()
+}
+
+/// What our daemon says of its health at this socket; `None` if it is not there.
+fn says(socket: &Path, name: HealthName) -> Option<bool> {
+    if !answers(socket) {
+        return None;
+    }
+    let runtime = imds::runtime().ok()?;
     let deadline = Instant::now() + PATIENCE;
-    runtime.block_on(probe(socket, HealthName::Ready, deadline)).unwrap_or(false)
+    runtime.block_on(probe(socket, name, deadline)).ok()
 }
 
 fn is_locked(path: &Path) -> bool {
@@ -213,7 +262,7 @@ fn calls(proc: &Path) -> Looked<Calls> {
     Ok(calls)
 }
 
-fn kernel() -> Looked<Kernel> {
+pub(crate) fn kernel() -> Looked<Kernel> {
     let seen = Socket::open()
         .and_then(|mut socket| socket.observe(With::Nothing))
         .map_err(|err| chain("look at links, rules and routes", &err))?;
@@ -271,6 +320,8 @@ pub(crate) const FOLDER: &str = "ipam";
 const CHECKPOINT: &str = "ipam/checkpoint.log";
 /// Ours of netfilter.
 pub(crate) const TABLE: (&str, &str) = ("ip", "ferrule");
+/// The folders of the policy agent's pins.
+const PINNED: [&str; 2] = ["programs", "maps"];
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long our daemon may take to tell how it is.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Settings that cannot both hold. Better no daemon than one that does something else.
 
 use crate::{
-    Bind, Kubernetes, Refusal,
+    Bind, Kubernetes, PolicyMode, Refusal,
     values::{Draft, Modes},
 };
 use std::{collections::BTreeMap, fmt};
@@ -14,6 +14,7 @@ pub(crate) fn refuse(draft: &Draft, given: &BTreeMap<String, String>) -> Result<
     what_imds_does_not_tell(draft, &given)?;
     kubernetes(draft, &given)?;
     enforcing_mode(&draft.modes, &given)?;
+    policy_agent(draft, &given)?;
     sockets(draft)
 }
 
@@ -124,6 +125,24 @@ fn enforcing_mode(modes: &Modes, given: &Given<'_>) -> Result<(), Refusal> {
             "POD_SECURITY_GROUP_ENFORCING_MODE".to_owned(),
             "the enforcing mode must be strict or standard",
         );
+    }
+    Ok(())
+}
+
+/// The agent knows two modes, and host veths by their prefix.
+fn policy_agent(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+    let settings = &draft.settings;
+    if !settings.policy_agent {
+        return Ok(());
+    }
+    let agent = given.named("FERRULE_POLICY_AGENT", true);
+    if settings.policy_mode == PolicyMode::None {
+        let mode = given.named("NETWORK_POLICY_ENFORCING_MODE", settings.policy_mode);
+        return clash(agent, mode, "the agent's modes are standard and strict");
+    }
+    if settings.veth_prefix != "eni" {
+        let prefix = given.named("AWS_VPC_K8S_CNI_VETHPREFIX", &settings.veth_prefix);
+        return clash(agent, prefix, "the agent looks for host veths by the prefix eni");
     }
     Ok(())
 }

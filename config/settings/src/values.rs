@@ -108,6 +108,8 @@ pub struct Settings {
     pub backing_store: PathBuf,
     /// What the policy agent is to do with a pod that no policy names.
     pub policy_mode: PolicyMode,
+    /// Whether aws-network-policy-agent is served, beside `backing_store`.
+    pub policy_agent: bool,
     /// The longest that an ADD waits for an address.
     pub add_wait: Span,
     /// How many calls of one action EC2 may get of this node.
@@ -290,6 +292,7 @@ pub(crate) struct Modes {
     pub(crate) pod_mtu: Option<u32>,
     pub(crate) introspection_off: bool,
     pub(crate) policy_strict: bool,
+    pub(crate) policy_agent: bool,
 }
 
 impl Draft {
@@ -346,6 +349,7 @@ impl Draft {
             startup_taint: String::new(),
             backing_store: PathBuf::new(),
             policy_mode: PolicyMode::None,
+            policy_agent: false,
             add_wait: Span(0),
             calls: CallBudget::default(),
             state_dir: PathBuf::new(),

@@ -23,6 +23,7 @@ pub mod logging;
 mod metrics;
 mod nat;
 mod outbox;
+mod policy;
 mod repair;
 mod run;
 mod service;

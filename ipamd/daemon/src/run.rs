@@ -9,6 +9,7 @@ use crate::{
     inbox::{Inbox, Input},
     metrics::Metrics,
     nat::{Nat, NatReport, follow_ranges},
+    policy,
     repair::{PassReport, ProcSys, Repair, Tools, Trigger, watch_sysctls},
     service::{Service, Terms},
     sources::Sources,
@@ -19,7 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use config_settings::{PodEniMode, Settings};
 use ipamd_rpc::{
     Enforcing,
-    server::{Health, Incoming, listen, serve},
+    server::{Health, HealthName, Incoming, listen, serve},
 };
 use routing_netlink::Kernel;
 use std::{
@@ -92,6 +93,7 @@ where
 
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
+    health.set(HealthName::PolicyAgent, settings.policy_agent).await;
     let passes_for_nat = seen_reports.clone();
     let (marks, seen_marks) = watch::channel(BTreeMap::new());
     let sources = Sources {
@@ -136,7 +138,7 @@ where
     let terms = Terms {
         vpc_cidrs: known_cidrs.clone(),
         external_snat: settings.external_snat,
-        policy_mode: settings.policy_mode.to_string(),
+        policy_agent: policy::agent(&settings),
         add_wait: settings.add_wait,
         multi_nic: settings.multi_nic,
         family: crate::desired::family(&settings),
@@ -156,6 +158,7 @@ where
         status,
     );
     let (stop_serving, stopped) = oneshot::channel::<()>();
+    let agents_health = health.clone();
     let server = tokio::spawn(serve_plugin(settings.socket.clone(), service, health, stopped));
 
     let nat = Nat {
@@ -189,10 +192,13 @@ where
     let to_loop = inbox.clone();
     tasks.spawn(async move {
         let (begin, cloud) = starter.start(&mut kernel).await;
+        // Only now: until here amazon-vpc-cni's agent might have had the socket.
+        let served = policy::serve(&starter.settings, &*cloud, agents_health);
         if to_loop.send(begin).await.is_ok() {
             tokio::select! {
                 _ended = Repair::new(kernel, tools).run() => {}
-                () = follow_ranges(cloud, vpc_cidrs) => {}
+                () = follow_ranges(Arc::clone(&cloud), vpc_cidrs) => {}
+                () = served => {}
             }
         }
     });

@@ -15,6 +15,7 @@ use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, R
 use ipamd_rpc::{
     self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
     Released, Reservation, Reserve, ReserveOutcome,
+    policy::PolicyAgent,
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
@@ -29,8 +30,8 @@ pub(crate) struct Terms {
     pub(crate) vpc_cidrs: watch::Receiver<Vec<Ipv4Net>>,
     /// Somebody else translates source addresses.
     pub(crate) external_snat: bool,
-    /// What the policy agent is told.
-    pub(crate) policy_mode: String,
+    /// The policy agent that is told of pods.
+    pub(crate) policy_agent: Option<PolicyAgent>,
     /// The longest that an ADD waits.
     pub(crate) add_wait: Span,
     /// Whether a pod may have an interface on each network card.
@@ -74,7 +75,6 @@ impl Service {
             addresses: addresses.into_iter().map(address).collect(),
             vpc_v4_cidrs: self.terms.vpc_cidrs.borrow().clone(),
             use_external_snat: self.terms.external_snat,
-            network_policy_mode: self.terms.policy_mode.clone(),
             rules: self.terms.rules,
             egress: self.terms.passes.borrow().egress,
         }
@@ -228,6 +228,10 @@ impl Ipam for Service {
         let addresses = pod.addresses.into_iter().map(address).collect();
         let (confirmed, rules) = (pod.confirmed, self.terms.rules);
         Ok(Some(Held { addresses, branch, confirmed, rules }))
+    }
+
+    fn policy_agent(&self) -> Option<PolicyAgent> {
+        self.terms.policy_agent.clone()
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {

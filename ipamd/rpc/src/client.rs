@@ -1,11 +1,11 @@
 //! The plugin's side of the socket.
 
-mod connection;
+pub(crate) mod connection;
 
 use crate::{
     Collect, Collected, Confirm, Held, MAX_MESSAGE_BYTES, Malformed, PoolStatus, Release, Released,
-    Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions, message::conversion, trace,
-    wire::ipam_client::IpamClient,
+    Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions, message::conversion,
+    policy::PolicyAgent, trace, wire::ipam_client::IpamClient,
 };
 use config_model::PodKey;
 use connection::Connection;
@@ -70,11 +70,24 @@ impl Client {
         request: Reserve,
         deadline: Instant,
     ) -> Result<ReserveOutcome, RpcError> {
+        self.reserve_with_policy(request, deadline).await.map(|(outcome, _)| outcome)
+    }
+
+    /// Reserves as [`Self::reserve`] does, and tells of the policy agent that the pod is to be told to.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub async fn reserve_with_policy(
+        &self,
+        request: Reserve,
+        deadline: Instant,
+    ) -> Result<(ReserveOutcome, Option<PolicyAgent>), RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, request.into_wire(self.peer.versions));
-        let reply = self.peer.answer("reserve", deadline, inner.reserve(request)).await?;
+        let mut reply = self.peer.answer("reserve", deadline, inner.reserve(request)).await?;
         self.peer.check_version("reserve", reply.version)?;
-        valid("reserve", reply.try_into())
+        let agent = conversion::policy_agent(reply.policy_agent.take());
+        Ok((valid("reserve", reply.try_into())?, valid("reserve", agent)?))
     }
 
     /// Says that everything is built. False when the reservation is gone: undo what was built.
@@ -94,11 +107,24 @@ impl Client {
     /// # Errors
     /// When there is no valid answer by `deadline`.
     pub async fn release(&self, request: Release, deadline: Instant) -> Result<Released, RpcError> {
+        self.release_with_policy(request, deadline).await.map(|(released, _)| released)
+    }
+
+    /// Releases as [`Self::release`] does, and tells of the policy agent that knew the pod.
+    ///
+    /// # Errors
+    /// As [`Self::release`].
+    pub async fn release_with_policy(
+        &self,
+        request: Release,
+        deadline: Instant,
+    ) -> Result<(Released, Option<PolicyAgent>), RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, request.into_wire(self.peer.versions));
-        let reply = self.peer.answer("release", deadline, inner.release(request)).await?;
+        let mut reply = self.peer.answer("release", deadline, inner.release(request)).await?;
         self.peer.check_version("release", reply.version)?;
-        valid("release", reply.try_into())
+        let agent = conversion::policy_agent(reply.policy_agent.take());
+        Ok((valid("release", reply.try_into())?, valid("release", agent)?))
     }
 
     /// What the key holds; `None` when the daemon does not know it.
@@ -217,7 +243,7 @@ fn within<T>(deadline: Instant, message: T) -> Request<T> {
     request
 }
 
-/// Asks a daemon for one of its two kinds of health; what a container's probe does.
+/// Asks a daemon for one of its kinds of health; what a container's probe does.
 ///
 /// # Errors
 /// When there is no answer by `deadline`, or the daemon does not know the name yet.

@@ -10,6 +10,7 @@
 mod client;
 mod error;
 mod message;
+pub mod policy;
 mod trace;
 mod version;
 pub mod wire;

@@ -68,8 +68,6 @@ pub struct Reservation {
     pub vpc_v4_cidrs: Vec<Ipv4Net>,
     /// Somebody else translates source addresses.
     pub use_external_snat: bool,
-    /// What the policy agent is told; forwarded unchanged.
-    pub network_policy_mode: String,
     /// How the host's rules for pods are laid out.
     pub rules: RuleLayout,
     /// The pod reaches the other family's destinations by a second address of its first interface.

@@ -15,8 +15,11 @@ use crate::{MAX_MESSAGE_BYTES, wire::ipam_server::IpamServer};
 use listen::Peer;
 use nix::unistd::Uid;
 use service::Endpoint;
-use std::{future::Future, sync::Arc};
-use tonic::{Request, Status, service::InterceptorLayer, transport::Server};
+use std::{convert::Infallible, future::Future, sync::Arc};
+use tonic::{
+    Request, Status, body::Body, server::NamedService, service::InterceptorLayer, transport::Server,
+};
+use tower_service::Service;
 
 /// How many reservations, and beside them how many other requests, the daemon works on at once; one
 /// more is told to come again. A node has 110 pods, at the utmost 737.
@@ -43,14 +46,33 @@ pub async fn serve<I: Ipam>(
     health: &Health,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let own = Uid::effective().as_raw();
     let ipam = IpamServer::new(Endpoint::new(ipam))
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    serve_only(incoming, ipam, health, stop).await
+}
+
+/// Answers for one service, and tells of the daemon's health.
+pub(crate) async fn serve_only<S>(
+    incoming: Incoming,
+    service: S,
+    health: &Health,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+{
+    let own = Uid::effective().as_raw();
     Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .layer(InterceptorLayer::new(move |request| only_own(request, own)))
-        .add_service(ipam)
+        .add_service(service)
         .add_service(health.service())
         .serve_with_incoming_shutdown(incoming, stop)
         .await

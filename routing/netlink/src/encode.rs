@@ -35,7 +35,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn new(body: RouteNetlinkMessage, flags: u16) -> Self {
+    pub(crate) fn new(body: RouteNetlinkMessage, flags: u16) -> Self {
         Self { body, flags }
     }
 

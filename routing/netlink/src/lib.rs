@@ -14,6 +14,7 @@
 
 mod decode;
 mod encode;
+mod filters;
 #[cfg(feature = "daemon")]
 mod kernel;
 mod lists;
@@ -23,6 +24,7 @@ mod netns;
 pub mod reply;
 mod socket;
 
+pub use filters::{BpfFilter, Side};
 #[cfg(feature = "daemon")]
 pub use kernel::{Kernel, KernelError, LinuxKernel};
 pub use lists::With;

@@ -51,6 +51,16 @@ pub enum SocketError {
         /// Why.
         errno: Errno,
     },
+    /// The kernel refused to take a program off its link.
+    #[error("take the program {name} off link {}: {errno}", dev.0)]
+    DeleteFilter {
+        /// What it is called.
+        name: String,
+        /// The link.
+        dev: IfIndex,
+        /// Why.
+        errno: Errno,
+    },
     /// The kernel refused to make the pair of links.
     #[error("make the links {host} and {pod}: {errno}")]
     CreateVeth {
@@ -181,15 +191,23 @@ impl Socket {
     }
 
     fn dump(&mut self, list: List) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
-        let (what, request) = (list.name(), list.request());
+        self.list(list.name(), &list.request(), |errno| list.is_absent(errno))
+    }
+
+    /// The whole list; none of a kind of which this refusal means that there is none.
+    pub(crate) fn list(
+        &mut self,
+        what: &'static str,
+        request: &Request,
+        is_absent: impl Fn(Errno) -> bool,
+    ) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
         for _ in 0..DUMP_TRIES {
             self.sequence = self.sequence.wrapping_add(1);
             let message = request.message(self.sequence, false);
             self.transmit(&[message])?;
             let answers = self.receive(self.sequence, 1)?;
             if let Some(&errno) = answers.errors.get(&0) {
-                let absent = list.is_absent(errno);
-                return if absent {
+                return if is_absent(errno) {
                     Ok(Vec::new())
                 } else {
                     Err(SocketError::List { what, errno })
@@ -204,7 +222,7 @@ impl Socket {
 
     /// Sends all in one piece. Only the last asks to be acknowledged: the kernel works them off in
     /// order before the send returns, failures answer anyhow, and so one receive is mostly enough.
-    fn send(&mut self, requests: &[Request]) -> Result<Reply, SocketError> {
+    pub(crate) fn send(&mut self, requests: &[Request]) -> Result<Reply, SocketError> {
         let first = self.sequence.wrapping_add(1);
         let count = u32::try_from(requests.len()).expect("a batch has a handful of messages");
         self.sequence = self.sequence.wrapping_add(count);

@@ -4,7 +4,7 @@
 //! so no address is ever given out by two. Until the configuration is switched, the runtime calls
 //! aws-cni, whose ADD fails without its agent and is repeated.
 
-use super::{Draft, PolicyChoice, Step, Wait};
+use super::{Draft, PolicyChoice, Step, Wait, policy as agent};
 use crate::{
     Observation,
     conflist::{self, ASIDE, OURS},
@@ -33,14 +33,23 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     let switched = current && theirs.aside && mine.is_some();
     if switched && mine.is_some_and(|journal| journal.done) {
         draft.facts.push("the node is taken over".to_owned());
+        agent::tell(&seen.theirs.policy, draft);
+        if policy == PolicyChoice::Drop {
+            agent::end(&seen.theirs.policy, draft);
+            agent::drop(&seen.theirs.policy, draft);
+        }
         return;
+    }
+    agent::tell(&seen.theirs.policy, draft);
+    agent::refuse(&seen.theirs.policy, policy, draft);
+    if policy == PolicyChoice::Keep {
+        agent::refuse_alone(&seen.ours, draft);
     }
     let mut listed = None;
     if switched {
         // What of its checkpoint could be read before is there still.
         listed = seen.theirs.checkpoints.as_ref().ok().and_then(|it| theirs::allocations(it).ok());
     } else {
-        refuse_policy(seen, policy, draft);
         let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.theirs.checkpoints);
         match checkpoints.map(|files| theirs::allocations(files)) {
             Some(Ok(allocations)) => listed = Some(allocations),
@@ -61,34 +70,25 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     let begun = Migration::to(Owner::Ferrule);
     draft.step_if(mine.is_none(), Step::Note(begun));
     draft.step_if(seen.theirs.serves, Step::Await(Wait::TheirAgentEnds));
+    if policy == PolicyChoice::Drop {
+        agent::end(&seen.theirs.policy, draft);
+    }
     draft.step_if(!switched && calls.theirs > 0, Step::Await(Wait::TheirCallsEnd));
     draft.step_if(!seen.ours.ready, Step::Await(Wait::OurDaemonServes));
+    if policy == PolicyChoice::Keep {
+        agent::begin(&seen.theirs.policy, draft);
+    }
     draft.step_if(!current, Step::WriteConflist(theirs.ours));
     draft.step_if(!theirs.aside, Step::PutAside { name: theirs.name });
     draft.step_if(switched && calls.theirs > 0, Step::Await(Wait::TheirCallsEnd));
     if seen.ours.ready {
         bury(seen, &fit, draft);
     }
-    draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
-}
-
-fn refuse_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
-    let signs = draft.seen("signs of a policy agent", &seen.theirs.policy);
-    let Some((object, sign)) = signs.and_then(|signs| signs.first()) else { return };
-    let cause = format!("a policy agent is at work here: {sign}");
-    match policy {
-        PolicyChoice::Refuse => draft.refuse(
-            object,
-            &cause,
-            "Ferrule enforces no policies yet, so pods would lose theirs: take the node out of \
-             the agent's DaemonSet, and delete its programs with the pods",
-        ),
-        PolicyChoice::Drop | PolicyChoice::Keep => draft.refuse(
-            object,
-            &format!("{cause}; --policy drop and keep are not there yet"),
-            "run without --policy once the agent and its programs are gone from this node",
-        ),
+    // Last: who gives up before has changed nothing of what its pods may do.
+    if policy == PolicyChoice::Drop {
+        agent::drop(&seen.theirs.policy, draft);
     }
+    draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
 }
 
 fn tell(fit: &Fit, draft: &mut Draft) {

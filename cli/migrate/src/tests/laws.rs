@@ -1,7 +1,7 @@
 //! Both ways converge, rest, resume and spare; no address has two owners on the way.
 
 use super::node::{CONFLIST, Node, pod};
-use crate::{Calls, RuleView, Step, result};
+use crate::{Calls, PolicyChoice, RuleView, Step, result};
 use config_model::{Migration, Owner, TableId, VethName};
 use proptest::prelude::*;
 
@@ -150,6 +150,54 @@ fn a_node_that_was_never_ours_is_left_alone() {
     assert_eq!((plan.steps, plan.refusals), (vec![], vec![]));
 }
 
+#[test]
+fn a_policy_agents_programs_leave_last_and_others_stay() {
+    let mut node = Node::with_policy(three());
+    node.choice = PolicyChoice::Drop;
+    let facts = node.plan(Owner::Ferrule).facts;
+    let named = facts.iter().filter(|fact| fact.contains("handle_egress and handle_ingress"));
+    assert_eq!(named.count(), 3, "{facts:?}");
+    let taken = go(&mut node, Owner::Ferrule, 100);
+    let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
+    assert!(at("the policy agent has ended") < at("write 05-ferrule"));
+    assert!(at("put 10-aws") < at("take 6 programs of the policy agent off 3 host veths"));
+    assert!(at("take 6 programs") < at("remove 7 pinned"));
+    assert!(at("remove 7 pinned") < at("note that it is done"));
+    assert_eq!(
+        (node.programs.len(), node.pins.as_slice()),
+        (1, &["maps/of_somebody".to_owned()][..])
+    );
+    assert_eq!(node.plan(Owner::Ferrule).steps, [], "it rests");
+}
+
+#[test]
+fn a_policy_agent_is_kept_with_all_that_is_its_own() {
+    let mut node = Node::with_policy(three());
+    (node.choice, node.serves_policy) = (PolicyChoice::Keep, true);
+    let before = (node.programs.clone(), node.pins.clone());
+    // It went with amazon-vpc-cni's agent, whose DaemonSet it was in, and came back in its own.
+    node.policy_agent = false;
+    let taken = go(&mut node, Owner::Ferrule, 100);
+    let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
+    assert!(at("ferrule-ipamd serves") < at("the policy agent serves"));
+    assert!(at("the policy agent serves") < at("write 05-ferrule"));
+    assert!(node.policy_agent);
+    assert_eq!((node.programs.clone(), node.pins.clone()), before);
+    assert_eq!(node.plan(Owner::Ferrule).steps, [], "it rests");
+}
+
+#[test]
+fn what_a_policy_agent_left_goes_also_after_the_takeover() {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 100);
+    let attached = Node::with_policy(three());
+    (node.programs, node.pins) = (attached.programs, attached.pins);
+    assert_eq!(node.plan(Owner::Ferrule).steps, [], "nobody asked for it");
+    node.choice = PolicyChoice::Drop;
+    go(&mut node, Owner::Ferrule, 100);
+    assert_eq!((node.programs.len(), node.pins.len()), (1, 1));
+}
+
 proptest! {
     /// Cut off anywhere, and turned round anywhere, it converges, and what is not ours stays.
     #[test]
@@ -157,9 +205,11 @@ proptest! {
         turns in proptest::collection::vec((any::<bool>(), 0_usize..12), 0..6),
         devices in proptest::collection::vec(0_u16..3, 0..8),
         last in any::<bool>(),
+        policy in any::<bool>(),
     ) {
         let pods = (0..).zip(devices).map(|(number, device)| pod(number, device)).collect();
-        let mut node = Node::of_theirs(pods);
+        let mut node = if policy { Node::with_policy(pods) } else { Node::of_theirs(pods) };
+        node.choice = PolicyChoice::Drop;
         let owner = |ours| if ours { Owner::Ferrule } else { Owner::AmazonVpcCni };
         let mut new = 100;
         for (ours, steps) in turns {
@@ -176,6 +226,8 @@ proptest! {
         prop_assert_eq!(node.plugin(), if last { "ferrule-cni" } else { "aws-cni" });
         prop_assert!(node.files.contains_key("87-podman.conflist"));
         prop_assert_eq!(node.plan(owner(last)).steps, vec![]);
+        prop_assert_eq!(node.programs.iter().filter(|it| it.priority == 2).count(), usize::from(policy));
+        prop_assert!(!last || node.programs.len() + node.pins.len() == 2 * usize::from(policy));
         prop_assert!(last || node.files.contains_key(CONFLIST));
         if let Some(Migration { owner: now, done, .. }) = node.journal {
             prop_assert!(now == owner(last) && done);

@@ -1,8 +1,8 @@
 //! A node as a value: what is seen of it, and what each step makes of it.
 
 use crate::{
-    ASIDE, Calls, Eni, File, Held, Kernel, LinkView, OUR_CONFLIST, Observation, Ours, Plan,
-    PolicyChoice, RouteView, RuleView, Step, Theirs, Wait, Way, plan, theirs,
+    ASIDE, Calls, Eni, File, Held, Kernel, LinkView, OUR_CONFLIST, Observation, Ours, Plan, Policy,
+    PolicyChoice, Program, RouteView, RuleView, Step, Theirs, Wait, Way, plan, theirs,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
@@ -48,7 +48,22 @@ pub(super) struct Node {
     pub(super) calls: Calls,
     /// What stands in the kernel beside the pods'.
     pub(super) kernel: Kernel,
-    pub(super) policy: Vec<(String, String)>,
+    /// What people said of a policy agent.
+    pub(super) choice: PolicyChoice,
+    /// Whether amazon-vpc-cni's DaemonSet has one, and whether it runs.
+    pub(super) has_policy: bool,
+    pub(super) policy_agent: bool,
+    /// Whether our daemon is told of it.
+    pub(super) serves_policy: bool,
+    pub(super) programs: Vec<Program>,
+    pub(super) pins: Vec<String>,
+}
+
+/// A program of the policy agent.
+pub(super) fn program(link: &str, ingress: bool) -> Program {
+    let name = if ingress { "handle_egress" } else { "handle_ingress" };
+    let (link, name) = (link.to_owned(), name.to_owned());
+    Program { link, ingress, name, chain: 0, priority: 1, protocol: 3, handle: 1 }
 }
 
 pub(super) fn their_conflist() -> Value {
@@ -86,7 +101,12 @@ impl Node {
             journal: None,
             calls: Calls::default(),
             kernel: Kernel::default(),
-            policy: Vec::new(),
+            choice: PolicyChoice::Refuse,
+            has_policy: false,
+            policy_agent: false,
+            serves_policy: false,
+            programs: Vec::new(),
+            pins: Vec::new(),
             pods,
         };
         node.checkpoint = theirs::written(&node.holding(), 1);
@@ -94,6 +114,37 @@ impl Node {
             node.keep(&pod, json!([{"name": "x"}, {"name": "dummy1", "mac": "0", "sandbox": "0"}]));
         }
         node
+    }
+
+    /// As of theirs, with its policy agent, and with a program and a pin of somebody else's.
+    pub(super) fn with_policy(pods: Vec<Pod>) -> Self {
+        let mut node = Self::of_theirs(pods);
+        node.has_policy = true;
+        node.programs.push(Program { priority: 2, ..program("eni0123456789a", true) });
+        node.pins.push("maps/of_somebody".to_owned());
+        node.start_policy();
+        node
+    }
+
+    /// It attaches its programs to each pod, and pins them.
+    fn start_policy(&mut self) {
+        self.policy_agent = self.has_policy;
+        if !self.policy_agent {
+            return;
+        }
+        self.pins.push("maps/global_aws_conntrack_map".to_owned());
+        for pod in &self.pods {
+            let name = format!("{}_{}", pod.name.name, pod.name.namespace);
+            self.pins.push(format!("programs/{name}_handle_ingress"));
+            self.pins.push(format!("maps/{name}_ingress_pod_state_map"));
+            for ingress in [true, false] {
+                self.programs.push(program(Self::veth(pod).as_str(), ingress));
+            }
+        }
+        self.pins.sort();
+        self.pins.dedup();
+        self.programs.sort();
+        self.programs.dedup();
     }
 
     /// What is held for the pods that run.
@@ -177,11 +228,18 @@ impl Node {
             theirs: Theirs {
                 serves: self.their_agent,
                 checkpoints: Ok(self.checkpoint.iter().map(file).collect()),
-                policy: Ok(self.policy.clone()),
+                policy: Policy {
+                    socket: "npa.sock".to_owned(),
+                    serves: self.policy_agent,
+                    programs: Ok(self.programs.clone()),
+                    folder: "globals/aws".to_owned(),
+                    pins: Ok(self.pins.clone()),
+                },
             },
             ours: Ours {
                 runs: self.our_daemon,
                 ready: self.our_daemon,
+                policy_agent: self.our_daemon && self.serves_policy,
                 held: Ok(self.held.clone()),
                 buried: Ok(self.buried.clone()),
                 table: Ok(self.table),
@@ -196,7 +254,7 @@ impl Node {
     }
 
     pub(super) fn plan(&self, way: Way) -> Plan {
-        plan(&self.see(), way, PolicyChoice::Refuse)
+        plan(&self.see(), way, self.choice)
     }
 
     /// Carries a step out; what is waited for, people do.
@@ -204,6 +262,11 @@ impl Node {
         match step {
             Step::Note(journal) => self.journal = Some(*journal),
             Step::Await(Wait::TheirAgentEnds) => self.their_agent = false,
+            Step::Await(Wait::PolicyAgentEnds) => self.policy_agent = false,
+            Step::Await(Wait::PolicyAgentServes) => {
+                assert!(self.our_daemon && self.serves_policy, "it asks when it starts");
+                self.start_policy();
+            }
             Step::Await(Wait::OurDaemonEnds) => self.our_daemon = false,
             Step::Await(Wait::TheirCallsEnd) => self.calls.theirs = 0,
             Step::Await(Wait::OurCallsEnd) => self.calls.ours = 0,
@@ -247,6 +310,17 @@ impl Node {
                 assert!(self.their_agent, "nobody translates");
                 self.table = false;
             }
+            Step::Detach { programs } => {
+                assert!(!self.policy_agent, "it attaches them again");
+                assert!(self.plugin() == "ferrule-cni", "the takeover may not come about");
+                let before = self.programs.len();
+                self.programs.retain(|program| !programs.contains(program));
+                assert_eq!(self.programs.len() + programs.len(), before);
+            }
+            Step::Unpin { names } => {
+                assert!(self.programs.iter().all(|it| it.priority == 2), "they are at work");
+                self.pins.retain(|pin| !names.contains(pin));
+            }
             Step::ForgetOurs => {
                 assert!(!self.our_daemon, "the daemon has the folder");
                 (self.held, self.buried) = (None, Vec::new());
@@ -275,6 +349,7 @@ impl Node {
             assert!(theirs::same_allocations(there, bytes), "{name}: a pod is not handed over");
         }
         self.their_agent = true;
+        self.start_policy();
     }
 
     /// The plugin that a runtime would call.

@@ -1,7 +1,7 @@
 //! What is not understood is refused, by object, cause and next step.
 
-use super::node::{CONFLIST, Node, Pod, pod, their_conflist};
-use crate::{LinkView, PolicyChoice, RouteView, RuleView, plan};
+use super::node::{CONFLIST, Node, Pod, pod, program, their_conflist};
+use crate::{LinkView, PolicyChoice, Program, RouteView, RuleView, Step, plan};
 use config_model::{Owner, PodKey, TableId};
 use serde_json::json;
 
@@ -115,11 +115,65 @@ fn an_address_of_no_eni() {
 #[test]
 fn a_policy_agent() {
     let mut node = node();
-    node.policy.push(("npa.sock".to_owned(), "it listens".to_owned()));
-    refuses(&node, "npa.sock", "policy agent");
-    for choice in [PolicyChoice::Drop, PolicyChoice::Keep] {
-        let plan = plan(&node.see(), Owner::Ferrule, choice);
-        assert!(plan.refusals[0].cause.contains("not there yet"), "{:?}", plan.refusals);
+    node.policy_agent = true;
+    refuses(&node, "npa.sock", "it answers");
+    node.policy_agent = false;
+    node.programs = vec![program("eni1", true), program("eni1", false)];
+    node.pins = vec!["programs/web_default_handle_ingress".to_owned()];
+    refuses(&node, "eni1", "2 of its programs");
+    node.programs.clear();
+    refuses(&node, "globals/aws", "1 of its programs and maps");
+    node.pins.clear();
+    let mut seen = node.see();
+    seen.theirs.policy.programs = Err("no netlink".to_owned());
+    let plan = plan(&seen, Owner::Ferrule, PolicyChoice::Drop);
+    assert_eq!((plan.refusals.len(), plan.refusals[0].cause.as_str()), (1, "no netlink"));
+}
+
+#[test]
+fn a_policy_agent_that_our_daemon_is_not_told_of() {
+    let mut node = Node::with_policy(vec![pod(0, 0)]);
+    node.choice = PolicyChoice::Keep;
+    for _ in 0..3 {
+        let plan = node.plan(Owner::Ferrule);
+        assert_eq!(plan.refusals, [], "what our daemon is told is known once it serves");
+        node.take(&plan.steps[0]);
+    }
+    assert!(node.our_daemon);
+    refuses(&node, "ferrule-ipamd", "not told to serve a policy agent");
+    assert_eq!(node.plugin(), "aws-cni");
+    node.serves_policy = true;
+    assert_eq!(node.plan(Owner::Ferrule).refusals, []);
+}
+
+#[test]
+fn programs_and_pins_of_others_are_no_policy_agent() {
+    let its = program("eni1", true);
+    let others = [
+        Program { link: "veth1".to_owned(), ..its.clone() },
+        Program { ingress: false, ..its.clone() },
+        Program { name: "cil_from_container".to_owned(), ..its.clone() },
+        Program { chain: 1, ..its.clone() },
+        Program { priority: 2, ..its.clone() },
+        Program { protocol: 0x800, ..its.clone() },
+        Program { handle: 2, ..its.clone() },
+    ];
+    let mut node = node();
+    node.programs = others.to_vec();
+    node.pins =
+        ["maps/mine", "programs/handle_ingress", "else/a_handle_ingress", "maps/xingress_map"]
+            .map(str::to_owned)
+            .to_vec();
+    for choice in [PolicyChoice::Refuse, PolicyChoice::Drop] {
+        node.choice = choice;
+        let plan = node.plan(Owner::Ferrule);
+        assert_eq!(plan.refusals, []);
+        let touching = plan
+            .steps
+            .iter()
+            .filter(|step| matches!(step, Step::Detach { .. } | Step::Unpin { .. }));
+        assert_eq!(touching.count(), 0);
+        assert_eq!(plan.facts.iter().filter(|fact| fact.contains("somebody else's")).count(), 7);
     }
 }
 

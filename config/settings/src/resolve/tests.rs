@@ -1,7 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, RandomizeSnat};
+use crate::{
+    Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, PolicyMode, RandomizeSnat,
+};
 use config_model::{Mark, RuleLayout, Span};
 use std::path::PathBuf;
 
@@ -264,7 +266,7 @@ fn introspection_listens_on_tcp_on_a_socket_or_not_at_all() {
 
 #[test]
 fn contradictions_name_both_settings() {
-    let cases: [(Pairs<'_>, &str, &str); 14] = [
+    let cases: [(Pairs<'_>, &str, &str); 16] = [
         (&[("ENABLE_IPv4", "false")], "ENABLE_IPv4=false", "ENABLE_IPv6=false (default)"),
         (&[("ENABLE_IPv6", "true")], "ENABLE_IPv4=true (default)", "ENABLE_IPv6=true"),
         (
@@ -338,6 +340,16 @@ fn contradictions_name_both_settings() {
             "POD_SECURITY_GROUP_ENFORCING_MODE",
         ),
         (
+            &[("FERRULE_POLICY_AGENT", "true"), ("NETWORK_POLICY_ENFORCING_MODE", "none")],
+            "FERRULE_POLICY_AGENT=true",
+            "NETWORK_POLICY_ENFORCING_MODE=none",
+        ),
+        (
+            &[("FERRULE_POLICY_AGENT", "true"), ("AWS_VPC_K8S_CNI_VETHPREFIX", "pod")],
+            "FERRULE_POLICY_AGENT=true",
+            "AWS_VPC_K8S_CNI_VETHPREFIX=pod",
+        ),
+        (
             &[("FERRULE_SOCKET", "/run/a"), ("INTROSPECTION_BIND_ADDRESS", "unix:/run/a")],
             "INTROSPECTION_BIND_ADDRESS",
             "FERRULE_SOCKET",
@@ -357,6 +369,10 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
         refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
         Refusal::Unsupported { .. }
     ));
+    let strict = [("NETWORK_POLICY_ENFORCING_MODE", "Strict"), ("FERRULE_POLICY_AGENT", "true")];
+    let (settings, warnings) = resolve(&strict);
+    assert_eq!((settings.policy_mode, settings.policy_agent), (PolicyMode::Strict, true));
+    assert_eq!(warnings, Vec::<String>::new());
 }
 
 #[test]

@@ -135,11 +135,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("none, standard or strict, in any case"),
         default: "standard",
         since: "1.17.1",
-        meaning: "What holds for a pod that no policy names. A value that does not fit is \
-                  refused.",
+        meaning: "What holds for a pod that no policy names, as `FERRULE_POLICY_AGENT` is told. A \
+                  value that does not fit is refused.",
         effect: Effect::Refused {
-            asked: |modes| modes.policy_strict,
-            why: "there are no network policies yet, so pods would start open instead of closed",
+            asked: |modes| modes.policy_strict && !modes.policy_agent,
+            why: "Ferrule enforces no network policies itself, so pods would start open instead of \
+                  closed; with FERRULE_POLICY_AGENT aws-network-policy-agent closes them",
         },
         on_bad: OnBad::Refuse,
         empty_is_unset: true,

@@ -91,6 +91,21 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_POLICY_AGENT",
+        kind: Kind::Bool,
+        default: "false",
+        meaning: "aws-network-policy-agent runs on the node and enforces its policies. It gets its \
+                  settings at `ipamd.sock` beside `AWS_VPC_K8S_CNI_BACKING_STORE`, where \
+                  amazon-vpc-cni served it, and is told of each pod at `npa.sock` there; an ADD \
+                  that it does not answer fails.",
+        set: |d, v| {
+            d.settings.policy_agent = parse::boolean(v)?;
+            d.modes.policy_agent = d.settings.policy_agent;
+            Ok(())
+        },
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_STATE_DIR",
         kind: Kind::Path,
         default: registry::STATE_DIR,

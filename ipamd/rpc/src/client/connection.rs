@@ -26,17 +26,17 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Sends requests over one connection, which a task of its own drives until the last handle is
 /// dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     sender: http2::SendRequest<Body>,
 }
 
 /// HTTP wants a host; a unix socket has none, so this one is never resolved.
-pub(super) fn origin() -> Uri {
+pub(crate) fn origin() -> Uri {
     Uri::from_static("http://ferrule-ipamd")
 }
 
 /// Connects, trying again while nobody is there, until the deadline.
-pub(super) async fn open(socket: &Path, deadline: Instant) -> Result<Connection, RpcError> {
+pub(crate) async fn open(socket: &Path, deadline: Instant) -> Result<Connection, RpcError> {
     let mut pause = FIRST_PAUSE;
     loop {
         let error = match timeout_at(deadline.into(), attempt(socket)).await {

@@ -4,7 +4,7 @@ use super::{
     Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
     Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
-use crate::{Versions, wire};
+use crate::{Versions, policy::PolicyAgent, wire};
 use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, Span, TableId};
 use std::{net::IpAddr, str::FromStr};
 
@@ -122,7 +122,6 @@ impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
                 addresses: held.addresses.into_iter().map(Into::into).collect(),
                 vpc_v4_cidrs: held.vpc_v4_cidrs.iter().map(ToString::to_string).collect(),
                 use_external_snat: held.use_external_snat,
-                network_policy_mode: held.network_policy_mode,
                 rules: wire::RuleLayout::from(held.rules).into(),
                 egress: held.egress,
             }),
@@ -164,7 +163,6 @@ fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
         addresses: addresses(sent.addresses)?,
         vpc_v4_cidrs: ranges.collect::<Result<_, _>>()?,
         use_external_snat: sent.use_external_snat,
-        network_policy_mode: sent.network_policy_mode,
         rules,
         egress: sent.egress,
     })
@@ -328,6 +326,24 @@ impl TryFrom<wire::ReleaseReply> for Released {
     }
 }
 
+/// A policy agent without a socket could not be told of a pod, which would then be open.
+pub(crate) fn policy_agent(
+    sent: Option<wire::PolicyAgent>,
+) -> Result<Option<PolicyAgent>, Malformed> {
+    let Some(wire::PolicyAgent { socket, mode }) = sent else { return Ok(None) };
+    if !socket.starts_with('/') {
+        return Err(malformed("policy agent", socket, "an absolute path"));
+    }
+    Ok(Some(PolicyAgent { socket: socket.into(), mode }))
+}
+
+impl From<PolicyAgent> for wire::PolicyAgent {
+    fn from(agent: PolicyAgent) -> Self {
+        let socket = agent.socket.to_string_lossy().into_owned();
+        Self { socket, mode: agent.mode }
+    }
+}
+
 pub(crate) fn inspect_request(key: PodKey, versions: Versions) -> wire::InspectRequest {
     wire::InspectRequest { versions: Some(versions.into()), key: Some(key.into()) }
 }
@@ -432,7 +448,9 @@ fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) ->
 /// What only the daemon needs.
 #[cfg(feature = "server")]
 pub(crate) mod reply {
-    use super::{Collected, Held, Malformed, PodKey, PoolStatus, Released, Versions, wire};
+    use super::{
+        Collected, Held, Malformed, PodKey, PolicyAgent, PoolStatus, Released, Versions, wire,
+    };
 
     /// The versions in a request; none named is a range that no one shares.
     pub(crate) fn versions(sent: Option<wire::Versions>) -> Versions {
@@ -444,13 +462,18 @@ pub(crate) mod reply {
         super::key(sent.key)
     }
 
-    pub(crate) fn released(released: Released, version: u32) -> wire::ReleaseReply {
+    pub(crate) fn released(
+        released: Released,
+        agent: Option<PolicyAgent>,
+        version: u32,
+    ) -> wire::ReleaseReply {
         let (known, held) = match released {
             Released::Known(held) => (true, held),
             Released::Unknown => (false, Vec::new()),
         };
         let addresses = held.into_iter().map(Into::into).collect();
-        wire::ReleaseReply { version, known, addresses }
+        let policy_agent = agent.map(Into::into);
+        wire::ReleaseReply { version, known, addresses, policy_agent }
     }
 
     pub(crate) fn status(status: PoolStatus, version: u32) -> wire::StatusReply {

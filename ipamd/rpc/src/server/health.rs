@@ -1,4 +1,4 @@
-//! Health by two names, because they call for different medicine.
+//! Health by names, because they call for different medicine.
 
 use tonic_health::{
     ServingStatus,
@@ -6,13 +6,15 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-/// The two kinds of health that the daemon reports by gRPC's own health protocol.
+/// What the daemon reports of itself by gRPC's own health protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthName {
     /// The loop answers. When it does not, a restart helps.
     Live,
     /// The pool can serve. When it cannot, say because a subnet is full, a restart does not help.
     Ready,
+    /// A policy agent is served.
+    PolicyAgent,
 }
 
 impl HealthName {
@@ -21,6 +23,7 @@ impl HealthName {
         match self {
             Self::Live => "live",
             Self::Ready => "ready",
+            Self::PolicyAgent => "policy-agent",
         }
     }
 }
@@ -32,11 +35,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// Neither live nor ready yet.
+    /// Neither live nor ready yet, and without a policy agent.
     pub async fn starting() -> Self {
         let health = Self { reporter: HealthReporter::new() };
         health.set(HealthName::Live, false).await;
         health.set(HealthName::Ready, false).await;
+        health.set(HealthName::PolicyAgent, false).await;
         health
     }
 

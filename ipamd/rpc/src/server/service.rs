@@ -5,7 +5,9 @@ use crate::{
     Collect, Collected, Confirm, Held, Malformed, PoolStatus, Release, Released, Reserve,
     ReserveOutcome,
     message::conversion::reply,
-    negotiate, trace,
+    negotiate,
+    policy::PolicyAgent,
+    trace,
     wire::{self, ipam_server},
 };
 use config_model::PodKey;
@@ -40,6 +42,11 @@ pub trait Ipam: Send + Sync + 'static {
     /// Takes back all of a network but what is in the list and what is of ADDs under way; goes on
     /// after what fails.
     fn collect(&self, request: Collect) -> impl Future<Output = Result<Collected, Unable>> + Send;
+
+    /// The policy agent that is to be told of pods, if there is one.
+    fn policy_agent(&self) -> Option<PolicyAgent> {
+        None
+    }
 }
 
 /// The daemon could not do what it was asked; the plugin sees the message.
@@ -105,7 +112,9 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.waiting, request.versions)?;
         let outcome = self.ipam.reserve(request.try_into()?).instrument(trace).await?;
-        Ok(Response::new(wire::ReserveReply { version, outcome: Some(outcome.into()) }))
+        let policy_agent = self.ipam.policy_agent().map(Into::into);
+        let outcome = Some(outcome.into());
+        Ok(Response::new(wire::ReserveReply { version, outcome, policy_agent }))
     }
 
     async fn confirm(
@@ -127,7 +136,7 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.brief, request.versions)?;
         let released = self.ipam.release(request.try_into()?).instrument(trace).await?;
-        Ok(Response::new(reply::released(released, version)))
+        Ok(Response::new(reply::released(released, self.ipam.policy_agent(), version)))
     }
 
     async fn inspect(

@@ -4,6 +4,7 @@ use config_model::{DeviceIndex, PodKey, PodName, RuleLayout, Span, TableId};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Held, Pod, PodAddress, PoolStatus, Reason, Refusal,
     Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
+    policy::PolicyAgent,
     server::{Health, Ipam, Unable, listen, serve},
 };
 use std::{
@@ -71,6 +72,8 @@ pub(crate) struct Book {
     held: Mutex<BTreeMap<PodKey, bool>>,
     pub(crate) waiting: watch::Sender<usize>,
     never: Semaphore,
+    /// The policy agent that callers are told of.
+    pub(crate) policy: Mutex<Option<PolicyAgent>>,
 }
 
 struct Waiter<'a>(&'a watch::Sender<usize>);
@@ -104,7 +107,6 @@ impl Ipam for Book {
             addresses: vec![address()],
             vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
             use_external_snat: false,
-            network_policy_mode: "standard".into(),
             rules: RuleLayout::Compact,
             egress: true,
         }))
@@ -123,6 +125,10 @@ impl Ipam for Book {
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
         let confirmed = self.held.lock().unwrap().get(&key).copied();
         Ok(confirmed.map(held))
+    }
+
+    fn policy_agent(&self) -> Option<PolicyAgent> {
+        self.policy.lock().unwrap().clone()
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {
@@ -166,6 +172,7 @@ impl Daemon {
             held: Mutex::default(),
             waiting: watch::Sender::new(0),
             never: Semaphore::new(0),
+            policy: Mutex::default(),
         });
         let health = Health::starting().await;
         let (stop, stopped) = oneshot::channel();

@@ -5,5 +5,6 @@
 mod bounds;
 mod calls;
 mod daemon;
+mod policy;
 mod takeover;
 mod waiting;

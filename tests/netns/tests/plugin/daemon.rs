@@ -247,7 +247,6 @@ impl server::Ipam for Scripted {
                     addresses: self.hold(&request.key, request.multi_nic),
                     vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
                     use_external_snat: false,
-                    network_policy_mode: String::new(),
                     rules,
                     egress,
                 }))

@@ -27,7 +27,6 @@ fn reservation() -> Reservation {
         addresses: vec![address()],
         vpc_v4_cidrs: vec!["10.0.0.0/16".parse().unwrap(), "100.64.0.0/10".parse().unwrap()],
         use_external_snat: true,
-        network_policy_mode: "Standard".into(),
         rules: RuleLayout::Compact,
         egress: true,
     }
@@ -46,7 +45,7 @@ fn branch() -> Branch {
 }
 
 fn reply(outcome: ReserveOutcome) -> wire::ReserveReply {
-    wire::ReserveReply { version: 1, outcome: Some(outcome.into()) }
+    wire::ReserveReply { version: 1, outcome: Some(outcome.into()), policy_agent: None }
 }
 
 #[test]
@@ -86,7 +85,7 @@ fn every_answer_survives_the_wire() {
     }
 
     for answer in [Released::Known(vec![address()]), Released::Unknown] {
-        assert_eq!(reply::released(answer.clone(), 1).try_into(), Ok(answer));
+        assert_eq!(reply::released(answer.clone(), None, 1).try_into(), Ok(answer));
     }
     let plain = |rules| Held { addresses: vec![address()], branch: None, confirmed: true, rules };
     let of_branch = Held {
@@ -182,7 +181,7 @@ fn requests_without_what_they_need_are_refused_by_name() {
 
 #[test]
 fn an_answer_without_an_outcome_or_an_address_is_refused() {
-    let silent = wire::ReserveReply { version: 1, outcome: None };
+    let silent = wire::ReserveReply { version: 1, outcome: None, policy_agent: None };
     assert_eq!(ReserveOutcome::try_from(silent).unwrap_err().field, "outcome");
     let empty = Reservation { addresses: Vec::new(), ..reservation() };
     let empty = reply(ReserveOutcome::Reserved(empty));

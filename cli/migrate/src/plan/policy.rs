@@ -1,0 +1,142 @@
+//! aws-network-policy-agent, which has its own programs on the pods' host veths.
+//!
+//! What is its own is known by what it alone does: `handle_ingress` on what a pod receives and
+//! `handle_egress` on what it sends, each the only filter of handle and priority 1, on veths of the two
+//! prefixes that it knows; and by the names of its pins. Everything else stays.
+
+use super::{Draft, PolicyChoice, Step, Wait};
+use crate::{Ours, Policy, Program};
+use std::collections::BTreeMap;
+
+/// What is seen of it, program by program.
+pub(super) fn tell(policy: &Policy, draft: &mut Draft) {
+    if policy.serves {
+        draft.facts.push(format!("a policy agent answers at {}", policy.socket));
+    }
+    let mut by_link: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for program in policy.programs.iter().flatten() {
+        if is_theirs(program) {
+            by_link.entry(&program.link).or_default().push(&program.name);
+        } else {
+            let Program { link, name, priority, handle, .. } = program;
+            draft.facts.push(format!(
+                "{link} has a program {name:?} of somebody else's, of priority {priority} and \
+                 handle {handle}, which stays"
+            ));
+        }
+    }
+    for (link, mut names) in by_link {
+        names.sort_unstable();
+        draft.facts.push(format!("{link} has the policy agent's {}", names.join(" and ")));
+    }
+    let pins = theirs(policy.pins.as_deref().unwrap_or_default());
+    if !pins.is_empty() {
+        draft.facts.push(format!(
+            "pinned below {} by the policy agent: {}",
+            policy.folder,
+            pins.join(", ")
+        ));
+    }
+}
+
+/// Unless people have said what is to become of it, it stands in the way.
+pub(super) fn refuse(policy: &Policy, choice: PolicyChoice, draft: &mut Draft) {
+    let programs = draft.seen("the programs on host veths", &policy.programs);
+    let pins = draft.seen(&policy.folder, &policy.pins);
+    let (Some(programs), Some(pins)) = (programs, pins) else { return };
+    let programs: Vec<&Program> = programs.iter().filter(|program| is_theirs(program)).collect();
+    let pins = theirs(pins);
+    let (object, sign) = if policy.serves {
+        (&policy.socket, "it answers at its socket".to_owned())
+    } else if let Some(program) = programs.first() {
+        (&program.link, format!("{} of its programs are on host veths", programs.len()))
+    } else if !pins.is_empty() {
+        (&policy.folder, format!("{} of its programs and maps are pinned there", pins.len()))
+    } else {
+        return;
+    };
+    let cause = format!("a policy agent is at work here: {sign}");
+    match choice {
+        PolicyChoice::Drop | PolicyChoice::Keep => {}
+        PolicyChoice::Refuse => draft.refuse(
+            object,
+            &cause,
+            "Ferrule enforces no policies itself. Run this with --policy keep, which goes on \
+             serving the agent, or with --policy drop, which takes its programs off the pods",
+        ),
+    }
+}
+
+/// Nobody would tell it of pods.
+pub(super) fn refuse_alone(ours: &Ours, draft: &mut Draft) {
+    if ours.ready && !ours.policy_agent {
+        draft.refuse(
+            "ferrule-ipamd",
+            "it is not told to serve a policy agent, so new pods would have no policies",
+            "set FERRULE_POLICY_AGENT=true on it, and NETWORK_POLICY_ENFORCING_MODE as aws-node has \
+             it, and run this again",
+        );
+    }
+}
+
+/// Our ADDs ask it.
+pub(super) fn begin(policy: &Policy, draft: &mut Draft) {
+    draft.step_if(!policy.serves, Step::Await(Wait::PolicyAgentServes));
+}
+
+/// It would attach again what is taken off.
+pub(super) fn end(policy: &Policy, draft: &mut Draft) {
+    draft.step_if(policy.serves, Step::Await(Wait::PolicyAgentEnds));
+}
+
+/// What is its own goes: first what is at work, then what could be attached again.
+pub(super) fn drop(policy: &Policy, draft: &mut Draft) {
+    let programs = draft.seen("the programs on host veths", &policy.programs);
+    let programs = programs.into_iter().flatten().filter(|program| is_theirs(program));
+    let programs: Vec<Program> = programs.cloned().collect();
+    let pins = draft.seen(&policy.folder, &policy.pins).map(|pins| theirs(pins));
+    let names = pins.unwrap_or_default();
+    draft.step_if(!programs.is_empty(), Step::Detach { programs });
+    draft.step_if(!names.is_empty(), Step::Unpin { names });
+}
+
+fn is_theirs(program: &Program) -> bool {
+    let name = if program.ingress { FROM_POD } else { TO_POD };
+    let veth = PREFIXES.iter().any(|prefix| program.link.starts_with(prefix));
+    let Program { chain, priority, handle, protocol, .. } = program;
+    veth && program.name == name && (*chain, *priority, *handle, *protocol) == (0, 1, 1, ALL)
+}
+
+/// Of these pins those that have its names.
+fn theirs(pins: &[String]) -> Vec<String> {
+    let is_theirs = |pin: &&String| {
+        let suffix = |names: &[&str], name: &str| {
+            names.iter().any(|end| name.strip_suffix(end).is_some_and(|head| head.ends_with('_')))
+        };
+        match pin.split_once('/') {
+            Some(("programs", name)) => suffix(&[TO_POD, FROM_POD], name),
+            Some(("maps", name)) => suffix(&MAPS, name),
+            Some(_) | None => false,
+        }
+    };
+    pins.iter().filter(is_theirs).cloned().collect()
+}
+
+/// What its programs are called, by what they see of a pod.
+const TO_POD: &str = "handle_ingress";
+const FROM_POD: &str = "handle_egress";
+/// `ETH_P_ALL` of linux/if_ether.h.
+const ALL: u16 = 3;
+/// It knows host veths by these, whatever the configuration says.
+const PREFIXES: [&str; 2] = ["eni", "vlan"];
+/// After the workload's name, or `global`, and a `_`.
+const MAPS: [&str; 8] = [
+    "ingress_map",
+    "egress_map",
+    "cp_ingress_map",
+    "cp_egress_map",
+    "ingress_pod_state_map",
+    "egress_pod_state_map",
+    "aws_conntrack_map",
+    "policy_events",
+];
