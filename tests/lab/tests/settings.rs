@@ -74,3 +74,23 @@ fn the_nodes_credentials_appear_in_no_log() -> Result<()> {
     }
     lab.down()
 }
+
+#[test]
+fn early_demux_is_as_the_setting_says_also_after_somebody_changed_it() -> Result<()> {
+    let name = "early_demux_is_as_the_setting_says_also_after_somebody_changed_it";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let file = "/proc/sys/net/ipv4/tcp_early_demux";
+    let up = ["--nodes", "1", "--env", "DISABLE_TCP_EARLY_DEMUX=true"];
+    let lab = Lab::up(&bin, "t-demux", &up)?;
+    let reaches = |wanted: &str| {
+        wait_for(&format!("{file} to be {wanted}"), PATIENCE, || {
+            Ok(lab.on_node("node1", &["cat", file])?.trim() == wanted)
+        })
+    };
+    reaches("0")?;
+    lab.on_node("node1", &["sh", "-c", &format!("echo 1 > {file}")])?;
+    reaches("0")?;
+    lab.run(&["daemon", "start", "node1", "--env", "DISABLE_TCP_EARLY_DEMUX=false"])?;
+    reaches("1")?;
+    lab.down()
+}
