@@ -5,6 +5,7 @@ use config_model::{DeviceIndex, EniId, PodKey, RuleLayout, TableId};
 use ipamd_rpc::{
     Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
     Released, Reservation, Reserve, ReserveOutcome,
+    policy::{PolicyAgent, wire as agent},
     server::{self, Health, ListenError, Unable},
     wire,
 };
@@ -67,6 +68,8 @@ pub(crate) struct Book {
     pub(crate) status: PoolStatus,
     /// The sandboxes whose addresses cannot be taken back.
     pub(crate) stuck: BTreeSet<String>,
+    /// The policy agent that callers are told of.
+    pub(crate) policy: Option<PolicyAgent>,
     /// The `traceparent` of each request.
     pub(crate) traces: Vec<Option<String>>,
 }
@@ -75,6 +78,12 @@ impl Book {
     /// Gives out addresses of the ENI with table 2.
     pub(crate) fn on_table_2() -> Self {
         Self { table: Some(TableId(2)), ..Self::default() }
+    }
+
+    /// Tells of a policy agent at the node's `npa.sock`.
+    pub(crate) fn with_policy(node: &Node) -> Self {
+        let policy = PolicyAgent { socket: node.path(AGENT), mode: "strict".to_owned() };
+        Self { policy: Some(policy), ..Self::on_table_2() }
     }
 }
 
@@ -100,7 +109,7 @@ impl Daemon {
             let health = Health::starting().await;
             server::serve(incoming, ipam, &health, pending()).await.unwrap();
         };
-        let (stop, thread) = on_a_thread(node, serve);
+        let (stop, thread) = on_a_thread(node, "ipamd.sock", serve);
         Self { book, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -113,7 +122,7 @@ impl Daemon {
             let server = tonic::transport::Server::builder().add_service(service);
             server.serve_with_incoming(incoming).await.unwrap();
         };
-        let (stop, thread) = on_a_thread(node, serve);
+        let (stop, thread) = on_a_thread(node, "ipamd.sock", serve);
         Self { book, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -144,9 +153,10 @@ impl Drop for Daemon {
 /// Listens, then serves on a thread of its own, which is in the node's namespaces as its parent is.
 fn on_a_thread<F: Future<Output = ()>>(
     node: &Node,
+    socket: &str,
     serve: impl FnOnce(server::Incoming) -> F + Send + 'static,
 ) -> (oneshot::Sender<()>, JoinHandle<()>) {
-    let socket = node.path("ipamd.sock");
+    let socket = node.path(socket);
     let (stop, stopped) = oneshot::channel::<()>();
     let (ready, listening) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
@@ -300,6 +310,10 @@ impl server::Ipam for Scripted {
         }))
     }
 
+    fn policy_agent(&self) -> Option<PolicyAgent> {
+        self.0.lock().unwrap().policy.clone()
+    }
+
     async fn status(&self) -> Result<PoolStatus, Unable> {
         let mood = self.0.lock().unwrap().mood;
         if mood == Mood::Hanging {
@@ -384,3 +398,72 @@ impl wire::ipam_server::Ipam for OtherVersion {
         too_old(self, &request)
     }
 }
+
+/// A policy agent that writes into a daemon's book what it is told.
+pub(crate) struct Agent {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    /// Serves at the node's `npa.sock`; refuses pods for this reason.
+    pub(crate) fn start(node: &Node, daemon: &Daemon, refusal: Option<&'static str>) -> Self {
+        let backend = Backend { book: Arc::clone(&daemon.book), refusal };
+        let serve = async |incoming| {
+            let service = agent::np_backend_server::NpBackendServer::new(backend);
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(incoming).await.unwrap();
+        };
+        let (stop, thread) = on_a_thread(node, AGENT, serve);
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+struct Backend {
+    book: Arc<Scripted>,
+    refusal: Option<&'static str>,
+}
+
+#[tonic::async_trait]
+impl agent::np_backend_server::NpBackend for Backend {
+    async fn enforce_np_to_pod(
+        &self,
+        asked: Request<agent::EnforceNpRequest>,
+    ) -> Result<Response<agent::EnforceNpReply>, Status> {
+        let asked = asked.into_inner();
+        // The links of the thread's namespace.
+        let links = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        let names = links.lines().filter_map(|line| line.split_once(':')).map(|it| it.0.trim());
+        let veths: Vec<&str> = names.filter(|name| name.starts_with("eni")).collect();
+        let (pod, count) = (asked.k8s_pod_name, asked.interface_count);
+        let (namespace, mode) = (asked.k8s_pod_namespace, asked.network_policy_mode);
+        let told = format!("enforce {namespace}/{pod} {mode} {count} with {}", veths.join(" "));
+        self.book.0.lock().unwrap().asked.push(told);
+        match self.refusal {
+            Some(why) => Err(Status::internal(why)),
+            None => Ok(Response::new(agent::EnforceNpReply { success: true })),
+        }
+    }
+
+    async fn delete_pod_np(
+        &self,
+        asked: Request<agent::DeleteNpRequest>,
+    ) -> Result<Response<agent::DeleteNpReply>, Status> {
+        let asked = asked.into_inner();
+        let told = format!("delete {}/{}", asked.k8s_pod_namespace, asked.k8s_pod_name);
+        self.book.0.lock().unwrap().asked.push(told);
+        Ok(Response::new(agent::DeleteNpReply { success: true }))
+    }
+}
+
+/// The policy agent's socket.
+const AGENT: &str = "npa.sock";
