@@ -62,11 +62,6 @@ pub fn sysctls(settings: &Settings) -> BTreeMap<SysctlName, String> {
     wanted
 }
 
-/// Those of them that there must be: without them no pod has a network.
-pub fn is_demanded(name: &SysctlName, settings: &Settings) -> bool {
-    family(settings).sysctls().contains_key(name)
-}
-
 const TCP_EARLY_DEMUX: &str = "net/ipv4/tcp_early_demux";
 
 /// The family of the pods' addresses.

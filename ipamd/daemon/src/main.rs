@@ -133,7 +133,9 @@ async fn run(settings: Settings) -> Result<()> {
     let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let proc_sys = ProcSys::at(&settings.proc_sys_net);
-    let there = |name: &_| desired::is_demanded(name, &settings) || proc_sys.has(name);
+    // Without these no pod has a network; of the others those are watched that the kernel has.
+    let demanded = desired::family(&settings).sysctls();
+    let there = |name: &_| demanded.contains_key(name) || proc_sys.has(name);
     let watched = desired::sysctls(&settings).into_keys().filter(there).collect();
     let kernel = LinuxKernel::open(proc_sys.root(), watched).context("open the kernel")?;
     let changes = Trigger::default();

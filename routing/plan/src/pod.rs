@@ -61,17 +61,7 @@ impl PodNet {
     /// The link-local gateway: [`registry::POD_GATEWAY`] or [`registry::POD_GATEWAY_V6`] plus the
     /// interface's number.
     pub fn gateway(&self) -> IpAddr {
-        let number = self.number;
-        match Family::of(self.address) {
-            Family::V4 => {
-                let first = u32::from(registry::POD_GATEWAY);
-                Ipv4Addr::from(first + u32::from(number)).into()
-            }
-            Family::V6 => {
-                let first = u128::from(registry::POD_GATEWAY_V6);
-                Ipv6Addr::from(first + u128::from(number)).into()
-            }
-        }
+        gateway(Family::of(self.address), self.number)
     }
 
     /// The links to make. Both addresses should be locally administered: then udev lets them be.
@@ -146,20 +136,8 @@ impl PodNet {
         self.ops(carrier.actions.iter().cloned().chain(routes.map(Action::ReplaceRoute)))
     }
 
-    /// The gateway's address on the host end, for IPv6 only: the host asks for the pod's Ethernet
-    /// address from a link-local address, and one of the kernel's own would first be tried for
-    /// duplicates a second long.
     pub(crate) fn host_address(&self, dev: IfIndex) -> Option<LinkAddr> {
-        let IpAddr::V6(gateway) = self.gateway() else { return None };
-        let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
-        Some(LinkAddr {
-            dev,
-            address,
-            peer: None,
-            global: false,
-            secondary: false,
-            noprefixroute: false,
-        })
+        host_address(self.gateway(), dev)
     }
 
     /// The pod's own table for this interface.
@@ -194,6 +172,30 @@ impl PodNet {
         let subject = Subject::Address(self.address);
         actions.into_iter().map(|action| Op::new(subject.clone(), action)).collect()
     }
+}
+
+/// The gateway of a pod's interface of this number.
+pub(crate) fn gateway(family: Family, number: u8) -> IpAddr {
+    match family {
+        Family::V4 => {
+            let first = u32::from(registry::POD_GATEWAY);
+            Ipv4Addr::from(first + u32::from(number)).into()
+        }
+        Family::V6 => {
+            let first = u128::from(registry::POD_GATEWAY_V6);
+            Ipv6Addr::from(first + u128::from(number)).into()
+        }
+    }
+}
+
+/// The gateway's address on the host end, for IPv6 only: the host asks for the pod's Ethernet
+/// address from a link-local address, and one of the kernel's own would first be tried for
+/// duplicates a second long.
+pub(crate) fn host_address(gateway: IpAddr, dev: IfIndex) -> Option<LinkAddr> {
+    let IpAddr::V6(gateway) = gateway else { return None };
+    let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
+    let (global, secondary, noprefixroute) = (false, false, false);
+    Some(LinkAddr { dev, address, peer: None, global, secondary, noprefixroute })
 }
 
 /// The host's rules for a pod that shares none.

@@ -662,6 +662,12 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         let link = state.link_of(&pod.key);
         prop_assert!(link.is_some_and(|link| link.up && link.group == 0));
+        if family() == Family::V6 {
+            let gateway = IpNet::new_assert(registry::POD_GATEWAY_V6.into(), 64);
+            let at = link.map(|link| (link.index, gateway));
+            let has = state.addresses.iter().any(|a| Some((a.dev, a.address)) == at);
+            prop_assert!(has, "no link-local gateway for {:?}", pod);
+        }
         let attached = state.links.values().any(|link| link.mac == Some(mac(eni_of(pod))));
         let hidden = is_hidden(state, pod);
         if attached && !hidden {

@@ -6,7 +6,7 @@ use crate::{
     Route, Rule, Subject,
     egress::{self, Egress},
     kernel::pod_of,
-    pod::{from_rule, to_rule},
+    pod::{self, from_rule, to_rule},
 };
 use config_model::{RuleLayout, TableId, registry};
 use std::net::IpAddr;
@@ -22,6 +22,10 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
     };
     let subject = Subject::Address(pod.address);
     keep_up(plan, &subject, link, Family::of(pod.address));
+    let gateway = pod::gateway(Family::of(pod.address), pod.key.number());
+    if let Some(wanted) = pod::host_address(gateway, link.index) {
+        bear(plan, &subject, wanted, observed);
+    }
     place(plan, &subject, host_route(desired.layout, pod, link), observed);
     let own = own_rules(pod, desired, observed);
     for rule in &own {
@@ -58,14 +62,18 @@ fn lead_other_family(
     if Family::of(egress.address) == Family::V6 {
         set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
     }
-    let wanted = egress.host_address(link.index);
+    bear(plan, &subject, egress.host_address(link.index), observed);
+    place(plan, &subject, egress.host_route(link.index), observed);
+}
+
+/// A host end has an address of its own. One of IPv6 is gone once the link was down.
+fn bear(plan: &mut Plan, subject: &Subject, wanted: LinkAddr, observed: &Observed) {
     let is_there = |there: &LinkAddr| {
         (there.dev, there.address, there.peer) == (wanted.dev, wanted.address, wanted.peer)
     };
     if !observed.addresses.iter().any(is_there) {
         plan.push(subject.clone(), Action::AddAddress(wanted));
     }
-    place(plan, &subject, egress.host_route(link.index), observed);
 }
 
 /// A host end lives, is up, and speaks the family of its pod.
