@@ -43,6 +43,14 @@ pub(crate) struct Nat {
     pub(crate) reports: watch::Sender<NatReport>,
 }
 
+/// How a pass ended.
+enum Passed {
+    /// What is wanted is not known yet.
+    TooSoon,
+    Unchanged,
+    Changed,
+}
+
 /// Why a pass did not come to its end.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
@@ -65,19 +73,19 @@ impl Nat {
             return std::future::pending().await;
         }
         let tools = self.tools.clone();
-        let mut failures = 0_u32;
+        let mut tries = 0_u32;
         loop {
             let rest = match self.pass(&tools).await {
-                Ok(changed) => {
-                    failures = 0;
+                Ok(Passed::TooSoon) => later(&mut tries),
+                Ok(passed) => {
+                    tries = 0;
                     // What was changed is looked at again before it counts.
-                    if changed { SOON } else { PERIOD }
+                    if matches!(passed, Passed::Changed) { SOON } else { PERIOD }
                 }
                 Err(Fault::Ended) => return,
                 Err(fault) => {
-                    failures += 1;
                     self.failed(&fault);
-                    (SOON * 2_u32.pow(failures.min(8))).min(PERIOD)
+                    later(&mut tries)
                 }
             };
             tokio::select! {
@@ -87,9 +95,8 @@ impl Nat {
         }
     }
 
-    /// One pass. True if something was changed.
-    async fn pass(&mut self, tools: &Tools) -> Result<bool, Fault> {
-        let Some(wanted) = self.desired().await? else { return Ok(false) };
+    async fn pass(&mut self, tools: &Tools) -> Result<Passed, Fault> {
+        let Some(wanted) = self.desired().await? else { return Ok(Passed::TooSoon) };
         let seen = tools.observe().await?;
         let idle = wanted.snat.is_none() && !wanted.node_ports;
         let backend = match self.settings.nat_backend {
@@ -98,7 +105,7 @@ impl Nat {
             Some(NatBackend::Nftables) => Backend::Nftables,
             None => match fitting(&seen) {
                 Some(backend) => backend,
-                None if idle => return Ok(false),
+                None if idle => return Ok(Passed::Unchanged),
                 None => return Err(Fault::NoTools),
             },
         };
@@ -113,7 +120,7 @@ impl Nat {
         self.metrics.nat_passed(backend, if changes.is_empty() { "unchanged" } else { "changed" });
         let report = NatReport { backend: Some(backend), trouble: None };
         self.reports.send_if_modified(|last| std::mem::replace(last, report.clone()) != report);
-        Ok(!changes.is_empty())
+        Ok(if changes.is_empty() { Passed::Unchanged } else { Passed::Changed })
     }
 
     /// `None` until the VPC's ranges and the primary ENI are known.
@@ -184,6 +191,12 @@ pub(crate) async fn follow_ranges(cloud: Arc<dyn Cloud>, ranges: watch::Sender<V
             Err(_) => tracing::warn!("the VPC's ranges are not told in time"),
         }
     }
+}
+
+/// A longer rest with each try, up to the period.
+fn later(tries: &mut u32) -> Duration {
+    *tries += 1;
+    (SOON * 2_u32.pow((*tries).min(8))).min(PERIOD)
 }
 
 /// Netfilter is looked at so often.

@@ -292,3 +292,38 @@ fn compact_rules_are_repaired_and_go_with_their_pods() -> Result<()> {
     }
     lab.down()
 }
+
+#[test]
+fn a_node_port_leads_to_pods_of_every_eni_and_back() -> Result<()> {
+    let Some(bin) = programs("a_node_port_leads_to_pods_of_every_eni_and_back") else {
+        return Ok(());
+    };
+    let lab = two_nodes(&bin, "t-ports")?;
+    switch(&lab, "prefixes", "compact")?;
+    settled(&lab, "singles", "compact")?;
+    for (node, client) in [("singles", "prefixes"), ("prefixes", "singles")] {
+        let own = lab.node(node)?;
+        let own = own["address"].as_str().context("a node's address")?;
+        let pods = namespaces(&lab, node)?;
+        for (port, (pod, namespace)) in (30_000_u16..).zip(&pods) {
+            let at = SocketAddrV4::new(*pod, port);
+            let bound = inside(namespace, move || Ok(TcpListener::bind(at)?))?;
+            let listener = bound.join().expect("it does not panic")?;
+            thread::spawn(move || echo_connection(&listener));
+            let script = format!(
+                "nft add table ip ports; nft add chain ip ports in \
+                 '{{ type nat hook prerouting priority -100; }}'; \
+                 nft add rule ip ports in ip daddr {own} tcp dport {port} dnat to {pod}"
+            );
+            lab.on_node(node, &["sh", "-c", &script])?;
+            // What comes back by another ENI than the node's own has a wrong sender and is dropped.
+            let script = format!(
+                "exec 3<>/dev/tcp/{own}/{port}; echo a-line- >&3; read -t 5 heard <&3; \
+                 [ \"$heard\" = a-line- ]"
+            );
+            lab.on_node(client, &["timeout", "5", "bash", "-c", &script])
+                .with_context(|| format!("the port of {node} to {pod}"))?;
+        }
+    }
+    lab.down()
+}

@@ -131,6 +131,9 @@ impl TestNode {
             ("DISABLE_METRICS", "true".to_owned()),
             ("IP_COOLDOWN_PERIOD", "0".to_owned()),
             ("WARM_IP_TARGET", "1".to_owned()),
+            // No netfilter is in reach.
+            ("AWS_VPC_K8S_CNI_EXTERNALSNAT", "true".to_owned()),
+            ("AWS_VPC_CNI_NODE_PORT_SUPPORT", "false".to_owned()),
         ];
         let env = own.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let (settings, _) = Settings::resolve(env.chain(self.env.iter().cloned())).unwrap();
