@@ -1,6 +1,9 @@
 //! `ferrule migrate` on a node that the real amazon-vpc-cni laid down, and back again, while its pods
 //! talk: no connection is lost, no rule is there twice, every DEL is clean.
 
+mod agent;
+mod policy;
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::{
@@ -19,12 +22,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A lab with a node of amazon-vpc-cni that has addresses for so many pods.
 fn lab(bin: &Path, name: &str, kind: &str, addresses: usize) -> Result<Lab> {
+    lab_with(bin, name, kind, addresses, &[])
+}
+
+/// The same, with more settings.
+fn lab_with(
+    bin: &Path,
+    name: &str,
+    kind: &str,
+    addresses: usize,
+    settings: &[&str],
+) -> Result<Lab> {
     let theirs = vpc_cni::built()?;
     let theirs = theirs.to_str().context("a path that is not UTF-8")?;
     let lab = Lab::up(bin, name, &["--nodes", "0", "--throttling", "off"])?;
     let warm = format!("WARM_IP_TARGET={addresses}");
     let how = ["--type", kind, "--cni", "amazon-vpc-cni", "--cni-dir", theirs, "--env", &warm];
-    lab.run(&[&["node", "add", NODE][..], &how[..]].concat())?;
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--env", *setting]).collect();
+    lab.run(&[&["node", "add", NODE][..], &how[..], &settings[..]].concat())?;
     vpc_cni::wait_until_ready(&lab, NODE)?;
     let count = u32::try_from(addresses).context("too many addresses")?;
     vpc_cni::wait_for_free(&lab, NODE, count)?;

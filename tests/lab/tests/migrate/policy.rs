@@ -1,0 +1,207 @@
+//! A policy agent beside amazon-vpc-cni: refused, dropped with all that is its own, or kept and served.
+//! The real plugin and agent of amazon-vpc-cni speak to the test's agent before ours do.
+
+use super::{
+    Migrate, NODE, PATIENCE, added,
+    agent::{Agent, FOREIGN, PINS},
+    ensure_routed, ensure_talking, lab_with, migrate, rollback,
+};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tests_lab::{Lab, flow::Flow, programs, wait_for};
+
+const MODE: &str = "NETWORK_POLICY_ENFORCING_MODE=standard";
+const OUTSIDE: &str = "192.0.2.1:7";
+
+/// A lab with a node of amazon-vpc-cni and a policy agent, and pods that it knows, one of them cut off.
+fn policed(bin: &Path, name: &str, folder: &Path, settings: &[&str]) -> Result<(Lab, Agent)> {
+    let lab = lab_with(bin, name, "m5.large", 6, &[&[MODE], settings].concat())?;
+    // What a test pins must not be seen by the machine or by another node.
+    lab.on_node(NODE, &["mount", "-t", "bpf", "bpf", "/sys/fs/bpf"])?;
+    let agent = Agent::start(&lab, NODE, folder)?;
+    agent.has("config standard false")?;
+    added(&lab, NODE, 2, "t")?;
+    added(&lab, NODE, 1, "closed")?;
+    agent.has("enforce default/t1 standard 1")?;
+    Ok((lab, agent))
+}
+
+/// Whether the pod reaches the host outside.
+fn reaches(lab: &Lab, pod: &str) -> Result<bool> {
+    let (host, port) = OUTSIDE.split_once(':').context("no port")?;
+    let dial = format!("exec 3<>/dev/tcp/{host}/{port}");
+    let output = lab.output(&["exec", pod, "--", "timeout", "3", "bash", "-c", &dial])?;
+    Ok(output.status.success())
+}
+
+fn host_veths(lab: &Lab) -> Result<Vec<String>> {
+    let text = lab.on_node(NODE, &["ip", "-j", "link", "show", "type", "veth"])?;
+    let links: Vec<Value> = serde_json::from_str(&text).context("JSON of ip link")?;
+    let names = links.iter().filter_map(|link| link["ifname"].as_str());
+    // ENIs are veths of the lab too.
+    Ok(names.filter(|name| name.starts_with("eni")).map(str::to_owned).collect())
+}
+
+/// The programs on the host's veths, with the kernel's numbers of them, as iproute2 has it.
+fn attached(lab: &Lab) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for veth in host_veths(lab)? {
+        for side in ["ingress", "egress"] {
+            let shown = lab.on_node(NODE, &["tc", "filter", "show", "dev", &veth, side])?;
+            let programs = shown.lines().filter(|line| line.contains(" id "));
+            found.extend(programs.map(|line| format!("{veth} {side} {line}")));
+        }
+    }
+    Ok(found)
+}
+
+fn pins(lab: &Lab) -> Result<String> {
+    lab.on_node(NODE, &["find", PINS, "-type", "f", "-printf", "%P "])
+}
+
+fn held(lab: &Lab, pods: &[&str]) -> Result<Vec<Flow>> {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_lab-flow"));
+    pods.iter().map(|pod| Flow::hold(lab, &program, pod, &[OUTSIDE])).collect()
+}
+
+#[test]
+fn a_policy_agent_is_refused_or_its_programs_leave_the_pods() -> Result<()> {
+    let Some(bin) = programs("a_policy_agent_is_refused_or_its_programs_leave_the_pods") else {
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let (lab, mut agent) = policed(&bin, "t-policy-drop", folder.path(), &[])?;
+    let veths = host_veths(&lab)?;
+    Agent::attach_foreign(&lab, NODE, folder.path(), veths.first().context("no veth")?)?;
+    ensure!(attached(&lab)?.len() == 7, "{:?}", attached(&lab)?);
+    ensure!(!reaches(&lab, "closed0")?, "its programs do nothing");
+    let mut flows = held(&lab, &["t0", "t1"])?;
+    ensure_talking(&mut flows)?;
+
+    // It serves, it has ended, its programs are gone: each alone is seen.
+    let refused = |sign: &str| -> Result<()> {
+        let (code, said) = migrate(&lab, &bin, &["apply"])?;
+        ensure!(code == Some(1) && said.contains(sign) && said.contains("--policy drop"), "{said}");
+        Ok(())
+    };
+    refused("it answers at its socket")?;
+    let plan = |words: &[&str]| migrate(&lab, &bin, &[&["plan"], words].concat());
+    wait_for("the node to be understood", PATIENCE, || {
+        let (code, said) = plan(&["--policy", "drop"])?;
+        ensure!(code == Some(0), "{said}");
+        Ok(true)
+    })?;
+    let (_, said) = plan(&["--policy", "drop"])?;
+    for veth in &veths {
+        let named = format!("{veth} has the policy agent's handle_egress and handle_ingress");
+        ensure!(said.contains(&named), "{named}: {said}");
+    }
+    ensure!(said.contains("wait until the policy agent has ended"), "{said}");
+    ensure!(said.contains("take 6 programs of the policy agent off 3 host veths"), "{said}");
+    agent.end()?;
+    refused("6 of its programs are on host veths")?;
+    // An agent that runs is waited for.
+    let mut agent = Agent::start(&lab, NODE, folder.path())?;
+
+    let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
+    let mut end = || agent.end();
+    let run = Migrate::start(&lab, &bin, &["apply", "--policy", "drop", "--wait", "120"])?;
+    run.run(vec![
+        ("amazon-vpc-cni's agent has ended", &mut swap),
+        ("the policy agent has ended", &mut end),
+    ])?;
+    let left = attached(&lab)?;
+    ensure!(left.len() == 1 && left[0].contains(FOREIGN), "{left:?}");
+    let left = pins(&lab)?;
+    let mut left: Vec<&str> = left.split_whitespace().collect();
+    left.sort_unstable();
+    ensure!(left == ["maps/of_somebody", "programs/of_somebody"], "{left:?}");
+    ensure!(reaches(&lab, "closed0")?, "it is cut off still");
+    ensure_talking(&mut flows)?;
+    ensure_routed(&lab)?;
+    let (code, again) = migrate(&lab, &bin, &["apply", "--policy", "drop"])?;
+    ensure!(code == Some(0) && again.contains("nothing is left to do"), "{code:?}: {again}");
+    // A new pod of ours has none, and all go.
+    added(&lab, NODE, 1, "o")?;
+    ensure!(attached(&lab)?.len() == 1, "{:?}", attached(&lab)?);
+    for flow in flows {
+        flow.end()?;
+    }
+    lab.run(&["pod", "delete", "--node", NODE])?;
+    lab.down()
+}
+
+#[test]
+fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
+    let Some(bin) = programs("a_policy_agent_that_is_kept_is_served_as_before") else {
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let (lab, mut agent) =
+        policed(&bin, "t-policy-keep", folder.path(), &["FERRULE_POLICY_AGENT=true"])?;
+    let (attached_before, pinned) = (attached(&lab)?, pins(&lab)?);
+    ensure!(attached_before.len() == 6, "{attached_before:?}");
+    let mut flows = held(&lab, &["t0"])?;
+    wait_for("the node to be understood", PATIENCE, || {
+        let (code, said) = migrate(&lab, &bin, &["plan", "--policy", "keep"])?;
+        ensure!(code == Some(0), "{said}");
+        Ok(true)
+    })?;
+    let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
+    let run = Migrate::start(&lab, &bin, &["apply", "--policy", "keep", "--wait", "120"])?;
+    run.run(vec![("amazon-vpc-cni's agent has ended", &mut swap)])?;
+    ensure!(attached(&lab)? == attached_before, "a running pod's programs were touched");
+    ensure!(pins(&lab)? == pinned, "pins were touched");
+    ensure!(!reaches(&lab, "closed0")?, "its policies hold no more");
+    ensure_talking(&mut flows)?;
+    let (code, status) = migrate(&lab, &bin, &["status"])?;
+    ensure!(code == Some(0) && status.contains("amazon-vpc-cni's agent serves: no"), "{status}");
+
+    // It is told of our pods, before they run and when they are gone.
+    added(&lab, NODE, 1, "o")?;
+    agent.has("enforce default/o0 standard 1")?;
+    lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "closedo"])?;
+    ensure!(!reaches(&lab, "closedo0")?, "it runs without its policies");
+    ensure!(reaches(&lab, "o0")?, "it is cut off");
+    lab.run(&["pod", "delete", "o0"])?;
+    agent.has("delete default/o0")?;
+    lab.run(&["pod", "delete", "t1"]).context("of a pod that theirs made")?;
+    agent.has("delete default/t1")?;
+
+    // One that is restarted is told how the node is set.
+    agent.end()?;
+    let mut agent = Agent::start(&lab, NODE, folder.path())?;
+    agent.has("config standard false i-")?;
+
+    // What it refuses does not run, and leaves nothing.
+    let veths = host_veths(&lab)?;
+    let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "refused"]);
+    let said = format!("{:#}", refused.err().context("it runs")?);
+    ensure!(said.contains("no probe for this pod") && said.contains("103"), "{said}");
+    wait_for("what was built to go", PATIENCE, || Ok(host_veths(&lab)? == veths))?;
+    ensure_routed(&lab)?;
+
+    // Without it no pod starts; one that goes is missed once.
+    agent.end()?;
+    let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "late"]);
+    let said = format!("{:#}", refused.err().context("it runs")?);
+    ensure!(said.contains("no policy agent takes calls at /var/run/aws-node/npa.sock"), "{said}");
+    let missed = lab.run(&["pod", "delete", "closedo0"]);
+    ensure!(format!("{:#}", missed.err().context("it was not told")?).contains("103"), "no code");
+    lab.run(&["pod", "delete", "closedo0"]).context("once it was missed")?;
+    ensure_routed(&lab)?;
+    let mut agent = Agent::start(&lab, NODE, folder.path())?;
+
+    // And back: amazon-vpc-cni has its socket again.
+    rollback(&lab, &bin)?;
+    ensure!(!reaches(&lab, "closed0")?, "its policies hold no more");
+    added(&lab, NODE, 1, "b")?;
+    agent.has("enforce default/b0 standard 1")?;
+    ensure_talking(&mut flows)?;
+    for flow in flows {
+        flow.end()?;
+    }
+    agent.end()?;
+    lab.down()
+}
