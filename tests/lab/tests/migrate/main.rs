@@ -15,7 +15,6 @@ use std::{
 };
 use tests_lab::{Lab, flow::Flow, programs, vpc_cni, wait_for};
 
-const PODS: usize = 100;
 const NODE: &str = "theirs";
 const PORT: u16 = 5201;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -204,18 +203,34 @@ fn added(lab: &Lab, node: &str, count: usize, prefix: &str) -> Result<Vec<String
 
 #[test]
 fn pods_go_over_and_back_and_lose_no_connection() -> Result<()> {
-    let Some(bin) = programs("pods_go_over_and_back_and_lose_no_connection") else {
-        return Ok(());
-    };
+    let test = "pods_go_over_and_back_and_lose_no_connection";
+    over_and_back(test, "t-migrate", "m5.4xlarge", 100, &[])
+}
+
+#[test]
+fn pods_with_addresses_of_prefixes_go_over_and_back_too() -> Result<()> {
+    let test = "pods_with_addresses_of_prefixes_go_over_and_back_too";
+    // Three prefixes an ENI.
+    over_and_back(test, "t-prefixes", "t3.small", 52, &["ENABLE_PREFIX_DELEGATION=true"])
+}
+
+fn over_and_back(
+    test: &str,
+    name: &str,
+    kind: &str,
+    count: usize,
+    settings: &[&str],
+) -> Result<()> {
+    let Some(bin) = programs(test) else { return Ok(()) };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_lab-flow"));
-    let lab = lab(&bin, "t-migrate", "m5.4xlarge", PODS)?;
+    let lab = lab_with(&bin, name, kind, count, settings)?;
     lab.run(&["node", "add", "peer", "--type", "m5.large"])?;
     added(&lab, "peer", 1, "p")?;
     let peers = lab.pods("peer")?;
     let peer = peers[0]["addresses"][0].as_str().or(peers[0]["address"].as_str());
     let peer = peer.and_then(|text| text.split('/').next()).context("no address")?.to_owned();
     let server = Flow::serve(&lab, &program, "p0", PORT)?;
-    let theirs = added(&lab, NODE, PODS, "t")?;
+    let theirs = added(&lab, NODE, count, "t")?;
     let devices: BTreeSet<u64> = pods(&lab)?.values().map(|(_, device)| *device).collect();
     ensure!(devices.iter().any(|device| *device > 0), "pods are on {devices:?} alone");
     ensure_routed(&lab)?;
@@ -223,7 +238,7 @@ fn pods_go_over_and_back_and_lose_no_connection() -> Result<()> {
     ensure_talking(&mut flows)?;
 
     let (code, plan) = migrate(&lab, &bin, &["plan"])?;
-    ensure!(code == Some(0) && plan.contains(&format!("{PODS} pods run")), "{code:?}: {plan}");
+    ensure!(code == Some(0) && plan.contains(&format!("{count} pods run")), "{code:?}: {plan}");
     let said = apply(&lab, &bin)?;
     ensure!(said.contains("nothing is left to do"), "{said}");
     ensure_talking(&mut flows)?;
@@ -264,12 +279,12 @@ fn pods_go_over_and_back_and_lose_no_connection() -> Result<()> {
     ensure!(!tables.contains("table ip ferrule"), "{tables}");
     lab.run(&["check", "--tcp", "4"])?;
     let mut bytes = 0;
-    let count = flows.len() * 2;
+    let connections = flows.len() * 2;
     for flow in flows {
         bytes += flow.end()?.iter().sum::<u64>();
     }
     ensure!(bytes > 0, "nothing came back");
-    eprintln!("{count} connections, {bytes} bytes came back");
+    eprintln!("{connections} connections, {bytes} bytes came back");
 
     // DEL by theirs of pods that ours made, of its own, and without its agent by the kept result.
     lab.run(&["pod", "delete", &ours[0], &theirs[gone]])?;
