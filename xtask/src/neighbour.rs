@@ -8,6 +8,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -117,8 +118,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Copies what belongs to the source, with the edits. A file that is as it should be is not touched:
-/// cargo goes by its time.
+/// Copies what belongs to the source, with the edits; what no longer belongs to it goes. A file that
+/// is as it should be is not touched: cargo goes by its time.
 fn copy_source(to: &Path) -> Result<()> {
     let listed = Command::new("git")
         .current_dir(generate::root())
@@ -126,18 +127,34 @@ fn copy_source(to: &Path) -> Result<()> {
         .output()
         .context("ask git for the files of the source")?;
     ensure!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr).trim());
+    let mut copied = BTreeSet::new();
     for file in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let file = std::str::from_utf8(file).context("a file's name is not UTF-8")?;
         // One that was removed and not yet committed is listed still.
         let Ok(bytes) = fs::read(generate::root().join(file)) else { continue };
         let bytes = edited(file, bytes)?;
         let path = to.join(file);
+        copied.insert(path.clone());
         if fs::read(&path).is_ok_and(|there| there == bytes) {
             continue;
         }
         let folder = path.parent().context("a file without a folder")?;
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
+    }
+    remove_others(to, &copied)
+}
+
+/// Removes every file below the folder that is not one of these.
+fn remove_others(folder: &Path, these: &BTreeSet<PathBuf>) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
+        if path.is_dir() && !path.is_symlink() {
+            remove_others(&path, these)?;
+        } else if !these.contains(&path) {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
     }
     Ok(())
 }
@@ -163,6 +180,20 @@ fn edited(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_longer_belongs_to_the_source_goes() {
+        let folder = std::env::temp_dir().join(format!("ferrule-next-{}", std::process::id()));
+        let (stays, goes) = (folder.join("a/stays.rs"), folder.join("a/goes.rs"));
+        fs::create_dir_all(folder.join("a")).expect("a folder");
+        for file in [&stays, &goes] {
+            fs::write(file, "").expect("a file");
+        }
+        remove_others(&folder, &BTreeSet::from([stays.clone()])).expect("files to remove");
+        let left = (stays.exists(), goes.exists());
+        fs::remove_dir_all(&folder).expect("a folder to remove");
+        assert_eq!(left, (true, false));
+    }
 
     #[test]
     fn every_edit_fits_the_source() {
