@@ -1,6 +1,6 @@
 //! The runtime's network configurations: which is amazon-vpc-cni's, and what ours makes of it.
 
-use crate::{File, Looked, Refusal};
+use crate::{File, Looked, Refusal, plan::UNSEEN};
 use config_model::registry;
 use serde_json::Value;
 
@@ -51,6 +51,10 @@ pub fn is_read(name: &str) -> bool {
     READ.iter().any(|end| name.ends_with(end))
 }
 
+/// What people can do where a configuration is not understood.
+const MISREAD: &str = "put it back as amazon-vpc-cni wrote it (its container does when it starts), \
+                       or take the file away";
+
 /// Finds and reads amazon-vpc-cni's.
 pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
@@ -71,18 +75,14 @@ pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
                     .to_owned(),
             });
         }
-        match file.bytes.clone().and_then(|bytes| read(&bytes)) {
+        let bytes = file.bytes.as_ref().map_err(|why| (why.clone(), UNSEEN));
+        match bytes.and_then(|bytes| read(bytes).map_err(|why| (why, MISREAD))) {
             Ok(Some(ours)) => found.push(Theirs { name: name.to_owned(), aside, ours }),
             Ok(None) => {}
             // What comes later by name, and is not amazon-vpc-cni's, was never in use.
-            Err(cause) => refusals.push(Refusal {
-                object: file.name.clone(),
-                cause,
-                next:
-                    "put it back as amazon-vpc-cni wrote it (its container does when it starts), \
-                       or take the file away"
-                        .to_owned(),
-            }),
+            Err((cause, next)) => {
+                refusals.push(Refusal { object: file.name.clone(), cause, next: next.to_owned() });
+            }
         }
     }
     // One that came back while another is aside is the one that counts.

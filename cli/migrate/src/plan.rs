@@ -147,6 +147,9 @@ pub fn plan(seen: &Observation, way: Way, policy: PolicyChoice) -> Plan {
     Plan { way, refusals, steps, facts }
 }
 
+/// What people can do where something could not be looked at.
+pub(crate) const UNSEEN: &str = "mend that, and run this as root on the node's network";
+
 #[derive(Debug, Default)]
 struct Draft {
     refusals: Vec<Refusal>,
@@ -160,7 +163,7 @@ impl Draft {
         match looked {
             Ok(seen) => Some(seen),
             Err(why) => {
-                self.refuse(object, why, "mend that, and run this as root on the node's network");
+                self.refuse(object, why, UNSEEN);
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`): read before a takeover, written for the way back.
 
-use crate::{File, Held, Refusal};
+use crate::{File, Held, Refusal, plan::UNSEEN};
 use config_model::{CardIndex, PodKey, PodName, registry};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -71,15 +71,12 @@ pub(crate) fn allocations(files: &[File]) -> Result<Vec<Allocation>, Vec<Refusal
     files.sort_by_key(|file| (file.name != file_name(CardIndex(0)), file.name.len(), &file.name));
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for file in files {
-        match file.bytes.clone().and_then(|bytes| parse(&bytes)) {
+        let read = file.bytes.as_ref().map_err(|why| (why.clone(), UNSEEN));
+        match read.and_then(|bytes| parse(bytes).map_err(|why| (why, MISREAD))) {
             Ok(allocations) => found.extend(allocations),
-            Err(cause) => refusals.push(Refusal {
-                object: file.name.clone(),
-                cause,
-                next: "start amazon-vpc-cni's agent once more, which writes the file anew; if it \
-                       does not start either, its log tells why"
-                    .to_owned(),
-            }),
+            Err((cause, next)) => {
+                refusals.push(Refusal { object: file.name.clone(), cause, next: next.to_owned() });
+            }
         }
     }
     let mut holders: BTreeMap<IpAddr, &PodKey> = BTreeMap::new();
@@ -95,6 +92,10 @@ pub(crate) fn allocations(files: &[File]) -> Result<Vec<Allocation>, Vec<Refusal
     }
     if refusals.is_empty() { Ok(found) } else { Err(refusals) }
 }
+
+/// What people can do where a checkpoint is not understood.
+const MISREAD: &str = "start amazon-vpc-cni's agent once more, which writes the file anew; if it \
+                       does not start either, its log tells why";
 
 fn parse(bytes: &[u8]) -> Result<Vec<Allocation>, String> {
     let checkpoint = read(bytes)?;

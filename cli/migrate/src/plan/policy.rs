@@ -79,6 +79,17 @@ pub(super) fn refuse_alone(ours: &Ours, draft: &mut Draft) {
     }
 }
 
+/// Nobody would answer it.
+pub(super) fn refuse_served(ours: &Ours, draft: &mut Draft) {
+    if ours.ready && ours.policy_agent {
+        draft.refuse(
+            "ferrule-ipamd",
+            "it is told to serve a policy agent, and without the agent no new pod would start",
+            "take FERRULE_POLICY_AGENT off it, or run this with --policy keep",
+        );
+    }
+}
+
 /// Our ADDs ask it.
 pub(super) fn begin(policy: &Policy, draft: &mut Draft) {
     draft.step_if(!policy.serves, Step::Await(Wait::PolicyAgentServes));

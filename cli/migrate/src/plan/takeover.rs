@@ -34,17 +34,23 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     if switched && mine.is_some_and(|journal| journal.done) {
         draft.facts.push("the node is taken over".to_owned());
         agent::tell(&seen.theirs.policy, draft);
-        if policy == PolicyChoice::Drop {
-            agent::end(&seen.theirs.policy, draft);
-            agent::drop(&seen.theirs.policy, draft);
+        fit_policy(seen, policy, draft);
+        // What it is told is known once it serves.
+        let asked = policy != PolicyChoice::Refuse;
+        draft.step_if(asked && !seen.ours.ready, Step::Await(Wait::OurDaemonServes));
+        match policy {
+            PolicyChoice::Refuse => {}
+            PolicyChoice::Keep => agent::begin(&seen.theirs.policy, draft),
+            PolicyChoice::Drop => {
+                agent::end(&seen.theirs.policy, draft);
+                agent::drop(&seen.theirs.policy, draft);
+            }
         }
         return;
     }
     agent::tell(&seen.theirs.policy, draft);
     agent::refuse(&seen.theirs.policy, policy, draft);
-    if policy == PolicyChoice::Keep {
-        agent::refuse_alone(&seen.ours, draft);
-    }
+    fit_policy(seen, policy, draft);
     let mut listed = None;
     if switched {
         // What of its checkpoint could be read before is there still.
@@ -89,6 +95,15 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         agent::drop(&seen.theirs.policy, draft);
     }
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
+}
+
+/// What our daemon is told of a policy agent is what becomes of it.
+fn fit_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
+    match policy {
+        PolicyChoice::Refuse => {}
+        PolicyChoice::Keep => agent::refuse_alone(&seen.ours, draft),
+        PolicyChoice::Drop => agent::refuse_served(&seen.ours, draft),
+    }
 }
 
 fn tell(fit: &Fit, draft: &mut Draft) {

@@ -1,7 +1,7 @@
 //! What is not understood is refused, by object, cause and next step.
 
 use super::node::{CONFLIST, Node, Pod, pod, program, their_conflist};
-use crate::{LinkView, PolicyChoice, Program, RouteView, RuleView, Step, plan};
+use crate::{File, LinkView, Observation, PolicyChoice, Program, RouteView, RuleView, Step, plan};
 use config_model::{Owner, PodKey, TableId};
 use serde_json::json;
 
@@ -147,6 +147,56 @@ fn a_policy_agent_that_our_daemon_is_not_told_of() {
 }
 
 #[test]
+fn a_policy_agent_that_is_dropped_though_our_daemon_asks_it() {
+    let mut node = Node::with_policy(vec![pod(0, 0)]);
+    (node.choice, node.serves_policy) = (PolicyChoice::Drop, true);
+    for _ in 0..4 {
+        let plan = node.plan(Owner::Ferrule);
+        assert_eq!(plan.refusals, [], "what our daemon is told is known once it serves");
+        node.take(&plan.steps[0]);
+    }
+    assert!(node.our_daemon);
+    refuses(&node, "ferrule-ipamd", "without the agent no new pod would start");
+    assert_eq!((node.plugin().as_str(), node.programs.len()), ("aws-cni", 3));
+    node.serves_policy = false;
+    assert_eq!(node.plan(Owner::Ferrule).refusals, []);
+}
+
+#[test]
+fn what_is_said_of_a_policy_agent_of_a_node_that_is_taken_over() {
+    let mut node = node();
+    node.has_policy = true;
+    while let Some(step) = node.plan(Owner::Ferrule).steps.first().cloned() {
+        node.take(&step);
+    }
+    assert!(node.is_ours());
+    let next = |node: &Node| node.plan(Owner::Ferrule).steps.first().map(Step::to_string);
+    let waits = |node: &Node, words: &str| {
+        assert!(next(node).is_some_and(|step| step.contains(words)), "{:?}", next(node));
+    };
+
+    node.choice = PolicyChoice::Keep;
+    refuses(&node, "ferrule-ipamd", "not told to serve a policy agent");
+    node.our_daemon = false;
+    waits(&node, "ferrule-ipamd serves");
+    (node.our_daemon, node.serves_policy) = (true, true);
+    assert_eq!(node.plan(Owner::Ferrule).refusals, []);
+    waits(&node, "the policy agent serves");
+    node.policy_agent = true;
+    assert_eq!(next(&node), None);
+
+    node.choice = PolicyChoice::Drop;
+    refuses(&node, "ferrule-ipamd", "without the agent no new pod would start");
+    node.our_daemon = false;
+    waits(&node, "ferrule-ipamd serves");
+    (node.our_daemon, node.serves_policy) = (true, false);
+    assert_eq!(node.plan(Owner::Ferrule).refusals, []);
+    waits(&node, "the policy agent has ended");
+    (node.choice, node.serves_policy) = (PolicyChoice::Refuse, true);
+    assert_eq!(next(&node), None, "nobody asked for it");
+}
+
+#[test]
 fn programs_and_pins_of_others_are_no_policy_agent() {
     let its = program("eni1", true);
     let others = [
@@ -183,6 +233,22 @@ fn what_cannot_be_looked_at() {
     seen.enis = Err("no answer".to_owned());
     let plan = plan(&seen, Owner::Ferrule, PolicyChoice::Refuse);
     assert_eq!((plan.refusals.len(), plan.refusals[0].cause.as_str()), (1, "no answer"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_no_fault_of_its_writer() {
+    let refused = |edit: fn(&mut Observation) -> &mut File, name: &str| {
+        let mut seen = node().see();
+        edit(&mut seen).bytes = Err("permission denied".to_owned());
+        let plan = plan(&seen, Owner::Ferrule, PolicyChoice::Refuse);
+        let [refusal] = plan.refusals.as_slice() else { panic!("{:?}", plan.refusals) };
+        let (object, cause) = (refusal.object.as_str(), refusal.cause.as_str());
+        assert_eq!((object, cause), (name, "permission denied"));
+        assert!(refusal.next.contains("run this as root"), "{refusal:?}");
+        assert!(!refusal.next.contains("amazon-vpc-cni"), "{refusal:?}");
+    };
+    refused(|seen| &mut seen.theirs.checkpoints.as_mut().unwrap()[0], "ipam.json");
+    refused(|seen| &mut seen.conflists.as_mut().unwrap()[0], CONFLIST);
 }
 
 #[test]
