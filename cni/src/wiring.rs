@@ -152,7 +152,8 @@ impl<'a> Wiring<'a> {
                 egress::V4_COUNT,
                 egress::range(Family::V4),
             ),
-            "see `ip -4 route` for who has them; delete pods of this node, or set              ENABLE_V4_EGRESS=false for pods that reach IPv6 alone",
+            "see `ip -4 route` for who has them; delete pods of this node, or set \
+             ENABLE_V4_EGRESS=false for pods that reach IPv6 alone",
         ))
     }
 

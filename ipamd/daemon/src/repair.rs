@@ -123,8 +123,6 @@ impl<K: Kernel> Repair<K> {
         let plan = routing_plan::plan(&desired, &observed);
         let applied = self.kernel.apply(&plan.ops).await;
         let (ready, not_ready) = readiness(&book, &plan, &applied);
-        self.tell(Seen { started, in_use, ready, not_ready }).await?;
-
         let previous = self.reports.borrow().clone();
         let mut report =
             PassReport::of(&plan, &applied, &previous, began.elapsed(), word.elapsed());
@@ -132,7 +130,9 @@ impl<K: Kernel> Repair<K> {
         report.log(&plan, &previous);
         self.metrics.passed(&report);
         let unsettled = report.unsettled;
+        // Before an ADD that waits for what is ready now is answered with it.
         self.reports.send_replace(report);
+        self.tell(Seen { started, in_use, ready, not_ready }).await?;
         if !plan.ops.is_empty() {
             // What was changed is looked at again before it counts.
             self.trigger.pull();

@@ -13,7 +13,6 @@ use crate::{
     metrics::Metrics,
     tombstones::Tombstones,
 };
-use amazon::Allocation;
 use config_model::{CardIndex, InstanceId, PodKey};
 use config_settings::Settings;
 use ipamd_cloud::Cloud;
@@ -99,13 +98,8 @@ impl Starter {
         let checkpoint = if opened.is_trusted() {
             checkpoint
         } else {
-            // One of another's software counts only where ours has never been.
-            let store = &self.settings.backing_store;
-            let (allocations, told) =
-                if opened.found { Default::default() } else { amazon::read(store) };
-            notices.extend(told);
             let (checkpoint, adopted) =
-                self.adopt(checkpoint, &allocations, kernel, &*cloud, &node.instance).await;
+                self.adopt(checkpoint, opened.found, kernel, &*cloud, &node.instance).await;
             notices.extend(adopted);
             checkpoint
         };
@@ -175,24 +169,48 @@ impl Starter {
     }
 
     /// Without a trustworthy checkpoint, pods that run are found in the kernel: their host ends
-    /// carry their keys, or amazon-vpc-cni's checkpoint tells whose they are.
+    /// carry their keys, or amazon-vpc-cni's checkpoint tells whose they are. That one counts only
+    /// where ours has never been.
     async fn adopt<K: Kernel>(
         &self,
         checkpoint: Checkpoint,
-        allocations: &[Allocation],
+        is_ours: bool,
         kernel: &mut K,
         cloud: &dyn Cloud,
         instance: &InstanceId,
     ) -> (Checkpoint, Vec<Notice>) {
-        let observed = loop {
-            match kernel.observe().await {
-                Ok(observed) => break observed,
-                Err(error) => self.wait("observe the kernel", &error.into(), PAUSE_LAST).await,
-            }
+        let (allocations, found, mut notices) = loop {
+            let observed = match kernel.observe().await {
+                Ok(observed) => observed,
+                Err(error) => {
+                    self.wait("observe the kernel", &error.into(), PAUSE_LAST).await;
+                    continue;
+                }
+            };
+            let prefix = &self.settings.veth_prefix;
+            let store = &self.settings.backing_store;
+            let (allocations, mut notices) =
+                if is_ours { Default::default() } else { amazon::read(store) };
+            let (mut found, told) = adopt::borne_out(&allocations, &observed, prefix);
+            found.extend(adopt::marked(&observed));
+            let unclaimed = adopt::unclaimed(&found, &observed, prefix);
+            let Some((link, address)) = unclaimed.first().filter(|_| !is_ours) else {
+                notices.extend(told);
+                break (allocations, found, notices);
+            };
+            // It would lose its networking, and its address would be given out again.
+            let why = notices.iter().map(|notice| format!("; {}", notice.cause));
+            let whose = anyhow::anyhow!(
+                "{link} leads to {address}, {} pods in all, and neither its alias nor \
+                 amazon-vpc-cni's checkpoint {} says whose it is{}; give the daemon the host's \
+                 folder of that file, start amazon-vpc-cni's agent once more, which writes it anew, \
+                 or delete those pods",
+                unclaimed.len(),
+                store.display(),
+                why.collect::<String>()
+            );
+            self.wait("tell whose the pods are that run here", &whose, LOOK_AGAIN).await;
         };
-        let prefix = &self.settings.veth_prefix;
-        let (mut found, mut notices) = adopt::borne_out(allocations, &observed, prefix);
-        found.extend(adopt::marked(&observed));
         let began = Instant::now();
         let enis = loop {
             let enis = self
@@ -217,7 +235,7 @@ impl Starter {
         let (checkpoint, taken) = adopt::take_over(checkpoint, &found, &enis, &self.boot_id, now);
         notices.extend(taken);
         let until = (now, self.settings.cooldown);
-        let checkpoint = adopt::cool(checkpoint, allocations, &found, &enis, &self.boot_id, until);
+        let checkpoint = adopt::cool(checkpoint, &allocations, &found, &enis, &self.boot_id, until);
         (checkpoint, notices)
     }
 

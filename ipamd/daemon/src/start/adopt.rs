@@ -5,7 +5,7 @@ use config_model::{PodKey, PodName, Span, Time, VethName, registry};
 use ipamd_core::{
     Checkpoint, HeldAddress, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic,
 };
-use routing_plan::{Link, Observed};
+use routing_plan::{Link, LinkKind, Observed};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -95,6 +95,24 @@ pub(super) fn borne_out(
         pod: None,
     });
     (found.into_values().collect(), notices.into_iter().collect())
+}
+
+/// Host ends of pods that none of these is, with the address that they lead to: pods may run behind
+/// them.
+pub(super) fn unclaimed<'a>(
+    found: &[Found],
+    observed: &'a Observed,
+    veth_prefix: &str,
+) -> Vec<(&'a str, IpAddr)> {
+    let claimed: BTreeSet<IpAddr> =
+        found.iter().flat_map(|found| found.addresses.iter().copied()).collect();
+    let unmarked = observed.links.values().filter(|link| {
+        link.kind == LinkKind::Veth && link.alias.is_none() && link.name.starts_with(veth_prefix)
+    });
+    unmarked
+        .filter_map(|link| Some((link.name.as_str(), leads_to(link, observed)?)))
+        .filter(|(_, address)| !claimed.contains(address))
+        .collect()
 }
 
 /// What amazon-vpc-cni's checkpoint lists and the kernel does not bear out cools: a call of its

@@ -37,9 +37,9 @@ pub(super) fn read(store: &Path) -> (Vec<Allocation>, Vec<Notice>) {
             topic: Topic::Restored,
             object: path.display().to_string(),
             cause,
-            next_step: "pods that it lists run on; if one of them has lost its networking, delete \
-                        it"
-            .to_owned(),
+            next_step: "none of the pods that it may list runs here; delete the file once \
+                        amazon-vpc-cni is gone for good"
+                .to_owned(),
             pod: None,
         };
         let bytes = match fs::read(&path) {

@@ -63,6 +63,28 @@ fn running_pods_keep_their_addresses_and_those_that_are_gone_hold_none() {
 }
 
 #[test]
+fn nothing_begins_while_a_pod_runs_that_nobody_claims() {
+    let runs = Ipv4Addr::new(10, 0, 0, 5);
+    for checkpoint in [r#"{"version":"vpc-cni"#, r#"{"version":"vpc-cni-ipam/1"}"#] {
+        let node = node(&[runs], checkpoint);
+        node.build_unmarked(&key("runs"), runs);
+        let daemon = node.start();
+        node.eventually("the daemon to say whom it waits for", || {
+            let phase = explain(&node)["phase"].to_string();
+            phase.contains("whose the pods are") && phase.contains(&runs.to_string())
+        });
+        assert!(node.is_routed(runs), "a running pod is cut off");
+        // Once it is told, the pod is taken over.
+        let whole =
+            format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{}]}}"#, entry("runs", runs));
+        fs::write(node.folder.path().join("aws-node/ipam.json"), whole).unwrap();
+        assert_eq!(node.held(&key("runs")), Some((runs, true)));
+        assert!(node.is_routed(runs));
+        daemon.terminate();
+    }
+}
+
+#[test]
 fn an_address_that_the_kernel_does_not_bear_out_cools_first() {
     let [listed, free] = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
     let checkpoint =

@@ -10,7 +10,7 @@ pub struct Listed {
     pub chains: BTreeMap<String, ListedChain>,
     /// The chain that each address leads to, if there is one map that says so; its name comes first.
     pub marks: Option<(String, BTreeMap<Ipv4Addr, String>)>,
-    /// Whether there is something else in it: sets, other maps, counters.
+    /// Whether there is something else about it: sets, other maps, counters, flags.
     pub more: bool,
 }
 
@@ -39,12 +39,18 @@ struct Answer {
 #[serde(rename_all = "lowercase")]
 enum Entry {
     Metainfo(serde::de::IgnoredAny),
-    Table(serde::de::IgnoredAny),
+    Table(Table),
     Chain(Chain),
     Rule(Rule),
     Map(Map),
     #[serde(untagged)]
     Other(serde::de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+struct Table {
+    /// Such as `dormant`: then nothing in it counts.
+    flags: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +91,8 @@ pub fn parse(text: &str) -> Result<Listed, Unreadable> {
     let mut listed = Listed::default();
     for entry in answer.nftables {
         match entry {
-            Entry::Metainfo(_) | Entry::Table(_) => {}
+            Entry::Metainfo(_) => {}
+            Entry::Table(Table { flags }) => listed.more |= flags.is_some(),
             Entry::Chain(Chain { name, kind, hook, prio, policy }) => {
                 let hook = kind.zip(hook).zip(prio).map(|((kind, at), prio)| (kind, at, prio));
                 let chain = listed.chains.entry(name).or_default();
