@@ -119,6 +119,7 @@ impl<'a> Hands<'a> {
             log_level: network.log_level.clone(),
             bandwidth: false,
             chained: network.chained.clone(),
+            taken_over: true,
         }
     }
 

@@ -17,6 +17,7 @@ pub fn conflist(settings: &Settings) -> Conflist {
         log_level: settings.plugin_log_level.clone(),
         bandwidth: settings.bandwidth,
         chained: settings.chained_plugins.clone(),
+        taken_over: false,
     }
 }
 

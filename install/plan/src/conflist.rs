@@ -31,8 +31,12 @@ const SPOKEN_BY_ALL: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
 /// What a conflist says when nothing on the node asks for another version.
 pub(crate) const CNI_VERSION: &str = "1.0.0";
 
-/// The key by which a conflist of ours that nobody has changed is known: version and digest.
+/// The key by which a conflist of ours that nobody has changed is known: version and digest, and
+/// [`TAKEN_OVER`] if it is that of a takeover.
 const WRITTEN: &str = "ferrule.io/written";
+
+/// Behind the digest of a conflist that a takeover has made.
+const TAKEN_OVER: &str = "taken-over";
 
 /// What stands for the digest while it is computed: as long as one.
 const NO_DIGEST: &str = "0000000000000000000000000000000000000000";
@@ -60,6 +64,9 @@ pub struct Conflist {
     pub bandwidth: bool,
     /// The plugins that come last.
     pub chained: Vec<Value>,
+    /// Whether it was made of another's conflist when its node was taken over: an installer leaves
+    /// it as it is.
+    pub taken_over: bool,
 }
 
 #[derive(Serialize)]
@@ -114,7 +121,10 @@ impl Conflist {
             cni_versions: spoken,
             name: registry::CNI_NETWORK,
             plugins: [&[ours], chain].concat(),
-            written: format!("{} {NO_DIGEST}", env!("CARGO_PKG_VERSION")),
+            written: {
+                let mark = if self.taken_over { format!(" {TAKEN_OVER}") } else { String::new() };
+                format!("{} {NO_DIGEST}{mark}", env!("CARGO_PKG_VERSION"))
+            },
         };
         let text = serde_json::to_string_pretty(&written).expect("texts always encode") + "\n";
         let digest = digest(&text);
@@ -174,6 +184,16 @@ pub(crate) fn author(bytes: &[u8]) -> Author {
     Author::Somebody(conf.fault().unwrap_or("it was changed after it had been written").to_owned())
 }
 
+/// A conflist that a takeover has made of another's, as long as it leads to our plugin, whoever has
+/// changed it since.
+pub(crate) fn taken_over(bytes: &[u8]) -> Option<Conf> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    let marked = value[WRITTEN].as_str()?.split(' ').nth(2) == Some(TAKEN_OVER);
+    let conf = Conf::read(bytes).ok()?;
+    let ours = conf.types.first().is_some_and(|first| first == PLUGIN);
+    (marked && ours && conf.fault().is_none()).then_some(conf)
+}
+
 fn is_untouched(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let value: Option<Value> = serde_json::from_str(text).ok();
@@ -211,6 +231,7 @@ pub(crate) mod tests {
             log_level: "DEBUG".to_owned(),
             bandwidth: false,
             chained: Vec::new(),
+            taken_over: false,
         }
     }
 
@@ -241,6 +262,8 @@ pub(crate) mod tests {
         }
         let zeros = Conflist { log_file: format!("/{NO_DIGEST}"), ..conflist() };
         let text = zeros.text("1.0.0");
+        assert_eq!(author(text.as_bytes()), Author::Installer("1.0.0".to_owned()));
+        let text = Conflist { taken_over: true, ..conflist() }.text("1.0.0");
         assert_eq!(author(text.as_bytes()), Author::Installer("1.0.0".to_owned()));
     }
 

@@ -3,8 +3,9 @@
 use crate::{
     CNI_VERSIONS, CONFLIST, Conflist, Machine, PLUGIN,
     conf::Conf,
-    conflist::{Author, CNI_VERSION, PORTMAP, author, spoken},
+    conflist::{Author, CNI_VERSION, PORTMAP, author, spoken, taken_over},
 };
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -102,6 +103,8 @@ pub enum Note {
         /// Its name.
         name: String,
     },
+    /// Our conflist is the one that a takeover has made, and stays.
+    TakenOver,
     /// Nobody serves host ports.
     NoHostPorts,
     /// No network is left for the runtime.
@@ -126,6 +129,11 @@ impl fmt::Display for Note {
                 f,
                 "{name} was written anew since it was put aside; the older one stays as {}",
                 aside(name)
+            ),
+            Self::TakenOver => write!(
+                f,
+                "{CONFLIST} stays as `ferrule migrate` has made it of amazon-vpc-cni's; remove it \
+                 to have it written with the daemon's settings"
             ),
             Self::NoHostPorts => write!(
                 f,
@@ -231,22 +239,24 @@ pub fn programs(
 /// # Errors
 /// When the conflist names a plugin that is not there.
 pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
+    let kept = seen.confs.get(CONFLIST).and_then(|bytes| taken_over(bytes));
     let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
     let chained = chain.iter().filter_map(|plugin| plugin["type"].as_str());
-    let mut needed = std::iter::once(PLUGIN).chain(chained);
-    if let Some(name) = needed.find(|name| !seen.programs.contains_key(*name)) {
-        return Err(Refusal::NotThere { name: name.to_owned() });
+    let called: Vec<&str> = match &kept {
+        Some(conf) => conf.types.iter().map(String::as_str).collect(),
+        None => std::iter::once(PLUGIN).chain(chained).collect(),
+    };
+    if let Some(name) = called.iter().find(|name| !seen.programs.contains_key(**name)) {
+        return Err(Refusal::NotThere { name: (*name).to_owned() });
     }
     let mut plan = Plan { ops: leftovers(Place::Networks, seen.confs.keys()), notes: Vec::new() };
-    if !chain.iter().any(|plugin| plugin["type"] == PORTMAP) {
+    if !called.contains(&PORTMAP) {
         plan.notes.push(Note::NoHostPorts);
     }
-    let spoken = spoken(&chain, &seen.speaks);
-    let there = seen.confs.get(CONFLIST);
-    let bytes = wanted.text_with(&cni_version(wanted, seen, &spoken), &chain, &spoken).into_bytes();
-    if there != Some(&bytes) {
-        keep_edited(&mut plan, seen);
-        plan.ops.push(Op::Write { name: CONFLIST.to_owned(), bytes });
+    if kept.is_some() {
+        plan.notes.push(Note::TakenOver);
+    } else {
+        write_ours(&mut plan, wanted, &chain, seen);
     }
     for (name, bytes) in seen.confs.iter().filter(|(name, _)| is_read(name)) {
         let conf = Conf::read(bytes);
@@ -260,6 +270,16 @@ pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
         }
     }
     Ok(plan)
+}
+
+fn write_ours(plan: &mut Plan, wanted: &Conflist, chain: &[Value], seen: &Observed) {
+    let spoken = spoken(chain, &seen.speaks);
+    let version = cni_version(wanted, seen, &spoken);
+    let bytes = wanted.text_with(&version, chain, &spoken).into_bytes();
+    if seen.confs.get(CONFLIST) != Some(&bytes) {
+        keep_edited(plan, seen);
+        plan.ops.push(Op::Write { name: CONFLIST.to_owned(), bytes });
+    }
 }
 
 /// The plugins that [`network`] would chain after ours: what they speak should be asked before.

@@ -122,6 +122,30 @@ fn what_somebody_made_of_ours_is_kept_and_told_and_an_older_one_of_ours_is_not()
 }
 
 #[test]
+fn the_conflist_of_a_takeover_stays_as_long_as_it_is_one() {
+    let tuning = vec![serde_json::json!({"type": "tuning"})];
+    let made =
+        Conflist { mtu: 1500, chained: tuning, taken_over: true, ..conflist() }.text("0.4.0");
+    let mut seen = node(&[(CONFLIST, &made), ("10-aws.conflist.ferrule-aside", AWS)]);
+    let refusal = network(&conflist(), &seen).unwrap_err();
+    assert_eq!(refusal, Refusal::NotThere { name: "tuning".to_owned() });
+    seen.programs.insert("tuning".to_owned(), Standing::Other);
+    let plan = network(&conflist(), &seen).unwrap();
+    assert_eq!((said(&plan), plan.notes), (vec![], vec![Note::NoHostPorts, Note::TakenOver]));
+    // Also with another MTU, and theirs goes aside when it is back.
+    seen.confs.insert(CONFLIST.to_owned(), made.replace("1500", "1400").into_bytes());
+    seen.confs.insert("10-aws.conflist".to_owned(), AWS.as_bytes().to_vec());
+    let plan = network(&conflist(), &seen).unwrap();
+    assert_eq!(said(&plan), ["put 10-aws.conflist aside as 10-aws.conflist.ferrule-aside"]);
+    // One that leads elsewhere, or nowhere, is none.
+    for broken in [made.replace("ferrule-cni", "aws-cni"), made.replace("1500", "1500\"")] {
+        let plan = network(&conflist(), &node(&[(CONFLIST, &broken)])).unwrap();
+        assert_eq!(said(&plan).last().unwrap(), "write 05-ferrule.conflist");
+        assert!(!plan.notes.contains(&Note::TakenOver));
+    }
+}
+
+#[test]
 fn host_ports_are_served_as_soon_as_somebody_is_there_who_does() {
     let mut bare = node(&[]);
     bare.programs.remove(PORTMAP);
@@ -227,8 +251,9 @@ fn any_node() -> impl Strategy<Value = Observed> {
     ];
     let ours = text(&conflist(), "1.0.0");
     let older = text(&Conflist { add_wait: 7, ..conflist() }, "0.4.0");
-    let texts =
-        [AWS, MULTUS, BRIDGE, "{", "", &ours, &older, &ours.replace("45", "46")].map(str::to_owned);
+    let over = text(&Conflist { mtu: 1500, taken_over: true, ..conflist() }, "0.4.0");
+    let texts = [AWS, MULTUS, BRIDGE, "{", "", &ours, &older, &ours.replace("45", "46"), &over];
+    let texts = texts.map(str::to_owned);
     btree_map(select(names.to_vec()), select(texts.to_vec()), 0..8).prop_map(|confs| {
         let confs: Vec<_> = confs.iter().map(|(name, text)| (*name, text.as_str())).collect();
         node(&confs)
