@@ -240,7 +240,16 @@ pub(crate) fn plugins(text: &str) -> Result<Vec<Value>, Wanted> {
         // It becomes a program's name.
         plugin["type"].as_str().is_some_and(|name| !name.is_empty() && !name.contains('/'))
     };
-    if plugins.iter().all(named) { Ok(plugins) } else { Err(wanted) }
+    if !plugins.iter().all(named) {
+        return Err(wanted);
+    }
+    if plugins.iter().any(|plugin| plugin["type"] == "ferrule-cni" || plugin["type"] == "aws-cni") {
+        return Err(
+            "further plugins alone: ferrule-cni comes first by itself, and aws-cni would give \
+                    pods a second address; leave both out",
+        );
+    }
+    Ok(plugins)
 }
 
 pub(crate) fn text(text: &str) -> Option<String> {

@@ -152,6 +152,8 @@ fn what_amazons_entrypoint_refuses_is_refused() {
         ("FERRULE_CHAINED_PLUGINS", r#"{"type":"tuning"}"#),
         ("FERRULE_CHAINED_PLUGINS", r#"[{"sysctl":{}}]"#),
         ("FERRULE_CHAINED_PLUGINS", r#"[{"type":"../tuning"}]"#),
+        ("FERRULE_CHAINED_PLUGINS", r#"[{"type":"tuning"},{"type":"ferrule-cni"}]"#),
+        ("FERRULE_CHAINED_PLUGINS", r#"[{"type":"aws-cni"}]"#),
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "ferrule"),
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "eth"),
         ("AWS_VPC_K8S_CNI_VETHPREFIX", "lo"),
