@@ -2,8 +2,8 @@
 
 use crate::{Disk, InstallError, RealDisk, speaks};
 use install_plan::{
-    Conflist, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Place, Plan, Standing, chained,
-    network, programs, remove, temporary,
+    Conflist, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Place, Plan, Pods, Standing,
+    chained, network, programs, remove, temporary,
 };
 use nix::unistd::{AccessFlags, access};
 use std::{
@@ -51,7 +51,8 @@ impl<D: Disk> Folders<D> {
             })?;
         }
         let file = File::open(&self.conf).and_then(|folder| folder.lock().map(|()| folder));
-        Ok(Locked { folders: self, _lock: file.map_err(unread(&self.conf))? })
+        let lock = file.map_err(unread(&self.conf))?;
+        Ok(Locked { folders: self, pods: Pods::default(), _lock: lock })
     }
 
     fn folder(&self, place: Place) -> &Path {
@@ -65,17 +66,24 @@ impl<D: Disk> Folders<D> {
 /// The folders while nobody else works on them.
 pub struct Locked<'a, D = RealDisk> {
     folders: &'a Folders<D>,
+    pods: Pods,
     _lock: File,
 }
 
 impl<D: Disk> Locked<'_, D> {
+    /// On a node with these pods.
+    #[must_use]
+    pub fn among(self, pods: Pods) -> Self {
+        Self { pods, ..self }
+    }
+
     /// What lies in the folders.
     ///
     /// # Errors
     /// When that cannot be read.
     pub fn observe(&self) -> Result<Observed, InstallError> {
         let Folders { brought, bin, conf, .. } = self.folders;
-        let mut seen = Observed::default();
+        let mut seen = Observed { pods: self.pods, ..Observed::default() };
         for (name, path) in files(bin)? {
             let same = BROUGHT.contains(&name.as_str())
                 && is_as_brought(&brought.join(&name), &path).map_err(unread(&path))?;
@@ -118,7 +126,8 @@ impl<D: Disk> Locked<'_, D> {
     /// Makes ours the network of the node.
     ///
     /// # Errors
-    /// When the conflist names a plugin that is not there, or the disk refuses.
+    /// When the conflist names a plugin that is not there, the node is not taken over, or the disk
+    /// refuses.
     pub fn make_network(
         &self,
         wanted: &Conflist,
@@ -136,13 +145,13 @@ impl<D: Disk> Locked<'_, D> {
     /// Takes it all back, but the programs if `keep_programs`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When pods are held on a node that was taken over, or the disk refuses.
     pub fn remove(
         &self,
         keep_programs: bool,
         each: impl FnMut(&Op),
     ) -> Result<Vec<Note>, InstallError> {
-        self.apply(remove(&BROUGHT, keep_programs, &self.observe()?), each)
+        self.apply(remove(&BROUGHT, keep_programs, &self.observe()?)?, each)
     }
 
     /// Carries out a plan, up to the first step that is refused.

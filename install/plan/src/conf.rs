@@ -47,8 +47,12 @@ impl Conf {
 
     /// Whether it gives pods addresses of the same ENIs.
     pub(crate) fn is_of_our_network(&self) -> bool {
-        self.network.as_deref() == Some(registry::CNI_NETWORK)
-            || self.types.iter().any(|plugin| plugin == AMAZON_PLUGIN)
+        self.network.as_deref() == Some(registry::CNI_NETWORK) || self.is_amazons()
+    }
+
+    /// Whether it calls amazon-vpc-cni's plugin.
+    pub(crate) fn is_amazons(&self) -> bool {
+        self.types.iter().any(|plugin| plugin == AMAZON_PLUGIN)
     }
 
     /// Whether it calls another network's plugins in its turn.

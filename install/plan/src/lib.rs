@@ -15,6 +15,6 @@ mod plan;
 pub use conflist::{CNI_VERSIONS, CONFLIST, Conflist, PLUGIN};
 pub use machine::{HEADER_BYTES, Machine};
 pub use plan::{
-    Note, Observed, Op, Place, Plan, Refusal, Standing, aside, chained, edited, network, programs,
-    remove, temporary,
+    Note, Observed, Op, Place, Plan, Pods, Refusal, Standing, aside, chained, edited, network,
+    programs, remove, temporary,
 };

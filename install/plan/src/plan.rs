@@ -5,6 +5,7 @@ use crate::{
     conf::Conf,
     conflist::{Author, CNI_VERSION, PORTMAP, author, spoken, taken_over},
 };
+use config_model::{Migration, Owner};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +21,19 @@ pub struct Observed {
     pub speaks: BTreeMap<String, BTreeSet<String>>,
     /// The networks' folder: each file, whatever it is called.
     pub confs: BTreeMap<String, Vec<u8>>,
+    /// Whose pods run.
+    pub pods: Pods,
+}
+
+/// Whose pods run on the node, as both sides' files tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pods {
+    /// Our daemon's checkpoint holds some.
+    pub ours: bool,
+    /// amazon-vpc-cni's checkpoint lists some, also after a takeover.
+    pub theirs: bool,
+    /// The way the node was last told to go.
+    pub migration: Option<Migration>,
 }
 
 /// A file in the plugins' folder beside what we bring.
@@ -189,6 +203,22 @@ pub enum Refusal {
         /// Its name.
         name: String,
     },
+    /// Pods of amazon-vpc-cni run, and nobody has taken the node over.
+    #[error(
+        "{name} stays the node's network: amazon-vpc-cni's checkpoint lists pods, and the node is \
+         not taken over; do that by `ferrule migrate apply`"
+    )]
+    NotTakenOver {
+        /// amazon-vpc-cni's conflist.
+        name: String,
+    },
+    /// Pods run whose addresses amazon-vpc-cni, whose network would be back, does not know of.
+    #[error(
+        "ferrule-ipamd's checkpoint holds pods, and amazon-vpc-cni, which had the node before, \
+         would give their addresses out again; give the node back by `ferrule migrate rollback`, \
+         or drain it while ferrule-ipamd runs, and run this again"
+    )]
+    HoldsPods,
 }
 
 /// The name of a file of another's that was put aside: no runtime reads this ending.
@@ -237,8 +267,13 @@ pub fn programs(
 /// every moment there is one.
 ///
 /// # Errors
-/// When the conflist names a plugin that is not there.
+/// When the conflist names a plugin that is not there, or pods of amazon-vpc-cni run on a node that
+/// is not taken over.
 pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
+    if let Some(name) = amazons(seen, is_read).filter(|_| seen.pods.theirs && !is_taken_over(seen))
+    {
+        return Err(Refusal::NotTakenOver { name });
+    }
     let kept = seen.confs.get(CONFLIST).and_then(|bytes| taken_over(bytes));
     let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
     let chained = chain.iter().filter_map(|plugin| plugin["type"].as_str());
@@ -291,7 +326,15 @@ pub fn chained(wanted: &Conflist, seen: &Observed) -> Vec<String> {
 
 /// Takes back what [`network`] did and, unless they are to stay, the programs: others' files get
 /// their names back before ours goes. Programs stay for pods that are still to be deleted.
-pub fn remove(brought: &[&str], keep_programs: bool, seen: &Observed) -> Plan {
+///
+/// # Errors
+/// When pods are held on a node that was taken over.
+pub fn remove(brought: &[&str], keep_programs: bool, seen: &Observed) -> Result<Plan, Refusal> {
+    let told = seen.pods.migration.is_some_and(|told| told.owner == Owner::Ferrule);
+    let was_theirs = told || amazons(seen, |name| name.ends_with(ASIDE)).is_some();
+    if seen.pods.ours && was_theirs {
+        return Err(Refusal::HoldsPods);
+    }
     let mut plan = Plan { ops: leftovers(Place::Networks, seen.confs.keys()), notes: Vec::new() };
     for (put_aside, bytes) in &seen.confs {
         let Some(name) = put_aside.strip_suffix(ASIDE) else { continue };
@@ -316,7 +359,18 @@ pub fn remove(brought: &[&str], keep_programs: bool, seen: &Observed) -> Plan {
             there.map(|name| Op::Remove { place: Place::Programs, name: (*name).to_owned() }),
         );
     }
-    plan
+    Ok(plan)
+}
+
+/// amazon-vpc-cni's conflist among the files of such names.
+fn amazons(seen: &Observed, named: fn(&str) -> bool) -> Option<String> {
+    let mut files = seen.confs.iter().filter(|(name, _)| *name != CONFLIST && named(name));
+    let found = files.find(|(_, bytes)| Conf::read(bytes).is_ok_and(|conf| conf.is_amazons()));
+    found.map(|(name, _)| name.clone())
+}
+
+fn is_taken_over(seen: &Observed) -> bool {
+    seen.pods.migration.is_some_and(|told| told.owner == Owner::Ferrule && told.done)
 }
 
 /// Cached results of pods that run are in the version of the conflist that they were made by.

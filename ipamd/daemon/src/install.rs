@@ -3,10 +3,12 @@
 //! Programs come first, as they can be called by nobody yet; the conflist comes when an ADD would
 //! succeed. What is done stands in `install-plan`, how in `install-disk`; here is the waiting.
 
+mod pods;
+
 use anyhow::{Context as _, Result, bail};
 use config_settings::Settings;
 use install_disk::{Folders, InstallError, conflist};
-use install_plan::{Note, Op};
+use install_plan::{Note, Op, Refusal};
 use ipamd_rpc::Client;
 use std::{
     future::Future,
@@ -52,29 +54,28 @@ pub async fn install(
     if order.only_programs {
         return Ok(());
     }
-    let ready = wait_until_ready(&settings.socket, Instant::now() + order.timeout, &mut say);
-    tokio::select! {
-        ready = ready => ready?,
+    let mut known = tokio::select! {
+        notes = first_network(&folders, settings, &wanted, order, &mut say) => notes?,
         () = &mut ended => bail!("ended before the network was installed; run it again"),
-    }
-    let mut known = told(&mut say, |say| folders.lock()?.make_network(&wanted, say))?;
+    };
     say("installed");
     if !order.stay {
         return Ok(());
     }
+    let mut failed = Said::default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK_AGAIN) => {}
             () = &mut ended => return Ok(()),
         }
-        match look_again(&folders, &settings.socket, &wanted, &mut say).await {
+        match look_again(&folders, settings, &wanted, &mut say).await {
             Ok(notes) => {
                 let new = notes.iter().filter(|note| !known.contains(note));
                 new.for_each(|note| say(&note.to_string()));
                 known = notes;
             }
             // It may be mended by the next time.
-            Err(error) => say(&format!("{error:#}")),
+            Err(error) => failed.say(format!("{error:#}"), &mut say),
         }
     }
 }
@@ -82,14 +83,18 @@ pub async fn install(
 /// Takes back what [`install`] did, but the programs if they are to stay.
 ///
 /// # Errors
-/// When the disk refuses; the next run goes on from there.
+/// When pods are held on a node that was amazon-vpc-cni's, and nothing is done; or when the disk
+/// refuses, and the next run goes on from there.
 pub fn uninstall(
     settings: &Settings,
     brought: &Path,
     keep_programs: bool,
     mut say: impl FnMut(&str),
 ) -> Result<()> {
-    told(&mut say, |say| folders(settings, brought).lock()?.remove(keep_programs, say))?;
+    told(&mut say, |say| {
+        let folders = folders(settings, brought);
+        folders.lock()?.among(pods::look(settings)?).remove(keep_programs, say)
+    })?;
     say("nothing of ours is left");
     Ok(())
 }
@@ -102,25 +107,59 @@ fn folders(settings: &Settings, brought: &Path) -> Folders {
 fn told(
     say: &mut impl FnMut(&str),
     act: impl FnOnce(&mut dyn FnMut(&Op)) -> Result<Vec<Note>, InstallError>,
-) -> Result<Vec<Note>> {
+) -> Result<Vec<Note>, InstallError> {
     let notes = act(&mut |op| say(&op.to_string()))?;
     notes.iter().for_each(|note| say(&note.to_string()));
     Ok(notes)
 }
 
+/// The network, once an ADD would succeed and the node is nobody else's. One that stays waits for a
+/// takeover without end: people begin it when they like.
+async fn first_network(
+    folders: &Folders,
+    settings: &Settings,
+    wanted: &install_plan::Conflist,
+    order: Order,
+    say: &mut impl FnMut(&str),
+) -> Result<Vec<Note>> {
+    let give_up = Instant::now() + order.timeout;
+    let mut waiting = Said::default();
+    loop {
+        wait_until_ready(&settings.socket, give_up, say).await?;
+        match told(say, |each| make_network(folders, settings, wanted, each)) {
+            Err(InstallError::Refused(refusal @ Refusal::NotTakenOver { .. }))
+                if order.stay || Instant::now() < give_up =>
+            {
+                waiting.say(format!("waiting for a takeover: {refusal}"), say);
+            }
+            done => return Ok(done?),
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+fn make_network(
+    folders: &Folders,
+    settings: &Settings,
+    wanted: &install_plan::Conflist,
+    each: impl FnMut(&Op),
+) -> Result<Vec<Note>, InstallError> {
+    folders.lock()?.among(pods::look(settings)?).make_network(wanted, each)
+}
+
 async fn look_again(
     folders: &Folders,
-    socket: &Path,
+    settings: &Settings,
     wanted: &install_plan::Conflist,
     say: &mut impl FnMut(&str),
 ) -> Result<Vec<Note>> {
     let mut each = |op: &Op| say(&op.to_string());
     folders.lock()?.bring_programs(&mut each)?;
-    if unready(socket).await.is_some() {
+    if unready(&settings.socket).await.is_some() {
         // As at the beginning: no network is promised that does not work.
         return Ok(Vec::new());
     }
-    Ok(folders.lock()?.make_network(wanted, &mut each)?)
+    Ok(make_network(folders, settings, wanted, &mut each)?)
 }
 
 /// Waits until STATUS would be 0; tells what it waits for, whenever that changes.
@@ -129,24 +168,33 @@ async fn wait_until_ready(
     give_up: Instant,
     say: &mut impl FnMut(&str),
 ) -> Result<()> {
-    let mut said: Option<(String, Instant)> = None;
+    let mut waiting = Said::default();
     while let Some(reason) = unready(socket).await {
-        let now = Instant::now();
-        if now >= give_up {
+        if Instant::now() >= give_up {
             bail!(
                 "the daemon is not ready: {reason}. The programs are installed, the network is not; \
                  see to the daemon (its log, `ferrule doctor`) and run this again, or give it longer \
                  by --timeout"
             );
         }
-        let stale = |(text, at): &(String, Instant)| *text != reason || now - *at >= SAY_AGAIN;
-        if said.as_ref().is_none_or(stale) {
-            say(&format!("waiting for the daemon: {reason}"));
-            said = Some((reason, now));
-        }
+        waiting.say(format!("waiting for the daemon: {reason}"), say);
         tokio::time::sleep(ASK_AGAIN).await;
     }
     Ok(())
+}
+
+/// What was said last, and when: told when it changes, and now and then.
+#[derive(Default)]
+struct Said(Option<(String, Instant)>);
+
+impl Said {
+    fn say(&mut self, text: String, say: &mut impl FnMut(&str)) {
+        let stale = |(said, at): &(String, Instant)| *said != text || at.elapsed() >= SAY_AGAIN;
+        if self.0.as_ref().is_none_or(stale) {
+            say(&text);
+            self.0 = Some((text, Instant::now()));
+        }
+    }
 }
 
 /// Why STATUS would not be 0.

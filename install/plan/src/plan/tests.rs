@@ -75,7 +75,7 @@ fn ours_comes_first_then_others_go_out_of_its_way() {
     );
     let after = done(&plan, &seen);
     assert_eq!(networks(&after), [CONFLIST, "87-podman.conflist"]);
-    assert_eq!(done(&remove(&[], true, &after), &after), seen);
+    assert_eq!(done(&remove(&[], true, &after).unwrap(), &after), seen);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_somebody_made_of_ours_is_kept_and_told_and_an_older_one_of_ours_is_not()
     assert!(why.contains("changed"), "{why}");
     assert_eq!(done(&plan, &seen).confs[&edited()], theirs.as_bytes());
     // Removing keeps it too.
-    let plan = remove(&[], true, &seen);
+    let plan = remove(&[], true, &seen).unwrap();
     assert_eq!(said(&plan), [kept, "remove 05-ferrule.conflist"]);
 }
 
@@ -142,6 +142,53 @@ fn the_conflist_of_a_takeover_stays_as_long_as_it_is_one() {
         let plan = network(&conflist(), &node(&[(CONFLIST, &broken)])).unwrap();
         assert_eq!(said(&plan).last().unwrap(), "write 05-ferrule.conflist");
         assert!(!plan.notes.contains(&Note::TakenOver));
+    }
+}
+
+fn way(owner: Owner, done: bool) -> Option<Migration> {
+    Some(Migration { done, ..Migration::to(owner) })
+}
+
+#[test]
+fn a_node_with_pods_of_theirs_is_not_ours_before_it_is_taken_over() {
+    let mut seen = node(&[("10-aws.conflist", AWS)]);
+    for (migration, theirs, refused) in [
+        (None, true, true),
+        (way(Owner::Ferrule, false), true, true),
+        (way(Owner::AmazonVpcCni, true), true, true),
+        (way(Owner::Ferrule, true), true, false),
+        (None, false, false),
+    ] {
+        seen.pods = Pods { ours: false, theirs, migration };
+        let name = "10-aws.conflist".to_owned();
+        let refusal = network(&conflist(), &seen).err();
+        assert_eq!(refusal, refused.then_some(Refusal::NotTakenOver { name }), "{:?}", seen.pods);
+    }
+    // What its checkpoint listed stays there when its conflist is aside, or there was none.
+    for confs in [&[("10-aws.conflist.ferrule-aside", AWS)][..], &[("10-net.conflist", BRIDGE)]] {
+        let seen = Observed { pods: Pods { theirs: true, ..Pods::default() }, ..node(confs) };
+        assert_eq!(said(&network(&conflist(), &seen).unwrap()), ["write 05-ferrule.conflist"]);
+    }
+}
+
+#[test]
+fn pods_that_amazons_agent_does_not_know_of_are_not_left_to_it() {
+    let aside = [("10-aws.conflist.ferrule-aside", AWS)];
+    let other = [("04-net.conflist.ferrule-aside", BRIDGE), ("10-aws.conflist", AWS)];
+    for (confs, ours, migration, refused) in [
+        (&aside[..], true, None, true),
+        (&aside, true, way(Owner::AmazonVpcCni, false), true),
+        (&[], true, way(Owner::Ferrule, true), true),
+        (&[], true, way(Owner::Ferrule, false), true),
+        (&aside, false, way(Owner::Ferrule, true), false),
+        (&other, true, None, false),
+        (&other, true, way(Owner::AmazonVpcCni, true), false),
+    ] {
+        let seen = Observed { pods: Pods { ours, theirs: true, migration }, ..node(confs) };
+        for keep_programs in [true, false] {
+            let refusal = remove(&[PLUGIN], keep_programs, &seen).err();
+            assert_eq!(refusal, refused.then_some(Refusal::HoldsPods), "{confs:?} {:?}", seen.pods);
+        }
     }
 }
 
@@ -210,7 +257,7 @@ fn programs_are_brought_once_and_only_those_that_run_here() {
     let after = done(&plan, &seen);
     assert_eq!(programs(&ours(header(0x3e)), here, &after).unwrap(), Plan::default());
     assert_eq!(
-        said(&remove(&[PLUGIN, "ferrule"], false, &after))[..2],
+        said(&remove(&[PLUGIN, "ferrule"], false, &after).unwrap())[..2],
         ["remove ferrule-cni", "remove ferrule"]
     );
 
@@ -225,13 +272,13 @@ fn programs_are_brought_once_and_only_those_that_run_here() {
 fn what_its_owner_wrote_anew_is_left_to_him() {
     let newer = AWS.replace("0.4.0", "1.0.0");
     let seen = node(&[("10-aws.conflist", &newer), ("10-aws.conflist.ferrule-aside", AWS)]);
-    let plan = remove(&[], true, &seen);
+    let plan = remove(&[], true, &seen).unwrap();
     assert_eq!((said(&plan).len(), plan.notes.len()), (0, 1));
     // Installing puts the newer one aside, in place of the one that its owner has replaced.
     let after = done(&network(&conflist(), &seen).unwrap(), &seen);
     assert_eq!(after.confs["10-aws.conflist.ferrule-aside"], newer.as_bytes());
     let same = node(&[("10-aws.conflist", AWS), ("10-aws.conflist.ferrule-aside", AWS)]);
-    let plan = remove(&[], true, &same);
+    let plan = remove(&[], true, &same).unwrap();
     assert_eq!(said(&plan), ["remove 10-aws.conflist.ferrule-aside"]);
 }
 
@@ -297,16 +344,16 @@ proptest! {
     /// The same for taking it back, whatever is found; and what was put aside has its name again.
     #[test]
     fn a_network_is_taken_back(before in any_node(), cut in 0_usize..8) {
-        let plan = remove(&[PLUGIN], false, &before);
+        let plan = remove(&[PLUGIN], false, &before).unwrap();
         let whole = done(&plan, &before);
         let mut seen = before.clone();
         for op in plan.ops.iter().take(cut) {
             apply(op, &mut seen);
             prop_assert_eq!(of_others(&seen), of_others(&before));
         }
-        let resumed = done(&remove(&[PLUGIN], false, &seen), &seen);
+        let resumed = done(&remove(&[PLUGIN], false, &seen).unwrap(), &seen);
         prop_assert_eq!(&resumed, &whole);
-        prop_assert_eq!(remove(&[PLUGIN], false, &resumed).ops, vec![]);
+        prop_assert_eq!(remove(&[PLUGIN], false, &resumed).unwrap().ops, vec![]);
         prop_assert!(!resumed.confs.contains_key(CONFLIST));
         for name in of_others(&before).keys() {
             prop_assert!(resumed.confs.contains_key(*name), "{} is not back", name);
@@ -318,6 +365,6 @@ proptest! {
     fn there_and_back_is_nothing(mut before in any_node()) {
         before.confs.retain(|name, _| !name.contains("ferrule"));
         let there = done(&network(&conflist(), &before).unwrap(), &before);
-        prop_assert_eq!(done(&remove(&[], true, &there), &there), before);
+        prop_assert_eq!(done(&remove(&[], true, &there).unwrap(), &there), before);
     }
 }

@@ -1,6 +1,10 @@
 //! `ferrule-ipamd install` as a process, beside a daemon that is there, is not yet, or is not ready.
 
-use crate::{cloud::FakeCloud, node::TestNode};
+use crate::{
+    cloud::FakeCloud,
+    node::{TestNode, key},
+};
+use config_model::{Migration, Owner};
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -31,6 +35,8 @@ fn command(node: &TestNode, words: &[&str]) -> Command {
         .args(words)
         .env_clear()
         .env("FERRULE_SOCKET", node.socket())
+        .env("FERRULE_STATE_DIR", node.tombstones().parent().unwrap())
+        .env("AWS_VPC_K8S_CNI_BACKING_STORE", at("aws-node/ipam.json"))
         .env("HOST_CNI_BIN_PATH", at("bin"))
         .env("HOST_CNI_CONFDIR_PATH", at("net.d"))
         .env("AWS_VPC_ENI_MTU", "1500")
@@ -102,6 +108,44 @@ fn the_network_comes_when_an_add_would_succeed_and_goes_without_a_trace() {
         assert_eq!((names(&conf), names(&bin)), (vec!["10-aws.conflist".to_owned()], vec![]));
     }
     assert_eq!(fs::read_to_string(conf.join("10-aws.conflist")).unwrap(), AWS);
+}
+
+#[test]
+fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let [_, bin, conf] = folders(&node);
+    let daemon = node.start();
+    fs::write(conf.join("10-aws.conflist"), AWS).unwrap();
+    let aws_node = node.folder.path().join("aws-node");
+    fs::create_dir(&aws_node).unwrap();
+    let listed = r#"{"version":"vpc-cni-ipam/1","allocations":[{"networkName":"aws-cni"}]}"#;
+    fs::write(aws_node.join("ipam.json"), listed).unwrap();
+    let mut installer = command(&node, &["install", "--stay"]).spawn().unwrap();
+    let said = hear(&mut installer, "ferrule migrate apply");
+    assert!(said.contains("10-aws.conflist stays"), "{said}");
+    assert_eq!((names(&bin).len(), names(&conf)), (1, vec!["10-aws.conflist".to_owned()]));
+    // Begun is not done.
+    let journal = node.tombstones().parent().unwrap().join(Migration::FILE);
+    let begun = Migration::to(Owner::Ferrule);
+    fs::write(&journal, serde_json::to_vec(&begun).unwrap()).unwrap();
+    let (code, said) = run(&node, &["install", "--timeout", "1"]);
+    assert_eq!((code, names(&conf).len()), (Some(1), 1), "{said}");
+    fs::write(&journal, serde_json::to_vec(&Migration { done: true, ..begun }).unwrap()).unwrap();
+    hear(&mut installer, "installed");
+    assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
+    installer.kill().unwrap();
+    installer.wait().unwrap();
+
+    let pod = key("a");
+    node.add(&pod);
+    daemon.terminate();
+    for words in [&["uninstall"][..], &["uninstall", "--keep-programs"]] {
+        let (code, said) = run(&node, words);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("ferrule migrate rollback"), "{said}");
+        assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
+        assert_eq!(names(&bin), ["ferrule-cni"]);
+    }
 }
 
 #[test]
