@@ -1,10 +1,12 @@
 //! `ferrule migrate`: look, ask for the next step, take it, look again.
 
 mod act;
+mod alone;
 mod look;
 
 use crate::args::{MigrateVerb, Output, Places, Policy, Side};
 use act::Hands;
+use alone::Alone;
 use anyhow::{Context as _, Result};
 use cli_migrate::{Observation, Plan, PolicyChoice, Step, plan};
 use config_model::Owner;
@@ -63,10 +65,11 @@ fn choice(policy: Policy) -> PolicyChoice {
     }
 }
 
-/// Takes the first step of the plan, and plans anew, until there is none.
+/// Takes the first step of the plan, and plans anew, until there is none. From the first on it is alone.
 fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8> {
     let mut hands = Hands::new(places);
     let mut waiting: Option<(Step, Instant)> = None;
+    let mut alone = None;
     loop {
         let seen = look::observe(places, hands.has_ours());
         let plan = plan(&seen, way, policy);
@@ -78,6 +81,11 @@ fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8
             say(&text(&plan))?;
             return Ok(0);
         };
+        if alone.is_none() {
+            // What was seen before may have been another's doing.
+            alone = Some(Alone::take(&places.state_dir, verb(way))?);
+            continue;
+        }
         if let Step::Await(what) = step {
             let since = match &waiting {
                 Some((last, since)) if last == step => *since,
@@ -171,6 +179,13 @@ fn name(way: Owner) -> &'static str {
     match way {
         Owner::Ferrule => "ferrule",
         Owner::AmazonVpcCni => "amazon-vpc-cni",
+    }
+}
+
+fn verb(way: Owner) -> &'static str {
+    match way {
+        Owner::Ferrule => "apply",
+        Owner::AmazonVpcCni => "rollback",
     }
 }
 

@@ -1,0 +1,78 @@
+//! One `migrate` on a node at a time: each looks, and acts on what it saw.
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    process,
+};
+
+/// Keeps others out as long as it lives; the kernel ends it with the process.
+pub(super) struct Alone {
+    _lock: Flock<File>,
+}
+
+impl Alone {
+    /// Or who is there already.
+    pub(super) fn take(state_dir: &Path, verb: &str) -> Result<Self> {
+        let path = state_dir.join(FILE);
+        let opened = fs::create_dir_all(state_dir).and_then(|()| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)
+        });
+        let file = opened.with_context(|| format!("open {}; run this as root", path.display()))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                let said = format!("ferrule migrate {verb}, process {}", process::id());
+                lock.set_len(0)
+                    .and_then(|()| lock.write_all(said.as_bytes()))
+                    .with_context(|| format!("write {}", path.display()))?;
+                Ok(Self { _lock: lock })
+            }
+            Err((mut file, Errno::EWOULDBLOCK)) => {
+                let mut said = String::new();
+                // It may be about to say so.
+                if file.read_to_string(&mut said).is_err() || said.is_empty() {
+                    "another ferrule migrate".clone_into(&mut said);
+                }
+                bail!(
+                    "{said}, is under way on this node and holds {}; wait until it has ended, or \
+                     end it, and run this again",
+                    path.display()
+                )
+            }
+            Err((_, errno)) => Err(anyhow!(errno).context(format!("lock {}", path.display()))),
+        }
+    }
+}
+
+const FILE: &str = "migrate.lock";
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+
+    #[test]
+    fn a_second_is_told_who_is_there_and_goes_once_it_has_ended() {
+        let home = tempfile::tempdir().unwrap();
+        let state = home.path().join("state");
+        let first = Alone::take(&state, "apply").unwrap();
+        for _ in 0..2 {
+            let said = Alone::take(&state, "rollback").err().unwrap().to_string();
+            let who = format!("ferrule migrate apply, process {},", process::id());
+            assert!(said.starts_with(&who) && said.contains("migrate.lock"), "{said}");
+        }
+        drop(first);
+        let _second = Alone::take(&state, "rollback").unwrap();
+        let said = Alone::take(&state, "apply").err().unwrap().to_string();
+        assert!(said.starts_with("ferrule migrate rollback, process"), "{said}");
+    }
+}
