@@ -82,7 +82,11 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
                 enforce(call, &session, agent.as_ref(), nets.len())?;
                 Ok(pairs)
             })
-            .and_then(|pairs| confirm(call, &mut session, veth, finish).map(|()| pairs));
+            // The agent has a time of its own.
+            .and_then(|pairs| {
+                let finish = finish.max(Instant::now() + FINISH);
+                confirm(call, &mut session, veth, finish).map(|()| pairs)
+            });
         if done.is_err() {
             for net in nets.iter().rev() {
                 if let Err(fault) = wiring.undo(net) {

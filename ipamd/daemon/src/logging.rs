@@ -93,7 +93,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
-    use config_model::PodKey;
+    use config_model::{PodKey, PodName};
     use ipamd_rpc::{
         Client, Collect, Collected, Confirm, Held, PoolStatus, Release, Released, Reserve,
         ReserveOutcome,
@@ -126,6 +126,10 @@ mod tests {
         }
 
         async fn inspect(&self, _: PodKey) -> Result<Option<Held>, Unable> {
+            no()
+        }
+
+        async fn holds(&self, _: &PodName) -> Result<bool, Unable> {
             no()
         }
 

@@ -230,6 +230,11 @@ impl Ipam for Service {
         Ok(Some(Held { addresses, branch, confirmed, rules }))
     }
 
+    async fn holds(&self, pod: &PodName) -> Result<bool, Unable> {
+        let view = self.inbox.view().await.map_err(unable)?;
+        Ok(view.snapshot.pods.iter().any(|held| held.pod == *pod))
+    }
+
     fn policy_agent(&self) -> Option<PolicyAgent> {
         self.terms.policy_agent.clone()
     }

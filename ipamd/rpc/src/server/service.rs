@@ -10,7 +10,7 @@ use crate::{
     trace,
     wire::{self, ipam_server},
 };
-use config_model::PodKey;
+use config_model::{PodKey, PodName};
 use std::{future::Future, sync::Arc};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
@@ -42,6 +42,9 @@ pub trait Ipam: Send + Sync + 'static {
     /// Takes back all of a network but what is in the list and what is of ADDs under way; goes on
     /// after what fails.
     fn collect(&self, request: Collect) -> impl Future<Output = Result<Collected, Unable>> + Send;
+
+    /// Whether anything is held for a pod of this name.
+    fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, Unable>> + Send;
 
     /// The policy agent that is to be told of pods, if there is one.
     fn policy_agent(&self) -> Option<PolicyAgent> {
@@ -102,6 +105,19 @@ impl<I> Endpoint<I> {
     }
 }
 
+impl<I: Ipam> Endpoint<I> {
+    /// The agent knows pods by name alone: of a sandbox's end it hears only when the pod has no other
+    /// that would lose its policies.
+    async fn agent_of_gone(&self, pod: Option<&PodName>) -> Option<PolicyAgent> {
+        let agent = self.ipam.policy_agent()?;
+        let lives = match pod {
+            Some(pod) => self.ipam.holds(pod).await.unwrap_or(true),
+            None => false,
+        };
+        (!lives).then_some(agent)
+    }
+}
+
 #[tonic::async_trait]
 impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
     async fn reserve(
@@ -135,8 +151,11 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         let trace = trace::span(request.metadata());
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.brief, request.versions)?;
-        let released = self.ipam.release(request.try_into()?).instrument(trace).await?;
-        Ok(Response::new(reply::released(released, self.ipam.policy_agent(), version)))
+        let request: Release = request.try_into()?;
+        let pod = request.pod.as_ref().map(|pod| pod.name.clone());
+        let released = self.ipam.release(request).instrument(trace).await?;
+        let agent = self.agent_of_gone(pod.as_ref()).await;
+        Ok(Response::new(reply::released(released, agent, version)))
     }
 
     async fn inspect(

@@ -70,6 +70,7 @@ pub(crate) fn held(confirmed: bool) -> Held {
 /// answer that does not come.
 pub(crate) struct Book {
     held: Mutex<BTreeMap<PodKey, bool>>,
+    names: Mutex<BTreeMap<PodKey, PodName>>,
     pub(crate) waiting: watch::Sender<usize>,
     never: Semaphore,
     /// The policy agent that callers are told of.
@@ -102,6 +103,7 @@ impl Ipam for Book {
             }
             _ => {}
         }
+        self.names.lock().unwrap().insert(request.key.clone(), request.pod.name);
         self.held.lock().unwrap().entry(request.key).or_insert(false);
         Ok(ReserveOutcome::Reserved(Reservation {
             addresses: vec![address()],
@@ -125,6 +127,12 @@ impl Ipam for Book {
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
         let confirmed = self.held.lock().unwrap().get(&key).copied();
         Ok(confirmed.map(held))
+    }
+
+    async fn holds(&self, pod: &PodName) -> Result<bool, Unable> {
+        let names = self.names.lock().unwrap();
+        let name = |key: &PodKey| names.get(key);
+        Ok(self.held.lock().unwrap().keys().any(|key| name(key) == Some(pod)))
     }
 
     fn policy_agent(&self) -> Option<PolicyAgent> {
@@ -170,6 +178,7 @@ impl Daemon {
         let incoming = listen(socket).await.unwrap();
         let book = Arc::new(Book {
             held: Mutex::default(),
+            names: Mutex::default(),
             waiting: watch::Sender::new(0),
             never: Semaphore::new(0),
             policy: Mutex::default(),

@@ -3,6 +3,7 @@
 use crate::daemon::{Daemon, release, reserve, soon};
 use config_model::PodName;
 use ipamd_rpc::{
+    Pod, Release, Released,
     policy::{
         PolicyAgent, PolicyError, Terms, ask, serve,
         wire::{
@@ -136,4 +137,36 @@ async fn the_plugin_is_told_of_the_agent_with_a_reservation_and_a_release() {
     assert_eq!(agent, Some(policy.clone()));
     let (_, agent) = client.release_with_policy(release("a"), soon()).await.unwrap();
     assert_eq!(agent, Some(policy));
+}
+
+#[tokio::test]
+async fn the_agent_does_not_hear_of_a_sandbox_while_another_of_its_pod_lives() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
+    let policy = PolicyAgent { socket: "/run/npa.sock".into(), mode: "strict".into() };
+    *daemon.book.policy.lock().unwrap() = Some(policy.clone());
+    let client = daemon.client().await;
+    let named = |id: &str, pod: &str| {
+        let pod = Pod { name: pod_named(pod), ..reserve(id).pod };
+        Release { pod: Some(pod), ..release(id) }
+    };
+    for id in ["old", "new"] {
+        client.reserve_with_policy(reserve(id), soon()).await.unwrap();
+    }
+    // Known, and told again, when it is not known any more.
+    for known in [true, false] {
+        let asked = named("old", "web-0");
+        let (released, agent) = client.release_with_policy(asked, soon()).await.unwrap();
+        assert_eq!((released != Released::Unknown, agent), (known, None));
+    }
+    let (_, agent) = client.release_with_policy(named("old", "web-1"), soon()).await.unwrap();
+    assert_eq!(agent, Some(policy.clone()), "nothing is held for this one");
+    for _ in 0..2 {
+        let (_, agent) = client.release_with_policy(named("new", "web-0"), soon()).await.unwrap();
+        assert_eq!(agent, Some(policy.clone()), "it was the last, and may have been missed");
+    }
+}
+
+fn pod_named(name: &str) -> PodName {
+    PodName { namespace: "default".into(), name: name.into() }
 }

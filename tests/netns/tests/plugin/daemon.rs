@@ -1,7 +1,7 @@
 //! A daemon that follows a script, behind the real server on the real socket.
 
 use crate::node::Node;
-use config_model::{DeviceIndex, EniId, PodKey, RuleLayout, TableId};
+use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, TableId};
 use ipamd_rpc::{
     Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
     Released, Reservation, Reserve, ReserveOutcome,
@@ -52,6 +52,8 @@ pub(crate) struct Book {
     /// The addresses to give out next; when there are none, fresh ones.
     pub(crate) next: Vec<Ipv4Addr>,
     pub(crate) held: BTreeMap<PodKey, (Vec<PodAddress>, bool)>,
+    /// Whose a key was when it was reserved.
+    pub(crate) names: BTreeMap<PodKey, PodName>,
     /// Addresses are of IPv6.
     pub(crate) ipv6: bool,
     /// Pods reach the other family.
@@ -70,6 +72,8 @@ pub(crate) struct Book {
     pub(crate) stuck: BTreeSet<String>,
     /// The policy agent that callers are told of.
     pub(crate) policy: Option<PolicyAgent>,
+    /// How long that agent takes to answer for a pod.
+    pub(crate) agent_takes: Duration,
     /// The `traceparent` of each request.
     pub(crate) traces: Vec<Option<String>>,
 }
@@ -231,6 +235,8 @@ impl Scripted {
 impl server::Ipam for Scripted {
     async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
         let mood = self.ask("reserve", &request.key);
+        let (key, pod) = (request.key.clone(), request.pod.name.clone());
+        self.0.lock().unwrap().names.insert(key, pod);
         match mood {
             Mood::Hanging => pending().await,
             Mood::Empty(reason) => Ok(ReserveOutcome::Refused(Refusal {
@@ -308,6 +314,11 @@ impl server::Ipam for Scripted {
             confirmed: *confirmed,
             rules: book.rules,
         }))
+    }
+
+    async fn holds(&self, pod: &PodName) -> Result<bool, Unable> {
+        let book = self.0.lock().unwrap();
+        Ok(book.held.keys().any(|key| book.names.get(key) == Some(pod)))
     }
 
     fn policy_agent(&self) -> Option<PolicyAgent> {
@@ -447,7 +458,12 @@ impl agent::np_backend_server::NpBackend for Backend {
         let (pod, count) = (asked.k8s_pod_name, asked.interface_count);
         let (namespace, mode) = (asked.k8s_pod_namespace, asked.network_policy_mode);
         let told = format!("enforce {namespace}/{pod} {mode} {count} with {}", veths.join(" "));
-        self.book.0.lock().unwrap().asked.push(told);
+        let slow = {
+            let mut book = self.book.0.lock().unwrap();
+            book.asked.push(told);
+            book.agent_takes
+        };
+        tokio::time::sleep(slow).await;
         match self.refusal {
             Some(why) => Err(Status::internal(why)),
             None => Ok(Response::new(agent::EnforceNpReply { success: true })),

@@ -6,6 +6,7 @@ use crate::{
     daemon::{Agent, Book, Daemon},
     node::on_a_node,
 };
+use std::time::Duration;
 
 #[test]
 fn an_agent_is_told_between_wiring_and_confirmation_and_of_the_del() {
@@ -61,5 +62,40 @@ fn without_its_agent_no_pod_starts_and_one_that_goes_is_missed_once() {
         assert_eq!(node.pod_rules(), Vec::<String>::new(), "the network goes all the same");
         daemon.book(|book| assert!(book.held.is_empty()));
         node.first_del(&sandbox, &result).run().is_silent_success();
+    });
+}
+
+#[test]
+fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::with_policy(node));
+        let _agent = Agent::start(node, &daemon, None);
+        let [old, new] = ["c1", "c2"].map(|container| node.sandbox(container, "web-0"));
+        let told = || daemon.book(|book| std::mem::take(&mut book.asked));
+        let before = node.add(&old);
+        node.first_del(&old, &before).run().is_silent_success();
+        let result = node.add(&new);
+        told();
+        node.late_del(&old).run().is_silent_success();
+        assert_eq!(told(), ["release PodDeleted c1"]);
+        node.first_del(&new, &result).run().is_silent_success();
+        assert_eq!(told(), ["release PodDeleted c2", "delete default/web-0"]);
+        // It may have missed it.
+        node.late_del(&old).run().is_silent_success();
+        assert_eq!(told(), ["release PodDeleted c1", "delete default/web-0"]);
+    });
+}
+
+#[test]
+fn what_an_agent_takes_of_an_add_is_not_taken_from_its_confirmation() {
+    on_a_node(|node| {
+        // Beyond the ADD's own wait, and beyond what is granted after it to finish.
+        let book = Book { agent_takes: Duration::from_secs(6), ..Book::with_policy(node) };
+        let daemon = Daemon::start_with(node, book);
+        let _agent = Agent::start(node, &daemon, None);
+        let mut conf = node.conf();
+        conf["addWait"] = serde_json::json!(1);
+        node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).run().result();
+        daemon.book(|book| assert_eq!(book.asked.last().unwrap(), "confirm c1"));
     });
 }
