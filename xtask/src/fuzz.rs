@@ -35,6 +35,8 @@ const FLAGS: &str = "-Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 /// Longer inputs are slower and reach no more.
 const LONGEST: &str = "-max_len=4096";
+/// What is kept reaches every edge: how often, and which comparisons, is the search's own matter.
+const EDGES_ALONE: [&str; 2] = ["-use_counters=0", "-use_cmp=0"];
 /// How often a line tells how it goes.
 const PACE: Duration = Duration::from_secs(10);
 
@@ -180,7 +182,8 @@ impl Target<'_> {
         let (corpus, fewest) = (self.folder("corpus")?, self.folder("fewest")?);
         fs::remove_dir_all(&fewest).with_context(|| format!("empty {}", fewest.display()))?;
         let fewest = self.folder("fewest")?;
-        let merged = self.command(&[&fewest, &self.kept, &corpus]).arg("-merge=1").output();
+        let mut merge = self.command(&[&fewest, &self.kept, &corpus]);
+        let merged = merge.arg("-set_cover_merge=1").args(EDGES_ALONE).output();
         if !merged.context("start the fuzzer")?.status.success() {
             bail!("{}: the corpus cannot be merged", self.name);
         }
