@@ -25,6 +25,8 @@ enum Name {
     Route,
     /// The pool against amazon-vpc-cni's algorithm, on the same pod traces, in simulated time
     Pool,
+    /// From pages of lists to all groups and spans, and single events, at four sizes of clusters
+    Policy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,7 +53,7 @@ pub(crate) struct Args {
     /// pool: decides all chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// pool: the small traces of the tests
+    /// pool, policy: the small traces, or sizes, of the tests
     #[arg(long)]
     small: bool,
 }
@@ -70,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             print(&route(args)?, args.output);
         }
         Name::Pool => pool(args)?,
+        Name::Policy => policy(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -117,6 +120,27 @@ fn pool(args: &Args) -> Result<()> {
     let status = command.stdin(Stdio::null()).status().context("start bench-pool")?;
     if !status.success() {
         bail!("bench-pool failed; its words stand above");
+    }
+    Ok(())
+}
+
+/// Each size in processes of its own; it prints by itself.
+fn policy(args: &Args) -> Result<()> {
+    deps::install(&[Need::Linker])?;
+    let driver = driver(Profile::Release, "bench-policy")?;
+    say::step("measuring; nothing else should run on this machine meanwhile");
+    let format = match args.output {
+        Format::Json => "json",
+        Format::Table => "table",
+    };
+    let mut command = Command::new(driver);
+    command.args(["--output", format]);
+    if args.small {
+        command.arg("--small");
+    }
+    let status = command.stdin(Stdio::null()).status().context("start bench-policy")?;
+    if !status.success() {
+        bail!("bench-policy failed; its words stand above");
     }
     Ok(())
 }

@@ -1,0 +1,109 @@
+//! A policy object in the one form, whatever other objects there are.
+//!
+//! What is not understood fails closed here. A rule that would allow something of it matches nothing;
+//! one that would deny or pass on, or whose action is not understood, denies all of its direction. A
+//! subject that is not understood, even one item of several, is read wider than it was meant: rules of
+//! it that allow match nothing, isolation and denials apply to all of it, and a Pass, which could let
+//! the rest of its family be skipped, denies all.
+
+mod antrea;
+mod cluster_policy;
+mod network_policy;
+
+use crate::{Action, Direction, Log, Peers, Pods, Policy, PolicyKey, Rule, Standing, Traffic};
+use policy_objects::{Kind, Meta, Object, Unknown};
+
+/// The policy that an object is; `None` for one that is no policy.
+pub fn compile(object: &Object) -> Option<Policy> {
+    match object {
+        Object::NetworkPolicy(policy) => Some(network_policy::compile(policy)),
+        Object::ClusterPolicy(policy) => Some(cluster_policy::compile(policy)),
+        Object::AntreaPolicy(policy) => Some(antrea::compile(policy)),
+        Object::Pod(_)
+        | Object::Namespace(_)
+        | Object::Node(_)
+        | Object::Service(_)
+        | Object::Tier(_)
+        | Object::Group(_) => None,
+    }
+}
+
+/// What a policy or a rule is about.
+#[derive(Clone, Debug, Default)]
+struct Subjects {
+    pods: Vec<Pods>,
+    /// Why they are more than were meant.
+    doubt: Option<String>,
+}
+
+/// Which rule.
+struct Head {
+    direction: Direction,
+    index: usize,
+    name: Option<String>,
+}
+
+/// What a rule that is understood says.
+struct Body {
+    action: Action,
+    peers: Peers,
+    traffic: Traffic,
+    log: Option<Log>,
+}
+
+/// A rule that is understood.
+fn known(head: Head, subjects: &Subjects, body: Body) -> Rule {
+    let Body { action, peers, traffic, log } = body;
+    let subject = match (action, &subjects.doubt) {
+        (Action::Allow, Some(why)) => return matches_nothing(head, subjects, why),
+        (Action::Pass, Some(why)) => return denies_all(head, subjects, why),
+        (Action::Allow | Action::Pass, None) | (Action::Drop | Action::Reject, _) => {
+            subjects.pods.clone()
+        }
+    };
+    let Head { direction, index, name } = head;
+    let standing = Standing::Understood;
+    Rule { direction, index, name, action, subject, peers, traffic, log, standing }
+}
+
+/// A rule that is not understood; `allows` is what an action is called that allows.
+fn unknown(head: Head, subjects: &Subjects, unknown: &Unknown, allows: &str) -> Rule {
+    match unknown.action.as_deref() == Some(allows) {
+        true => matches_nothing(head, subjects, &unknown.why),
+        false => denies_all(head, subjects, &unknown.why),
+    }
+}
+
+fn denies_all(head: Head, subjects: &Subjects, why: &str) -> Rule {
+    let Head { direction, index, name } = head;
+    Rule {
+        direction,
+        index,
+        name,
+        action: Action::Drop,
+        subject: subjects.pods.clone(),
+        peers: Peers::Any,
+        traffic: Traffic::Any,
+        log: None,
+        standing: Standing::DeniesAll { why: why.to_owned() },
+    }
+}
+
+fn matches_nothing(head: Head, subjects: &Subjects, why: &str) -> Rule {
+    let Head { direction, index, name } = head;
+    Rule {
+        direction,
+        index,
+        name,
+        action: Action::Allow,
+        subject: subjects.pods.clone(),
+        peers: Peers::Of(Vec::new()),
+        traffic: Traffic::Of(Vec::new()),
+        log: None,
+        standing: Standing::MatchesNothing { why: why.to_owned() },
+    }
+}
+
+fn key(kind: Kind, meta: &Meta) -> PolicyKey {
+    PolicyKey { kind, namespace: meta.namespace.clone(), name: meta.name.clone() }
+}

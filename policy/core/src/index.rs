@@ -1,0 +1,410 @@
+//! The index: which pods every selector of every policy selects, and which nodes need which policy.
+//!
+//! An entity (a pod, a node) ↔ its label set ↔ selections ↔ groups ↔ policies. Identical selectors of one
+//! scope share a group, whoever wrote them. Each event is answered by what it changed, and costs in
+//! proportion to the groups, members and spans that it changes: nothing is scanned. Ids are the same
+//! on every replica, and deltas are in the order of their ids. Start at [`Index::apply`].
+//!
+//! Everything here is said once and by number; it must hold a hundred thousand pods in little memory. What
+//! it must equal, an evaluation of all objects anew, stands in its tests.
+
+mod delta;
+mod entities;
+mod expand;
+mod groups;
+mod ids;
+mod links;
+mod matching;
+mod named;
+mod policies;
+mod settle;
+mod source;
+mod table;
+#[cfg(test)]
+mod tests;
+mod uid;
+mod words;
+
+pub use delta::{
+    Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, PolicyDelta,
+    PolicyId, PolicyState, Role, Snapshot, Uses,
+};
+pub use expand::Expanded;
+
+use crate::{Policy, PolicyKey};
+use entities::{Entities, Said};
+use groups::Group;
+use ids::Ids;
+use matching::Matching;
+use named::{NamedThings, Thing};
+use policies::Used;
+use policy_objects::{
+    self as objects, ContainerPort, Kind, Meta, Named, Namespace, Node, Phase, Pod, Service,
+    page::{MetaView, NamespaceView, PodView, PortView},
+};
+use settle::{Changes, Seen};
+use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
+use table::Table;
+
+/// What has happened to an object.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A pod is new or has changed.
+    Pod(&'a Pod),
+    /// The same, lent by a page of a list.
+    PodView(&'a PodView<'a>),
+    /// A namespace is new or has changed.
+    Namespace(&'a Namespace),
+    /// The same, lent by a page of a list.
+    NamespaceView(&'a NamespaceView<'a>),
+    /// A node is new or has changed.
+    Node(&'a Node),
+    /// A Service is new or has changed.
+    Service(&'a Service),
+    /// A ClusterGroup or a Group is new or has changed.
+    Group(&'a objects::Group),
+    /// A policy is new or has changed.
+    Policy(&'a Policy),
+    /// An object is gone. One that never was is no matter.
+    Gone {
+        /// Its kind.
+        kind: Kind,
+        /// Its namespace; empty for kinds of the cluster.
+        namespace: &'a str,
+        /// Its name.
+        name: &'a str,
+        /// Its UID: another of the same name, which came before word of this one's end, stays. Empty:
+        /// whichever it is.
+        uid: &'a str,
+    },
+}
+
+/// Every policy's groups, their members and the nodes that need them.
+#[derive(Debug)]
+pub struct Index {
+    matching: Matching,
+    entities: Entities,
+    groups: Table<Group>,
+    policies: Table<Used>,
+    named: NamedThings,
+    dependents: BTreeSet<(Thing, u32)>,
+    /// The policies that compare namespaces.
+    expanding: BTreeSet<u32>,
+    changes: Changes,
+    loading: bool,
+}
+
+impl Index {
+    /// One without objects, to [`load`](Self::load) them into. The seed decides nothing but how hard it is to
+    /// choose names that make it slow: any random number will do.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            matching: Matching::new(seed),
+            entities: Entities::new(seed),
+            groups: Table::new(seed),
+            policies: Table::new(seed),
+            named: NamedThings::default(),
+            dependents: BTreeSet::new(),
+            expanding: BTreeSet::new(),
+            changes: Changes::default(),
+            loading: true,
+        }
+    }
+
+    /// Takes in an object of the first lists. Nothing is matched before all of them are
+    /// [`loaded`](Self::loaded); from then on this is [`apply`](Self::apply).
+    pub fn load(&mut self, event: Event<'_>) {
+        if self.loading {
+            self.take(event);
+            self.drop_unused();
+            self.entities.forget();
+            self.changes = Changes::default();
+        } else {
+            self.apply(event);
+        }
+    }
+
+    /// All lists are read: matches everything with everything.
+    pub fn loaded(&mut self) {
+        if !self.loading {
+            return;
+        }
+        for policy in self.expanding.clone() {
+            self.expand(policy);
+            self.regroup(policy);
+        }
+        self.matching.loaded();
+        self.loading = false;
+        for set in self.matching.sets.ids() {
+            let entities = &self.matching.sets[set].entities;
+            for group in self.groups_of(&self.matching.sets[set].selections) {
+                let Some(applied) = &mut self.groups[group].applied else { continue };
+                let nodes = entities.iter().filter_map(|id| self.entities.entities[id].node);
+                nodes.for_each(|node| {
+                    applied.pods.add(node, 1);
+                });
+            }
+        }
+        for policy in self.policies.ids() {
+            self.link_spans(policy);
+            // Nobody is told of what was always so; kept for all, it would outweigh the index.
+            self.changes.spans.clear();
+        }
+        self.changes = Changes::default();
+    }
+
+    /// Takes in an event: what it changed. Before everything is loaded it changes nothing.
+    pub fn apply(&mut self, event: Event<'_>) -> Deltas {
+        if self.loading {
+            self.load(event);
+            return Deltas::default();
+        }
+        self.take(event);
+        self.settle()
+    }
+
+    /// Everything, as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut deltas = Deltas::default();
+        for group in self.groups.ids() {
+            for role in [Role::Applied, Role::Address] {
+                if self.groups[group].has(role) {
+                    deltas.groups.push(self.whole(group, role));
+                }
+            }
+        }
+        deltas.policies = self.policies.ids().map(|id| self.whole_policy(id)).collect();
+        let mut snapshot = Snapshot::default();
+        snapshot.fold(&deltas);
+        snapshot
+    }
+
+    /// The policies that are about a pod, in the order of their names; none for a pod that policy does not know.
+    pub fn policies_of(&self, namespace: &str, name: &str) -> Vec<PolicyKey> {
+        let Some(id) = self.entities.find(&self.matching, namespace, name) else {
+            return Vec::new();
+        };
+        let set = self.entities.entities[id].set;
+        let groups = self.groups_of(&self.matching.sets[set].selections);
+        let policies =
+            groups.into_iter().flat_map(|group| self.groups[group].policies(Role::Applied));
+        let found: BTreeSet<PolicyKey> = policies.map(|policy| self.policy_key(*policy)).collect();
+        found.into_iter().collect()
+    }
+
+    /// How many groups there are, of both roles together.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether no policy uses a group.
+    pub fn is_empty(&self) -> bool {
+        self.groups.len() == 0
+    }
+
+    /// How many values are kept of any kind; a test's word for a leak.
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        let expands = self.expanding.len() + self.dependents.len();
+        self.matching.held()
+            + self.entities.held()
+            + self.groups.len()
+            + self.policies.len()
+            + expands
+    }
+
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Pod(pod) => {
+                let Meta { namespace, .. } = &pod.meta;
+                let said = Said {
+                    namespace,
+                    node: &pod.node,
+                    account: Some(&pod.service_account),
+                    ports: Cow::Borrowed(&pod.ports),
+                    ..said(&pod.meta, &pod.addresses)
+                };
+                self.pod(&said, pod.host_network, pod.phase);
+            }
+            Event::PodView(pod) => {
+                let MetaView { namespace, name, uid, labels, created, .. } = &pod.meta;
+                let said = Said {
+                    namespace,
+                    name,
+                    uid,
+                    created,
+                    labels: labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
+                    node: &pod.node,
+                    account: Some(&pod.service_account),
+                    addresses: &pod.addresses,
+                    ports: pod.ports.iter().map(port).collect(),
+                };
+                self.pod(&said, pod.host_network, pod.phase);
+            }
+            Event::Node(node) => self.entity(&said(&node.meta, &node.addresses)),
+            Event::Namespace(Namespace { meta }) => {
+                let labels = meta.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+                self.namespace(&meta.name, Some(labels));
+            }
+            Event::NamespaceView(NamespaceView { meta, .. }) => {
+                let labels = meta.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
+                self.namespace(&meta.name, Some(labels));
+            }
+            Event::Service(service) => {
+                let name = named(&service.meta.namespace, &service.meta.name);
+                self.change(&Thing::Service(name.clone()), |named| match &service.selector {
+                    Some(selector) => drop(named.services.insert(name, selector.clone())),
+                    None => drop(named.services.remove(&name)),
+                });
+            }
+            Event::Group(group) => {
+                let name = named(&group.meta.namespace, &group.meta.name);
+                self.change(&Thing::Group(name.clone()), |named| {
+                    named.groups.insert(name, group.spec.clone());
+                });
+            }
+            Event::Policy(policy) => self.policy(policy),
+            Event::Gone { kind, namespace, name, uid } => self.gone(kind, namespace, name, uid),
+        }
+    }
+
+    fn gone(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) {
+        let of = named(namespace, name);
+        match kind {
+            Kind::Pod => self.entity_gone(namespace, name, uid),
+            Kind::Node => self.entity_gone("", name, uid),
+            Kind::Namespace => self.namespace(name, None),
+            Kind::Service => self.change(&Thing::Service(of.clone()), |named| {
+                named.services.remove(&of);
+            }),
+            Kind::AntreaClusterGroup | Kind::AntreaGroup => {
+                self.change(&Thing::Group(of.clone()), |named| {
+                    named.groups.remove(&of);
+                });
+            }
+            Kind::NetworkPolicy
+            | Kind::ClusterNetworkPolicy
+            | Kind::AwsClusterNetworkPolicy
+            | Kind::AwsApplicationNetworkPolicy
+            | Kind::AntreaClusterNetworkPolicy
+            | Kind::AntreaNetworkPolicy => self.policy_gone(kind, namespace, name, uid),
+            // A Tier decides the order of policies, and neither members nor spans.
+            Kind::AntreaTier => {}
+        }
+    }
+
+    /// One that has ended, or has its node's network, is as good as gone.
+    fn pod(&mut self, said: &Said<'_>, host_network: bool, phase: Phase) {
+        if host_network || phase == Phase::Ended {
+            self.entity_gone(said.namespace, said.name, "");
+        } else {
+            self.entity(said);
+        }
+    }
+
+    fn entity(&mut self, said: &Said<'_>) {
+        let Said { namespace, name, .. } = *said;
+        if self.loading {
+            self.entities.put(&mut self.matching, said);
+            return;
+        }
+        let spot = self.spot(namespace);
+        let old = self.entities.find(&self.matching, namespace, name);
+        let mut others = self.rivals(old, said.addresses);
+        let had = old.map(|id| self.entities.addresses(id).to_vec()).unwrap_or_default();
+        self.rivals(old, &had).iter().for_each(|id| others.insert(id));
+        let before: Vec<Seen> = others.iter().map(|id| self.see(id)).collect();
+        let was = old.map(|id| self.see(id));
+        let id = self.entities.put(&mut self.matching, said);
+        let is = self.see(id);
+        self.compare(was.as_ref(), Some(&is));
+        self.others_changed(&others, &before);
+        self.settle_counts();
+        self.turn_spot(namespace, &spot);
+    }
+
+    fn entity_gone(&mut self, namespace: &str, name: &str, uid: &str) {
+        let Some(id) = self.entities.find(&self.matching, namespace, name) else { return };
+        if !self.entities.is(id, uid) {
+            return;
+        }
+        if self.loading {
+            self.entities.remove(&mut self.matching, id);
+            return;
+        }
+        let spot = self.spot(namespace);
+        let had = self.entities.addresses(id).to_vec();
+        let others = self.rivals(Some(id), &had);
+        let before: Vec<Seen> = others.iter().map(|id| self.see(id)).collect();
+        let was = self.see(id);
+        self.entities.remove(&mut self.matching, id);
+        self.compare(Some(&was), None);
+        self.others_changed(&others, &before);
+        self.settle_counts();
+        self.turn_spot(namespace, &spot);
+    }
+
+    /// Pods that say that one of these addresses is theirs as well.
+    fn rivals(&self, id: Option<u32>, addresses: &[IpAddr]) -> Ids {
+        self.entities.rivals(id, addresses)
+    }
+
+    fn others_changed(&mut self, others: &Ids, before: &[Seen]) {
+        for (id, was) in others.iter().zip(before) {
+            let is = self.see(id);
+            self.compare(Some(was), Some(&is));
+        }
+    }
+
+    fn namespace(&mut self, name: &str, labels: Option<Vec<(&str, &str)>>) {
+        let spot = self.spot(name);
+        let space = self.matching.space(name);
+        let known = self.matching.spaces[space].known;
+        let is_known = labels.is_some();
+        let mut before = self.matching.label_space(space, labels);
+        self.matching.spaces[space].known = is_known;
+        let sets: Vec<(u32, Ids)> = std::mem::take(&mut before).into_iter().collect();
+        for (set, selections) in sets {
+            let (was, is) =
+                (self.groups_of(&selections), self.groups_of(&self.matching.sets[set].selections));
+            for id in self.matching.sets[set].entities.clone().iter() {
+                let left = was.iter().filter(|group| is.binary_search(group).is_err());
+                left.for_each(|group| self.shift(*group, id, -1));
+                let entered = is.iter().filter(|group| was.binary_search(group).is_err());
+                entered.for_each(|group| self.shift(*group, id, 1));
+            }
+        }
+        self.settle_counts();
+        self.turn_spot(name, &spot);
+        // An object of it is one user; this event was another.
+        if known {
+            self.matching.release_space(space);
+        }
+        if !is_known {
+            self.matching.release_space(space);
+        }
+    }
+}
+
+fn said<'a>(meta: &'a Meta, addresses: &'a [IpAddr]) -> Said<'a> {
+    Said {
+        namespace: "",
+        name: &meta.name,
+        uid: &meta.uid,
+        created: &meta.created,
+        labels: meta.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+        node: "",
+        account: None,
+        addresses,
+        ports: Cow::Borrowed(&[]),
+    }
+}
+
+fn port(view: &PortView<'_>) -> ContainerPort {
+    let PortView { name, protocol, port } = view;
+    ContainerPort { name: name.to_string(), protocol: *protocol, port: *port }
+}
+
+fn named(namespace: &str, name: &str) -> Named {
+    Named { namespace: namespace.to_owned(), name: name.to_owned() }
+}

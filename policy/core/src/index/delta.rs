@@ -1,0 +1,296 @@
+//! What the index tells: ids, members, deltas, and the state that they add up to.
+
+use crate::PolicyKey;
+use policy_objects::{Block, ContainerPort, Requirement, Selector};
+use sha1::{Digest as _, Sha1};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+};
+
+/// What a group is for. One selector may be both, and the two have the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The pods that policies are about, also before they have an address. It holds the span.
+    Applied,
+    /// The pods and nodes with whom; those that have an address.
+    Address,
+}
+
+/// A group, by what it selects: the same on every replica.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub [u8; 16]);
+
+/// A policy: the same on every replica.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PolicyId {
+    /// By its UID.
+    Uid(String),
+    /// One without UID, by its name.
+    Named(PolicyKey),
+}
+
+/// A pod, or a node, in a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// The pod's namespace; empty for a node.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The node that it is bound to; empty as long as there is none.
+    pub node: String,
+    /// The addresses that are its own: not those that a later pod has, whatever its status says.
+    pub addresses: Vec<IpAddr>,
+    /// Its named ports, in the order in which a name is looked for.
+    pub ports: Vec<ContainerPort>,
+}
+
+/// Which member.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberKey {
+    /// The pod's namespace; empty for a node.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What one event changed, each list in the order of its ids. It is applied whole or not at all: a part of
+/// it can let pass what is let pass neither before nor after.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deltas {
+    /// Of groups.
+    pub groups: Vec<GroupDelta>,
+    /// Of policies.
+    pub policies: Vec<PolicyDelta>,
+}
+
+/// Whether there was one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It is new, and this is all of it.
+    Added,
+    /// It was there.
+    Changed,
+    /// It is gone.
+    Removed,
+}
+
+/// What changed of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDelta {
+    /// For what.
+    pub role: Role,
+    /// Which.
+    pub id: GroupId,
+    /// Whether there was one before.
+    pub change: Change,
+    /// Members that are new or have changed, whole.
+    pub added: Vec<Arc<Member>>,
+    /// Members that are gone.
+    pub removed: Vec<MemberKey>,
+    /// What it holds besides members, if that has changed.
+    pub holds: Option<Holds>,
+    /// Which nodes need it, and did not.
+    pub entered: Vec<String>,
+    /// Which nodes needed it, and do not.
+    pub left: Vec<String>,
+}
+
+/// What a group holds besides members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// Addresses.
+    pub blocks: Vec<Block>,
+    /// Why it cannot be used: rules with it fail closed.
+    pub unusable: Option<String>,
+}
+
+/// What changed of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyDelta {
+    /// Which.
+    pub id: PolicyId,
+    /// Whether there was one before.
+    pub change: Change,
+    /// The groups that it uses, if they have changed.
+    pub uses: Option<Uses>,
+    /// Which nodes need it, and did not.
+    pub entered: Vec<String>,
+    /// Which nodes needed it, and do not.
+    pub left: Vec<String>,
+}
+
+/// The groups that a policy uses, in the order of their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Whom it is about.
+    pub applied: Vec<GroupId>,
+    /// With whom.
+    pub address: Vec<GroupId>,
+}
+
+/// All groups and policies at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The groups that policies use.
+    pub groups: BTreeMap<(Role, GroupId), GroupState>,
+    /// The policies.
+    pub policies: BTreeMap<PolicyId, PolicyState>,
+}
+
+/// A group at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupState {
+    /// Who is in it.
+    pub members: BTreeMap<MemberKey, Arc<Member>>,
+    /// And what.
+    pub holds: Holds,
+    /// Which nodes need it.
+    pub span: BTreeSet<String>,
+}
+
+/// A policy at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyState {
+    /// The groups that it uses.
+    pub uses: Uses,
+    /// Which nodes need it.
+    pub span: BTreeSet<String>,
+}
+
+impl Member {
+    /// Which it is.
+    pub fn key(&self) -> MemberKey {
+        let (namespace, name) = (self.namespace.clone(), self.name.clone());
+        MemberKey { namespace, name, uid: self.uid.clone() }
+    }
+
+    /// Whether a group for a role holds it.
+    pub(super) fn counts(&self, role: Role) -> bool {
+        match role {
+            Role::Applied => !self.namespace.is_empty(),
+            Role::Address => !self.addresses.is_empty(),
+        }
+    }
+}
+
+impl Deltas {
+    /// Nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.policies.is_empty()
+    }
+}
+
+impl GroupDelta {
+    pub(super) fn new(role: Role, id: GroupId, change: Change) -> Self {
+        let (added, removed) = (Vec::new(), Vec::new());
+        let (entered, left) = (Vec::new(), Vec::new());
+        Self { role, id, change, added, removed, holds: None, entered, left }
+    }
+}
+
+impl Snapshot {
+    /// The state after an event.
+    pub fn fold(&mut self, deltas: &Deltas) {
+        for delta in &deltas.groups {
+            let key = (delta.role, delta.id);
+            if delta.change == Change::Removed {
+                self.groups.remove(&key);
+                continue;
+            }
+            let group = self.groups.entry(key).or_default();
+            for member in &delta.removed {
+                group.members.remove(member);
+            }
+            group.members.extend(delta.added.iter().map(|member| (member.key(), member.clone())));
+            if let Some(holds) = &delta.holds {
+                group.holds.clone_from(holds);
+            }
+            move_span(&mut group.span, &delta.entered, &delta.left);
+        }
+        for delta in &deltas.policies {
+            if delta.change == Change::Removed {
+                self.policies.remove(&delta.id);
+                continue;
+            }
+            let policy = self.policies.entry(delta.id.clone()).or_default();
+            if let Some(uses) = &delta.uses {
+                policy.uses.clone_from(uses);
+            }
+            move_span(&mut policy.span, &delta.entered, &delta.left);
+        }
+    }
+}
+
+fn move_span(span: &mut BTreeSet<String>, entered: &[String], left: &[String]) {
+    for node in left {
+        span.remove(node);
+    }
+    span.extend(entered.iter().cloned());
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Texts one after another, each with its length before it, so that no two lists are the same bytes.
+pub(super) struct Canonical(Sha1);
+
+impl Canonical {
+    pub(super) fn new(kind: &str) -> Self {
+        let mut canonical = Self(Sha1::new());
+        canonical.text(kind);
+        canonical
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.number(text.len());
+        self.0.update(text);
+    }
+
+    pub(super) fn number(&mut self, number: usize) {
+        self.0.update((number as u64).to_be_bytes());
+    }
+
+    pub(super) fn maybe(&mut self, text: Option<&str>) {
+        self.number(usize::from(text.is_some()));
+        text.into_iter().for_each(|text| self.text(text));
+    }
+
+    pub(super) fn selector(&mut self, selector: &Selector) {
+        use policy_objects::Operator::{DoesNotExist, Exists, In, NotIn};
+        self.number(selector.requirements.len());
+        for Requirement { key, operator } in &selector.requirements {
+            self.text(key);
+            let (word, values) = match operator {
+                In(values) => ("In", Some(values)),
+                NotIn(values) => ("NotIn", Some(values)),
+                Exists => ("Exists", None),
+                DoesNotExist => ("DoesNotExist", None),
+            };
+            self.text(word);
+            self.number(values.map_or(0, BTreeSet::len));
+            values.into_iter().flatten().for_each(|value| self.text(value));
+        }
+    }
+
+    pub(super) fn id(self) -> GroupId {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0.finalize()[..16]);
+        GroupId(id)
+    }
+}

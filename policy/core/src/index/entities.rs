@@ -1,0 +1,252 @@
+//! Pods that policy knows, and nodes: who they are, where, and which addresses are theirs.
+
+use super::{
+    ids::Ids,
+    matching::Matching,
+    table::{Keyed, Table, hash, number},
+    uid::Uid,
+};
+use crate::index::Member;
+use hashbrown::HashTable;
+use policy_objects::ContainerPort;
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
+
+/// A pod, or, without namespace, a node.
+#[derive(Debug)]
+pub(super) struct Entity {
+    space: u32,
+    pub(super) set: u32,
+    /// The node that it is bound to.
+    pub(super) node: Option<u32>,
+    ports: u32,
+    name: Box<str>,
+    uid: Uid,
+    /// When it was made: `2026-01-31T10:00:00Z`, which sorts as text.
+    created: [u8; 20],
+    addresses: Box<[IpAddr]>,
+}
+
+impl Keyed for Entity {
+    type Key<'a> = (u32, &'a str);
+
+    fn key(&self) -> (u32, &str) {
+        (self.space, &self.name)
+    }
+}
+
+#[derive(Debug)]
+struct Ports(Box<[ContainerPort]>);
+
+impl Keyed for Ports {
+    type Key<'a> = &'a [ContainerPort];
+
+    fn key(&self) -> &[ContainerPort] {
+        &self.0
+    }
+}
+
+/// What is said of an entity.
+pub(super) struct Said<'a> {
+    /// Of a node there is none.
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) created: &'a str,
+    pub(super) labels: Vec<(&'a str, &'a str)>,
+    pub(super) node: &'a str,
+    pub(super) account: Option<&'a str>,
+    pub(super) addresses: &'a [IpAddr],
+    pub(super) ports: Cow<'a, [ContainerPort]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entities {
+    pub(super) entities: Table<Entity>,
+    pub(super) nodes: Table<Box<str>>,
+    ports: Table<Ports>,
+    /// Pods by address: which pod, and which of its addresses.
+    claims: HashTable<(u32, u32)>,
+    /// Nodes that lost an entity in this event, whose names its deltas may still need.
+    parted: Vec<u32>,
+    seed: u64,
+}
+
+impl Entities {
+    pub(super) fn new(seed: u64) -> Self {
+        let (entities, nodes, ports) = (Table::new(seed), Table::new(seed), Table::new(seed));
+        Self { entities, nodes, ports, claims: HashTable::new(), parted: Vec::new(), seed }
+    }
+
+    pub(super) fn find(&self, matching: &Matching, namespace: &str, name: &str) -> Option<u32> {
+        self.entities.find((matching.spaces.find(namespace)?, name))
+    }
+
+    pub(super) fn is(&self, id: u32, uid: &str) -> bool {
+        uid.is_empty() || self.entities[id].uid == Uid::of(uid)
+    }
+
+    /// Takes in what is said of an entity, known or not.
+    pub(super) fn put(&mut self, matching: &mut Matching, said: &Said<'_>) -> u32 {
+        let Said { namespace, name, uid, .. } = *said;
+        let space = matching.space(namespace);
+        let mut addresses: Vec<IpAddr> = said.addresses.iter().map(IpAddr::to_canonical).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let node = (!said.node.is_empty()).then(|| self.node(said.node));
+        let mut entity = Entity {
+            space,
+            set: 0,
+            node,
+            ports: self.ports_of(&said.ports),
+            name: name.into(),
+            uid: Uid::of(uid),
+            created: fixed(said.created),
+            addresses: addresses.into_boxed_slice(),
+        };
+        let labels =
+            said.labels.iter().copied().chain(said.account.map(|account| (ACCOUNT, account)));
+        match self.entities.find((space, name)) {
+            Some(id) => {
+                self.disclaim(id);
+                let old = &self.entities[id];
+                let (set, node, ports) = (old.set, old.node, old.ports);
+                entity.set = matching.join(id, space, labels);
+                if entity.set != set {
+                    matching.leave(id, set);
+                }
+                matching.release_space(space);
+                self.entities[id] = entity;
+                self.release(node, ports);
+                self.claim(id, said);
+                id
+            }
+            None => {
+                let id = self.entities.insert(entity);
+                self.entities[id].set = matching.join(id, space, labels);
+                self.claim(id, said);
+                id
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, matching: &mut Matching, id: u32) {
+        self.disclaim(id);
+        let Some(entity) = self.entities.remove(id) else { return };
+        matching.leave(id, entity.set);
+        matching.release_space(entity.space);
+        self.release(entity.node, entity.ports);
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.entities.len() + self.nodes.len() + self.ports.len() + self.claims.len()
+    }
+
+    fn node(&mut self, name: &str) -> u32 {
+        let id = match self.nodes.find(name) {
+            Some(id) => id,
+            None => self.nodes.insert(name.into()),
+        };
+        self.nodes.hold(id)
+    }
+
+    fn ports_of(&mut self, ports: &[ContainerPort]) -> u32 {
+        let id = match self.ports.find(ports) {
+            Some(id) => id,
+            None => self.ports.insert(Ports(ports.into())),
+        };
+        self.ports.hold(id)
+    }
+
+    fn release(&mut self, node: Option<u32>, ports: u32) {
+        self.parted.extend(node);
+        self.ports.release(ports);
+    }
+
+    /// The deltas are written.
+    pub(super) fn forget(&mut self) {
+        for node in std::mem::take(&mut self.parted) {
+            self.nodes.release(node);
+        }
+    }
+
+    fn claim(&mut self, id: u32, said: &Said<'_>) {
+        // Nodes have what they say, and are asked about nothing.
+        if said.namespace.is_empty() {
+            return;
+        }
+        let (claims, entities, seed) = (&mut self.claims, &self.entities, self.seed);
+        for (at, address) in entities[id].addresses.iter().enumerate() {
+            let address_of =
+                |(id, at): &(u32, u32)| hash(seed, entities[*id].addresses[*at as usize]);
+            claims.insert_unique(hash(seed, address), (id, number(at)), address_of);
+        }
+    }
+
+    fn disclaim(&mut self, id: u32) {
+        for (at, address) in self.entities[id].addresses.iter().enumerate() {
+            let claim = (id, number(at));
+            if let Ok(found) = self.claims.find_entry(hash(self.seed, address), |c| *c == claim) {
+                found.remove();
+            }
+        }
+    }
+
+    /// The pods that say that an address is their own.
+    fn claimants(&self, address: IpAddr) -> impl Iterator<Item = u32> {
+        let same = move |(id, at): &&(u32, u32)| {
+            self.entities[*id].addresses.get(*at as usize) == Some(&address)
+        };
+        self.claims.iter_hash(hash(self.seed, address)).filter(same).map(|(id, _)| *id)
+    }
+
+    /// Others that say so of any of these addresses.
+    pub(super) fn rivals(&self, id: Option<u32>, addresses: &[IpAddr]) -> Ids {
+        let canonical = addresses.iter().map(IpAddr::to_canonical);
+        let found = canonical.flat_map(|address| self.claimants(address));
+        found.filter(|found| Some(*found) != id).collect()
+    }
+
+    pub(super) fn addresses(&self, id: u32) -> &[IpAddr] {
+        &self.entities[id].addresses
+    }
+
+    /// Of two live pods that say that an address is theirs, the one that was made last is right, then the
+    /// one of the greater UID.
+    fn has(&self, matching: &Matching, id: u32, address: IpAddr) -> bool {
+        let rank = |id: u32| {
+            let Entity { space, name, uid, created, .. } = &self.entities[id];
+            (created, uid.text(), &matching.spaces[*space].name, name)
+        };
+        self.claimants(address).filter(|other| *other != id).all(|other| rank(other) < rank(id))
+    }
+
+    pub(super) fn is_node(&self, matching: &Matching, id: u32) -> bool {
+        matching.spaces[self.entities[id].space].name.is_empty()
+    }
+
+    pub(super) fn member(&self, matching: &Matching, id: u32) -> Arc<Member> {
+        let entity = &self.entities[id];
+        let is_node = self.is_node(matching, id);
+        let has = |address: &&IpAddr| is_node || self.has(matching, id, **address);
+        Arc::new(Member {
+            namespace: matching.spaces[entity.space].name.to_string(),
+            name: entity.name.to_string(),
+            uid: entity.uid.text().into_owned(),
+            node: entity.node.map(|node| self.nodes[node].to_string()).unwrap_or_default(),
+            addresses: entity.addresses.iter().filter(has).copied().collect(),
+            ports: self.ports[entity.ports].0.to_vec(),
+        })
+    }
+}
+
+/// Texts that are longer are of no time that an API server writes.
+fn fixed(text: &str) -> [u8; 20] {
+    let mut fixed = [0; 20];
+    let length = text.len().min(fixed.len());
+    fixed[..length].copy_from_slice(&text.as_bytes()[..length]);
+    fixed
+}
+
+/// The label of a pod's service account: no label of people's has this key.
+pub(super) const ACCOUNT: &str = "\0";

@@ -1,0 +1,219 @@
+//! Groups, the policies that use them, and the nodes that need them.
+//!
+//! A group's span is held where it arises: the group that a policy is about counts its pods by node. The
+//! span of a policy is the union of those of its applied-to groups. That of an address group is the
+//! union of its policies': as long as all of these are about one applied-to group it is that group's, and
+//! only otherwise is it counted.
+
+use super::{
+    delta::{GroupId, Holds, Role},
+    ids::Ids,
+    source::MembersOf,
+    table::Keyed,
+};
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) id: GroupId,
+    pub(super) makeup: Makeup,
+    pub(super) applied: Option<Applied>,
+    pub(super) address: Option<Address>,
+}
+
+#[derive(Debug)]
+pub(super) enum Makeup {
+    /// What a selection selects.
+    Selection(u32),
+    Members(Box<Members>),
+}
+
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) of: MembersOf,
+    pub(super) selections: Ids,
+    pub(super) holds: Holds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum GroupKey<'a> {
+    Selection(u32),
+    Members(&'a MembersOf),
+}
+
+impl Keyed for Group {
+    type Key<'a> = GroupKey<'a>;
+
+    fn key(&self) -> GroupKey<'_> {
+        match &self.makeup {
+            Makeup::Selection(selection) => GroupKey::Selection(*selection),
+            Makeup::Members(members) => GroupKey::Members(&members.of),
+        }
+    }
+}
+
+/// For policies that are about it.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    pub(super) policies: Ids,
+    pub(super) pods: Counts,
+}
+
+/// For policies that have it as a peer.
+#[derive(Debug, Default)]
+pub(super) struct Address {
+    pub(super) policies: Ids,
+    pub(super) span: Span,
+}
+
+/// How many by node; sorted, none of nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts(Vec<(u32, u32)>);
+
+#[derive(Debug, Default)]
+pub(super) enum Span {
+    #[default]
+    Nowhere,
+    /// That of an applied-to group, and how many policies say so.
+    Same(u32, u32),
+    /// By node how many uses, a policy's applied-to group each; and how many uses there are.
+    Counted(Counts, u32),
+}
+
+impl Counts {
+    pub(super) const NONE: Self = Self(Vec::new());
+
+    pub(super) fn has(&self, node: u32) -> bool {
+        self.0.binary_search_by_key(&node, |(node, _)| *node).is_ok()
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(node, _)| *node)
+    }
+
+    /// Whether there was none before.
+    pub(super) fn add(&mut self, node: u32, more: u32) -> bool {
+        match self.0.binary_search_by_key(&node, |(node, _)| *node) {
+            Ok(at) => {
+                self.0[at].1 += more;
+                false
+            }
+            Err(at) => {
+                self.0.insert(at, (node, more));
+                more > 0
+            }
+        }
+    }
+
+    /// Whether there is none any more.
+    pub(super) fn take(&mut self, node: u32, less: u32) -> bool {
+        let Ok(at) = self.0.binary_search_by_key(&node, |(node, _)| *node) else { return false };
+        self.0[at].1 = self.0[at].1.saturating_sub(less);
+        let none = self.0[at].1 == 0;
+        if none {
+            self.0.remove(at);
+        }
+        none
+    }
+
+    fn times(&self, uses: u32) -> Self {
+        Self(self.0.iter().map(|(node, _)| (*node, uses)).collect())
+    }
+}
+
+impl Span {
+    /// One use more, by a policy that is about an applied-to group, whose pods are here.
+    pub(super) fn add(&mut self, group: u32, pods: &Counts, first: &Counts) -> Vec<u32> {
+        match self {
+            Self::Nowhere => {
+                *self = Self::Same(group, 1);
+                pods.nodes().collect()
+            }
+            Self::Same(same, uses) if *same == group => {
+                *uses += 1;
+                Vec::new()
+            }
+            Self::Same(_, uses) => {
+                let uses = *uses;
+                *self = Self::Counted(first.times(uses), uses);
+                self.add(group, pods, first)
+            }
+            Self::Counted(counts, uses) => {
+                *uses += 1;
+                pods.nodes().filter(|node| counts.add(*node, 1)).collect()
+            }
+        }
+    }
+
+    /// One use less: the nodes that need it no longer.
+    pub(super) fn take(&mut self, pods: &Counts) -> Vec<u32> {
+        match self {
+            Self::Nowhere => Vec::new(),
+            Self::Same(_, 1) | Self::Counted(_, 1) => {
+                *self = Self::Nowhere;
+                pods.nodes().collect()
+            }
+            Self::Same(_, uses) => {
+                *uses -= 1;
+                Vec::new()
+            }
+            Self::Counted(counts, uses) => {
+                *uses -= 1;
+                pods.nodes().filter(|node| counts.take(*node, 1)).collect()
+            }
+        }
+    }
+
+    /// A node begins or ceases to have pods of an applied-to group, for one use: whether this span
+    /// changes with it, or `None` if it is that group's.
+    pub(super) fn count(&mut self, node: u32, way: i32) -> Option<bool> {
+        match self {
+            Self::Nowhere => Some(false),
+            Self::Same(..) => None,
+            Self::Counted(counts, _) if way > 0 => Some(counts.add(node, 1)),
+            Self::Counted(counts, _) => Some(counts.take(node, 1)),
+        }
+    }
+
+    /// The applied-to group whose span it has.
+    pub(super) fn same(&self) -> Option<u32> {
+        match self {
+            Self::Same(group, _) => Some(*group),
+            Self::Nowhere | Self::Counted(..) => None,
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn new(id: GroupId, makeup: Makeup) -> Self {
+        Self { id, makeup, applied: None, address: None }
+    }
+
+    pub(super) fn has(&self, role: Role) -> bool {
+        match role {
+            Role::Applied => self.applied.is_some(),
+            Role::Address => self.address.is_some(),
+        }
+    }
+
+    pub(super) fn policies(&self, role: Role) -> &[u32] {
+        let policies = match role {
+            Role::Applied => self.applied.as_ref().map(|applied| &applied.policies),
+            Role::Address => self.address.as_ref().map(|address| &address.policies),
+        };
+        policies.map_or(&[], Ids::as_slice)
+    }
+
+    pub(super) fn selections(&self) -> &[u32] {
+        match &self.makeup {
+            Makeup::Selection(selection) => std::slice::from_ref(selection),
+            Makeup::Members(members) => members.selections.as_slice(),
+        }
+    }
+
+    pub(super) fn holds(&self) -> Holds {
+        match &self.makeup {
+            Makeup::Selection(_) => Holds::default(),
+            Makeup::Members(members) => members.holds.clone(),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Which policy uses which groups, and what follows for spans.
+
+use super::{
+    Index,
+    delta::Role,
+    groups::{Address, Applied, Counts, Group, GroupKey, Makeup},
+    ids::Ids,
+    settle::Subject,
+    source::Source,
+};
+
+impl Index {
+    /// The group of a source, for a role; made if it is not there.
+    pub(super) fn acquire(&mut self, source: &Source<'_>, role: Role) -> u32 {
+        let id = match source {
+            Source::Pods(wanted) => {
+                let selection = self.matching.select(wanted);
+                self.groups.find(GroupKey::Selection(selection)).unwrap_or_else(|| {
+                    let makeup = Makeup::Selection(selection);
+                    let id = self.groups.insert(Group::new(source.id(), makeup));
+                    self.matching.selections[selection].groups.insert(id);
+                    id
+                })
+            }
+            Source::Members(of) => match self.groups.find(GroupKey::Members(of)) {
+                Some(id) => id,
+                None => self.make_members(of, source.id()),
+            },
+        };
+        if !self.groups[id].has(role) {
+            match role {
+                Role::Applied => {
+                    let (policies, pods) = (Ids::default(), self.count(id));
+                    self.groups[id].applied = Some(Applied { policies, pods });
+                }
+                Role::Address => self.groups[id].address = Some(Address::default()),
+            }
+            if !self.loading {
+                self.changes.made.insert((id, role));
+            }
+        }
+        id
+    }
+
+    /// Its pods by node.
+    fn count(&self, group: u32) -> Counts {
+        let mut pods = Counts::default();
+        if !self.loading {
+            let nodes = self.entities_of(group).into_iter();
+            nodes.filter_map(|id| self.entities.entities[id].node).for_each(|node| {
+                pods.add(node, 1);
+            });
+        }
+        pods
+    }
+
+    /// Everything in a group, each once.
+    pub(super) fn entities_of(&self, group: u32) -> Vec<u32> {
+        let selections = self.groups[group].selections();
+        let sets = selections.iter().flat_map(|selection| self.matching.sets_of(*selection));
+        let mut found: Vec<u32> =
+            sets.flat_map(|set| self.matching.sets[set].entities.as_slice()).copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The groups that hold what these selections select.
+    pub(super) fn groups_of(&self, selections: &Ids) -> Vec<u32> {
+        let groups = |selection: u32| self.matching.selections[selection].groups.as_slice();
+        let mut found: Vec<u32> = selections.iter().flat_map(groups).copied().collect();
+        if selections.as_slice().len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
+    }
+
+    /// A policy uses its groups from now on.
+    pub(super) fn link(&mut self, policy: u32) {
+        let (applied, address) = self.uses(policy);
+        for group in applied.iter() {
+            if let Some(role) = &mut self.groups[group].applied {
+                role.policies.insert(policy);
+            }
+        }
+        for group in address.iter() {
+            if let Some(role) = &mut self.groups[group].address {
+                role.policies.insert(policy);
+            }
+        }
+        if !self.loading {
+            for node in self.union(&applied) {
+                self.changes.spans.push((Subject::Policy(policy), node, 1));
+            }
+            self.link_spans(policy);
+        }
+    }
+
+    /// The groups of a policy are needed where it is.
+    pub(super) fn link_spans(&mut self, policy: u32) {
+        let (applied, address) = self.uses(policy);
+        for group in address.iter() {
+            let Some(mut role) = self.groups[group].address.take() else { continue };
+            for from in applied.iter() {
+                let first = role.span.same().unwrap_or(from);
+                for node in role.span.add(from, self.pods(from), self.pods(first)) {
+                    self.changes.spans.push((Subject::Address(group), node, 1));
+                }
+            }
+            self.groups[group].address = Some(role);
+        }
+    }
+
+    /// A policy uses its groups no longer.
+    pub(super) fn unlink(&mut self, policy: u32) {
+        let (applied, address) = self.uses(policy);
+        for node in self.union(&applied) {
+            self.changes.spans.push((Subject::Policy(policy), node, -1));
+        }
+        for group in address.iter() {
+            let Some(mut role) = self.groups[group].address.take() else { continue };
+            role.policies.remove(policy);
+            for from in applied.iter() {
+                for node in role.span.take(self.pods(from)) {
+                    self.changes.spans.push((Subject::Address(group), node, -1));
+                }
+            }
+            self.groups[group].address = Some(role);
+            self.changes.unused.insert((group, Role::Address));
+        }
+        for group in applied.iter() {
+            if let Some(role) = &mut self.groups[group].applied {
+                role.policies.remove(policy);
+            }
+            self.changes.unused.insert((group, Role::Applied));
+        }
+    }
+
+    fn uses(&self, policy: u32) -> (Ids, Ids) {
+        let used = &self.policies[policy];
+        (used.applied.clone(), used.address.clone())
+    }
+
+    /// The nodes with pods of one of these.
+    pub(super) fn union(&self, applied: &Ids) -> Vec<u32> {
+        let mut nodes: Vec<u32> =
+            applied.iter().flat_map(|group| self.pods(group).nodes()).collect();
+        if applied.as_slice().len() > 1 {
+            nodes.sort_unstable();
+            nodes.dedup();
+        }
+        nodes
+    }
+
+    pub(super) fn pods(&self, group: u32) -> &Counts {
+        self.groups[group].applied.as_ref().map_or(const { &Counts::NONE }, |role| &role.pods)
+    }
+
+    /// A node begins or ceases to have pods of an applied-to group.
+    pub(super) fn cross(&mut self, group: u32, node: u32, way: i32) {
+        self.changes.spans.push((Subject::Applied(group), node, way));
+        let Some(role) = &self.groups[group].applied else { return };
+        let mut same = Vec::new();
+        for policy in role.policies.clone().iter() {
+            let (applied, address) = self.uses(policy);
+            let elsewhere = |other: u32| other != group && self.pods(other).has(node);
+            if !applied.iter().any(elsewhere) {
+                self.changes.spans.push((Subject::Policy(policy), node, way));
+            }
+            for id in address.iter() {
+                let Some(role) = &mut self.groups[id].address else { continue };
+                match role.span.count(node, way) {
+                    None => same.push(id),
+                    Some(true) => self.changes.spans.push((Subject::Address(id), node, way)),
+                    Some(false) => {}
+                }
+            }
+        }
+        same.sort_unstable();
+        same.dedup();
+        self.changes.spans.extend(same.into_iter().map(|id| (Subject::Address(id), node, way)));
+    }
+
+    /// Drops roles that no policy uses, and groups without role.
+    pub(super) fn drop_unused(&mut self) {
+        for (id, role) in std::mem::take(&mut self.changes.unused) {
+            let there = self.groups.get(id).is_some_and(|group| group.has(role));
+            if !there || !self.groups[id].policies(role).is_empty() {
+                continue;
+            }
+            match role {
+                Role::Applied => self.groups[id].applied = None,
+                Role::Address => self.groups[id].address = None,
+            }
+            if !self.changes.made.remove(&(id, role)) {
+                self.changes.gone.push((role, self.groups[id].id));
+            }
+            if self.groups[id].has(Role::Applied) || self.groups[id].has(Role::Address) {
+                continue;
+            }
+            if let Makeup::Members(members) = &self.groups[id].makeup {
+                let of = members.of.clone();
+                self.forget_members(id, &of);
+            }
+            let selections = self.groups[id].selections().to_vec();
+            selections.into_iter().for_each(|selection| self.part(id, selection));
+            self.groups.remove(id);
+        }
+    }
+
+    /// A group holds a selection no longer.
+    pub(super) fn part(&mut self, group: u32, selection: u32) {
+        self.matching.selections[selection].groups.remove(group);
+        if self.matching.selections[selection].groups.is_empty() {
+            self.matching.unselect(selection);
+        }
+    }
+}

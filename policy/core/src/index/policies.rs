@@ -1,0 +1,209 @@
+//! Policies: which groups each uses.
+
+use super::{
+    Index,
+    delta::{Change, PolicyDelta, PolicyId, Role, Uses},
+    expand::{Expanding, within},
+    ids::Ids,
+    source::Source,
+    table::Keyed,
+    uid::Uid,
+};
+use crate::{Direction, Peer, Peers, Pods, Policy, PolicyKey, Rule, Traffic, Transport};
+use policy_objects::{Kind, TargetPort};
+
+#[derive(Debug)]
+pub(super) struct Used {
+    kind: Kind,
+    space: u32,
+    name: Box<str>,
+    uid: Uid,
+    pub(super) applied: Ids,
+    pub(super) address: Ids,
+    pub(super) expanding: Option<Box<Expanding>>,
+}
+
+impl Keyed for Used {
+    type Key<'a> = (Kind, u32, &'a str);
+
+    fn key(&self) -> (Kind, u32, &str) {
+        (self.kind, self.space, &self.name)
+    }
+}
+
+impl Index {
+    pub(super) fn policy(&mut self, policy: &Policy) {
+        let (mut applied, mut address) = self.groups_for(policy);
+        let expanding = Expanding::of(policy);
+        let id = self.place(policy);
+        let expands = expanding.is_some();
+        self.policies[id].expanding = expanding.map(|mut expanding| {
+            expanding.fixed = (applied.clone(), address.clone());
+            expanding
+        });
+        if !expands {
+            self.expanding.remove(&id);
+        } else {
+            self.expanding.insert(id);
+            if !self.loading {
+                self.expand(id);
+                self.regroup(id);
+                return;
+            }
+        }
+        self.reuse(id, std::mem::take(&mut applied), std::mem::take(&mut address));
+    }
+
+    /// The record of a policy, with the UID that it has now.
+    fn place(&mut self, policy: &Policy) -> u32 {
+        let PolicyKey { kind, namespace, name } = &policy.key;
+        let uid = Uid::of(&policy.uid);
+        let space = self.matching.space(namespace);
+        if let Some(id) = self.policies.find((*kind, space, name)) {
+            self.matching.release_space(space);
+            if self.policies[id].uid != uid {
+                self.changes.gone_policies.push(self.policy_id(id));
+                self.policies[id].uid = uid;
+                self.changes.policies.insert(id, Change::Added);
+            }
+            return id;
+        }
+        let (applied, address) = (Ids::default(), Ids::default());
+        let (kind, name, expanding) = (*kind, name.as_str().into(), None);
+        let used = Used { kind, space, name, uid, applied, address, expanding };
+        let id = self.policies.insert(used);
+        if !self.loading {
+            self.changes.policies.insert(id, Change::Added);
+        }
+        id
+    }
+
+    /// A policy uses these groups from now on, and no others.
+    pub(super) fn reuse(&mut self, id: u32, applied: Ids, address: Ids) {
+        let used = &self.policies[id];
+        let same = used.applied.as_slice() == applied.as_slice()
+            && used.address.as_slice() == address.as_slice();
+        if same {
+            return;
+        }
+        self.unlink(id);
+        let used = &mut self.policies[id];
+        (used.applied, used.address) = (applied, address);
+        self.link(id);
+        self.changes.policies.entry(id).or_insert(Change::Changed);
+    }
+
+    pub(super) fn policy_gone(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) {
+        let Some(space) = self.matching.spaces.find(namespace) else { return };
+        let Some(id) = self.policies.find((kind, space, name)) else { return };
+        if !uid.is_empty() && self.policies[id].uid != Uid::of(uid) {
+            return;
+        }
+        self.changes.gone_policies.push(self.policy_id(id));
+        self.unlink(id);
+        self.expanding.remove(&id);
+        self.policies.remove(id);
+        self.matching.release_space(space);
+    }
+
+    fn groups_for(&mut self, policy: &Policy) -> (Ids, Ids) {
+        let own = &policy.key.namespace;
+        let isolated = policy.isolation.iter().flat_map(|isolation| &isolation.subject);
+        let subjects = isolated.chain(policy.rules.iter().flat_map(|rule| &rule.subject));
+        let mut applied = Ids::default();
+        let mut last: Option<&Pods> = None;
+        for pods in subjects {
+            if last == Some(pods) {
+                continue;
+            }
+            last = Some(pods);
+            if let Some(source) = Source::of(pods).and_then(|source| within(source, own)) {
+                applied.insert(self.acquire(&source, Role::Applied));
+            }
+        }
+        let mut address = Ids::default();
+        for rule in &policy.rules {
+            match &rule.peers {
+                Peers::Of(peers) => {
+                    for source in peers.iter().filter_map(source_of) {
+                        address.insert(self.acquire(&source, Role::Address));
+                    }
+                    if peers.iter().any(may_hold_others_pods) && asks_for_names(rule) {
+                        address.insert(self.acquire(&Source::everybody(), Role::Address));
+                    }
+                }
+                Peers::Any if asks_for_names(rule) => {
+                    address.insert(self.acquire(&Source::everybody(), Role::Address));
+                }
+                Peers::Any => {}
+            }
+        }
+        (applied, address)
+    }
+
+    pub(super) fn find_policy(&self, key: &PolicyKey) -> Option<u32> {
+        let space = self.matching.spaces.find(&key.namespace)?;
+        self.policies.find((key.kind, space, &key.name))
+    }
+
+    pub(super) fn policy_key(&self, id: u32) -> PolicyKey {
+        let Used { kind, space, name, .. } = &self.policies[id];
+        let namespace = self.matching.spaces[*space].name.to_string();
+        PolicyKey { kind: *kind, namespace, name: name.to_string() }
+    }
+
+    pub(super) fn policy_id(&self, id: u32) -> PolicyId {
+        let uid = self.policies[id].uid.text();
+        if uid.is_empty() {
+            PolicyId::Named(self.policy_key(id))
+        } else {
+            PolicyId::Uid(uid.into_owned())
+        }
+    }
+
+    pub(super) fn uses_of(&self, id: u32) -> Uses {
+        let ids = |groups: &Ids| {
+            let mut ids: Vec<_> = groups.iter().map(|group| self.groups[group].id).collect();
+            ids.sort_unstable();
+            ids
+        };
+        let Used { applied, address, .. } = &self.policies[id];
+        Uses { applied: ids(applied), address: ids(address) }
+    }
+
+    pub(super) fn whole_policy(&self, id: u32) -> PolicyDelta {
+        let entered = self.names(self.union(&self.policies[id].applied).into_iter());
+        let (change, uses, left) = (Change::Added, Some(self.uses_of(id)), Vec::new());
+        PolicyDelta { id: self.policy_id(id), change, uses, entered, left }
+    }
+}
+
+fn source_of(peer: &Peer) -> Option<Source<'_>> {
+    match peer {
+        Peer::Pods(pods) => Source::of(pods),
+        Peer::Nodes(selector) => Some(Source::nodes(selector)),
+        Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => None,
+    }
+}
+
+/// A port's name is looked up at the destination, which for egress to anybody is any pod.
+/// Whether addresses of a peer can be those of pods that are no members of its group: their ports' names
+/// are known from nowhere else.
+fn may_hold_others_pods(peer: &Peer) -> bool {
+    match peer {
+        Peer::Block(_) | Peer::Name(_) | Peer::Pods(Pods::Group(_)) => true,
+        Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_))
+        | Peer::Nodes(_)
+        | Peer::Service(_) => false,
+    }
+}
+
+fn asks_for_names(rule: &Rule) -> bool {
+    let Traffic::Of(transports) = &rule.traffic else { return false };
+    let named = |transport: &Transport| match transport {
+        Transport::Ports { port, .. } => matches!(port, Some(TargetPort::Named(_))),
+        Transport::Named(_) => true,
+        Transport::Icmp { .. } => false,
+    };
+    rule.direction == Direction::Egress && transports.iter().any(named)
+}

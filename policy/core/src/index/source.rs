@@ -1,0 +1,149 @@
+//! What a group is of.
+
+use super::{
+    delta::{Canonical, GroupId},
+    entities::ACCOUNT,
+    matching::Wanted,
+};
+use crate::{Peer, Pods, Scope};
+use policy_objects::{Named, Operator, Requirement, Selector};
+use std::{borrow::Cow, collections::BTreeSet};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source<'a> {
+    Pods(Wanted<'a>),
+    Members(MembersOf),
+}
+
+/// Those of a ClusterGroup, a Group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct MembersOf {
+    pub(super) group: Named,
+    /// Of this namespace alone.
+    pub(super) space: Option<String>,
+    /// Of namespaces with these labels alone.
+    pub(super) spaces: Option<Selector>,
+}
+
+impl<'a> Source<'a> {
+    /// `None` for pods that depend on the subject's namespace.
+    pub(super) fn of(pods: &'a Pods) -> Option<Self> {
+        Some(match pods {
+            Pods::Labelled { scope, pods } => {
+                let (space, spaces) = match scope {
+                    Scope::Namespace(name) => (Some(Cow::Borrowed(name.as_str())), None),
+                    Scope::Namespaces(selector) => (None, Some(Cow::Borrowed(selector))),
+                    Scope::SameNamespace | Scope::SameLabels(_) => return None,
+                };
+                Self::Pods(Wanted { space, spaces, selector: Cow::Borrowed(pods) })
+            }
+            Pods::Group(group) => {
+                Self::Members(MembersOf { group: group.clone(), space: None, spaces: None })
+            }
+            Pods::ServiceAccount(account) => Self::Pods(Wanted {
+                space: Some(Cow::Borrowed(&account.namespace)),
+                spaces: None,
+                selector: Cow::Owned(only(ACCOUNT, &account.name)),
+            }),
+        })
+    }
+
+    pub(super) fn nodes(selector: &'a Selector) -> Self {
+        let (space, selector) = (Some(Cow::Borrowed("")), Cow::Borrowed(selector));
+        Self::Pods(Wanted { space, spaces: None, selector })
+    }
+
+    /// All pods.
+    pub(super) fn everybody() -> Self {
+        Self::Pods(Wanted { space: None, spaces: None, selector: Cow::default() })
+    }
+
+    /// Those of it in one namespace. `None`: there can be none.
+    pub(super) fn within_space(self, name: &str) -> Option<Self> {
+        Some(match self {
+            Self::Pods(wanted) => {
+                let other = wanted.space.as_ref().is_some_and(|space| space != name);
+                let space = Some(Cow::Owned(name.to_owned()));
+                (!other).then_some(Self::Pods(Wanted { space, ..wanted }))?
+            }
+            Self::Members(of) => {
+                let other = of.space.as_ref().is_some_and(|space| space != name);
+                let space = Some(name.to_owned());
+                (!other).then_some(Self::Members(MembersOf { space, ..of }))?
+            }
+        })
+    }
+
+    /// Those of it in namespaces with such labels.
+    pub(super) fn within_spaces(self, more: &Selector) -> Self {
+        match self {
+            Self::Pods(wanted) => {
+                let spaces = wanted.spaces.map(Cow::into_owned);
+                Self::Pods(Wanted { spaces: Some(Cow::Owned(both(spaces, more))), ..wanted })
+            }
+            Self::Members(of) => {
+                Self::Members(MembersOf { spaces: Some(both(of.spaces, more)), ..of })
+            }
+        }
+    }
+
+    pub(super) fn id(&self) -> GroupId {
+        let (mut canonical, space, spaces) = match self {
+            Self::Pods(Wanted { space, spaces, selector }) => {
+                let mut canonical = Canonical::new("pods");
+                canonical.selector(selector);
+                (canonical, space.as_deref(), spaces.as_deref())
+            }
+            Self::Members(MembersOf { group, space, spaces }) => {
+                let mut canonical = Canonical::new("members");
+                canonical.text(&group.namespace);
+                canonical.text(&group.name);
+                (canonical, space.as_deref(), spaces.as_ref())
+            }
+        };
+        canonical.maybe(space);
+        // All namespaces are one scope, however it is said.
+        let spaces = spaces.filter(|spaces| !spaces.requirements.is_empty());
+        canonical.number(usize::from(spaces.is_some()));
+        spaces.into_iter().for_each(|spaces| canonical.selector(spaces));
+        canonical.id()
+    }
+}
+
+impl GroupId {
+    /// The group of pods that a rule of a policy of this namespace (empty: of the cluster) is about. `None`:
+    /// there can be no such pods.
+    pub fn of_subject(pods: &Pods, own: &str) -> Option<Self> {
+        let source = Source::of(pods)?;
+        let source = if own.is_empty() { Some(source) } else { source.within_space(own) };
+        source.map(|source| source.id())
+    }
+
+    /// The group of a peer. `None` for those that have none: addresses, names, Services, and pods that
+    /// depend on the subject's namespace, whose groups [`expanded`](super::Index::expanded) tells.
+    pub fn of_peer(peer: &Peer) -> Option<Self> {
+        match peer {
+            Peer::Pods(pods) => Source::of(pods).map(|source| source.id()),
+            Peer::Nodes(selector) => Some(Source::nodes(selector).id()),
+            Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => None,
+        }
+    }
+
+    /// The group of all pods, from which ports of any address are known by name.
+    pub fn of_all_pods() -> Self {
+        Source::everybody().id()
+    }
+}
+
+/// Both selectors' requirements.
+fn both(one: Option<Selector>, other: &Selector) -> Selector {
+    let mut requirements = one.unwrap_or_default().requirements;
+    requirements.extend(other.requirements.iter().cloned());
+    Selector { requirements }
+}
+
+/// One label, with one value.
+pub(super) fn only(key: &str, value: &str) -> Selector {
+    let operator = Operator::In(BTreeSet::from([value.to_owned()]));
+    Selector { requirements: BTreeSet::from([Requirement { key: key.to_owned(), operator }]) }
+}

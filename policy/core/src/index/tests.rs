@@ -1,0 +1,5 @@
+//! The index against what it must equal.
+
+mod model;
+mod odd;
+mod random;

@@ -1,0 +1,324 @@
+//! All groups and spans computed anew from the objects there are: every selector against every pod, in words.
+
+use crate::{
+    Direction, Peer, Peers, Pods, Policy, PolicyKey, Scope, Traffic, Transport, World,
+    index::{
+        Event, GroupId, GroupState, Holds, Member, PolicyId, PolicyState, Role, Snapshot, Uses,
+        entities::ACCOUNT,
+        source::{MembersOf, Source, only},
+    },
+    selects,
+};
+use policy_objects::{
+    Group, Kind, Labels, Named, Namespace, Node, Object, Phase, Pod, Selector, Service, TargetPort,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// The objects that there are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    world: World,
+    namespaces: BTreeMap<String, Namespace>,
+    policies: BTreeMap<PolicyKey, Policy>,
+}
+
+impl Model {
+    pub(super) fn apply(&mut self, event: Event<'_>) {
+        match event {
+            Event::Pod(pod) => self.world.insert(Object::Pod(pod.clone())),
+            Event::PodView(pod) => self.apply(Event::Pod(&pod.clone().into())),
+            Event::NamespaceView(namespace) => {
+                self.apply(Event::Namespace(&namespace.clone().into()));
+            }
+            Event::Namespace(namespace) => {
+                let name = namespace.meta.name.clone();
+                self.namespaces.insert(name, namespace.clone());
+                self.world.insert(Object::Namespace(namespace.clone()));
+            }
+            Event::Node(node) => self.world.insert(Object::Node(node.clone())),
+            Event::Service(service) => self.world.insert(Object::Service(service.clone())),
+            Event::Group(group) => self.world.insert(Object::Group(group.clone())),
+            Event::Policy(policy) => {
+                self.policies.insert(policy.key.clone(), policy.clone());
+            }
+            Event::Gone { kind, namespace, name, uid } => {
+                let other = |found: &str| !uid.is_empty() && found != uid;
+                let key = Named { namespace: namespace.to_owned(), name: name.to_owned() };
+                if kind == Kind::Pod && self.world.pod(&key).is_some_and(|p| other(&p.meta.uid)) {
+                    return;
+                }
+                if kind == Kind::Node && self.world.node(name).is_some_and(|n| other(&n.meta.uid)) {
+                    return;
+                }
+                if kind == Kind::Namespace {
+                    self.namespaces.remove(name);
+                }
+                let Named { namespace, name } = key.clone();
+                let policy = PolicyKey { kind, namespace, name };
+                if self.policies.get(&policy).is_some_and(|policy| !other(&policy.uid)) {
+                    self.policies.remove(&policy);
+                }
+                self.world.remove(kind, &key.namespace, &key.name);
+            }
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for policy in self.policies.values() {
+            let (applied, address) = self.sources(policy);
+            let ids = |sources: &[Source<'_>]| -> Vec<GroupId> {
+                sources.iter().map(Source::id).collect::<BTreeSet<_>>().into_iter().collect()
+            };
+            let uses = Uses { applied: ids(&applied), address: ids(&address) };
+            let mut span = BTreeSet::new();
+            for source in &applied {
+                let mut state = self.state(source, Role::Applied);
+                let members = state.members.values();
+                state.span = members.map(|m| m.node.clone()).filter(|n| !n.is_empty()).collect();
+                span.extend(state.span.iter().cloned());
+                snapshot.groups.insert((Role::Applied, source.id()), state);
+            }
+            for source in &address {
+                let key = (Role::Address, source.id());
+                let state = snapshot.groups.entry(key);
+                let state = state.or_insert_with(|| self.state(source, Role::Address));
+                state.span.extend(span.iter().cloned());
+            }
+            let id = match policy.uid.as_str() {
+                "" => PolicyId::Named(policy.key.clone()),
+                uid => PolicyId::Uid(uid.to_owned()),
+            };
+            snapshot.policies.insert(id, PolicyState { uses, span });
+        }
+        snapshot
+    }
+
+    fn sources<'a>(&self, policy: &'a Policy) -> (Vec<Source<'a>>, Vec<Source<'a>>) {
+        let own = &policy.key.namespace;
+        let within = |source: Source<'a>| match own.as_str() {
+            "" => Some(source),
+            own => source.within_space(own),
+        };
+        let (mut applied, mut address) = (Vec::new(), Vec::new());
+        for pods in policy.isolation.iter().flat_map(|isolation| &isolation.subject) {
+            applied.extend(Source::of(pods).and_then(within));
+        }
+        for rule in &policy.rules {
+            let subject: Vec<_> =
+                rule.subject.iter().filter_map(Source::of).filter_map(within).collect();
+            applied.extend(subject.clone());
+            let named = |t: &Transport| match t {
+                Transport::Named(_) => true,
+                Transport::Ports { port, .. } => matches!(port, Some(TargetPort::Named(_))),
+                Transport::Icmp { .. } => false,
+            };
+            let named = matches!(&rule.traffic, Traffic::Of(of) if of.iter().any(named));
+            let open = |peer: &Peer| {
+                matches!(peer, Peer::Block(_) | Peer::Name(_) | Peer::Pods(Pods::Group(_)))
+            };
+            let open = match &rule.peers {
+                Peers::Any => true,
+                Peers::Of(peers) => peers.iter().any(open),
+            };
+            if named && rule.direction == Direction::Egress && open {
+                address.push(Source::everybody());
+            }
+            let Peers::Of(peers) = &rule.peers else { continue };
+            for peer in peers {
+                match peer {
+                    Peer::Nodes(selector) => address.push(Source::nodes(selector)),
+                    Peer::Pods(Pods::Labelled {
+                        scope: scope @ (Scope::SameNamespace | Scope::SameLabels(_)),
+                        pods,
+                    }) => {
+                        for namespace in self.spaces() {
+                            let labels = self.world.namespace_labels(&namespace);
+                            let within =
+                                |source: Source<'a>| narrow(source, scope, &namespace, &labels);
+                            if !own.is_empty() && *own != namespace
+                                || !rule.subject.iter().any(|s| in_space(s, &namespace, &labels))
+                            {
+                                continue;
+                            }
+                            let all = Source::Pods(crate::index::matching::Wanted {
+                                space: None,
+                                spaces: None,
+                                selector: std::borrow::Cow::Borrowed(pods),
+                            });
+                            let Some(peer) = within(all) else { continue };
+                            applied.extend(subject.iter().cloned().filter_map(within));
+                            address.push(peer);
+                        }
+                    }
+                    Peer::Pods(pods) => address.extend(Source::of(pods)),
+                    Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => {}
+                }
+            }
+        }
+        (applied, address)
+    }
+
+    /// Namespaces with an object, or with pods.
+    fn spaces(&self) -> BTreeSet<String> {
+        let known = self.world.pods().filter(|pod| is_known(pod));
+        let with_pods = known.map(|pod| pod.meta.namespace.clone());
+        with_pods.chain(self.namespaces.keys().cloned()).collect()
+    }
+
+    fn state(&self, source: &Source<'_>, role: Role) -> GroupState {
+        let mut state = GroupState::default();
+        let pods = self.world.pods().filter(|pod| is_known(pod) && self.has(source, pod));
+        let pods = pods.map(|pod| self.member(pod));
+        let nodes = self.world.nodes().filter(|node| self.has_node(source, node)).map(node_member);
+        for member in pods.chain(nodes) {
+            let counts = match role {
+                Role::Applied => !member.namespace.is_empty(),
+                Role::Address => !member.addresses.is_empty(),
+            };
+            if counts {
+                state.members.insert(member.key(), Arc::new(member));
+            }
+        }
+        if let Source::Members(MembersOf { group, .. }) = source {
+            state.holds = match self.world.members(group) {
+                Ok(members) => Holds { blocks: members.blocks, unusable: None },
+                Err(why) => Holds { blocks: Vec::new(), unusable: Some(why) },
+            };
+        }
+        state
+    }
+
+    fn has(&self, source: &Source<'_>, pod: &Pod) -> bool {
+        let mut labels = pod.meta.labels.clone();
+        labels.insert(ACCOUNT.to_owned(), pod.service_account.clone());
+        let own = &pod.meta.namespace;
+        let (space, spaces, meant) = match source {
+            Source::Pods(wanted) => {
+                let space = wanted.space.as_deref();
+                (space, wanted.spaces.as_deref(), selects(&wanted.selector, &labels))
+            }
+            Source::Members(of) => {
+                let meant = self.world.is_member(pod, &of.group);
+                (of.space.as_deref(), of.spaces.as_ref(), meant)
+            }
+        };
+        let of_space = |spaces: &Selector| selects(spaces, &self.world.namespace_labels(own));
+        meant && space.is_none_or(|space| space == own) && spaces.is_none_or(of_space)
+    }
+
+    fn has_node(&self, source: &Source<'_>, node: &Node) -> bool {
+        match source {
+            Source::Pods(wanted) => {
+                wanted.space.as_deref() == Some("") && selects(&wanted.selector, &node.meta.labels)
+            }
+            Source::Members(MembersOf { group, space: None, spaces: None }) => {
+                let members = self.world.members(group).unwrap_or_default();
+                members.nodes.iter().any(|selector| selects(selector, &node.meta.labels))
+            }
+            Source::Members(_) => false,
+        }
+    }
+
+    fn member(&self, pod: &Pod) -> Member {
+        let mine = |address: &&std::net::IpAddr| {
+            self.world.owner(**address).is_some_and(|owner| {
+                owner.meta.uid == pod.meta.uid
+                    && owner.meta.name == pod.meta.name
+                    && owner.meta.namespace == pod.meta.namespace
+            })
+        };
+        let addresses: BTreeSet<_> = pod.addresses.iter().filter(mine).copied().collect();
+        Member {
+            namespace: pod.meta.namespace.clone(),
+            name: pod.meta.name.clone(),
+            uid: pod.meta.uid.clone(),
+            node: pod.node.clone(),
+            addresses: addresses.into_iter().collect(),
+            ports: pod.ports.clone(),
+        }
+    }
+
+    /// The policies that are about a pod.
+    pub(super) fn policies_of(&self, pod: &Pod) -> Vec<PolicyKey> {
+        let about = |policy: &&Policy| {
+            is_known(pod) && self.sources(policy).0.iter().any(|source| self.has(source, pod))
+        };
+        self.policies.values().filter(about).map(|policy| policy.key.clone()).collect()
+    }
+
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.world.pods()
+    }
+}
+
+fn narrow<'a>(
+    source: Source<'a>,
+    scope: &Scope,
+    namespace: &str,
+    labels: &Labels,
+) -> Option<Source<'a>> {
+    let Scope::SameLabels(keys) = scope else { return source.within_space(namespace) };
+    let mut like = Selector::default();
+    for key in keys {
+        like.requirements.extend(only(key, labels.get(key)?).requirements);
+    }
+    (!keys.is_empty()).then(|| source.within_spaces(&like))
+}
+
+fn in_space(pods: &Pods, namespace: &str, labels: &Labels) -> bool {
+    match pods {
+        Pods::Labelled { scope: Scope::Namespace(own), .. } => own == namespace,
+        Pods::Labelled { scope: Scope::Namespaces(selector), .. } => selects(selector, labels),
+        Pods::Labelled { .. } => false,
+        Pods::Group(_) => true,
+        Pods::ServiceAccount(account) => account.namespace == namespace,
+    }
+}
+
+fn is_known(pod: &Pod) -> bool {
+    !pod.host_network && pod.phase == Phase::Live
+}
+
+fn node_member(node: &Node) -> Member {
+    let addresses: BTreeSet<_> = node.addresses.iter().copied().collect();
+    Member {
+        namespace: String::new(),
+        name: node.meta.name.clone(),
+        uid: node.meta.uid.clone(),
+        node: String::new(),
+        addresses: addresses.into_iter().collect(),
+        ports: Vec::new(),
+    }
+}
+
+/// What happens to an object, by value.
+#[derive(Clone, Debug)]
+pub(super) enum Happening {
+    Pod(Pod),
+    Namespace(Namespace),
+    Node(Node),
+    Service(Service),
+    Group(Group),
+    Policy(Policy),
+    Gone(Kind, String, String, String),
+}
+
+impl Happening {
+    pub(super) fn event(&self) -> Event<'_> {
+        match self {
+            Self::Pod(pod) => Event::Pod(pod),
+            Self::Namespace(namespace) => Event::Namespace(namespace),
+            Self::Node(node) => Event::Node(node),
+            Self::Service(service) => Event::Service(service),
+            Self::Group(group) => Event::Group(group),
+            Self::Policy(policy) => Event::Policy(policy),
+            Self::Gone(kind, namespace, name, uid) => {
+                Event::Gone { kind: *kind, namespace, name, uid }
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Any order of any events.
+
+use super::model::{Happening, Model};
+use crate::{
+    Action, Direction, Isolation, Peer, Peers, Place, Pods, Policy, PolicyKey, Priority, Rule,
+    Scope, Standing, Tier, Traffic, Transport,
+    index::{Change, Deltas, Event, Index, Snapshot},
+};
+use policy_objects::{
+    Block, ContainerPort, Group, GroupSpec, Kind, Labels, Meta, Named, Namespace, Node, Operator,
+    Phase, Pod, Protocol, Read, Requirement, Selector, Service, TargetPort, Unknown,
+    page::{NamespaceView, PodView},
+};
+use proptest::{collection::vec, prelude::*, sample::select};
+use std::{collections::BTreeSet, net::IpAddr};
+
+const SPACES: [&str; 3] = ["a", "b", "c"];
+const VALUES: [&str; 3] = ["red", "blue", "green"];
+const KEYS: [&str; 2] = ["app", "team"];
+const GROUPS: [&str; 4] = ["g", "h", "i", "j"];
+
+fn text(of: &'static [&'static str]) -> impl Strategy<Value = String> {
+    select(of).prop_map(str::to_owned)
+}
+
+fn labels() -> impl Strategy<Value = Labels> {
+    vec((text(&KEYS), text(&VALUES)), 0..3).prop_map(|labels| labels.into_iter().collect())
+}
+
+fn values() -> impl Strategy<Value = BTreeSet<String>> {
+    vec(text(&VALUES), 1..3).prop_map(|values| values.into_iter().collect())
+}
+
+fn selector() -> impl Strategy<Value = Selector> {
+    let operator = prop_oneof![
+        4 => values().prop_map(Operator::In),
+        1 => values().prop_map(Operator::NotIn),
+        1 => Just(Operator::Exists),
+        1 => Just(Operator::DoesNotExist),
+    ];
+    let requirement =
+        (text(&KEYS), operator).prop_map(|(key, operator)| Requirement { key, operator });
+    vec(requirement, 0..3).prop_map(|all| Selector { requirements: all.into_iter().collect() })
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::1", "fd00::2"];
+    select(all.to_vec()).prop_map(|text| text.parse().expect("an address"))
+}
+
+fn uid() -> impl Strategy<Value = String> {
+    let uuid = "8c8bb4a1-0f44-4ef1-9d0c-0d2a3c6f0b7e";
+    select(vec![uuid, "0c8bb4a1-0f44-4ef1-9d0c-0d2a3c6f0b7e", "other"]).prop_map(str::to_owned)
+}
+
+fn created() -> impl Strategy<Value = String> {
+    text(&["2026-01-31T10:00:00Z", "2026-01-31T10:00:01Z", ""])
+}
+
+fn meta(name: impl Strategy<Value = String>) -> impl Strategy<Value = Meta> {
+    (text(&SPACES), name, uid(), labels(), created()).prop_map(
+        |(namespace, name, uid, labels, created)| Meta {
+            namespace,
+            name,
+            uid,
+            labels,
+            created,
+            ..Meta::default()
+        },
+    )
+}
+
+fn cluster_meta(name: impl Strategy<Value = String>) -> impl Strategy<Value = Meta> {
+    meta(name).prop_map(|meta| Meta { namespace: String::new(), ..meta })
+}
+
+fn pod() -> impl Strategy<Value = Pod> {
+    let port = (text(&["web", "dns"]), select(vec![80u16, 8080]))
+        .prop_map(|(name, port)| ContainerPort { name, protocol: Protocol::Tcp, port });
+    (
+        meta(text(&["p", "q", "r"])),
+        text(&["", "n1", "n2", "n3"]),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
+        text(&["default", "robot"]),
+        vec(address(), 0..3),
+        vec(port, 0..2),
+    )
+        .prop_map(|(meta, node, host_network, ended, service_account, addresses, ports)| Pod {
+            meta,
+            node,
+            host_network,
+            service_account,
+            phase: if ended { Phase::Ended } else { Phase::Live },
+            addresses,
+            ports,
+        })
+}
+
+fn named() -> impl Strategy<Value = Named> {
+    (text(&["", "a", "b"]), text(&GROUPS)).prop_map(|(namespace, name)| Named { namespace, name })
+}
+
+fn pods(same: bool) -> BoxedStrategy<Pods> {
+    let mut scope = vec![
+        text(&SPACES).prop_map(Scope::Namespace).boxed(),
+        selector().prop_map(Scope::Namespaces).boxed(),
+    ];
+    if same {
+        scope.push(Just(Scope::SameNamespace).boxed());
+        scope.push(vec(text(&KEYS), 1..3).prop_map(Scope::SameLabels).boxed());
+    }
+    let scope = proptest::strategy::Union::new(scope);
+    let account = text(&SPACES)
+        .prop_map(|namespace| Pods::ServiceAccount(Named { namespace, name: "robot".to_owned() }));
+    prop_oneof![
+        5 => (scope, selector()).prop_map(|(scope, pods)| Pods::Labelled { scope, pods }),
+        2 => named().prop_map(Pods::Group),
+        1 => account,
+    ]
+    .boxed()
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let peer = prop_oneof![
+        5 => pods(true).prop_map(Peer::Pods),
+        1 => selector().prop_map(Peer::Nodes),
+    ];
+    let peers = prop_oneof![
+        1 => Just(Peers::Any),
+        4 => vec(peer, 0..3).prop_map(Peers::Of),
+    ];
+    let traffic = prop_oneof![
+        Just(Traffic::Any),
+        Just(Traffic::Of(vec![Transport::Ports {
+            protocol: Protocol::Tcp,
+            port: Some(TargetPort::Named("web".to_owned())),
+            source: None,
+        }])),
+    ];
+    let direction = select(vec![Direction::Ingress, Direction::Egress]);
+    (direction, vec(pods(false), 0..3), peers, traffic).prop_map(
+        |(direction, subject, peers, traffic)| Rule {
+            direction,
+            index: 0,
+            name: None,
+            action: Action::Allow,
+            subject,
+            peers,
+            traffic,
+            log: None,
+            standing: Standing::Understood,
+        },
+    )
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let key = (text(&["", "a", "b", "c"]), text(&["x", "y", "z"])).prop_map(|(namespace, name)| {
+        let kind = match namespace.as_str() {
+            "" => Kind::AntreaClusterNetworkPolicy,
+            _ => Kind::AntreaNetworkPolicy,
+        };
+        PolicyKey { kind, namespace, name }
+    });
+    let isolation = proptest::option::weighted(0.4, vec(pods(false), 0..2));
+    let uid = text(&["", "1", "2"]);
+    (key, uid, isolation, vec(rule(), 0..3)).prop_map(|(key, uid, isolation, rules)| Policy {
+        // UIDs are unique.
+        uid: if uid.is_empty() { uid } else { format!("{key} {uid}") },
+        key,
+        place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
+        isolation: isolation.map(|subject| Isolation { subject, ingress: true, egress: false }),
+        rules,
+    })
+}
+
+fn spec() -> impl Strategy<Value = GroupSpec> {
+    let block = select(vec!["10.0.0.0/8", "fd00::/8"])
+        .prop_map(|cidr| Block { cidr: cidr.parse().expect("a range"), except: Vec::new() });
+    let maybe = || proptest::option::of(selector());
+    let service = (text(&SPACES), text(&["s", "t"]));
+    let service =
+        service.prop_map(|(namespace, name)| GroupSpec::Service(Named { namespace, name }));
+    prop_oneof![
+        1 => Just(GroupSpec::Empty),
+        4 => (maybe(), maybe()).prop_map(|(namespaces, pods)| GroupSpec::Pods { namespaces, pods }),
+        1 => vec(block, 1..3).prop_map(GroupSpec::Blocks),
+        2 => service,
+        1 => selector().prop_map(GroupSpec::Nodes),
+        3 => vec(text(&GROUPS), 0..3).prop_map(GroupSpec::Children),
+    ]
+}
+
+fn group() -> impl Strategy<Value = Group> {
+    let unknown = Unknown { why: "odd".to_owned(), name: None, action: None };
+    let spec = prop_oneof![
+        9 => spec().prop_map(Read::Known),
+        1 => Just(Read::Unknown(unknown)),
+    ];
+    (named(), spec).prop_map(|(Named { namespace, name }, spec)| Group {
+        meta: Meta { namespace, name, ..Meta::default() },
+        spec,
+    })
+}
+
+fn service() -> impl Strategy<Value = Service> {
+    (meta(text(&["s", "t"])), proptest::option::of(selector())).prop_map(|(meta, selector)| {
+        Service { meta, selector, cluster_ips: Vec::new(), ports: Vec::new() }
+    })
+}
+
+fn gone() -> impl Strategy<Value = Happening> {
+    let kinds: [(Kind, &'static [&'static str], &'static [&'static str]); 8] = [
+        (Kind::Pod, &SPACES, &["p", "q", "r"]),
+        (Kind::Pod, &SPACES, &["p", "q", "r"]),
+        (Kind::Namespace, &[""], &SPACES),
+        (Kind::Node, &[""], &["n1", "n2"]),
+        (Kind::Service, &SPACES, &["s", "t"]),
+        (Kind::AntreaClusterGroup, &[""], &GROUPS),
+        (Kind::AntreaNetworkPolicy, &SPACES, &["x", "y", "z"]),
+        (Kind::AntreaClusterNetworkPolicy, &[""], &["x", "y", "z"]),
+    ];
+    let uid = prop_oneof![3 => Just(String::new()), 1 => uid()];
+    (select(kinds.to_vec()), uid).prop_flat_map(|((kind, spaces, names), uid)| {
+        (text(spaces), text(names)).prop_map(move |(namespace, name)| {
+            let guarded = matches!(kind, Kind::Pod | Kind::Node);
+            let uid = if guarded { uid.clone() } else { String::new() };
+            Happening::Gone(kind, namespace, name, uid)
+        })
+    })
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let node = (cluster_meta(text(&["n1", "n2"])), vec(address(), 0..2))
+        .prop_map(|(meta, addresses)| Happening::Node(Node { meta, addresses }));
+    let namespace =
+        cluster_meta(text(&SPACES)).prop_map(|meta| Happening::Namespace(Namespace { meta }));
+    prop_oneof![
+        8 => pod().prop_map(Happening::Pod),
+        3 => namespace,
+        1 => node,
+        1 => service().prop_map(Happening::Service),
+        3 => group().prop_map(Happening::Group),
+        6 => policy().prop_map(Happening::Policy),
+        6 => gone(),
+    ]
+}
+
+fn check(index: &Index, model: &Model, folded: &Snapshot) -> Result<(), TestCaseError> {
+    let is = index.snapshot();
+    prop_assert_eq!(folded, &is, "the deltas do not add up");
+    prop_assert_eq!(&is, &model.snapshot(), "the index is not what the objects say");
+    for pod in model.pods() {
+        let found = index.policies_of(&pod.meta.namespace, &pod.meta.name);
+        prop_assert_eq!(found, model.policies_of(pod));
+    }
+    Ok(())
+}
+
+/// Each group and policy once, in the order of their ids, and so their members and nodes; no word of what
+/// did not change.
+fn in_order(deltas: &Deltas) -> Result<(), TestCaseError> {
+    prop_assert!(deltas.groups.is_sorted_by(|a, b| (a.role, a.id) < (b.role, b.id)));
+    prop_assert!(deltas.policies.is_sorted_by(|a, b| a.id < b.id));
+    for delta in &deltas.groups {
+        prop_assert!(delta.added.is_sorted_by(|a, b| a < b));
+        prop_assert!(delta.removed.is_sorted_by(|a, b| a < b));
+        prop_assert!(delta.entered.is_sorted_by(|a, b| a < b));
+        prop_assert!(delta.left.is_sorted_by(|a, b| a < b));
+        let says = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
+        let says = says || !delta.entered.is_empty() || !delta.left.is_empty();
+        prop_assert!(says || delta.change != Change::Changed);
+    }
+    for delta in &deltas.policies {
+        prop_assert!(delta.entered.is_sorted_by(|a, b| a < b));
+        prop_assert!(delta.left.is_sorted_by(|a, b| a < b));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_equals_a_fresh_computation_after_every_event(
+        first in vec(happening(), 0..25),
+        then in vec(happening(), 0..25),
+        seed in any::<u64>(),
+    ) {
+        let (mut index, mut model) = (Index::new(seed), Model::default());
+        for event in &first {
+            model.apply(event.event());
+            if let Happening::Pod(pod) = event {
+                index.load(Event::PodView(&PodView::from(pod)));
+            } else if let Happening::Namespace(namespace) = event {
+                index.load(Event::NamespaceView(&NamespaceView::from(namespace)));
+            } else {
+                index.load(event.event());
+            }
+        }
+        index.loaded();
+        let mut folded = index.snapshot();
+        check(&index, &model, &folded)?;
+        for event in &then {
+            let deltas = index.apply(event.event());
+            in_order(&deltas)?;
+            folded.fold(&deltas);
+            model.apply(event.event());
+            check(&index, &model, &folded)?;
+            let again = index.apply(event.event());
+            prop_assert!(again.is_empty(), "the same again changes nothing: {again:?}");
+        }
+    }
+
+    #[test]
+    fn when_all_is_gone_nothing_is_kept(events in vec(happening(), 0..30)) {
+        let mut index = Index::new(0);
+        index.loaded();
+        events.iter().for_each(|event| drop(index.apply(event.event())));
+        for event in &events {
+            let (kind, meta) = match event {
+                Happening::Pod(pod) => (Kind::Pod, &pod.meta),
+                Happening::Namespace(namespace) => (Kind::Namespace, &namespace.meta),
+                Happening::Node(node) => (Kind::Node, &node.meta),
+                Happening::Service(service) => (Kind::Service, &service.meta),
+                Happening::Group(group) => (Kind::AntreaGroup, &group.meta),
+                Happening::Policy(policy) => {
+                    let PolicyKey { kind, namespace, name } = policy.key.clone();
+                    index.apply(Happening::Gone(kind, namespace, name, String::new()).event());
+                    continue;
+                }
+                Happening::Gone(..) => continue,
+            };
+            let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
+            index.apply(Happening::Gone(kind, namespace, name, String::new()).event());
+        }
+        prop_assert_eq!(index.held(), 0);
+    }
+}

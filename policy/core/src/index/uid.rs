@@ -1,0 +1,81 @@
+//! UIDs in little room.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// An API server's are UUIDs; anything else is kept as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Uid {
+    Uuid([u8; 16]),
+    Other(Box<str>),
+}
+
+impl Uid {
+    pub(super) fn of(text: &str) -> Self {
+        parse(text).map_or_else(|| Self::Other(text.into()), Self::Uuid)
+    }
+
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Uuid(bytes) => Cow::Owned(write(bytes)),
+            Self::Other(text) => Cow::Borrowed(text),
+        }
+    }
+}
+
+/// Only what [`write`] would write again.
+fn parse(text: &str) -> Option<[u8; 16]> {
+    let text: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    let mut bytes = [0; 16];
+    let mut digits = 0;
+    for (at, digit) in text.iter().enumerate() {
+        if DASHES.contains(&at) {
+            if *digit != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        bytes[digits / 2] = bytes[digits / 2] << 4 | value;
+        digits += 1;
+    }
+    Some(bytes)
+}
+
+fn write(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for byte in bytes {
+        if DASHES.contains(&text.len()) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_uid_comes_out_as_it_went_in(
+            text in "([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})|([0-9A-Fa-f-]{30,40})|.{0,40}"
+        ) {
+            let uid = Uid::of(&text);
+            prop_assert_eq!(uid.text(), text);
+        }
+    }
+
+    #[test]
+    fn a_uuid_needs_no_memory_of_its_own() {
+        let uid = Uid::of("8c8bb4a1-0f44-4ef1-9d0c-0d2a3c6f0b7e");
+        assert!(matches!(uid, Uid::Uuid(_)));
+    }
+}

@@ -1,0 +1,203 @@
+//! What of a world is not as its authors will have meant it.
+//!
+//! Each finding names the object, the field, what is the matter and what to do. Nothing here changes a
+//! verdict; what is said to be shadowed or passed in vain is so in every world with these policies,
+//! what matches nothing does so now.
+
+mod cover;
+mod empty;
+mod missing;
+mod order;
+mod passes;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{Direction, Policy, PolicyKey, Rule, World};
+use policy_objects::{Kind, Meta, Note, Severity};
+use serde::Serialize;
+use std::{cmp::Reverse, fmt};
+
+/// Something to look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What kind of thing it is.
+    pub check: Check,
+    /// Whose it is.
+    pub object: ObjectName,
+    /// The field, such as `spec.ingress[0]`; empty if it is the object as a whole.
+    pub field: String,
+    /// What is the matter, what becomes of it, and what to do.
+    pub text: String,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Check {
+    /// What was said when the object was read.
+    Reading,
+    /// A kind that nobody here enforces.
+    NotEnforced,
+    /// A group, a tier or a Service that is not there or cannot be used.
+    Missing,
+    /// A priority that two policies have, or a number that two tiers have.
+    Tie,
+    /// A rule that never decides.
+    Shadowed,
+    /// A Pass that does not do what its author may think.
+    Pass,
+    /// What matches nothing now.
+    MatchesNothing,
+}
+
+/// Which object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ObjectName {
+    /// Kind and group: `NetworkPolicy`, `Tier.crd.antrea.io`.
+    pub kind: String,
+    /// Its namespace; empty if it has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What was found beside the objects that a world is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Aside {
+    /// What was said when objects were read.
+    pub notes: Vec<(ObjectName, Note)>,
+    /// Objects of kinds that are not read.
+    pub foreign: Vec<Foreign>,
+}
+
+/// An object of a kind that is not read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Foreign {
+    /// The API group; empty for the core's.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty if it has none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// All findings, the worst first, then by object.
+pub fn lint(world: &World, aside: &Aside) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = aside.notes.iter().map(reading).collect();
+    findings.extend(aside.foreign.iter().map(not_enforced));
+    missing::look(world, &mut findings);
+    order::look(world, &mut findings);
+    passes::look(world, &mut findings);
+    empty::look(world, &mut findings);
+    findings.sort_by(|one, other| one.key().cmp(&other.key()));
+    findings.dedup();
+    findings
+}
+
+fn reading((object, note): &(ObjectName, Note)) -> Finding {
+    Finding {
+        severity: note.severity,
+        check: Check::Reading,
+        object: object.clone(),
+        field: note.field.clone(),
+        text: note.text.clone(),
+    }
+}
+
+fn not_enforced(foreign: &Foreign) -> Finding {
+    let Foreign { group, kind, namespace, name } = foreign;
+    let ours = [
+        "policy.networking.k8s.io",
+        "networking.k8s.io",
+        "extensions",
+        "crd.antrea.io",
+        "core.antrea.tanzu.vmware.com",
+        "security.antrea.tanzu.vmware.com",
+        "networking.k8s.aws",
+    ];
+    let next = match ours.contains(&group.as_str()) {
+        true => "`ferrule policy convert` writes it in a version that is",
+        false => "write it as a NetworkPolicy or a ClusterNetworkPolicy, or delete it",
+    };
+    let (namespace, name) = (namespace.clone(), name.clone());
+    let kind = match group.as_str() {
+        "" => kind.clone(),
+        group => format!("{kind}.{group}"),
+    };
+    Finding {
+        severity: Severity::Error,
+        check: Check::NotEnforced,
+        field: String::new(),
+        text: format!("nothing of it is enforced: {next}"),
+        object: ObjectName { kind, namespace, name },
+    }
+}
+
+impl Finding {
+    fn key(&self) -> impl Ord + '_ {
+        (Reverse(self.severity), &self.object, &self.field, self.check, &self.text)
+    }
+
+    fn of(policy: &Policy, severity: Severity, check: Check, text: String) -> Self {
+        let object = ObjectName::of_policy(&policy.key);
+        Self { severity, check, object, field: String::new(), text }
+    }
+
+    fn of_rule(policy: &Policy, rule: &Rule, check: Check, text: String) -> Self {
+        let field = field(rule);
+        Self { field, ..Self::of(policy, Severity::Warning, check, text) }
+    }
+}
+
+impl ObjectName {
+    /// The name of an object of a kind.
+    pub fn new(kind: Kind, meta: &Meta) -> Self {
+        Self {
+            kind: kind.text().to_owned(),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+        }
+    }
+
+    fn of_policy(key: &PolicyKey) -> Self {
+        let PolicyKey { kind, namespace, name } = key.clone();
+        Self { kind: kind.text().to_owned(), namespace, name }
+    }
+}
+
+/// A rule as its object's field.
+fn field(rule: &Rule) -> String {
+    let direction = match rule.direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    };
+    format!("spec.{direction}[{}]", rule.index)
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity}: {}", self.object)?;
+        match self.field.as_str() {
+            "" => write!(f, ": {}", self.text),
+            field => write!(f, " {field}: {}", self.text),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Whether one part of a rule holds all that another does, whatever pods and labels there are.
+//!
+//! Where it cannot be told the answer is no.
+
+use crate::{Peer, Peers, Pods, Scope, Traffic, Transport};
+use policy_objects::{Block, Cidr, Operator, PortRange, Requirement, Selector, TargetPort};
+
+pub(super) fn subjects(wide: &[Pods], narrow: &[Pods]) -> bool {
+    all(wide, narrow, pods)
+}
+
+pub(super) fn peers(wide: &Peers, narrow: &Peers) -> bool {
+    match (wide, narrow) {
+        (Peers::Any, _) => true,
+        (Peers::Of(wide), Peers::Any) => is_everybody(wide),
+        (Peers::Of(wide), Peers::Of(narrow)) => is_everybody(wide) || all(wide, narrow, peer),
+    }
+}
+
+pub(super) fn traffic(wide: &Traffic, narrow: &Traffic) -> bool {
+    match (wide, narrow) {
+        (Traffic::Any, _) => true,
+        (Traffic::Of(_), Traffic::Any) => false,
+        (Traffic::Of(wide), Traffic::Of(narrow)) => all(wide, narrow, transport),
+    }
+}
+
+/// Each of the narrow within one of the wide.
+fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+    narrow.iter().all(|narrow| wide.iter().any(|wide| covers(wide, narrow)))
+}
+
+fn is_everybody(peers: &[Peer]) -> bool {
+    let whole = |four: bool| {
+        peers.iter().any(|peer| {
+            matches!(peer, Peer::Block(Block { cidr, except })
+                if cidr.prefix_len() == 0 && except.is_empty() && cidr.addr().is_ipv4() == four)
+        })
+    };
+    whole(true) && whole(false)
+}
+
+fn peer(wide: &Peer, narrow: &Peer) -> bool {
+    match (wide, narrow) {
+        (Peer::Pods(wide), Peer::Pods(narrow)) => pods(wide, narrow),
+        (Peer::Block(wide), Peer::Block(narrow)) => block(wide, narrow),
+        (Peer::Nodes(wide), Peer::Nodes(narrow)) => selector(wide, narrow),
+        (Peer::Name(wide), Peer::Name(narrow)) => wide == narrow,
+        (Peer::Service(wide), Peer::Service(narrow)) => wide == narrow,
+        (Peer::Pods(_) | Peer::Block(_) | Peer::Nodes(_) | Peer::Name(_) | Peer::Service(_), _) => {
+            false
+        }
+    }
+}
+
+fn pods(wide: &Pods, narrow: &Pods) -> bool {
+    match (wide, narrow) {
+        (
+            Pods::Labelled { scope: around, pods: wide },
+            Pods::Labelled { scope: within, pods: narrow },
+        ) => scope(around, within) && selector(wide, narrow),
+        (Pods::Labelled { scope: around, pods }, Pods::ServiceAccount(account)) => {
+            let within = Scope::Namespace(account.namespace.clone());
+            scope(around, &within) && pods.requirements.is_empty()
+        }
+        (Pods::Labelled { .. }, Pods::Group(_)) | (Pods::Group(_) | Pods::ServiceAccount(_), _) => {
+            wide == narrow
+        }
+    }
+}
+
+fn scope(wide: &Scope, narrow: &Scope) -> bool {
+    match (namespaces(wide), namespaces(narrow)) {
+        (Some(wide), _) if wide.requirements.is_empty() => true,
+        (Some(wide), Some(narrow)) => selector(&wide, &narrow),
+        (None, _) | (_, None) => wide == narrow,
+    }
+}
+
+/// A scope as a selector of namespaces, where it does not depend on the subject.
+fn namespaces(scope: &Scope) -> Option<Selector> {
+    match scope {
+        Scope::Namespace(name) => {
+            let key = "kubernetes.io/metadata.name".to_owned();
+            let operator = Operator::In([name.clone()].into());
+            Some(Selector { requirements: [Requirement { key, operator }].into() })
+        }
+        Scope::Namespaces(selector) => Some(selector.clone()),
+        Scope::SameNamespace | Scope::SameLabels(_) => None,
+    }
+}
+
+/// What the wide one requires follows from something that the narrow one does.
+fn selector(wide: &Selector, narrow: &Selector) -> bool {
+    let follows = |wanted: &Requirement| {
+        narrow
+            .requirements
+            .iter()
+            .any(|given| given.key == wanted.key && implies(&given.operator, &wanted.operator))
+    };
+    wide.requirements.iter().all(follows)
+}
+
+fn implies(given: &Operator, wanted: &Operator) -> bool {
+    match (given, wanted) {
+        (Operator::In(given), Operator::In(wanted)) => given.is_subset(wanted),
+        (Operator::In(given), Operator::NotIn(wanted)) => given.is_disjoint(wanted),
+        (Operator::NotIn(given), Operator::NotIn(wanted)) => wanted.is_subset(given),
+        (Operator::In(_) | Operator::Exists, Operator::Exists)
+        | (Operator::DoesNotExist, Operator::DoesNotExist | Operator::NotIn(_)) => true,
+        (Operator::In(_), Operator::DoesNotExist)
+        | (Operator::NotIn(_), Operator::In(_) | Operator::Exists | Operator::DoesNotExist)
+        | (Operator::Exists, Operator::In(_) | Operator::NotIn(_) | Operator::DoesNotExist)
+        | (Operator::DoesNotExist, Operator::In(_) | Operator::Exists) => false,
+    }
+}
+
+fn block(wide: &Block, narrow: &Block) -> bool {
+    let apart = |one: &Cidr, other: &Cidr| !one.contains(other) && !other.contains(one);
+    let harmless = |hole: &Cidr| {
+        apart(hole, &narrow.cidr) || narrow.except.iter().any(|other| other.contains(hole))
+    };
+    wide.cidr.contains(&narrow.cidr) && wide.except.iter().all(harmless)
+}
+
+fn transport(wide: &Transport, narrow: &Transport) -> bool {
+    match (wide, narrow) {
+        (
+            Transport::Ports { protocol: wide, port: around, source: from },
+            Transport::Ports { protocol: narrow, port: within, source: of },
+        ) => wide == narrow && target(around, within) && may(from, of, range),
+        (Transport::Icmp { kind: wide, code: any }, Transport::Icmp { kind: narrow, code }) => {
+            may(wide, narrow, u8::eq) && may(any, code, u8::eq)
+        }
+        (Transport::Named(wide), Transport::Named(narrow)) => wide == narrow,
+        (Transport::Ports { .. } | Transport::Icmp { .. } | Transport::Named(_), _) => false,
+    }
+}
+
+fn target(wide: &Option<TargetPort>, narrow: &Option<TargetPort>) -> bool {
+    may(wide, narrow, |wide, narrow| match (wide, narrow) {
+        (TargetPort::Numbers(wide), TargetPort::Numbers(narrow)) => range(wide, narrow),
+        (TargetPort::Named(wide), TargetPort::Named(narrow)) => wide == narrow,
+        (TargetPort::Numbers(_) | TargetPort::Named(_), _) => false,
+    })
+}
+
+fn range(wide: &PortRange, narrow: &PortRange) -> bool {
+    wide.first <= narrow.first && narrow.last <= wide.last
+}
+
+/// Where `None` is all.
+fn may<T>(wide: &Option<T>, narrow: &Option<T>, covers: impl Fn(&T, &T) -> bool) -> bool {
+    match (wide, narrow) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(wide), Some(narrow)) => covers(wide, narrow),
+    }
+}

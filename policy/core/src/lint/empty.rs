@@ -1,0 +1,121 @@
+//! What matches nothing now.
+
+use super::{Check, Finding};
+use crate::{
+    Peer, Peers, Pods, Policy, Rule, Scope, Traffic, Transport,
+    world::{World, is_known, selects},
+};
+use policy_objects::{Pod, Protocol, Severity, TargetPort};
+use std::collections::BTreeMap;
+
+pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
+    let mut empty = Empty { world, pods: BTreeMap::new() };
+    for policy in world.policies() {
+        if policy.rules.is_empty() && policy.isolation.is_none() {
+            let text = "it has no rule and does nothing: give it one, or delete it".to_owned();
+            findings.push(Finding::of(policy, Severity::Warning, Check::MatchesNothing, text));
+            continue;
+        }
+        // Without any pod, as in a directory of policies alone, it could be said of each.
+        if world.pods().next().is_some() {
+            empty.policy(policy, findings);
+        }
+    }
+}
+
+/// What was found of parts that many rules have.
+struct Empty<'a> {
+    world: &'a World,
+    pods: BTreeMap<&'a Pods, bool>,
+}
+
+impl<'a> Empty<'a> {
+    fn policy(&mut self, policy: &'a Policy, findings: &mut Vec<Finding>) {
+        let isolated = policy.isolation.iter().map(|isolation| &isolation.subject);
+        let subjects: Vec<&Pods> =
+            policy.rules.iter().map(|rule| &rule.subject).chain(isolated).flatten().collect();
+        let nobody = subjects.iter().all(|pods| self.is_nobody(pods));
+        if nobody {
+            let text =
+                "it selects no pod now: compare its selector with the pods' labels".to_owned();
+            findings.push(Finding::of(policy, Severity::Warning, Check::MatchesNothing, text));
+            return;
+        }
+        for rule in &policy.rules {
+            let texts = self.peers(rule).into_iter().chain(self.ports(rule));
+            let of_rule = |text| Finding::of_rule(policy, rule, Check::MatchesNothing, text);
+            findings.extend(texts.map(of_rule));
+        }
+    }
+
+    fn peers(&mut self, rule: &'a Rule) -> Vec<String> {
+        let Peers::Of(peers) = &rule.peers else { return Vec::new() };
+        let mut texts = Vec::new();
+        for peer in peers {
+            let nobody = match peer {
+                // Who is missing is said elsewhere.
+                Peer::Pods(Pods::Group(_)) | Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => {
+                    false
+                }
+                Peer::Pods(pods) => self.is_nobody(pods),
+                Peer::Nodes(selector) => {
+                    let mut nodes = self.world.nodes();
+                    !nodes.any(|node| selects(selector, &node.meta.labels))
+                }
+            };
+            if nobody {
+                texts.push(format!("nobody is in {peer} now: compare it with their labels"));
+            }
+        }
+        texts
+    }
+
+    fn ports(&self, rule: &Rule) -> Vec<String> {
+        let Traffic::Of(transports) = &rule.traffic else { return Vec::new() };
+        let named = transports.iter().filter_map(|transport| match transport {
+            Transport::Ports { protocol, port: Some(TargetPort::Named(name)), .. } => {
+                Some((transport, name, Some(*protocol)))
+            }
+            Transport::Named(name) => Some((transport, name, None)),
+            Transport::Ports { .. } | Transport::Icmp { .. } => None,
+        });
+        let unknown = named.filter(|(_, name, protocol)| !self.has_port(name, *protocol));
+        let text = |(transport, _, _): (&Transport, _, _)| {
+            format!("no pod has a {transport} now: compare it with the containers' ports")
+        };
+        unknown.map(text).collect()
+    }
+
+    fn has_port(&self, name: &str, protocol: Option<Protocol>) -> bool {
+        self.world.pods().any(|pod| {
+            pod.ports.iter().any(|port| {
+                port.name == name && protocol.is_none_or(|protocol| port.protocol == protocol)
+            })
+        })
+    }
+
+    /// Whether no pod is meant; of what depends on the subject, whether none is for any.
+    fn is_nobody(&mut self, pods: &'a Pods) -> bool {
+        if let Some(known) = self.pods.get(pods) {
+            return *known;
+        }
+        let world = self.world;
+        let mut in_scope: Box<dyn Iterator<Item = &Pod>> = match pods {
+            Pods::Labelled { scope: Scope::Namespace(name), .. } => Box::new(world.pods_of(name)),
+            Pods::ServiceAccount(account) => Box::new(world.pods_of(&account.namespace)),
+            Pods::Labelled { .. } | Pods::Group(_) => Box::new(world.pods()),
+        };
+        let meant = |pod: &Pod| match pods {
+            Pods::Labelled {
+                scope: Scope::SameNamespace | Scope::SameLabels(_),
+                pods: selector,
+            } => is_known(pod) && selects(selector, &pod.meta.labels),
+            Pods::Labelled { .. } | Pods::Group(_) | Pods::ServiceAccount(_) => {
+                world.is_meant(pod, pods, pod)
+            }
+        };
+        let nobody = !in_scope.any(meant);
+        self.pods.insert(pods, nobody);
+        nobody
+    }
+}

@@ -1,0 +1,125 @@
+//! What is named and not there.
+
+use super::{Check, Finding, ObjectName};
+use crate::{Action, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
+use policy_objects::{GroupSpec, Kind, Meta, Named, Read, Severity};
+
+pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
+    for policy in world.policies() {
+        tier(world, policy, findings);
+        for rule in &policy.rules {
+            subjects(world, policy, rule, findings);
+            peers(world, policy, rule, findings);
+        }
+    }
+    for group in world.groups() {
+        let name = Named { namespace: group.meta.namespace.clone(), name: group.meta.name.clone() };
+        let mut say = |severity, text| findings.push(of_group(&group.meta, severity, text));
+        match (&group.spec, world.members(&name)) {
+            // Who read it has said so.
+            (Read::Unknown(_), _) => {}
+            (Read::Known(_), Err(why)) => say(
+                Severity::Error,
+                format!("it cannot be used: {why}; rules with it allow nothing or deny all"),
+            ),
+            (Read::Known(spec), Ok(_)) => {
+                if let Some(text) = nobody(world, spec) {
+                    say(Severity::Warning, text);
+                }
+            }
+        }
+    }
+}
+
+fn of_group(meta: &Meta, severity: Severity, text: String) -> Finding {
+    let kind = match meta.namespace.as_str() {
+        "" => Kind::AntreaClusterGroup,
+        _ => Kind::AntreaGroup,
+    };
+    let object = ObjectName::new(kind, meta);
+    Finding { severity, check: Check::Missing, object, field: "spec".to_owned(), text }
+}
+
+fn nobody(world: &World, spec: &GroupSpec) -> Option<String> {
+    let GroupSpec::Service(name) = spec else { return None };
+    let service = format!("Service {}/{}", name.namespace, name.name);
+    match world.service(name) {
+        None => Some(format!("{service} does not exist, so nobody is in it: create it")),
+        Some(found) if found.selector.is_none() => {
+            Some(format!("{service} has no selector, so nobody is in it: select pods instead"))
+        }
+        Some(_) => None,
+    }
+}
+
+fn tier(world: &World, policy: &Policy, findings: &mut Vec<Finding>) {
+    let Tier::Antrea(name) = &policy.place.tier else { return };
+    if !world.has_tier(name) {
+        let text = format!(
+            "there is no Tier {name}, so it counts as of `application`: create the Tier or name another"
+        );
+        let finding = Finding::of(policy, Severity::Error, Check::Missing, text);
+        findings.push(Finding { field: "spec.tier".to_owned(), ..finding });
+    }
+}
+
+fn subjects(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding>) {
+    for pods in &rule.subject {
+        let Pods::Group(name) = pods else { continue };
+        let title = group_title(name);
+        match world.members(name) {
+            Err(why) => {
+                let text = format!("appliedTo: {why}; as a subject it is nobody: mend {title}");
+                let finding = Finding::of_rule(policy, rule, Check::Missing, text);
+                findings.push(Finding { severity: Severity::Error, ..finding });
+            }
+            Ok(members) if members.pods.is_empty() && !members.is_empty() => {
+                let text = format!(
+                    "appliedTo: {title} holds addresses or nodes alone, which are no subjects: \
+                     select pods"
+                );
+                findings.push(Finding::of_rule(policy, rule, Check::Missing, text));
+            }
+            Ok(members) if members.is_beyond(&policy.key.namespace) => {
+                let text = format!(
+                    "appliedTo: {title} selects pods of other namespaces too, about which a policy of \
+                     a namespace cannot be: use a ClusterNetworkPolicy"
+                );
+                findings.push(Finding::of_rule(policy, rule, Check::Missing, text));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding>) {
+    let Peers::Of(peers) = &rule.peers else { return };
+    let becomes = match rule.action {
+        Action::Allow => "the rule allows nothing",
+        Action::Drop | Action::Reject | Action::Pass => "the rule denies all of its direction",
+    };
+    for peer in peers {
+        let (severity, text) = match peer {
+            Peer::Pods(Pods::Group(name)) => match world.members(name) {
+                Ok(_) => continue,
+                Err(why) => (
+                    Severity::Error,
+                    format!("{why}; {becomes} until that is mended: mend {}", group_title(name)),
+                ),
+            },
+            Peer::Service(name) => match world.service(name) {
+                Some(_) => continue,
+                None => (
+                    Severity::Warning,
+                    format!(
+                        "Service {}/{} does not exist and matches nothing: create it",
+                        name.namespace, name.name
+                    ),
+                ),
+            },
+            Peer::Pods(_) | Peer::Block(_) | Peer::Nodes(_) | Peer::Name(_) => continue,
+        };
+        let finding = Finding::of_rule(policy, rule, Check::Missing, text);
+        findings.push(Finding { severity, ..finding });
+    }
+}

@@ -1,0 +1,175 @@
+//! Ties, and rules that never decide.
+
+use super::{Check, Finding, ObjectName, cover, field};
+use crate::{
+    Action, Direction, Family, Peer, Peers, Pods, Policy, Rule, Standing, World,
+    world::{Stage, Walk},
+};
+use policy_objects::{Kind, Read, Severity};
+use std::collections::BTreeMap;
+
+pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
+    ties(world, findings);
+    tiers(world, findings);
+    shadows(world, findings);
+}
+
+/// Policies of one priority in one place that could decide otherwise in another order.
+fn ties(world: &World, findings: &mut Vec<Finding>) {
+    let mut places: BTreeMap<_, Vec<&Policy>> = BTreeMap::new();
+    for stage in [Stage::Before, Stage::Baseline] {
+        for (walk, policy) in world.ranked(stage) {
+            let place = (walk, world.tier_number(policy), policy.place.priority);
+            places.entry(place).or_default().push(policy);
+        }
+    }
+    for ((_, _, priority), policies) in places {
+        for (index, policy) in policies.iter().enumerate() {
+            let Some(rival) = policies[..index].iter().find(|rival| differ(rival, policy)) else {
+                continue;
+            };
+            let text = format!(
+                "{} has the priority {} in the same tier; here it is asked first, other \
+                 implementations may choose otherwise: give them different priorities",
+                rival.key,
+                priority.value()
+            );
+            let finding = Finding::of(policy, Severity::Warning, Check::Tie, text);
+            findings.push(Finding { field: "spec.priority".to_owned(), ..finding });
+        }
+    }
+}
+
+/// Whether rules of one direction do different things.
+fn differ(one: &Policy, other: &Policy) -> bool {
+    one.rules.iter().any(|mine| {
+        let against = |rule: &&Rule| rule.direction == mine.direction && rule.action != mine.action;
+        other.rules.iter().any(|rule| against(&rule))
+    })
+}
+
+/// Tiers of one number, and numbers that others have.
+fn tiers(world: &World, findings: &mut Vec<Finding>) {
+    let mut seen: BTreeMap<u8, String> = BTreeMap::new();
+    for tier in world.tiers() {
+        let Read::Known(number) = tier.priority else { continue };
+        let name = &tier.meta.name;
+        let mut say = |text: String| {
+            findings.push(Finding {
+                severity: Severity::Warning,
+                check: Check::Tie,
+                object: ObjectName::new(Kind::AntreaTier, &tier.meta),
+                field: "spec.priority".to_owned(),
+                text,
+            });
+        };
+        if let Some(rival) = seen.get(&number) {
+            say(format!(
+                "Tier {rival} has the number {number} too, so their policies are in one order by \
+                 priority: give it another number"
+            ));
+        }
+        match number {
+            220 => say("ClusterNetworkPolicies of the Admin tier have this number and are asked \
+                 first: choose one below or above it"
+                .to_owned()),
+            251.. if name != "baseline" => {
+                say(format!(
+                    "{number} is after NetworkPolicies, so its policies are asked only where none \
+                     isolates the pod: choose a number below 250"
+                ));
+            }
+            _ => {}
+        }
+        seen.insert(number, name.clone());
+    }
+}
+
+/// A rule, and where it is asked.
+struct Place<'a> {
+    stage: Stage,
+    walk: Walk,
+    policy: &'a Policy,
+    rule: &'a Rule,
+    /// A Pass of its walk is before it.
+    passed: bool,
+}
+
+fn shadows(world: &World, findings: &mut Vec<Finding>) {
+    for direction in [Direction::Ingress, Direction::Egress] {
+        let places = places(world, direction);
+        let mut before: Vec<&Place<'_>> = Vec::new();
+        for late in &places {
+            if let Some(early) = before.iter().find(|early| hides(world, early, late)) {
+                let text = format!(
+                    "it never decides: {} {} ({}) is before it and matches all that it does; \
+                     delete it or put it before that",
+                    early.policy.key,
+                    field(early.rule),
+                    early.rule.action,
+                );
+                findings.push(Finding::of_rule(late.policy, late.rule, Check::Shadowed, text));
+            }
+            // NetworkPolicies are a union, in which nothing is before anything.
+            if late.stage != Stage::NetworkPolicies {
+                before.push(late);
+            }
+        }
+    }
+}
+
+fn places(world: &World, direction: Direction) -> Vec<Place<'_>> {
+    let mut places: Vec<Place<'_>> = Vec::new();
+    let mut passes: Vec<Walk> = Vec::new();
+    for stage in [Stage::Before, Stage::NetworkPolicies, Stage::Baseline] {
+        for (walk, policy) in world.ranked(stage) {
+            for rule in policy.rules.iter().filter(|rule| rule.direction == direction) {
+                let passed = passes.contains(&walk);
+                places.push(Place { stage, walk, policy, rule, passed });
+                if rule.action == Action::Pass {
+                    passes.push(walk);
+                }
+            }
+        }
+    }
+    places
+}
+
+/// Whether a rule never decides since another is before it: whatever reaches it has reached that one,
+/// and that one matches all of it and lets nothing go on to it.
+fn hides(world: &World, early: &Place<'_>, late: &Place<'_>) -> bool {
+    if late.rule.subject.is_empty() || late.rule.standing != Standing::Understood {
+        return false;
+    }
+    let one_walk = early.stage == late.stage && early.walk == late.walk;
+    let ends = match early.rule.action {
+        Action::Pass => one_walk,
+        Action::Allow | Action::Drop | Action::Reject => {
+            // Another family is asked of what this one passed on, and of what is exempt from it.
+            let family = [Family::Cluster, late.walk.family].contains(&early.walk.family);
+            one_walk || (family && !early.passed)
+        }
+    };
+    ends && covers(world, early.rule, late.rule)
+}
+
+fn covers(world: &World, early: &Rule, late: &Rule) -> bool {
+    let denies_all = match (&early.standing, can_be_used(world, &early.peers), early.action) {
+        (Standing::MatchesNothing { .. }, _, _) | (_, false, Action::Allow) => return false,
+        (Standing::DeniesAll { .. }, _, _) | (_, false, _) => true,
+        (Standing::Understood, true, _) => false,
+    };
+    cover::subjects(&early.subject, &late.subject)
+        && (denies_all
+            || (cover::peers(&early.peers, &late.peers)
+                && cover::traffic(&early.traffic, &late.traffic)
+                && can_be_used(world, &late.peers)))
+}
+
+fn can_be_used(world: &World, peers: &Peers) -> bool {
+    let Peers::Of(peers) = peers else { return true };
+    peers.iter().all(|peer| match peer {
+        Peer::Pods(Pods::Group(name)) => world.members(name).is_ok(),
+        Peer::Pods(_) | Peer::Block(_) | Peer::Nodes(_) | Peer::Name(_) | Peer::Service(_) => true,
+    })
+}

@@ -1,0 +1,106 @@
+//! What is asked about.
+
+use policy_objects::{Named, Protocol};
+use serde::Serialize;
+use std::{fmt, net::IpAddr};
+
+/// A packet, where policy sees it: behind any translation of its destination.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Packet {
+    /// Who made it: that decides exemptions, never its address.
+    pub origin: Origin,
+    /// Its source address, by which peers of ingress rules are known.
+    pub source: IpAddr,
+    /// Its destination, after translation.
+    pub destination: IpAddr,
+    /// The Service's address that was asked for, before translation.
+    pub service: Option<IpAddr>,
+    /// What it carries.
+    pub segment: Segment,
+    /// What connection tracking says of it.
+    pub state: State,
+}
+
+/// Who made a packet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Origin {
+    /// A pod; one with the network of its node counts as a process of that node.
+    Pod(Named),
+    /// A process of this node.
+    Node(String),
+    /// Neither: it comes from elsewhere, whatever its source address says.
+    Forwarded,
+}
+
+/// What a packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Segment {
+    /// TCP, UDP or SCTP.
+    Ports {
+        /// Which.
+        protocol: Protocol,
+        /// The sender's port.
+        source: u16,
+        /// The port at the destination, after translation.
+        destination: u16,
+    },
+    /// ICMP over IPv4, ICMPv6 over IPv6.
+    Icmp {
+        /// The type, by the numbers of its family.
+        kind: u8,
+        /// The code.
+        code: u8,
+    },
+    /// Another protocol, by its number.
+    Other(u8),
+}
+
+/// What connection tracking says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// It begins a flow.
+    New,
+    /// It goes on with one, in the direction in which that began: judged as if it began it, since a
+    /// policy may have come in between.
+    Established,
+    /// It goes against that direction: it follows its flow.
+    Reply,
+    /// An error about a flow: it follows it.
+    Related,
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} from {} ({}) to {}",
+            self.segment, self.source, self.origin, self.destination
+        )?;
+        self.service.map_or(Ok(()), |address| write!(f, ", asked for as {address}"))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(Named { namespace, name }) => write!(f, "pod {namespace}/{name}"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::Forwarded => write!(f, "forwarded"),
+        }
+    }
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ports { protocol, source, destination } => {
+                write!(f, "{} {source} to {destination}", crate::text::protocol(*protocol))
+            }
+            Self::Icmp { kind, code } => write!(f, "ICMP type {kind} code {code}"),
+            Self::Other(number) => write!(f, "protocol {number}"),
+        }
+    }
+}

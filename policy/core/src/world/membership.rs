@@ -1,0 +1,77 @@
+//! Whether a pod is meant.
+
+use super::{groups::GroupScope, is_known};
+use crate::{Pods, Policy, Scope, World};
+use policy_objects::{Labels, Operator, Pod, Selector};
+
+impl World {
+    /// Whether a policy, or a rule of it, is about a pod.
+    ///
+    /// A policy of a namespace is about pods of that namespace alone, also where a Group of it selects
+    /// others: who may write there shall not judge elsewhere.
+    pub fn is_subject(&self, pod: &Pod, policy: &Policy, subject: &[Pods]) -> bool {
+        let own = &policy.key.namespace;
+        is_known(pod)
+            && (own.is_empty() || *own == pod.meta.namespace)
+            && subject.iter().any(|pods| self.is_meant(pod, pods, pod))
+    }
+
+    /// Whether pods of a rule hold one; `subject` is the pod that the rule judges.
+    pub(crate) fn is_meant(&self, pod: &Pod, pods: &Pods, subject: &Pod) -> bool {
+        match pods {
+            Pods::Labelled { scope, pods } => {
+                is_known(pod)
+                    && selects(pods, &pod.meta.labels)
+                    && self.in_scope(&pod.meta.namespace, scope, &subject.meta.namespace)
+            }
+            Pods::Group(name) => is_known(pod) && self.is_member(pod, name),
+            Pods::ServiceAccount(account) => {
+                is_known(pod)
+                    && pod.meta.namespace == account.namespace
+                    && pod.service_account == account.name
+            }
+        }
+    }
+
+    /// Whether a pod is in a group; not in one that cannot be used.
+    pub fn is_member(&self, pod: &Pod, group: &policy_objects::Named) -> bool {
+        let Ok(members) = self.members(group) else { return false };
+        members.pods.iter().any(|(scope, pods)| {
+            let in_scope = match scope {
+                GroupScope::Namespace(name) => pod.meta.namespace == *name,
+                GroupScope::Namespaces(selector) => {
+                    selects(selector, &self.namespace_labels(&pod.meta.namespace))
+                }
+            };
+            is_known(pod) && in_scope && selects(pods, &pod.meta.labels)
+        })
+    }
+
+    fn in_scope(&self, namespace: &str, scope: &Scope, subject: &str) -> bool {
+        match scope {
+            Scope::Namespace(name) => namespace == name,
+            Scope::Namespaces(selector) if selector.requirements.is_empty() => true,
+            Scope::Namespaces(selector) => selects(selector, &self.namespace_labels(namespace)),
+            Scope::SameNamespace => namespace == subject,
+            Scope::SameLabels(keys) => {
+                let (theirs, ours) =
+                    (self.namespace_labels(namespace), self.namespace_labels(subject));
+                let same = |key| ours.contains_key(key) && ours.get(key) == theirs.get(key);
+                !keys.is_empty() && keys.iter().all(same)
+            }
+        }
+    }
+}
+
+/// Whether a selector selects an object of such labels.
+pub fn selects(selector: &Selector, labels: &Labels) -> bool {
+    selector.requirements.iter().all(|requirement| {
+        let value = labels.get(&requirement.key);
+        match &requirement.operator {
+            Operator::In(values) => value.is_some_and(|value| values.contains(value)),
+            Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    })
+}

@@ -1,0 +1,230 @@
+//! `crd.antrea.io/v1beta1`: Tier, ClusterNetworkPolicy, NetworkPolicy, ClusterGroup, Group.
+
+use crate::{Block, Meta, PortRange, Protocol, Read, Selector, Subject, TargetPort};
+use serde::Serialize;
+
+/// A Tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// Its identity.
+    pub meta: Meta,
+    /// Lower is before; what is not understood makes the Tier one that does not exist.
+    pub priority: Read<u8>,
+}
+
+/// A ClusterNetworkPolicy, or a NetworkPolicy where `meta` has a namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AntreaPolicy {
+    /// Its identity.
+    pub meta: Meta,
+    /// Its tier's name, as it is written but for the old capitalised ones; `application` if it is not said.
+    pub tier: String,
+    /// Lower first; finite. Not understood: 1, and no rule is understood either.
+    pub priority: f64,
+    /// What it is about, unless its rules say so.
+    pub applied_to: Vec<Subject<AntreaAppliedTo>>,
+    /// In order.
+    pub ingress: Vec<AntreaEntry>,
+    /// In order.
+    pub egress: Vec<AntreaEntry>,
+}
+
+/// A rule, with what it is about also where the rest of it is not understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AntreaEntry {
+    /// What it is about; empty: what the policy is about.
+    pub applied_to: Vec<Subject<AntreaAppliedTo>>,
+    /// The rule.
+    pub rule: Read<AntreaRule>,
+}
+
+/// What a policy or a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AntreaAppliedTo {
+    /// Pods; both `None`: an empty item, which is nothing in a ClusterNetworkPolicy and the whole
+    /// namespace in a NetworkPolicy.
+    Pods {
+        /// Of these namespaces; `None`: of all (ClusterNetworkPolicy), or of the policy's own.
+        namespaces: Option<Selector>,
+        /// These; `None`: all.
+        pods: Option<Selector>,
+    },
+    /// The members of a ClusterGroup, or of a Group of the policy's namespace.
+    Group(String),
+    /// Pods of a service account.
+    ServiceAccount(Named),
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AntreaRule {
+    /// For people; never empty.
+    pub name: Option<String>,
+    /// What becomes of what matches.
+    pub action: AntreaAction,
+    /// One of these; none: every address, unless there are `services`.
+    pub peers: Vec<AntreaPeer>,
+    /// And one of these: `ports` and `protocols`; none: anything.
+    pub ports: Vec<AntreaPort>,
+    /// A Service's address that was asked for (`toServices`); egress alone, and then no peers and ports.
+    pub services: Vec<Named>,
+    /// Whether and how it is logged.
+    pub logging: Option<Logging>,
+}
+
+/// What becomes of what matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AntreaAction {
+    /// Allowed.
+    Allow,
+    /// Dropped.
+    Drop,
+    /// Refused, and the sender is told.
+    Reject,
+    /// On to NetworkPolicies.
+    Pass,
+}
+
+/// A name in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Named {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// A peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AntreaPeer {
+    /// Pods; both `None` as in [`AntreaAppliedTo::Pods`].
+    Pods {
+        /// Of these namespaces; `None`: of all (ClusterNetworkPolicy), or of the policy's own.
+        namespaces: Option<Selector>,
+        /// These; `None`: all.
+        pods: Option<Selector>,
+    },
+    /// Pods of namespaces that are as the subject's is.
+    Matching {
+        /// In what.
+        namespaces: NamespaceMatch,
+        /// These; `None`: all.
+        pods: Option<Selector>,
+    },
+    /// Addresses.
+    Block(Block),
+    /// The members of a ClusterGroup, or of a Group of the policy's namespace.
+    Group(String),
+    /// Pods of a service account.
+    ServiceAccount(Named),
+    /// The addresses of nodes.
+    Nodes(Selector),
+    /// What names lead to.
+    Fqdn(FqdnPattern),
+}
+
+/// In what a namespace is as the subject's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NamespaceMatch {
+    /// It is the same.
+    Same,
+    /// It has the same values of these labels, all of which the subject's has; at least one.
+    SameLabels(Vec<String>),
+}
+
+/// A name where `*` stands for any characters, also none and also dots; in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FqdnPattern(pub String);
+
+/// What of a packet matches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AntreaPort {
+    /// A protocol with ports.
+    Transport {
+        /// Which.
+        protocol: Protocol,
+        /// `None`: every port of it.
+        port: Option<TargetPort>,
+        /// The sender's port; `None`: any.
+        source: Option<PortRange>,
+    },
+    /// ICMP for IPv4, ICMPv6 for IPv6.
+    Icmp(Icmp),
+}
+
+/// ICMP messages, by numbers of their own family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Icmp {
+    /// `None`: every type.
+    pub kind: Option<u8>,
+    /// `None`: every code.
+    pub code: Option<u8>,
+}
+
+/// That matches are logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logging {
+    /// What the log calls them; empty if it is not said.
+    pub label: String,
+}
+
+/// A ClusterGroup, or a Group where `meta` has a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its identity.
+    pub meta: Meta,
+    /// Who is in it; what is not understood is a group that is missing.
+    pub spec: Read<GroupSpec>,
+}
+
+/// Who is in a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupSpec {
+    /// Nobody.
+    Empty,
+    /// Pods.
+    Pods {
+        /// Of these namespaces; `None`: of all (ClusterGroup), or of the Group's own.
+        namespaces: Option<Selector>,
+        /// These; `None`: all.
+        pods: Option<Selector>,
+    },
+    /// Addresses.
+    Blocks(Vec<Block>),
+    /// The pods that a Service selects.
+    Service(Named),
+    /// The addresses of nodes; ClusterGroup alone.
+    Nodes(Selector),
+    /// The members of these groups of the same kind and namespace.
+    Children(Vec<String>),
+}
+
+impl FqdnPattern {
+    /// Whether a name, in any case, is meant. A dot at the end of a name or of a pattern is a
+    /// character like another, but for a name from DNS, where callers leave it out.
+    pub fn matches(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        // Where the last `*` stands, and how much of the name it took so far.
+        let (mut star, mut p, mut n) = (None, 0, 0);
+        while n < name.len() {
+            match pattern.get(p) {
+                Some(b'*') => {
+                    star = Some((p, n));
+                    p += 1;
+                }
+                Some(byte) if *byte == name[n] => {
+                    p += 1;
+                    n += 1;
+                }
+                _ => {
+                    let Some((at, taken)) = star else { return false };
+                    star = Some((at, taken + 1));
+                    p = at + 1;
+                    n = taken + 1;
+                }
+            }
+        }
+        pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+}

@@ -1,0 +1,103 @@
+//! What policies speak of: pods, namespaces, nodes, Services.
+
+use crate::{Labels, Meta, Protocol, Selector};
+use std::net::IpAddr;
+
+/// A pod, as far as policy reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its identity.
+    pub meta: Meta,
+    /// The node that it is bound to; empty as long as there is none.
+    pub node: String,
+    /// It has the network of its node: no policy selects it, neither as subject nor as peer.
+    pub host_network: bool,
+    /// Its service account.
+    pub service_account: String,
+    /// Where its life is.
+    pub phase: Phase,
+    /// Every address of `status.podIPs`, or `status.podIP` where there are none.
+    pub addresses: Vec<IpAddr>,
+    /// Named ports, in the order in which a name that is there twice is found: containers, then init
+    /// containers that are restarted always.
+    pub ports: Vec<ContainerPort>,
+}
+
+/// Where a pod's life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It runs or will run; also while it is being deleted.
+    Live,
+    /// It succeeded or failed: its address may be another's at once.
+    Ended,
+}
+
+/// A named port of a container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerPort {
+    /// Its name.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub port: u16,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its identity.
+    pub meta: Meta,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its identity.
+    pub meta: Meta,
+    /// The addresses in `status.addresses`.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its identity.
+    pub meta: Meta,
+    /// What its pods' labels are; `None` for one without a selector, which has no pods of its own.
+    pub selector: Option<Selector>,
+    /// `spec.clusterIPs`, or `spec.clusterIP`; empty for a headless one.
+    pub cluster_ips: Vec<IpAddr>,
+    /// Its ports.
+    pub ports: Vec<ServicePort>,
+}
+
+/// A Service's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number at the Service's address.
+    pub port: u16,
+    /// The pods' port: a number, or a container port's name; `None` is the same number.
+    pub target: Option<ServiceTarget>,
+}
+
+/// The pods' port behind a Service's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceTarget {
+    /// By number.
+    Number(u16),
+    /// By name.
+    Name(String),
+}
+
+impl Namespace {
+    /// The labels; with `kubernetes.io/metadata.name`, which the control plane sets, also where a file
+    /// leaves it out.
+    pub fn labels(&self) -> &Labels {
+        &self.meta.labels
+    }
+}

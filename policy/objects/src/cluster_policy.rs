@@ -1,0 +1,118 @@
+//! ClusterNetworkPolicy, of `policy.networking.k8s.io/v1alpha2` and of `networking.k8s.aws/v1alpha1`.
+
+use crate::{Cidr, Meta, PortName, PortRange, Protocol, Read, Selector, Subject};
+
+/// A ClusterNetworkPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterPolicy {
+    /// Its identity.
+    pub meta: Meta,
+    /// Whose.
+    pub dialect: Dialect,
+    /// Where in the order it stands; `Admin` where it is not understood (and no rule is).
+    pub tier: ClusterTier,
+    /// Within the tier, lower first; 0 to 1000 where the API server has seen to it.
+    pub priority: i32,
+    /// The pods that it is about.
+    pub subject: Subject<NamespacedPods>,
+    /// In order.
+    pub ingress: Vec<Read<ClusterRule>>,
+    /// In order.
+    pub egress: Vec<Read<ClusterRule>>,
+}
+
+/// Whose ClusterNetworkPolicy it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dialect {
+    /// `policy.networking.k8s.io/v1alpha2`.
+    Upstream,
+    /// `networking.k8s.aws/v1alpha1`.
+    Aws,
+}
+
+/// Where in the order a policy stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClusterTier {
+    /// Before NetworkPolicies.
+    Admin,
+    /// Where no NetworkPolicy isolates.
+    Baseline,
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterRule {
+    /// For people.
+    pub name: Option<String>,
+    /// What becomes of what matches.
+    pub action: ClusterAction,
+    /// One of these.
+    pub peers: Vec<ClusterPeer>,
+    /// And one of these; none: any protocol and port.
+    pub protocols: Vec<ProtocolMatch>,
+}
+
+/// What becomes of what matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClusterAction {
+    /// Allowed.
+    Accept,
+    /// Dropped.
+    Deny,
+    /// The tier is left.
+    Pass,
+}
+
+/// Pods of namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamespacedPods {
+    /// Of these namespaces; without requirement: of all.
+    pub namespaces: Selector,
+    /// These; without requirement: all.
+    pub pods: Selector,
+}
+
+/// A peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterPeer {
+    /// Pods.
+    Pods(NamespacedPods),
+    /// Addresses, those of pods included; egress alone.
+    Networks(Vec<Cidr>),
+    /// The addresses of these nodes; egress alone.
+    Nodes(Selector),
+    /// What these names lead to; egress and `Accept` alone.
+    Domains(Vec<DomainName>),
+}
+
+/// A domain name, in lower case and without a dot at its end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DomainName {
+    /// This one.
+    Exact(String),
+    /// One or more whole labels before this one, which is not among them.
+    Below(String),
+}
+
+/// Protocol and port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProtocolMatch {
+    /// A protocol; `None`: every port of it.
+    Ports(Protocol, Option<PortRange>),
+    /// A port of the destination pod by its name, with the protocol that its container gives it.
+    Named(PortName),
+}
+
+impl DomainName {
+    /// Whether a name, in any case and with or without a dot at its end, is meant.
+    pub fn matches(&self, name: &str) -> bool {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        match self {
+            Self::Exact(exact) => name == *exact,
+            Self::Below(parent) => name
+                .strip_suffix(parent.as_str())
+                .and_then(|labels| labels.strip_suffix('.'))
+                .is_some_and(|labels| labels.split('.').all(|label| !label.is_empty())),
+        }
+    }
+}

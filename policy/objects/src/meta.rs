@@ -1,0 +1,28 @@
+//! What every object has.
+
+use crate::Labels;
+
+/// The identity of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Its namespace; empty for kinds of the cluster.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The UID that the API server gave it; empty for objects read from files.
+    pub uid: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its annotations that policy reads: [`LOGGING`] of namespaces and no other.
+    pub annotations: Labels,
+    /// When it was made, as written (`2026-01-31T10:00:00Z`, which sorts as text); empty if it is not said.
+    pub created: String,
+    /// Counts changes of its spec; 0 if it is not said.
+    pub generation: i64,
+}
+
+/// The label of a namespace that is its name.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// The annotation of a namespace that has its NetworkPolicies logged.
+pub const LOGGING: &str = "networkpolicy.antrea.io/enable-logging";

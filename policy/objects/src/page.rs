@@ -1,0 +1,99 @@
+//! Pages of lists, as API servers send them: one item at a time, never a page as a tree.
+//!
+//! [`pods`] and [`namespaces`] lend what they read from the page, trimmed; [`objects`] reads items of
+//! any kind. An item that is odd in any way is read as [`Object::read_as`] reads it, one that is no
+//! object or has no name is handed over as an error, and the others stand. What people should know of
+//! pods and namespaces, [`objects`] says.
+
+mod cursor;
+mod meta;
+mod network_policy;
+mod pod;
+mod scan;
+
+#[cfg(test)]
+mod tests;
+
+pub use cursor::{Page, PageError};
+pub use meta::{MetaView, NamespaceView};
+pub use pod::{PodView, PortView};
+
+use crate::{Kind, Object, Parsed, Protocol, ReadError};
+use cursor::Cursor;
+use scan::Scan;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Reads a page of pods.
+pub fn pods<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
+where
+    E: FnMut(Result<PodView<'_>, ReadError>),
+{
+    Cursor::new(page).walk(|cursor| {
+        if let Some(view) = cursor.attempt(pod::pod) {
+            each(Ok(view));
+            return Ok(());
+        }
+        match slowly(Kind::Pod, cursor.take()?).map(|parsed| parsed.object) {
+            Ok(Object::Pod(pod)) => each(Ok(PodView::from(&pod))),
+            Ok(_) => {}
+            Err(error) => each(Err(error)),
+        }
+        Ok(())
+    })
+}
+
+/// Reads a page of namespaces.
+pub fn namespaces<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
+where
+    E: FnMut(Result<NamespaceView<'_>, ReadError>),
+{
+    Cursor::new(page).walk(|cursor| {
+        if let Some(view) = cursor.attempt(meta::namespace) {
+            each(Ok(view));
+            return Ok(());
+        }
+        match slowly(Kind::Namespace, cursor.take()?).map(|parsed| parsed.object) {
+            Ok(Object::Namespace(namespace)) => each(Ok(NamespaceView::from(&namespace))),
+            Ok(_) => {}
+            Err(error) => each(Err(error)),
+        }
+        Ok(())
+    })
+}
+
+/// Reads a page of objects of a kind. NetworkPolicies as API servers write them are read without a
+/// tree; where nothing is to be said of an item, its notes are empty and take no memory.
+pub fn objects<E>(kind: Kind, page: &[u8], mut each: E) -> Result<Page, PageError>
+where
+    E: FnMut(Result<Parsed, ReadError>),
+{
+    Cursor::new(page).walk(|cursor| {
+        if kind == Kind::NetworkPolicy
+            && let Some(policy) = cursor.attempt(network_policy::policy)
+        {
+            each(Ok(Parsed { object: Object::NetworkPolicy(policy), notes: Vec::new() }));
+            return Ok(());
+        }
+        each(slowly(kind, cursor.take()?));
+        Ok(())
+    })
+}
+
+fn slowly(kind: Kind, raw: &RawValue) -> Result<Parsed, ReadError> {
+    let value: Value =
+        serde_json::from_str(raw.get()).map_err(|source| ReadError::NotJson { source })?;
+    Object::read_as(kind, &value)
+}
+
+fn protocol(scan: &mut Scan<'_>) -> Option<Protocol> {
+    if scan.null() {
+        return Some(Protocol::Tcp);
+    }
+    match scan.text()? {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        _ => None,
+    }
+}

@@ -1,0 +1,263 @@
+use super::*;
+use crate::{LOGGING, Pod};
+use serde_json::json;
+
+fn page(kind: &str, items: &[Value]) -> Vec<u8> {
+    json!({
+        "kind": format!("{kind}List"), "apiVersion": "v1",
+        "metadata": {"resourceVersion": "7", "continue": "on"}, "items": items,
+    })
+    .to_string()
+    .into_bytes()
+}
+
+fn read(kind: Kind, page: &[u8]) -> (Result<Page, PageError>, Vec<Result<Parsed, ReadError>>) {
+    let mut read = Vec::new();
+    let outcome = objects(kind, page, |item| read.push(item));
+    (outcome, read)
+}
+
+fn pod() -> Value {
+    json!({
+        "metadata": {
+            "name": "a", "namespace": "x", "uid": "u", "generation": 2,
+            "labels": {"b": "2", "a": "1", "q": "\"\\u00e4"},
+            "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"deep": [[{}]]}],
+        },
+        "spec": {
+            "nodeName": "n1", "serviceAccountName": "web", "hostNetwork": false,
+            "containers": [{"ports": [{"name": "web", "containerPort": 80}, {"containerPort": 81}]}],
+            "initContainers": [
+                {"ports": [{"name": "once", "containerPort": 1}]},
+                {"restartPolicy": "Always",
+                 "ports": [{"name": "met", "protocol": "UDP", "containerPort": 9090}]},
+            ],
+        },
+        "status": {
+            "phase": "Running", "podIP": "10.0.0.1",
+            "podIPs": [{"ip": "10.0.0.1"}, {"ip": "2001:db8::1"}],
+        },
+    })
+}
+
+#[test]
+fn what_api_servers_write_is_read_without_a_tree() {
+    let mut plain = pod();
+    plain["metadata"]["labels"]["q"] = json!("1");
+    for text in [plain.to_string(), serde_json::to_string_pretty(&plain).expect("JSON")] {
+        let mut scan = Scan::at(text.as_bytes(), 0);
+        let view = pod::pod(&mut scan).expect("nothing is odd");
+        assert_eq!(scan.offset(), text.len());
+        let read = Object::read_as(Kind::Pod, &plain).expect("a pod");
+        assert_eq!(Object::Pod(Pod::from(view)), read.object);
+    }
+    let text = policy().to_string();
+    assert!(network_policy::policy(&mut Scan::at(text.as_bytes(), 0)).is_some());
+    let text = json!({"metadata": {"name": "n", "annotations": {"a": "\"{\n}"}}}).to_string();
+    assert!(meta::namespace(&mut Scan::at(text.as_bytes(), 0)).is_some());
+}
+
+/// What the lending way and the other one read of a pod.
+fn both(pod: &Value) -> (Option<Pod>, Option<Pod>) {
+    let mut lent = None;
+    let text = page("Pod", std::slice::from_ref(pod));
+    let outcome = pods(&text, |item| lent = item.ok().map(Pod::from));
+    assert_eq!(outcome.expect("a page").items, 1);
+    let read = Object::read_as(Kind::Pod, pod).ok().map(|parsed| parsed.object);
+    let read = read.and_then(|object| if let Object::Pod(pod) = object { Some(pod) } else { None });
+    (lent, read)
+}
+
+#[test]
+fn a_pod_is_lent_as_it_is_read() {
+    let (lent, read) = both(&pod());
+    let lent = lent.expect("a pod");
+    assert_eq!(Some(&lent), read.as_ref());
+    assert_eq!((lent.meta.name.as_str(), lent.node.as_str(), lent.addresses.len()), ("a", "n1", 2));
+    let ports: Vec<_> = lent.ports.iter().map(|port| (port.name.as_str(), port.port)).collect();
+    assert_eq!(ports, [("web", 80), ("met", 9090)]);
+    assert_eq!(lent.meta.labels["q"], "\"\\u00e4");
+}
+
+#[test]
+fn a_pod_is_lent_as_it_is_read_whatever_a_field_of_it_is_replaced_by() {
+    let others = [
+        json!(null),
+        json!(0),
+        json!(70_000),
+        json!(-1),
+        json!(1.5),
+        json!(""),
+        json!("Failed"),
+        json!("::ffff:10.0.0.1"),
+        json!([]),
+        json!([null]),
+        json!([{}]),
+        json!({}),
+        json!({"a": 1}),
+        json!(true),
+        json!({"name": "web"}),
+        json!("TCP"),
+    ];
+    let mut tried = 0;
+    for way in ways(&pod()) {
+        for other in &others {
+            let mut changed = pod();
+            *changed.pointer_mut(&way).expect("a way") = other.clone();
+            let (lent, read) = both(&changed);
+            assert_eq!(lent, read, "{way} = {other}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 500, "{tried}");
+}
+
+/// The JSON pointers of all values within.
+fn ways(value: &Value) -> Vec<String> {
+    let below = |key: String, value: &Value| {
+        let mut all = vec![format!("/{key}")];
+        all.extend(ways(value).into_iter().map(|way| format!("/{key}{way}")));
+        all
+    };
+    match value {
+        Value::Object(map) => {
+            map.iter().flat_map(|(key, value)| below(key.clone(), value)).collect()
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items.flat_map(|(index, value)| below(index.to_string(), value)).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+fn policy() -> Value {
+    json!({
+        "metadata": {"name": "p", "namespace": "x"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "a"}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{
+                "from": [
+                    {"podSelector": {"matchExpressions": [
+                        {"key": "a", "operator": "In", "values": ["1", "2"]},
+                        {"key": "b", "operator": "NotIn", "values": ["1"]},
+                        {"key": "c", "operator": "Exists"},
+                        {"key": "d", "operator": "DoesNotExist", "values": []},
+                    ]}, "namespaceSelector": {}},
+                    {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16", "10.0.0.0/16"]}},
+                ],
+                "ports": [
+                    {"protocol": "UDP", "port": 53}, {"port": "web"}, {"port": 1, "endPort": 9}, {},
+                ],
+            }],
+            "egress": [{"to": [{"ipBlock": {"cidr": "2001:db8::/32"}}]}, {}],
+        },
+    })
+}
+
+#[test]
+fn a_policy_is_read_without_a_tree_as_it_is_with_one_whatever_is_replaced() {
+    let others = [
+        json!(null),
+        json!(0),
+        json!(1),
+        json!(443),
+        json!(70_000),
+        json!(-1),
+        json!(""),
+        json!("10.0.0.1/8"),
+        json!("::ffff:10.0.0.0/104"),
+        json!("010.0.0.0/8"),
+        json!("10.0.0.0/33"),
+        json!([]),
+        json!([null]),
+        json!([{}]),
+        json!({}),
+        json!({"new": 1}),
+        json!({"new": null}),
+        json!(true),
+        json!("80"),
+        json!("SCTP"),
+        json!("a b"),
+        json!(["Egress", "Egress"]),
+        json!(["Egress"]),
+    ];
+    let mut without_tree = 0;
+    let mut with_notes = 0;
+    for way in ways(&policy()) {
+        for other in &others {
+            let mut changed = policy();
+            *changed.pointer_mut(&way).expect("a way") = other.clone();
+            let (outcome, read) =
+                read(Kind::NetworkPolicy, &page("NetworkPolicy", &[changed.clone()]));
+            assert_eq!(outcome.expect("a page").items, 1);
+            let expected = Object::read_as(Kind::NetworkPolicy, &changed);
+            assert_eq!(read[0].as_ref().ok(), expected.as_ref().ok(), "{way} = {other}");
+            let text = changed.to_string();
+            let strictly = network_policy::policy(&mut Scan::at(text.as_bytes(), 0));
+            without_tree += usize::from(strictly.is_some());
+            with_notes += usize::from(expected.is_ok_and(|parsed| !parsed.notes.is_empty()));
+        }
+    }
+    assert!(without_tree > 80 && with_notes > 500, "{without_tree} {with_notes}");
+}
+
+#[test]
+fn a_bad_item_is_reported_and_the_others_stand() {
+    let nameless = json!({"metadata": {"namespace": "x"}});
+    let items = [pod(), nameless, json!(7), pod()];
+    let mut seen = Vec::new();
+    let outcome = pods(&page("Pod", &items), |item| seen.push(item.is_ok()));
+    assert_eq!(seen, [true, false, false, true]);
+    let page = outcome.expect("a page");
+    assert_eq!((page.kind.as_str(), page.next.as_str()), ("PodList", "on"));
+    assert_eq!((page.resource_version.as_str(), page.items), ("7", 4));
+}
+
+#[test]
+fn what_a_page_says_of_itself_may_stand_behind_its_items() {
+    let text = br#" { "items": [ {"metadata":{"name":"n"}} , {"metadata":{"name":"m"}} ],
+        "new": [{}], "metadata": {"continue": "c", "resourceVersion": "8"}, "kind": "NamespaceList" } "#;
+    let mut names = Vec::new();
+    let page = namespaces(text, |item| names.push(item.expect("one").meta.name.into_owned()));
+    assert_eq!(names, ["n", "m"]);
+    assert_eq!(page.expect("a page").next, "c");
+}
+
+#[test]
+fn a_namespace_has_the_label_of_its_name() {
+    let items = [json!({"metadata": {
+        "name": "n", "annotations": {LOGGING: "true", "z": "1"},
+        "labels": {"kubernetes.io/metadata.name": "other", "a": "1", "z": "2"},
+    }})];
+    let mut lent = Vec::new();
+    namespaces(&page("Namespace", &items), |item| {
+        lent.push(crate::Namespace::from(item.expect("one")));
+    })
+    .expect("a page");
+    assert_eq!(lent[0].labels()[crate::NAME_LABEL], "n");
+    assert_eq!(lent[0].meta.annotations[LOGGING], "true");
+    let read = Object::read_as(Kind::Namespace, &items[0]).expect("a namespace");
+    assert_eq!(Object::Namespace(lent.remove(0)), read.object);
+}
+
+#[test]
+fn a_page_that_is_cut_off_is_an_error_at_every_byte() {
+    let whole = page("Pod", &[pod(), pod()]);
+    for end in 0..whole.len() {
+        let mut seen = 0;
+        let outcome = pods(&whole[..end], |_| seen += 1);
+        assert!(outcome.is_err(), "{end} bytes of {}", whole.len());
+        assert!(seen <= 2);
+    }
+}
+
+#[test]
+fn a_refusal_is_no_empty_list() {
+    let refusal = br#"{"kind":"Status","apiVersion":"v1","code":410}"#;
+    let error = pods(refusal, |_| {}).expect_err("no list");
+    assert_eq!(error.to_string(), "the page has no items: it is a `Status`");
+    let empty = pods(br#"{"kind":"PodList","items":null}"#, |_| {}).expect("an empty list");
+    assert_eq!(empty.items, 0);
+}

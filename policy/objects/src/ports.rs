@@ -1,0 +1,43 @@
+//! Protocols and ports.
+
+use serde::{Deserialize, Serialize};
+
+/// A transport protocol that has ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Ports from `first` to `last`, both included; `first` ≤ `last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+/// The name of a container's port.
+pub type PortName = String;
+
+/// A destination port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TargetPort {
+    /// By number.
+    Numbers(PortRange),
+    /// By the name that the destination pod's containers give it.
+    Named(PortName),
+}
+
+impl PortRange {
+    /// Whether a port is in it.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}

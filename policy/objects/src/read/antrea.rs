@@ -1,0 +1,261 @@
+//! Antrea's kinds.
+
+mod group;
+mod peer;
+mod port;
+mod subject;
+
+pub(super) use group::group;
+
+use super::tree::{At, Doubt, Notes};
+use super::{becomes, unknown};
+use crate::{
+    AntreaAction, AntreaEntry, AntreaPolicy, AntreaRule, Logging, Meta, Named, PolicyType, Read,
+    Tier, Unknown,
+};
+use std::collections::BTreeSet;
+
+/// Of the cluster or of a namespace: some fields differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Cluster,
+    Namespace,
+}
+
+pub(super) fn tier(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Tier {
+    if let Err(doubt) = spec.only(&["priority", "description"]) {
+        notes.warn(spec, format!("{}; it is not read", doubt.cause));
+    }
+    let priority = match spec.get("priority").ok_or_else(|| spec.lacks("priority")) {
+        Ok(at) => port::small(&at),
+        Err(doubt) => Err(doubt),
+    };
+    let priority = match priority {
+        Ok(priority) => Read::Known(priority),
+        Err(doubt) => {
+            notes.fail(&doubt, "policies of this tier count as of `application`");
+            Read::Unknown(Unknown { why: doubt.why(), name: None, action: None })
+        }
+    };
+    Tier { meta, priority }
+}
+
+pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes) -> AntreaPolicy {
+    let mut whole = spec.only(&["tier", "priority", "appliedTo", "ingress", "egress"]).err();
+    let tier = tier_name(spec).unwrap_or_else(|doubt| {
+        whole.get_or_insert(doubt);
+        APPLICATION.to_owned()
+    });
+    let priority = priority(spec, notes).unwrap_or_else(|doubt| {
+        whole.get_or_insert(doubt);
+        1.0
+    });
+    if let Some(doubt) = &whole {
+        notes.fail(
+            doubt,
+            "no rule of the policy is understood: Allow allows nothing, others deny all",
+        );
+    }
+    let reader = Reader { scope, namespace: meta.namespace.clone(), whole };
+    let applied_to = subject::all(spec, scope, notes);
+    let ingress = reader.entries(spec, PolicyType::Ingress, notes);
+    let egress = reader.entries(spec, PolicyType::Egress, notes);
+    said_twice(spec, notes);
+    let of_rules = ingress.iter().chain(&egress).filter(|entry| !entry.applied_to.is_empty());
+    match (applied_to.is_empty(), of_rules.count()) {
+        (true, count) if count < ingress.len() + egress.len() || count == 0 => {
+            notes.warn(
+                spec,
+                "neither the policy nor each rule has an appliedTo: what lacks it is about nobody",
+            );
+        }
+        (false, 1..) => {
+            notes.warn(
+                spec,
+                "both the policy and rules have an appliedTo: a rule's own holds for it",
+            );
+        }
+        _ => {}
+    }
+    AntreaPolicy { meta, tier, priority, applied_to, ingress, egress }
+}
+
+fn tier_name(spec: &At<'_>) -> Result<String, Doubt> {
+    let name = spec.get("tier").map_or(Ok(""), |at| at.text())?;
+    Ok(match name {
+        "" => APPLICATION.to_owned(),
+        "Emergency" | "SecurityOps" | "NetworkOps" | "Platform" | "Application" | "Baseline" => {
+            name.to_ascii_lowercase()
+        }
+        other => other.to_owned(),
+    })
+}
+
+fn priority(spec: &At<'_>, notes: &mut Notes) -> Result<f64, Doubt> {
+    let at = spec.get("priority").ok_or_else(|| spec.lacks("priority"))?;
+    let priority = at.value.as_f64().filter(|number| number.is_finite());
+    let priority = priority.ok_or_else(|| at.doubt("it is no number within 1 to 10000"))?;
+    if !(1.0..=10_000.0).contains(&priority) {
+        notes.warn(&at, format!("{priority} is not within 1 to 10000: API servers refuse it"));
+    }
+    Ok(priority)
+}
+
+fn said_twice(spec: &At<'_>, notes: &mut Notes) {
+    let mut names = BTreeSet::new();
+    for key in ["ingress", "egress"] {
+        for item in spec.items(key).into_iter().flatten() {
+            let Some(at) = item.get("name") else { continue };
+            let name = at.value.as_str().unwrap_or_default();
+            if !name.is_empty() && !names.insert(name.to_owned()) {
+                notes.warn(&at, format!("another rule is called `{name}` too"));
+            }
+        }
+    }
+}
+
+/// What every rule of a policy is read with.
+struct Reader {
+    scope: Scope,
+    namespace: String,
+    whole: Option<Doubt>,
+}
+
+impl Reader {
+    fn entries(&self, spec: &At<'_>, direction: PolicyType, notes: &mut Notes) -> Vec<AntreaEntry> {
+        let key = match direction {
+            PolicyType::Ingress => "ingress",
+            PolicyType::Egress => "egress",
+        };
+        let lost =
+            |unknown| vec![AntreaEntry { applied_to: Vec::new(), rule: Read::Unknown(unknown) }];
+        if !spec.value.is_object() {
+            return lost(unknown(spec, &spec.doubt("it is no object")));
+        }
+        match spec.items(key) {
+            Ok(items) => items.map(|item| self.entry(&item, direction, notes)).collect(),
+            Err(doubt) => {
+                notes.fail(&doubt, becomes(None));
+                lost(Unknown { why: doubt.why(), name: None, action: None })
+            }
+        }
+    }
+
+    fn entry(&self, at: &At<'_>, direction: PolicyType, notes: &mut Notes) -> AntreaEntry {
+        let applied_to = subject::all(at, self.scope, notes);
+        let rule = match (self.rule(at, direction, notes), &self.whole) {
+            (Ok(rule), None) => Read::Known(rule),
+            (_, Some(doubt)) => Read::Unknown(unknown(at, doubt)),
+            (Err(doubt), None) => {
+                notes.fail(&doubt, becomes(Some(at)));
+                Read::Unknown(unknown(at, &doubt))
+            }
+        };
+        AntreaEntry { applied_to, rule }
+    }
+
+    fn rule(
+        &self,
+        at: &At<'_>,
+        direction: PolicyType,
+        notes: &mut Notes,
+    ) -> Result<AntreaRule, Doubt> {
+        let (side, known) = match direction {
+            PolicyType::Ingress => ("from", &FIELDS[..9]),
+            PolicyType::Egress => ("to", &FIELDS[1..]),
+        };
+        at.only(known)?;
+        let action = action(at, notes)?;
+        if at.items("l7Protocols")?.len() > 0 {
+            return Err(at.doubt("`l7Protocols` is not supported"));
+        }
+        let read = |item| peer::peer(&item, self.scope, direction, notes);
+        let peers = at.items(side)?.map(read).collect::<Result<Vec<_>, _>>()?;
+        let ports = port::all(at, notes)?;
+        let services = match direction {
+            PolicyType::Ingress => Vec::new(),
+            PolicyType::Egress => self.services(at)?,
+        };
+        let other = !peers.is_empty() || !ports.is_empty();
+        if other && !services.is_empty() {
+            return Err(at.doubt("`toServices` goes with neither `to` nor ports nor protocols"));
+        }
+        let logging = logging(at)?;
+        Ok(AntreaRule { name: name(at)?, action, peers, ports, services, logging })
+    }
+
+    fn services(&self, at: &At<'_>) -> Result<Vec<Named>, Doubt> {
+        let own = (self.scope == Scope::Namespace).then_some(self.namespace.as_str());
+        let mut services = Vec::new();
+        for item in at.items("toServices")? {
+            item.only(&["name", "namespace", "scope"])?;
+            in_this_cluster(&item)?;
+            services.push(named(&item, own)?);
+        }
+        Ok(services)
+    }
+}
+
+fn action(at: &At<'_>, notes: &mut Notes) -> Result<AntreaAction, Doubt> {
+    let at = at.get("action").ok_or_else(|| at.lacks("action"))?;
+    match at.text()? {
+        "Allow" => Ok(AntreaAction::Allow),
+        "Drop" => Ok(AntreaAction::Drop),
+        "Reject" => Ok(AntreaAction::Reject),
+        "Pass" => Ok(AntreaAction::Pass),
+        "Deny" => {
+            notes.warn(&at, "Antrea calls it Drop, and API servers refuse Deny");
+            Ok(AntreaAction::Drop)
+        }
+        other => Err(at.doubt(format!("`{other}` is no action: Allow, Drop, Reject, Pass"))),
+    }
+}
+
+fn name(at: &At<'_>) -> Result<Option<String>, Doubt> {
+    let name = at.get("name").map(|at| at.text().map(str::to_owned)).transpose()?;
+    Ok(name.filter(|name| !name.is_empty()))
+}
+
+fn logging(at: &At<'_>) -> Result<Option<Logging>, Doubt> {
+    let label = at.get("logLabel").map_or(Ok(""), |at| at.text())?.to_owned();
+    let on = at.get("enableLogging").map_or(Ok(false), |at| at.flag())?;
+    Ok(on.then_some(Logging { label }))
+}
+
+/// `name` and `namespace`; the latter may be left out where there is one of its own.
+fn named(at: &At<'_>, own: Option<&str>) -> Result<Named, Doubt> {
+    let name = at.get("name").ok_or_else(|| at.lacks("name"))?.word()?.to_owned();
+    let namespace = match (at.get("namespace"), own) {
+        (Some(at), _) => at.word()?,
+        (None, Some(own)) => own,
+        (None, None) => return Err(at.lacks("namespace")),
+    };
+    Ok(Named { namespace: namespace.to_owned(), name })
+}
+
+/// `scope`: what reaches beyond the cluster is not supported.
+fn in_this_cluster(at: &At<'_>) -> Result<(), Doubt> {
+    match at.get("scope").map(|at| at.text().map(|text| (at.path(), text))).transpose()? {
+        None | Some((_, "" | "Cluster")) => Ok(()),
+        Some((field, other)) => {
+            Err(Doubt { field, cause: format!("scope `{other}` is not supported") })
+        }
+    }
+}
+
+const APPLICATION: &str = "application";
+
+/// The fields of an ingress rule, all but the last two; of an egress rule, all but the first.
+const FIELDS: [&str; 11] = [
+    "from",
+    "action",
+    "name",
+    "ports",
+    "protocols",
+    "l7Protocols",
+    "enableLogging",
+    "logLabel",
+    "appliedTo",
+    "to",
+    "toServices",
+];

@@ -1,0 +1,64 @@
+//! Why nothing could be read.
+
+use super::word;
+use crate::Kind;
+use serde_json::Value;
+
+/// What of an object's identity could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be parsed at all.
+    #[error("this is not JSON")]
+    NotJson {
+        /// Where, and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It is a list, a number, a text.
+    #[error("this is no object")]
+    NoObject,
+    /// Nothing says of what kind it is.
+    #[error("it lacks `apiVersion` or `kind`")]
+    NoKind,
+    /// Policy does not read this kind, or not in this version.
+    #[error("{kind} of {api_version} is not read: {}", foreign(*known))]
+    Foreign {
+        /// Its group and version.
+        api_version: String,
+        /// Its kind.
+        kind: String,
+        /// Its namespace, if it has one.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The kind that is read, where this is an old form of it.
+        known: Option<Kind>,
+    },
+    /// It has no name.
+    #[error("{} without `metadata.name`", kind.text())]
+    NoName {
+        /// Its kind.
+        kind: Kind,
+    },
+}
+
+impl ReadError {
+    pub(super) fn foreign(api_version: &str, kind: &str, value: &Value) -> Self {
+        let metadata = value.get("metadata").unwrap_or(&Value::Null);
+        Self::Foreign {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: word(metadata, "namespace").to_owned(),
+            name: word(metadata, "name").to_owned(),
+            known: crate::convert::target(api_version, kind)
+                .or_else(|| Kind::of_any_version(api_version, kind)),
+        }
+    }
+}
+
+fn foreign(known: Option<Kind>) -> String {
+    match known {
+        Some(kind) => format!("write it as {} of {}", kind.name(), kind.api_version()),
+        None => "nothing of it is enforced".to_owned(),
+    }
+}

@@ -1,0 +1,180 @@
+//! A JSON value, and the way to it.
+
+use crate::{Note, Severity};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// A value, and where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    above: Option<&'a At<'a>>,
+    step: Step<'a>,
+    /// The value.
+    pub(crate) value: &'a Value,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Item(&'a str, usize),
+}
+
+/// A field that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) field: String,
+    pub(crate) cause: String,
+}
+
+impl Doubt {
+    /// For people.
+    pub(crate) fn why(&self) -> String {
+        format!("{}: {}", self.field, self.cause)
+    }
+}
+
+impl<'a> At<'a> {
+    /// A value at the top of an object.
+    pub(crate) fn top(key: &'a str, value: &'a Value) -> Self {
+        Self { above: None, step: Step::Key(key), value }
+    }
+
+    /// The value under a key; `null` is none, and what is no object has none.
+    pub(crate) fn get<'s>(&'s self, key: &'s str) -> Option<At<'s>> {
+        let value = self.value.get(key).filter(|value| !value.is_null())?;
+        Some(At { above: Some(self), step: Step::Key(key), value })
+    }
+
+    /// What is understood of an object is these keys and no other.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Doubt> {
+        let map = self.value.as_object().ok_or_else(|| self.unlike("an object"))?;
+        let odd =
+            map.iter().find(|(key, value)| !value.is_null() && !known.contains(&key.as_str()));
+        match odd {
+            None => Ok(()),
+            Some((key, _)) => Err(self.doubt(format!(
+                "`{key}` is not a field that is known here; known are {}",
+                known.join(", ")
+            ))),
+        }
+    }
+
+    /// The items of the list under a key; none where there is no list.
+    pub(crate) fn items<'s>(
+        &'s self,
+        key: &'s str,
+    ) -> Result<impl ExactSizeIterator<Item = At<'s>>, Doubt> {
+        let items = match self.get(key) {
+            None => &[],
+            Some(list) => match list.value.as_array() {
+                Some(items) => items.as_slice(),
+                None => return Err(list.unlike("a list")),
+            },
+        };
+        let item =
+            move |(index, value)| At { above: Some(self), step: Step::Item(key, index), value };
+        Ok(items.iter().enumerate().map(item))
+    }
+
+    /// The values of an object, by their keys.
+    pub(crate) fn entries<'s>(&'s self) -> Result<impl Iterator<Item = (&'s str, At<'s>)>, Doubt> {
+        let map = self.value.as_object().ok_or_else(|| self.unlike("an object"))?;
+        Ok(map.iter().map(move |(key, value)| {
+            (key.as_str(), At { above: Some(self), step: Step::Key(key), value })
+        }))
+    }
+
+    /// A text.
+    pub(crate) fn text(&self) -> Result<&'a str, Doubt> {
+        self.value.as_str().ok_or_else(|| self.unlike("a text"))
+    }
+
+    /// A text that says something.
+    pub(crate) fn word(&self) -> Result<&'a str, Doubt> {
+        let text = self.text()?;
+        if text.is_empty() { Err(self.doubt("it is empty")) } else { Ok(text) }
+    }
+
+    /// Yes or no.
+    pub(crate) fn flag(&self) -> Result<bool, Doubt> {
+        self.value.as_bool().ok_or_else(|| self.unlike("true or false"))
+    }
+
+    /// A whole number.
+    pub(crate) fn integer(&self) -> Result<i64, Doubt> {
+        self.value.as_i64().ok_or_else(|| self.unlike("a whole number"))
+    }
+
+    /// That this is not understood.
+    pub(crate) fn doubt(&self, cause: impl Into<String>) -> Doubt {
+        Doubt { field: self.path(), cause: cause.into() }
+    }
+
+    /// That a field that must be there is not.
+    pub(crate) fn lacks(&self, key: &str) -> Doubt {
+        self.doubt(format!("`{key}` is missing"))
+    }
+
+    fn unlike(&self, wanted: &str) -> Doubt {
+        let is = match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        self.doubt(format!("it is {is} where {wanted} belongs"))
+    }
+
+    /// Such as `spec.ingress[0].from[1]`.
+    pub(crate) fn path(&self) -> String {
+        let mut path = String::new();
+        self.write(&mut path);
+        path
+    }
+
+    fn write(&self, path: &mut String) {
+        if let Some(above) = self.above {
+            above.write(path);
+        }
+        let (Step::Key(key) | Step::Item(key, _)) = self.step;
+        path.push_str(if path.is_empty() { "" } else { "." });
+        path.push_str(key);
+        if let Step::Item(_, index) = self.step {
+            let _ = write!(path, "[{index}]");
+        }
+    }
+}
+
+/// What people should know, gathered.
+#[derive(Default)]
+pub(crate) struct Notes(Vec<Note>);
+
+impl Notes {
+    /// It is enforced, perhaps not as its author thought.
+    pub(crate) fn warn(&mut self, at: &At<'_>, text: impl Into<String>) {
+        self.push(Severity::Warning, at.path(), text.into());
+    }
+
+    /// It is not understood, and this becomes of it.
+    pub(crate) fn fail(&mut self, doubt: &Doubt, becomes: &str) {
+        self.push(Severity::Error, doubt.field.clone(), format!("{}; {becomes}", doubt.cause));
+    }
+
+    fn push(&mut self, severity: Severity, field: String, text: String) {
+        let same = self.0.iter().filter(|note| note.severity == severity).count();
+        let note = Note { severity, field, text };
+        if same < MOST && !self.0.contains(&note) {
+            self.0.push(note);
+        }
+    }
+
+    /// In the order of the object.
+    pub(crate) fn finish(self) -> Vec<Note> {
+        self.0
+    }
+}
+
+/// The most notes of a severity that an object gets.
+const MOST: usize = 50;

@@ -1,0 +1,141 @@
+use super::fields;
+use crate::{
+    ContainerPort, Node, Note, Object, Operator, Phase, Pod, Protocol, Requirement, Selector,
+    Service, ServiceTarget, Severity,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn read(kind: &str, spec: &Value, status: &Value) -> (Object, Vec<Note>) {
+    let parsed = Object::read_value(&json!({
+        "apiVersion": "v1", "kind": kind, "spec": spec, "status": status,
+        "metadata": {"name": "a", "namespace": if kind == "Node" { "" } else { "x" }},
+    }))
+    .expect("an identity");
+    (parsed.object, parsed.notes)
+}
+
+fn pod(spec: &Value, status: &Value) -> (Pod, Vec<Note>) {
+    let (Object::Pod(pod), notes) = read("Pod", spec, status) else { panic!("another kind") };
+    (pod, notes)
+}
+
+fn service(spec: &Value) -> (Service, Vec<Note>) {
+    let (object, notes) = read("Service", spec, &json!({}));
+    let Object::Service(service) = object else { panic!("another kind") };
+    (service, notes)
+}
+
+fn port(name: &str, protocol: Protocol, port: u16) -> ContainerPort {
+    ContainerPort { name: name.to_owned(), protocol, port }
+}
+
+#[test]
+fn a_pod_has_defaults() {
+    let (pod, notes) = pod(&json!({}), &json!(null));
+    assert_eq!((pod.node.as_str(), pod.service_account.as_str()), ("", "default"));
+    assert_eq!((pod.host_network, pod.phase), (false, Phase::Live));
+    assert_eq!((pod.addresses, pod.ports, notes), (vec![], vec![], vec![]));
+}
+
+#[test]
+fn a_pod_is_ended_when_it_succeeded_or_failed_and_not_while_it_is_deleted() {
+    for (phase, expected) in [
+        ("Pending", Phase::Live),
+        ("Running", Phase::Live),
+        ("Unknown", Phase::Live),
+        ("Succeeded", Phase::Ended),
+        ("Failed", Phase::Ended),
+    ] {
+        assert_eq!(pod(&json!({}), &json!({"phase": phase})).0.phase, expected, "{phase}");
+    }
+}
+
+#[test]
+fn a_pod_has_every_address_of_both_families_or_the_one() {
+    let addresses = |status: Value| {
+        let (pod, notes) = pod(&json!({}), &status);
+        let all: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
+        (all, fields(&notes, Severity::Error).len())
+    };
+    let both = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "2001:db8::1"}]});
+    assert_eq!(addresses(both), (vec!["10.0.0.1".to_owned(), "2001:db8::1".to_owned()], 0));
+    assert_eq!(addresses(json!({"podIP": "10.0.0.1"})), (vec!["10.0.0.1".to_owned()], 0));
+    assert_eq!(addresses(json!({"podIP": "", "podIPs": []})), (vec![], 0));
+    assert_eq!(addresses(json!({"podIP": "::ffff:10.0.0.1"})), (vec!["10.0.0.1".to_owned()], 0));
+    let odd = json!({"podIPs": [{"ip": "10.0.0"}, {"ip": "10.0.0.2"}]});
+    assert_eq!(addresses(odd), (vec!["10.0.0.2".to_owned()], 1));
+}
+
+#[test]
+fn named_ports_are_those_of_containers_then_of_sidecars() {
+    let (pod, notes) = pod(
+        &json!({
+            "initContainers": [
+                {"ports": [{"name": "once", "containerPort": 1}]},
+                {"restartPolicy": "Always", "ports": [{"name": "met", "containerPort": 9090}]},
+            ],
+            "containers": [{"ports": [
+                {"name": "web", "containerPort": 80}, {"containerPort": 81},
+                {"name": "dns", "protocol": "UDP", "containerPort": 53},
+                {"name": "web", "containerPort": 8080}, {"name": "bad", "containerPort": 0},
+            ]}],
+        }),
+        &json!({}),
+    );
+    assert_eq!(
+        pod.ports,
+        [
+            port("web", Protocol::Tcp, 80),
+            port("dns", Protocol::Udp, 53),
+            port("web", Protocol::Tcp, 8080),
+            port("met", Protocol::Tcp, 9090),
+        ]
+    );
+    assert_eq!(fields(&notes, Severity::Warning), ["spec.containers[0].ports[3].name"]);
+    assert_eq!(fields(&notes, Severity::Error), ["spec.containers[0].ports[4].containerPort"]);
+}
+
+#[test]
+fn a_node_has_its_addresses_and_not_its_names() {
+    let status = json!({"addresses": [
+        {"type": "InternalIP", "address": "192.168.0.1"}, {"type": "Hostname", "address": "n1"},
+        {"type": "ExternalIP", "address": "198.51.100.1"}, {"type": "InternalIP", "address": "x"},
+    ]});
+    let (Object::Node(Node { addresses, .. }), notes) = read("Node", &json!({}), &status) else {
+        panic!("another kind")
+    };
+    let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(all, ["192.168.0.1", "198.51.100.1"]);
+    assert_eq!(fields(&notes, Severity::Error), ["status.addresses[3].address"]);
+}
+
+#[test]
+fn a_service_has_addresses_ports_and_perhaps_a_selector() {
+    let (read, notes) = service(&json!({
+        "clusterIP": "10.100.0.1", "clusterIPs": ["10.100.0.1", "2001:db8::1"],
+        "selector": {"app": "a"},
+        "ports": [
+            {"port": 80, "targetPort": 8080}, {"name": "dns", "protocol": "UDP", "port": 53},
+            {"port": 81, "targetPort": "web"},
+        ],
+    }));
+    assert_eq!(notes, []);
+    assert_eq!(read.cluster_ips.len(), 2);
+    assert_eq!(read.selector, Some(Selector::equal("app", "a")));
+    let targets: Vec<_> = read.ports.into_iter().map(|port| port.target).collect();
+    let web = ServiceTarget::Name("web".to_owned());
+    assert_eq!(targets, [Some(ServiceTarget::Number(8080)), None, Some(web)]);
+    let (headless, _) = service(&json!({"clusterIP": "None", "clusterIPs": ["None"]}));
+    assert_eq!((headless.cluster_ips, headless.selector), (vec![], None));
+    let (bare, _) = service(&json!({"clusterIP": "10.100.0.2", "selector": {}}));
+    assert_eq!((bare.cluster_ips.len(), bare.selector), (1, None));
+}
+
+#[test]
+fn labels_of_a_services_selector_are_taken_as_they_are() {
+    let (read, _) = service(&json!({"selector": {"a": "not a value"}}));
+    let operator = Operator::In(BTreeSet::from(["not a value".to_owned()]));
+    let expected = Requirement { key: "a".to_owned(), operator };
+    assert_eq!(read.selector.expect("one").requirements, BTreeSet::from([expected]));
+}

@@ -1,0 +1,156 @@
+//! Worlds and packets made up at random: few names, so that much of it meets.
+
+mod doubt;
+mod events;
+mod objects;
+mod packets;
+mod parts;
+mod policies;
+mod show;
+
+pub use doubt::doubted;
+pub use events::{Event, events};
+pub use packets::{Sketch, sketch};
+
+use objects::{group, groups, namespace, node, pod, service, tier};
+use policies::{antrea, cluster, network};
+use policy_objects::{
+    AntreaAppliedTo, ClusterTier, Dialect, Flavor, Kind, Meta, Object, Read, Selector, Subject,
+    Tier,
+};
+use proptest::{collection::vec, prelude::*};
+use std::{collections::BTreeMap, net::IpAddr};
+
+/// A world: objects, each once, and what DNS said.
+#[derive(Clone, PartialEq)]
+pub struct Made {
+    /// The objects.
+    pub objects: Vec<Object>,
+    /// Which names led to which addresses.
+    pub names: Vec<(IpAddr, String)>,
+}
+
+/// What an object goes by.
+pub type Id = (Kind, String, String);
+
+/// Any world.
+pub fn world() -> impl Strategy<Value = Made> {
+    let around = (
+        vec(namespace(), 2..=4),
+        vec(node(), 1..=2),
+        vec(pod(), 4..=8),
+        vec(service(), 1..=3),
+        vec(tier(), 0..=3),
+        groups(),
+    );
+    let about = vec(policy(), 0..=8);
+    (around, about, parts::names(), focus()).prop_map(
+        |((namespaces, nodes, pods, services, tiers, groups), mut policies, names, focus)| {
+            focus.turn(&mut policies);
+            let all = [namespaces, nodes, pods, services, tiers, groups, policies].concat();
+            let objects = all.into_iter().map(|object| (id(&object), object));
+            Made { objects: objects.collect::<BTreeMap<_, _>>().into_values().collect(), names }
+        },
+    )
+}
+
+/// A world with Antrea's policies alone, about all pods, in two tiers after NetworkPolicy.
+pub fn baselines() -> impl Strategy<Value = Made> {
+    (world(), vec(antrea(), 3..=6)).prop_map(|(mut made, policies)| {
+        made.objects.retain(|object| {
+            let antrea = matches!(object, Object::AntreaPolicy(_) | Object::Tier(_));
+            !antrea && !matches!(object, Object::NetworkPolicy(_) | Object::ClusterPolicy(_))
+        });
+        let meta = Meta { name: "late".to_owned(), ..Meta::default() };
+        made.objects.push(Object::Tier(Tier { meta, priority: Read::Known(254) }));
+        for (number, mut policy) in policies.into_iter().enumerate() {
+            policy.meta.name = format!("k{number}");
+            ["baseline", "late"][number % 2].clone_into(&mut policy.tier);
+            let pods = Some(Selector::default());
+            let selects = AntreaAppliedTo::Pods { namespaces: None, pods };
+            policy.applied_to = vec![Subject { selects, doubt: None }];
+            made.objects.push(Object::AntreaPolicy(policy));
+        }
+        made
+    })
+}
+
+/// Where all the policies of a world stand, so that they meet.
+#[derive(Clone, Copy, Debug)]
+enum Focus {
+    Anywhere,
+    /// In the tiers around the ClusterNetworkPolicies' first.
+    Before,
+    /// In those that are asked where no NetworkPolicy isolates.
+    Baselines,
+}
+
+fn focus() -> impl Strategy<Value = Focus> {
+    prop_oneof![6 => Just(Focus::Anywhere), 1 => Just(Focus::Before), 1 => Just(Focus::Baselines)]
+}
+
+impl Focus {
+    fn turn(self, policies: &mut Vec<Object>) {
+        let (antrea, cluster) = match self {
+            Self::Anywhere => return,
+            Self::Before => (["platform", "custom"], ClusterTier::Admin),
+            Self::Baselines => (["baseline", "late"], ClusterTier::Baseline),
+        };
+        policies.retain(|policy| !matches!(policy, Object::NetworkPolicy(_)));
+        for policy in policies {
+            if let Object::AntreaPolicy(policy) = policy {
+                antrea[policy.tier.len() % 2].clone_into(&mut policy.tier);
+            } else if let Object::ClusterPolicy(policy) = policy {
+                policy.tier = cluster;
+            }
+        }
+    }
+}
+
+/// Any object.
+pub fn object() -> impl Strategy<Value = Object> {
+    prop_oneof![
+        1 => namespace(),
+        1 => node(),
+        3 => pod(),
+        1 => service(),
+        1 => tier(),
+        1 => group(),
+        4 => policy(),
+    ]
+}
+
+/// A policy of any kind.
+pub fn policy() -> impl Strategy<Value = Object> {
+    prop_oneof![
+        6 => network().prop_map(Object::NetworkPolicy),
+        4 => cluster().prop_map(Object::ClusterPolicy),
+        6 => antrea().prop_map(Object::AntreaPolicy),
+    ]
+}
+
+/// What an object goes by.
+pub fn id(object: &Object) -> Id {
+    let meta = object.meta();
+    let either = |cluster, namespaced| if meta.namespace.is_empty() { cluster } else { namespaced };
+    let kind = match object {
+        Object::Pod(_) => Kind::Pod,
+        Object::Namespace(_) => Kind::Namespace,
+        Object::Node(_) => Kind::Node,
+        Object::Service(_) => Kind::Service,
+        Object::NetworkPolicy(policy) => match policy.flavor {
+            Flavor::Kubernetes => Kind::NetworkPolicy,
+            Flavor::Aws => Kind::AwsApplicationNetworkPolicy,
+        },
+        Object::ClusterPolicy(policy) => match policy.dialect {
+            Dialect::Upstream => Kind::ClusterNetworkPolicy,
+            Dialect::Aws => Kind::AwsClusterNetworkPolicy,
+        },
+        Object::Tier(_) => Kind::AntreaTier,
+        Object::AntreaPolicy(_) => {
+            either(Kind::AntreaClusterNetworkPolicy, Kind::AntreaNetworkPolicy)
+        }
+        Object::Group(_) => either(Kind::AntreaClusterGroup, Kind::AntreaGroup),
+    };
+    (kind, meta.namespace.clone(), meta.name.clone())
+}

@@ -1,0 +1,171 @@
+//! What Antrea's policies say.
+
+use super::{Naive, Says, Segment, Side, Way, group::in_block, port::holds, who::selects_pod};
+use policy_objects::{
+    AntreaAction, AntreaAppliedTo, AntreaEntry, AntreaPeer, AntreaPolicy, AntreaPort, AntreaRule,
+    Named, NamespaceMatch, Pod, Read, Selector, Subject,
+};
+
+impl Naive<'_> {
+    pub(super) fn antrea(
+        &self,
+        policy: &AntreaPolicy,
+        side: Side<'_>,
+    ) -> Vec<(usize, Option<Says>)> {
+        let rules = match side.way {
+            Way::In => &policy.ingress,
+            Way::Out => &policy.egress,
+        };
+        rules.iter().map(|entry| self.antrea_entry(policy, entry, side)).enumerate().collect()
+    }
+
+    fn antrea_entry(
+        &self,
+        policy: &AntreaPolicy,
+        entry: &AntreaEntry,
+        side: Side<'_>,
+    ) -> Option<Says> {
+        if !self.is_entry_about(policy, entry, side.pod) {
+            return None;
+        }
+        let doubt = applied(policy, entry).iter().any(|to| to.doubt.is_some());
+        let rule = match &entry.rule {
+            Read::Unknown(unknown) if unknown.action.as_deref() == Some("Allow") => return None,
+            Read::Unknown(_) => return Some(Says::Drop),
+            Read::Known(rule) => rule,
+        };
+        let unknown = rule.peers.iter().any(|peer| {
+            matches!(peer, AntreaPeer::Group(name) if self.is_broken(&policy.meta.namespace, name))
+        });
+        match rule.action {
+            AntreaAction::Allow if doubt || unknown => None,
+            AntreaAction::Pass if doubt => Some(Says::Drop),
+            _ if unknown => Some(Says::Drop),
+            _ if !self.antrea_rule(policy, rule, side) => None,
+            AntreaAction::Allow => Some(Says::Allow),
+            AntreaAction::Drop => Some(Says::Drop),
+            AntreaAction::Reject => Some(Says::Reject),
+            AntreaAction::Pass => Some(Says::Pass),
+        }
+    }
+
+    /// Whether a pod is one that a rule is about.
+    pub(super) fn is_entry_about(
+        &self,
+        policy: &AntreaPolicy,
+        entry: &AntreaEntry,
+        pod: &Pod,
+    ) -> bool {
+        applied(policy, entry).iter().any(|to| self.applies(policy, &to.selects, pod))
+    }
+
+    /// Whether a pod is one that a policy is about; of a group that is broken none is.
+    fn applies(&self, policy: &AntreaPolicy, to: &AntreaAppliedTo, pod: &Pod) -> bool {
+        let namespace = policy.meta.namespace.as_str();
+        if !namespace.is_empty() && pod.meta.namespace != namespace {
+            return false;
+        }
+        match to {
+            AntreaAppliedTo::Pods { namespaces, pods } => {
+                self.antrea_pods(namespace, namespaces.as_ref(), pods.as_ref(), pod)
+            }
+            AntreaAppliedTo::Group(name) => {
+                !self.is_broken(namespace, name) && self.has_pod(namespace, name, pod)
+            }
+            AntreaAppliedTo::ServiceAccount(account) => has_account(pod, account),
+        }
+    }
+
+    fn antrea_pods(
+        &self,
+        namespace: &str,
+        namespaces: Option<&Selector>,
+        pods: Option<&Selector>,
+        pod: &Pod,
+    ) -> bool {
+        let within = match namespaces {
+            Some(namespaces) => self.in_namespaces(pod, namespaces),
+            None if namespace.is_empty() => pods.is_some(),
+            None => pod.meta.namespace == namespace,
+        };
+        within && selects_pod(pods, pod)
+    }
+
+    fn antrea_rule(&self, policy: &AntreaPolicy, rule: &AntreaRule, side: Side<'_>) -> bool {
+        if !rule.services.is_empty() {
+            return side.packet.service.is_some_and(|address| {
+                rule.services.iter().any(|service| self.is_service(service, address))
+            });
+        }
+        let peer = rule.peers.iter().any(|peer| self.antrea_peer(policy, peer, side));
+        let port = rule.ports.iter().any(|port| self.antrea_port(port, side));
+        (rule.peers.is_empty() || peer) && (rule.ports.is_empty() || port)
+    }
+
+    fn antrea_peer(&self, policy: &AntreaPolicy, peer: &AntreaPeer, side: Side<'_>) -> bool {
+        let namespace = policy.meta.namespace.as_str();
+        let far = self.owner(side.far);
+        match peer {
+            AntreaPeer::Pods { namespaces, pods } => far.is_some_and(|pod| {
+                self.antrea_pods(namespace, namespaces.as_ref(), pods.as_ref(), pod)
+            }),
+            AntreaPeer::Matching { namespaces, pods } => far.is_some_and(|pod| {
+                self.is_alike(namespaces, pod, side.pod) && selects_pod(pods.as_ref(), pod)
+            }),
+            AntreaPeer::Block(block) => in_block(block, side.far),
+            AntreaPeer::Group(name) => {
+                far.is_some_and(|pod| self.has_pod(namespace, name, pod))
+                    || self.has_address(namespace, name, side.far)
+            }
+            AntreaPeer::ServiceAccount(account) => far.is_some_and(|pod| has_account(pod, account)),
+            AntreaPeer::Nodes(nodes) => self.is_node(side.far, nodes),
+            AntreaPeer::Fqdn(pattern) => self.any_name(side.far, |name| is_like(&pattern.0, name)),
+        }
+    }
+
+    fn is_alike(&self, how: &NamespaceMatch, peer: &Pod, subject: &Pod) -> bool {
+        match how {
+            NamespaceMatch::Same => peer.meta.namespace == subject.meta.namespace,
+            NamespaceMatch::SameLabels(keys) => {
+                let its = self.namespace_labels(&peer.meta.namespace);
+                let own = self.namespace_labels(&subject.meta.namespace);
+                keys.iter().all(|key| own.contains_key(key) && its.get(key) == own.get(key))
+            }
+        }
+    }
+
+    fn antrea_port(&self, port: &AntreaPort, side: Side<'_>) -> bool {
+        match (port, side.packet.segment) {
+            (AntreaPort::Transport { protocol, port, source }, Segment::Ports(_, from, _)) => {
+                self.is_to(side.packet, *protocol, port.as_ref())
+                    && source.is_none_or(|range| holds(range, from))
+            }
+            (AntreaPort::Icmp(wanted), Segment::Icmp(kind, code)) => {
+                wanted.kind.is_none_or(|k| k == kind) && wanted.code.is_none_or(|c| c == code)
+            }
+            (AntreaPort::Transport { .. } | AntreaPort::Icmp(_), _) => false,
+        }
+    }
+}
+
+fn applied<'a>(policy: &'a AntreaPolicy, entry: &'a AntreaEntry) -> &'a [Subject<AntreaAppliedTo>] {
+    if entry.applied_to.is_empty() { &policy.applied_to } else { &entry.applied_to }
+}
+
+fn has_account(pod: &Pod, account: &Named) -> bool {
+    pod.meta.namespace == account.namespace && pod.service_account == account.name
+}
+
+/// Whether a name is like a pattern, in which `*` stands for anything.
+pub(crate) fn is_like(pattern: &str, name: &str) -> bool {
+    match pattern.chars().next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let rest = &pattern[1..];
+            (0..=name.len()).any(|from| name.get(from..).is_some_and(|tail| is_like(rest, tail)))
+        }
+        Some(first) => {
+            name.strip_prefix(first).is_some_and(|tail| is_like(&pattern[first.len_utf8()..], tail))
+        }
+    }
+}

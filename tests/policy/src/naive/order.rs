@@ -1,0 +1,92 @@
+//! Which policy is asked first.
+
+use super::{Naive, RuleId};
+use policy_objects::{ClusterTier, Dialect, Kind, Object, Read};
+
+/// Whose a policy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Family {
+    Cluster,
+    Antrea,
+}
+
+/// Where a policy stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    pub(super) after_network: bool,
+    pub(super) number: u16,
+    pub(super) family: Family,
+    priority: f64,
+}
+
+impl Naive<'_> {
+    /// Antrea's policies and ClusterNetworkPolicies, first to last.
+    pub(super) fn in_order(&self) -> Vec<(Place, &Object)> {
+        let mut list = self
+            .objects
+            .iter()
+            .filter_map(|object| Some((self.place(object)?, object)))
+            .collect::<Vec<_>>();
+        list.sort_by(|(a, one), (b, other)| {
+            let tie = |object: &Object| {
+                let meta = object.meta();
+                (meta.namespace.clone(), self.rule_id(object, 0).kind, meta.name.clone())
+            };
+            (a.number, a.family)
+                .cmp(&(b.number, b.family))
+                .then(a.priority.total_cmp(&b.priority))
+                .then_with(|| tie(one).cmp(&tie(other)))
+        });
+        list
+    }
+
+    fn place(&self, object: &Object) -> Option<Place> {
+        let (number, family, priority) = if let Object::AntreaPolicy(policy) = object {
+            (self.tier(&policy.tier), Family::Antrea, policy.priority)
+        } else if let Object::ClusterPolicy(policy) = object {
+            let number = match policy.tier {
+                ClusterTier::Admin => 220,
+                ClusterTier::Baseline => 254,
+            };
+            (number, Family::Cluster, f64::from(policy.priority))
+        } else {
+            return None;
+        };
+        Some(Place { after_network: number > 250, number, family, priority })
+    }
+
+    /// A tier's number: as a Tier says, or as it has always been; one that is missing is `application`.
+    fn tier(&self, name: &str) -> u16 {
+        let said = self.objects.iter().find_map(|object| {
+            let Object::Tier(tier) = object else { return None };
+            match tier.priority {
+                Read::Known(priority) if tier.meta.name == name => Some(u16::from(priority)),
+                Read::Known(_) | Read::Unknown(_) => None,
+            }
+        });
+        said.unwrap_or_else(|| match name {
+            "emergency" => 50,
+            "securityops" => 100,
+            "networkops" => 150,
+            "platform" => 200,
+            "application" => 250,
+            "baseline" => 253,
+            _ => self.tier("application"),
+        })
+    }
+
+    pub(crate) fn rule_id(&self, policy: &Object, index: usize) -> RuleId {
+        let meta = policy.meta();
+        let kind = if let Object::ClusterPolicy(policy) = policy {
+            match policy.dialect {
+                Dialect::Upstream => Kind::ClusterNetworkPolicy,
+                Dialect::Aws => Kind::AwsClusterNetworkPolicy,
+            }
+        } else if meta.namespace.is_empty() {
+            Kind::AntreaClusterNetworkPolicy
+        } else {
+            Kind::AntreaNetworkPolicy
+        };
+        RuleId { kind, namespace: meta.namespace.clone(), name: meta.name.clone(), index }
+    }
+}

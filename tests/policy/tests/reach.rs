@@ -1,0 +1,413 @@
+//! That the worlds made up reach what there is to get wrong: each class of cases decides often.
+
+use policy_core::{Exemption, Half, Reason, RuleName, Verdict, WhyNot, verdict};
+use policy_objects::{
+    AntreaAction, AntreaAppliedTo, AntreaEntry, AntreaPeer, AntreaPolicy, AntreaPort,
+    ClusterAction, ClusterPeer, ClusterPolicy, ClusterRule, ClusterTier, Dialect, Flavor, Group,
+    GroupSpec, NamespaceMatch, NetworkPeer, NetworkPolicy, NetworkRule, Object, ProtocolMatch,
+    Read, TargetPort,
+};
+use proptest::{
+    collection::vec,
+    strategy::{Strategy as _, ValueTree as _},
+    test_runner::{Config, RngSeed, TestRunner},
+};
+use std::collections::BTreeMap;
+use tests_policy::{
+    beside,
+    made::{Made, id, sketch, world},
+};
+
+const WORLDS: usize = 1200;
+const LEAST: usize = 3;
+
+/// Every class, and what decides in it.
+const CLASSES: &[&str] = &[
+    "antrea before: Allow",
+    "antrea before: Drop",
+    "antrea before: Reject",
+    "antrea before: Pass",
+    "antrea baseline: Allow",
+    "antrea baseline: Drop",
+    "antrea baseline: Reject",
+    "antrea baseline: Pass",
+    "antrea not understood",
+    "antrea: a rule's own subject",
+    "antrea: a baseline after a Pass before it",
+    "antrea: a baseline after one that passed on",
+    "antrea: of a namespace",
+    "antrea: peer Block",
+    "antrea: peer Fqdn",
+    "antrea: peer Group of blocks",
+    "antrea: peer Group of children",
+    "antrea: peer Group of nodes",
+    "antrea: peer Group of pods",
+    "antrea: peer Group of a Service's",
+    "antrea: peer Group, unusable",
+    "antrea: peer Nodes",
+    "antrea: peer Pods",
+    "antrea: peer Same",
+    "antrea: peer SameLabels",
+    "antrea: peer ServiceAccount",
+    "antrea: peers, any",
+    "antrea: port ICMP",
+    "antrea: port named",
+    "antrea: port numbers",
+    "antrea: port of the sender",
+    "antrea: ports, any",
+    "antrea: subject Group",
+    "antrea: subject ServiceAccount",
+    "antrea: tier custom",
+    "antrea: tier late",
+    "antrea: tier missing",
+    "antrea: toServices",
+    "cluster Admin: Accept",
+    "cluster Admin: Deny",
+    "cluster Admin: Pass",
+    "cluster Baseline: Accept",
+    "cluster Baseline: Deny",
+    "cluster Baseline: Pass",
+    "cluster not understood",
+    "cluster: of AWS",
+    "cluster: peer Domains",
+    "cluster: peer Networks",
+    "cluster: peer Nodes",
+    "cluster: peer Pods",
+    "cluster: port named",
+    "cluster: port numbers",
+    "default",
+    "exempt: FollowsItsFlow",
+    "exempt: FromOwnNode",
+    "exempt: OwnAddress",
+    "exempt: hairpin, and ClusterNetworkPolicy drops it",
+    "isolation: Egress",
+    "isolation: Ingress",
+    "network: an ApplicationNetworkPolicy",
+    "network: peer Block",
+    "network: peer Domains",
+    "network: peer Pods",
+    "network: peers, any",
+    "network: port named",
+    "network: port numbers",
+    "network: a NetworkPolicy",
+    "why not: Exempt",
+    "why not: NotUnderstood",
+    "why not: PassesOn",
+    "why not: Peer",
+    "why not: Port",
+    "why not: Protocol",
+    "why not: Skipped",
+    "why not: Subject",
+    "why not: exempt Hairpin",
+    "why not: exempt ToOwnNode",
+];
+
+#[test]
+fn every_class_of_cases_is_reached() {
+    let config =
+        Config { rng_seed: RngSeed::Fixed(6), failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let mut reached = Reached::default();
+    let strategy = (world(), vec(sketch(), 60));
+    for _ in 0..WORLDS {
+        let case = strategy.new_tree(&mut runner).expect("no world is refused");
+        let (made, sketches) = case.current();
+        let model = beside::world(&made);
+        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&made)) {
+            reached.verdict(&made, &verdict(&model, &beside::packet(&packet)));
+        }
+    }
+    let counts = &reached.0;
+    let rare = CLASSES.iter().filter(|class| counts.get(**class).is_none_or(|n| *n < LEAST));
+    let rare = rare.collect::<Vec<_>>();
+    assert!(rare.is_empty(), "hardly reached: {rare:?}\nall: {counts:#?}");
+    let unheard = counts.keys().filter(|class| !CLASSES.contains(&class.as_str()));
+    let unheard = unheard.collect::<Vec<_>>();
+    assert!(unheard.is_empty(), "reached and in no list: {unheard:?}");
+}
+
+/// How often each class was reached.
+#[derive(Default)]
+struct Reached(BTreeMap<String, usize>);
+
+impl Reached {
+    fn count(&mut self, class: impl Into<String>) {
+        *self.0.entry(class.into()).or_default() += 1;
+    }
+
+    fn verdict(&mut self, made: &Made, verdict: &Verdict) {
+        for half in verdict.halves() {
+            self.half(made, half);
+            for earlier in &half.earlier {
+                self.why_not(made, &earlier.rule, &earlier.why);
+            }
+        }
+    }
+
+    fn half(&mut self, made: &Made, half: &Half) {
+        match &half.reason {
+            Reason::Rule { rule } => self.decider(made, half, rule, false),
+            Reason::NotUnderstood { rule, .. } => self.decider(made, half, rule, true),
+            Reason::Isolation { .. } => self.count(format!("isolation: {:?}", half.direction)),
+            Reason::Exemption { exemption } => self.count(format!("exempt: {exemption:?}")),
+            Reason::Default => self.count("default"),
+        }
+    }
+
+    fn why_not(&mut self, made: &Made, rule: &RuleName, why: &WhyNot) {
+        let kind = match why {
+            WhyNot::Subject => "Subject",
+            WhyNot::Peer { .. } => "Peer",
+            WhyNot::Protocol { .. } => "Protocol",
+            WhyNot::Port { .. } => "Port",
+            WhyNot::NotUnderstood { .. } => "NotUnderstood",
+            WhyNot::PassesOn => {
+                self.action(made, rule, "Pass");
+                "PassesOn"
+            }
+            WhyNot::Skipped { .. } => "Skipped",
+            WhyNot::Exempt { exemption } => {
+                self.count(format!("why not: exempt {exemption:?}"));
+                "Exempt"
+            }
+        };
+        self.count(format!("why not: {kind}"));
+    }
+
+    fn decider(&mut self, made: &Made, half: &Half, rule: &RuleName, denies_all: bool) {
+        let Some(object) = object_of(made, rule) else { panic!("{rule:?} is in no object") };
+        let exempt = half
+            .earlier
+            .iter()
+            .any(|earlier| matches!(earlier.why, WhyNot::Exempt { exemption: Exemption::Hairpin }));
+        if exempt && half.decision != policy_core::Decision::Allow {
+            self.count("exempt: hairpin, and ClusterNetworkPolicy drops it");
+        }
+        self.after_pass(made, half, object);
+        let egress = rule.direction == policy_core::Direction::Egress;
+        match object {
+            Object::NetworkPolicy(policy) => {
+                let rules = if egress { &policy.egress } else { &policy.ingress };
+                self.network(policy, rules[rule.index].known().expect("it allowed"));
+            }
+            Object::ClusterPolicy(policy) => {
+                let rules = if egress { &policy.egress } else { &policy.ingress };
+                match rules[rule.index].known() {
+                    Some(known) if !denies_all => self.cluster(made, policy, known, rule),
+                    _ => self.count("cluster not understood"),
+                }
+            }
+            Object::AntreaPolicy(policy) => {
+                let rules = if egress { &policy.egress } else { &policy.ingress };
+                self.antrea(made, policy, &rules[rule.index], rule, denies_all);
+            }
+            Object::Pod(_)
+            | Object::Namespace(_)
+            | Object::Node(_)
+            | Object::Service(_)
+            | Object::Tier(_)
+            | Object::Group(_) => panic!("{object:?} is no policy"),
+        }
+    }
+
+    /// What decides although one of its family passed on.
+    fn after_pass(&mut self, made: &Made, half: &Half, decider: &Object) {
+        let Object::AntreaPolicy(decider) = decider else { return };
+        let passed = half.earlier.iter().filter(|earlier| earlier.why == WhyNot::PassesOn);
+        for earlier in passed {
+            if let Some(Object::AntreaPolicy(policy)) = object_of(made, &earlier.rule) {
+                let baseline = ["baseline", "late"].contains(&policy.tier.as_str());
+                if baseline && policy.tier != decider.tier {
+                    self.count("antrea: a baseline after one that passed on");
+                } else {
+                    self.count("antrea: a baseline after a Pass before it");
+                }
+            }
+        }
+    }
+
+    fn network(&mut self, policy: &NetworkPolicy, rule: &NetworkRule) {
+        self.count(match policy.flavor {
+            Flavor::Kubernetes => "network: a NetworkPolicy",
+            Flavor::Aws => "network: an ApplicationNetworkPolicy",
+        });
+        match &rule.peers[..] {
+            [] => self.count("network: peers, any"),
+            [NetworkPeer::Pods { .. }] => self.count("network: peer Pods"),
+            [NetworkPeer::Block(_)] => self.count("network: peer Block"),
+            [NetworkPeer::Domains(_)] => self.count("network: peer Domains"),
+            _ => {}
+        }
+        if let [port] = &rule.ports[..] {
+            self.target("network", port.port.as_ref());
+        }
+    }
+
+    fn target(&mut self, kind: &str, target: Option<&TargetPort>) {
+        match target {
+            None => {}
+            Some(TargetPort::Numbers(_)) => self.count(format!("{kind}: port numbers")),
+            Some(TargetPort::Named(_)) => self.count(format!("{kind}: port named")),
+        }
+    }
+
+    /// Of a ClusterNetworkPolicy or of Antrea's: where it stands and what it does.
+    fn action(&mut self, made: &Made, rule: &RuleName, action: &str) {
+        match object_of(made, rule) {
+            Some(Object::ClusterPolicy(policy)) => {
+                let tier = match policy.tier {
+                    ClusterTier::Admin => "Admin",
+                    ClusterTier::Baseline => "Baseline",
+                };
+                self.count(format!("cluster {tier}: {action}"));
+            }
+            Some(Object::AntreaPolicy(policy)) => match policy.tier.as_str() {
+                "baseline" => self.count(format!("antrea baseline: {action}")),
+                "emergency" | "application" => self.count(format!("antrea before: {action}")),
+                _ => {}
+            },
+            other => panic!("{other:?} has no action"),
+        }
+    }
+
+    fn cluster(
+        &mut self,
+        made: &Made,
+        policy: &ClusterPolicy,
+        known: &ClusterRule,
+        rule: &RuleName,
+    ) {
+        self.action(
+            made,
+            rule,
+            match known.action {
+                ClusterAction::Accept => "Accept",
+                ClusterAction::Deny => "Deny",
+                ClusterAction::Pass => "Pass",
+            },
+        );
+        if policy.dialect == Dialect::Aws {
+            self.count("cluster: of AWS");
+        }
+        match &known.peers[..] {
+            [ClusterPeer::Pods(_)] => self.count("cluster: peer Pods"),
+            [ClusterPeer::Networks(_)] => self.count("cluster: peer Networks"),
+            [ClusterPeer::Nodes(_)] => self.count("cluster: peer Nodes"),
+            [ClusterPeer::Domains(_)] => self.count("cluster: peer Domains"),
+            _ => {}
+        }
+        match &known.protocols[..] {
+            [ProtocolMatch::Ports(_, Some(_))] => self.count("cluster: port numbers"),
+            [ProtocolMatch::Named(_)] => self.count("cluster: port named"),
+            _ => {}
+        }
+    }
+
+    fn antrea(
+        &mut self,
+        made: &Made,
+        policy: &AntreaPolicy,
+        entry: &AntreaEntry,
+        name: &RuleName,
+        denies_all: bool,
+    ) {
+        self.antrea_subject(policy, entry);
+        let Some(rule) = entry.rule.known().filter(|_| !denies_all) else {
+            let peers = entry.rule.known().map(|rule| &rule.peers[..]);
+            let group = peers.is_some_and(|peers| matches!(peers, [AntreaPeer::Group(_)]));
+            let unusable = "antrea: peer Group, unusable";
+            self.count(if group { unusable } else { "antrea not understood" });
+            return;
+        };
+        self.action(
+            made,
+            name,
+            match rule.action {
+                AntreaAction::Allow => "Allow",
+                AntreaAction::Drop => "Drop",
+                AntreaAction::Reject => "Reject",
+                AntreaAction::Pass => "Pass",
+            },
+        );
+        if !rule.services.is_empty() {
+            self.count("antrea: toServices");
+            return;
+        }
+        match &rule.peers[..] {
+            [] => self.count("antrea: peers, any"),
+            [peer] => self.antrea_peer(made, policy, peer),
+            _ => {}
+        }
+        match &rule.ports[..] {
+            [] => self.count("antrea: ports, any"),
+            [AntreaPort::Icmp(_)] => self.count("antrea: port ICMP"),
+            [AntreaPort::Transport { port, source, .. }] => {
+                self.target("antrea", port.as_ref());
+                if source.is_some() {
+                    self.count("antrea: port of the sender");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn antrea_subject(&mut self, policy: &AntreaPolicy, entry: &AntreaEntry) {
+        if !policy.meta.namespace.is_empty() {
+            self.count("antrea: of a namespace");
+        }
+        if !entry.applied_to.is_empty() {
+            self.count("antrea: a rule's own subject");
+        }
+        let own = &entry.applied_to;
+        let applied_to = if own.is_empty() { &policy.applied_to } else { own };
+        if let [subject] = &applied_to[..] {
+            match &subject.selects {
+                AntreaAppliedTo::Pods { .. } => {}
+                AntreaAppliedTo::Group(_) => self.count("antrea: subject Group"),
+                AntreaAppliedTo::ServiceAccount(_) => self.count("antrea: subject ServiceAccount"),
+            }
+        }
+        if ["custom", "late", "missing"].contains(&policy.tier.as_str()) {
+            self.count(format!("antrea: tier {}", policy.tier));
+        }
+    }
+
+    fn antrea_peer(&mut self, made: &Made, policy: &AntreaPolicy, peer: &AntreaPeer) {
+        let kind = match peer {
+            AntreaPeer::Pods { .. } => "Pods",
+            AntreaPeer::Matching { namespaces: NamespaceMatch::Same, .. } => "Same",
+            AntreaPeer::Matching { namespaces: NamespaceMatch::SameLabels(_), .. } => "SameLabels",
+            AntreaPeer::Block(_) => "Block",
+            AntreaPeer::Group(name) => match spec(made, &policy.meta.namespace, name) {
+                GroupSpec::Pods { .. } => "Group of pods",
+                GroupSpec::Blocks(_) => "Group of blocks",
+                GroupSpec::Service(_) => "Group of a Service's",
+                GroupSpec::Nodes(_) => "Group of nodes",
+                GroupSpec::Children(_) => "Group of children",
+                GroupSpec::Empty => panic!("an empty group is no peer"),
+            },
+            AntreaPeer::ServiceAccount(_) => "ServiceAccount",
+            AntreaPeer::Nodes(_) => "Nodes",
+            AntreaPeer::Fqdn(_) => "Fqdn",
+        };
+        self.count(format!("antrea: peer {kind}"));
+    }
+}
+
+fn object_of<'a>(made: &'a Made, rule: &RuleName) -> Option<&'a Object> {
+    let key = &rule.policy;
+    let name = (key.kind, key.namespace.clone(), key.name.clone());
+    made.objects.iter().find(|object| id(object) == name)
+}
+
+fn spec<'a>(made: &'a Made, namespace: &str, name: &str) -> &'a GroupSpec {
+    let groups = made
+        .objects
+        .iter()
+        .filter_map(|object| if let Object::Group(group) = object { Some(group) } else { None });
+    let is = |group: &&Group| group.meta.namespace == namespace && group.meta.name == name;
+    match &{ groups }.find(is).expect("a peer that matches").spec {
+        Read::Known(spec) => spec,
+        Read::Unknown(_) => panic!("a group that is not understood is no peer"),
+    }
+}
