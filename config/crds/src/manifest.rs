@@ -1,6 +1,10 @@
 //! The manifests as files.
 
-use crate::{CLUSTER_RIGHTS, CniNode, EniConfig, RIGHTS_IN_NAMESPACE, Right, rbac};
+use crate::{
+    AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
+    ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, ClusterNetworkPolicy,
+    CniNode, EniConfig, RIGHTS_IN_NAMESPACE, Right, rbac,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -14,6 +18,9 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
     vec![
         file("eniconfigs.yaml", ENI_CONFIGS, &[eni_config_crd()]),
         file("cninodes.yaml", CNI_NODES, &[cni_node_crd()]),
+        file("policy-upstream.yaml", UPSTREAM, &upstream_crds()),
+        file("policy-antrea.yaml", ANTREA, &antrea_crds()),
+        file("policy-aws.yaml", AWS, &aws_crds()),
         file("rbac.yaml", &rights(), &rbac()),
     ]
 }
@@ -37,6 +44,81 @@ pub fn cni_node_crd() -> Value {
     definition(CniNode::crd())
 }
 
+/// The definitions of all kinds of network policy that are not Kubernetes' own.
+pub fn policy_crds() -> Vec<Value> {
+    [upstream_crds(), antrea_crds(), aws_crds()].concat()
+}
+
+fn upstream_crds() -> Vec<Value> {
+    vec![policy(ClusterNetworkPolicy::crd(), &["spec"])]
+}
+
+fn antrea_crds() -> Vec<Value> {
+    let crds = [
+        AntreaTier::crd(),
+        AntreaClusterNetworkPolicy::crd(),
+        AntreaNetworkPolicy::crd(),
+        AntreaClusterGroup::crd(),
+        AntreaGroup::crd(),
+    ];
+    crds.into_iter().map(|crd| policy(crd, &[])).collect()
+}
+
+fn aws_crds() -> Vec<Value> {
+    let crds = [AwsClusterNetworkPolicy::crd(), ApplicationNetworkPolicy::crd()];
+    crds.into_iter().map(|crd| policy(crd, &[])).collect()
+}
+
+/// A definition of a kind of policy: no field takes null, and an object has at least these.
+fn policy(crd: CustomResourceDefinition, required: &[&str]) -> Value {
+    let mut crd = definition(crd);
+    let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    tidy_policy(schema);
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    crd
+}
+
+/// What may be left out is left out, null is no value of it; and what stands alone in an item is alone.
+fn tidy_policy(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if let Some(any) = map.get("properties").and_then(alone) {
+                map.insert("anyOf".to_owned(), any);
+            }
+            if map.get("nullable") == Some(&json!(true)) {
+                map.remove("nullable");
+            }
+            if let Some(Value::Array(words)) = map.get_mut("enum") {
+                words.retain(|word| !word.is_null());
+            }
+            map.values_mut().for_each(tidy_policy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy_policy),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Of an item of Antrea's subjects and peers: each of these fields is its only one, but for a `group`
+/// without a name. In CEL this would cost more than the API server grants, as the lists have no bounds.
+fn alone(properties: &Value) -> Option<Value> {
+    if properties.get("group").is_none() || properties.get("podSelector").is_none() {
+        return None;
+    }
+    let there = |field: &&str| properties.get(field).is_some();
+    let any: Vec<Value> = ["serviceAccount", "service", "nodeSelector"]
+        .into_iter()
+        .filter(there)
+        .map(|field| json!({ "required": [field] }))
+        .collect();
+    let mut none = json!({ "properties": { "group": { "maxLength": 0 } } });
+    if !any.is_empty() {
+        none["not"] = json!({ "anyOf": any });
+    }
+    Some(json!([{ "maxProperties": 1 }, none]))
+}
+
 /// A generated definition, without what only says that nothing is said.
 fn definition(crd: CustomResourceDefinition) -> Value {
     let mut crd = json!(crd);
@@ -45,7 +127,9 @@ fn definition(crd: CustomResourceDefinition) -> Value {
     for word in ["title", "required"] {
         schema[word].take();
     }
-    schema["properties"]["status"]["nullable"].take();
+    if let Some(status) = schema["properties"].get_mut("status") {
+        status["nullable"].take();
+    }
     tidy(&mut crd);
     crd
 }
@@ -95,6 +179,12 @@ const ENI_CONFIGS: &str =
     "The schema that amazon-vpc-cni gives ENIConfig; existing objects hold.\n";
 const CNI_NODES: &str = "The schema that the VPC resource controller gives CNINode. On EKS the controller brings it:\n\
     apply this one only where there is none.\n";
+const UPSTREAM: &str =
+    "The schema that upstream gives ClusterNetworkPolicy in the experimental channel of v0.2.0.\n";
+const ANTREA: &str = "The schemas that Antrea gives its kinds of policy in v1beta1, and what its webhook asks\n\
+    as far as CEL can ask it; objects that Antrea took hold.\n";
+const AWS: &str = "The schemas that AWS gives its kinds of policy; objects that were taken hold. On EKS they are\n\
+    there already: apply these only where there are none.\n";
 
 #[cfg(test)]
 mod tests {

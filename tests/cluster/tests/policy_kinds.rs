@@ -1,0 +1,108 @@
+//! The kinds of network policy in a real API server: it takes their definitions, and of objects what
+//! their owners take.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod policy_kinds {
+    pub(crate) mod antrea;
+    pub(crate) mod aws;
+    pub(crate) mod upstream;
+}
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
+};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tests_cluster::{Cluster, Wanted};
+
+/// An object's kind and spec, and what the API server says: nothing, or a refusal with these words in it.
+pub(crate) struct Row {
+    what: &'static str,
+    kind: Kind,
+    spec: Value,
+    refused: Option<&'static str>,
+}
+
+/// Group, version, kind, plural, and whether it has a namespace.
+pub(crate) type Kind = (&'static str, &'static str, &'static str, &'static str, bool);
+
+pub(crate) fn taken(what: &'static str, kind: Kind, spec: Value) -> Row {
+    Row { what, kind, spec, refused: None }
+}
+
+pub(crate) fn refused(what: &'static str, kind: Kind, spec: Value, why: &'static str) -> Row {
+    Row { what, kind, spec, refused: Some(why) }
+}
+
+#[tokio::test]
+async fn an_api_server_takes_the_definitions_and_of_objects_what_their_owners_take() {
+    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let client = cluster.client().await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in config_crds::policy_crds() {
+        let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
+        definitions.create(&PostParams::default(), &definition).await.unwrap();
+    }
+    let mut wrong = Vec::new();
+    for row in [upstream::rows(), antrea::rows(), aws::rows()].concat() {
+        wait_until_served(&client, row.kind).await;
+        let said = create(&client, &row).await;
+        let good = match (&said, row.refused) {
+            (None, None) => true,
+            (Some(said), Some(why)) => said.contains(why),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if !good {
+            wrong.push(format!("{}: wanted {:?}, got {said:?}", row.what, row.refused));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+use policy_kinds::{antrea, aws, upstream};
+
+impl Clone for Row {
+    fn clone(&self) -> Self {
+        Self { spec: self.spec.clone(), ..*self }
+    }
+}
+
+/// What the API server says against it, which it would not keep in any case.
+async fn create(client: &Client, row: &Row) -> Option<String> {
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let (group, version, kind, _, namespaced) = row.kind;
+    let mut object = json!({
+        "apiVersion": format!("{group}/{version}"), "kind": kind,
+        "metadata": { "name": "row" }, "spec": row.spec,
+    });
+    if namespaced {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    match api(client, row.kind).create(&dry, &object).await {
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) => Some(status.message.clone()),
+        Err(error) => panic!("{}: {error}", row.what),
+    }
+}
+
+async fn wait_until_served(client: &Client, kind: Kind) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = api(client, kind).list(&kube::api::ListParams::default()).await {
+        assert!(Instant::now() < until, "{kind:?} is not served: {error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn api(client: &Client, (group, version, kind, plural, namespaced): Kind) -> Api<DynamicObject> {
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    if namespaced {
+        Api::namespaced_with(client.clone(), "default", &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    }
+}
