@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::policy::{CODES, PolicyVerb};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use config_model::registry;
 use std::path::PathBuf;
@@ -28,6 +29,9 @@ pub(crate) enum Verb {
     /// from where it is, so one that was killed is run again.
     #[command(subcommand, after_help = MIGRATE_CODES)]
     Migrate(MigrateVerb),
+    /// Tell who may talk to whom, and why, from files and without a cluster
+    #[command(subcommand, after_help = CODES)]
+    Policy(PolicyVerb),
 }
 
 /// What to do with a node.

@@ -1,15 +1,17 @@
 //! `ferrule`: what people ask of a node. As `kubectl-ferrule` in the path it answers `kubectl ferrule`.
 //!
 //! `doctor` looks at a node (`gather`) and lets [`cli_doctor`] judge; it changes nothing. `migrate`
-//! looks at it too, asks [`cli_migrate`] for the next step, and takes it.
+//! looks at it too, asks [`cli_migrate`] for the next step, and takes it. `policy` reads objects from files
+//! and asks [`policy_core`] who may talk to whom.
 //!
 //! Tested as a process against a real kernel in `tests/netns/tests/doctor.rs`, and on whole nodes in
-//! `tests/lab/tests/migrate.rs`.
+//! `tests/lab/tests/migrate.rs`; `policy` in `cli/tests/policy.rs`.
 
 mod args;
 mod doctor;
 mod gather;
 mod migrate;
+mod policy;
 mod print;
 
 use args::{Cli, Verb};
@@ -36,6 +38,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match &cli.verb {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Migrate(verb) => migrate::run(verb),
+        Verb::Policy(verb) => policy::run(verb),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -1,0 +1,174 @@
+//! `ferrule policy`: who may talk to whom, and why, from files.
+//!
+//! Reads objects ([`files`]), asks [`policy_core`], prints. It decides nothing itself, and needs no
+//! cluster.
+
+mod args;
+mod convert;
+mod files;
+mod print;
+
+pub(crate) use args::{CODES, PolicyVerb};
+
+use crate::args::Output;
+use anyhow::{Context as _, Result, anyhow};
+use args::{Input, VerdictArgs};
+use files::Files;
+use policy_core::{
+    Decision, World, lint,
+    show::{Matrix, Question, Samples, changes, packet},
+    verdict,
+};
+use policy_objects::{Named, Protocol};
+use serde_json::json;
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// The exit code when it does not pass, something changes, or something is found.
+const NO: u8 = 1;
+/// The exit code when something was not understood.
+const NOT_UNDERSTOOD: u8 = 2;
+
+/// Answers; the exit code.
+///
+/// # Errors
+/// The question is not understood, or the answer cannot be printed.
+pub(crate) fn run(verb: &PolicyVerb) -> Result<u8> {
+    match verb {
+        PolicyVerb::Verdict(args) => packet_verdict(args),
+        PolicyVerb::Of { pod, input } => of(pod, input),
+        PolicyVerb::Matrix { port, svg, input } => matrix(port, svg.as_deref(), input),
+        PolicyVerb::Lint { input } => findings(input),
+        PolicyVerb::Convert { input } => convert::run(input),
+        PolicyVerb::Diff { file, on, port, output } => diff(file, on, port, *output),
+    }
+}
+
+fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
+    let files = read(&args.input)?;
+    let mut world = files.world();
+    let question = Question {
+        from: &args.from,
+        to: &args.to,
+        protocol: &args.protocol,
+        service: args.via_service.as_deref(),
+    };
+    let packet = packet(&world, &question)?;
+    args.names.iter().for_each(|name| world.name(packet.destination, name));
+    let verdict = verdict(&world, &packet);
+    match args.input.output {
+        Output::Text => {
+            let text = print::Answer { files: &files, args, packet: &packet, verdict: &verdict };
+            say(&text.to_string())?;
+        }
+        Output::Json => document(&json!({
+            "packet": packet, "verdict": verdict, "files": print::places(&files, &verdict),
+        }))?,
+    }
+    Ok(code(&[&files], verdict.decision != Decision::Allow))
+}
+
+fn of(word: &str, input: &Input) -> Result<u8> {
+    let files = read(input)?;
+    let world = files.world();
+    let missing = || anyhow!("there is no pod {word}: name it as namespace/name, as in the files");
+    let (namespace, name) = word.split_once('/').ok_or_else(missing)?;
+    let name = Named { namespace: namespace.to_owned(), name: name.to_owned() };
+    let pod = world.pod(&name).ok_or_else(missing)?;
+    match input.output {
+        Output::Text => say(&print::of(&world, &files, pod))?,
+        Output::Json => document(&print::of_json(&world, &files, pod))?,
+    }
+    Ok(code(&[&files], false))
+}
+
+fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result<u8> {
+    let files = read(input)?;
+    let world = files.world();
+    let matrix = Matrix::of(&world, &samples(&[&world], port));
+    if let Some(path) = svg {
+        fs::write(path, matrix.svg()).with_context(|| format!("write {}", path.display()))?;
+    }
+    match input.output {
+        Output::Text if matrix.sources.is_empty() => {
+            say("no pod with an address is in the files\n")?;
+        }
+        Output::Text => say(&matrix.to_string())?,
+        Output::Json => document(&json!(matrix))?,
+    }
+    Ok(code(&[&files], false))
+}
+
+fn diff(new: &[PathBuf], on: &[PathBuf], port: &[(Protocol, u16)], output: Output) -> Result<u8> {
+    let base = Files::read_but(on, new);
+    let new = Files::read(new);
+    tell(&base)?;
+    tell(&new)?;
+    let (before, after) = (base.world(), base.with(&new));
+    let changes = changes(&before, &after, &samples(&[&before, &after], port));
+    match output {
+        Output::Text => say(&print::changes(&changes))?,
+        Output::Json => document(&json!(changes))?,
+    }
+    Ok(code(&[&base, &new], !changes.pairs.is_empty()))
+}
+
+fn findings(input: &Input) -> Result<u8> {
+    let files = Files::read(&input.file);
+    // The others are findings.
+    tell_faults(&files)?;
+    let findings = lint(&files.world(), &files.aside);
+    match input.output {
+        Output::Text => say(&print::findings(&findings, &files))?,
+        Output::Json => document(&print::findings_json(&findings, &files))?,
+    }
+    Ok(code(&[&files], !findings.is_empty()))
+}
+
+fn samples(worlds: &[&World], port: &[(Protocol, u16)]) -> Samples {
+    match port {
+        [] => Samples::of(worlds),
+        ports => Samples::only(ports),
+    }
+}
+
+fn code(files: &[&Files], no: bool) -> u8 {
+    match files.iter().any(|files| !files.faults.is_empty()) {
+        true => NOT_UNDERSTOOD,
+        false if no => NO,
+        false => 0,
+    }
+}
+
+fn read(input: &Input) -> Result<Files> {
+    let files = Files::read(&input.file);
+    tell(&files)?;
+    Ok(files)
+}
+
+/// What is odd or wrong goes to standard error, so that the answer can be piped.
+fn tell(files: &Files) -> Result<()> {
+    let mut lines: Vec<String> = files.hints.iter().map(|hint| format!("note: {hint}\n")).collect();
+    if files.len() == 0 && files.faults.is_empty() {
+        lines.push("note: no object of policy's kinds is in what was read\n".to_owned());
+    }
+    io::stderr().write_all(lines.concat().as_bytes()).context("tell what was read")?;
+    tell_faults(files)
+}
+
+fn tell_faults(files: &Files) -> Result<()> {
+    let lines: String =
+        files.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")).collect();
+    io::stderr().write_all(lines.as_bytes()).context("tell what was not understood")
+}
+
+fn document(value: &serde_json::Value) -> Result<()> {
+    say(&(serde_json::to_string_pretty(value).context("write the answer")? + "\n"))
+}
+
+fn say(text: &str) -> Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("print the answer")
+}

@@ -1,0 +1,79 @@
+//! `ferrule policy convert`.
+
+use super::{
+    NO, NOT_UNDERSTOOD,
+    args::Input,
+    document,
+    files::{Documents, Place},
+    say,
+};
+use crate::args::Output;
+use anyhow::{Context as _, Result};
+use policy_objects::convert::{ConvertError, Converted, convert};
+use serde_json::{Value, json};
+use std::io::{self, Write as _};
+
+/// Writes what is of an old version anew; the exit code.
+pub(super) fn run(input: &Input) -> Result<u8> {
+    let read = Documents::read(&input.file, &[]);
+    let (mut new, mut told, mut lost) = (Vec::new(), Vec::new(), false);
+    for (value, place) in &read.values {
+        for item in items(value) {
+            match convert(item) {
+                Ok(Converted { object, notes }) => {
+                    told.extend(notes.into_iter().map(|note| {
+                        format!("note: {}: {}: {}\n", title(item, place), note.field, note.text)
+                    }));
+                    new.push(object);
+                }
+                Err(ConvertError::NotOld { .. }) => {}
+                Err(error @ ConvertError::Lost { .. }) => {
+                    told.push(format!("NOT CONVERTED: {}: {error}\n", title(item, place)));
+                    lost = true;
+                }
+            }
+        }
+    }
+    told.extend(read.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")));
+    if new.is_empty() && !lost {
+        told.push("note: nothing is of an old version\n".to_owned());
+    }
+    io::stderr().write_all(told.concat().as_bytes()).context("tell what was converted")?;
+    match input.output {
+        Output::Text => say(&yaml(&new)?)?,
+        Output::Json => {
+            document(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;
+        }
+    }
+    Ok(if !read.faults.is_empty() {
+        NOT_UNDERSTOOD
+    } else if lost {
+        NO
+    } else {
+        0
+    })
+}
+
+/// The objects of a document: itself, or those of a list.
+fn items(value: &Value) -> Vec<&Value> {
+    let list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match value.get("items").and_then(Value::as_array) {
+        Some(list_of) if list => list_of.iter().flat_map(items).collect(),
+        _ => vec![value],
+    }
+}
+
+fn title(value: &Value, place: &Place) -> String {
+    let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
+    let metadata = |key| word(value.get("metadata").and_then(|metadata| metadata.get(key)));
+    format!("{place}: {} {}", word(value.get("kind")), metadata("name"))
+}
+
+fn yaml(objects: &[Value]) -> Result<String> {
+    let mut text = String::new();
+    for object in objects {
+        text.push_str("---\n");
+        text.push_str(&serde_saphyr::to_string(object).context("write an object")?);
+    }
+    Ok(text)
+}

@@ -1,0 +1,255 @@
+//! Answers for people.
+
+use super::{args::VerdictArgs, files::Files};
+use policy_core::{
+    Decision, Direction, Earlier, Finding, Half, Packet, PolicyKey, Reason, Segment, Verdict,
+    WhyNot, World, show::Changes,
+};
+use policy_objects::Pod;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt};
+
+/// What becomes of a packet.
+pub(super) struct Answer<'a> {
+    pub(super) files: &'a Files,
+    pub(super) args: &'a VerdictArgs,
+    pub(super) packet: &'a Packet,
+    pub(super) verdict: &'a Verdict,
+}
+
+impl fmt::Display for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { packet, verdict, args, .. } = self;
+        let end = |word: &str, address: std::net::IpAddr| match word.parse::<std::net::IpAddr>() {
+            Ok(_) => word.to_owned(),
+            Err(_) => format!("{} ({address})", word.split(':').next().unwrap_or(word)),
+        };
+        let from = end(&args.from, packet.source);
+        let to = match args.to.parse::<std::net::SocketAddr>() {
+            Ok(_) => packet.destination.to_string(),
+            Err(_) => end(&args.to, packet.destination),
+        };
+        write!(f, "{}: {} from {from} to {to}", outcome(verdict.decision), what(packet.segment))?;
+        match (&args.via_service, packet.service) {
+            (Some(name), Some(address)) => {
+                writeln!(f, ", asked for as Service {name} ({address})")?
+            }
+            _ => writeln!(f)?,
+        }
+        if let Some(half) = verdict.deciding() {
+            writeln!(f, "  decided at {}", self.reason(half))?;
+        }
+        for (direction, half) in [("egress", &verdict.egress), ("ingress", &verdict.ingress)] {
+            writeln!(f)?;
+            match half {
+                Some(half) => self.half(f, half)?,
+                None => writeln!(
+                    f,
+                    "{direction}: no policy judges it: no pod that policies know is at this end"
+                )?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Answer<'_> {
+    fn half(&self, f: &mut fmt::Formatter<'_>, half: &Half) -> fmt::Result {
+        let Half { direction, pod, decision, earlier, .. } = half;
+        writeln!(f, "{direction} of {}/{}: {}", pod.namespace, pod.name, outcome(*decision))?;
+        writeln!(f, "  {}", self.why(half))?;
+        let about = |earlier: &&Earlier| self.args.verbose || earlier.why != WhyNot::Subject;
+        for earlier in earlier.iter().filter(about) {
+            let rule = &earlier.rule;
+            let place = self.place(&rule.policy);
+            writeln!(f, "  before it: {rule}{place}")?;
+            writeln!(f, "    {}", earlier.why)?;
+        }
+        match earlier.len() - earlier.iter().filter(about).count() {
+            0 => Ok(()),
+            1 => writeln!(f, "  1 rule before it is about other pods (-v shows it)"),
+            others => {
+                writeln!(f, "  {others} rules before it are about other pods (-v shows them)")
+            }
+        }
+    }
+
+    fn reason(&self, half: &Half) -> String {
+        format!("{}: {}", half.direction, self.why(half))
+    }
+
+    fn why(&self, half: &Half) -> String {
+        match &half.reason {
+            Reason::Rule { rule } => format!("{rule}{}", self.place(&rule.policy)),
+            Reason::NotUnderstood { rule, why } => format!(
+                "{rule}{}, which is not understood and so denies all: {why}",
+                self.place(&rule.policy)
+            ),
+            Reason::Isolation { policies } => {
+                let name = |key: &PolicyKey| format!("{key}{}", self.place(key));
+                let policies: Vec<String> = policies.iter().map(name).collect();
+                format!("isolated by {}, and no rule allows it", policies.join(" and by "))
+            }
+            reason @ (Reason::Exemption { .. } | Reason::Default) => reason.to_string(),
+        }
+    }
+
+    fn place(&self, key: &PolicyKey) -> String {
+        place(self.files, key)
+    }
+}
+
+/// Where the policies of a verdict stand.
+pub(super) fn places(files: &Files, verdict: &Verdict) -> BTreeMap<String, String> {
+    let deciding = verdict.halves().flat_map(|half| match &half.reason {
+        Reason::Rule { rule } | Reason::NotUnderstood { rule, .. } => vec![&rule.policy],
+        Reason::Isolation { policies } => policies.iter().collect(),
+        Reason::Exemption { .. } | Reason::Default => Vec::new(),
+    });
+    let earlier = verdict.halves().flat_map(|half| &half.earlier);
+    let all = deciding.chain(earlier.map(|earlier| &earlier.rule.policy));
+    let place = |key: &PolicyKey| Some((key.to_string(), files.place(key)?.to_string()));
+    all.filter_map(place).collect()
+}
+
+fn place(files: &Files, key: &PolicyKey) -> String {
+    files.place(key).map_or(String::new(), |place| format!(" [{place}]"))
+}
+
+fn outcome(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "ALLOWED",
+        Decision::Drop => "DENIED (dropped)",
+        Decision::Reject => "DENIED (rejected)",
+    }
+}
+
+fn what(segment: Segment) -> String {
+    match segment {
+        Segment::Ports { protocol, destination, .. } => {
+            format!("{} to port {destination}", format!("{protocol:?}").to_uppercase())
+        }
+        segment @ (Segment::Icmp { .. } | Segment::Other(_)) => segment.to_string(),
+    }
+}
+
+/// The policies of a pod.
+pub(super) fn of(world: &World, files: &Files, pod: &Pod) -> String {
+    let mut text = String::new();
+    let name = format!("{}/{}", pod.meta.namespace, pod.meta.name);
+    if let Some(why) = unknown(pod) {
+        return format!("{name}: no policy is about it: {why}\n");
+    }
+    for direction in [Direction::Ingress, Direction::Egress] {
+        let closed = world.policies().any(|policy| world.isolates(policy, pod, direction));
+        let rest =
+            if closed { "what no rule allows is dropped" } else { "what no rule is about passes" };
+        text.push_str(&format!("{direction} of {name}: {rest}\n"));
+        let before = text.len();
+        for (policy, rules) in world.policies_of(pod, direction) {
+            let tier = tier(world.tier_number(policy));
+            text.push_str(&format!("  {}, {tier}{}\n", policy.key, place(files, &policy.key)));
+            for rule in rules {
+                text.push_str(&format!("    {}\n", rule));
+            }
+        }
+        if text.len() == before {
+            text.push_str("  no policy\n");
+        }
+    }
+    text
+}
+
+/// The same for programs.
+pub(super) fn of_json(world: &World, files: &Files, pod: &Pod) -> Value {
+    let side = |direction: Direction| -> Value {
+        let policies = world.policies_of(pod, direction).map(|(policy, rules)| {
+            let rules: Vec<Value> = rules
+                .iter()
+                .map(|rule| {
+                    json!({
+                        "index": rule.index, "name": rule.name, "action": rule.action,
+                        "text": rule.to_string(),
+                    })
+                })
+                .collect();
+            json!({
+                "policy": policy.key, "tier": world.tier_number(policy),
+                "priority": policy.place.priority.value(),
+                "isolates": world.isolates(policy, pod, direction),
+                "at": files.place(&policy.key).map(ToString::to_string), "rules": rules,
+            })
+        });
+        policies.collect()
+    };
+    json!({
+        "pod": format!("{}/{}", pod.meta.namespace, pod.meta.name), "unknown": unknown(pod),
+        "ingress": side(Direction::Ingress), "egress": side(Direction::Egress),
+    })
+}
+
+/// Why policy knows nothing of a pod.
+fn unknown(pod: &Pod) -> Option<&'static str> {
+    match pod.phase {
+        _ if pod.host_network => Some("it has the network of its node"),
+        policy_objects::Phase::Ended => Some("it has ended"),
+        policy_objects::Phase::Live => None,
+    }
+}
+
+fn tier(number: Option<u8>) -> String {
+    match number {
+        None => "a NetworkPolicy's place".to_owned(),
+        Some(number) => format!("tier {number}"),
+    }
+}
+
+/// What a change changes.
+pub(super) fn changes(changes: &Changes) -> String {
+    let mut text = String::new();
+    for change in &changes.pairs {
+        let (from, to) = (&change.from, &change.to);
+        text.push_str(&format!("{from} to {to}\n"));
+        text.push_str(&format!("  passed: {}\n  passes: {}\n", change.before, change.after));
+    }
+    for (pods, word) in [(&changes.new, "new"), (&changes.gone, "gone")] {
+        for pod in pods {
+            text.push_str(&format!(
+                "{}/{} is {word}: what it may do is no change\n",
+                pod.namespace, pod.name
+            ));
+        }
+    }
+    match changes.count() {
+        0 => text.push_str("nothing changes between pods that are there before and after\n"),
+        1 => text.push_str("1 pair of pods changes\n"),
+        count => text.push_str(&format!("{count} pairs of pods change\n")),
+    }
+    text
+}
+
+/// What was found.
+pub(super) fn findings(findings: &[Finding], files: &Files) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let place = files.place_of(&finding.object);
+        let place = place.map_or(String::new(), |place| format!(" [{place}]"));
+        text.push_str(&format!("{finding}{place}\n"));
+    }
+    text.push_str(&match findings.len() {
+        0 => "nothing is found\n".to_owned(),
+        1 => "1 finding\n".to_owned(),
+        count => format!("{count} findings\n"),
+    });
+    text
+}
+
+/// The same for programs.
+pub(super) fn findings_json(findings: &[Finding], files: &Files) -> Value {
+    let with_place = |finding: &Finding| {
+        let mut value = json!(finding);
+        value["at"] = json!(files.place_of(&finding.object).map(ToString::to_string));
+        value
+    };
+    findings.iter().map(with_place).collect()
+}

@@ -1,0 +1,290 @@
+//! `ferrule policy` as a process: what its guide shows is what it says, and what is wrong is told.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use serde_json::Value;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn ferrule(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ferrule")).current_dir(folder).args(words).output().unwrap()
+}
+
+fn examples() -> PathBuf {
+    root().join("docs/examples/policy")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A folder with one file.
+fn with_file(name: &str, content: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(name), content).unwrap();
+    folder
+}
+
+const TWO_PODS: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: x, labels: {app: a}}
+status: {podIPs: [{ip: 10.0.0.1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b, namespace: x, labels: {app: b}}
+status: {podIPs: [{ip: 10.0.0.2}]}
+";
+
+const CLOSED: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: closed, namespace: x}
+spec: {podSelector: {}}
+";
+
+#[test]
+fn each_command_of_the_guide_says_what_the_guide_shows() {
+    let guide = fs::read_to_string(root().join("docs/guide/policy.md")).unwrap();
+    let mut commands = 0;
+    for block in guide.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        let mut code = None;
+        for shown in block.split("$ ").skip(1) {
+            let (command, wanted) = shown.split_once('\n').unwrap();
+            let said = if command == "echo $?" {
+                format!("{}\n", code.unwrap())
+            } else {
+                let words: Vec<&str> = command.split(' ').collect();
+                assert_eq!(words.first(), Some(&"ferrule"), "{command}");
+                let output = ferrule(&examples(), words.get(1..).unwrap());
+                code = output.status.code();
+                commands += 1;
+                text(&output.stdout)
+            };
+            assert_eq!(said, wanted, "{command}");
+        }
+    }
+    assert!(commands >= 7, "{commands} commands");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_stop_the_others_and_the_exit_code_says_so() {
+    let folder = with_file("pods.yaml", TWO_PODS);
+    fs::create_dir(folder.path().join("below")).unwrap();
+    fs::write(folder.path().join("below/bad.yml"), format!("{CLOSED}---\n{{: :\n---\nkind: Pod\n"))
+        .unwrap();
+    fs::write(folder.path().join("worse.json"), "{").unwrap();
+    fs::write(folder.path().join("notes.txt"), "{").unwrap();
+    let output = ferrule(folder.path(), &["policy", "verdict", "--from", "x/a", "--to", "x/b:80"]);
+    assert_eq!(output.status.code(), Some(2));
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(said.starts_with("DENIED (dropped): TCP to port 80 from x/a (10.0.0.1)"), "{said}");
+    for fault in ["bad.yml, document 2: ", "bad.yml, document 3: ", "worse.json: this is not JSON"]
+    {
+        assert!(
+            told.contains(&format!("NOT UNDERSTOOD: ./{fault}")) || told.contains(fault),
+            "{told}"
+        );
+    }
+    assert!(!told.contains("notes.txt"), "{told}");
+}
+
+#[test]
+fn the_exit_code_of_verdict_is_its_answer() {
+    let folder = with_file("pods.yaml", TWO_PODS);
+    let ask = || ferrule(folder.path(), &["policy", "verdict", "--from", "x/a", "--to", "x/b:80"]);
+    assert_eq!(ask().status.code(), Some(0));
+    fs::write(folder.path().join("closed.yaml"), CLOSED).unwrap();
+    assert_eq!(ask().status.code(), Some(1));
+}
+
+#[test]
+fn a_question_that_is_not_understood_is_told_with_what_to_do() {
+    let folder = with_file("pods.yaml", TWO_PODS);
+    let rows: [(&[&str], &str); 7] = [
+        (&["--from", "x/c", "--to", "x/b:80"], "there is no pod x/c"),
+        (&["--from", "x/a", "--to", "x/b"], "write it as x/b:80"),
+        (&["--from", "x/a", "--to", "x/b:web"], "no port of the name \"web\""),
+        (&["--from", "a", "--to", "x/b:80"], "neither a pod as namespace/name nor an address"),
+        (&["--from", "x/a", "--to", "x/b:80", "--protocol", "ip"], "is no protocol"),
+        (&["--from", "x/a", "--to", "x/b:80", "--protocol", "icmp"], "has a port"),
+        (&["--from", "x/a", "--to", "[2001:db8::1]:80"], "no address of one family"),
+    ];
+    for (words, wanted) in rows {
+        let output = ferrule(folder.path(), &[&["policy", "verdict"], words].concat());
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {told}");
+        assert!(told.contains(wanted), "{words:?}: {told}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn standard_input_is_read_as_a_list_of_the_cluster() {
+    let list = serde_json::json!({
+        "apiVersion": "v1", "kind": "List",
+        "items": [
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "x"},
+             "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "2001:db8::1"}]}},
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "namespace": "x"},
+             "status": {"podIPs": [{"ip": "2001:db8::2"}]}},
+        ],
+    });
+    let words = ["policy", "verdict", "-f", "-", "--from", "x/a", "--to", "x/b:80", "-o", "json"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ferrule"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(list.to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["packet"]["destination"], "2001:db8::2");
+    assert_eq!(answer["verdict"]["decision"], "allow");
+    assert_eq!(answer["files"], serde_json::json!({}));
+}
+
+#[test]
+fn every_verb_answers_in_json() {
+    let rows: [&[&str]; 6] = [
+        &["verdict", "-f", "cluster", "--from", "shop/web-1", "--to", "pay/db-0:5432"],
+        &["of", "pay/db-0", "-f", "cluster"],
+        &["matrix", "-f", "cluster"],
+        &["diff", "-f", "change/close-shop.yaml", "--on", "cluster"],
+        &["lint", "-f", "lint"],
+        &["convert", "-f", "change/old.yaml"],
+    ];
+    for words in rows {
+        let output = ferrule(&examples(), &[&["policy"], words, &["-o", "json"]].concat());
+        let read: Result<Value, _> = serde_json::from_slice(&output.stdout);
+        assert!(read.is_ok(), "{words:?}: {}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn a_finding_has_its_place_in_json_too() {
+    let output = ferrule(&examples(), &["policy", "lint", "-f", "lint", "-o", "json"]);
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!findings.is_empty());
+    assert!(findings.iter().all(|finding| finding["at"] == "lint/mistakes.yaml"), "{findings:?}");
+}
+
+#[test]
+fn nothing_changes_where_what_is_applied_is_there_already() {
+    let words = ["policy", "diff", "-f", "cluster/policies.yaml", "--on", "cluster/pods.yaml"];
+    assert_eq!(ferrule(&examples(), &words).status.code(), Some(1));
+    let again = tempfile::tempdir().unwrap();
+    let copy = again.path().join("policies.yaml");
+    fs::copy(examples().join("cluster/policies.yaml"), &copy).unwrap();
+    let words = ["policy", "diff", "-f", copy.to_str().unwrap(), "--on", "cluster"];
+    assert_eq!(ferrule(&examples(), &words).status.code(), Some(0));
+}
+
+#[test]
+fn a_name_that_dns_gave_counts() {
+    let policy = "\
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: names}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  egress:
+    - {action: Accept, to: [{domainNames: ['*.example.com']}]}
+    - {action: Deny, to: [{networks: [0.0.0.0/0]}]}
+";
+    let folder = with_file("pods.yaml", TWO_PODS);
+    fs::write(folder.path().join("names.yaml"), policy).unwrap();
+    let ask = ["policy", "verdict", "--from", "x/a", "--to", "203.0.113.5:443"];
+    assert_eq!(ferrule(folder.path(), &ask).status.code(), Some(1));
+    let named = [&ask[..], &["--name", "www.example.com"]].concat();
+    assert_eq!(ferrule(folder.path(), &named).status.code(), Some(0));
+}
+
+#[test]
+fn the_picture_is_well_formed_and_names_everybody() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reach.svg");
+    let words = ["policy", "matrix", "-f", "cluster", "--svg", path.to_str().unwrap()];
+    assert!(ferrule(&examples(), &words).status.success());
+    let svg = fs::read_to_string(&path).unwrap();
+    for word in ["<svg", "</svg>", "shop (all 2)", "pay (all 3) to pay/db-0: TCP 5432"] {
+        assert!(svg.contains(word), "{word}");
+    }
+    assert_eq!(svg.matches("<g>").count(), 9);
+    assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
+    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+}
+
+#[test]
+fn an_object_that_is_there_twice_and_a_policy_of_an_old_version_are_told() {
+    let old = "\
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: old}
+spec: {priority: 1, subject: {namespaces: {}}}
+---
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: theirs, namespace: x}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: none, namespace: x}
+";
+    let folder = with_file("1.yaml", &format!("{TWO_PODS}---\n{CLOSED}---\n{CLOSED}---\n{old}"));
+    let words = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
+    let output = ferrule(folder.path(), &words);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("NetworkPolicy x/closed is in ./1.yaml, document 3, too"), "{told}");
+    for kind in ["AdminNetworkPolicy old", "CiliumNetworkPolicy theirs"] {
+        assert!(told.contains(kind), "{told}");
+    }
+    assert!(!told.contains("Deployment"), "{told}");
+    let lint = ferrule(folder.path(), &["policy", "lint"]);
+    assert_eq!(lint.status.code(), Some(1));
+    let found = text(&lint.stdout);
+    assert!(found.contains("AdminNetworkPolicy.policy.networking.k8s.io old"), "{found}");
+    assert!(found.contains("CiliumNetworkPolicy.cilium.io x/theirs"), "{found}");
+}
+
+#[test]
+fn what_cannot_be_converted_is_told_with_its_field_and_the_rest_is_written() {
+    let old = "\
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: good}
+spec: {priority: 1, subject: {namespaces: {}}}
+---
+apiVersion: policy.networking.k8s.io/v1alpha1
+kind: AdminNetworkPolicy
+metadata: {name: bad}
+spec:
+  priority: 1
+  subject: {namespaces: {}}
+  ingress: [{action: Allow, from: [{namespaces: {sameLabels: [team]}}]}]
+";
+    let folder = with_file("old.yaml", old);
+    let output = ferrule(folder.path(), &["policy", "convert", "-f", "old.yaml"]);
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(said.contains("name: good") && !said.contains("name: bad"), "{said}");
+    assert!(
+        told.contains("old.yaml, document 2: AdminNetworkPolicy bad: `spec.ingress[0]"),
+        "{told}"
+    );
+}
