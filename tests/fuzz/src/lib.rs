@@ -1,5 +1,6 @@
 //! What others hand us, made up: network configurations, arguments and results of other plugins,
-//! replies of the kernel, listings of other programs, files that were cut off.
+//! replies of the kernel, listings of other programs, objects of network policy, files that were cut
+//! off.
 //!
 //! A [`Target`] takes any bytes and panics when a property does not hold. Beyond *does not panic*
 //! the properties are that a refusal has the right code and repeats no value, that what was read
@@ -22,7 +23,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "netconf", run: targets::netconf::run },
     Target { name: "environment", run: targets::environment::run },
     Target { name: "prev-result", run: targets::prev_result::run },
@@ -31,6 +32,9 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "netlink-objects", run: targets::netlink::objects },
     Target { name: "iptables-save", run: targets::listings::iptables_save },
     Target { name: "nft-list", run: targets::listings::nft_list },
+    Target { name: "policy-object", run: targets::policy::object },
+    Target { name: "policy-page", run: targets::policy::page },
+    Target { name: "policy-old", run: targets::policy::old },
     Target { name: "checkpoint", run: targets::checkpoint::run },
     Target { name: "tombstone", run: targets::words::tombstone },
     Target { name: "words", run: targets::words::run },

@@ -5,6 +5,7 @@ pub mod environment;
 pub mod listings;
 pub mod netconf;
 pub mod netlink;
+pub mod policy;
 pub mod prev_result;
 pub mod settings;
 pub mod words;
