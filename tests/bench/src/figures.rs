@@ -52,6 +52,16 @@ impl Samples {
         self.quantile(99)
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn quantile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -173,6 +183,32 @@ fn machine() -> String {
 pub fn print(bench: &Bench) -> Result<()> {
     let json = serde_json::to_string(bench).context("encode the figures")?;
     writeln!(std::io::stdout(), "{json}").context("print the figures")
+}
+
+/// Prints the run as a table for people.
+///
+/// # Errors
+/// If nobody reads it.
+pub fn print_table(bench: &Bench) -> Result<()> {
+    let mut text = format!(
+        "{:44} {:>12} {:7} {:>10} {:>8} {:>8}  met\n",
+        "figure", "value", "unit", "reference", "ratio", "target"
+    );
+    let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| value.to_string());
+    for Figure { name, value, unit, reference, ratio, target, met } in &bench.figures {
+        let (reference, ratio) = (number(*reference), number(*ratio));
+        let met = match (target, met) {
+            (None, _) => "",
+            (Some(_), true) => "yes",
+            (Some(_), false) => "no",
+        };
+        let target = number(*target);
+        text += &format!(
+            "{name:44} {value:>12} {unit:7} {reference:>10} {ratio:>8} {target:>8}  {met}\n"
+        );
+    }
+    text += &format!("on {}\n", bench.machine);
+    write!(std::io::stdout(), "{text}").context("print the figures")
 }
 
 #[cfg(test)]

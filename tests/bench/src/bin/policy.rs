@@ -1,0 +1,212 @@
+//! From pages of lists to all groups and spans, and single events, at the four sizes of Antrea's controller
+//! benchmark. Needs no privileges; writes its pages, half a gigabyte at the largest size, to a
+//! folder for temporary files and removes them.
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufReader, BufWriter, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+use tests_bench::{
+    figures::{self, Bench, Figure, ms},
+    policy::{self, Scale, Size, What},
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Parser)]
+struct Args {
+    /// How the figures are printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+    /// Only the size of this name
+    #[arg(long)]
+    size: Option<String>,
+    /// A hundredth of each size
+    #[arg(long)]
+    small: bool,
+    /// How often each size is read; the quietest counts
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// What a process of its own does.
+#[derive(Subcommand)]
+enum Part {
+    /// Writes the pages
+    #[command(hide = true)]
+    Write { into: PathBuf },
+    /// Reads the pages and drops the objects
+    #[command(hide = true)]
+    Plain { from: PathBuf },
+    /// Reads the pages and computes all groups and spans
+    #[command(hide = true)]
+    Groups { from: PathBuf },
+    /// The same, and lets things happen
+    #[command(hide = true)]
+    Events { from: PathBuf },
+}
+
+/// What a process of its own found.
+#[derive(Default, Serialize, Deserialize)]
+struct Found {
+    ms: f64,
+    /// The part of it that the process ran.
+    ran_ms: f64,
+    peak_mb: f64,
+    bytes: u64,
+    objects: usize,
+    groups: usize,
+    /// By name: median and 99th in milliseconds, and members that moved, each time.
+    events: BTreeMap<String, (f64, f64, f64)>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let scale = if args.small { Scale::Small } else { Scale::Full };
+    let size = args.size.as_deref().map(|name| Size::of(name).context("no size has this name"));
+    let size = size.transpose()?;
+    let Some(part) = &args.part else { return run(&args, size) };
+    let size = size.context("a part is of one size")?;
+    match part {
+        Part::Write { into } => {
+            let file = File::create(into).with_context(|| format!("create {}", into.display()))?;
+            let mut file = BufWriter::with_capacity(1 << 20, file);
+            policy::pages(size, scale, &mut file)?;
+            file.flush().with_context(|| format!("write {}", into.display()))
+        }
+        Part::Plain { from } => tell(&measure(from, What::Plain, false)?),
+        Part::Groups { from } => tell(&measure(from, What::Groups, false)?),
+        Part::Events { from } => tell(&measure(from, What::Groups, true)?),
+    }
+}
+
+fn measure(from: &Path, what: What, events: bool) -> Result<Found> {
+    let open = || File::open(from).with_context(|| format!("open {}", from.display()));
+    let mut loaded = policy::load(&mut open()?, what)?;
+    let mut found = Found {
+        ms: ms(loaded.took),
+        ran_ms: ms(loaded.ran),
+        peak_mb: peak_mb()?,
+        bytes: loaded.bytes,
+        objects: loaded.objects,
+        groups: loaded.index.len(),
+        events: BTreeMap::new(),
+    };
+    if events {
+        for timed in policy::events(&mut loaded.index, &mut BufReader::new(open()?), EVENTS)? {
+            let members = timed.members as f64 / timed.samples.len() as f64;
+            let of = (timed.samples.p50(), timed.samples.p99(), members);
+            found.events.insert(timed.name.to_owned(), of);
+        }
+    }
+    Ok(found)
+}
+
+const EVENTS: usize = 1000;
+
+fn tell(found: &Found) -> Result<()> {
+    let json = serde_json::to_string(found).context("encode what was found")?;
+    writeln!(std::io::stdout(), "{json}").context("tell what was found")
+}
+
+/// The most memory that this process has had.
+fn peak_mb() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().context("read VmHWM")?;
+    Ok(kib * 1024.0 / 1e6)
+}
+
+fn run(args: &Args, only: Option<Size>) -> Result<()> {
+    let mut bench = Bench::new("policy");
+    let folder = std::env::temp_dir().join(format!("bench-policy-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let done = Size::ALL
+        .into_iter()
+        .filter(|size| only.is_none_or(|only| only == *size))
+        .try_for_each(|size| one(args, size, &folder.join("pages"), &mut bench));
+    std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    done?;
+    match args.output {
+        Format::Json => figures::print(&bench),
+        Format::Table => figures::print_table(&bench),
+    }
+}
+
+fn one(args: &Args, size: Size, pages: &Path, bench: &mut Bench) -> Result<()> {
+    part(args, size, "write", pages)?;
+    let (mut plain, mut groups) = (Found::default(), Found::default());
+    (plain.ran_ms, groups.ran_ms) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..args.rounds.max(1) {
+        let next = found(&part(args, size, "plain", pages)?)?;
+        if next.ran_ms < plain.ran_ms {
+            plain = next;
+        }
+        let next = found(&part(args, size, "groups", pages)?)?;
+        // The most memory of any round, the time of the quietest.
+        let peak_mb = next.peak_mb.max(groups.peak_mb);
+        if next.ran_ms < groups.ran_ms {
+            groups = next;
+        }
+        groups.peak_mb = peak_mb;
+    }
+    let events = found(&part(args, size, "events", pages)?)?.events;
+    let name = size.name();
+    let (most_ms, most_mb) = size.targets();
+    let bounded = |what: &str, value, unit, target| {
+        Figure::bounded(&format!("{name}_{what}"), value, unit, target)
+    };
+    bench.push(Figure::told(&format!("{name}_objects"), groups.objects as f64, "objects"));
+    bench.push(Figure::told(&format!("{name}_pages"), groups.bytes as f64 / 1e6, "MB"));
+    bench.push(Figure::told(&format!("{name}_groups"), groups.groups as f64, "groups"));
+    bench.push(bounded("load", groups.ms, "ms", most_ms));
+    // On a machine that is busy with other things, this is what the same would take on a quiet one.
+    let (ran, parse) = (groups.ran_ms, plain.ran_ms);
+    bench.push(Figure::against(&format!("{name}_load_running"), ran, parse, 2.0));
+    bench.push(Figure::told(&format!("{name}_index_alone"), ran - parse, "ms"));
+    bench.push(bounded("peak", groups.peak_mb, "MB", most_mb));
+    bench.push(Figure::told(&format!("{name}_parse_peak"), plain.peak_mb, "MB"));
+    for (event, (p50, p99, members)) in events {
+        let (p50, p99) = (p50 * 1e3, p99 * 1e3);
+        let figure = |which: &str, value| match event.as_str() {
+            "pod_added" => bounded(&format!("{event}_{which}"), value, "µs", 100.0),
+            _ => Figure::told(&format!("{name}_{event}_{which}"), value, "µs"),
+        };
+        bench.push(figure("p50", p50));
+        bench.push(figure("p99", p99));
+        bench.push(Figure::told(&format!("{name}_{event}_members"), members, "each"));
+    }
+    Ok(())
+}
+
+/// Runs a part in a process of its own.
+fn part(args: &Args, size: Size, part: &str, pages: &Path) -> Result<String> {
+    let own = std::env::current_exe().context("find this program")?;
+    let mut command = Command::new(own);
+    command.args(["--size", size.name()]);
+    if args.small {
+        command.arg("--small");
+    }
+    command.arg(part).arg(pages).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().context("start a process for a part")?;
+    if !output.status.success() {
+        bail!("{part} of {} failed; its words stand above", size.name());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn found(text: &str) -> Result<Found> {
+    serde_json::from_str(text).context("read what a part found")
+}
