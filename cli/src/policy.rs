@@ -5,7 +5,9 @@
 
 mod args;
 mod convert;
+mod documents;
 mod files;
+mod json;
 mod print;
 
 pub(crate) use args::{CODES, PolicyVerb};
@@ -151,17 +153,17 @@ fn read(input: &Input) -> Result<Files> {
 
 /// What is odd or wrong goes to standard error, so that the answer can be piped.
 fn tell(files: &Files) -> Result<()> {
-    let mut lines: Vec<String> = files.hints.iter().map(|hint| format!("note: {hint}\n")).collect();
-    if files.len() == 0 && files.faults.is_empty() {
-        lines.push("note: no object of policy's kinds is in what was read\n".to_owned());
-    }
-    io::stderr().write_all(lines.concat().as_bytes()).context("tell what was read")?;
+    let lines: String = files.hints.iter().map(|hint| format!("note: {hint}\n")).collect();
+    io::stderr().write_all(lines.as_bytes()).context("tell what was read")?;
     tell_faults(files)
 }
 
 fn tell_faults(files: &Files) -> Result<()> {
-    let lines: String =
+    let mut lines: String =
         files.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")).collect();
+    if files.len() == 0 && files.faults.is_empty() {
+        lines.push_str("note: no object of policy's kinds is in what was read\n");
+    }
     io::stderr().write_all(lines.as_bytes()).context("tell what was not understood")
 }
 

@@ -250,7 +250,7 @@ metadata: {name: none, namespace: x}
     let output = ferrule(folder.path(), &words);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("NetworkPolicy x/closed is in ./1.yaml, document 3, too"), "{told}");
+    assert!(told.contains("NetworkPolicy x/closed: it is in ./1.yaml, document 3, too"), "{told}");
     for kind in ["AdminNetworkPolicy old", "CiliumNetworkPolicy theirs"] {
         assert!(told.contains(kind), "{told}");
     }
@@ -287,4 +287,130 @@ spec:
         told.contains("old.yaml, document 2: AdminNetworkPolicy bad: `spec.ingress[0]"),
         "{told}"
     );
+}
+
+#[test]
+fn a_policy_whose_kind_is_misspelt_is_an_error_and_a_finding() {
+    for (version, kind) in [
+        ("networking.k8s.io/v1", "Networkpolicy"),
+        ("networking.k8s.io/v1", "NetworkPolicies"),
+        ("crd.antrea.io/v1beta1", "ACNP"),
+    ] {
+        let policy = CLOSED.replace("networking.k8s.io/v1", version);
+        let policy = policy.replace("kind: NetworkPolicy", &format!("kind: {kind}"));
+        let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{policy}"));
+        let output =
+            ferrule(folder.path(), &["policy", "verdict", "--from", "x/a", "--to", "x/b:80"]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        let wanted = format!("document 3: {kind} closed of {version} is not enforced");
+        assert!(told.contains("NOT UNDERSTOOD: ") && told.contains(&wanted), "{told}");
+        let lint = ferrule(folder.path(), &["policy", "lint"]);
+        assert_eq!(lint.status.code(), Some(2));
+        let found = text(&lint.stdout);
+        assert!(found.contains(&format!("error: {kind}.")), "{found}");
+    }
+    let lists = [
+        "kind: List\napiVersion: v1\nitem: []\n",
+        "kind: NetworkPolicyList\napiVersion: networking.k8s.io/v1\nitems: {a: {}}\n",
+    ];
+    for list in lists {
+        let folder = with_file("list.yaml", list);
+        let output = ferrule(folder.path(), &["policy", "lint"]);
+        assert_eq!(output.status.code(), Some(2), "{list}");
+        assert!(text(&output.stderr).contains("without a list as `items`"), "{list}");
+    }
+}
+
+#[test]
+fn a_folder_with_links_to_itself_is_read_once() {
+    let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{CLOSED}"));
+    for link in ["one", "two"] {
+        std::os::unix::fs::symlink(".", folder.path().join(link)).unwrap();
+    }
+    let output = ferrule(folder.path(), &["policy", "lint"]);
+    assert_eq!(text(&output.stdout), "nothing is found\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_refused_in_json_and_in_yaml() {
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"x",
+        "labels":{"app":"a","app":"b"}}, "n": [1.5, -1, 7, true, null]}"#;
+    for name in ["pod.json", "pod.yaml"] {
+        let folder = with_file(name, pod);
+        let output = ferrule(folder.path(), &["policy", "lint"]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("app"), "{told}");
+        let once = pod.replace(r#","app":"b""#, "");
+        let folder = with_file(name, &once);
+        let output = ferrule(folder.path(), &["policy", "lint"]);
+        assert!(!text(&output.stderr).contains("NOT UNDERSTOOD"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn versions_that_are_not_converted_are_told_with_what_to_write() {
+    let policy = CLOSED.replace("networking.k8s.io/v1", "networking.k8s.io/v2");
+    let folder = with_file("new.yaml", &policy);
+    let output = ferrule(folder.path(), &["policy", "convert"]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("NOT CONVERTED: ") && !told.contains("of an old version"), "{told}");
+    let next = "write it as NetworkPolicy of networking.k8s.io/v1";
+    assert!(told.contains(next), "{told}");
+    let lint = ferrule(folder.path(), &["policy", "lint"]);
+    assert!(text(&lint.stdout).contains(next), "{}", text(&lint.stdout));
+}
+
+#[test]
+fn lint_says_that_there_is_nothing_and_what_is_there_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = ferrule(folder.path(), &["policy", "lint"]);
+    assert!(text(&output.stderr).contains("no object of policy's kinds"));
+    let folder = with_file("1.yaml", &format!("{TWO_PODS}---\n{CLOSED}---\n{CLOSED}"));
+    let output = ferrule(folder.path(), &["policy", "lint"]);
+    let found = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    assert!(found.contains("warning: NetworkPolicy x/closed metadata.name: it is in"), "{found}");
+}
+
+#[test]
+fn a_protocol_by_its_number_is_asked_as_by_its_name() {
+    let only_udp = CLOSED
+        .replace("{podSelector: {}}", "{podSelector: {}, ingress: [{ports: [{protocol: UDP}]}]}");
+    let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{only_udp}"));
+    for (number, to, code) in [
+        ("17", "x/b:53", 0),
+        ("6", "x/b:53", 1),
+        ("132", "x/b:53", 1),
+        ("6", "x/b", 2),
+        ("1", "x/b", 1),
+        ("58", "x/b:53", 2),
+        ("47", "x/b", 1),
+    ] {
+        let words = ["policy", "verdict", "--from", "x/a", "--to", to, "--protocol", number];
+        let output = ferrule(folder.path(), &words);
+        assert_eq!(output.status.code(), Some(code), "{number}: {}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn what_closes_more_than_was_meant_is_told_of_a_pod() {
+    let odd = CLOSED.replace(
+        "{podSelector: {}}",
+        "{podSelector: {matchExpressions: [{key: a, operator: Is}]}}",
+    );
+    let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{odd}"));
+    let ask = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
+    let said = text(&ferrule(folder.path(), &ask).stdout);
+    assert!(
+        said.contains("NetworkPolicy x/closed may be about more pods than were meant"),
+        "{said}"
+    );
+    let said = text(&ferrule(folder.path(), &["policy", "of", "x/b"]).stdout);
+    assert!(said.contains("maybe of more pods than were meant: "), "{said}");
+    let json = ferrule(folder.path(), &[&ask[..], &["-o", "json"]].concat());
+    let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(answer["verdict"]["ingress"]["wider"][0]["policy"]["name"], "closed");
 }

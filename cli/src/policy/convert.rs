@@ -4,12 +4,16 @@ use super::{
     NO, NOT_UNDERSTOOD,
     args::Input,
     document,
-    files::{Documents, Place},
+    documents::{Documents, Place},
     say,
 };
 use crate::args::Output;
 use anyhow::{Context as _, Result};
-use policy_objects::convert::{ConvertError, Converted, convert};
+use policy_core::Foreign;
+use policy_objects::{
+    Kind,
+    convert::{ConvertError, Converted, convert},
+};
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
 
@@ -26,7 +30,12 @@ pub(super) fn run(input: &Input) -> Result<u8> {
                     }));
                     new.push(object);
                 }
-                Err(ConvertError::NotOld { .. }) => {}
+                Err(ConvertError::NotOld { api_version, kind, current }) => {
+                    if let Some(next) = not_converted(api_version, kind, current) {
+                        told.push(format!("NOT CONVERTED: {}: {next}\n", title(item, place)));
+                        lost = true;
+                    }
+                }
                 Err(error @ ConvertError::Lost { .. }) => {
                     told.push(format!("NOT CONVERTED: {}: {error}\n", title(item, place)));
                     lost = true;
@@ -51,6 +60,16 @@ pub(super) fn run(input: &Input) -> Result<u8> {
         NO
     } else {
         0
+    })
+}
+
+/// What to do with a policy that is neither current nor of a version that is converted.
+fn not_converted(api_version: String, kind: String, current: bool) -> Option<String> {
+    let known = Kind::of_any_version(&api_version, &kind).is_some();
+    let foreign = Foreign { api_version, kind, namespace: String::new(), name: String::new() };
+    let ours = !current && (known || foreign.is_misspelt());
+    ours.then(|| {
+        format!("{} is no version that is converted: {}", foreign.api_version, foreign.next())
     })
 }
 

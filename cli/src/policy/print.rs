@@ -2,8 +2,8 @@
 
 use super::{args::VerdictArgs, files::Files};
 use policy_core::{
-    Decision, Direction, Earlier, Finding, Half, Packet, PolicyKey, Reason, Segment, Verdict,
-    WhyNot, World, show::Changes,
+    Decision, Direction, Earlier, Finding, Half, Packet, Policy, PolicyKey, Reason, Segment,
+    Verdict, WhyNot, World, show::Changes,
 };
 use policy_objects::Pod;
 use serde_json::{Value, json};
@@ -58,6 +58,8 @@ impl Answer<'_> {
         let Half { direction, pod, decision, earlier, .. } = half;
         writeln!(f, "{direction} of {}/{}: {}", pod.namespace, pod.name, outcome(*decision))?;
         writeln!(f, "  {}", self.why(half))?;
+        half.wider.iter().try_for_each(|wider| writeln!(f, "  {wider}"))?;
+        half.unasked.iter().try_for_each(|unasked| writeln!(f, "  {unasked}"))?;
         let about = |earlier: &&Earlier| self.args.verbose || earlier.why != WhyNot::Subject;
         for earlier in earlier.iter().filter(about) {
             let rule = &earlier.rule;
@@ -149,6 +151,9 @@ pub(super) fn of(world: &World, files: &Files, pod: &Pod) -> String {
         for (policy, rules) in world.policies_of(pod, direction) {
             let tier = tier(world.tier_number(policy));
             text.push_str(&format!("  {}, {tier}{}\n", policy.key, place(files, &policy.key)));
+            if let Some(why) = closes_more(policy) {
+                text.push_str(&format!("    maybe of more pods than were meant: {why}\n"));
+            }
             for rule in rules {
                 text.push_str(&format!("    {}\n", rule));
             }
@@ -169,7 +174,7 @@ pub(super) fn of_json(world: &World, files: &Files, pod: &Pod) -> Value {
                 .map(|rule| {
                     json!({
                         "index": rule.index, "name": rule.name, "action": rule.action,
-                        "text": rule.to_string(),
+                        "text": rule.to_string(), "doubt": rule.doubt,
                     })
                 })
                 .collect();
@@ -177,6 +182,7 @@ pub(super) fn of_json(world: &World, files: &Files, pod: &Pod) -> Value {
                 "policy": policy.key, "tier": world.tier_number(policy),
                 "priority": policy.place.priority.value(),
                 "isolates": world.isolates(policy, pod, direction),
+                "doubt": closes_more(policy),
                 "at": files.place(&policy.key).map(ToString::to_string), "rules": rules,
             })
         });
@@ -186,6 +192,11 @@ pub(super) fn of_json(world: &World, files: &Files, pod: &Pod) -> Value {
         "pod": format!("{}/{}", pod.meta.namespace, pod.meta.name), "unknown": unknown(pod),
         "ingress": side(Direction::Ingress), "egress": side(Direction::Egress),
     })
+}
+
+/// Why a NetworkPolicy closes more pods than were meant.
+fn closes_more(policy: &Policy) -> Option<&String> {
+    policy.isolation.as_ref()?.doubt.as_ref()
 }
 
 /// Why policy knows nothing of a pod.

@@ -54,16 +54,16 @@ struct Body {
 /// A rule that is understood.
 fn known(head: Head, subjects: &Subjects, body: Body) -> Rule {
     let Body { action, peers, traffic, log } = body;
-    let subject = match (action, &subjects.doubt) {
+    let Subjects { pods: subject, doubt } = match (action, &subjects.doubt) {
         (Action::Allow, Some(why)) => return matches_nothing(head, subjects, why),
         (Action::Pass, Some(why)) => return denies_all(head, subjects, why),
         (Action::Allow | Action::Pass, None) | (Action::Drop | Action::Reject, _) => {
-            subjects.pods.clone()
+            subjects.clone()
         }
     };
     let Head { direction, index, name } = head;
     let standing = Standing::Understood;
-    Rule { direction, index, name, action, subject, peers, traffic, log, standing }
+    Rule { direction, index, name, action, subject, doubt, peers, traffic, log, standing }
 }
 
 /// A rule that is not understood; `allows` is what an action is called that allows.
@@ -82,6 +82,7 @@ fn denies_all(head: Head, subjects: &Subjects, why: &str) -> Rule {
         name,
         action: Action::Drop,
         subject: subjects.pods.clone(),
+        doubt: subjects.doubt.clone(),
         peers: Peers::Any,
         traffic: Traffic::Any,
         log: None,
@@ -97,6 +98,7 @@ fn matches_nothing(head: Head, subjects: &Subjects, why: &str) -> Rule {
         name,
         action: Action::Allow,
         subject: subjects.pods.clone(),
+        doubt: None,
         peers: Peers::Of(Vec::new()),
         traffic: Traffic::Of(Vec::new()),
         log: None,

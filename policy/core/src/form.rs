@@ -38,6 +38,8 @@ pub struct Policy {
 pub struct Isolation {
     /// For these pods; where its selector is not understood, more than were meant.
     pub subject: Vec<Pods>,
+    /// Why these are more than were meant.
+    pub doubt: Option<String>,
     /// What comes to them.
     pub ingress: bool,
     /// What goes from them.
@@ -119,6 +121,8 @@ pub struct Rule {
     pub action: Action,
     /// The pods that it is about.
     pub subject: Vec<Pods>,
+    /// Why these are more than were meant; such a rule denies.
+    pub doubt: Option<String>,
     /// With whom.
     pub peers: Peers,
     /// What of it; one of these.

@@ -27,7 +27,7 @@ pub use form::{
 pub use lint::{Aside, Check, Finding, Foreign, ObjectName, lint};
 pub use packet::{Origin, Packet, Segment, State};
 pub use verdict::{
-    Decision, Earlier, Exemption, Half, PeerMiss, Reason, RuleName, Verdict, WhyNot, decide,
-    verdict,
+    Decision, Earlier, Exemption, Half, PeerMiss, Reason, RuleName, Unasked, Verdict, WhyNot,
+    Wider, decide, verdict,
 };
 pub use world::{GroupScope, Members, World, selects};

@@ -6,12 +6,15 @@
 
 mod cover;
 mod empty;
+mod foreign;
 mod missing;
 mod order;
 mod passes;
 
 #[cfg(test)]
 mod tests;
+
+pub use foreign::Foreign;
 
 use crate::{Direction, Policy, PolicyKey, Rule, World};
 use policy_objects::{Kind, Meta, Note, Severity};
@@ -73,19 +76,6 @@ pub struct Aside {
     pub foreign: Vec<Foreign>,
 }
 
-/// An object of a kind that is not read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Foreign {
-    /// The API group; empty for the core's.
-    pub group: String,
-    /// The kind.
-    pub kind: String,
-    /// The namespace; empty if it has none.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
 /// All findings, the worst first, then by object.
 pub fn lint(world: &World, aside: &Aside) -> Vec<Finding> {
     let mut findings: Vec<Finding> = aside.notes.iter().map(reading).collect();
@@ -110,22 +100,9 @@ fn reading((object, note): &(ObjectName, Note)) -> Finding {
 }
 
 fn not_enforced(foreign: &Foreign) -> Finding {
-    let Foreign { group, kind, namespace, name } = foreign;
-    let ours = [
-        "policy.networking.k8s.io",
-        "networking.k8s.io",
-        "extensions",
-        "crd.antrea.io",
-        "core.antrea.tanzu.vmware.com",
-        "security.antrea.tanzu.vmware.com",
-        "networking.k8s.aws",
-    ];
-    let next = match ours.contains(&group.as_str()) {
-        true => "`ferrule policy convert` writes it in a version that is",
-        false => "write it as a NetworkPolicy or a ClusterNetworkPolicy, or delete it",
-    };
+    let Foreign { kind, namespace, name, .. } = foreign;
     let (namespace, name) = (namespace.clone(), name.clone());
-    let kind = match group.as_str() {
+    let kind = match foreign.group() {
         "" => kind.clone(),
         group => format!("{kind}.{group}"),
     };
@@ -133,7 +110,7 @@ fn not_enforced(foreign: &Foreign) -> Finding {
         severity: Severity::Error,
         check: Check::NotEnforced,
         field: String::new(),
-        text: format!("nothing of it is enforced: {next}"),
+        text: format!("nothing of it is enforced: {}", foreign.next()),
         object: ObjectName { kind, namespace, name },
     }
 }

@@ -67,11 +67,16 @@ impl fmt::Display for Rule {
             Direction::Egress => "to",
         };
         match &self.standing {
-            Standing::Understood => write!(f, " {action} {way} {peers}: {traffic}"),
+            Standing::Understood => write!(f, " {action} {way} {peers}: {traffic}")?,
             Standing::MatchesNothing { why } => {
-                write!(f, " not understood, so it allows nothing: {why}")
+                write!(f, " not understood, so it allows nothing: {why}")?;
             }
-            Standing::DeniesAll { why } => write!(f, " not understood, so it denies all: {why}"),
+            Standing::DeniesAll { why } => write!(f, " not understood, so it denies all: {why}")?,
+        }
+        match (&self.doubt, &self.standing) {
+            (None, _) => Ok(()),
+            (Some(doubt), Standing::DeniesAll { why }) if doubt == why => Ok(()),
+            (Some(doubt), _) => write!(f, " (maybe of more pods than were meant: {doubt})"),
         }
     }
 }

@@ -46,9 +46,34 @@ pub struct Half {
     pub decision: Decision,
     /// What decided.
     pub reason: Reason,
+    /// Of the policies that decided those whose subject is not understood, so that they are about more
+    /// pods than were meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wider: Vec<Wider>,
+    /// NetworkPolicies that isolate the pod and say nothing of this packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unasked: Option<Unasked>,
     /// Every rule of this direction that was before it in the one order, in that order. Where nothing
     /// but the default decided, these are all.
     pub earlier: Vec<Earlier>,
+}
+
+/// A policy that is about more pods than were meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wider {
+    /// Which.
+    pub policy: PolicyKey,
+    /// What of its subject is not understood.
+    pub why: String,
+}
+
+/// NetworkPolicies that would drop what none of their rules allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unasked {
+    /// Why they do not.
+    pub exemption: Exemption,
+    /// These.
+    pub policies: Vec<PolicyKey>,
 }
 
 /// What decided.

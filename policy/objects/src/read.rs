@@ -85,10 +85,20 @@ impl Object {
 
     /// As [`Object::read_all`], of a document that was parsed already.
     pub fn read_all_values(value: &Value) -> Vec<Result<Parsed, ReadError>> {
-        let of = word(value, "kind").strip_suffix("List");
-        let items = value.get("items").and_then(Value::as_array);
-        let (Some(of), Some(items)) = (of, items) else { return vec![Self::read_value(value)] };
-        let kind = Kind::of(word(value, "apiVersion"), of);
+        let version = word(value, "apiVersion");
+        let Some(of) = word(value, "kind").strip_suffix("List") else {
+            return vec![Self::read_value(value)];
+        };
+        let items = match value.get("items") {
+            Some(Value::Array(items)) => items,
+            // What a server writes of none.
+            Some(Value::Null) => return Vec::new(),
+            _ if of.is_empty() || Kind::of_any_version(version, of).is_some() => {
+                return vec![Err(ReadError::NoItems { kind: format!("{of}List") })];
+            }
+            _ => return vec![Self::read_value(value)],
+        };
+        let kind = Kind::of(version, of);
         let read = |item: &Value| match kind {
             Some(kind) if item.get("kind").is_none() => vec![Self::read_as(kind, item)],
             _ => Self::read_all_values(item),

@@ -33,7 +33,12 @@ pub(super) fn compile(policy: &NetworkPolicy) -> Policy {
         key: key(kind, &policy.meta),
         uid: policy.meta.uid.clone(),
         place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
-        isolation: Some(Isolation { subject: subjects.pods, ingress, egress }),
+        isolation: Some(Isolation {
+            subject: subjects.pods,
+            doubt: subjects.doubt,
+            ingress,
+            egress,
+        }),
         rules,
     }
 }

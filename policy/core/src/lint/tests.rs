@@ -42,7 +42,7 @@ fn notes_and_foreign_kinds_come_first_if_they_are_worse() {
             (object, note(Severity::Error, "not understood")),
         ],
         foreign: vec![Foreign {
-            group: "policy.networking.k8s.io".to_owned(),
+            api_version: "policy.networking.k8s.io/v1alpha1".to_owned(),
             kind: "AdminNetworkPolicy".to_owned(),
             namespace: String::new(),
             name: "old".to_owned(),
@@ -59,6 +59,35 @@ fn notes_and_foreign_kinds_come_first_if_they_are_worse() {
             "warning: NetworkPolicy x/np spec: odd",
         ]
     );
+}
+
+#[test]
+fn kinds_that_their_group_lacks_are_told_from_those_that_are_no_matter_of_policy() {
+    let foreign = |api_version: &str, kind: &str| Foreign {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: "x".to_owned(),
+        name: "p".to_owned(),
+    };
+    let networking = "networking.k8s.io/v1";
+    for (version, kind, misspelt, next) in [
+        (networking, "Networkpolicy", true, "write it as NetworkPolicy of networking.k8s.io/v1"),
+        (networking, "NetworkPolicies", true, "write it as NetworkPolicy of networking.k8s.io/v1"),
+        (networking, "NetPol", true, "of networking.k8s.io these kinds are: NetworkPolicy"),
+        ("networking.k8s.io/v2", "NetworkPolicy", false, "write it as NetworkPolicy of"),
+        ("crd.antrea.io/v1beta1", "ACNP", true, "of crd.antrea.io these kinds are: Tier, "),
+        ("crd.antrea.io/v1alpha1", "Tier", false, "`ferrule policy convert`"),
+        ("v1", "pods", true, "write it as Pod of v1"),
+        ("v1", "ConfigMap", false, ""),
+        (networking, "Ingress", false, ""),
+        ("crd.antrea.io/v1beta1", "Egress", false, ""),
+        ("networking.k8s.aws/v1alpha1", "PolicyEndpoint", false, ""),
+        ("cilium.io/v2", "CiliumNetworkPolicy", false, "write it as a NetworkPolicy or"),
+    ] {
+        let foreign = foreign(version, kind);
+        assert_eq!(foreign.is_misspelt(), misspelt, "{version} {kind}");
+        assert!(foreign.next().starts_with(next), "{version} {kind}: {}", foreign.next());
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub struct Question<'a> {
     /// A pod as `namespace/name`, or an address; with `:port` where the protocol has ports, a number or
     /// the name that the pod's container gives it. An IPv6 address with a port is in brackets.
     pub to: &'a str,
-    /// `tcp`, `udp`, `sctp`, `icmp[:type[:code]]`, or another protocol by its number.
+    /// `tcp`, `udp`, `sctp`, `icmp[:type[:code]]`, or a protocol by its number.
     pub protocol: &'a str,
     /// The Service that is asked for, as `namespace/name`.
     pub service: Option<&'a str>,
@@ -153,7 +153,13 @@ fn protocol(word: &str) -> Result<What, Unclear> {
         "udp" => What::Ports(Protocol::Udp),
         "sctp" => What::Ports(Protocol::Sctp),
         "icmp" => What::Icmp(number().transpose()?, number().transpose()?.unwrap_or(0)),
-        other => What::Other(other.parse().map_err(|_| unclear())?),
+        other => match other.parse().map_err(|_| unclear())? {
+            1 | 58 => What::Icmp(number().transpose()?, number().transpose()?.unwrap_or(0)),
+            6 => What::Ports(Protocol::Tcp),
+            17 => What::Ports(Protocol::Udp),
+            132 => What::Ports(Protocol::Sctp),
+            number => What::Other(number),
+        },
     };
     if parts.next().is_some() { Err(unclear()) } else { Ok(what) }
 }

@@ -1,6 +1,8 @@
 //! A verdict in words.
 
-use super::{Decision, Earlier, Exemption, Half, Reason, RuleName, Verdict, WhyNot};
+use super::{
+    Decision, Earlier, Exemption, Half, Reason, RuleName, Unasked, Verdict, WhyNot, Wider,
+};
 use crate::{Action, Direction, PolicyKey, text::joined};
 use std::fmt;
 
@@ -22,6 +24,8 @@ impl fmt::Display for Half {
         let (pod, reason) = (&self.pod, &self.reason);
         let direction = self.direction;
         writeln!(f, "{direction} of {}/{}: {}, {reason}", pod.namespace, pod.name, self.decision)?;
+        self.wider.iter().try_for_each(|wider| writeln!(f, "  {wider}"))?;
+        self.unasked.iter().try_for_each(|unasked| writeln!(f, "  {unasked}"))?;
         self.earlier.iter().try_for_each(|earlier| writeln!(f, "  {earlier}"))
     }
 }
@@ -70,6 +74,20 @@ impl fmt::Display for Reason {
             Self::Exemption { exemption } => write!(f, "exempt: {exemption}"),
             Self::Default => f.write_str("nothing speaks against it"),
         }
+    }
+}
+
+impl fmt::Display for Wider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, why } = self;
+        write!(f, "{policy} may be about more pods than were meant: {why}")
+    }
+}
+
+impl fmt::Display for Unasked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policies = joined(self.policies.iter().map(PolicyKey::to_string), ", ");
+        write!(f, "isolated by {policies}, but not from this: {}", self.exemption)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The walk through the one order.
 
 use super::{
-    Decision, Earlier, Exemption, Half, Reason, RuleName, Verdict, WhyNot,
+    Decision, Earlier, Exemption, Half, Reason, RuleName, Unasked, Verdict, WhyNot, Wider,
     matching::{Matched, matches},
 };
 use crate::{
-    Action, Direction, Family, Origin, Packet, Policy, PolicyKey, Rule, State, World,
+    Action, Direction, Family, Origin, Packet, Policy, Rule, State, World,
     world::{Stage, Walk, is_known, named},
 };
 use policy_objects::Pod;
@@ -55,6 +55,14 @@ pub(super) struct End<'a> {
 struct Trail<'a> {
     earlier: Vec<Earlier>,
     passes: Vec<(Walk, &'a Policy, &'a Rule)>,
+    wider: Vec<Wider>,
+    unasked: Option<Unasked>,
+}
+
+impl Wider {
+    fn of(policy: &Policy, doubt: Option<&String>) -> Option<Self> {
+        Some(Self { policy: policy.key.clone(), why: doubt?.clone() })
+    }
 }
 
 impl<'a> Scene<'a> {
@@ -114,9 +122,9 @@ impl<'a> End<'a> {
             Some(exemption) => (Decision::Allow, Reason::Exemption { exemption }),
             None => self.walk(&mut trail),
         };
-        let Trail { earlier, .. } = trail;
+        let Trail { earlier, wider, unasked, .. } = trail;
         let (direction, pod) = (self.direction, named(&self.pod.meta));
-        Half { direction, pod, decision, reason, earlier }
+        Half { direction, pod, decision, reason, wider, unasked, earlier }
     }
 
     fn walk(&self, trail: &mut Trail<'a>) -> (Decision, Reason) {
@@ -130,7 +138,7 @@ impl<'a> End<'a> {
                 }
             }
             if stage == Stage::NetworkPolicies
-                && let Some(decided) = self.isolated()
+                && let Some(decided) = self.isolated(trail)
             {
                 return decided;
             }
@@ -147,7 +155,11 @@ impl<'a> End<'a> {
         trail: &mut Trail<'a>,
     ) -> Option<(Decision, Reason)> {
         let name = || RuleName::of(policy, rule);
-        let why = match self.try_rule(walk, policy, rule, trail) {
+        let tried = self.try_rule(walk, policy, rule, trail);
+        if tried.is_ok() {
+            trail.wider = Wider::of(policy, rule.doubt.as_ref()).into_iter().collect();
+        }
+        let why = match tried {
             Ok(Matched::Rule) => match rule.action {
                 Action::Allow => return Some((Decision::Allow, Reason::Rule { rule: name() })),
                 Action::Drop => return Some((Decision::Drop, Reason::Rule { rule: name() })),
@@ -186,14 +198,22 @@ impl<'a> End<'a> {
 
     /// What NetworkPolicies decide of what none of their rules allows. Of what is exempt from them
     /// nothing: the baselines judge it, or a policy that allows nothing would let more pass than none.
-    fn isolated(&self) -> Option<(Decision, Reason)> {
+    fn isolated(&self, trail: &mut Trail<'a>) -> Option<(Decision, Reason)> {
         let world = self.scene.world;
         let isolates = |policy: &&Policy| world.isolates(policy, self.pod, self.direction);
         let all = world.ranked(Stage::NetworkPolicies).map(|(_, policy)| policy);
-        let policies: Vec<PolicyKey> =
-            all.filter(isolates).map(|policy| policy.key.clone()).collect();
-        let speaks = !policies.is_empty() && self.exempt_from(Family::NetworkPolicy).is_none();
-        speaks.then_some((Decision::Drop, Reason::Isolation { policies }))
+        let isolating: Vec<&Policy> = all.filter(isolates).collect();
+        if isolating.is_empty() {
+            return None;
+        }
+        let policies = isolating.iter().map(|policy| policy.key.clone()).collect();
+        if let Some(exemption) = self.exempt_from(Family::NetworkPolicy) {
+            trail.unasked = Some(Unasked { exemption, policies });
+            return None;
+        }
+        let wider = |policy: &&Policy| Wider::of(policy, policy.isolation.as_ref()?.doubt.as_ref());
+        trail.wider = isolating.iter().filter_map(wider).collect();
+        Some((Decision::Drop, Reason::Isolation { policies }))
     }
 
     fn exempt_from_all(&self) -> Option<Exemption> {

@@ -20,6 +20,12 @@ pub enum ReadError {
     /// Nothing says of what kind it is.
     #[error("it lacks `apiVersion` or `kind`")]
     NoKind,
+    /// A list of nothing that can be found.
+    #[error("{kind} without a list as `items`: nothing of it is read")]
+    NoItems {
+        /// Its kind.
+        kind: String,
+    },
     /// Policy does not read this kind, or not in this version.
     #[error("{kind} of {api_version} is not read: {}", foreign(*known))]
     Foreign {

@@ -131,3 +131,24 @@ fn no_object_gets_more_notes_than_people_can_read() {
     let Object::NetworkPolicy(policy) = parsed.object else { panic!("another kind") };
     assert!(policy.ingress.iter().all(|rule| rule.known().is_none()));
 }
+
+#[test]
+fn a_list_whose_items_are_no_list_is_said() {
+    let policies = ("networking.k8s.io/v1", "NetworkPolicyList");
+    for ((version, kind), wrong) in [
+        (policies, json!({"items": {"a": {}}})),
+        (policies, json!({"item": []})),
+        (("v1", "List"), json!({"item": []})),
+        (("v1", "List"), json!({"items": "none"})),
+        (("v1", "List"), json!({"items": null})),
+    ] {
+        let mut list = wrong.clone();
+        list["apiVersion"] = version.into();
+        list["kind"] = kind.into();
+        let read = Object::read_all_values(&list);
+        match wrong.get("items") {
+            Some(Value::Null) => assert!(read.is_empty(), "{list}"),
+            _ => assert!(matches!(&*read, [Err(ReadError::NoItems { .. })]), "{list}"),
+        }
+    }
+}

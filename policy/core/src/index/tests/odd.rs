@@ -41,7 +41,12 @@ fn policy(name: &str, to: Selector, from: Selector) -> Policy {
         },
         uid: format!("uid of {name}"),
         place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
-        isolation: Some(Isolation { subject: subject.clone(), ingress: true, egress: false }),
+        isolation: Some(Isolation {
+            subject: subject.clone(),
+            doubt: None,
+            ingress: true,
+            egress: false,
+        }),
         rules: vec![Rule {
             direction: crate::Direction::Ingress,
             index: 0,
@@ -51,6 +56,7 @@ fn policy(name: &str, to: Selector, from: Selector) -> Policy {
             peers: Peers::Of(vec![from]),
             traffic: Traffic::Any,
             log: None,
+            doubt: None,
             standing: Standing::Understood,
         }],
     }

@@ -146,6 +146,7 @@ fn rule() -> impl Strategy<Value = Rule> {
             name: None,
             action: Action::Allow,
             subject,
+            doubt: None,
             peers,
             traffic,
             log: None,
@@ -169,7 +170,12 @@ fn policy() -> impl Strategy<Value = Policy> {
         uid: if uid.is_empty() { uid } else { format!("{key} {uid}") },
         key,
         place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
-        isolation: isolation.map(|subject| Isolation { subject, ingress: true, egress: false }),
+        isolation: isolation.map(|subject| Isolation {
+            subject,
+            doubt: None,
+            ingress: true,
+            egress: false,
+        }),
         rules,
     })
 }

@@ -160,3 +160,30 @@ fn a_subject_that_is_not_understood_gets_denials_alone() {
     assert_eq!(ask(&world(Deny), "x/a", "z/a", tcp(80)), Allow);
     assert_eq!(ask(&world(Pass), "x/a", "z/a", tcp(80)), Drop, "a pass denies all");
 }
+
+#[test]
+fn a_pod_that_is_denied_since_a_subject_was_read_wider_gets_word_of_it() {
+    let odd = || Some("an operator that nobody knows".to_owned());
+    let told = |world: &World| {
+        let half = verdict(world, &packet(world, "y/a", "x/a", tcp(80))).ingress;
+        let half = half.expect("the destination is a pod");
+        assert_eq!(half.decision, Drop);
+        half.wider.into_iter().map(|wider| wider.why).collect::<Vec<String>>()
+    };
+    for action in [Deny, Pass] {
+        let mut policy = cluster("odd", Admin, 0, "", Ingress, vec![about(action, "y")]);
+        policy.subject.doubt = odd();
+        assert_eq!(told(&with([Object::ClusterPolicy(policy)])), [odd().unwrap_or_default()]);
+    }
+    let mut policy = network("x", "", &[PolicyType::Ingress], vec![], vec![]);
+    policy.subject.doubt = odd();
+    let world = with([Object::NetworkPolicy(policy)]);
+    assert_eq!(told(&world), [odd().unwrap_or_default()]);
+    let text = verdict(&world, &packet(&world, "y/a", "x/a", tcp(80))).to_string();
+    assert!(
+        text.contains("NetworkPolicy x/np may be about more pods than were meant: an operator")
+    );
+
+    let deny = on_x("deny", Admin, 1, vec![about(Deny, "y")]);
+    assert_eq!(told(&with([deny])), Vec::<String>::new());
+}

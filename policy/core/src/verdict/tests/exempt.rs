@@ -96,6 +96,26 @@ fn a_way_back_to_itself_through_a_service_is_for_clusternetworkpolicies_alone() 
 }
 
 #[test]
+fn who_would_isolate_a_pod_but_is_not_asked_is_said() {
+    let world = with([closed("x")]);
+    let service = Some(ip(VIP));
+    let hairpin = Packet { service, ..packet(&world, "x/a", "x/a", tcp(80)) };
+    let to_node = packet(&world, "x/a", "n1", tcp(10250));
+    for (packet, exemption) in [(hairpin, Exemption::Hairpin), (to_node, Exemption::ToOwnNode)] {
+        let verdict = verdict(&world, &packet);
+        let half = verdict.egress.as_ref().expect("a pod sends it");
+        assert_eq!(half.reason, Reason::Default);
+        let unasked = half.unasked.as_ref().expect("a policy isolates the pod");
+        let names: Vec<String> = unasked.policies.iter().map(ToString::to_string).collect();
+        assert_eq!((unasked.exemption, names), (exemption, vec!["NetworkPolicy x/np".to_owned()]));
+        let text = verdict.to_string();
+        assert!(text.contains("isolated by NetworkPolicy x/np, but not from this: "), "{text}");
+    }
+    let elsewhere = verdict(&world, &packet(&world, "x/a", "n2", tcp(10250)));
+    assert_eq!(elsewhere.egress.expect("a pod sends it").unasked, None);
+}
+
+#[test]
 fn replies_and_errors_follow_their_flow_and_flows_are_judged_as_when_they_began() {
     let world = with([closed("x")]);
     let mut packet = packet(&world, "y/a", "x/a", tcp(80));
