@@ -156,6 +156,12 @@ fn unknown(rule: &At<'_>, doubt: &Doubt) -> Unknown {
     Unknown { why: doubt.why(), name: said("name"), action: said("action") }
 }
 
+/// Whether a policy has no rule at all.
+fn is_silent(spec: &At<'_>) -> bool {
+    let none = |key| spec.items(key).is_ok_and(|items| items.len() == 0);
+    spec.value.is_object() && none("ingress") && none("egress")
+}
+
 /// What becomes of a rule with an action that is not understood.
 fn becomes(rule: Option<&At<'_>>) -> &'static str {
     match rule.map(|rule| word(rule.value, "action")) {

@@ -1,7 +1,7 @@
 //! The one order of policies.
 
 use crate::{Family, Place, Policy, PolicyKey, Priority, Tier};
-use policy_objects::{Kind, Read};
+use policy_objects::Kind;
 use std::collections::BTreeMap;
 
 /// Where a policy stands among all.
@@ -83,10 +83,10 @@ fn place(place: &Place, tiers: &BTreeMap<String, policy_objects::Tier>) -> (Stag
     }
 }
 
-/// A tier's number as its Tier says, or as Antrea makes it.
+/// A tier's number as its Tier says, or, where there is none, as Antrea makes it.
 fn lookup(name: &str, tiers: &BTreeMap<String, policy_objects::Tier>) -> Option<u8> {
-    if let Some(Read::Known(number)) = tiers.get(name).map(|tier| &tier.priority) {
-        return Some(*number);
+    if let Some(tier) = tiers.get(name) {
+        return tier.priority.known().copied();
     }
     DEFAULTS.iter().find(|(default, _)| *default == name).map(|(_, number)| *number)
 }

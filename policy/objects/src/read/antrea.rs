@@ -8,7 +8,7 @@ mod subject;
 pub(super) use group::group;
 
 use super::tree::{At, Doubt, Notes};
-use super::{becomes, unknown};
+use super::{becomes, is_silent, unknown};
 use crate::{
     AntreaAction, AntreaEntry, AntreaPolicy, AntreaRule, Logging, Meta, Named, PolicyType, Read,
     Tier, Unknown,
@@ -41,7 +41,8 @@ pub(super) fn tier(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Tier {
 }
 
 pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes) -> AntreaPolicy {
-    let mut whole = spec.only(&["tier", "priority", "appliedTo", "ingress", "egress"]).err();
+    let odd = spec.only(&["tier", "priority", "appliedTo", "ingress", "egress"]).err();
+    let mut whole = odd.clone();
     let tier = tier_name(spec).unwrap_or_else(|doubt| {
         whole.get_or_insert(doubt);
         APPLICATION.to_owned()
@@ -53,11 +54,18 @@ pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes)
     if let Some(doubt) = &whole {
         notes.fail(
             doubt,
-            "no rule of the policy is understood: Allow allows nothing, others deny all",
+            match (&odd, is_silent(spec)) {
+                (Some(_), _) => "the policy denies all in both directions to whom it is about",
+                (None, true) => "the policy has no rule, and does nothing",
+                (None, false) => {
+                    "no rule of the policy is understood: Allow allows nothing, others deny all"
+                }
+            },
         );
     }
-    let reader = Reader { scope, namespace: meta.namespace.clone(), whole };
-    let applied_to = subject::all(spec, scope, notes);
+    let applied_to = subject::all(spec, scope, odd.as_ref(), notes);
+    let (namespace, alone) = (meta.namespace.clone(), applied_to.is_empty());
+    let reader = Reader { scope, namespace, odd, whole, alone };
     let ingress = reader.entries(spec, PolicyType::Ingress, notes);
     let egress = reader.entries(spec, PolicyType::Egress, notes);
     said_twice(spec, notes);
@@ -118,7 +126,12 @@ fn said_twice(spec: &At<'_>, notes: &mut Notes) {
 struct Reader {
     scope: Scope,
     namespace: String,
+    /// Why the spec is not understood as a whole.
+    odd: Option<Doubt>,
+    /// Why no rule is.
     whole: Option<Doubt>,
+    /// The policy itself says of nobody that it is about them.
+    alone: bool,
 }
 
 impl Reader {
@@ -127,22 +140,29 @@ impl Reader {
             PolicyType::Ingress => "ingress",
             PolicyType::Egress => "egress",
         };
-        let lost =
-            |unknown| vec![AntreaEntry { applied_to: Vec::new(), rule: Read::Unknown(unknown) }];
-        if !spec.value.is_object() {
-            return lost(unknown(spec, &spec.doubt("it is no object")));
-        }
-        match spec.items(key) {
+        let mut entries: Vec<_> = match spec.items(key) {
             Ok(items) => items.map(|item| self.entry(&item, direction, notes)).collect(),
             Err(doubt) => {
                 notes.fail(&doubt, becomes(None));
-                lost(Unknown { why: doubt.why(), name: None, action: None })
+                vec![self.lost(&doubt, notes)]
             }
-        }
+        };
+        // What is not understood may be rules.
+        entries.extend(self.odd.as_ref().map(|doubt| self.lost(doubt, notes)));
+        entries
+    }
+
+    /// A rule that denies all.
+    fn lost(&self, doubt: &Doubt, notes: &mut Notes) -> AntreaEntry {
+        let unknown = Unknown { why: doubt.why(), name: None, action: None };
+        let all = self.alone.then(|| subject::everybody(self.scope, doubt, notes));
+        AntreaEntry { applied_to: all.into_iter().collect(), rule: Read::Unknown(unknown) }
     }
 
     fn entry(&self, at: &At<'_>, direction: PolicyType, notes: &mut Notes) -> AntreaEntry {
-        let applied_to = subject::all(at, self.scope, notes);
+        // Beside an appliedTo of the policy a rule has none of its own, however it is written.
+        let odd = at.only(fields(direction).1).err().filter(|_| self.alone);
+        let applied_to = subject::all(at, self.scope, odd.as_ref(), notes);
         let rule = match (self.rule(at, direction, notes), &self.whole) {
             (Ok(rule), None) => Read::Known(rule),
             (_, Some(doubt)) => Read::Unknown(unknown(at, doubt)),
@@ -160,10 +180,7 @@ impl Reader {
         direction: PolicyType,
         notes: &mut Notes,
     ) -> Result<AntreaRule, Doubt> {
-        let (side, known) = match direction {
-            PolicyType::Ingress => ("from", &FIELDS[..9]),
-            PolicyType::Egress => ("to", &FIELDS[1..]),
-        };
+        let (side, known) = fields(direction);
         at.only(known)?;
         let action = action(at, notes)?;
         if at.items("l7Protocols")?.len() > 0 {
@@ -193,6 +210,14 @@ impl Reader {
             services.push(named(&item, own)?);
         }
         Ok(services)
+    }
+}
+
+/// Where the peers are, and what else a rule may say.
+fn fields(direction: PolicyType) -> (&'static str, &'static [&'static str]) {
+    match direction {
+        PolicyType::Ingress => ("from", &FIELDS[..9]),
+        PolicyType::Egress => ("to", &FIELDS[1..]),
     }
 }
 

@@ -5,7 +5,7 @@ use super::names::domain;
 use super::ports::{number, port_name, protocol, range};
 use super::selector::{selector, wide};
 use super::tree::{At, Doubt, Notes};
-use super::{becomes, unknown};
+use super::{becomes, is_silent, unknown};
 use crate::{
     ClusterAction, ClusterPeer, ClusterPolicy, ClusterRule, ClusterTier, Dialect, Meta,
     NamespacedPods, PolicyType, PortRange, Protocol, ProtocolMatch, Read, Selector, Subject,
@@ -18,7 +18,9 @@ pub(super) fn policy(
     spec: &At<'_>,
     notes: &mut Notes,
 ) -> ClusterPolicy {
-    let mut whole = spec.only(&["tier", "priority", "subject", "ingress", "egress"]).err();
+    let odd = spec.only(&["tier", "priority", "subject", "ingress", "egress"]).err();
+    let silent = odd.is_none() && is_silent(spec);
+    let mut whole = odd.clone();
     let tier = tier(spec).unwrap_or_else(|doubt| {
         whole.get_or_insert(doubt);
         ClusterTier::Admin
@@ -30,12 +32,23 @@ pub(super) fn policy(
     if let Some(doubt) = &whole {
         notes.fail(
             doubt,
-            "no rule of the policy is understood: Accept allows nothing, others deny all",
+            match (&odd, silent) {
+                (Some(_), _) => "the policy denies all in both directions to whom it is about",
+                (None, true) => "the policy has no rule, and does nothing",
+                (None, false) => {
+                    "no rule of the policy is understood: Accept allows nothing, others deny all"
+                }
+            },
         );
     }
-    let mut rules = |direction| rules(spec, direction, dialect, whole.as_ref(), notes);
-    let (ingress, egress) = (rules(PolicyType::Ingress), rules(PolicyType::Egress));
-    let subject = subject(spec, dialect, notes);
+    let mut read = |direction| rules(spec, direction, dialect, whole.as_ref(), notes);
+    let (mut ingress, mut egress) = (read(PolicyType::Ingress), read(PolicyType::Egress));
+    // What is not understood may be rules.
+    if let Some(doubt) = &odd {
+        ingress.extend(lost(&ingress, doubt));
+        egress.extend(lost(&egress, doubt));
+    }
+    let subject = subject(spec, dialect, silent, notes);
     ClusterPolicy { meta, dialect, tier, priority, subject, ingress, egress }
 }
 
@@ -59,7 +72,22 @@ fn priority(spec: &At<'_>, notes: &mut Notes) -> Result<i32, Doubt> {
     Ok(priority)
 }
 
-fn subject(spec: &At<'_>, dialect: Dialect, notes: &mut Notes) -> Subject<NamespacedPods> {
+/// A rule that denies all, unless one of these does.
+fn lost(rules: &[Read<ClusterRule>], doubt: &Doubt) -> Option<Read<ClusterRule>> {
+    let denies = |rule: &Read<ClusterRule>| match rule {
+        Read::Known(_) => false,
+        Read::Unknown(unknown) => unknown.action.as_deref() != Some("Accept"),
+    };
+    let unknown = Unknown { why: doubt.why(), name: None, action: None };
+    (!rules.iter().any(denies)).then_some(Read::Unknown(unknown))
+}
+
+fn subject(
+    spec: &At<'_>,
+    dialect: Dialect,
+    silent: bool,
+    notes: &mut Notes,
+) -> Subject<NamespacedPods> {
     let everything = |doubt| (NamespacedPods::default(), Some(doubt));
     let (selects, doubt) = match spec.get("subject") {
         None => everything(spec.lacks("subject")),
@@ -76,7 +104,13 @@ fn subject(spec: &At<'_>, dialect: Dialect, notes: &mut Notes) -> Subject<Namesp
         },
     };
     if let Some(doubt) = &doubt {
-        notes.fail(doubt, "the policy allows nothing, and denies to all whom it may have meant");
+        notes.fail(
+            doubt,
+            match silent {
+                true => "the policy has no rule, and does nothing",
+                false => "the policy allows nothing, and denies to all whom it may have meant",
+            },
+        );
     }
     Subject { selects, doubt: doubt.map(|doubt| doubt.why()) }
 }

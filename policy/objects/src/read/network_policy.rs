@@ -18,11 +18,16 @@ pub(super) fn policy(
 ) -> NetworkPolicy {
     let whole = spec.only(&["podSelector", "policyTypes", "ingress", "egress"]).err();
     if let Some(doubt) = &whole {
-        notes.fail(doubt, "no rule of the policy allows anything");
+        notes.fail(
+            doubt,
+            "the policy isolates in both directions, and no rule of it allows anything",
+        );
     }
     let ingress = rules(spec, PolicyType::Ingress, flavor, whole.as_ref(), notes);
     let egress = rules(spec, PolicyType::Egress, flavor, whole.as_ref(), notes);
-    let types = types(spec, !egress.is_empty(), notes);
+    let said = types(spec, !egress.is_empty(), notes);
+    // What is not understood may be a direction.
+    let types = if whole.is_some() { BOTH.to_vec() } else { said };
     for (direction, rules) in [(PolicyType::Ingress, &ingress), (PolicyType::Egress, &egress)] {
         if !rules.is_empty() && !types.contains(&direction) {
             let text = format!("`{}` has no effect: policyTypes lack it", keys(direction).0);
@@ -51,7 +56,6 @@ fn subject(spec: &At<'_>, notes: &mut Notes) -> Subject<Selector> {
 fn types(spec: &At<'_>, egress: bool, notes: &mut Notes) -> Vec<PolicyType> {
     match said(spec, notes) {
         Ok(types) if !types.is_empty() => types,
-        Ok(_) if !spec.value.is_object() => BOTH.to_vec(),
         Ok(_) if egress => BOTH.to_vec(),
         Ok(_) => vec![PolicyType::Ingress],
         Err(doubt) => {

@@ -3,8 +3,8 @@
 use policy_objects::convert::{ConvertError, convert};
 use policy_objects::page::{self, Page, PageError};
 use policy_objects::{
-    AntreaAppliedTo, AntreaEntry, Kind, Namespace, NamespacedPods, Note, Object, Parsed, Pod, Read,
-    Requirement, Selector, Severity, Subject,
+    AntreaAppliedTo, AntreaEntry, ClusterRule, Kind, Namespace, NamespacedPods, Note, Object,
+    Parsed, Pod, Read, Requirement, Selector, Severity, Subject,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -89,13 +89,14 @@ fn places(value: &Value, place: &str) -> Vec<String> {
 
 /// What `after` allows is within what `before` does, as far as the objects themselves show it: rules
 /// and selectors are the same, or not understood any more.
-fn narrows(before: &Object, after: &Object, place: &str) {
+fn narrows(before: &Object, after: &Object, at: &str) {
     let holds = match (before, after) {
         (Object::NetworkPolicy(before), Object::NetworkPolicy(after)) => {
             before.types.iter().all(|direction| after.types.contains(direction))
                 && subject(&before.subject, &after.subject, within)
                 && rules(&before.ingress, &after.ingress)
                 && rules(&before.egress, &after.egress)
+                && (at != SPEC || after.types.len() == 2)
         }
         (Object::ClusterPolicy(before), Object::ClusterPolicy(after)) => {
             let known =
@@ -105,6 +106,8 @@ fn narrows(before: &Object, after: &Object, place: &str) {
                 && subject(&before.subject, &after.subject, pods_within)
                 && rules(&before.ingress, &after.ingress)
                 && rules(&before.egress, &after.egress)
+                && (at != SPEC
+                    || [&after.ingress, &after.egress].into_iter().all(|rules| denies(rules)))
         }
         (Object::AntreaPolicy(before), Object::AntreaPolicy(after)) => {
             let mut entries = after.ingress.iter().chain(&after.egress);
@@ -115,6 +118,10 @@ fn narrows(before: &Object, after: &Object, place: &str) {
                 && subjects(&before.applied_to, &after.applied_to)
                 && entries_narrow(&before.ingress, &after.ingress)
                 && entries_narrow(&before.egress, &after.egress)
+                && (at != SPEC
+                    || [&after.ingress, &after.egress]
+                        .into_iter()
+                        .all(|entries| ends_denying(entries)))
         }
         (Object::Group(before), Object::Group(after)) => {
             after.spec.known().is_none() || before.spec == after.spec
@@ -124,13 +131,32 @@ fn narrows(before: &Object, after: &Object, place: &str) {
         }
         _ => false,
     };
-    assert!(holds, "a field that is not understood at {place} widens\n{before:?}\nto\n{after:?}");
+    assert!(holds, "a field that is not understood at {at} widens\n{before:?}\nto\n{after:?}");
 }
 
 fn rules<T: PartialEq>(before: &[Read<T>], after: &[Read<T>]) -> bool {
     let lost = matches!(after, [Read::Unknown(_)]);
     let same = |(before, after): (&Read<T>, &Read<T>)| after.known().is_none() || before == after;
-    lost || (before.len() == after.len() && before.iter().zip(after).all(same))
+    // Behind them may be what stands for rules that were lost.
+    let more = after.get(before.len()..);
+    let more = more.is_some_and(|more| more.iter().all(|rule| rule.known().is_none()));
+    lost || (more && before.iter().zip(after).all(same))
+}
+
+/// Whether one rule denies all.
+fn denies(rules: &[Read<ClusterRule>]) -> bool {
+    rules.iter().any(|rule| match rule {
+        Read::Known(_) => false,
+        Read::Unknown(unknown) => unknown.action.as_deref() != Some("Accept"),
+    })
+}
+
+/// Whether all is denied to whom the policy is about.
+fn ends_denying(entries: &[AntreaEntry]) -> bool {
+    entries.last().is_some_and(|entry| match &entry.rule {
+        Read::Known(_) => false,
+        Read::Unknown(unknown) => unknown.action.is_none() && entry.applied_to.is_empty(),
+    })
 }
 
 fn entries_narrow(before: &[AntreaEntry], after: &[AntreaEntry]) -> bool {
@@ -139,7 +165,8 @@ fn entries_narrow(before: &[AntreaEntry], after: &[AntreaEntry]) -> bool {
     {
         return true;
     }
-    before.len() == after.len()
+    let more = after.get(before.len()..);
+    more.is_some_and(|more| more.iter().all(|entry| entry.rule.known().is_none()))
         && before.iter().zip(after).all(|(before, after)| {
             (after.rule.known().is_none() || before.rule == after.rule)
                 && subjects(&before.applied_to, &after.applied_to)
@@ -254,6 +281,9 @@ pub fn old(data: &[u8]) {
 
 /// A field that no version knows.
 const NEW: &str = "zz-new";
+
+/// What holds everything that a policy says.
+const SPEC: &str = "/spec";
 
 /// So many places of an object are tried.
 const PLACES: usize = 128;

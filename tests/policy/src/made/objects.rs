@@ -109,6 +109,12 @@ pub(super) fn tier() -> impl Strategy<Value = Object> {
         1 => (Just("platform"), select(vec![200_u8, 240, 253])),
     ];
     place.prop_flat_map(|(name, number)| {
+        // Those that there are without a Tier too.
+        let name = match (name, number) {
+            ("platform", 240) => "emergency",
+            ("platform", 253) => "baseline",
+            (name, _) => name,
+        };
         let meta = meta("", name);
         read(Just(number))
             .prop_map(move |priority| Object::Tier(Tier { meta: meta.clone(), priority }))

@@ -55,24 +55,25 @@ impl Naive<'_> {
         Some(Place { after_network: number > 250, number, family, priority })
     }
 
-    /// A tier's number: as a Tier says, or as it has always been; one that is missing is `application`.
+    /// A tier's number: as a Tier says, or where there is none as it has always been; one that is missing or
+    /// not understood is `application`.
     fn tier(&self, name: &str) -> u16 {
         let said = self.objects.iter().find_map(|object| {
             let Object::Tier(tier) = object else { return None };
-            match tier.priority {
-                Read::Known(priority) if tier.meta.name == name => Some(u16::from(priority)),
-                Read::Known(_) | Read::Unknown(_) => None,
-            }
+            (tier.meta.name == name).then_some(&tier.priority)
         });
-        said.unwrap_or_else(|| match name {
-            "emergency" => 50,
-            "securityops" => 100,
-            "networkops" => 150,
-            "platform" => 200,
-            "application" => 250,
-            "baseline" => 253,
-            _ => self.tier("application"),
-        })
+        match (said, name) {
+            (Some(Read::Known(priority)), _) => u16::from(*priority),
+            (Some(Read::Unknown(_)), "application") => 250,
+            (Some(Read::Unknown(_)), _) => self.tier("application"),
+            (None, "emergency") => 50,
+            (None, "securityops") => 100,
+            (None, "networkops") => 150,
+            (None, "platform") => 200,
+            (None, "application") => 250,
+            (None, "baseline") => 253,
+            (None, _) => self.tier("application"),
+        }
     }
 
     pub(crate) fn rule_id(&self, policy: &Object, index: usize) -> RuleId {

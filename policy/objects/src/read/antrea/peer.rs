@@ -2,7 +2,7 @@
 
 use super::{Scope, in_this_cluster, named};
 use crate::read::address::block;
-use crate::read::names::fqdn;
+use crate::read::names::{fqdn, is_label_key};
 use crate::read::selector::selector;
 use crate::read::tree::{At, Doubt, Notes};
 use crate::{AntreaPeer, NamespaceMatch, PolicyType, Selector};
@@ -81,7 +81,7 @@ fn pods(at: &At<'_>, notes: &mut Notes) -> Result<Option<Selector>, Doubt> {
 
 fn matching(at: &At<'_>) -> Result<NamespaceMatch, Doubt> {
     at.only(&["match", "sameLabels"])?;
-    let labels = at.items("sameLabels")?.map(|item| item.word().map(str::to_owned));
+    let labels = at.items("sameLabels")?.map(|item| label_key(&item));
     let mut labels = labels.collect::<Result<Vec<_>, _>>()?;
     labels.sort_unstable();
     labels.dedup();
@@ -89,6 +89,15 @@ fn matching(at: &At<'_>) -> Result<NamespaceMatch, Doubt> {
         (Some(at), true) if at.text()? == "Self" => Ok(NamespaceMatch::Same),
         (None, false) => Ok(NamespaceMatch::SameLabels(labels)),
         _ => Err(at.doubt("it is one of `match: Self` and `sameLabels` with at least one label")),
+    }
+}
+
+fn label_key(at: &At<'_>) -> Result<String, Doubt> {
+    let key = at.word()?;
+    if is_label_key(key) {
+        Ok(key.to_owned())
+    } else {
+        Err(at.doubt(format!("`{key}` is no label key")))
     }
 }
 

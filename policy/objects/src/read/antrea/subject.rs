@@ -5,12 +5,18 @@ use crate::read::selector::wide;
 use crate::read::tree::{At, Doubt, Notes};
 use crate::{AntreaAppliedTo, Selector, Subject};
 
-/// The items of a policy's or a rule's `appliedTo`.
-pub(super) fn all(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Vec<Subject<AntreaAppliedTo>> {
-    match at.items("appliedTo") {
-        Ok(items) => items.map(|item| one(&item, scope, notes)).collect(),
-        Err(doubt) if at.value.is_object() => vec![doubtful(everybody(scope), &doubt, notes)],
-        Err(_) => Vec::new(),
+/// The items of a policy's or a rule's `appliedTo`. Where there are none, what is odd beside it may
+/// have been meant as it.
+pub(super) fn all(
+    at: &At<'_>,
+    scope: Scope,
+    odd: Option<&Doubt>,
+    notes: &mut Notes,
+) -> Vec<Subject<AntreaAppliedTo>> {
+    match (at.items("appliedTo"), odd) {
+        (Ok(items), Some(doubt)) if items.len() == 0 => vec![everybody(scope, doubt, notes)],
+        (Ok(items), _) => items.map(|item| one(&item, scope, notes)).collect(),
+        (Err(doubt), _) => vec![everybody(scope, &doubt, notes)],
     }
 }
 
@@ -19,7 +25,7 @@ fn one(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaAppliedTo>
     match read {
         Ok(Some(selects)) => Subject { selects, doubt: None },
         Ok(None) => by_selectors(at, scope, notes),
-        Err(doubt) => doubtful(everybody(scope), &doubt, notes),
+        Err(doubt) => everybody(scope, &doubt, notes),
     }
 }
 
@@ -81,12 +87,18 @@ fn by_selectors(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaA
     }
 }
 
-fn everybody(scope: Scope) -> AntreaAppliedTo {
+/// All that a policy or a rule can be about, as nobody can say whom it means.
+pub(super) fn everybody(
+    scope: Scope,
+    doubt: &Doubt,
+    notes: &mut Notes,
+) -> Subject<AntreaAppliedTo> {
     let namespaces = match scope {
         Scope::Cluster => Some(Selector::default()),
         Scope::Namespace => None,
     };
-    AntreaAppliedTo::Pods { namespaces, pods: Some(Selector::default()) }
+    let all = AntreaAppliedTo::Pods { namespaces, pods: Some(Selector::default()) };
+    doubtful(all, doubt, notes)
 }
 
 fn doubtful(
