@@ -1,6 +1,6 @@
 //! From item to item.
 
-use super::scan::Scan;
+use super::scan::{Scan, Text};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
@@ -53,6 +53,7 @@ pub enum PageError {
 /// A place in a page.
 pub(super) struct Cursor<'p> {
     page: &'p [u8],
+    text: Text<'p>,
     offset: usize,
     items: usize,
 }
@@ -60,7 +61,7 @@ pub(super) struct Cursor<'p> {
 impl<'p> Cursor<'p> {
     /// At the start.
     pub(super) fn new(page: &'p [u8]) -> Self {
-        Self { page, offset: 0, items: 0 }
+        Self { page, text: Text::new(page), offset: 0, items: 0 }
     }
 
     /// Goes through the page; `item` reads the next item of it.
@@ -136,7 +137,7 @@ impl<'p> Cursor<'p> {
         &mut self,
         view: impl FnOnce(&mut Scan<'p>) -> Option<V>,
     ) -> Option<V> {
-        let mut scan = Scan::at(self.page, self.offset);
+        let mut scan = Scan::at(self.text, self.offset);
         let view = view(&mut scan)?;
         self.offset = scan.offset();
         Some(view)

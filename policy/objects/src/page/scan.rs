@@ -3,16 +3,39 @@
 //! `None` stands for anything odd, also for what is no JSON: whoever reads goes back and takes the slow
 //! way, which says what it is. What is skipped is followed by its texts and brackets alone.
 
+/// A page: its bytes, and, if all of it is, its text. It is asked once: texts of an item are short, and
+/// to ask for each takes longer than to read it.
+#[derive(Clone, Copy)]
+pub(super) struct Text<'p> {
+    bytes: &'p [u8],
+    whole: Option<&'p str>,
+}
+
+impl<'p> Text<'p> {
+    /// Of bytes.
+    pub(super) fn new(bytes: &'p [u8]) -> Self {
+        Self { bytes, whole: std::str::from_utf8(bytes).ok() }
+    }
+
+    fn part(self, start: usize, end: usize) -> Option<&'p str> {
+        match self.whole {
+            Some(whole) => whole.get(start..end),
+            None => std::str::from_utf8(self.bytes.get(start..end)?).ok(),
+        }
+    }
+}
+
 /// A place in a text.
 pub(super) struct Scan<'p> {
+    whole: Text<'p>,
     text: &'p [u8],
     at: usize,
 }
 
 impl<'p> Scan<'p> {
     /// At a byte.
-    pub(super) fn at(text: &'p [u8], at: usize) -> Self {
-        Self { text, at }
+    pub(super) fn at(whole: Text<'p>, at: usize) -> Self {
+        Self { whole, text: whole.bytes, at }
     }
 
     /// How far it came.
@@ -60,16 +83,33 @@ impl<'p> Scan<'p> {
     pub(super) fn text(&mut self) -> Option<&'p str> {
         self.expect(b'"')?;
         let start = self.at;
-        loop {
-            match *self.text.get(self.at)? {
-                b'"' => break,
-                b'\\' | 0..0x20 => return None,
-                _ => self.at += 1,
-            }
+        self.plain(CONTROLS)?;
+        if *self.text.get(self.at)? != b'"' {
+            return None;
         }
-        let text = self.text.get(start..self.at)?;
+        let text = self.whole.part(start, self.at)?;
         self.at += 1;
-        std::str::from_utf8(text).ok()
+        Some(text)
+    }
+
+    /// Goes to the next quote or backslash, or byte below a limit, eight at a time.
+    fn plain(&mut self, limit: u64) -> Option<()> {
+        while let Some(eight) = self.text.get(self.at..).and_then(|rest| rest.first_chunk()) {
+            let eight = u64::from_le_bytes(*eight);
+            let stops = is_below(eight ^ QUOTES, ONES)
+                | is_below(eight ^ BACKSLASHES, ONES)
+                | is_below(eight, limit);
+            if stops != 0 {
+                // The first one is exact; those behind it need not be.
+                self.at += stops.trailing_zeros() as usize / 8;
+                return Some(());
+            }
+            self.at += 8;
+        }
+        let below = limit & 0xff;
+        let stop = |byte: &u8| matches!(byte, b'"' | b'\\') || u64::from(*byte) < below;
+        self.at += self.text.get(self.at..)?.iter().position(stop)?;
+        Some(())
     }
 
     /// As [`Scan::text`]; `null` is empty.
@@ -142,10 +182,10 @@ impl<'p> Scan<'p> {
     fn skip_text(&mut self) -> Option<()> {
         self.at += 1;
         loop {
+            self.plain(0)?;
             match *self.text.get(self.at)? {
                 b'"' => break,
-                b'\\' => self.at += 2,
-                _ => self.at += 1,
+                _ => self.at += 2,
             }
         }
         self.at += 1;
@@ -158,7 +198,7 @@ impl<'p> Scan<'p> {
         while self.text.get(self.at).is_some_and(u8::is_ascii_digit) {
             self.at += 1;
         }
-        let digits = std::str::from_utf8(self.text.get(start..self.at)?).ok()?;
+        let digits = self.whole.part(start, self.at)?;
         (digits.len() == 1 || !digits.starts_with('0')).then_some(digits)
     }
 
@@ -189,6 +229,18 @@ impl<'p> Scan<'p> {
             }
         }
     }
+}
+
+const ONES: u64 = u64::from_le_bytes([1; 8]);
+const HIGHS: u64 = u64::from_le_bytes([0x80; 8]);
+const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
+const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
+/// Below these are characters that JSON has only escaped.
+const CONTROLS: u64 = u64::from_le_bytes([0x20; 8]);
+
+/// The high bit of each of eight bytes that is below the limit's, which is at most 128: exact up to the first.
+fn is_below(eight: u64, limit: u64) -> u64 {
+    eight.wrapping_sub(limit) & !eight & HIGHS
 }
 
 /// Keys that were there: one that comes twice is odd.

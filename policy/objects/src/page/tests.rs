@@ -45,16 +45,16 @@ fn what_api_servers_write_is_read_without_a_tree() {
     let mut plain = pod();
     plain["metadata"]["labels"]["q"] = json!("1");
     for text in [plain.to_string(), serde_json::to_string_pretty(&plain).expect("JSON")] {
-        let mut scan = Scan::at(text.as_bytes(), 0);
+        let mut scan = Scan::at(scan::Text::new(text.as_bytes()), 0);
         let view = pod::pod(&mut scan).expect("nothing is odd");
         assert_eq!(scan.offset(), text.len());
         let read = Object::read_as(Kind::Pod, &plain).expect("a pod");
         assert_eq!(Object::Pod(Pod::from(view)), read.object);
     }
     let text = policy().to_string();
-    assert!(network_policy::policy(&mut Scan::at(text.as_bytes(), 0)).is_some());
+    assert!(network_policy::policy(&mut Scan::at(scan::Text::new(text.as_bytes()), 0)).is_some());
     let text = json!({"metadata": {"name": "n", "annotations": {"a": "\"{\n}"}}}).to_string();
-    assert!(meta::namespace(&mut Scan::at(text.as_bytes(), 0)).is_some());
+    assert!(meta::namespace(&mut Scan::at(scan::Text::new(text.as_bytes()), 0)).is_some());
 }
 
 /// What the lending way and the other one read of a pod.
@@ -195,7 +195,8 @@ fn a_policy_is_read_without_a_tree_as_it_is_with_one_whatever_is_replaced() {
             let expected = Object::read_as(Kind::NetworkPolicy, &changed);
             assert_eq!(read[0].as_ref().ok(), expected.as_ref().ok(), "{way} = {other}");
             let text = changed.to_string();
-            let strictly = network_policy::policy(&mut Scan::at(text.as_bytes(), 0));
+            let strictly =
+                network_policy::policy(&mut Scan::at(scan::Text::new(text.as_bytes()), 0));
             without_tree += usize::from(strictly.is_some());
             with_notes += usize::from(expected.is_ok_and(|parsed| !parsed.notes.is_empty()));
         }
@@ -240,6 +241,38 @@ fn a_namespace_has_the_label_of_its_name() {
     assert_eq!(lent[0].meta.annotations[LOGGING], "true");
     let read = Object::read_as(Kind::Namespace, &items[0]).expect("a namespace");
     assert_eq!(Object::Namespace(lent.remove(0)), read.object);
+}
+
+#[test]
+fn a_text_ends_where_it_does_whatever_is_before_and_behind_it() {
+    let odd = ["\u{1}", "\u{1f}", "\t", "\\"];
+    for length in 0..40 {
+        for filling in ["a", " ", "!", "#", "[", "]", "\u{7f}", "\u{e4}", "\u{20ac}"] {
+            let word = filling.repeat(length);
+            for behind in ["", ",", "\"", "\u{1}\u{2}\"aaaaaaaaaaaa"] {
+                let text = format!("\"{word}\"{behind}");
+                let mut scan = Scan::at(scan::Text::new(text.as_bytes()), 0);
+                assert_eq!(scan.text(), Some(word.as_str()), "{text:?}");
+                assert_eq!(scan.offset(), word.len() + 2);
+                let mut scan = Scan::at(scan::Text::new(text.as_bytes()), 0);
+                assert_eq!((scan.skip(), scan.offset()), (Some(()), word.len() + 2));
+                // What comes later on the page is no text: this one is.
+                let mut bytes = text.into_bytes();
+                bytes.push(0xff);
+                let mut scan = Scan::at(scan::Text::new(&bytes), 0);
+                assert_eq!(scan.text(), Some(word.as_str()));
+            }
+            for odd in odd {
+                let text = format!("\"{word}{odd}\"{word}\"");
+                assert_eq!(Scan::at(scan::Text::new(text.as_bytes()), 0).text(), None, "{text:?}");
+            }
+            let escaped = format!("\"{word}\\\"{word}\"");
+            let mut scan = Scan::at(scan::Text::new(escaped.as_bytes()), 0);
+            assert_eq!((scan.skip(), scan.offset()), (Some(()), escaped.len()));
+            let open = format!("\"{word}");
+            assert_eq!(Scan::at(scan::Text::new(open.as_bytes()), 0).text(), None);
+        }
+    }
 }
 
 #[test]
