@@ -248,22 +248,22 @@ impl fmt::Debug for GroupId {
 }
 
 /// Texts one after another, each with its length before it, so that no two lists are the same bytes.
-pub(super) struct Canonical(Sha1);
+pub(super) struct Canonical(Vec<u8>);
 
 impl Canonical {
     pub(super) fn new(kind: &str) -> Self {
-        let mut canonical = Self(Sha1::new());
+        let mut canonical = Self(Vec::with_capacity(256));
         canonical.text(kind);
         canonical
     }
 
     pub(super) fn text(&mut self, text: &str) {
         self.number(text.len());
-        self.0.update(text);
+        self.0.extend_from_slice(text.as_bytes());
     }
 
     pub(super) fn number(&mut self, number: usize) {
-        self.0.update((number as u64).to_be_bytes());
+        self.0.extend_from_slice(&(number as u64).to_be_bytes());
     }
 
     pub(super) fn maybe(&mut self, text: Option<&str>) {
@@ -290,7 +290,7 @@ impl Canonical {
 
     pub(super) fn id(self) -> GroupId {
         let mut id = [0; 16];
-        id.copy_from_slice(&self.0.finalize()[..16]);
+        id.copy_from_slice(&Sha1::digest(&self.0)[..16]);
         GroupId(id)
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     ids::Ids,
     matching::Matching,
-    table::{Keyed, Table, hash, number},
+    table::{Keyed, Seed, Table, number},
     uid::Uid,
 };
 use crate::index::Member;
@@ -68,13 +68,20 @@ pub(super) struct Entities {
     claims: HashTable<(u32, u32)>,
     /// Nodes that lost an entity in this event, whose names its deltas may still need.
     parted: Vec<u32>,
-    seed: u64,
+    seed: Seed,
 }
 
 impl Entities {
     pub(super) fn new(seed: u64) -> Self {
         let (entities, nodes, ports) = (Table::new(seed), Table::new(seed), Table::new(seed));
-        Self { entities, nodes, ports, claims: HashTable::new(), parted: Vec::new(), seed }
+        Self {
+            entities,
+            nodes,
+            ports,
+            claims: HashTable::new(),
+            parted: Vec::new(),
+            seed: Seed::new(seed),
+        }
     }
 
     pub(super) fn find(&self, matching: &Matching, namespace: &str, name: &str) -> Option<u32> {
@@ -175,18 +182,20 @@ impl Entities {
         if said.namespace.is_empty() {
             return;
         }
-        let (claims, entities, seed) = (&mut self.claims, &self.entities, self.seed);
+        let (claims, entities, seed) = (&mut self.claims, &self.entities, &self.seed);
         for (at, address) in entities[id].addresses.iter().enumerate() {
             let address_of =
-                |(id, at): &(u32, u32)| hash(seed, entities[*id].addresses[*at as usize]);
-            claims.insert_unique(hash(seed, address), (id, number(at)), address_of);
+                |(id, at): &(u32, u32)| seed.hash(entities[*id].addresses[*at as usize]).spread();
+            claims.insert_unique(seed.hash(address).spread(), (id, number(at)), address_of);
         }
     }
 
     fn disclaim(&mut self, id: u32) {
         for (at, address) in self.entities[id].addresses.iter().enumerate() {
             let claim = (id, number(at));
-            if let Ok(found) = self.claims.find_entry(hash(self.seed, address), |c| *c == claim) {
+            if let Ok(found) =
+                self.claims.find_entry(self.seed.hash(address).spread(), |c| *c == claim)
+            {
                 found.remove();
             }
         }
@@ -197,7 +206,7 @@ impl Entities {
         let same = move |(id, at): &&(u32, u32)| {
             self.entities[*id].addresses.get(*at as usize) == Some(&address)
         };
-        self.claims.iter_hash(hash(self.seed, address)).filter(same).map(|(id, _)| *id)
+        self.claims.iter_hash(self.seed.hash(address).spread()).filter(same).map(|(id, _)| *id)
     }
 
     /// Others that say so of any of these addresses.

@@ -65,8 +65,10 @@ impl Expanding {
         let expansion = |(at, rule): (usize, &crate::Rule)| {
             let Peers::Of(peers) = &rule.peers else { return None };
             let peers: Vec<_> = peers.iter().filter_map(alike).collect();
-            let (own, subject) = (policy.key.namespace.clone(), rule.subject.clone());
-            (!peers.is_empty()).then_some(Expansion { rule: at, own, subject, peers })
+            (!peers.is_empty()).then(|| {
+                let (own, subject) = (policy.key.namespace.clone(), rule.subject.clone());
+                Expansion { rule: at, own, subject, peers }
+            })
         };
         let rules: Vec<_> = policy.rules.iter().enumerate().filter_map(expansion).collect();
         (!rules.is_empty()).then(|| Box::new(Self { rules, ..Self::default() }))

@@ -90,7 +90,9 @@ impl Index {
         let used = &mut self.policies[id];
         (used.applied, used.address) = (applied, address);
         self.link(id);
-        self.changes.policies.entry(id).or_insert(Change::Changed);
+        if !self.loading {
+            self.changes.policies.entry(id).or_insert(Change::Changed);
+        }
     }
 
     pub(super) fn policy_gone(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) {

@@ -61,11 +61,14 @@ impl<'a> Source<'a> {
     /// Those of it in one namespace. `None`: there can be none.
     pub(super) fn within_space(self, name: &str) -> Option<Self> {
         Some(match self {
-            Self::Pods(wanted) => {
-                let other = wanted.space.as_ref().is_some_and(|space| space != name);
-                let space = Some(Cow::Owned(name.to_owned()));
-                (!other).then_some(Self::Pods(Wanted { space, ..wanted }))?
-            }
+            Self::Pods(wanted) => match &wanted.space {
+                Some(space) if space == name => Self::Pods(wanted),
+                Some(_) => return None,
+                None => {
+                    let space = Some(Cow::Owned(name.to_owned()));
+                    Self::Pods(Wanted { space, ..wanted })
+                }
+            },
             Self::Members(of) => {
                 let other = of.space.as_ref().is_some_and(|space| space != name);
                 let space = Some(name.to_owned());

@@ -1,8 +1,9 @@
 //! Values by number: each once, counted by its users, its number given to another when nobody is left.
 
+use foldhash::{SharedSeed, quality::FoldHasher};
 use hashbrown::HashTable;
 use std::{
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::{Hash, Hasher},
     ops,
 };
 
@@ -30,31 +31,56 @@ struct Slot<T> {
     uses: u32,
 }
 
-/// Nothing iterates over the hash table, so its order is nobody's; the seed keeps those who choose names
-/// from choosing them so that they collide.
+/// What keeps those who choose names from choosing them so that they collide: all that the hasher mixes in
+/// comes from it.
+#[derive(Clone, Debug)]
+pub(super) struct Seed {
+    own: u64,
+    shared: SharedSeed,
+}
+
+impl Seed {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { own: seed.rotate_left(32), shared: SharedSeed::from_u64(seed) }
+    }
+
+    pub(super) fn hash(&self, key: impl Hash) -> Mark {
+        let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
+        key.hash(&mut hasher);
+        Mark((hasher.finish() >> 32) as u32)
+    }
+}
+
+/// The half of a hash that is kept beside a number: others are told apart, and a table grows, without a look at
+/// the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u32);
+
+impl Mark {
+    /// The whole that a hash table asks for.
+    pub(super) fn spread(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// Nothing iterates over the hash table, so its order is nobody's.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
-    found: HashTable<u32>,
-    seed: u64,
-}
-
-pub(super) fn hash(seed: u64, key: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write_u64(seed);
-    key.hash(&mut hasher);
-    hasher.finish()
+    found: HashTable<(Mark, u32)>,
+    seed: Seed,
 }
 
 impl<T: Keyed> Table<T> {
     pub(super) fn new(seed: u64) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), found: HashTable::new(), seed }
+        Self { slots: Vec::new(), free: Vec::new(), found: HashTable::new(), seed: Seed::new(seed) }
     }
 
     pub(super) fn find<'a>(&'a self, key: T::Key<'a>) -> Option<u32> {
-        let hash = hash(self.seed, &key);
-        self.found.find(hash, |id| self[*id].key() == key).copied()
+        let mark = self.seed.hash(&key);
+        let is = |(other, id): &(Mark, u32)| *other == mark && self[*id].key() == key;
+        self.found.find(mark.spread(), is).map(|(_, id)| *id)
     }
 
     /// The number of the value that has this one's key, which may not be there yet.
@@ -67,8 +93,8 @@ impl<T: Keyed> Table<T> {
 
     /// A value whose key is not there.
     pub(super) fn insert(&mut self, value: T) -> u32 {
-        let (slots, seed) = (&mut self.slots, self.seed);
-        let at = hash(seed, value.key());
+        let slots = &mut self.slots;
+        let mark = self.seed.hash(value.key());
         let slot = Slot { value: Some(value), uses: 0 };
         let id = match self.free.pop() {
             Some(id) => {
@@ -80,8 +106,7 @@ impl<T: Keyed> Table<T> {
                 number(slots.len() - 1)
             }
         };
-        let key = |id: &u32| slots[*id as usize].value.as_ref().map_or(0, |v| hash(seed, v.key()));
-        self.found.insert_unique(at, id, key);
+        self.found.insert_unique(mark.spread(), (mark, id), |(mark, _)| mark.spread());
         id
     }
 
@@ -109,8 +134,8 @@ impl<T: Keyed> Table<T> {
     /// The value, whoever uses it.
     pub(super) fn remove(&mut self, id: u32) -> Option<T> {
         let value = self.slots[id as usize].value.take()?;
-        let hash = hash(self.seed, value.key());
-        if let Ok(entry) = self.found.find_entry(hash, |found| *found == id) {
+        let mark = self.seed.hash(value.key());
+        if let Ok(entry) = self.found.find_entry(mark.spread(), |(_, found)| *found == id) {
             entry.remove();
         }
         self.free.push(id);

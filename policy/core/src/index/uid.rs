@@ -25,25 +25,32 @@ impl Uid {
 /// Only what [`write`] would write again.
 fn parse(text: &str) -> Option<[u8; 16]> {
     let text: &[u8; 36] = text.as_bytes().try_into().ok()?;
-    let mut bytes = [0; 16];
-    let mut digits = 0;
-    for (at, digit) in text.iter().enumerate() {
-        if DASHES.contains(&at) {
-            if *digit != b'-' {
-                return None;
-            }
-            continue;
-        }
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        bytes[digits / 2] = bytes[digits / 2] << 4 | value;
-        digits += 1;
+    if DASHES.iter().any(|at| text[*at] != b'-') {
+        return None;
     }
-    Some(bytes)
+    let mut bytes = [0; 16];
+    let mut odd = 0;
+    for (byte, at) in bytes.iter_mut().zip(PAIRS) {
+        let (high, low) = (VALUES[usize::from(text[at])], VALUES[usize::from(text[at + 1])]);
+        odd |= high | low;
+        *byte = high << 4 | low & 15;
+    }
+    (odd < 16).then_some(bytes)
 }
+
+/// Where the two digits of each byte are.
+const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+
+/// What a digit is worth; more than 15 for what is none.
+const VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
 
 fn write(bytes: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
