@@ -3,12 +3,16 @@
 
 use policy_core::index::{Role, Snapshot};
 use std::collections::BTreeSet;
-use tests_bench::policy::{Scale, Size, What, events, load, pages};
+use tests_bench::policy::{Form, Scale, Size, What, events, load, pages};
+
+fn written_in(form: Form, size: Size) -> Vec<u8> {
+    let mut written = Vec::new();
+    pages(size, form, Scale::Small, &mut written).expect("pages in memory");
+    written
+}
 
 fn written(size: Size) -> Vec<u8> {
-    let mut written = Vec::new();
-    pages(size, Scale::Small, &mut written).expect("pages in memory");
-    written
+    written_in(Form::Lean, size)
 }
 
 fn loaded(size: Size) -> Snapshot {
@@ -63,6 +67,19 @@ fn policies_of_one_pod_each_are_needed_by_its_node_alone_and_know_one_other() {
         assert_eq!(policy.span, nodes(applied));
         assert_eq!(address.span, policy.span);
         assert_ne!(applied.members, address.members);
+    }
+}
+
+#[test]
+fn full_objects_are_more_bytes_and_the_same_groups() {
+    for size in Size::ALL {
+        let full = written_in(Form::Full, size);
+        assert!(full.len() > 4 * written(size).len());
+        let full = load(&mut &*full, What::Groups).expect("pages are read");
+        let lean = loaded(size);
+        let sizes =
+            |snapshot: &Snapshot| [Role::Applied, Role::Address].map(|r| groups(snapshot, r));
+        assert_eq!(sizes(&full.index.snapshot()), sizes(&lean));
     }
 }
 

@@ -1,6 +1,6 @@
 //! A data set as pages of lists.
 
-use super::{Scale, Size, template::Template};
+use super::{Form, Scale, Size, template::Template};
 use anyhow::{Context as _, Result};
 use std::{fmt::Write as _, io::Write};
 
@@ -19,18 +19,18 @@ pub enum Kinds {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn pages(size: Size, scale: Scale, into: &mut impl Write) -> Result<()> {
+pub fn pages(size: Size, form: Form, scale: Scale, into: &mut impl Write) -> Result<()> {
     let mut writer = Writer { into, items: 0, page: Vec::new(), kind: Kinds::Namespaces };
     let mut values = Values::default();
     let names: Vec<String> =
         (0..size.namespaces(scale)).map(|at| format!("team-{}", word(at as u64, 8))).collect();
-    let template = Template::new(include_str!("namespace.json"));
+    let template = Template::new(form.namespace());
     for namespace in &names {
         values.next(namespace, "", "", "");
         writer.item(|page| values.fill(&template, page))?;
     }
     writer.next(Kinds::Pods)?;
-    let template = Template::new(include_str!("pod.json"));
+    let template = Template::new(form.pod());
     let pods = size.pods(scale);
     for namespace in &names {
         for (key, value) in &pods {
@@ -40,7 +40,7 @@ pub fn pages(size: Size, scale: Scale, into: &mut impl Write) -> Result<()> {
         }
     }
     writer.next(Kinds::Policies)?;
-    let template = Template::new(include_str!("network_policy.json"));
+    let template = Template::new(form.policy());
     let policies = size.policies(scale);
     for namespace in &names {
         for (at, policy) in policies.iter().enumerate() {

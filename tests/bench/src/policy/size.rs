@@ -22,6 +22,40 @@ pub enum Scale {
     Small,
 }
 
+/// How much an object says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As much as those of Antrea's benchmark: a pod has its identity, one label, a node, a container,
+    /// a condition and an address.
+    Lean,
+    /// As much as on a cluster: pods as a Deployment, the scheduler and kubelet leave them, with
+    /// managedFields; policies as kubectl applies them.
+    Full,
+}
+
+impl Form {
+    pub(super) fn namespace(self) -> &'static str {
+        match self {
+            Self::Lean => include_str!("lean/namespace.json"),
+            Self::Full => include_str!("full/namespace.json"),
+        }
+    }
+
+    pub(super) fn pod(self) -> &'static str {
+        match self {
+            Self::Lean => include_str!("lean/pod.json"),
+            Self::Full => include_str!("full/pod.json"),
+        }
+    }
+
+    pub(super) fn policy(self) -> &'static str {
+        match self {
+            Self::Lean => include_str!("lean/network_policy.json"),
+            Self::Full => include_str!("full/network_policy.json"),
+        }
+    }
+}
+
 impl Size {
     /// All of them.
     pub const ALL: [Self; 4] =
@@ -42,7 +76,7 @@ impl Size {
         Self::ALL.into_iter().find(|size| size.name() == name)
     }
 
-    /// What design asks for: milliseconds, and megabytes of peak resident memory.
+    /// What design asks for with lean objects: milliseconds, and megabytes of peak resident memory.
     pub fn targets(self) -> (f64, f64) {
         match self {
             Self::SmallNamespaces => (700.0, 150.0),
