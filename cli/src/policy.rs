@@ -153,24 +153,40 @@ fn read(input: &Input) -> Result<Files> {
 
 /// What is odd or wrong goes to standard error, so that the answer can be piped.
 fn tell(files: &Files) -> Result<()> {
-    let lines: String = files.hints.iter().map(|hint| format!("note: {hint}\n")).collect();
+    let lines: String = files.hints.iter().map(|hint| format!("note: {}\n", plain(hint))).collect();
     io::stderr().write_all(lines.as_bytes()).context("tell what was read")?;
     tell_faults(files)
 }
 
 fn tell_faults(files: &Files) -> Result<()> {
     let mut lines: String =
-        files.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")).collect();
+        files.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {}\n", plain(fault))).collect();
     if files.len() == 0 && files.faults.is_empty() {
         lines.push_str("note: no object of policy's kinds is in what was read\n");
     }
     io::stderr().write_all(lines.as_bytes()).context("tell what was not understood")
 }
 
+/// A text in which nothing can lead a terminal astray: names are whatever the files say.
+fn plain(text: &str) -> String {
+    let is_odd = |letter: char| letter.is_control() && letter != '\n';
+    text.chars()
+        .map(|letter| match is_odd(letter) {
+            true => letter.escape_default().to_string(),
+            false => letter.to_string(),
+        })
+        .collect()
+}
+
 fn document(value: &serde_json::Value) -> Result<()> {
-    say(&(serde_json::to_string_pretty(value).context("write the answer")? + "\n"))
+    raw(&(serde_json::to_string_pretty(value).context("write the answer")? + "\n"))
 }
 
 fn say(text: &str) -> Result<()> {
+    raw(&plain(text))
+}
+
+/// As it is: programs read it.
+fn raw(text: &str) -> Result<()> {
     io::stdout().write_all(text.as_bytes()).context("print the answer")
 }

@@ -414,3 +414,23 @@ fn what_closes_more_than_was_meant_is_told_of_a_pod() {
     let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(answer["verdict"]["ingress"]["wider"][0]["policy"]["name"], "closed");
 }
+
+#[test]
+fn what_files_say_cannot_lead_a_terminal_astray() {
+    let odd = CLOSED.replace("name: closed", r#"name: "p\e[2J\nALLOWED""#);
+    let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{odd}---\n{odd}"));
+    let words = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
+    let output = ferrule(folder.path(), &words);
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert!(said.contains(r"p\u{1b}[2J") && told.contains(r"p\u{1b}[2J"), "{said}{told}");
+    assert!(!said.contains("\nALLOWED") && !told.contains("\nALLOWED"), "{said}{told}");
+    assert!(!said.contains('\u{1b}') && !told.contains('\u{1b}'), "{said}{told}");
+}
+
+#[test]
+fn a_port_is_asked_for_with_brackets_where_the_address_needs_them() {
+    let folder = with_file("pods.yaml", TWO_PODS);
+    let words = ["policy", "verdict", "--from", "fd00::9", "--to", "fd00::1:80"];
+    let told = text(&ferrule(folder.path(), &words).stderr);
+    assert!(told.contains("write it as [fd00::1:80]:80"), "{told}");
+}

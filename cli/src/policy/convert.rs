@@ -5,7 +5,7 @@ use super::{
     args::Input,
     document,
     documents::{Documents, Place},
-    say,
+    plain, raw,
 };
 use crate::args::Output;
 use anyhow::{Context as _, Result};
@@ -47,9 +47,9 @@ pub(super) fn run(input: &Input) -> Result<u8> {
     if new.is_empty() && !lost {
         told.push("note: nothing is of an old version\n".to_owned());
     }
-    io::stderr().write_all(told.concat().as_bytes()).context("tell what was converted")?;
+    io::stderr().write_all(plain(&told.concat()).as_bytes()).context("tell what was converted")?;
     match input.output {
-        Output::Text => say(&yaml(&new)?)?,
+        Output::Text => raw(&yaml(&new)?)?,
         Output::Json => {
             document(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;
         }

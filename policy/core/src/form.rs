@@ -286,10 +286,11 @@ fn text<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
 
 impl fmt::Display for PolicyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.kind.text();
+        // Names in files are whatever these say, lines and all.
+        let (kind, name) = (self.kind.text(), self.name.escape_debug());
         match self.namespace.as_str() {
-            "" => write!(f, "{kind} {}", self.name),
-            namespace => write!(f, "{kind} {namespace}/{}", self.name),
+            "" => write!(f, "{kind} {name}"),
+            namespace => write!(f, "{kind} {}/{name}", namespace.escape_debug()),
         }
     }
 }

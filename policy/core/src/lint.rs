@@ -158,9 +158,10 @@ fn field(rule: &Rule) -> String {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = (self.kind.escape_debug(), self.name.escape_debug());
         match self.namespace.as_str() {
-            "" => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            "" => write!(f, "{kind} {name}"),
+            namespace => write!(f, "{kind} {}/{name}", namespace.escape_debug()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of rules in words.
 
 use crate::{
-    Direction, NameMatch, Peer, Peers, Pods, Rule, Scope, Standing, Traffic, Transport,
+    Direction, NameMatch, Peer, Peers, Pods, Priority, Rule, Scope, Standing, Traffic, Transport,
     world::group_title,
 };
 use policy_objects::{
@@ -54,6 +54,16 @@ pub(crate) fn block(block: &Block) -> String {
         [] => block.cidr.to_string(),
         [one] => format!("{} except {one}", block.cidr),
         [one, rest @ ..] => format!("{} except {one} and {} more", block.cidr, rest.len()),
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value() {
+            // Of whose digits most say nothing.
+            huge if huge.abs() >= 1e15 => write!(f, "{huge:e}"),
+            value => write!(f, "{value}"),
+        }
     }
 }
 

@@ -69,6 +69,60 @@ fn pods(wide: &Pods, narrow: &Pods) -> bool {
     }
 }
 
+/// Whether no pod can be both of these and of those.
+pub(super) fn apart(these: &[Pods], those: &[Pods]) -> bool {
+    these.iter().all(|one| those.iter().all(|other| are_apart(one, other)))
+}
+
+fn are_apart(one: &Pods, other: &Pods) -> bool {
+    let (homes, others) = (home(one), home(other));
+    if homes.zip(others).is_some_and(|(one, other)| excludes(&one, &other)) {
+        return true;
+    }
+    match (one, other) {
+        (Pods::Labelled { pods: one, .. }, Pods::Labelled { pods: other, .. }) => {
+            excludes(one, other)
+        }
+        (Pods::ServiceAccount(one), Pods::ServiceAccount(other)) => one != other,
+        (Pods::Labelled { .. } | Pods::Group(_) | Pods::ServiceAccount(_), _) => false,
+    }
+}
+
+/// The namespaces of a subject, where they are known.
+fn home(pods: &Pods) -> Option<Selector> {
+    match pods {
+        Pods::Labelled { scope, .. } => namespaces(scope),
+        Pods::Group(name) if name.namespace.is_empty() => None,
+        Pods::Group(name) | Pods::ServiceAccount(name) => {
+            namespaces(&Scope::Namespace(name.namespace.clone()))
+        }
+    }
+}
+
+/// Whether something that one requires is what the other forbids.
+fn excludes(one: &Selector, other: &Selector) -> bool {
+    let clash = |mine: &Requirement| {
+        other.requirements.iter().any(|theirs| {
+            let either = |one: &Operator, other: &Operator| match (one, other) {
+                (Operator::In(one), Operator::In(other)) => one.is_disjoint(other),
+                (Operator::In(some), Operator::NotIn(none)) => some.is_subset(none),
+                (Operator::In(_) | Operator::Exists, Operator::DoesNotExist) => true,
+                (
+                    Operator::In(_)
+                    | Operator::NotIn(_)
+                    | Operator::Exists
+                    | Operator::DoesNotExist,
+                    _,
+                ) => false,
+            };
+            mine.key == theirs.key
+                && (either(&mine.operator, &theirs.operator)
+                    || either(&theirs.operator, &mine.operator))
+        })
+    };
+    one.requirements.iter().any(clash)
+}
+
 fn scope(wide: &Scope, narrow: &Scope) -> bool {
     match (namespaces(wide), namespaces(narrow)) {
         (Some(wide), _) if wide.requirements.is_empty() => true,

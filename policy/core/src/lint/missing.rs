@@ -1,7 +1,7 @@
 //! What is named and not there.
 
 use super::{Check, Finding, ObjectName};
-use crate::{Action, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
+use crate::{Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
 use policy_objects::{GroupSpec, Kind, Meta, Named, Read, Severity};
 
 pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
@@ -108,7 +108,15 @@ fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding
                 ),
             },
             Peer::Service(name) => match world.service(name) {
-                Some(_) => continue,
+                Some(service) if !service.cluster_ips.is_empty() => continue,
+                Some(_) => (
+                    Severity::Warning,
+                    format!(
+                        "Service {}/{} has no address of its own and matches nothing: select its \
+                         pods instead",
+                        name.namespace, name.name
+                    ),
+                ),
                 None => (
                     Severity::Warning,
                     format!(
@@ -117,6 +125,14 @@ fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding
                     ),
                 ),
             },
+            Peer::Name(NameMatch::Pattern(pattern)) if pattern.0.ends_with('.') => (
+                Severity::Warning,
+                format!(
+                    "{} matches nothing, for names are compared without the dot at their end: \
+                     write it without",
+                    pattern.0
+                ),
+            ),
             Peer::Pods(_) | Peer::Block(_) | Peer::Nodes(_) | Peer::Name(_) => continue,
         };
         let finding = Finding::of_rule(policy, rule, Check::Missing, text);

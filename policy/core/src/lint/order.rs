@@ -31,8 +31,7 @@ fn ties(world: &World, findings: &mut Vec<Finding>) {
             let text = format!(
                 "{} has the priority {} in the same tier; here it is asked first, other \
                  implementations may choose otherwise: give them different priorities",
-                rival.key,
-                priority.value()
+                rival.key, priority
             );
             let finding = Finding::of(policy, Severity::Warning, Check::Tie, text);
             findings.push(Finding { field: "spec.priority".to_owned(), ..finding });
@@ -40,10 +39,14 @@ fn ties(world: &World, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether rules of one direction do different things.
+/// Whether rules of one direction do different things, to pods that both may be about.
 fn differ(one: &Policy, other: &Policy) -> bool {
     one.rules.iter().any(|mine| {
-        let against = |rule: &&Rule| rule.direction == mine.direction && rule.action != mine.action;
+        let against = |rule: &&Rule| {
+            rule.direction == mine.direction
+                && rule.action != mine.action
+                && !cover::apart(&rule.subject, &mine.subject)
+        };
         other.rules.iter().any(|rule| against(&rule))
     })
 }

@@ -1,6 +1,6 @@
 //! Passes that do less than their author may think.
 
-use super::{Check, Finding};
+use super::{Check, Finding, cover};
 use crate::{Action, Family, Policy, Rule, World, world::Stage};
 
 pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
@@ -30,7 +30,9 @@ fn passing(policy: &Policy) -> impl Iterator<Item = &Rule> {
 
 /// Whether a policy could decide what a Pass has let go on.
 fn speaks(policy: &Policy, pass: &Rule) -> bool {
-    let same = |rule: &&Rule| rule.direction == pass.direction;
+    let same = |rule: &&Rule| {
+        rule.direction == pass.direction && !cover::apart(&rule.subject, &pass.subject)
+    };
     policy.rules.iter().filter(same).any(|rule| rule.action != Action::Pass)
 }
 

@@ -275,3 +275,59 @@ fn a_policy_without_rules_that_isolates_nobody_does_nothing() {
     let world = with([antrea_in("p", "application", 1.0, vec![]), let_in("x", "", vec![])]);
     assert_eq!(found(&world), [one(Check::MatchesNothing, "p", "")]);
 }
+
+#[test]
+fn policies_that_are_never_about_one_pod_neither_tie_nor_are_passed_to() {
+    let of = |namespace: &str, pods: &str, action| {
+        let mut policy = antrea(namespace, "p", "platform", 5.0);
+        policy.applied_to = vec![applied(None, Some(pods))];
+        policy.ingress = vec![entry(action, vec![])];
+        Object::AntreaPolicy(policy)
+    };
+    let two = |one, other| found(&with([one, other]));
+    let (allow, drop, pass) = (AntreaAction::Allow, AntreaAction::Drop, AntreaAction::Pass);
+    assert_eq!(two(of("x", "", allow), of("y", "", drop)), []);
+    assert_eq!(two(of("", "app=a", allow), of("y", "app=b", drop)), []);
+    let wanted = one(Check::Tie, "p", "spec.priority");
+    assert!(two(of("", "app=a", allow), of("y", "", drop)).contains(&wanted));
+    assert!(two(of("", "app", allow), of("y", "app=b", drop)).contains(&wanted));
+
+    let admin = |pods: &str| {
+        let rules = vec![about(ClusterAction::Deny, "y")];
+        let mut policy = cluster("q", ClusterTier::Admin, 0, "", Direction::Ingress, rules);
+        policy.subject.selects.pods = select(pods);
+        Object::ClusterPolicy(policy)
+    };
+    assert_eq!(two(of("x", "app=a", pass), admin("app=b")), []);
+    let wanted = [one(Check::Pass, "p", "spec.ingress[0]")];
+    assert_eq!(two(of("x", "app=a", pass), admin("app=a")), wanted);
+}
+
+#[test]
+fn names_with_a_dot_at_their_end_and_services_without_an_address_are_said() {
+    let fqdn = |name: &str| AntreaPeer::Fqdn(FqdnPattern(name.to_owned()));
+    let world = |rule| with([antrea_out("p", "platform", 1.0, vec![rule])]);
+    let wanted = [one(Check::Missing, "p", "spec.egress[0]")];
+    assert_eq!(found(&world(entry(AntreaAction::Drop, vec![fqdn("evil.com.")]))), wanted);
+    assert_eq!(found(&world(entry(AntreaAction::Drop, vec![fqdn("evil.com")]))), []);
+
+    let mut to_service = entry(AntreaAction::Drop, vec![]);
+    let name = Named { namespace: "x".to_owned(), name: "db".to_owned() };
+    if let Read::Known(rule) = &mut to_service.rule {
+        rule.services = vec![name];
+    }
+    let mut world = world(to_service);
+    assert_eq!(found(&world), wanted);
+    world.insert(service("x", "db", Some("app=a")));
+    assert_eq!(found(&world), []);
+    let Object::Service(mut headless) = service("x", "db", Some("app=a")) else { return };
+    headless.cluster_ips.clear();
+    world.insert(Object::Service(headless));
+    assert_eq!(found(&world), wanted);
+}
+
+#[test]
+fn a_huge_priority_is_short() {
+    let priority = |number| crate::Priority::new(number).to_string();
+    assert_eq!([5.0, 0.5, 1e308].map(priority), ["5", "0.5", "1e308"]);
+}

@@ -39,7 +39,7 @@ pub enum Unclear {
         to: String,
     },
     /// Which port?
-    #[error("{0} lacks a port: write it as {0}:80")]
+    #[error("{} lacks a port: write it as {}:80", .0, bracketed(.0))]
     NoPort(String),
     /// Not one of the pod's ports.
     #[error("{pod} has no port of the name {port:?} and of {protocol}")]
@@ -91,6 +91,14 @@ pub enum Unclear {
         /// Those that it leads to.
         ports: String,
     },
+}
+
+/// An IPv6 address with a port is in brackets.
+fn bracketed(word: &str) -> String {
+    match word.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => format!("[{word}]"),
+        Err(_) => word.to_owned(),
+    }
 }
 
 /// An end: what it is called, its addresses, and its pod.

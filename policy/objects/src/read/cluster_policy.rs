@@ -231,7 +231,11 @@ fn rule(
     };
     let named = protocols.iter().any(|port| matches!(port, ProtocolMatch::Named(_)));
     if named && peers.iter().any(|peer| !matches!(peer, ClusterPeer::Pods(_))) {
-        notes.warn(at, "ports have names at pods alone: other peers match by number or not at all");
+        notes.warn(
+            at,
+            "ports have names at pods alone: of these peers the pods that have such a port match, and \
+             no other address; give numbers for those",
+        );
     }
     Ok(ClusterRule { name: name(at)?, action, peers, protocols })
 }

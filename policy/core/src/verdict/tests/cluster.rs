@@ -126,6 +126,17 @@ fn a_port_by_its_name_has_the_protocol_that_the_pod_gives_it() {
 }
 
 #[test]
+fn a_port_by_its_name_is_that_of_pods_within_a_range_and_of_nobody_else() {
+    let protocols = vec![ProtocolMatch::Named("dns".to_owned())];
+    let all = || ClusterPeer::Networks(vec![cidr("0.0.0.0/0")]);
+    let narrow = ClusterRule { protocols, ..says(Accept, all()) };
+    let world = with([out_of_x(vec![narrow, says(Deny, all())])]);
+    assert_eq!(ask(&world, "x/a", "z/a", udp(53)), Allow);
+    assert_eq!(ask(&world, "x/a", "z/a", tcp(53)), Drop);
+    assert_eq!(ask(&world, "x/a", OUTSIDE, udp(53)), Drop);
+}
+
+#[test]
 fn what_is_not_understood_accepts_nothing_and_denies_all() {
     let world = |action: Option<&str>| {
         let mut policy = cluster("odd", Admin, 0, &of("x"), Ingress, vec![about(Deny, "z")]);
