@@ -1,7 +1,7 @@
 //! An answer for one packet, from the objects as they are, by looking at all of them.
 //!
 //! Nothing is kept, sorted out beforehand or shared with what is tested. Start at [`Naive::answer`]; who is
-//! who stands in [`who`], who belongs to groups in [`group`], the order of policies in [`order`], and what a
+//! who stands in `who`, who belongs to groups in `group`, the order of policies in `order`, and what a
 //! rule says of a packet in a module for each kind.
 
 mod about;
