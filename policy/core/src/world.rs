@@ -17,7 +17,6 @@ use std::{
 
 pub(crate) use groups::title as group_title;
 pub use groups::{GroupScope, Members};
-pub use membership::selects;
 pub(crate) use order::{Stage, Walk};
 
 /// All objects at one time, and what DNS said.

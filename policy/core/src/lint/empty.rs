@@ -3,7 +3,7 @@
 use super::{Check, Finding};
 use crate::{
     Peer, Peers, Pods, Policy, Rule, Scope, Traffic, Transport,
-    world::{World, is_known, selects},
+    world::{World, is_known},
 };
 use policy_objects::{Pod, Protocol, Severity, TargetPort};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl<'a> Empty<'a> {
                 Peer::Pods(pods) => self.is_nobody(pods),
                 Peer::Nodes(selector) => {
                     let mut nodes = self.world.nodes();
-                    !nodes.any(|node| selects(selector, &node.meta.labels))
+                    !nodes.any(|node| selector.matches(&node.meta.labels))
                 }
             };
             if nobody {
@@ -109,7 +109,7 @@ impl<'a> Empty<'a> {
             Pods::Labelled {
                 scope: Scope::SameNamespace | Scope::SameLabels(_),
                 pods: selector,
-            } => is_known(pod) && selects(selector, &pod.meta.labels),
+            } => is_known(pod) && selector.matches(&pod.meta.labels),
             Pods::Labelled { .. } | Pods::Group(_) | Pods::ServiceAccount(_) => {
                 world.is_meant(pod, pods, pod)
             }

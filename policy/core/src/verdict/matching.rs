@@ -2,10 +2,9 @@
 
 use super::{PeerMiss, WhyNot, walk::End};
 use crate::{
-    Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Segment, Standing, Traffic, Transport,
-    text, world::selects,
+    Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Segment, Standing, Traffic, Transport, text,
 };
-use policy_objects::{Block, DomainName, FqdnPattern, Named, PortRange, Protocol, TargetPort};
+use policy_objects::{Block, Named, PortRange, Protocol, TargetPort};
 use std::net::IpAddr;
 
 /// How a rule matches.
@@ -79,7 +78,7 @@ fn is_one(end: &End<'_>, peer: &Peer) -> Result<(), String> {
         },
         Peer::Block(block) => is_within(other, block),
         Peer::Nodes(selector) => {
-            let chosen = |node: &&policy_objects::Node| selects(selector, &node.meta.labels);
+            let chosen = |node: &&policy_objects::Node| selector.matches(&node.meta.labels);
             let mut nodes = world.nodes().filter(chosen);
             let has = |address: &IpAddr| address.to_canonical() == other;
             let found = nodes.any(|node| node.addresses.iter().any(has));
@@ -117,29 +116,9 @@ fn is_within(address: IpAddr, block: &Block) -> Result<(), String> {
 
 fn is_named(name: &str, wanted: &NameMatch) -> bool {
     match wanted {
-        NameMatch::Domain(DomainName::Exact(exact)) => name == exact,
-        NameMatch::Domain(DomainName::Below(parent)) => name
-            .strip_suffix(parent.as_str())
-            .and_then(|rest| rest.strip_suffix('.'))
-            .is_some_and(|labels| !labels.is_empty()),
-        NameMatch::Pattern(FqdnPattern(pattern)) => is_like(name, pattern),
+        NameMatch::Domain(domain) => domain.matches(name),
+        NameMatch::Pattern(pattern) => pattern.matches(name),
     }
-}
-
-/// Whether a name is as a pattern, in which `*` stands for any characters or none.
-fn is_like(name: &str, pattern: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return name == pattern };
-    let Some(mut name) = name.strip_prefix(first) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let last = parts.pop().unwrap_or_default();
-    // The first place where a part fits leaves the most for those after it.
-    for part in parts {
-        match name.find(part) {
-            Some(at) => name = &name[at + part.len()..],
-            None => return false,
-        }
-    }
-    name.ends_with(last)
 }
 
 /// Whether the address of a Service was asked for; its pods' own are none of it.

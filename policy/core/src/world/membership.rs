@@ -2,7 +2,7 @@
 
 use super::{groups::GroupScope, is_known};
 use crate::{Pods, Policy, Scope, World};
-use policy_objects::{Labels, Operator, Pod, Selector};
+use policy_objects::Pod;
 
 impl World {
     /// Whether a policy, or a rule of it, is about a pod.
@@ -21,7 +21,7 @@ impl World {
         match pods {
             Pods::Labelled { scope, pods } => {
                 is_known(pod)
-                    && selects(pods, &pod.meta.labels)
+                    && pods.matches(&pod.meta.labels)
                     && self.in_scope(&pod.meta.namespace, scope, &subject.meta.namespace)
             }
             Pods::Group(name) => is_known(pod) && self.is_member(pod, name),
@@ -40,10 +40,10 @@ impl World {
             let in_scope = match scope {
                 GroupScope::Namespace(name) => pod.meta.namespace == *name,
                 GroupScope::Namespaces(selector) => {
-                    selects(selector, &self.namespace_labels(&pod.meta.namespace))
+                    selector.matches(&self.namespace_labels(&pod.meta.namespace))
                 }
             };
-            is_known(pod) && in_scope && selects(pods, &pod.meta.labels)
+            is_known(pod) && in_scope && pods.matches(&pod.meta.labels)
         })
     }
 
@@ -51,7 +51,7 @@ impl World {
         match scope {
             Scope::Namespace(name) => namespace == name,
             Scope::Namespaces(selector) if selector.requirements.is_empty() => true,
-            Scope::Namespaces(selector) => selects(selector, &self.namespace_labels(namespace)),
+            Scope::Namespaces(selector) => selector.matches(&self.namespace_labels(namespace)),
             Scope::SameNamespace => namespace == subject,
             Scope::SameLabels(keys) => {
                 let (theirs, ours) =
@@ -61,17 +61,4 @@ impl World {
             }
         }
     }
-}
-
-/// Whether a selector selects an object of such labels.
-pub fn selects(selector: &Selector, labels: &Labels) -> bool {
-    selector.requirements.iter().all(|requirement| {
-        let value = labels.get(&requirement.key);
-        match &requirement.operator {
-            Operator::In(values) => value.is_some_and(|value| values.contains(value)),
-            Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-        }
-    })
 }

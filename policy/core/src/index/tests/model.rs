@@ -7,7 +7,6 @@ use crate::{
         entities::ACCOUNT,
         source::{MembersOf, Source, only},
     },
-    selects,
 };
 use policy_objects::{
     Group, Kind, Labels, Named, Namespace, Node, Object, Phase, Pod, Selector, Service, TargetPort,
@@ -199,25 +198,25 @@ impl Model {
         let (space, spaces, meant) = match source {
             Source::Pods(wanted) => {
                 let space = wanted.space.as_deref();
-                (space, wanted.spaces.as_deref(), selects(&wanted.selector, &labels))
+                (space, wanted.spaces.as_deref(), wanted.selector.matches(&labels))
             }
             Source::Members(of) => {
                 let meant = self.world.is_member(pod, &of.group);
                 (of.space.as_deref(), of.spaces.as_ref(), meant)
             }
         };
-        let of_space = |spaces: &Selector| selects(spaces, &self.world.namespace_labels(own));
+        let of_space = |spaces: &Selector| spaces.matches(&self.world.namespace_labels(own));
         meant && space.is_none_or(|space| space == own) && spaces.is_none_or(of_space)
     }
 
     fn has_node(&self, source: &Source<'_>, node: &Node) -> bool {
         match source {
             Source::Pods(wanted) => {
-                wanted.space.as_deref() == Some("") && selects(&wanted.selector, &node.meta.labels)
+                wanted.space.as_deref() == Some("") && wanted.selector.matches(&node.meta.labels)
             }
             Source::Members(MembersOf { group, space: None, spaces: None }) => {
                 let members = self.world.members(group).unwrap_or_default();
-                members.nodes.iter().any(|selector| selects(selector, &node.meta.labels))
+                members.nodes.iter().any(|selector| selector.matches(&node.meta.labels))
             }
             Source::Members(_) => false,
         }
@@ -272,7 +271,7 @@ fn narrow<'a>(
 fn in_space(pods: &Pods, namespace: &str, labels: &Labels) -> bool {
     match pods {
         Pods::Labelled { scope: Scope::Namespace(own), .. } => own == namespace,
-        Pods::Labelled { scope: Scope::Namespaces(selector), .. } => selects(selector, labels),
+        Pods::Labelled { scope: Scope::Namespaces(selector), .. } => selector.matches(labels),
         Pods::Labelled { .. } => false,
         Pods::Group(_) => true,
         Pods::ServiceAccount(account) => account.namespace == namespace,
