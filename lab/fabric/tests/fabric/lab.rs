@@ -2,8 +2,8 @@
 
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
 use lab_fabric::{
-    EniSpec, Fabric, GroupRule, GroupSpec, NicProfile, Node, NodeSpec, Peer, Power, Protocol,
-    Subnet, Vpc, Wanted,
+    DropReason, EniSpec, Fabric, GroupRule, GroupSpec, NicProfile, Node, NodeSpec, Peer, Power,
+    Protocol, Subnet, Vpc, Wanted,
     probe::{self, Reason},
 };
 use std::{
@@ -213,6 +213,15 @@ impl TestLab {
     ) -> Result<(), Reason> {
         let once = || probe::echo_once(ip(from), ip(to), bytes, PATIENCE).unwrap();
         self.node(node).inside(once).unwrap()
+    }
+
+    /// Waits until so many packets have been dropped for this reason, and fails at one more.
+    ///
+    /// A packet that waits for a neighbour reaches the fabric late on a busy machine.
+    pub(crate) fn has_dropped(&self, reason: DropReason, packets: u64) {
+        let dropped = || self.fabric.counters().unwrap().dropped(reason);
+        eventually(&format!("{reason:?} counts {packets}"), || dropped() >= packets);
+        assert_eq!(dropped(), packets, "{reason:?}");
     }
 }
 
