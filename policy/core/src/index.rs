@@ -22,6 +22,7 @@ mod source;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod uid;
 mod words;
 
@@ -31,7 +32,7 @@ pub use delta::{
 };
 pub use expand::Expanded;
 
-use crate::{Policy, PolicyKey};
+use crate::{Policy, PolicyKey, world::number_of};
 use entities::{Entities, Said};
 use groups::Group;
 use ids::Ids;
@@ -45,6 +46,7 @@ use policy_objects::{
 use settle::{Changes, Seen};
 use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 use table::Table;
+use tiers::Tiers;
 
 /// What has happened to an object.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +63,12 @@ pub enum Event<'a> {
     Node(&'a Node),
     /// A Service is new or has changed.
     Service(&'a Service),
+    /// A Tier is new or has changed.
+    Tier(&'a objects::Tier),
     /// A ClusterGroup or a Group is new or has changed.
     Group(&'a objects::Group),
-    /// A policy is new or has changed.
+    /// A policy is new or has changed. Its form is the caller's to send: what this changes is the groups that
+    /// it uses, its place in the one order and its span.
     Policy(&'a Policy),
     /// An object is gone. One that never was is no matter.
     Gone {
@@ -88,6 +93,7 @@ pub struct Index {
     policies: Table<Used>,
     named: NamedThings,
     dependents: BTreeSet<(Thing, u32)>,
+    tiers: Tiers,
     /// The policies that compare namespaces.
     expanding: BTreeSet<u32>,
     changes: Changes,
@@ -105,6 +111,7 @@ impl Index {
             policies: Table::new(seed),
             named: NamedThings::default(),
             dependents: BTreeSet::new(),
+            tiers: Tiers::default(),
             expanding: BTreeSet::new(),
             changes: Changes::default(),
             loading: true,
@@ -210,6 +217,7 @@ impl Index {
             + self.entities.held()
             + self.groups.len()
             + self.policies.len()
+            + self.tiers.held()
             + expands
     }
 
@@ -252,9 +260,8 @@ impl Index {
             }
             Event::Service(service) => {
                 let name = named(&service.meta.namespace, &service.meta.name);
-                self.change(&Thing::Service(name.clone()), |named| match &service.selector {
-                    Some(selector) => drop(named.services.insert(name, selector.clone())),
-                    None => drop(named.services.remove(&name)),
+                self.change(&Thing::Service(name.clone()), |named| {
+                    named.serve(name, Some(service));
                 });
             }
             Event::Group(group) => {
@@ -263,6 +270,7 @@ impl Index {
                     named.groups.insert(name, group.spec.clone());
                 });
             }
+            Event::Tier(tier) => self.tier(&tier.meta.name, Some(number_of(&tier.priority))),
             Event::Policy(policy) => self.policy(policy),
             Event::Gone { kind, namespace, name, uid } => self.gone(kind, namespace, name, uid),
         }
@@ -275,7 +283,7 @@ impl Index {
             Kind::Node => self.entity_gone("", name, uid),
             Kind::Namespace => self.namespace(name, None),
             Kind::Service => self.change(&Thing::Service(of.clone()), |named| {
-                named.services.remove(&of);
+                named.serve(of, None);
             }),
             Kind::AntreaClusterGroup | Kind::AntreaGroup => {
                 self.change(&Thing::Group(of.clone()), |named| {
@@ -288,8 +296,7 @@ impl Index {
             | Kind::AwsApplicationNetworkPolicy
             | Kind::AntreaClusterNetworkPolicy
             | Kind::AntreaNetworkPolicy => self.policy_gone(kind, namespace, name, uid),
-            // A Tier decides the order of policies, and neither members nor spans.
-            Kind::AntreaTier => {}
+            Kind::AntreaTier => self.tier(name, None),
         }
     }
 

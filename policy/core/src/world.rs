@@ -5,7 +5,6 @@ mod membership;
 mod order;
 
 use crate::{Direction, Isolation, Policy, PolicyKey, Rule, compile};
-use order::Rank;
 use policy_objects::{
     Group, Kind, Labels, Named, Namespace, Node, Object, Phase, Pod, Service, Tier,
 };
@@ -17,7 +16,8 @@ use std::{
 
 pub(crate) use groups::title as group_title;
 pub use groups::{GroupScope, Members};
-pub(crate) use order::{Stage, Walk};
+pub(crate) use order::{APPLICATION, antrea_number, lookup, number_of, tier_number};
+pub use order::{Rank, Stage, Walk};
 
 /// All objects at one time, and what DNS said.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl World {
     pub fn insert(&mut self, object: Object) {
         if let Some(policy) = compile(&object) {
             self.remove_policy(&policy.key);
-            return self.rank(policy);
+            return self.put(policy);
         }
         match object {
             Object::Pod(pod) => self.insert_pod(pod),
@@ -247,15 +247,15 @@ impl World {
         }
     }
 
-    fn rank(&mut self, policy: Policy) {
-        let rank = Rank::of(&policy, &self.tiers);
+    fn put(&mut self, policy: Policy) {
+        let rank = Rank::of(&policy, self.number(&policy));
         self.policies.insert(policy.key.clone(), rank.clone());
         self.order.insert(rank, policy);
     }
 
     fn sort(&mut self) {
         let policies = std::mem::take(&mut self.order);
-        policies.into_values().for_each(|policy| self.rank(policy));
+        policies.into_values().for_each(|policy| self.put(policy));
     }
 }
 

@@ -32,9 +32,7 @@ impl Lived {
         let mut policies = BTreeMap::new();
         for object in &made.objects {
             let policy = compile(object);
-            if let Some(event) = event(object, policy.as_ref()) {
-                index.load(event);
-            }
+            index.load(event(object, policy.as_ref()));
             policies.extend(policy.map(|policy| (policy.key.clone(), policy)));
         }
         index.loaded();
@@ -48,8 +46,7 @@ impl Lived {
         self.made.objects.retain(|other| id(other) != id(&object));
         self.made.objects.push(object.clone());
         let policy = compile(&object);
-        let event = event(&object, policy.as_ref());
-        let deltas = event.map(|event| self.index.apply(event)).unwrap_or_default();
+        let deltas = self.index.apply(event(&object, policy.as_ref()));
         self.snapshot.fold(&deltas);
         self.policies.extend(policy.map(|policy| (policy.key.clone(), policy)));
         self.world.insert(object);
@@ -90,17 +87,17 @@ impl Lived {
     }
 }
 
-/// What the index hears of an object: of a Tier nothing.
-fn event<'a>(object: &'a Object, policy: Option<&'a Policy>) -> Option<Event<'a>> {
+/// What the index hears of an object.
+fn event<'a>(object: &'a Object, policy: Option<&'a Policy>) -> Event<'a> {
     match object {
-        Object::Pod(pod) => Some(Event::Pod(pod)),
-        Object::Namespace(namespace) => Some(Event::Namespace(namespace)),
-        Object::Node(node) => Some(Event::Node(node)),
-        Object::Service(service) => Some(Event::Service(service)),
-        Object::Group(group) => Some(Event::Group(group)),
+        Object::Pod(pod) => Event::Pod(pod),
+        Object::Namespace(namespace) => Event::Namespace(namespace),
+        Object::Node(node) => Event::Node(node),
+        Object::Service(service) => Event::Service(service),
+        Object::Tier(tier) => Event::Tier(tier),
+        Object::Group(group) => Event::Group(group),
         Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
-            policy.map(Event::Policy)
+            Event::Policy(policy.expect("a policy is compiled"))
         }
-        Object::Tier(_) => None,
     }
 }

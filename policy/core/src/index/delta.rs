@@ -1,5 +1,6 @@
 //! What the index tells: ids, members, deltas, and the state that they add up to.
 
+use super::Expanded;
 use crate::PolicyKey;
 use policy_objects::{Block, ContainerPort, Requirement, Selector};
 use sha1::{Digest as _, Sha1};
@@ -107,6 +108,9 @@ pub struct GroupDelta {
 pub struct Holds {
     /// Addresses.
     pub blocks: Vec<Block>,
+    /// Of a Service's group its own addresses, which are asked for, sorted: it has neither members nor
+    /// blocks. None for one that does not exist or is headless.
+    pub vips: Vec<IpAddr>,
     /// Why it cannot be used: rules with it fail closed.
     pub unusable: Option<String>,
 }
@@ -118,6 +122,8 @@ pub struct PolicyDelta {
     pub id: PolicyId,
     /// Whether there was one before.
     pub change: Change,
+    /// The number of its tier, if that has changed.
+    pub tier: Option<u8>,
     /// The groups that it uses, if they have changed.
     pub uses: Option<Uses>,
     /// Which nodes need it, and did not.
@@ -127,12 +133,19 @@ pub struct PolicyDelta {
 }
 
 /// The groups that a policy uses, in the order of their ids.
+///
+/// With its form ([`Policy`](crate::Policy)) and the number of its tier they are all that it says: the form
+/// has blocks, ports and the names of FQDN rules in it, and nothing of another object. What names lead
+/// to is known where they are asked for, at each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     /// Whom it is about.
     pub applied: Vec<GroupId>,
-    /// With whom.
+    /// With whom, and the Services that are asked for.
     pub address: Vec<GroupId>,
+    /// The groups that stand for rules whose peers depend on the subject's namespace; they are among the
+    /// others.
+    pub expanded: Vec<Expanded>,
 }
 
 /// All groups and policies at one time.
@@ -158,6 +171,8 @@ pub struct GroupState {
 /// A policy at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
+    /// The number of its tier: with its form it says where the policy stands ([`Rank`](crate::Rank)).
+    pub tier: u8,
     /// The groups that it uses.
     pub uses: Uses,
     /// Which nodes need it.
@@ -195,6 +210,13 @@ impl GroupDelta {
     }
 }
 
+impl PolicyDelta {
+    pub(super) fn new(id: PolicyId, change: Change) -> Self {
+        let (entered, left) = (Vec::new(), Vec::new());
+        Self { id, change, tier: None, uses: None, entered, left }
+    }
+}
+
 impl Snapshot {
     /// The state after an event.
     pub fn fold(&mut self, deltas: &Deltas) {
@@ -220,6 +242,7 @@ impl Snapshot {
                 continue;
             }
             let policy = self.policies.entry(delta.id.clone()).or_default();
+            policy.tier = delta.tier.unwrap_or(policy.tier);
             if let Some(uses) = &delta.uses {
                 policy.uses.clone_from(uses);
             }

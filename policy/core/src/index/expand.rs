@@ -3,7 +3,7 @@
 
 use super::{
     Index,
-    delta::{GroupId, Role},
+    delta::{Change, GroupId, Role},
     ids::Ids,
     matching::Wanted,
     source::{Source, only},
@@ -189,8 +189,12 @@ fn may_be_in(pods: &Pods, name: &str, labels: &Labels) -> bool {
 impl Index {
     /// The groups that stand for the rules of a policy whose peers depend on the subject's namespace.
     pub fn expanded(&self, policy: &PolicyKey) -> Vec<Expanded> {
-        let expanding =
-            self.find_policy(policy).and_then(|id| self.policies[id].expanding.as_ref());
+        self.find_policy(policy).map(|id| self.expanded_of(id)).unwrap_or_default()
+    }
+
+    /// Sorted.
+    pub(super) fn expanded_of(&self, policy: u32) -> Vec<Expanded> {
+        let expanding = self.policies[policy].expanding.as_ref();
         let expanded = |(rule, subject, peer): (usize, Vec<Source<'_>>, Source<'_>)| {
             let mut applied: Vec<GroupId> = subject.iter().map(Source::id).collect();
             applied.sort_unstable();
@@ -222,6 +226,7 @@ impl Index {
             let expanding = &mut self.policies[policy].expanding;
             if expanding.as_mut().is_some_and(|expanding| expanding.turn(before, &after)) {
                 self.regroup(policy);
+                self.changes.policies.entry(policy).or_insert(Change::Changed);
             }
         }
     }

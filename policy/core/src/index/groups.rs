@@ -11,6 +11,8 @@ use super::{
     source::MembersOf,
     table::Keyed,
 };
+use policy_objects::Named;
+use std::net::IpAddr;
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -25,6 +27,14 @@ pub(super) enum Makeup {
     /// What a selection selects.
     Selection(u32),
     Members(Box<Members>),
+    Service(Box<Vips>),
+}
+
+/// A Service, and the addresses that are its own now.
+#[derive(Debug)]
+pub(super) struct Vips {
+    pub(super) of: Named,
+    pub(super) vips: Vec<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -38,6 +48,7 @@ pub(super) struct Members {
 pub(super) enum GroupKey<'a> {
     Selection(u32),
     Members(&'a MembersOf),
+    Service(&'a Named),
 }
 
 impl Keyed for Group {
@@ -47,6 +58,7 @@ impl Keyed for Group {
         match &self.makeup {
             Makeup::Selection(selection) => GroupKey::Selection(*selection),
             Makeup::Members(members) => GroupKey::Members(&members.of),
+            Makeup::Service(service) => GroupKey::Service(&service.of),
         }
     }
 }
@@ -207,6 +219,7 @@ impl Group {
         match &self.makeup {
             Makeup::Selection(selection) => std::slice::from_ref(selection),
             Makeup::Members(members) => members.selections.as_slice(),
+            Makeup::Service(_) => &[],
         }
     }
 
@@ -214,6 +227,7 @@ impl Group {
         match &self.makeup {
             Makeup::Selection(_) => Holds::default(),
             Makeup::Members(members) => members.holds.clone(),
+            Makeup::Service(service) => Holds { vips: service.vips.clone(), ..Holds::default() },
         }
     }
 }

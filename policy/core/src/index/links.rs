@@ -26,6 +26,10 @@ impl Index {
                 Some(id) => id,
                 None => self.make_members(of, source.id()),
             },
+            Source::Service(name) => match self.groups.find(GroupKey::Service(name)) {
+                Some(id) => id,
+                None => self.make_service(name, source.id()),
+            },
         };
         if !self.groups[id].has(role) {
             match role {
@@ -199,10 +203,7 @@ impl Index {
             if self.groups[id].has(Role::Applied) || self.groups[id].has(Role::Address) {
                 continue;
             }
-            if let Makeup::Members(members) = &self.groups[id].makeup {
-                let of = members.of.clone();
-                self.forget_members(id, &of);
-            }
+            self.forget_things(id);
             let selections = self.groups[id].selections().to_vec();
             selections.into_iter().for_each(|selection| self.part(id, selection));
             self.groups.remove(id);

@@ -3,13 +3,13 @@
 use super::{
     Index,
     delta::{GroupId, Holds},
-    groups::{Group, GroupKey, Makeup, Members},
+    groups::{Group, Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
     source::{MembersOf, Source},
 };
-use policy_objects::{GroupSpec, Named, Read, Selector};
-use std::{borrow::Cow, collections::BTreeMap};
+use policy_objects::{GroupSpec, Named, Read, Selector, Service};
+use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
 /// What a group's members depend on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,8 +21,15 @@ pub(super) enum Thing {
 #[derive(Debug, Default)]
 pub(super) struct NamedThings {
     pub(super) groups: BTreeMap<Named, Read<GroupSpec>>,
-    /// Those with a selector.
-    pub(super) services: BTreeMap<Named, Selector>,
+    /// Those with a selector or an address.
+    services: BTreeMap<Named, Served>,
+}
+
+/// What policies can ask of a Service.
+#[derive(Debug)]
+struct Served {
+    selector: Option<Selector>,
+    vips: Box<[IpAddr]>,
 }
 
 /// What a group is made of now, and what that depends on.
@@ -33,12 +40,30 @@ struct Made {
 }
 
 impl NamedThings {
+    /// A Service is there, or, without, gone.
+    pub(super) fn serve(&mut self, name: Named, service: Option<&Service>) {
+        let served = service.map(|Service { selector, cluster_ips, .. }| {
+            let mut vips: Vec<IpAddr> = cluster_ips.iter().map(IpAddr::to_canonical).collect();
+            vips.sort_unstable();
+            vips.dedup();
+            Served { selector: selector.clone(), vips: vips.into() }
+        });
+        match served.filter(|served| served.selector.is_some() || !served.vips.is_empty()) {
+            Some(served) => drop(self.services.insert(name, served)),
+            None => drop(self.services.remove(&name)),
+        }
+    }
+
+    fn vips(&self, name: &Named) -> Vec<IpAddr> {
+        self.services.get(name).map(|served| served.vips.to_vec()).unwrap_or_default()
+    }
+
     /// As [`crate::World::members`], by name: a group that cannot be used is empty, with the reason.
     fn resolve(&self, of: &MembersOf) -> Made {
         let mut made = Made { wanted: Vec::new(), holds: Holds::default(), things: Vec::new() };
         if let Err(why) = self.walk(of, &mut made) {
             made.wanted.clear();
-            made.holds = Holds { blocks: Vec::new(), unusable: Some(why) };
+            made.holds = Holds { unusable: Some(why), ..Holds::default() };
         }
         made
     }
@@ -93,7 +118,8 @@ impl NamedThings {
             GroupSpec::Blocks(blocks) => made.holds.blocks.extend(blocks.iter().cloned()),
             GroupSpec::Service(service) => {
                 made.things.push(Thing::Service(service.clone()));
-                if let Some(selector) = self.services.get(service) {
+                let served = self.services.get(service);
+                if let Some(selector) = served.and_then(|served| served.selector.as_ref()) {
                     made.pods(of, Some(service.namespace.clone()), None, selector.clone());
                 }
             }
@@ -157,8 +183,22 @@ impl Index {
         }
     }
 
-    pub(super) fn forget_members(&mut self, group: u32, of: &MembersOf) {
-        for thing in self.named.resolve(of).things {
+    pub(super) fn make_service(&mut self, name: &Named, id: GroupId) -> u32 {
+        let (of, vips) = (name.clone(), self.named.vips(name));
+        let group =
+            self.groups.insert(Group::new(id, Makeup::Service(Box::new(Vips { of, vips }))));
+        self.dependents.insert((Thing::Service(name.clone()), group));
+        group
+    }
+
+    /// Nothing that a group depends on is of matter to it any more.
+    pub(super) fn forget_things(&mut self, group: u32) {
+        let things = match &self.groups[group].makeup {
+            Makeup::Selection(_) => return,
+            Makeup::Members(members) => self.named.resolve(&members.of).things,
+            Makeup::Service(service) => vec![Thing::Service(service.of.clone())],
+        };
+        for thing in things {
             self.dependents.remove(&(thing, group));
         }
     }
@@ -167,33 +207,41 @@ impl Index {
     pub(super) fn change(&mut self, thing: &Thing, change: impl FnOnce(&mut NamedThings)) {
         let range = (thing.clone(), 0)..=(thing.clone(), u32::MAX);
         let groups: Vec<u32> = self.dependents.range(range).map(|(_, group)| *group).collect();
-        let mut of = Vec::with_capacity(groups.len());
-        for group in groups {
-            let Some(GroupKey::Members(key)) = self.groups.get(group).map(key_of) else { continue };
-            of.push((group, key.clone()));
-        }
-        of.iter().for_each(|(group, of)| self.forget_members(*group, of));
+        let made_of = |group: &u32| match &self.groups[*group].makeup {
+            Makeup::Members(members) => Some((*group, members.of.clone())),
+            Makeup::Selection(_) | Makeup::Service(_) => None,
+        };
+        let made_of: Vec<_> = groups.iter().filter_map(made_of).collect();
+        made_of.iter().for_each(|(group, _)| self.forget_things(*group));
         change(&mut self.named);
-        for (group, of) in of {
-            let before = if self.loading { Vec::new() } else { self.entities_of(group) };
-            self.resolve(group, &of);
-            if self.loading {
-                continue;
-            }
-            let after = self.entities_of(group);
-            for id in before.iter().filter(|id| after.binary_search(id).is_err()) {
-                self.shift(group, *id, -1);
-            }
-            for id in after.iter().filter(|id| before.binary_search(id).is_err()) {
-                self.shift(group, *id, 1);
+        for (group, of) in made_of {
+            self.remake(group, &of);
+        }
+        for group in groups {
+            let Makeup::Service(service) = &mut self.groups[group].makeup else { continue };
+            let vips = self.named.vips(&service.of);
+            if service.vips != vips {
+                service.vips = vips;
+                self.changes.holds.insert(group);
             }
         }
     }
-}
 
-fn key_of(group: &Group) -> GroupKey<'_> {
-    use super::table::Keyed as _;
-    group.key()
+    /// What a group is made of has changed.
+    fn remake(&mut self, group: u32, of: &MembersOf) {
+        if self.loading {
+            return self.resolve(group, of);
+        }
+        let before = self.entities_of(group);
+        self.resolve(group, of);
+        let after = self.entities_of(group);
+        for id in before.iter().filter(|id| after.binary_search(id).is_err()) {
+            self.shift(group, *id, -1);
+        }
+        for id in after.iter().filter(|id| before.binary_search(id).is_err()) {
+            self.shift(group, *id, 1);
+        }
+    }
 }
 
 /// A group as people call it.

@@ -1,5 +1,6 @@
 //! Policies: which groups each uses.
 
+use super::Expanded;
 use super::{
     Index,
     delta::{Change, PolicyDelta, PolicyId, Role, Uses},
@@ -21,6 +22,8 @@ pub(super) struct Used {
     pub(super) applied: Ids,
     pub(super) address: Ids,
     pub(super) expanding: Option<Box<Expanding>>,
+    /// The number of its tier.
+    pub(super) tier: u8,
 }
 
 impl Keyed for Used {
@@ -37,6 +40,7 @@ impl Index {
         let expanding = Expanding::of(policy);
         let id = self.place(policy);
         let expands = expanding.is_some();
+        let before = self.expanded_of(id);
         self.policies[id].expanding = expanding.map(|mut expanding| {
             expanding.fixed = (applied.clone(), address.clone());
             expanding
@@ -48,14 +52,30 @@ impl Index {
             if !self.loading {
                 self.expand(id);
                 self.regroup(id);
+                self.pairs_changed(id, &before);
                 return;
             }
         }
         self.reuse(id, std::mem::take(&mut applied), std::mem::take(&mut address));
+        self.pairs_changed(id, &before);
     }
 
-    /// The record of a policy, with the UID that it has now.
+    /// A policy may use the same groups, and others of them for its rules.
+    pub(super) fn pairs_changed(&mut self, id: u32, before: &[Expanded]) {
+        if !self.loading && self.expanded_of(id) != before {
+            self.changes.policies.entry(id).or_insert(Change::Changed);
+        }
+    }
+
+    /// The record of a policy, with the UID and the tier that it has now.
     fn place(&mut self, policy: &Policy) -> u32 {
+        let id = self.record(policy);
+        let number = self.tiers.enter(id, &policy.place.tier);
+        self.put_in_tier(id, number);
+        id
+    }
+
+    fn record(&mut self, policy: &Policy) -> u32 {
         let PolicyKey { kind, namespace, name } = &policy.key;
         let uid = Uid::of(&policy.uid);
         let space = self.matching.space(namespace);
@@ -70,7 +90,7 @@ impl Index {
         }
         let (applied, address) = (Ids::default(), Ids::default());
         let (kind, name, expanding) = (*kind, name.as_str().into(), None);
-        let used = Used { kind, space, name, uid, applied, address, expanding };
+        let used = Used { kind, space, name, uid, applied, address, expanding, tier: 0 };
         let id = self.policies.insert(used);
         if !self.loading {
             self.changes.policies.insert(id, Change::Added);
@@ -104,6 +124,7 @@ impl Index {
         self.changes.gone_policies.push(self.policy_id(id));
         self.unlink(id);
         self.expanding.remove(&id);
+        self.tiers.leave(id);
         self.policies.remove(id);
         self.matching.release_space(space);
     }
@@ -127,7 +148,7 @@ impl Index {
         for rule in &policy.rules {
             match &rule.peers {
                 Peers::Of(peers) => {
-                    for source in peers.iter().filter_map(source_of) {
+                    for source in peers.iter().filter_map(Source::of_peer) {
                         address.insert(self.acquire(&source, Role::Address));
                     }
                     if peers.iter().any(may_hold_others_pods) && asks_for_names(rule) {
@@ -170,36 +191,31 @@ impl Index {
             ids
         };
         let Used { applied, address, .. } = &self.policies[id];
-        Uses { applied: ids(applied), address: ids(address) }
+        Uses { applied: ids(applied), address: ids(address), expanded: self.expanded_of(id) }
     }
 
     pub(super) fn whole_policy(&self, id: u32) -> PolicyDelta {
         let entered = self.names(self.union(&self.policies[id].applied).into_iter());
         let (change, uses, left) = (Change::Added, Some(self.uses_of(id)), Vec::new());
-        PolicyDelta { id: self.policy_id(id), change, uses, entered, left }
+        let tier = Some(self.policies[id].tier);
+        PolicyDelta { id: self.policy_id(id), change, tier, uses, entered, left }
     }
 }
 
-fn source_of(peer: &Peer) -> Option<Source<'_>> {
+/// Whether addresses of a peer can be those of pods that are no members of its group: their ports' names
+/// are known from nowhere else. A pod may say that it has a node's address.
+fn may_hold_others_pods(peer: &Peer) -> bool {
     match peer {
-        Peer::Pods(pods) => Source::of(pods),
-        Peer::Nodes(selector) => Some(Source::nodes(selector)),
-        Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => None,
+        Peer::Block(_)
+        | Peer::Name(_)
+        | Peer::Nodes(_)
+        | Peer::Service(_)
+        | Peer::Pods(Pods::Group(_)) => true,
+        Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_)) => false,
     }
 }
 
 /// A port's name is looked up at the destination, which for egress to anybody is any pod.
-/// Whether addresses of a peer can be those of pods that are no members of its group: their ports' names
-/// are known from nowhere else.
-fn may_hold_others_pods(peer: &Peer) -> bool {
-    match peer {
-        Peer::Block(_) | Peer::Name(_) | Peer::Pods(Pods::Group(_)) => true,
-        Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_))
-        | Peer::Nodes(_)
-        | Peer::Service(_) => false,
-    }
-}
-
 fn asks_for_names(rule: &Rule) -> bool {
     let Traffic::Of(transports) = &rule.traffic else { return false };
     let named = |transport: &Transport| match transport {

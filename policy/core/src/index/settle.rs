@@ -31,6 +31,8 @@ pub(super) struct Changes {
     counts: Vec<(u32, u32, i32)>,
     pub(super) spans: Vec<(Subject, u32, i32)>,
     pub(super) policies: BTreeMap<u32, Change>,
+    /// Policies that have moved in the one order.
+    pub(super) tiers: BTreeSet<u32>,
     pub(super) gone_policies: Vec<PolicyId>,
 }
 
@@ -186,20 +188,25 @@ impl Index {
 
     fn written_policies(&self, changes: &Changes) -> BTreeMap<PolicyId, PolicyDelta> {
         let mut policies = BTreeMap::new();
-        let mut put = |id: PolicyId, change, uses, entered| {
-            let left = Vec::new();
-            policies.insert(id.clone(), PolicyDelta { id, change, uses, entered, left });
-        };
         for id in &changes.gone_policies {
-            put(id.clone(), Change::Removed, None, Vec::new());
+            policies.insert(id.clone(), PolicyDelta::new(id.clone(), Change::Removed));
         }
         for (policy, change) in &changes.policies {
-            let Some(used) = self.policies.get(*policy) else { continue };
-            let entered = match change {
-                Change::Added => self.names(self.union(&used.applied).into_iter()),
-                Change::Changed | Change::Removed => Vec::new(),
+            let Some(_) = self.policies.get(*policy) else { continue };
+            let delta = match change {
+                Change::Added => self.whole_policy(*policy),
+                Change::Changed | Change::Removed => {
+                    let uses = Some(self.uses_of(*policy));
+                    PolicyDelta { uses, ..PolicyDelta::new(self.policy_id(*policy), *change) }
+                }
             };
-            put(self.policy_id(*policy), *change, Some(self.uses_of(*policy)), entered);
+            policies.insert(delta.id.clone(), delta);
+        }
+        for policy in &changes.tiers {
+            let Some(used) = self.policies.get(*policy) else { continue };
+            let id = self.policy_id(*policy);
+            let delta = policies.entry(id.clone());
+            delta.or_insert(PolicyDelta::new(id, Change::Changed)).tier = Some(used.tier);
         }
         policies
     }
@@ -217,13 +224,7 @@ impl Index {
             return;
         }
         let id = self.policy_id(policy);
-        let delta = policies.entry(id.clone()).or_insert(PolicyDelta {
-            id,
-            change: Change::Changed,
-            uses: None,
-            entered: Vec::new(),
-            left: Vec::new(),
-        });
+        let delta = policies.entry(id.clone()).or_insert(PolicyDelta::new(id, Change::Changed));
         let list = if way > 0 { &mut delta.entered } else { &mut delta.left };
         list.push(self.entities.nodes[node].to_string());
     }

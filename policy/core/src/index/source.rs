@@ -13,6 +13,8 @@ use std::{borrow::Cow, collections::BTreeSet};
 pub(super) enum Source<'a> {
     Pods(Wanted<'a>),
     Members(MembersOf),
+    /// The addresses of a Service; nobody's as a subject.
+    Service(Cow<'a, Named>),
 }
 
 /// Those of a ClusterGroup, a Group.
@@ -48,6 +50,15 @@ impl<'a> Source<'a> {
         })
     }
 
+    pub(super) fn of_peer(peer: &'a Peer) -> Option<Self> {
+        match peer {
+            Peer::Pods(pods) => Self::of(pods),
+            Peer::Nodes(selector) => Some(Self::nodes(selector)),
+            Peer::Service(name) => Some(Self::Service(Cow::Borrowed(name))),
+            Peer::Block(_) | Peer::Name(_) => None,
+        }
+    }
+
     pub(super) fn nodes(selector: &'a Selector) -> Self {
         let (space, selector) = (Some(Cow::Borrowed("")), Cow::Borrowed(selector));
         Self::Pods(Wanted { space, spaces: None, selector })
@@ -74,6 +85,7 @@ impl<'a> Source<'a> {
                 let space = Some(name.to_owned());
                 (!other).then_some(Self::Members(MembersOf { space, ..of }))?
             }
+            Self::Service(_) => return None,
         })
     }
 
@@ -87,6 +99,7 @@ impl<'a> Source<'a> {
             Self::Members(of) => {
                 Self::Members(MembersOf { spaces: Some(both(of.spaces, more)), ..of })
             }
+            Self::Service(name) => Self::Service(name),
         }
     }
 
@@ -102,6 +115,12 @@ impl<'a> Source<'a> {
                 canonical.text(&group.namespace);
                 canonical.text(&group.name);
                 (canonical, space.as_deref(), spaces.as_ref())
+            }
+            Self::Service(name) => {
+                let mut canonical = Canonical::new("service");
+                canonical.text(&name.namespace);
+                canonical.text(&name.name);
+                (canonical, None, None)
             }
         };
         canonical.maybe(space);
@@ -122,14 +141,11 @@ impl GroupId {
         source.map(|source| source.id())
     }
 
-    /// The group of a peer. `None` for those that have none: addresses, names, Services, and pods that
-    /// depend on the subject's namespace, whose groups [`expanded`](super::Index::expanded) tells.
+    /// The group of a peer. `None` for those that have none: blocks and names, which stand in the policy's
+    /// form, and pods that depend on the subject's namespace, whose groups are
+    /// [expanded](super::Uses::expanded).
     pub fn of_peer(peer: &Peer) -> Option<Self> {
-        match peer {
-            Peer::Pods(pods) => Source::of(pods).map(|source| source.id()),
-            Peer::Nodes(selector) => Some(Source::nodes(selector).id()),
-            Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => None,
-        }
+        Source::of_peer(peer).map(|source| source.id())
     }
 
     /// The group of all pods, from which ports of any address are known by name.

@@ -3,18 +3,27 @@
 use crate::{
     Direction, Peer, Peers, Pods, Policy, PolicyKey, Scope, Traffic, Transport, World,
     index::{
-        Event, GroupId, GroupState, Holds, Member, PolicyId, PolicyState, Role, Snapshot, Uses,
+        Event, Expanded, GroupId, GroupState, Holds, Member, PolicyId, PolicyState, Role, Snapshot,
+        Uses,
         entities::ACCOUNT,
         source::{MembersOf, Source, only},
     },
 };
 use policy_objects::{
     Group, Kind, Labels, Named, Namespace, Node, Object, Phase, Pod, Selector, Service, TargetPort,
+    Tier,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+/// The groups of a policy, and those that stand for rules that compare namespaces, by the peer of the rule.
+struct Sources<'a> {
+    applied: Vec<Source<'a>>,
+    address: Vec<Source<'a>>,
+    expanded: BTreeSet<(usize, Expanded)>,
+}
 
 /// The objects that there are.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +48,7 @@ impl Model {
             }
             Event::Node(node) => self.world.insert(Object::Node(node.clone())),
             Event::Service(service) => self.world.insert(Object::Service(service.clone())),
+            Event::Tier(tier) => self.world.insert(Object::Tier(tier.clone())),
             Event::Group(group) => self.world.insert(Object::Group(group.clone())),
             Event::Policy(policy) => {
                 self.policies.insert(policy.key.clone(), policy.clone());
@@ -68,11 +78,13 @@ impl Model {
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for policy in self.policies.values() {
-            let (applied, address) = self.sources(policy);
+            let Sources { applied, address, expanded } = self.sources(policy);
             let ids = |sources: &[Source<'_>]| -> Vec<GroupId> {
                 sources.iter().map(Source::id).collect::<BTreeSet<_>>().into_iter().collect()
             };
-            let uses = Uses { applied: ids(&applied), address: ids(&address) };
+            let mut expanded: Vec<_> = expanded.into_iter().map(|(_, expanded)| expanded).collect();
+            expanded.sort();
+            let uses = Uses { applied: ids(&applied), address: ids(&address), expanded };
             let mut span = BTreeSet::new();
             for source in &applied {
                 let mut state = self.state(source, Role::Applied);
@@ -91,22 +103,24 @@ impl Model {
                 "" => PolicyId::Named(policy.key.clone()),
                 uid => PolicyId::Uid(uid.to_owned()),
             };
-            snapshot.policies.insert(id, PolicyState { uses, span });
+            let tier = self.world.number(policy);
+            snapshot.policies.insert(id, PolicyState { tier, uses, span });
         }
         snapshot
     }
 
-    fn sources<'a>(&self, policy: &'a Policy) -> (Vec<Source<'a>>, Vec<Source<'a>>) {
+    fn sources<'a>(&self, policy: &'a Policy) -> Sources<'a> {
         let own = &policy.key.namespace;
         let within = |source: Source<'a>| match own.as_str() {
             "" => Some(source),
             own => source.within_space(own),
         };
         let (mut applied, mut address) = (Vec::new(), Vec::new());
+        let mut expanded = BTreeSet::new();
         for pods in policy.isolation.iter().flat_map(|isolation| &isolation.subject) {
             applied.extend(Source::of(pods).and_then(within));
         }
-        for rule in &policy.rules {
+        for (at, rule) in policy.rules.iter().enumerate() {
             let subject: Vec<_> =
                 rule.subject.iter().filter_map(Source::of).filter_map(within).collect();
             applied.extend(subject.clone());
@@ -117,7 +131,7 @@ impl Model {
             };
             let named = matches!(&rule.traffic, Traffic::Of(of) if of.iter().any(named));
             let open = |peer: &Peer| {
-                matches!(peer, Peer::Block(_) | Peer::Name(_) | Peer::Pods(Pods::Group(_)))
+                !matches!(peer, Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_)))
             };
             let open = match &rule.peers {
                 Peers::Any => true,
@@ -127,7 +141,7 @@ impl Model {
                 address.push(Source::everybody());
             }
             let Peers::Of(peers) = &rule.peers else { continue };
-            for peer in peers {
+            for (which, peer) in peers.iter().enumerate() {
                 match peer {
                     Peer::Nodes(selector) => address.push(Source::nodes(selector)),
                     Peer::Pods(Pods::Labelled {
@@ -149,16 +163,24 @@ impl Model {
                                 selector: std::borrow::Cow::Borrowed(pods),
                             });
                             let Some(peer) = within(all) else { continue };
-                            applied.extend(subject.iter().cloned().filter_map(within));
+                            let pair: Vec<_> = subject.iter().cloned().filter_map(within).collect();
+                            let about: BTreeSet<_> = pair.iter().map(Source::id).collect();
+                            let about = about.into_iter().collect();
+                            let pairs = Expanded { rule: at, applied: about, address: peer.id() };
+                            expanded.insert((which, pairs));
+                            applied.extend(pair);
                             address.push(peer);
                         }
                     }
                     Peer::Pods(pods) => address.extend(Source::of(pods)),
-                    Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => {}
+                    Peer::Service(name) => {
+                        address.push(Source::Service(std::borrow::Cow::Borrowed(name)));
+                    }
+                    Peer::Block(_) | Peer::Name(_) => {}
                 }
             }
         }
-        (applied, address)
+        Sources { applied, address, expanded }
     }
 
     /// Namespaces with an object, or with pods.
@@ -184,9 +206,14 @@ impl Model {
         }
         if let Source::Members(MembersOf { group, .. }) = source {
             state.holds = match self.world.members(group) {
-                Ok(members) => Holds { blocks: members.blocks, unusable: None },
-                Err(why) => Holds { blocks: Vec::new(), unusable: Some(why) },
+                Ok(members) => Holds { blocks: members.blocks, ..Holds::default() },
+                Err(why) => Holds { unusable: Some(why), ..Holds::default() },
             };
+        }
+        if let Source::Service(name) = source {
+            let vips = self.world.service(name).map(|service| service.cluster_ips.clone());
+            let vips: BTreeSet<_> = vips.into_iter().flatten().map(|a| a.to_canonical()).collect();
+            state.holds.vips = vips.into_iter().collect();
         }
         state
     }
@@ -204,6 +231,7 @@ impl Model {
                 let meant = self.world.is_member(pod, &of.group);
                 (of.space.as_deref(), of.spaces.as_ref(), meant)
             }
+            Source::Service(_) => return false,
         };
         let of_space = |spaces: &Selector| spaces.matches(&self.world.namespace_labels(own));
         meant && space.is_none_or(|space| space == own) && spaces.is_none_or(of_space)
@@ -218,7 +246,7 @@ impl Model {
                 let members = self.world.members(group).unwrap_or_default();
                 members.nodes.iter().any(|selector| selector.matches(&node.meta.labels))
             }
-            Source::Members(_) => false,
+            Source::Members(_) | Source::Service(_) => false,
         }
     }
 
@@ -244,7 +272,7 @@ impl Model {
     /// The policies that are about a pod.
     pub(super) fn policies_of(&self, pod: &Pod) -> Vec<PolicyKey> {
         let about = |policy: &&Policy| {
-            is_known(pod) && self.sources(policy).0.iter().any(|source| self.has(source, pod))
+            is_known(pod) && self.sources(policy).applied.iter().any(|source| self.has(source, pod))
         };
         self.policies.values().filter(about).map(|policy| policy.key.clone()).collect()
     }
@@ -301,6 +329,7 @@ pub(super) enum Happening {
     Namespace(Namespace),
     Node(Node),
     Service(Service),
+    Tier(Tier),
     Group(Group),
     Policy(Policy),
     Gone(Kind, String, String, String),
@@ -313,6 +342,7 @@ impl Happening {
             Self::Namespace(namespace) => Event::Namespace(namespace),
             Self::Node(node) => Event::Node(node),
             Self::Service(service) => Event::Service(service),
+            Self::Tier(tier) => Event::Tier(tier),
             Self::Group(group) => Event::Group(group),
             Self::Policy(policy) => Event::Policy(policy),
             Self::Gone(kind, namespace, name, uid) => {

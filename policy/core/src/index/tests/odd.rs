@@ -3,9 +3,12 @@
 use crate::{
     Isolation, Peer, Peers, Place, Pods, Policy, PolicyKey, Priority, Rule, Scope, Standing, Tier,
     Traffic,
-    index::{Change, Deltas, Event, Index, Role, source::only},
+    index::{Change, Deltas, Event, GroupId, Index, Role, source::only},
 };
-use policy_objects::{ContainerPort, Kind, Meta, Namespace, Phase, Pod, Protocol, Selector};
+use policy_objects::{
+    self as objects, ContainerPort, Group, GroupSpec, Kind, Meta, Named, Namespace, Phase, Pod,
+    Protocol, Read, Selector, Service,
+};
 use std::net::IpAddr;
 
 fn pod(name: &str, uid: &str, app: &str, address: &str) -> Pod {
@@ -210,4 +213,160 @@ fn ids_do_not_depend_on_what_came_first() {
         other.apply(Event::Policy(policy));
     }
     assert_eq!(one.snapshot(), other.snapshot());
+}
+
+fn tier(name: &str, number: u8) -> objects::Tier {
+    let meta = Meta { name: name.to_owned(), ..Meta::default() };
+    objects::Tier { meta, priority: Read::Known(number) }
+}
+
+fn in_tier(name: &str, tier: &str) -> Policy {
+    let mut policy = policy(name, only("app", "a"), only("app", "b"));
+    policy.key.kind = Kind::AntreaNetworkPolicy;
+    policy.place.tier = Tier::Antrea(tier.to_owned());
+    policy.isolation = None;
+    policy
+}
+
+/// The policies that have moved, by the end of their UID, and where to.
+fn moved(deltas: &Deltas) -> Vec<(String, u8)> {
+    assert!(deltas.groups.is_empty(), "a tier moves no group: {deltas:?}");
+    let tiers = deltas.policies.iter().map(|delta| {
+        assert_eq!((delta.change, &delta.uses), (Change::Changed, &None));
+        let crate::index::PolicyId::Uid(uid) = &delta.id else { panic!("a policy with UID") };
+        let uid = uid.rsplit(' ').next().unwrap_or_default().to_owned();
+        (uid, delta.tier.expect("a number"))
+    });
+    tiers.collect()
+}
+
+#[test]
+fn a_tier_that_comes_late_changes_or_goes_moves_its_policies_and_no_others() {
+    let mut index = index(&[pod("q", "1", "a", "10.0.0.1")]);
+    for (name, tier) in [("own", "own"), ("other", "other"), ("built", "platform")] {
+        let deltas = index.apply(Event::Policy(&in_tier(name, tier)));
+        assert_eq!(deltas.policies[0].tier, Some(if tier == "platform" { 200 } else { 250 }));
+    }
+    let own = |number| vec![("own".to_owned(), number)];
+    assert_eq!(moved(&index.apply(Event::Tier(&tier("own", 7)))), own(7));
+    assert!(index.apply(Event::Tier(&tier("own", 7))).is_empty());
+    assert_eq!(moved(&index.apply(Event::Tier(&tier("own", 251)))), own(251));
+    assert!(index.apply(Event::Tier(&tier("nobodys", 9))).is_empty());
+    let why = "odd".to_owned();
+    let unknown = objects::Unknown { why, name: None, action: None };
+    let odd = objects::Tier { priority: Read::Unknown(unknown), ..tier("own", 0) };
+    assert_eq!(moved(&index.apply(Event::Tier(&odd))), own(250));
+    index.apply(Event::Tier(&tier("own", 7)));
+    let gone = Event::Gone { kind: Kind::AntreaTier, namespace: "", name: "own", uid: "" };
+    assert_eq!(moved(&index.apply(gone)), own(250));
+}
+
+#[test]
+fn the_tier_application_moves_also_the_policies_whose_own_is_missing() {
+    let mut index = index(&[]);
+    let policies =
+        [("app", "application"), ("lost", "lost"), ("own", "own"), ("built", "baseline")];
+    index.apply(Event::Tier(&tier("own", 7)));
+    for (name, tier) in policies {
+        index.apply(Event::Policy(&in_tier(name, tier)));
+    }
+    let both = vec![("app".to_owned(), 30), ("lost".to_owned(), 30)];
+    assert_eq!(moved(&index.apply(Event::Tier(&tier("application", 30)))), both);
+}
+
+#[test]
+fn a_policy_that_changes_its_tier_is_told_where_it_stands() {
+    let mut index = index(&[]);
+    index.apply(Event::Policy(&in_tier("p2", "platform")));
+    let deltas = index.apply(Event::Policy(&in_tier("p2", "emergency")));
+    assert_eq!(moved(&deltas), [("p2".to_owned(), 50)]);
+}
+
+fn service(name: &str, vips: &[&str]) -> Service {
+    let (namespace, name) = ("x".to_owned(), name.to_owned());
+    let meta = Meta { namespace, name, ..Meta::default() };
+    let cluster_ips = vips.iter().map(|text| ip(text)).collect();
+    Service { meta, selector: Some(only("app", "a")), cluster_ips, ports: Vec::new() }
+}
+
+/// Pods of app=a may ask for the Service `s`.
+fn to_service() -> (Policy, GroupId) {
+    let mut policy = in_tier("asks", "application");
+    let name = Named { namespace: "x".to_owned(), name: "s".to_owned() };
+    policy.rules[0].direction = crate::Direction::Egress;
+    let peer = Peer::Service(name);
+    let id = GroupId::of_peer(&peer).expect("a Service has a group");
+    policy.rules[0].peers = Peers::Of(vec![peer]);
+    (policy, id)
+}
+
+#[test]
+fn a_service_that_comes_late_changes_its_address_or_goes_is_told_to_who_may_ask_for_it() {
+    let mut index = index(&[pod("q", "1", "a", "10.0.0.1")]);
+    let (policy, id) = to_service();
+    let deltas = index.apply(Event::Policy(&policy));
+    assert_eq!(deltas.policies[0].uses.as_ref().expect("uses").address, [id]);
+    assert_eq!((deltas.groups[0].id, deltas.groups[0].change), (id, Change::Added));
+    assert_eq!(deltas.groups[0].entered, ["n1"]);
+    assert_eq!(deltas.groups[0].holds.as_ref().expect("whole").vips, Vec::<IpAddr>::new());
+
+    let vips = |deltas: Deltas| {
+        assert_eq!((deltas.groups.len(), deltas.policies.len()), (1, 0), "{deltas:?}");
+        assert_eq!((deltas.groups[0].id, deltas.groups[0].change), (id, Change::Changed));
+        deltas.groups[0].holds.clone().expect("what it holds").vips
+    };
+    let both = service("s", &["fd00:1::1", "::ffff:172.20.0.1"]);
+    let found = vips(index.apply(Event::Service(&both)));
+    assert_eq!(found, [ip("172.20.0.1"), ip("fd00:1::1")]);
+    let one = service("s", &["172.20.0.1"]);
+    assert_eq!(vips(index.apply(Event::Service(&one))), [ip("172.20.0.1")]);
+    assert!(index.apply(Event::Service(&service("other", &["172.20.0.9"]))).is_empty());
+    let headless = service("s", &[]);
+    assert_eq!(vips(index.apply(Event::Service(&headless))), Vec::<IpAddr>::new());
+    index.apply(Event::Service(&one));
+    let gone = Event::Gone { kind: Kind::Service, namespace: "x", name: "s", uid: "" };
+    assert_eq!(vips(index.apply(gone)), Vec::<IpAddr>::new());
+}
+
+#[test]
+fn what_a_service_selects_is_matched_once_with_the_same_selector_of_anybody() {
+    let mut index = index(&[pod("q", "1", "a", "10.0.0.1")]);
+    let selections = index.matching.selections.len();
+    index.apply(Event::Service(&service("s", &["172.20.0.1"])));
+    index.apply(Event::Service(&service("t", &["172.20.0.2"])));
+    for (name, service) in [("g", "s"), ("h", "t")] {
+        let service = Named { namespace: "x".to_owned(), name: service.to_owned() };
+        let (namespace, name) = ("x".to_owned(), name.to_owned());
+        let meta = Meta { namespace: namespace.clone(), name: name.clone(), ..Meta::default() };
+        let spec = Read::Known(GroupSpec::Service(service));
+        index.apply(Event::Group(&Group { meta, spec }));
+        let mut policy = in_tier(&name, "application");
+        let group = Peer::Pods(Pods::Group(Named { namespace, name }));
+        policy.rules[0].peers = Peers::Of(vec![group]);
+        let deltas = index.apply(Event::Policy(&policy));
+        assert_eq!(members(&deltas, Role::Address)[0].0[0].0, "1");
+    }
+    assert_eq!(index.matching.selections.len(), selections, "all of them say app=a of x");
+}
+
+/// Groups may be used by a rule before, so that the list of them does not change.
+#[test]
+fn a_rule_that_compares_namespaces_is_told_its_groups_also_if_the_policy_had_them_for_another() {
+    let mut index = Index::new(0);
+    index.loaded();
+    let all = Selector::default;
+    let mut policy = policy("p", all(), all());
+    policy.key.namespace.clear();
+    policy.key.kind = Kind::AntreaClusterNetworkPolicy;
+    let same = Pods::Labelled { scope: Scope::SameNamespace, pods: all() };
+    let mut alike = policy.rules[0].clone();
+    alike.subject = vec![Pods::Labelled { scope: Scope::Namespaces(all()), pods: all() }];
+    alike.peers = Peers::Of(vec![Peer::Pods(same)]);
+    policy.rules.push(alike);
+    index.apply(Event::Policy(&policy));
+    let meta = Meta { name: "x".to_owned(), ..Meta::default() };
+    let deltas = index.apply(Event::Namespace(&Namespace { meta }));
+    let uses = deltas.policies[0].uses.as_ref().expect("told");
+    assert_eq!((deltas.groups.len(), uses.expanded.len()), (0, 1));
+    assert_eq!(uses.address, [uses.expanded[0].address]);
 }

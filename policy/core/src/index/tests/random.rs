@@ -7,8 +7,9 @@ use crate::{
     index::{Change, Deltas, Event, Index, Snapshot},
 };
 use policy_objects::{
-    Block, ContainerPort, Group, GroupSpec, Kind, Labels, Meta, Named, Namespace, Node, Operator,
-    Phase, Pod, Protocol, Read, Requirement, Selector, Service, TargetPort, Unknown,
+    self as objects, Block, ContainerPort, Group, GroupSpec, Kind, Labels, Meta, Named, Namespace,
+    Node, Operator, Phase, Pod, Protocol, Read, Requirement, Selector, Service, TargetPort,
+    Unknown,
     page::{NamespaceView, PodView},
 };
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -17,6 +18,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 const SPACES: [&str; 3] = ["a", "b", "c"];
 const VALUES: [&str; 3] = ["red", "blue", "green"];
 const KEYS: [&str; 2] = ["app", "team"];
+const TIERS: [&str; 4] = ["platform", "application", "custom", "late"];
 const GROUPS: [&str; 4] = ["g", "h", "i", "j"];
 
 fn text(of: &'static [&'static str]) -> impl Strategy<Value = String> {
@@ -125,6 +127,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     let peer = prop_oneof![
         5 => pods(true).prop_map(Peer::Pods),
         1 => selector().prop_map(Peer::Nodes),
+        2 => service_name().prop_map(Peer::Service),
     ];
     let peers = prop_oneof![
         1 => Just(Peers::Any),
@@ -155,6 +158,10 @@ fn rule() -> impl Strategy<Value = Rule> {
     )
 }
 
+fn service_name() -> impl Strategy<Value = Named> {
+    (text(&SPACES), text(&["s", "t"])).prop_map(|(namespace, name)| Named { namespace, name })
+}
+
 fn policy() -> impl Strategy<Value = Policy> {
     let key = (text(&["", "a", "b", "c"]), text(&["x", "y", "z"])).prop_map(|(namespace, name)| {
         let kind = match namespace.as_str() {
@@ -165,11 +172,20 @@ fn policy() -> impl Strategy<Value = Policy> {
     });
     let isolation = proptest::option::weighted(0.4, vec(pods(false), 0..2));
     let uid = text(&["", "1", "2"]);
-    (key, uid, isolation, vec(rule(), 0..3)).prop_map(|(key, uid, isolation, rules)| Policy {
+    let place = prop_oneof![
+        2 => Just(Tier::NetworkPolicy),
+        1 => Just(Tier::Admin),
+        1 => Just(Tier::Baseline),
+        6 => text(&TIERS).prop_map(Tier::Antrea),
+    ];
+    let place = place.prop_map(|tier| Place { tier, priority: Priority::new(0.0) });
+    let isolation = (isolation, place);
+    let all = (key, uid, isolation, vec(rule(), 0..3));
+    all.prop_map(|(key, uid, (isolation, place), rules)| Policy {
         // UIDs are unique.
         uid: if uid.is_empty() { uid } else { format!("{key} {uid}") },
         key,
-        place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
+        place,
         isolation: isolation.map(|subject| Isolation {
             subject,
             doubt: None,
@@ -184,9 +200,7 @@ fn spec() -> impl Strategy<Value = GroupSpec> {
     let block = select(vec!["10.0.0.0/8", "fd00::/8"])
         .prop_map(|cidr| Block { cidr: cidr.parse().expect("a range"), except: Vec::new() });
     let maybe = || proptest::option::of(selector());
-    let service = (text(&SPACES), text(&["s", "t"]));
-    let service =
-        service.prop_map(|(namespace, name)| GroupSpec::Service(Named { namespace, name }));
+    let service = service_name().prop_map(GroupSpec::Service);
     prop_oneof![
         1 => Just(GroupSpec::Empty),
         4 => (maybe(), maybe()).prop_map(|(namespaces, pods)| GroupSpec::Pods { namespaces, pods }),
@@ -210,18 +224,30 @@ fn group() -> impl Strategy<Value = Group> {
 }
 
 fn service() -> impl Strategy<Value = Service> {
-    (meta(text(&["s", "t"])), proptest::option::of(selector())).prop_map(|(meta, selector)| {
-        Service { meta, selector, cluster_ips: Vec::new(), ports: Vec::new() }
-    })
+    let name = meta(text(&["s", "t"]));
+    (name, proptest::option::of(selector()), vec(address(), 0..3)).prop_map(
+        |(meta, selector, cluster_ips)| Service { meta, selector, cluster_ips, ports: Vec::new() },
+    )
+}
+
+fn tier() -> impl Strategy<Value = objects::Tier> {
+    let unknown = Unknown { why: "odd".to_owned(), name: None, action: None };
+    let priority = prop_oneof![
+        4 => select(vec![50_u8, 220, 250, 251]).prop_map(Read::Known),
+        1 => Just(Read::Unknown(unknown)),
+    ];
+    (cluster_meta(text(&TIERS)), priority)
+        .prop_map(|(meta, priority)| objects::Tier { meta, priority })
 }
 
 fn gone() -> impl Strategy<Value = Happening> {
-    let kinds: [(Kind, &'static [&'static str], &'static [&'static str]); 8] = [
+    let kinds: [(Kind, &'static [&'static str], &'static [&'static str]); 9] = [
         (Kind::Pod, &SPACES, &["p", "q", "r"]),
         (Kind::Pod, &SPACES, &["p", "q", "r"]),
         (Kind::Namespace, &[""], &SPACES),
         (Kind::Node, &[""], &["n1", "n2"]),
         (Kind::Service, &SPACES, &["s", "t"]),
+        (Kind::AntreaTier, &[""], &TIERS),
         (Kind::AntreaClusterGroup, &[""], &GROUPS),
         (Kind::AntreaNetworkPolicy, &SPACES, &["x", "y", "z"]),
         (Kind::AntreaClusterNetworkPolicy, &[""], &["x", "y", "z"]),
@@ -245,7 +271,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         8 => pod().prop_map(Happening::Pod),
         3 => namespace,
         1 => node,
-        1 => service().prop_map(Happening::Service),
+        2 => service().prop_map(Happening::Service),
+        2 => tier().prop_map(Happening::Tier),
         3 => group().prop_map(Happening::Group),
         6 => policy().prop_map(Happening::Policy),
         6 => gone(),
@@ -280,6 +307,9 @@ fn in_order(deltas: &Deltas) -> Result<(), TestCaseError> {
     for delta in &deltas.policies {
         prop_assert!(delta.entered.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.left.is_sorted_by(|a, b| a < b));
+        let says = delta.tier.is_some() || delta.uses.is_some();
+        let says = says || !delta.entered.is_empty() || !delta.left.is_empty();
+        prop_assert!(says || delta.change != Change::Changed);
     }
     Ok(())
 }
@@ -329,6 +359,7 @@ proptest! {
                 Happening::Namespace(namespace) => (Kind::Namespace, &namespace.meta),
                 Happening::Node(node) => (Kind::Node, &node.meta),
                 Happening::Service(service) => (Kind::Service, &service.meta),
+                Happening::Tier(tier) => (Kind::AntreaTier, &tier.meta),
                 Happening::Group(group) => (Kind::AntreaGroup, &group.meta),
                 Happening::Policy(policy) => {
                     let PolicyKey { kind, namespace, name } = policy.key.clone();
