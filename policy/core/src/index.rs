@@ -8,6 +8,7 @@
 //! Everything here is said once and by number; it must hold a hundred thousand pods in little memory. What
 //! it must equal, an evaluation of all objects anew, stands in its tests.
 
+mod by_id;
 mod delta;
 mod entities;
 mod expand;
@@ -23,16 +24,18 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tiers;
+mod told;
 mod uid;
 mod words;
 
 pub use delta::{
-    Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, PolicyDelta,
-    PolicyId, PolicyState, Role, Snapshot, Uses,
+    Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, NodeDelta,
+    NodeState, PolicyDelta, PolicyId, PolicyState, Role, Snapshot, Uses,
 };
 pub use expand::Expanded;
 
 use crate::{Policy, PolicyKey, world::number_of};
+use by_id::ById;
 use entities::{Entities, Said};
 use groups::Group;
 use ids::Ids;
@@ -90,6 +93,7 @@ pub struct Index {
     matching: Matching,
     entities: Entities,
     groups: Table<Group>,
+    by_id: ById,
     policies: Table<Used>,
     named: NamedThings,
     dependents: BTreeSet<(Thing, u32)>,
@@ -108,6 +112,7 @@ impl Index {
             matching: Matching::new(seed),
             entities: Entities::new(seed),
             groups: Table::new(seed),
+            by_id: ById::new(seed),
             policies: Table::new(seed),
             named: NamedThings::default(),
             dependents: BTreeSet::new(),
@@ -141,6 +146,8 @@ impl Index {
             self.regroup(policy);
         }
         self.matching.loaded();
+        self.entities.loaded();
+        self.by_id.loaded(&self.groups);
         self.loading = false;
         for set in self.matching.sets.ids() {
             let entities = &self.matching.sets[set].entities;
@@ -181,6 +188,10 @@ impl Index {
             }
         }
         deltas.policies = self.policies.ids().map(|id| self.whole_policy(id)).collect();
+        let entities = self.entities.entities.ids();
+        let all: Vec<_> =
+            entities.map(|id| (1, self.entities.member(&self.matching, id))).collect();
+        deltas.nodes = settle::own(&all);
         let mut snapshot = Snapshot::default();
         snapshot.fold(&deltas);
         snapshot
@@ -216,6 +227,7 @@ impl Index {
         self.matching.held()
             + self.entities.held()
             + self.groups.len()
+            + self.by_id.len()
             + self.policies.len()
             + self.tiers.held()
             + expands

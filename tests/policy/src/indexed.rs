@@ -1,96 +1,186 @@
-//! An answer from what the index knows: groups, their members and spans, beside policies in their one form.
+//! An answer from what the index tells, and from nothing else.
 //!
-//! Who is in a group is asked of the index alone, as an agent would that has no objects. The order of
-//! policies, what is exempt, what names led where and which addresses a Service has is the naive evaluator's.
+//! It is what a node would say that has the policies in their form, a [`Snapshot`] and no object: the snapshot
+//! of everything, or the one that is told to one node, whose pods are then the only ones that it judges. What
+//! names led to it knows of itself, as a node does.
 
 use crate::naive::{
-    By, Decision, Half, Naive, RuleId, Says, Segment, Side, Speaks, Way, holds, in_block,
+    Answer, By, Decision, Half, Origin, Packet, RuleId, Says, Segment, State, Way, holds, in_block,
     is_domain, is_like,
 };
 use policy_core::{
-    Action, Direction, NameMatch, Peer, Peers, Pods, Policy, PolicyKey, Rule, Standing, Traffic,
-    Transport,
-    index::{Expanded, GroupId, GroupState, Member, PolicyId, Role, Snapshot},
+    Action, Direction, Family, Isolation, NameMatch, Peer, Peers, Pods, Policy, PolicyKey, Rank,
+    Rule, Stage, Standing, Traffic, Transport, Walk,
+    index::{GroupId, GroupState, Member, PolicyId, PolicyState, Role, Snapshot},
 };
-use policy_objects::{ContainerPort, Object, Protocol, TargetPort};
+use policy_objects::{ContainerPort, Protocol, TargetPort};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
-/// What the index knows, beside policies.
+/// What is told.
+#[derive(Clone, Copy)]
 pub struct Indexed<'a> {
-    /// The groups and policies at one time.
+    /// Groups, where policies stand and what they use, and what is each node's own.
     pub snapshot: &'a Snapshot,
     /// The policies in their form.
-    pub policies: &'a BTreeMap<PolicyKey, Policy>,
-    /// The groups of rules whose peers depend on the subject's namespace.
-    pub expanded: &'a BTreeMap<PolicyKey, Vec<Expanded>>,
-    /// Everything else, and nothing of groups.
-    pub naive: Naive<'a>,
-    /// Only what the node of the pod is told: what has it in its span.
-    pub spanned: bool,
+    pub policies: &'a BTreeMap<PolicyId, Policy>,
+    /// Which names led to which addresses.
+    pub names: &'a [(IpAddr, String)],
+}
+
+/// One pod's view of a packet.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    pod: &'a Member,
+    way: Way,
+    far: IpAddr,
+    packet: &'a Packet,
+    /// It was led back to itself.
+    hairpin: bool,
+}
+
+/// A policy and what is told of it.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    policy: &'a Policy,
+    state: &'a PolicyState,
 }
 
 /// A rule and what it is seen from.
+#[derive(Clone, Copy)]
 struct Asked<'a> {
-    policy: &'a Policy,
+    told: Told<'a>,
+    at: usize,
     rule: &'a Rule,
-    expanded: Vec<&'a Expanded>,
     side: Side<'a>,
 }
 
-impl Indexed<'_> {
-    /// What becomes of a packet, and why.
-    pub fn answer(&self, packet: &crate::naive::Packet) -> crate::naive::Answer {
-        self.naive.answer_by(self, packet)
+impl<'a> Indexed<'a> {
+    /// What becomes of a packet at the pods that are told of, and why. A pod with its node's network counts
+    /// as a process of that node: who sends a packet the node sees.
+    pub fn answer(&self, packet: &Packet) -> Answer {
+        let exempt = Answer { decision: Decision::Allow, out: None, into: None };
+        if matches!(packet.state, State::Reply | State::Related) {
+            return exempt;
+        }
+        let sender = self.sender(packet);
+        let receiver = self.pods().find(|pod| pod.addresses.contains(&packet.destination));
+        let hairpin = sender.is_some() && sender == receiver;
+        if hairpin && packet.service.is_none() {
+            return exempt;
+        }
+        let side = |pod: &'a Arc<Member>, way, far| Side { pod, way, far, packet, hairpin };
+        let out = sender.map(|pod| self.half(side(pod, Way::Out, packet.destination)));
+        let into = receiver.map(|pod| self.half(side(pod, Way::In, packet.source)));
+        let bad = [&out, &into].into_iter().flatten().find(|half| half.decision != Decision::Allow);
+        Answer { decision: bad.map_or(Decision::Allow, |half| half.decision), out, into }
     }
 
-    fn group(&self, role: Role, id: GroupId, side: Side<'_>) -> Option<&GroupState> {
-        let group = self.snapshot.groups.get(&(role, id))?;
-        self.is_told(&group.span, side).then_some(group)
+    /// The pods that are told of: those of nodes, and, of all, those that are on none yet.
+    fn pods(&self) -> impl Iterator<Item = &'a Arc<Member>> {
+        let own = self.snapshot.nodes.values().flat_map(|node| node.pods.values());
+        let applied = self.snapshot.groups.iter().filter(|((role, _), _)| *role == Role::Applied);
+        own.chain(applied.flat_map(|(_, group)| group.members.values()))
     }
 
-    /// Whether the node of the pod is told of what spans these; a pod on no node is nobody's yet.
-    fn is_told(&self, span: &BTreeSet<String>, side: Side<'_>) -> bool {
-        !self.spanned || side.pod.node.is_empty() || span.contains(&side.pod.node)
+    fn sender(&self, packet: &Packet) -> Option<&'a Arc<Member>> {
+        let Origin::Pod(namespace, name) = &packet.origin else { return None };
+        self.pods().find(|pod| pod.namespace == *namespace && pod.name == *name)
     }
 
-    /// The policy, if the pod's node is told of it.
-    fn policy(&self, key: &PolicyKey, side: Side<'_>) -> Option<&Policy> {
-        let policy = self.policies.get(key)?;
-        let id = match policy.uid.as_str() {
-            "" => PolicyId::Named(key.clone()),
-            uid => PolicyId::Uid(uid.to_owned()),
+    fn half(&self, side: Side<'_>) -> Half {
+        let from_own_node =
+            matches!(&side.packet.origin, Origin::Node(node) if *node == side.pod.node);
+        if side.way == Way::In && from_own_node {
+            return Half::allowed(By::Exemption);
+        }
+        let policies = self.in_order();
+        let mut passed: Vec<Walk> = Vec::new();
+        let of = |stage| policies.iter().filter(move |(rank, _)| rank.stage() == stage);
+        if let Some(half) = self.ordered(of(Stage::Before), side, &mut passed) {
+            return half;
+        }
+        let networks = of(Stage::NetworkPolicies).map(|(_, told)| *told);
+        if let Some(half) = self.union(networks, side) {
+            return half;
+        }
+        let baseline = self.ordered(of(Stage::Baseline), side, &mut passed);
+        baseline.unwrap_or(Half::allowed(By::Default))
+    }
+
+    /// The policies that are told of, first to last.
+    fn in_order(&self) -> Vec<(Rank, Told<'a>)> {
+        let told = |(id, state): (&PolicyId, &'a PolicyState)| {
+            let policy = self.policies.get(id).expect("the form of each policy");
+            (Rank::of(policy, state.tier), Told { policy, state })
         };
-        self.is_told(&self.snapshot.policies.get(&id)?.span, side).then_some(policy)
+        let mut all: Vec<_> = self.snapshot.policies.iter().map(told).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
     }
 
-    /// Whether a pod is one of these, as the index knows them.
-    fn is_about(&self, pods: &[Pods], own: &str, side: Side<'_>) -> bool {
-        pods.iter()
-            .any(|pods| GroupId::of_subject(pods, own).is_some_and(|id| self.applies(id, side)))
+    fn ordered<'b>(
+        &self,
+        policies: impl Iterator<Item = &'b (Rank, Told<'b>)>,
+        side: Side<'_>,
+        passed: &mut Vec<Walk>,
+    ) -> Option<Half> {
+        for (rank, told) in policies {
+            if side.hairpin && rank.walk().family == Family::Antrea {
+                continue;
+            }
+            for asked in rules(*told, side) {
+                if passed.contains(&rank.walk()) {
+                    break;
+                }
+                let decision = match self.rule(asked) {
+                    None => continue,
+                    Some(Says::Pass) => {
+                        passed.push(rank.walk());
+                        continue;
+                    }
+                    Some(Says::Allow) => Decision::Allow,
+                    Some(Says::Drop) => Decision::Drop,
+                    Some(Says::Reject) => Decision::Reject,
+                };
+                let by = By::Rules(BTreeSet::from([rule_id(told.policy, asked.rule)]));
+                return Some(Half { decision, by });
+            }
+        }
+        None
     }
 
-    fn applies(&self, id: GroupId, side: Side<'_>) -> bool {
-        let meta = &side.pod.meta;
-        self.group(Role::Applied, id, side).is_some_and(|group| {
-            group.members.values().any(|member| {
-                (&member.namespace, &member.name, &member.uid)
-                    == (&meta.namespace, &meta.name, &meta.uid)
-            })
+    /// What NetworkPolicies say all at once, if any isolates.
+    fn union<'b>(&self, policies: impl Iterator<Item = Told<'b>>, side: Side<'_>) -> Option<Half> {
+        let mut isolated = false;
+        let mut allowing = BTreeSet::new();
+        for told in policies {
+            let closed = |isolation: &&Isolation| match side.way {
+                Way::In => isolation.ingress,
+                Way::Out => isolation.egress,
+            };
+            let isolation = told.policy.isolation.as_ref().filter(closed);
+            isolated |= isolation.is_some_and(|of| self.is_about(&of.subject, told.policy, side));
+            let allows = rules(told, side).filter(|it| self.rule(*it) == Some(Says::Allow));
+            allowing.extend(allows.map(|asked| rule_id(told.policy, asked.rule)));
+        }
+        let own_node = self.snapshot.nodes.get(&side.pod.node);
+        let to_own_node = own_node.is_some_and(|node| node.addresses.contains(&side.far));
+        if !isolated || side.hairpin || side.way == Way::Out && to_own_node {
+            return None;
+        }
+        Some(match allowing.is_empty() {
+            true => Half { decision: Decision::Drop, by: By::Isolation },
+            false => Half::allowed(By::Rules(allowing)),
         })
     }
 
-    fn has(&self, id: GroupId, side: Side<'_>) -> bool {
-        self.group(Role::Address, id, side).is_some_and(|group| {
-            has(group, side.far) || group.holds.blocks.iter().any(|block| in_block(block, side.far))
-        })
-    }
-
-    fn rule(&self, asked: &Asked<'_>) -> Option<Says> {
-        let Asked { policy, rule, side, .. } = asked;
-        if !self.is_about(&rule.subject, &policy.key.namespace, *side) {
+    fn rule(&self, asked: Asked<'_>) -> Option<Says> {
+        let Asked { told, rule, side, .. } = asked;
+        if !self.is_about(&rule.subject, told.policy, side) {
             return None;
         }
         match rule.standing {
@@ -98,7 +188,7 @@ impl Indexed<'_> {
             Standing::MatchesNothing { .. } => return None,
             Standing::DeniesAll { .. } => return Some(Says::Drop),
         }
-        if self.is_unusable(rule, *side) {
+        if self.is_unusable(asked) {
             return (rule.action != Action::Allow).then_some(Says::Drop);
         }
         let matches = self.is_peer(asked) && self.is_traffic(asked);
@@ -110,37 +200,60 @@ impl Indexed<'_> {
         })
     }
 
-    fn is_unusable(&self, rule: &Rule, side: Side<'_>) -> bool {
-        let Peers::Of(peers) = &rule.peers else { return false };
-        peers.iter().filter_map(GroupId::of_peer).any(|id| {
-            let group = self.group(Role::Address, id, side);
-            group.is_none_or(|group| group.holds.unusable.is_some())
-        })
+    /// Whether a pod is one of these, as the groups know them.
+    fn is_about(&self, pods: &[Pods], policy: &Policy, side: Side<'_>) -> bool {
+        let ids = pods.iter().filter_map(|pods| GroupId::of_subject(pods, &policy.key.namespace));
+        ids.into_iter().any(|id| self.applies(id, side))
     }
 
-    fn is_peer(&self, asked: &Asked<'_>) -> bool {
+    /// A group without a pod of a node is not told to it.
+    fn applies(&self, id: GroupId, side: Side<'_>) -> bool {
+        let group = self.snapshot.groups.get(&(Role::Applied, id));
+        group.is_some_and(|group| group.members.contains_key(&side.pod.key()))
+    }
+
+    /// Who is told of a policy is told of all with whom.
+    fn address(&self, told: Told<'_>, id: GroupId) -> &'a GroupState {
+        assert!(
+            told.state.uses.address.contains(&id),
+            "{} does not say that it uses {id}",
+            told.policy.key
+        );
+        let group = self.snapshot.groups.get(&(Role::Address, id));
+        group.unwrap_or_else(|| panic!("{id}, which {} uses, is not told", told.policy.key))
+    }
+
+    fn is_unusable(&self, asked: Asked<'_>) -> bool {
+        let Peers::Of(peers) = &asked.rule.peers else { return false };
+        let mut ids = peers.iter().filter_map(GroupId::of_peer);
+        ids.any(|id| self.address(asked.told, id).holds.unusable.is_some())
+    }
+
+    fn is_peer(&self, asked: Asked<'_>) -> bool {
         let Peers::Of(peers) = &asked.rule.peers else { return true };
-        let side = asked.side;
-        let depends = asked.expanded.iter().any(|expanded| {
-            expanded.applied.iter().any(|id| self.applies(*id, side))
-                && self.has(expanded.address, side)
+        let Asked { told, side, .. } = asked;
+        let depends = expanded(asked).any(|(applied, address)| {
+            applied.iter().any(|id| self.applies(*id, side))
+                && has(self.address(told, address), side.far)
         });
+        let group = |peer: &Peer| GroupId::of_peer(peer).map(|id| self.address(told, id));
         depends
             || peers.iter().any(|peer| match peer {
                 Peer::Pods(_) | Peer::Nodes(_) => {
-                    GroupId::of_peer(peer).is_some_and(|id| self.has(id, side))
+                    group(peer).is_some_and(|group| has(group, side.far))
                 }
+                Peer::Service(_) => group(peer)
+                    .zip(side.packet.service)
+                    .is_some_and(|(group, asked)| group.holds.vips.contains(&asked)),
                 Peer::Block(block) => in_block(block, side.far),
-                Peer::Name(name) => {
-                    side.way == Way::Out && self.naive.any_name(side.far, |it| is_name(name, it))
-                }
-                Peer::Service(service) => {
-                    side.packet.service.is_some_and(|vip| self.naive.is_service(service, vip))
+                Peer::Name(wanted) => {
+                    let mut names = self.names.iter().filter(|(of, _)| *of == side.far);
+                    side.way == Way::Out && names.any(|(_, name)| is_name(wanted, name))
                 }
             })
     }
 
-    fn is_traffic(&self, asked: &Asked<'_>) -> bool {
+    fn is_traffic(&self, asked: Asked<'_>) -> bool {
         let Traffic::Of(transports) = &asked.rule.traffic else { return true };
         transports.iter().any(|transport| match (transport, asked.side.packet.segment) {
             (Transport::Ports { protocol, port, source }, Segment::Ports(its, from, to)) => {
@@ -162,7 +275,7 @@ impl Indexed<'_> {
         })
     }
 
-    fn is_port(&self, asked: &Asked<'_>, port: &TargetPort, protocol: Protocol, to: u16) -> bool {
+    fn is_port(&self, asked: Asked<'_>, port: &TargetPort, protocol: Protocol, to: u16) -> bool {
         match port {
             TargetPort::Numbers(range) => holds(*range, to),
             TargetPort::Named(name) => self.any_receiver(asked, |ports| {
@@ -172,88 +285,41 @@ impl Indexed<'_> {
         }
     }
 
-    /// Whether it holds of the ports of the pod that gets the packet, as far as this rule's groups know it.
-    fn any_receiver(&self, asked: &Asked<'_>, is: impl Fn(&[ContainerPort]) -> bool) -> bool {
-        let Asked { policy, rule, expanded, side } = asked;
-        let own = policy.key.namespace.as_str();
-        let (role, ids): (Role, Vec<GroupId>) = match side.way {
-            Way::In => {
-                let ids = rule.subject.iter().filter_map(|pods| GroupId::of_subject(pods, own));
-                (Role::Applied, ids.collect())
-            }
-            Way::Out => {
-                let peers = match &rule.peers {
-                    Peers::Any => &[][..],
-                    Peers::Of(peers) => peers,
-                };
-                let depending = expanded.iter().map(|expanded| expanded.address);
-                let ids = peers.iter().filter_map(GroupId::of_peer).chain(depending);
-                (Role::Address, ids.chain([GroupId::of_all_pods()]).collect())
-            }
-        };
-        let to = side.packet.destination;
-        let groups = ids.into_iter().filter_map(|id| self.group(role, id, *side));
+    /// Whether it holds of the ports of the pod that gets the packet: the pod itself, or who is in the groups
+    /// that the policy uses.
+    fn any_receiver(&self, asked: Asked<'_>, is: impl Fn(&[ContainerPort]) -> bool) -> bool {
+        let Asked { told, side, .. } = asked;
+        if side.way == Way::In {
+            return is(&side.pod.ports);
+        }
+        let groups = told.state.uses.address.iter().map(|id| self.address(told, *id));
         let mut receivers = groups.flat_map(|group| group.members.values());
-        receivers.any(|member| is_pod(member, to) && is(&member.ports))
-    }
-}
-
-impl Speaks for Indexed<'_> {
-    fn says(&self, policy: &Object, side: Side<'_>) -> Vec<(usize, Option<Says>)> {
-        let RuleId { kind, namespace, name, .. } = self.naive.rule_id(policy, 0);
-        let key = PolicyKey { kind, namespace, name };
-        let Some(policy) = self.policy(&key, side) else { return Vec::new() };
-        let rules = self.rules(policy, side);
-        rules.map(|asked| (asked.rule.index, self.rule(&asked))).collect()
-    }
-
-    fn network(&self, side: Side<'_>) -> Option<Half> {
-        let mut isolated = false;
-        let mut allowing = BTreeSet::new();
-        for key in self.policies.keys() {
-            let Some(policy) = self.policy(key, side) else { continue };
-            let Some(isolation) = &policy.isolation else { continue };
-            let closed = match side.way {
-                Way::In => isolation.ingress,
-                Way::Out => isolation.egress,
-            };
-            isolated |= closed && self.is_about(&isolation.subject, &key.namespace, side);
-            for asked in self.rules(policy, side) {
-                if self.rule(&asked) == Some(Says::Allow) {
-                    let PolicyKey { kind, namespace, name } = key.clone();
-                    allowing.insert(RuleId { kind, namespace, name, index: asked.rule.index });
-                }
-            }
-        }
-        match (isolated, allowing.is_empty()) {
-            (false, _) => None,
-            (true, true) => Some(Half { decision: Decision::Drop, by: By::Isolation }),
-            (true, false) => Some(Half::allowed(By::Rules(allowing))),
-        }
-    }
-}
-
-impl<'a> Indexed<'a> {
-    fn rules(&'a self, policy: &'a Policy, side: Side<'a>) -> impl Iterator<Item = Asked<'a>> {
-        let direction = match side.way {
-            Way::In => Direction::Ingress,
-            Way::Out => Direction::Egress,
-        };
-        let all = self.expanded.get(&policy.key).map(Vec::as_slice).unwrap_or_default();
-        let mine = policy.rules.iter().enumerate().filter(move |(_, r)| r.direction == direction);
-        mine.map(move |(at, rule)| {
-            let expanded = all.iter().filter(|expanded| expanded.rule == at).collect();
-            Asked { policy, rule, expanded, side }
+        let to = side.packet.destination;
+        receivers.any(|member| {
+            !member.namespace.is_empty() && member.addresses.contains(&to) && is(&member.ports)
         })
     }
 }
 
-fn is_pod(member: &Member, address: IpAddr) -> bool {
-    !member.namespace.is_empty() && member.addresses.contains(&address)
+fn rules<'a>(told: Told<'a>, side: Side<'a>) -> impl Iterator<Item = Asked<'a>> {
+    let direction = match side.way {
+        Way::In => Direction::Ingress,
+        Way::Out => Direction::Egress,
+    };
+    let all = told.policy.rules.iter().enumerate();
+    let mine = all.filter(move |(_, rule)| rule.direction == direction);
+    mine.map(move |(at, rule)| Asked { told, at, rule, side })
+}
+
+/// The groups that stand for a rule whose peers depend on the subject's namespace.
+fn expanded(asked: Asked<'_>) -> impl Iterator<Item = (&[GroupId], GroupId)> {
+    let mine = asked.told.state.uses.expanded.iter().filter(move |pair| pair.rule == asked.at);
+    mine.map(|pair| (pair.applied.as_slice(), pair.address))
 }
 
 fn has(group: &GroupState, address: IpAddr) -> bool {
     group.members.values().any(|member| member.addresses.contains(&address))
+        || group.holds.blocks.iter().any(|block| in_block(block, address))
 }
 
 fn is_name(wanted: &NameMatch, name: &str) -> bool {
@@ -261,4 +327,9 @@ fn is_name(wanted: &NameMatch, name: &str) -> bool {
         NameMatch::Domain(domain) => is_domain(domain, name),
         NameMatch::Pattern(pattern) => is_like(&pattern.0, name),
     }
+}
+
+fn rule_id(policy: &Policy, rule: &Rule) -> RuleId {
+    let PolicyKey { kind, namespace, name } = policy.key.clone();
+    RuleId { kind, namespace, name, index: rule.index }
 }

@@ -3,11 +3,11 @@
 use crate::{
     indexed::Indexed,
     made::{Id, Made, id},
-    naive::Naive,
+    naive::{Naive, Origin, Packet},
 };
 use policy_core::{
-    Policy, PolicyKey, World, compile,
-    index::{Deltas, Event, Expanded, Index, Snapshot},
+    Policy, World, compile,
+    index::{Deltas, Event, Index, PolicyId, Snapshot},
 };
 use policy_objects::Object;
 use std::collections::BTreeMap;
@@ -22,7 +22,10 @@ pub struct Lived {
     pub index: Index,
     /// What its deltas have added up to.
     pub snapshot: Snapshot,
-    policies: BTreeMap<PolicyKey, Policy>,
+    /// What each node has been told has added up to, by the node's name.
+    pub nodes: BTreeMap<&'static str, Snapshot>,
+    /// The policies in their form.
+    pub policies: BTreeMap<PolicyId, Policy>,
 }
 
 impl Lived {
@@ -33,12 +36,13 @@ impl Lived {
         for object in &made.objects {
             let policy = compile(object);
             index.load(event(object, policy.as_ref()));
-            policies.extend(policy.map(|policy| (policy.key.clone(), policy)));
+            policies.extend(policy.map(|policy| (policy_id(&policy), policy)));
         }
         index.loaded();
         let snapshot = index.snapshot();
+        let nodes = NODES.iter().map(|node| (*node, index.snapshot_for(node))).collect();
         let world = crate::beside::world(&made);
-        Self { made, world, index, snapshot, policies }
+        Self { made, world, index, snapshot, nodes, policies }
     }
 
     /// An object is new or has changed: what that changed in the index.
@@ -47,8 +51,11 @@ impl Lived {
         self.made.objects.push(object.clone());
         let policy = compile(&object);
         let deltas = self.index.apply(event(&object, policy.as_ref()));
-        self.snapshot.fold(&deltas);
-        self.policies.extend(policy.map(|policy| (policy.key.clone(), policy)));
+        self.fold(&deltas);
+        if let Some(policy) = policy {
+            self.policies.retain(|_, other| other.key != policy.key);
+            self.policies.insert(policy_id(&policy), policy);
+        }
         self.world.insert(object);
         deltas
     }
@@ -59,10 +66,19 @@ impl Lived {
         self.made.objects.retain(|other| id(other) != *gone);
         let uid = "";
         let deltas = self.index.apply(Event::Gone { kind: *kind, namespace, name, uid });
-        self.snapshot.fold(&deltas);
-        let (namespace, name) = (namespace.clone(), name.clone());
-        self.world.remove(*kind, &namespace, &name);
-        self.policies.remove(&PolicyKey { kind: *kind, namespace, name });
+        self.fold(&deltas);
+        self.world.remove(*kind, namespace, name);
+        let is = |policy: &Policy| {
+            (policy.key.kind, &policy.key.namespace, &policy.key.name) == (*kind, namespace, name)
+        };
+        self.policies.retain(|_, policy| !is(policy));
+    }
+
+    fn fold(&mut self, deltas: &Deltas) {
+        self.snapshot.fold(deltas);
+        for (node, state) in &mut self.nodes {
+            state.fold(&self.index.deltas_for(node, deltas));
+        }
     }
 
     /// The evaluator that sees all objects.
@@ -70,20 +86,36 @@ impl Lived {
         Naive { objects: &self.made.objects, names: &self.made.names }
     }
 
-    /// The rules whose groups depend on the subject's namespace, now.
-    pub fn expanded(&self) -> BTreeMap<PolicyKey, Vec<Expanded>> {
-        let expanded = |key: &PolicyKey| (key.clone(), self.index.expanded(key));
-        self.policies.keys().map(expanded).collect()
+    /// The evaluator that knows what is told to all nodes, and no object.
+    pub fn everywhere(&self) -> Indexed<'_> {
+        self.told(&self.snapshot)
     }
 
-    /// The evaluator that asks the index who is who.
-    pub fn indexed<'a>(
-        &'a self,
-        expanded: &'a BTreeMap<PolicyKey, Vec<Expanded>>,
-        spanned: bool,
-    ) -> Indexed<'a> {
-        let Self { snapshot, policies, .. } = self;
-        Indexed { snapshot, policies, expanded, naive: self.naive(), spanned }
+    /// The one that knows what one node has been told.
+    pub fn at(&self, node: &str) -> Indexed<'_> {
+        self.told(&self.nodes[node])
+    }
+
+    /// The one that knows this.
+    pub fn told<'a>(&'a self, snapshot: &'a Snapshot) -> Indexed<'a> {
+        Indexed { snapshot, policies: &self.policies, names: &self.made.names }
+    }
+
+    /// A packet as the node of its sender sees it: one from a pod with its node's network is the node's.
+    pub fn seen(&self, packet: &Packet) -> Packet {
+        let node = self.naive().sending_node(packet).map(str::to_owned);
+        let origin = node.map_or(packet.origin.clone(), Origin::Node);
+        Packet { origin, ..packet.clone() }
+    }
+}
+
+/// The nodes of worlds that are made up.
+pub const NODES: [&str; 2] = ["n1", "n2"];
+
+fn policy_id(policy: &Policy) -> PolicyId {
+    match policy.uid.as_str() {
+        "" => PolicyId::Named(policy.key.clone()),
+        uid => PolicyId::Uid(uid.to_owned()),
     }
 }
 

@@ -159,14 +159,6 @@ pub(crate) struct Side<'a> {
     pub(crate) packet: &'a Packet,
 }
 
-/// What policies say of a packet, whoever knows.
-pub(crate) trait Speaks {
-    /// What each rule of one of Antrea's policies, or of a ClusterNetworkPolicy, says.
-    fn says(&self, policy: &Object, side: Side<'_>) -> Vec<(usize, Option<Says>)>;
-    /// What NetworkPolicies say all at once, if any isolates.
-    fn network(&self, side: Side<'_>) -> Option<Half>;
-}
-
 /// All there is to know.
 #[derive(Clone, Copy, Debug)]
 pub struct Naive<'a> {
@@ -185,11 +177,6 @@ impl Half {
 impl<'a> Naive<'a> {
     /// What becomes of a packet, and why.
     pub fn answer(&self, packet: &Packet) -> Answer {
-        self.answer_by(self, packet)
-    }
-
-    /// The same, where another knows what policies say.
-    pub(crate) fn answer_by(&self, who: &impl Speaks, packet: &Packet) -> Answer {
         let exempt = Answer { decision: Decision::Allow, out: None, into: None };
         if matches!(packet.state, State::Reply | State::Related) {
             return exempt;
@@ -202,18 +189,23 @@ impl<'a> Naive<'a> {
         }
         let out = sender.map(|pod| {
             let far = packet.destination;
-            self.half(who, Side { pod, way: Way::Out, far, packet }, itself)
+            self.half(Side { pod, way: Way::Out, far, packet }, itself)
         });
         let into = receiver.map(|pod| {
             let far = packet.source;
-            self.half(who, Side { pod, way: Way::In, far, packet }, itself)
+            self.half(Side { pod, way: Way::In, far, packet }, itself)
         });
         let halves = [&out, &into];
         let bad = halves.into_iter().flatten().find(|half| half.decision != Decision::Allow);
         Answer { decision: bad.map_or(Decision::Allow, |half| half.decision), out, into }
     }
 
-    fn half(&self, who: &impl Speaks, side: Side<'_>, hairpin: bool) -> Half {
+    /// The pods that policies are about at its two ends: who sends it and who gets it.
+    pub fn ends(&self, packet: &Packet) -> (Option<&'a Pod>, Option<&'a Pod>) {
+        (self.sender(packet), self.owner(packet.destination))
+    }
+
+    fn half(&self, side: Side<'_>, hairpin: bool) -> Half {
         if side.way == Way::In && self.sending_node(side.packet) == Some(side.pod.node.as_str()) {
             return Half::allowed(By::Exemption);
         }
@@ -223,7 +215,7 @@ impl<'a> Naive<'a> {
         for (place, policy) in self.in_order() {
             if place.after_network && !asked_network {
                 asked_network = true;
-                if let Some(half) = who.network(side).filter(|_| !exempt_from_network) {
+                if let Some(half) = self.networks(side).filter(|_| !exempt_from_network) {
                     return half;
                 }
             }
@@ -233,7 +225,7 @@ impl<'a> Naive<'a> {
             if hairpin && place.family == Family::Antrea {
                 continue;
             }
-            for (index, says) in who.says(policy, side) {
+            for (index, says) in self.says(policy, side) {
                 if passed.contains(&walk) {
                     break;
                 }
@@ -251,14 +243,13 @@ impl<'a> Naive<'a> {
                 return Half { decision, by: By::Rules(BTreeSet::from([rule])) };
             }
         }
-        if !asked_network && let Some(half) = who.network(side).filter(|_| !exempt_from_network) {
+        if !asked_network && let Some(half) = self.networks(side).filter(|_| !exempt_from_network) {
             return half;
         }
         Half::allowed(By::Default)
     }
-}
 
-impl Speaks for Naive<'_> {
+    /// What each rule of one of Antrea's policies, or of a ClusterNetworkPolicy, says.
     fn says(&self, policy: &Object, side: Side<'_>) -> Vec<(usize, Option<Says>)> {
         if let Object::AntreaPolicy(policy) = policy {
             self.antrea(policy, side)
@@ -267,9 +258,5 @@ impl Speaks for Naive<'_> {
         } else {
             Vec::new()
         }
-    }
-
-    fn network(&self, side: Side<'_>) -> Option<Half> {
-        self.networks(side)
     }
 }

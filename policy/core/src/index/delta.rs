@@ -69,6 +69,8 @@ pub struct Deltas {
     pub groups: Vec<GroupDelta>,
     /// Of policies.
     pub policies: Vec<PolicyDelta>,
+    /// Of what is each node's own.
+    pub nodes: Vec<NodeDelta>,
 }
 
 /// Whether there was one before.
@@ -120,6 +122,8 @@ pub struct Holds {
 pub struct PolicyDelta {
     /// Which.
     pub id: PolicyId,
+    /// Its name: another of it may have another id.
+    pub key: PolicyKey,
     /// Whether there was one before.
     pub change: Change,
     /// The number of its tier, if that has changed.
@@ -148,13 +152,37 @@ pub struct Uses {
     pub expanded: Vec<Expanded>,
 }
 
-/// All groups and policies at one time.
+/// What changed of what is a node's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDelta {
+    /// Its name.
+    pub node: String,
+    /// Its addresses, if they have changed.
+    pub addresses: Option<Vec<IpAddr>>,
+    /// Pods bound to it that are new or have changed, whole.
+    pub added: Vec<Arc<Member>>,
+    /// Pods that are gone.
+    pub removed: Vec<MemberKey>,
+}
+
+/// All groups and policies at one time, or what one node needs of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The groups that policies use.
     pub groups: BTreeMap<(Role, GroupId), GroupState>,
     /// The policies.
     pub policies: BTreeMap<PolicyId, PolicyState>,
+    /// What is each node's own.
+    pub nodes: BTreeMap<String, NodeState>,
+}
+
+/// What is a node's own at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// Its addresses, sorted: what its pods send there is no NetworkPolicy's.
+    pub addresses: Vec<IpAddr>,
+    /// Its pods that policy knows, also those that no policy is about.
+    pub pods: BTreeMap<MemberKey, Arc<Member>>,
 }
 
 /// A group at one time.
@@ -198,7 +226,7 @@ impl Member {
 impl Deltas {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.policies.is_empty()
+        self.groups.is_empty() && self.policies.is_empty() && self.nodes.is_empty()
     }
 }
 
@@ -211,9 +239,9 @@ impl GroupDelta {
 }
 
 impl PolicyDelta {
-    pub(super) fn new(id: PolicyId, change: Change) -> Self {
+    pub(super) fn new(id: PolicyId, key: PolicyKey, change: Change) -> Self {
         let (entered, left) = (Vec::new(), Vec::new());
-        Self { id, change, tier: None, uses: None, entered, left }
+        Self { id, key, change, tier: None, uses: None, entered, left }
     }
 }
 
@@ -247,6 +275,17 @@ impl Snapshot {
                 policy.uses.clone_from(uses);
             }
             move_span(&mut policy.span, &delta.entered, &delta.left);
+        }
+        for delta in &deltas.nodes {
+            let node = self.nodes.entry(delta.node.clone()).or_default();
+            node.addresses = delta.addresses.clone().unwrap_or(std::mem::take(&mut node.addresses));
+            for pod in &delta.removed {
+                node.pods.remove(pod);
+            }
+            node.pods.extend(delta.added.iter().map(|pod| (pod.key(), pod.clone())));
+            if *node == NodeState::default() {
+                self.nodes.remove(&delta.node);
+            }
         }
     }
 }

@@ -68,6 +68,8 @@ pub(super) struct Entities {
     claims: HashTable<(u32, u32)>,
     /// Nodes that lost an entity in this event, whose names its deltas may still need.
     parted: Vec<u32>,
+    /// The pods of each node; none as long as objects are loaded.
+    residents: Option<Vec<Ids>>,
     seed: Seed,
 }
 
@@ -80,6 +82,7 @@ impl Entities {
             ports,
             claims: HashTable::new(),
             parted: Vec::new(),
+            residents: None,
             seed: Seed::new(seed),
         }
     }
@@ -117,6 +120,7 @@ impl Entities {
                 self.disclaim(id);
                 let old = &self.entities[id];
                 let (set, node, ports) = (old.set, old.node, old.ports);
+                self.house(id, node, entity.node);
                 entity.set = matching.join(id, space, labels);
                 if entity.set != set {
                     matching.leave(id, set);
@@ -129,6 +133,7 @@ impl Entities {
             }
             None => {
                 let id = self.entities.insert(entity);
+                self.house(id, None, node);
                 self.entities[id].set = matching.join(id, space, labels);
                 self.claim(id, said);
                 id
@@ -141,12 +146,49 @@ impl Entities {
         let Some(entity) = self.entities.remove(id) else { return };
         matching.leave(id, entity.set);
         matching.release_space(entity.space);
+        self.house(id, entity.node, None);
         self.release(entity.node, entity.ports);
+    }
+
+    /// All are loaded.
+    pub(super) fn loaded(&mut self) {
+        let mut pods = Vec::new();
+        for id in self.entities.ids() {
+            let Some(node) = self.entities[id].node else { continue };
+            let node = node as usize;
+            if pods.len() <= node {
+                pods.resize_with(node + 1, Vec::new);
+            }
+            pods[node].push(id);
+        }
+        self.residents = Some(pods.into_iter().map(Ids::from_iter).collect());
+    }
+
+    /// A pod is on another node than before.
+    fn house(&mut self, id: u32, from: Option<u32>, to: Option<u32>) {
+        let Some(residents) = self.residents.as_mut().filter(|_| from != to) else { return };
+        if let Some(from) = from.and_then(|node| residents.get_mut(node as usize)) {
+            from.remove(id);
+        }
+        if let Some(to) = to.map(|node| node as usize) {
+            if residents.len() <= to {
+                residents.resize_with(to + 1, Ids::default);
+            }
+            residents[to].insert(id);
+        }
+    }
+
+    /// The pods of a node.
+    pub(super) fn residents(&self, node: u32) -> &[u32] {
+        let residents = self.residents.as_ref().and_then(|all| all.get(node as usize));
+        residents.map_or(&[], Ids::as_slice)
     }
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.entities.len() + self.nodes.len() + self.ports.len() + self.claims.len()
+        let residents = self.residents.iter().flatten().map(|ids| ids.as_slice().len());
+        let things = self.entities.len() + self.nodes.len() + self.ports.len();
+        things + self.claims.len() + residents.sum::<usize>()
     }
 
     fn node(&mut self, name: &str) -> u32 {

@@ -2,7 +2,7 @@
 
 use super::{
     Index,
-    delta::Role,
+    delta::{GroupId, Role},
     groups::{Address, Applied, Counts, Group, GroupKey, Makeup},
     ids::Ids,
     settle::Subject,
@@ -17,7 +17,7 @@ impl Index {
                 let selection = self.matching.select(wanted);
                 self.groups.find(GroupKey::Selection(selection)).unwrap_or_else(|| {
                     let makeup = Makeup::Selection(selection);
-                    let id = self.groups.insert(Group::new(source.id(), makeup));
+                    let id = self.add_group(source.id(), makeup);
                     self.matching.selections[selection].groups.insert(id);
                     id
                 })
@@ -44,6 +44,14 @@ impl Index {
             }
         }
         id
+    }
+
+    pub(super) fn add_group(&mut self, id: GroupId, makeup: Makeup) -> u32 {
+        let group = self.groups.insert(Group::new(id, makeup));
+        if !self.loading {
+            self.by_id.insert(id, group);
+        }
+        group
     }
 
     /// Its pods by node.
@@ -194,11 +202,15 @@ impl Index {
                 continue;
             }
             match role {
-                Role::Applied => self.groups[id].applied = None,
+                Role::Applied => {
+                    let left = self.groups[id].applied.take().unwrap_or_default().pods;
+                    let left = left.nodes().map(|node| (Subject::Applied(id), node, -1));
+                    self.changes.spans.extend(left);
+                }
                 Role::Address => self.groups[id].address = None,
             }
             if !self.changes.made.remove(&(id, role)) {
-                self.changes.gone.push((role, self.groups[id].id));
+                self.changes.gone.push((role, self.groups[id].id, id));
             }
             if self.groups[id].has(Role::Applied) || self.groups[id].has(Role::Address) {
                 continue;
@@ -206,6 +218,7 @@ impl Index {
             self.forget_things(id);
             let selections = self.groups[id].selections().to_vec();
             selections.into_iter().for_each(|selection| self.part(id, selection));
+            self.by_id.remove(self.groups[id].id, id);
             self.groups.remove(id);
         }
     }

@@ -3,7 +3,7 @@
 use super::{
     Index,
     delta::{GroupId, Holds},
-    groups::{Group, Makeup, Members, Vips},
+    groups::{Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
     source::{MembersOf, Source},
@@ -159,7 +159,7 @@ impl Index {
     pub(super) fn make_members(&mut self, of: &MembersOf, id: GroupId) -> u32 {
         let (selections, holds) = (Ids::default(), Holds::default());
         let members = Members { of: of.clone(), selections, holds };
-        let group = self.groups.insert(Group::new(id, Makeup::Members(Box::new(members))));
+        let group = self.add_group(id, Makeup::Members(Box::new(members)));
         self.resolve(group, of);
         group
     }
@@ -185,8 +185,7 @@ impl Index {
 
     pub(super) fn make_service(&mut self, name: &Named, id: GroupId) -> u32 {
         let (of, vips) = (name.clone(), self.named.vips(name));
-        let group =
-            self.groups.insert(Group::new(id, Makeup::Service(Box::new(Vips { of, vips }))));
+        let group = self.add_group(id, Makeup::Service(Box::new(Vips { of, vips })));
         self.dependents.insert((Thing::Service(name.clone()), group));
         group
     }

@@ -82,7 +82,7 @@ impl Index {
         if let Some(id) = self.policies.find((*kind, space, name)) {
             self.matching.release_space(space);
             if self.policies[id].uid != uid {
-                self.changes.gone_policies.push(self.policy_id(id));
+                self.goes(id);
                 self.policies[id].uid = uid;
                 self.changes.policies.insert(id, Change::Added);
             }
@@ -121,12 +121,23 @@ impl Index {
         if !uid.is_empty() && self.policies[id].uid != Uid::of(uid) {
             return;
         }
-        self.changes.gone_policies.push(self.policy_id(id));
+        self.goes(id);
         self.unlink(id);
         self.expanding.remove(&id);
         self.tiers.leave(id);
         self.policies.remove(id);
         self.matching.release_space(space);
+    }
+
+    /// Of its id there is none any more.
+    fn goes(&mut self, id: u32) {
+        let left = self.names(self.union(&self.policies[id].applied).into_iter());
+        let gone = PolicyDelta { left, ..self.policy_delta(id, Change::Removed) };
+        self.changes.gone_policies.push(gone);
+    }
+
+    pub(super) fn policy_delta(&self, id: u32, change: Change) -> PolicyDelta {
+        PolicyDelta::new(self.policy_id(id), self.policy_key(id), change)
     }
 
     fn groups_for(&mut self, policy: &Policy) -> (Ids, Ids) {
@@ -196,9 +207,8 @@ impl Index {
 
     pub(super) fn whole_policy(&self, id: u32) -> PolicyDelta {
         let entered = self.names(self.union(&self.policies[id].applied).into_iter());
-        let (change, uses, left) = (Change::Added, Some(self.uses_of(id)), Vec::new());
-        let tier = Some(self.policies[id].tier);
-        PolicyDelta { id: self.policy_id(id), change, tier, uses, entered, left }
+        let (tier, uses) = (Some(self.policies[id].tier), Some(self.uses_of(id)));
+        PolicyDelta { tier, uses, entered, ..self.policy_delta(id, Change::Added) }
     }
 }
 

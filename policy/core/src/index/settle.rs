@@ -2,7 +2,10 @@
 
 use super::{
     Index,
-    delta::{Change, Deltas, GroupDelta, GroupId, Member, MemberKey, PolicyDelta, PolicyId, Role},
+    delta::{
+        Change, Deltas, GroupDelta, GroupId, Member, MemberKey, NodeDelta, PolicyDelta, PolicyId,
+        Role,
+    },
     groups::Counts,
 };
 use std::{
@@ -22,7 +25,8 @@ pub(super) enum Subject {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) made: BTreeSet<(u32, Role)>,
-    pub(super) gone: Vec<(Role, GroupId)>,
+    /// With the number that it had.
+    pub(super) gone: Vec<(Role, GroupId, u32)>,
     pub(super) unused: BTreeSet<(u32, Role)>,
     pub(super) holds: BTreeSet<u32>,
     /// A member as it was, or as it is, in a group for a role.
@@ -33,7 +37,10 @@ pub(super) struct Changes {
     pub(super) policies: BTreeMap<u32, Change>,
     /// Policies that have moved in the one order.
     pub(super) tiers: BTreeSet<u32>,
-    pub(super) gone_policies: Vec<PolicyId>,
+    /// All of each that is told: who needed it.
+    pub(super) gone_policies: Vec<PolicyDelta>,
+    /// An entity as it was, or as it is.
+    pub(super) own: Vec<(i32, Arc<Member>)>,
 }
 
 /// An entity and where it is.
@@ -53,6 +60,11 @@ impl Index {
     }
 
     pub(super) fn compare(&mut self, before: Option<&Seen>, after: Option<&Seen>) {
+        let (was, is) = (before.map(|seen| &seen.member), after.map(|seen| &seen.member));
+        if was != is {
+            self.changes.own.extend(was.map(|member| (-1, member.clone())));
+            self.changes.own.extend(is.map(|member| (1, member.clone())));
+        }
         if let (Some(before), Some(after)) = (before, after) {
             let same = before.member == after.member;
             let stays = |others: &Seen, group: &u32| same && others.groups.contains(group);
@@ -118,7 +130,7 @@ impl Index {
     fn write(&mut self) -> Deltas {
         let changes = std::mem::take(&mut self.changes);
         let mut groups = BTreeMap::new();
-        for (role, id) in &changes.gone {
+        for (role, id, _) in &changes.gone {
             groups.insert((*role, *id), GroupDelta::new(*role, *id, Change::Removed));
         }
         for (group, role) in &changes.made {
@@ -164,7 +176,10 @@ impl Index {
                     continue;
                 }
             };
-            let Some(id) = old(group, role) else { continue };
+            let gone = || changes.gone.iter().find(|gone| (gone.0, gone.2) == (role, group));
+            let Some(id) = old(group, role).or_else(|| gone().map(|(_, id, _)| *id)) else {
+                continue;
+            };
             let name = self.entities.nodes[node].to_string();
             delta(role, id, &mut |delta| {
                 let list = if way > 0 { &mut delta.entered } else { &mut delta.left };
@@ -174,6 +189,7 @@ impl Index {
         let mut deltas = Deltas {
             groups: groups.into_values().collect(),
             policies: policies.into_values().collect(),
+            nodes: own(&changes.own),
         };
         for delta in &mut deltas.groups {
             delta.entered.sort_unstable();
@@ -188,8 +204,8 @@ impl Index {
 
     fn written_policies(&self, changes: &Changes) -> BTreeMap<PolicyId, PolicyDelta> {
         let mut policies = BTreeMap::new();
-        for id in &changes.gone_policies {
-            policies.insert(id.clone(), PolicyDelta::new(id.clone(), Change::Removed));
+        for gone in &changes.gone_policies {
+            policies.insert(gone.id.clone(), gone.clone());
         }
         for (policy, change) in &changes.policies {
             let Some(_) = self.policies.get(*policy) else { continue };
@@ -197,16 +213,15 @@ impl Index {
                 Change::Added => self.whole_policy(*policy),
                 Change::Changed | Change::Removed => {
                     let uses = Some(self.uses_of(*policy));
-                    PolicyDelta { uses, ..PolicyDelta::new(self.policy_id(*policy), *change) }
+                    PolicyDelta { uses, ..self.policy_delta(*policy, *change) }
                 }
             };
             policies.insert(delta.id.clone(), delta);
         }
         for policy in &changes.tiers {
             let Some(used) = self.policies.get(*policy) else { continue };
-            let id = self.policy_id(*policy);
-            let delta = policies.entry(id.clone());
-            delta.or_insert(PolicyDelta::new(id, Change::Changed)).tier = Some(used.tier);
+            let delta = self.policy_delta(*policy, Change::Changed);
+            policies.entry(delta.id.clone()).or_insert(delta).tier = Some(used.tier);
         }
         policies
     }
@@ -223,8 +238,8 @@ impl Index {
         if is_new || self.policies.get(policy).is_none() {
             return;
         }
-        let id = self.policy_id(policy);
-        let delta = policies.entry(id.clone()).or_insert(PolicyDelta::new(id, Change::Changed));
+        let delta = self.policy_delta(policy, Change::Changed);
+        let delta = policies.entry(delta.id.clone()).or_insert(delta);
         let list = if way > 0 { &mut delta.entered } else { &mut delta.left };
         list.push(self.entities.nodes[node].to_string());
     }
@@ -242,17 +257,21 @@ impl Index {
     }
 
     /// The nodes that need a group.
-    fn span(&self, group: u32, role: Role) -> Vec<String> {
+    pub(super) fn span(&self, group: u32, role: Role) -> Vec<String> {
+        self.names(self.span_of(group, role).nodes())
+    }
+
+    /// The same, by number.
+    pub(super) fn span_of(&self, group: u32, role: Role) -> &Counts {
         use super::groups::Span;
-        let counts = match role {
+        match role {
             Role::Applied => self.pods(group),
             Role::Address => match self.groups[group].address.as_ref().map(|role| &role.span) {
                 Some(Span::Same(same, _)) => self.pods(*same),
                 Some(Span::Counted(counts, _)) => counts,
-                Some(Span::Nowhere) | None => &Counts::NONE,
+                Some(Span::Nowhere) | None => const { &Counts::NONE },
             },
-        };
-        self.names(counts.nodes())
+        }
     }
 
     /// Sorted.
@@ -264,7 +283,52 @@ impl Index {
     }
 }
 
-type Net<'a> = BTreeMap<(u32, Role, MemberKey), (Option<&'a Arc<Member>>, Option<&'a Arc<Member>>)>;
+/// As it was and as it is.
+type Both<'a> = (Option<&'a Arc<Member>>, Option<&'a Arc<Member>>);
+type Net<'a> = BTreeMap<(u32, Role, MemberKey), Both<'a>>;
+
+/// What changed at each node, of an entity as it was and as it is.
+pub(super) fn own(edits: &[(i32, Arc<Member>)]) -> Vec<NodeDelta> {
+    let mut net: BTreeMap<(&String, MemberKey), Both<'_>> = BTreeMap::new();
+    for (way, member) in edits {
+        let mut key = member.key();
+        let node = match key.namespace.as_str() {
+            "" => {
+                key.uid.clear();
+                &member.name
+            }
+            _ => &member.node,
+        };
+        if node.is_empty() {
+            continue;
+        }
+        let (before, after) = net.entry((node, key)).or_default();
+        if *way < 0 {
+            *before = before.or(Some(member));
+        } else {
+            *after = Some(member);
+        }
+    }
+    let mut nodes: BTreeMap<&String, NodeDelta> = BTreeMap::new();
+    for ((node, key), (before, after)) in net {
+        let addresses =
+            |member: Option<&Arc<Member>>| member.map(|member| member.addresses.clone());
+        let (was, is) = (addresses(before).unwrap_or_default(), addresses(after));
+        let is_node = key.namespace.is_empty();
+        let is = is.unwrap_or_default();
+        if before == after || is_node && was == is {
+            continue;
+        }
+        let delta = nodes.entry(node);
+        let delta = delta.or_insert(NodeDelta { node: node.clone(), ..NodeDelta::default() });
+        match after {
+            _ if is_node => delta.addresses = Some(is),
+            Some(after) => delta.added.push(after.clone()),
+            None => delta.removed.push(key),
+        }
+    }
+    nodes.into_values().collect()
+}
 
 /// Each member of each group as it was and as it is.
 fn net(edits: &[(u32, Role, i32, Arc<Member>)]) -> Net<'_> {

@@ -69,7 +69,7 @@ impl Naive<'_> {
     }
 
     /// Whether an address is one of a Service's.
-    pub(crate) fn is_service(&self, service: &Named, address: IpAddr) -> bool {
+    pub(super) fn is_service(&self, service: &Named, address: IpAddr) -> bool {
         self.service(service).is_some_and(|found| found.cluster_ips.contains(&address))
     }
 

@@ -76,7 +76,7 @@ impl Naive<'_> {
         }
     }
 
-    pub(crate) fn rule_id(&self, policy: &Object, index: usize) -> RuleId {
+    pub(super) fn rule_id(&self, policy: &Object, index: usize) -> RuleId {
         let meta = policy.meta();
         let kind = if let Object::ClusterPolicy(policy) = policy {
             match policy.dialect {

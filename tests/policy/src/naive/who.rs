@@ -32,7 +32,7 @@ impl<'a> Naive<'a> {
     }
 
     /// The node whose process sent a packet; a pod of the node's network is one.
-    pub(super) fn sending_node<'p>(&self, packet: &'p Packet) -> Option<&'p str>
+    pub(crate) fn sending_node<'p>(&self, packet: &'p Packet) -> Option<&'p str>
     where
         'a: 'p,
     {
@@ -83,7 +83,7 @@ impl<'a> Naive<'a> {
         selects(namespaces, &self.namespace_labels(&pod.meta.namespace))
     }
 
-    pub(crate) fn any_name(&self, address: IpAddr, is: impl Fn(&str) -> bool) -> bool {
+    pub(super) fn any_name(&self, address: IpAddr, is: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|(of, name)| *of == address && is(name))
     }
 }

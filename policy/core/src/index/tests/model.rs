@@ -3,8 +3,8 @@
 use crate::{
     Direction, Peer, Peers, Pods, Policy, PolicyKey, Scope, Traffic, Transport, World,
     index::{
-        Event, Expanded, GroupId, GroupState, Holds, Member, PolicyId, PolicyState, Role, Snapshot,
-        Uses,
+        Event, Expanded, GroupId, GroupState, Holds, Member, NodeState, PolicyId, PolicyState,
+        Role, Snapshot, Uses,
         entities::ACCOUNT,
         source::{MembersOf, Source, only},
     },
@@ -99,13 +99,19 @@ impl Model {
                 let state = state.or_insert_with(|| self.state(source, Role::Address));
                 state.span.extend(span.iter().cloned());
             }
-            let id = match policy.uid.as_str() {
-                "" => PolicyId::Named(policy.key.clone()),
-                uid => PolicyId::Uid(uid.to_owned()),
-            };
+            let id = id_of(policy);
             let tier = self.world.number(policy);
             snapshot.policies.insert(id, PolicyState { tier, uses, span });
         }
+        for node in self.world.nodes() {
+            let addresses = node_member(node).addresses;
+            snapshot.nodes.entry(node.meta.name.clone()).or_default().addresses = addresses;
+        }
+        for pod in self.world.pods().filter(|pod| is_known(pod) && !pod.node.is_empty()) {
+            let (member, node) = (self.member(pod), snapshot.nodes.entry(pod.node.clone()));
+            node.or_default().pods.insert(member.key(), Arc::new(member));
+        }
+        snapshot.nodes.retain(|_, node| *node != NodeState::default());
         snapshot
     }
 
@@ -277,8 +283,21 @@ impl Model {
         self.policies.values().filter(about).map(|policy| policy.key.clone()).collect()
     }
 
+    /// The policies by name.
+    pub(super) fn policies(&self) -> impl Iterator<Item = (&PolicyKey, PolicyState)> {
+        let all = self.snapshot().policies;
+        self.policies.values().map(move |policy| (&policy.key, all[&id_of(policy)].clone()))
+    }
+
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.world.pods()
+    }
+}
+
+fn id_of(policy: &Policy) -> PolicyId {
+    match policy.uid.as_str() {
+        "" => PolicyId::Named(policy.key.clone()),
+        uid => PolicyId::Uid(uid.to_owned()),
     }
 }
 

@@ -99,7 +99,8 @@ fn a_pod_without_address_is_subject_and_no_peer() {
     assert_eq!(members(&deltas, Role::Applied), [(vec![("1".to_owned(), vec![])], vec![])]);
     assert_eq!(deltas.policies[0].entered, ["n1"]);
     let deltas = index.apply(Event::Pod(&pod("r", "2", "b", "")));
-    assert!(deltas.is_empty());
+    assert!(deltas.groups.is_empty() && deltas.policies.is_empty());
+    assert_eq!((&*deltas.nodes[0].node, &*deltas.nodes[0].added[0].uid), ("n1", "2"));
 }
 
 #[test]
@@ -133,7 +134,9 @@ fn an_address_is_the_later_pods_also_when_word_of_the_earlier_ones_end_is_late()
     let mine = vec![("2".to_owned(), vec![ip("10.0.0.1")])];
     assert_eq!(members(&deltas, Role::Address), [(mine, vec!["1".to_owned()])]);
     let gone = Event::Gone { kind: Kind::Pod, namespace: "x", name: "old", uid: "1" };
-    assert!(index.apply(gone).is_empty());
+    let deltas = index.apply(gone);
+    assert!(deltas.groups.is_empty() && deltas.policies.is_empty());
+    assert_eq!(deltas.nodes[0].removed[0].uid, "1");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::model::{Happening, Model};
 use crate::{
     Action, Direction, Isolation, Peer, Peers, Place, Pods, Policy, PolicyKey, Priority, Rule,
     Scope, Standing, Tier, Traffic, Transport,
-    index::{Change, Deltas, Event, Index, Snapshot},
+    index::{Change, Deltas, Event, Index, Role, Snapshot},
 };
 use policy_objects::{
     self as objects, Block, ContainerPort, Group, GroupSpec, Kind, Labels, Meta, Named, Namespace,
@@ -283,9 +283,50 @@ fn check(index: &Index, model: &Model, folded: &Snapshot) -> Result<(), TestCase
     let is = index.snapshot();
     prop_assert_eq!(folded, &is, "the deltas do not add up");
     prop_assert_eq!(&is, &model.snapshot(), "the index is not what the objects say");
+    for (policy, state) in model.policies() {
+        prop_assert_eq!(index.policy_state(policy), Some(state.clone()));
+        prop_assert!(index.policy_span(policy).iter().eq(&state.span));
+    }
     for pod in model.pods() {
         let found = index.policies_of(&pod.meta.namespace, &pod.meta.name);
         prop_assert_eq!(found, model.policies_of(pod));
+    }
+    Ok(())
+}
+
+const NODES: [&str; 4] = ["n1", "n2", "n3", ""];
+
+/// What of everything is one node's.
+fn part(all: &Snapshot, node: &str) -> Snapshot {
+    let mut part = all.clone();
+    let here = BTreeSet::from([node.to_owned()]);
+    part.nodes.retain(|name, _| name == node);
+    part.policies.retain(|_, policy| policy.span.contains(node));
+    part.policies.values_mut().for_each(|policy| policy.span.clone_from(&here));
+    part.groups.retain(|_, group| group.span.contains(node));
+    for ((role, _), group) in &mut part.groups {
+        group.span.clone_from(&here);
+        if *role == Role::Applied {
+            group.members.retain(|_, member| member.node == node);
+        }
+    }
+    part
+}
+
+/// Each node's part, as it is asked for and as its own deltas have added up to it; and each group and
+/// policy by itself.
+fn each_alone(index: &Index, nodes: &[Snapshot]) -> Result<(), TestCaseError> {
+    let all = index.snapshot();
+    for (node, folded) in NODES.iter().zip(nodes) {
+        let part = part(&all, node);
+        prop_assert_eq!(&index.snapshot_for(node), &part, "of {}", node);
+        prop_assert_eq!(folded, &part, "the deltas for {} do not add up", node);
+        let own = all.nodes.get(*node).cloned().unwrap_or_default();
+        prop_assert_eq!(index.node_state(node), own);
+    }
+    for ((role, id), group) in &all.groups {
+        prop_assert_eq!(index.group_state(*role, *id), Some(group.clone()));
+        prop_assert!(index.group_span(*role, *id).iter().eq(&group.span));
     }
     Ok(())
 }
@@ -295,6 +336,13 @@ fn check(index: &Index, model: &Model, folded: &Snapshot) -> Result<(), TestCase
 fn in_order(deltas: &Deltas) -> Result<(), TestCaseError> {
     prop_assert!(deltas.groups.is_sorted_by(|a, b| (a.role, a.id) < (b.role, b.id)));
     prop_assert!(deltas.policies.is_sorted_by(|a, b| a.id < b.id));
+    prop_assert!(deltas.nodes.is_sorted_by(|a, b| a.node < b.node));
+    for delta in &deltas.nodes {
+        prop_assert!(delta.added.is_sorted_by(|a, b| a < b));
+        prop_assert!(delta.removed.is_sorted_by(|a, b| a < b));
+        let says = !delta.added.is_empty() || !delta.removed.is_empty();
+        prop_assert!(says || delta.addresses.is_some());
+    }
     for delta in &deltas.groups {
         prop_assert!(delta.added.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.removed.is_sorted_by(|a, b| a < b));
@@ -337,10 +385,18 @@ proptest! {
         index.loaded();
         let mut folded = index.snapshot();
         check(&index, &model, &folded)?;
+        let mut nodes = NODES.map(|node| index.snapshot_for(node));
+        each_alone(&index, &nodes)?;
         for event in &then {
             let deltas = index.apply(event.event());
             in_order(&deltas)?;
             folded.fold(&deltas);
+            for (node, state) in NODES.iter().zip(&mut nodes) {
+                let told = index.deltas_for(node, &deltas);
+                in_order(&told)?;
+                state.fold(&told);
+            }
+            each_alone(&index, &nodes)?;
             model.apply(event.event());
             check(&index, &model, &folded)?;
             let again = index.apply(event.event());

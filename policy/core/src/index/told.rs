@@ -1,0 +1,228 @@
+//! What one node is told, and single groups and policies.
+
+use super::{
+    Index,
+    delta::{
+        Change, Deltas, GroupDelta, GroupId, GroupState, MemberKey, NodeDelta, NodeState,
+        PolicyDelta, PolicyState, Role, Snapshot,
+    },
+};
+use crate::PolicyKey;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+impl Index {
+    /// What one node needs of everything, as it is now: its own; the groups and policies with it in their
+    /// span, which is told as this node alone; of applied-to groups its own pods. It costs what it
+    /// holds.
+    pub fn snapshot_for(&self, node: &str) -> Snapshot {
+        let span = BTreeSet::from([node.to_owned()]);
+        let mut snapshot = Snapshot::default();
+        let own = self.node_state(node);
+        if own != NodeState::default() {
+            snapshot.nodes.insert(node.to_owned(), own);
+        }
+        let Some(number) = self.entities.nodes.find(node) else { return snapshot };
+        let mut policies = BTreeSet::new();
+        for pod in self.entities.residents(number) {
+            let set = self.entities.entities[*pod].set;
+            for group in self.groups_of(&self.matching.sets[set].selections) {
+                let Some(applied) = &self.groups[group].applied else { continue };
+                policies.extend(applied.policies.iter());
+                let key = (Role::Applied, self.groups[group].id);
+                let state = snapshot.groups.entry(key).or_insert_with(|| {
+                    let (members, span) = (BTreeMap::new(), span.clone());
+                    GroupState { members, holds: self.groups[group].holds(), span }
+                });
+                let member = self.entities.member(&self.matching, *pod);
+                state.members.insert(member.key(), member);
+            }
+        }
+        for policy in policies {
+            for group in self.policies[policy].address.iter() {
+                let key = (Role::Address, self.groups[group].id);
+                snapshot.groups.entry(key).or_insert_with(|| GroupState {
+                    span: span.clone(),
+                    ..self.state(group, Role::Address)
+                });
+            }
+            let state = PolicyState { span: span.clone(), ..self.state_of(policy) };
+            snapshot.policies.insert(self.policy_id(policy), state);
+        }
+        snapshot
+    }
+
+    /// What one node is told of an event: it makes [`snapshot_for`](Self::snapshot_for) what it has become.
+    /// To be asked before the next event. A group or policy that the node begins to need is whole in it
+    /// and new to that node, one that it needs no longer is gone from there.
+    pub fn deltas_for(&self, node: &str, deltas: &Deltas) -> Deltas {
+        let here = Here {
+            index: self,
+            node,
+            number: self.entities.nodes.find(node),
+            own: deltas.nodes.iter().find(|delta| delta.node == node),
+        };
+        Deltas {
+            groups: deltas.groups.iter().filter_map(|delta| here.group(delta)).collect(),
+            policies: deltas.policies.iter().filter_map(|delta| here.policy(delta)).collect(),
+            nodes: here.own.into_iter().cloned().collect(),
+        }
+    }
+
+    /// A node's addresses and its pods, also those that no policy is about.
+    pub fn node_state(&self, node: &str) -> NodeState {
+        let member = |id| self.entities.member(&self.matching, id);
+        let itself = self.entities.find(&self.matching, "", node);
+        let addresses = itself.map(|id| member(id).addresses.clone()).unwrap_or_default();
+        let number = self.entities.nodes.find(node);
+        let pods = number.map_or(&[][..], |number| self.entities.residents(number));
+        let pods = pods.iter().map(|id| member(*id)).map(|pod| (pod.key(), pod)).collect();
+        NodeState { addresses, pods }
+    }
+
+    /// A group for a role, as it is now.
+    pub fn group_state(&self, role: Role, id: GroupId) -> Option<GroupState> {
+        self.group(role, id).map(|group| self.state(group, role))
+    }
+
+    /// The nodes that need a group, in the order of their names.
+    pub fn group_span(&self, role: Role, id: GroupId) -> Vec<String> {
+        self.group(role, id).map(|group| self.span(group, role)).unwrap_or_default()
+    }
+
+    /// A policy, as it is now.
+    pub fn policy_state(&self, key: &PolicyKey) -> Option<PolicyState> {
+        self.find_policy(key).map(|id| self.state_of(id))
+    }
+
+    /// The nodes that need a policy, in the order of their names.
+    pub fn policy_span(&self, key: &PolicyKey) -> Vec<String> {
+        let nodes = |id| self.names(self.union(&self.policies[id].applied).into_iter());
+        self.find_policy(key).map(nodes).unwrap_or_default()
+    }
+
+    fn group(&self, role: Role, id: GroupId) -> Option<u32> {
+        self.by_id.find(&self.groups, id).filter(|group| self.groups[*group].has(role))
+    }
+
+    fn state(&self, group: u32, role: Role) -> GroupState {
+        let GroupDelta { added, holds, entered, .. } = self.whole(group, role);
+        GroupState {
+            members: added.into_iter().map(|member| (member.key(), member)).collect(),
+            holds: holds.unwrap_or_default(),
+            span: entered.into_iter().collect(),
+        }
+    }
+
+    fn state_of(&self, policy: u32) -> PolicyState {
+        let PolicyDelta { tier, uses, entered, .. } = self.whole_policy(policy);
+        let (tier, uses) = (tier.unwrap_or_default(), uses.unwrap_or_default());
+        PolicyState { tier, uses, span: entered.into_iter().collect() }
+    }
+}
+
+/// One node, after an event.
+struct Here<'a> {
+    index: &'a Index,
+    node: &'a str,
+    number: Option<u32>,
+    own: Option<&'a NodeDelta>,
+}
+
+/// Whether a node needs something.
+enum Need {
+    Begins,
+    Stays,
+    Ends,
+    Never,
+}
+
+impl Here<'_> {
+    fn need(&self, entered: &[String], left: &[String], is_in: impl Fn(u32) -> bool) -> Need {
+        let has = |nodes: &[String]| nodes.binary_search_by(|name| (**name).cmp(self.node)).is_ok();
+        match self.number {
+            _ if has(left) => Need::Ends,
+            _ if has(entered) => Need::Begins,
+            Some(number) if is_in(number) => Need::Stays,
+            Some(_) | None => Need::Never,
+        }
+    }
+
+    fn group(&self, delta: &GroupDelta) -> Option<GroupDelta> {
+        let GroupDelta { role, id, ref entered, ref left, .. } = *delta;
+        let group = self.index.group(role, id);
+        let has = |node| group.is_some_and(|group| self.index.span_of(group, role).has(node));
+        match self.need(entered, left, has) {
+            Need::Never => None,
+            Need::Ends => {
+                let left = vec![self.node.to_owned()];
+                Some(GroupDelta { left, ..GroupDelta::new(role, id, Change::Removed) })
+            }
+            Need::Begins => {
+                let mut whole = self.index.whole(group?, role);
+                if role == Role::Applied {
+                    whole.added.retain(|member| member.node == self.node);
+                }
+                Some(GroupDelta { entered: vec![self.node.to_owned()], ..whole })
+            }
+            Need::Stays => {
+                let (entered, left) = (Vec::new(), Vec::new());
+                let mut delta = GroupDelta { entered, left, ..delta.clone() };
+                if role == Role::Applied {
+                    self.own_pods(&mut delta);
+                }
+                let says = !delta.added.is_empty() || !delta.removed.is_empty();
+                (says || delta.holds.is_some()).then_some(delta)
+            }
+        }
+    }
+
+    /// Of an applied-to group a node is told its own pods.
+    fn own_pods(&self, delta: &mut GroupDelta) {
+        let added = std::mem::take(&mut delta.added);
+        let (own, others) = added.into_iter().partition(|member| member.node == self.node);
+        delta.added = own;
+        delta.removed.retain(|pod| self.was_here(pod));
+        let others: Vec<Arc<_>> = others;
+        let moved = others.iter().map(|member| member.key()).filter(|pod| self.was_here(pod));
+        delta.removed.extend(moved);
+        delta.removed.sort_unstable();
+    }
+
+    /// Whether a pod was here before the event: it is gone from here, or is here still.
+    fn was_here(&self, pod: &MemberKey) -> bool {
+        let gone = self.own.is_some_and(|own| own.removed.contains(pod));
+        let index = self.index;
+        let found = || index.entities.find(&index.matching, &pod.namespace, &pod.name);
+        let is_here = |id| index.entities.entities[id].node == self.number;
+        gone || found().is_some_and(is_here)
+    }
+
+    fn policy(&self, delta: &PolicyDelta) -> Option<PolicyDelta> {
+        let PolicyDelta { ref id, ref key, change, tier, ref uses, ref entered, ref left } = *delta;
+        let policy = self.index.find_policy(key);
+        let need = match change {
+            Change::Removed => self.need(&[], left, |_| false),
+            Change::Added | Change::Changed => self.need(entered, left, |node| {
+                let used = policy.map(|policy| &self.index.policies[policy]);
+                used.is_some_and(|used| used.applied.iter().any(|g| self.index.pods(g).has(node)))
+            }),
+        };
+        let new = |change| PolicyDelta::new(id.clone(), key.clone(), change);
+        let here = || vec![self.node.to_owned()];
+        match need {
+            Need::Never => None,
+            Need::Ends => Some(PolicyDelta { left: here(), ..new(Change::Removed) }),
+            Need::Begins => {
+                Some(PolicyDelta { entered: here(), ..self.index.whole_policy(policy?) })
+            }
+            Need::Stays => (tier.is_some() || uses.is_some()).then(|| PolicyDelta {
+                tier,
+                uses: uses.clone(),
+                ..new(change)
+            }),
+        }
+    }
+}
