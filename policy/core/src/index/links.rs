@@ -210,7 +210,7 @@ impl Index {
                 Role::Address => self.groups[id].address = None,
             }
             if !self.changes.made.remove(&(id, role)) {
-                self.changes.gone.push((role, self.groups[id].id, id));
+                self.changes.gone.insert((role, id), self.groups[id].id);
             }
             if self.groups[id].has(Role::Applied) || self.groups[id].has(Role::Address) {
                 continue;

@@ -25,8 +25,8 @@ pub(super) enum Subject {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) made: BTreeSet<(u32, Role)>,
-    /// With the number that it had.
-    pub(super) gone: Vec<(Role, GroupId, u32)>,
+    /// By the numbers that they had.
+    pub(super) gone: BTreeMap<(Role, u32), GroupId>,
     pub(super) unused: BTreeSet<(u32, Role)>,
     pub(super) holds: BTreeSet<u32>,
     /// A member as it was, or as it is, in a group for a role.
@@ -130,7 +130,7 @@ impl Index {
     fn write(&mut self) -> Deltas {
         let changes = std::mem::take(&mut self.changes);
         let mut groups = BTreeMap::new();
-        for (role, id, _) in &changes.gone {
+        for ((role, _), id) in &changes.gone {
             groups.insert((*role, *id), GroupDelta::new(*role, *id, Change::Removed));
         }
         for (group, role) in &changes.made {
@@ -176,10 +176,8 @@ impl Index {
                     continue;
                 }
             };
-            let gone = || changes.gone.iter().find(|gone| (gone.0, gone.2) == (role, group));
-            let Some(id) = old(group, role).or_else(|| gone().map(|(_, id, _)| *id)) else {
-                continue;
-            };
+            let gone = || changes.gone.get(&(role, group)).copied();
+            let Some(id) = old(group, role).or_else(gone) else { continue };
             let name = self.entities.nodes[node].to_string();
             delta(role, id, &mut |delta| {
                 let list = if way > 0 { &mut delta.entered } else { &mut delta.left };
