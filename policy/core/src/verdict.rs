@@ -114,7 +114,7 @@ pub enum Exemption {
     FollowsItsFlow,
     /// A process of the pod's own node sends it.
     FromOwnNode,
-    /// A pod sends it to its own address, which nobody can see.
+    /// A pod sends it to an address of its own, loopback too, which nobody can see.
     OwnAddress,
     /// It goes to the pod's own node, of which NetworkPolicies say nothing.
     ToOwnNode,

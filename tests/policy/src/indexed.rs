@@ -67,9 +67,13 @@ impl<'a> Indexed<'a> {
             return exempt;
         }
         let sender = self.sender(packet);
-        let receiver = self.pods().find(|pod| pod.addresses.contains(&packet.destination));
+        let loopback = packet.destination.is_loopback();
+        let receiver = match (sender, loopback) {
+            (Some(sender), true) => Some(sender),
+            _ => self.pods().find(|pod| pod.addresses.contains(&packet.destination)),
+        };
         let hairpin = sender.is_some() && sender == receiver;
-        if hairpin && packet.service.is_none() {
+        if hairpin && (packet.service.is_none() || loopback) {
             return exempt;
         }
         let side = |pod: &'a Arc<Member>, way, far| Side { pod, way, far, packet, hairpin };

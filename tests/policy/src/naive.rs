@@ -182,9 +182,13 @@ impl<'a> Naive<'a> {
             return exempt;
         }
         let sender = self.sender(packet);
-        let receiver = self.owner(packet.destination);
+        let loopback = packet.destination.is_loopback();
+        let receiver = match (sender, loopback) {
+            (Some(sender), true) => Some(sender),
+            _ => self.owner(packet.destination),
+        };
         let itself = sender.is_some() && sender == receiver;
-        if itself && packet.service.is_none() {
+        if itself && (packet.service.is_none() || loopback) {
             return exempt;
         }
         let out = sender.map(|pod| {

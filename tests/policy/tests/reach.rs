@@ -90,6 +90,7 @@ const CLASSES: &[&str] = &[
     "network: port named",
     "network: port numbers",
     "network: a NetworkPolicy",
+    "to a loopback address",
     "why not: Exempt",
     "why not: NotUnderstood",
     "why not: PassesOn",
@@ -114,7 +115,11 @@ fn every_class_of_cases_is_reached() {
         let (made, sketches) = case.current();
         let model = beside::world(&made);
         for packet in sketches.iter().filter_map(|sketch| sketch.packet(&made)) {
-            reached.verdict(&made, &verdict(&model, &beside::packet(&packet)));
+            let verdict = verdict(&model, &beside::packet(&packet));
+            if packet.destination.is_loopback() && verdict.egress.is_some() {
+                reached.count("to a loopback address");
+            }
+            reached.verdict(&made, &verdict);
         }
     }
     let counts = &reached.0;

@@ -96,7 +96,7 @@ impl fmt::Display for Exemption {
         f.write_str(match self {
             Self::FollowsItsFlow => "it follows its flow",
             Self::FromOwnNode => "it is from the pod's own node",
-            Self::OwnAddress => "it is from the pod to its own address",
+            Self::OwnAddress => "it is from the pod to an address of its own",
             Self::ToOwnNode => "it is to the pod's own node, of which NetworkPolicies say nothing",
             Self::Hairpin => {
                 "it is from the pod to itself through a Service, of which NetworkPolicies and Antrea's \

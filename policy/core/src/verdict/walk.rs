@@ -80,7 +80,10 @@ impl<'a> Scene<'a> {
             packet,
             sender,
             node,
-            receiver: world.owner(packet.destination),
+            // What goes to a loopback address never leaves the pod.
+            receiver: sender
+                .filter(|_| packet.destination.is_loopback())
+                .or_else(|| world.owner(packet.destination)),
             explains: true,
         }
     }
@@ -217,14 +220,16 @@ impl<'a> End<'a> {
     }
 
     fn exempt_from_all(&self) -> Option<Exemption> {
-        let Packet { state, service, .. } = self.scene.packet;
+        let Packet { state, service, destination, .. } = self.scene.packet;
         let own_node = |node| self.direction == Direction::Ingress && self.pod.node == node;
         match state {
             State::Reply | State::Related => Some(Exemption::FollowsItsFlow),
             State::New | State::Established => {
                 if self.scene.node.filter(|node| !node.is_empty()).is_some_and(own_node) {
                     Some(Exemption::FromOwnNode)
-                } else if self.scene.is_to_itself() && service.is_none() {
+                } else if self.scene.is_to_itself()
+                    && (service.is_none() || destination.is_loopback())
+                {
                     Some(Exemption::OwnAddress)
                 } else {
                     None

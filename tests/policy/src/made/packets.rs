@@ -3,7 +3,7 @@
 use super::{
     Made,
     objects::NODES,
-    parts::{OUTSIDE, SERVICE_ADDRESSES, address},
+    parts::{LOOPBACK, OUTSIDE, SERVICE_ADDRESSES, address},
 };
 use crate::naive::{Origin, Packet, Segment, State};
 use policy_objects::{Object, Pod, Protocol};
@@ -60,6 +60,7 @@ pub fn sketch() -> impl Strategy<Value = Sketch> {
         3 => (0_usize..2).prop_map(End::Node),
         6 => select(OUTSIDE).prop_map(End::Outside),
         1 => select(SERVICE_ADDRESSES).prop_map(End::Service),
+        1 => select(LOOPBACK).prop_map(End::Outside),
     ];
     let state = prop_oneof![
         12 => Just(State::New),

@@ -14,6 +14,7 @@ pub(super) const POD_ADDRESSES: &[&str] =
 pub(super) const POD_ADDRESSES_6: &[&str] = &["fd00::1", "fd00::2", "fd00::3"];
 pub(super) const SERVICE_ADDRESSES: &[&str] = &["172.20.0.1", "172.20.0.2"];
 pub(super) const OUTSIDE: &[&str] = &["198.51.100.7", "2001:db8::7"];
+pub(super) const LOOPBACK: &[&str] = &["127.0.0.1", "127.9.9.9", "::1"];
 
 const RANGES: &[&str] = &[
     "0.0.0.0/0",
