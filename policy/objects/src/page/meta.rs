@@ -81,10 +81,7 @@ pub(super) fn meta<'p>(
 
 fn texts<'p>(scan: &mut Scan<'p>) -> Option<Vec<(Cow<'p, str>, Cow<'p, str>)>> {
     let mut texts = Vec::new();
-    if scan.null() {
-        return Some(texts);
-    }
-    scan.object(|scan, key| {
+    scan.some_object(|scan, key| {
         texts.push((Cow::Borrowed(key), Cow::Borrowed(scan.text()?)));
         Some(())
     })?;
@@ -109,10 +106,7 @@ pub(super) fn namespace<'p>(scan: &mut Scan<'p>) -> Option<NamespaceView<'p>> {
                 return scan.skip();
             }
             seen.see(1)?;
-            if scan.null() {
-                return Some(());
-            }
-            scan.object(|scan, key| {
+            scan.some_object(|scan, key| {
                 if key != LOGGING {
                     return scan.skip();
                 }

@@ -64,9 +64,10 @@ pub(super) fn pod<'p>(scan: &mut Scan<'p>) -> Option<PodView<'p>> {
         meta: read?,
         node: Cow::Borrowed(spec.node),
         host_network: spec.host_network,
-        service_account: Cow::Borrowed(match spec.account {
-            "" => "default",
-            account => account,
+        service_account: Cow::Borrowed(match (spec.account, spec.old_account) {
+            ("", "") => "default",
+            ("", old) => old,
+            (account, _) => account,
         }),
         phase: match status.phase {
             "Succeeded" | "Failed" => Phase::Ended,
@@ -82,17 +83,15 @@ struct Spec<'p> {
     node: &'p str,
     host_network: bool,
     account: &'p str,
+    old_account: &'p str,
     ports: Vec<PortView<'p>>,
     sidecars: Vec<PortView<'p>>,
 }
 
 impl<'p> Spec<'p> {
     fn read(&mut self, scan: &mut Scan<'p>) -> Option<()> {
-        if scan.null() {
-            return Some(());
-        }
         let mut seen = Once::default();
-        scan.object(|scan, key| {
+        scan.some_object(|scan, key| {
             match key {
                 "nodeName" => {
                     seen.see(0)?;
@@ -105,6 +104,10 @@ impl<'p> Spec<'p> {
                 "serviceAccountName" => {
                     seen.see(2)?;
                     self.account = scan.some_text()?;
+                }
+                "serviceAccount" => {
+                    seen.see(5)?;
+                    self.old_account = scan.some_text()?;
                 }
                 "containers" => {
                     seen.see(3)?;
@@ -130,11 +133,8 @@ struct Status<'p> {
 
 impl<'p> Status<'p> {
     fn read(&mut self, scan: &mut Scan<'p>) -> Option<()> {
-        if scan.null() {
-            return Some(());
-        }
         let mut seen = Once::default();
-        scan.object(|scan, key| {
+        scan.some_object(|scan, key| {
             match key {
                 "phase" => {
                     seen.see(0)?;

@@ -62,6 +62,14 @@ impl<'p> Scan<'p> {
         }
     }
 
+    /// As [`Scan::object`]; `null` is an empty one.
+    pub(super) fn some_object(
+        &mut self,
+        field: impl FnMut(&mut Self, &'p str) -> Option<()>,
+    ) -> Option<()> {
+        if self.null() { Some(()) } else { self.object(field) }
+    }
+
     /// Reads a list; `null` is an empty one.
     pub(super) fn list(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         if self.null() {

@@ -25,7 +25,7 @@ fn pod() -> Value {
             "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"deep": [[{}]]}],
         },
         "spec": {
-            "nodeName": "n1", "serviceAccountName": "web", "hostNetwork": false,
+            "nodeName": "n1", "serviceAccountName": "web", "serviceAccount": "web", "hostNetwork": false,
             "containers": [{"ports": [{"name": "web", "containerPort": 80}, {"containerPort": 81}]}],
             "initContainers": [
                 {"ports": [{"name": "once", "containerPort": 1}]},
@@ -59,13 +59,24 @@ fn what_api_servers_write_is_read_without_a_tree() {
 
 /// What the lending way and the other one read of a pod.
 fn both(pod: &Value) -> (Option<Pod>, Option<Pod>) {
-    let mut lent = None;
-    let text = page("Pod", std::slice::from_ref(pod));
-    let outcome = pods(&text, |item| lent = item.ok().map(Pod::from));
-    assert_eq!(outcome.expect("a page").items, 1);
+    let lent = lent_pod(&page("Pod", std::slice::from_ref(pod)));
     let read = Object::read_as(Kind::Pod, pod).ok().map(|parsed| parsed.object);
     let read = read.and_then(|object| if let Object::Pod(pod) = object { Some(pod) } else { None });
     (lent, read)
+}
+
+fn lent_pod(page: &[u8]) -> Option<Pod> {
+    let mut lent = None;
+    let outcome = pods(page, |item| lent = item.ok().map(Pod::from));
+    assert_eq!(outcome.expect("a page").items, 1);
+    lent
+}
+
+fn lent_namespace(page: &[u8]) -> Option<crate::Namespace> {
+    let mut lent = None;
+    let outcome = namespaces(page, |item| lent = item.ok().map(crate::Namespace::from));
+    assert_eq!(outcome.expect("a page").items, 1);
+    lent
 }
 
 #[test]
@@ -121,7 +132,7 @@ fn ways(value: &Value) -> Vec<String> {
     };
     match value {
         Value::Object(map) => {
-            map.iter().flat_map(|(key, value)| below(key.clone(), value)).collect()
+            map.iter().flat_map(|(key, value)| below(key.replace('/', "~1"), value)).collect()
         }
         Value::Array(items) => {
             let items = items.iter().enumerate();
@@ -202,6 +213,73 @@ fn a_policy_is_read_without_a_tree_as_it_is_with_one_whatever_is_replaced() {
         }
     }
     assert!(without_tree > 80 && with_notes > 500, "{without_tree} {with_notes}");
+}
+
+/// An item's text in which a value stands under a key of it once more, before all keys or behind them.
+fn twice(item: &Value, way: &str, other: &Value, before: bool) -> Option<String> {
+    let (above, key) = way.rsplit_once('/')?;
+    let mut item = item.clone();
+    let marker = if before { "!twice" } else { "~twice" };
+    item.pointer_mut(above)?.as_object_mut()?.insert(marker.to_owned(), other.clone());
+    Some(item.to_string().replacen(marker, &key.replace("~1", "/"), 1))
+}
+
+#[test]
+fn of_a_key_that_is_there_twice_the_last_is_read_with_a_tree_and_without() {
+    let namespace = json!({"metadata": {
+        "name": "n", "labels": {"a": "1"}, "annotations": {LOGGING: "true"},
+    }});
+    let others = [
+        json!(null),
+        json!("x"),
+        json!(7),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!({"name": "b"}),
+    ];
+    let (mut tried, mut apart) = (0, 0);
+    for (kind, item) in
+        [(Kind::Pod, pod()), (Kind::Namespace, namespace), (Kind::NetworkPolicy, policy())]
+    {
+        for way in ways(&item) {
+            let own = item.pointer(&way).expect("a way").clone();
+            for (other, before) in others.iter().chain([&own]).flat_map(|o| [(o, true), (o, false)])
+            {
+                let Some(text) = twice(&item, &way, other, before) else { continue };
+                let last: Value = serde_json::from_str(&text).expect("JSON");
+                let expected = Object::read_as(kind, &last).ok();
+                let page = format!("{{\"items\":[{text}]}}");
+                let (outcome, read) = read(kind, page.as_bytes());
+                assert_eq!(outcome.expect("a page").items, 1);
+                assert_eq!(read[0].as_ref().ok(), expected.as_ref(), "{text}");
+                let lent = if kind == Kind::Pod {
+                    lent_pod(page.as_bytes()).map(Object::Pod)
+                } else if kind == Kind::Namespace {
+                    lent_namespace(page.as_bytes()).map(Object::Namespace)
+                } else {
+                    read.into_iter().next().and_then(Result::ok).map(|parsed| parsed.object)
+                };
+                assert_eq!(lent, expected.map(|parsed| parsed.object), "{text}");
+                tried += 1;
+                apart += usize::from(last != item);
+            }
+        }
+    }
+    assert!(tried > 1_000 && apart > 300, "{tried} {apart}");
+}
+
+#[test]
+fn a_page_with_items_twice_is_none() {
+    for (kind, items) in [("Pod", pod()), ("NetworkPolicy", policy())] {
+        let text = format!("{{\"kind\":\"{kind}List\",\"items\":[{items}],\"items\":[]}}");
+        let outcome = read(Kind::Pod, text.as_bytes()).0;
+        assert!(matches!(outcome, Err(PageError::NoList { items: 1, .. })), "{outcome:?}");
+    }
+    let text =
+        br#"{"kind":"A","kind":"PodList","metadata":{"continue":"a"},"metadata":{},"items":[]}"#;
+    let page = read(Kind::Pod, text).0.expect("a page");
+    assert_eq!((page.kind.as_str(), page.next.as_str()), ("PodList", ""));
 }
 
 #[test]

@@ -12,19 +12,60 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 pub(super) fn pod(meta: Meta, spec: &At<'_>, status: &At<'_>, notes: &mut Notes) -> Pod {
-    let account = text(spec, "serviceAccountName", notes);
+    is_object(spec, notes);
+    is_object(status, notes);
     Pod {
         meta,
         node: text(spec, "nodeName", notes),
-        host_network: spec.get("hostNetwork").is_some_and(|at| at.value.as_bool() == Some(true)),
-        service_account: if account.is_empty() { "default".to_owned() } else { account },
-        phase: match text(status, "phase", notes).as_str() {
-            "Succeeded" | "Failed" => Phase::Ended,
-            _ => Phase::Live,
-        },
+        host_network: host_network(spec, notes),
+        service_account: service_account(spec, notes),
+        phase: phase(status, notes),
         addresses: pod_addresses(status, notes),
         ports: container_ports(spec, notes),
     }
+}
+
+/// A pod that policies are about by mistake is protected; one that they pass over is not.
+fn host_network(spec: &At<'_>, notes: &mut Notes) -> bool {
+    spec.get("hostNetwork").is_some_and(|at| match at.flag() {
+        Ok(flag) => flag,
+        Err(doubt) => {
+            notes.fail(&doubt, "the pod is read as one with a network of its own");
+            false
+        }
+    })
+}
+
+/// `serviceAccount` is the old name of `serviceAccountName`; API servers write both.
+fn service_account(spec: &At<'_>, notes: &mut Notes) -> String {
+    let account = text(spec, "serviceAccountName", notes);
+    let old = text(spec, "serviceAccount", notes);
+    match (account.is_empty(), old.is_empty()) {
+        (true, true) => "default".to_owned(),
+        (true, false) => old,
+        (false, _) => {
+            if let Some(at) =
+                spec.get("serviceAccount").filter(|_| !old.is_empty() && old != account)
+            {
+                notes.warn(&at, format!("`serviceAccountName` is `{account}`, and holds"));
+            }
+            account
+        }
+    }
+}
+
+fn phase(status: &At<'_>, notes: &mut Notes) -> Phase {
+    match text(status, "phase", notes).as_str() {
+        "Succeeded" | "Failed" => return Phase::Ended,
+        "" | "Pending" | "Running" | "Unknown" => {}
+        other => {
+            if let Some(at) = status.get("phase") {
+                notes
+                    .warn(&at, format!("`{other}` is no phase: the pod is read as one that lives"));
+            }
+        }
+    }
+    Phase::Live
 }
 
 pub(super) fn namespace(mut meta: Meta) -> Namespace {
@@ -33,27 +74,35 @@ pub(super) fn namespace(mut meta: Meta) -> Namespace {
 }
 
 pub(super) fn node(meta: Meta, status: &At<'_>, notes: &mut Notes) -> Node {
+    is_object(status, notes);
     let mut addresses = Vec::new();
     for item in items(status, "addresses", notes) {
-        let kind = item.value.get("type").and_then(|kind| kind.as_str());
-        if matches!(kind, Some("InternalIP" | "ExternalIP"))
-            && let Some(at) = item.get("address")
-        {
-            push(address(&at), &mut addresses, notes);
+        match node_address(&item).transpose() {
+            None => {}
+            Some(read) => push(read, &mut addresses, notes),
         }
     }
     Node { meta, addresses }
 }
 
-pub(super) fn service(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Service {
-    let mut cluster_ips = Vec::new();
-    let several = spec.get("clusterIPs").is_some_and(|at| at.value.get(0).is_some());
-    if several {
-        for at in items(spec, "clusterIPs", notes) {
-            cluster_ip(&at, &mut cluster_ips, notes);
+/// Names have no address.
+fn node_address(item: &At<'_>) -> Result<Option<IpAddr>, Doubt> {
+    let kind = item.get("type").ok_or_else(|| item.lacks("type"))?;
+    Ok(match kind.text()? {
+        "InternalIP" | "ExternalIP" => {
+            Some(address(&item.get("address").ok_or_else(|| item.lacks("address"))?)?)
         }
-    } else if let Some(at) = spec.get("clusterIP") {
-        cluster_ip(&at, &mut cluster_ips, notes);
+        _ => None,
+    })
+}
+
+pub(super) fn service(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Service {
+    is_object(spec, notes);
+    let mut cluster_ips = Vec::new();
+    let several = values(spec, "clusterIPs", notes);
+    let alone = spec.get("clusterIP").filter(|_| several.is_empty());
+    for at in several.iter().chain(&alone) {
+        cluster_ip(at, &mut cluster_ips, notes);
     }
     let mut ports = Vec::new();
     for item in items(spec, "ports", notes) {
@@ -105,9 +154,8 @@ fn service_port(item: &At<'_>) -> Result<ServicePort, Doubt> {
 fn pod_addresses(status: &At<'_>, notes: &mut Notes) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for item in items(status, "podIPs", notes) {
-        if let Some(at) = item.get("ip") {
-            push(address(&at), &mut addresses, notes);
-        }
+        let read = item.get("ip").ok_or_else(|| item.lacks("ip")).and_then(|at| address(&at));
+        push(read, &mut addresses, notes);
     }
     if addresses.is_empty()
         && let Some(at) = status.get("podIP").filter(|at| at.value.as_str() != Some(""))
@@ -123,7 +171,7 @@ fn container_ports(spec: &At<'_>, notes: &mut Notes) -> Vec<ContainerPort> {
         named(&container, &mut ports, notes);
     }
     for container in items(spec, "initContainers", notes) {
-        if container.get("restartPolicy").is_some_and(|at| at.value.as_str() == Some("Always")) {
+        if text(&container, "restartPolicy", notes) == "Always" {
             named(&container, &mut ports, notes);
         }
     }
@@ -154,8 +202,24 @@ fn container_port(item: &At<'_>, name: &At<'_>) -> Result<ContainerPort, Doubt> 
     })
 }
 
-/// The items of a list; none where it is not understood, which is noted.
+/// Says that it is none, where what is within is then not there.
+fn is_object(at: &At<'_>, notes: &mut Notes) -> bool {
+    let is = at.value.is_object();
+    if !is {
+        notes.fail(&at.unlike("an object"), "it is not read");
+    }
+    is
+}
+
+/// The objects of a list; what is none is noted.
 fn items<'s>(at: &'s At<'s>, key: &'s str, notes: &mut Notes) -> Vec<At<'s>> {
+    let mut items = values(at, key, notes);
+    items.retain(|item| is_object(item, notes));
+    items
+}
+
+/// The items of a list; none where it is not understood, which is noted.
+fn values<'s>(at: &'s At<'s>, key: &'s str, notes: &mut Notes) -> Vec<At<'s>> {
     match at.items(key) {
         Ok(items) => items.collect(),
         Err(doubt) => {

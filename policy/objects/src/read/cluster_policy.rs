@@ -233,8 +233,8 @@ fn rule(
     if named && peers.iter().any(|peer| !matches!(peer, ClusterPeer::Pods(_))) {
         notes.warn(
             at,
-            "ports have names at pods alone: of these peers the pods that have such a port match, and \
-             no other address; give numbers for those",
+            "ports have names at pods alone: by a name, networks and domain names match pods that \
+             have such a port and no other address, nodes match nothing; give numbers for those",
         );
     }
     Ok(ClusterRule { name: name(at)?, action, peers, protocols })

@@ -11,9 +11,9 @@ pub(super) fn meta(at: &At<'_>, kind: Kind, notes: &mut Notes) -> Option<Meta> {
         name,
         uid: text(at, "uid", notes),
         labels: at.get("labels").map(|labels| all(&labels, notes)).unwrap_or_default(),
-        annotations: if kind == Kind::Namespace { chosen(at) } else { Labels::new() },
+        annotations: if kind == Kind::Namespace { chosen(at, notes) } else { Labels::new() },
         created: text(at, "creationTimestamp", notes),
-        generation: at.get("generation").and_then(|at| at.value.as_i64()).unwrap_or_default(),
+        generation: generation(at, notes),
     })
 }
 
@@ -45,32 +45,44 @@ pub(super) fn text(at: &At<'_>, key: &str, notes: &mut Notes) -> String {
     }
 }
 
-fn all(at: &At<'_>, notes: &mut Notes) -> Labels {
-    let mut labels = Labels::new();
-    let read = at.entries().and_then(|entries| {
-        let mut first = Ok(());
-        for (key, value) in entries {
-            match value.text() {
-                Ok(text) => {
-                    labels.insert(key.to_owned(), text.to_owned());
-                }
-                Err(doubt) => first = first.and(Err(doubt)),
-            }
+fn generation(at: &At<'_>, notes: &mut Notes) -> i64 {
+    match at.get("generation").map(|at| at.integer()) {
+        None => 0,
+        Some(Ok(number)) => number,
+        Some(Err(doubt)) => {
+            notes.fail(&doubt, "it is not read");
+            0
         }
-        first
-    });
-    tell(read, notes);
-    labels
-}
-
-fn tell(read: Result<(), Doubt>, notes: &mut Notes) {
-    if let Err(doubt) = read {
-        notes.fail(&doubt, "the object is read without it; labels are texts: put it in quotes");
     }
 }
 
-fn chosen(at: &At<'_>) -> Labels {
-    let all = at.value.get("annotations");
-    let value = all.and_then(|all| all.get(LOGGING)).and_then(|value| value.as_str());
-    value.map(|value| (LOGGING.to_owned(), value.to_owned())).into_iter().collect()
+fn all(at: &At<'_>, notes: &mut Notes) -> Labels {
+    let mut labels = Labels::new();
+    let mut tell = |doubt: &Doubt| {
+        notes.fail(doubt, "the object is read without it; labels are texts: put it in quotes");
+    };
+    match at.entries() {
+        Err(doubt) => tell(&doubt),
+        Ok(entries) => {
+            for (key, value) in entries {
+                match value.text() {
+                    Ok(text) => {
+                        labels.insert(key.to_owned(), text.to_owned());
+                    }
+                    Err(doubt) => tell(&doubt),
+                }
+            }
+        }
+    }
+    labels
+}
+
+fn chosen(at: &At<'_>, notes: &mut Notes) -> Labels {
+    let Some(all) = at.get("annotations") else { return Labels::new() };
+    if let Err(doubt) = all.entries().map(drop) {
+        notes.fail(&doubt, "it is not read");
+    }
+    let value = text(&all, LOGGING, notes);
+    let said = all.get(LOGGING).is_some_and(|at| at.value.is_string());
+    said.then(|| (LOGGING.to_owned(), value)).into_iter().collect()
 }

@@ -2,6 +2,7 @@
 
 use crate::{Note, Severity};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// A value, and where it is.
@@ -115,7 +116,8 @@ impl<'a> At<'a> {
         self.doubt(format!("`{key}` is missing"))
     }
 
-    fn unlike(&self, wanted: &str) -> Doubt {
+    /// That something else belongs here.
+    pub(crate) fn unlike(&self, wanted: &str) -> Doubt {
         let is = match self.value {
             Value::Null => "null",
             Value::Bool(_) => "true or false",
@@ -149,7 +151,13 @@ impl<'a> At<'a> {
 
 /// What people should know, gathered.
 #[derive(Default)]
-pub(crate) struct Notes(Vec<Note>);
+pub(crate) struct Notes {
+    said: Vec<Note>,
+    /// Beyond the most.
+    more: BTreeSet<Note>,
+    /// Where the first of these is.
+    from: BTreeMap<Severity, String>,
+}
 
 impl Notes {
     /// It is enforced, perhaps not as its author thought.
@@ -163,18 +171,33 @@ impl Notes {
     }
 
     fn push(&mut self, severity: Severity, field: String, text: String) {
-        let same = self.0.iter().filter(|note| note.severity == severity).count();
         let note = Note { severity, field, text };
-        if same < MOST && !self.0.contains(&note) {
-            self.0.push(note);
+        if self.said.contains(&note) {
+            return;
+        }
+        let same = self.said.iter().filter(|said| said.severity == severity).count();
+        if same < MOST {
+            self.said.push(note);
+        } else {
+            self.from.entry(severity).or_insert_with(|| note.field.clone());
+            self.more.insert(note);
         }
     }
 
-    /// In the order of the object.
-    pub(crate) fn finish(self) -> Vec<Note> {
-        self.0
+    /// In the order of the object; of a severity that has too many, the last says how many are left out.
+    pub(crate) fn finish(mut self) -> Vec<Note> {
+        for (severity, field) in self.from {
+            let count = self.more.iter().filter(|note| note.severity == severity).count();
+            let what = match severity {
+                Severity::Warning => "warnings",
+                Severity::Error => "errors",
+            };
+            let text = format!("{what} left out from here on: {count}; mend those before it first");
+            self.said.push(Note { severity, field, text });
+        }
+        self.said
     }
 }
 
-/// The most notes of a severity that an object gets.
+/// The most notes of a severity that an object gets in full.
 const MOST: usize = 50;

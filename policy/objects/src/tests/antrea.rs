@@ -347,6 +347,7 @@ fn a_subject_is_pods_a_group_or_a_service_account() {
         (NAMESPACED, json!({}), pods(None, None)),
         (NAMESPACED, json!({"podSelector": {}}), pods(None, all())),
         (NAMESPACED, json!({"group": "g"}), AntreaAppliedTo::Group("g".to_owned())),
+        (NAMESPACED, json!({"group": "", "podSelector": {}}), pods(None, all())),
         (
             CLUSTER,
             json!({"serviceAccount": {"name": "a", "namespace": "n"}}),
@@ -368,6 +369,8 @@ fn a_subject_that_is_not_understood_or_not_supported_is_as_wide_as_it_may_have_b
         (CLUSTER, json!({"service": {"name": "s", "namespace": "n"}}), pods(all(), all())),
         (CLUSTER, json!({"nodeSelector": {}}), pods(all(), all())),
         (CLUSTER, json!({"group": "g", "podSelector": {}}), pods(all(), all())),
+        (CLUSTER, json!({"group": ""}), pods(all(), all())),
+        (NAMESPACED, json!({"group": ""}), pods(None, all())),
         (CLUSTER, json!({"serviceAccount": {"name": "a"}}), pods(all(), all())),
         (CLUSTER, json!({"new": 1}), pods(all(), all())),
         (CLUSTER, json!(7), pods(all(), all())),

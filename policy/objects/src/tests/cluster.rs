@@ -39,6 +39,63 @@ fn a_pod_has_defaults() {
 }
 
 #[test]
+fn a_pod_whose_host_network_is_no_boolean_has_a_network_of_its_own_and_that_is_said() {
+    for odd in [json!("true"), json!("yes"), json!(1), json!([true]), json!({"a": true})] {
+        let (pod, notes) = pod(&json!({"hostNetwork": odd}), &json!({}));
+        assert!(!pod.host_network, "{odd}");
+        assert_eq!(fields(&notes, Severity::Error), ["spec.hostNetwork"], "{odd}");
+    }
+    for (plain, is) in [(json!(true), true), (json!(false), false), (json!(null), false)] {
+        let (pod, notes) = pod(&json!({"hostNetwork": plain}), &json!({}));
+        assert_eq!((pod.host_network, notes), (is, vec![]), "{plain}");
+    }
+}
+
+#[test]
+fn a_service_account_may_have_its_old_name() {
+    let account = |spec: Value| {
+        let (pod, notes) = pod(&spec, &json!({}));
+        (pod.service_account, fields(&notes, Severity::Warning).len())
+    };
+    let old = json!({"serviceAccount": "old"});
+    assert_eq!(account(old), ("old".to_owned(), 0));
+    let empty = json!({"serviceAccountName": "", "serviceAccount": "old"});
+    assert_eq!(account(empty), ("old".to_owned(), 0));
+    let both = json!({"serviceAccountName": "a", "serviceAccount": "a"});
+    assert_eq!(account(both), ("a".to_owned(), 0));
+    let apart = json!({"serviceAccountName": "a", "serviceAccount": "old"});
+    assert_eq!(account(apart), ("a".to_owned(), 1));
+}
+
+#[test]
+fn nothing_of_another_kind_is_passed_over_in_silence() {
+    let said = |kind: &str, spec: Value, status: Value| {
+        read(kind, &spec, &status).1.into_iter().map(|note| note.field).collect::<Vec<_>>()
+    };
+    let none = json!({});
+    assert_eq!(said("Pod", json!("x"), json!([1])), ["spec", "status"]);
+    assert_eq!(said("Pod", json!({"containers": [7]}), none.clone()), ["spec.containers[0]"]);
+    let port = json!({"containers": [{"ports": [80]}]});
+    assert_eq!(said("Pod", port, none.clone()), ["spec.containers[0].ports[0]"]);
+    let again = json!({"initContainers": [{"restartPolicy": true, "ports": []}]});
+    assert_eq!(said("Pod", again, none.clone()), ["spec.initContainers[0].restartPolicy"]);
+    assert_eq!(said("Pod", none.clone(), json!({"podIPs": [{}]})), ["status.podIPs[0]"]);
+    assert_eq!(said("Pod", none.clone(), json!({"phase": "failed"})), ["status.phase"]);
+    assert_eq!(said("Pod", none.clone(), json!({"phase": 1})), ["status.phase"]);
+    let lone = json!({"addresses": [{"type": "InternalIP"}, {"address": "10.0.0.1"}, "10.0.0.2"]});
+    let odd = ["status.addresses[0]", "status.addresses[1]", "status.addresses[2]"];
+    // The last is told of first, as what is no item at all.
+    assert_eq!(BTreeSet::from_iter(said("Node", none.clone(), lone)), odd.map(String::from).into());
+    assert_eq!(said("Node", none.clone(), json!(7)), ["status"]);
+    assert_eq!(
+        said("Service", json!({"clusterIPs": "10.0.0.1"}), none.clone()),
+        ["spec.clusterIPs"]
+    );
+    assert_eq!(said("Service", json!({"ports": [80]}), none.clone()), ["spec.ports[0]"]);
+    assert_eq!(said("Service", json!(7), none), ["spec"]);
+}
+
+#[test]
 fn a_pod_is_ended_when_it_succeeded_or_failed_and_not_while_it_is_deleted() {
     for (phase, expected) in [
         ("Pending", Phase::Live),

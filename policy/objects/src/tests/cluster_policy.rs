@@ -218,7 +218,7 @@ fn what_is_odd_but_clear_is_read_and_noted() {
         "protocols": [{"destinationNamedPort": "web"}]});
     let (read, notes) = egress(Dialect::Upstream, &named);
     assert!(read.known().is_some() && fields(&notes, Severity::Warning) == ["spec.egress[0]"]);
-    assert!(notes[0].text.contains("the pods that have such a port match"), "{notes:?}");
+    assert!(notes[0].text.contains("match pods that have such a port"), "{notes:?}");
 }
 
 #[test]

@@ -122,14 +122,41 @@ fn a_field_of_the_object_that_is_not_known_is_noted() {
 
 #[test]
 fn no_object_gets_more_notes_than_people_can_read() {
-    let rules = vec![json!({"from": [{}]}); 10_000];
+    // A warning and an error.
+    let odd = json!({"from": [{"ipBlock": {"cidr": "10.0.0.1/8"}}, {}]});
     let mut written =
         object("networking.k8s.io/v1", "NetworkPolicy", &json!({"name": "p", "namespace": "x"}));
-    written["spec"] = json!({"ingress": rules});
+    for (rules, most) in [(50, 50), (51, 51), (10_000, 51)] {
+        written["spec"] = json!({"podSelector": {}, "ingress": vec![odd.clone(); rules]});
+        let parsed = Object::read_value(&written).expect("an identity");
+        for (severity, what) in [(Severity::Warning, "warnings"), (Severity::Error, "errors")] {
+            let notes = || parsed.notes.iter().filter(|note| note.severity == severity);
+            assert_eq!(notes().count(), most, "{rules} {what}");
+            let more = notes().find(|note| note.text.contains("left out"));
+            assert_eq!(more.is_some(), rules > 50);
+            if let Some(note) = more {
+                assert!(note.field.starts_with("spec.ingress[50]"), "{note:?}");
+                let left = format!("{what} left out from here on: {};", rules - 50);
+                assert!(note.text.starts_with(&left), "{note:?}");
+            }
+        }
+        // What decides is not counted: each rule fails closed, listed or not.
+        let Object::NetworkPolicy(policy) = parsed.object else { panic!("another kind") };
+        assert!(policy.ingress.iter().all(|rule| rule.known().is_none()));
+    }
+}
+
+#[test]
+fn a_doubt_behind_the_last_note_is_a_doubt() {
+    let odd = vec![json!({"action": "Drop", "from": [{"podSelector": {"a": 1}}]}); 200];
+    let mut written =
+        object("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", &json!({"name": "p"}));
+    let last = json!({"action": "Allow", "appliedTo": [{"podSelector": {"a": 1}}]});
+    written["spec"] = json!({"priority": 1, "ingress": odd, "egress": [last]});
     let parsed = Object::read_value(&written).expect("an identity");
-    assert!((10..=100).contains(&parsed.notes.len()), "{}", parsed.notes.len());
-    let Object::NetworkPolicy(policy) = parsed.object else { panic!("another kind") };
-    assert!(policy.ingress.iter().all(|rule| rule.known().is_none()));
+    let Object::AntreaPolicy(policy) = parsed.object else { panic!("another kind") };
+    assert!(policy.ingress.iter().all(|entry| entry.rule.known().is_none()));
+    assert!(policy.egress[0].applied_to[0].doubt.is_some());
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(super) fn all(
 }
 
 fn one(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaAppliedTo> {
-    let read = known(at, scope).and_then(|()| alone(at, scope));
+    let read = known(at, scope).and_then(|()| alone(at, scope, notes));
     match read {
         Ok(Some(selects)) => Subject { selects, doubt: None },
         Ok(None) => by_selectors(at, scope, notes),
@@ -42,10 +42,14 @@ fn known(at: &At<'_>, scope: Scope) -> Result<(), Doubt> {
 }
 
 /// What goes with nothing else in an item.
-fn alone(at: &At<'_>, scope: Scope) -> Result<Option<AntreaAppliedTo>, Doubt> {
+fn alone(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doubt> {
     let keys = ["podSelector", "namespaceSelector", "group", "serviceAccount"];
     let count = keys.iter().filter(|key| at.get(key).is_some()).count();
-    let group = at.get("group").filter(|at| at.value.as_str() != Some(""));
+    let mut group = at.get("group");
+    if let Some(empty) = group.filter(|at| count > 1 && at.value.as_str() == Some("")) {
+        notes.warn(&empty, "it is empty, and read as if it were not there");
+        group = None;
+    }
     let account = at.get("serviceAccount").filter(|_| scope == Scope::Cluster);
     let read = match (group, account) {
         (None, None) => return Ok(None),
