@@ -34,6 +34,8 @@ struct Subjects {
     pods: Vec<Pods>,
     /// Why they are more than were meant.
     doubt: Option<String>,
+    /// Why a rule's packets cannot be told from others of these pods: it denies all, or allows nothing.
+    unfit: Option<String>,
 }
 
 /// Which rule.
@@ -54,13 +56,14 @@ struct Body {
 /// A rule that is understood.
 fn known(head: Head, subjects: &Subjects, body: Body) -> Rule {
     let Body { action, peers, traffic, log } = body;
-    let Subjects { pods: subject, doubt } = match (action, &subjects.doubt) {
-        (Action::Allow, Some(why)) => return matches_nothing(head, subjects, why),
-        (Action::Pass, Some(why)) => return denies_all(head, subjects, why),
-        (Action::Allow | Action::Pass, None) | (Action::Drop | Action::Reject, _) => {
-            subjects.clone()
+    let Subjects { pods: subject, doubt, unfit } = subjects.clone();
+    match (action, doubt.as_ref().or(unfit.as_ref()), &unfit) {
+        (Action::Allow, Some(why), _) => return matches_nothing(head, subjects, why),
+        (Action::Pass, Some(why), _) | (_, _, Some(why)) => {
+            return denies_all(head, subjects, why);
         }
-    };
+        (Action::Allow | Action::Pass, None, None) | (Action::Drop | Action::Reject, _, None) => {}
+    }
     let Head { direction, index, name } = head;
     let standing = Standing::Understood;
     Rule { direction, index, name, action, subject, doubt, peers, traffic, log, standing }

@@ -163,6 +163,8 @@ pub enum Pods {
     /// The members of a ClusterGroup (no namespace) or a Group. As the subject of a policy of a
     /// namespace only those of that namespace.
     Group(Named),
+    /// Those behind a Service; subjects alone.
+    Service(Named),
     /// Those of a service account.
     ServiceAccount(Named),
 }

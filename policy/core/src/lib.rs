@@ -30,4 +30,4 @@ pub use verdict::{
     Decision, Earlier, Exemption, Half, PeerMiss, Reason, RuleName, Unasked, Verdict, WhyNot,
     Wider, decide, verdict,
 };
-pub use world::{GroupScope, Members, Rank, Stage, Walk, World};
+pub use world::{GroupScope, Members, Rank, Stage, Subjects, Walk, World};

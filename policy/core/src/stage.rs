@@ -282,8 +282,8 @@ pub(crate) fn group(namespace: &str, name: &str, spec: GroupSpec) -> Object {
 pub(crate) fn service(namespace: &str, name: &str, pods: Option<&str>) -> Object {
     Object::Service(Service {
         meta: meta(namespace, name),
-        selector: pods.map(select),
-        cluster_ips: vec![ip(VIP)],
+        selector: Read::Known(pods.map(select)),
+        cluster_ips: Read::Known(vec![ip(VIP)]),
         ports: Vec::new(),
     })
 }

@@ -99,6 +99,7 @@ impl fmt::Display for Pods {
             }
             Self::Labelled { scope, pods } => write!(f, "pods {} of {scope}", selector(pods)),
             Self::Group(name) => f.write_str(&group_title(name)),
+            Self::Service(name) => write!(f, "pods behind Service {}", named(name)),
             Self::ServiceAccount(account) => write!(f, "service account {}", named(account)),
         }
     }

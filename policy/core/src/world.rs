@@ -14,8 +14,8 @@ use std::{
     net::IpAddr,
 };
 
-pub(crate) use groups::title as group_title;
-pub use groups::{GroupScope, Members};
+pub use groups::{GroupScope, Members, Subjects};
+pub(crate) use groups::{Lookup, Walk as GroupWalk, odd_service, title as group_title};
 pub(crate) use order::{APPLICATION, antrea_number, lookup, number_of, tier_number};
 pub use order::{Rank, Stage, Walk};
 

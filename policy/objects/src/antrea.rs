@@ -53,6 +53,13 @@ pub enum AntreaAppliedTo {
     Group(String),
     /// Pods of a service account.
     ServiceAccount(Named),
+    /// What comes to a Service from outside the cluster; it is not supported, and cannot be told from
+    /// what else comes to its pods. `None`: it is not understood which Service, so it may be any pod's.
+    Service(Option<Named>),
+    /// Nodes, which are no pods: it is not supported.
+    Nodes,
+    /// External entities, which are no pods: it is not supported.
+    External,
 }
 
 /// A rule.
@@ -173,7 +180,7 @@ pub struct Logging {
 pub struct Group {
     /// Its identity.
     pub meta: Meta,
-    /// Who is in it; what is not understood is a group that is missing.
+    /// Who is in it; of one that is not understood nobody knows.
     pub spec: Read<GroupSpec>,
 }
 
@@ -197,6 +204,8 @@ pub enum GroupSpec {
     Nodes(Selector),
     /// The members of these groups of the same kind and namespace.
     Children(Vec<String>),
+    /// External entities, which are no pods: it is not supported.
+    External,
 }
 
 impl FqdnPattern {

@@ -1,6 +1,6 @@
 //! What policies speak of: pods, namespaces, nodes, Services.
 
-use crate::{Labels, Meta, Protocol, Selector};
+use crate::{Labels, Meta, Protocol, Read, Selector};
 use std::net::IpAddr;
 
 /// A pod, as far as policy reads it.
@@ -65,9 +65,9 @@ pub struct Service {
     /// Its identity.
     pub meta: Meta,
     /// What its pods' labels are; `None` for one without a selector, which has no pods of its own.
-    pub selector: Option<Selector>,
+    pub selector: Read<Option<Selector>>,
     /// `spec.clusterIPs`, or `spec.clusterIP`; empty for a headless one.
-    pub cluster_ips: Vec<IpAddr>,
+    pub cluster_ips: Read<Vec<IpAddr>>,
     /// Its ports.
     pub ports: Vec<ServicePort>,
 }

@@ -192,8 +192,11 @@ impl<'a> Indexed<'a> {
             Standing::MatchesNothing { .. } => return None,
             Standing::DeniesAll { .. } => return Some(Says::Drop),
         }
-        if self.is_unusable(asked) {
-            return (rule.action != Action::Allow).then_some(Says::Drop);
+        match (rule.action, self.is_doubtful(asked), self.is_unusable(asked)) {
+            (Action::Allow, true, _) | (Action::Allow, _, true) => return None,
+            (Action::Pass, true, _) | (_, _, true) => return Some(Says::Drop),
+            (Action::Allow | Action::Pass, false, false)
+            | (Action::Drop | Action::Reject, _, false) => {}
         }
         let matches = self.is_peer(asked) && self.is_traffic(asked);
         matches.then_some(match rule.action {
@@ -208,6 +211,14 @@ impl<'a> Indexed<'a> {
     fn is_about(&self, pods: &[Pods], policy: &Policy, side: Side<'_>) -> bool {
         let ids = pods.iter().filter_map(|pods| GroupId::of_subject(pods, &policy.key.namespace));
         ids.into_iter().any(|id| self.applies(id, side))
+    }
+
+    /// Whether one that the rule is about is more pods than were meant.
+    fn is_doubtful(&self, asked: Asked<'_>) -> bool {
+        let own = &asked.told.policy.key.namespace;
+        let ids = asked.rule.subject.iter().filter_map(|pods| GroupId::of_subject(pods, own));
+        let mut groups = ids.filter_map(|id| self.snapshot.groups.get(&(Role::Applied, id)));
+        groups.any(|group| group.holds.unusable.is_some())
     }
 
     /// A group without a pod of a node is not told to it.

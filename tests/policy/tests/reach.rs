@@ -56,6 +56,8 @@ const CLASSES: &[&str] = &[
     "antrea: port of the sender",
     "antrea: ports, any",
     "antrea: subject Group",
+    "antrea: subject Group, not understood",
+    "antrea: subject Service",
     "antrea: subject ServiceAccount",
     "antrea: tier custom",
     "antrea: tier late",
@@ -316,7 +318,7 @@ impl Reached {
         name: &RuleName,
         denies_all: bool,
     ) {
-        self.antrea_subject(policy, entry);
+        self.antrea_subject(made, policy, entry);
         let Some(rule) = entry.rule.known().filter(|_| !denies_all) else {
             let peers = entry.rule.known().map(|rule| &rule.peers[..]);
             let group = peers.is_some_and(|peers| matches!(peers, [AntreaPeer::Group(_)]));
@@ -356,7 +358,7 @@ impl Reached {
         }
     }
 
-    fn antrea_subject(&mut self, policy: &AntreaPolicy, entry: &AntreaEntry) {
+    fn antrea_subject(&mut self, made: &Made, policy: &AntreaPolicy, entry: &AntreaEntry) {
         if !policy.meta.namespace.is_empty() {
             self.count("antrea: of a namespace");
         }
@@ -368,8 +370,14 @@ impl Reached {
         if let [subject] = &applied_to[..] {
             match &subject.selects {
                 AntreaAppliedTo::Pods { .. } => {}
-                AntreaAppliedTo::Group(_) => self.count("antrea: subject Group"),
+                AntreaAppliedTo::Group(name) => {
+                    let known = group(made, &policy.meta.namespace, name).known().is_some();
+                    let unknown = "antrea: subject Group, not understood";
+                    self.count(if known { "antrea: subject Group" } else { unknown });
+                }
                 AntreaAppliedTo::ServiceAccount(_) => self.count("antrea: subject ServiceAccount"),
+                AntreaAppliedTo::Service(_) => self.count("antrea: subject Service"),
+                AntreaAppliedTo::Nodes | AntreaAppliedTo::External => panic!("no pod is that"),
             }
         }
         if ["custom", "late", "missing"].contains(&policy.tier.as_str()) {
@@ -389,7 +397,7 @@ impl Reached {
                 GroupSpec::Service(_) => "Group of a Service's",
                 GroupSpec::Nodes(_) => "Group of nodes",
                 GroupSpec::Children(_) => "Group of children",
-                GroupSpec::Empty => panic!("an empty group is no peer"),
+                GroupSpec::Empty | GroupSpec::External => panic!("no peer is in it"),
             },
             AntreaPeer::ServiceAccount(_) => "ServiceAccount",
             AntreaPeer::Nodes(_) => "Nodes",
@@ -406,13 +414,14 @@ fn object_of<'a>(made: &'a Made, rule: &RuleName) -> Option<&'a Object> {
 }
 
 fn spec<'a>(made: &'a Made, namespace: &str, name: &str) -> &'a GroupSpec {
+    group(made, namespace, name).known().expect("a peer that matches")
+}
+
+fn group<'a>(made: &'a Made, namespace: &str, name: &str) -> &'a Read<GroupSpec> {
     let groups = made
         .objects
         .iter()
         .filter_map(|object| if let Object::Group(group) = object { Some(group) } else { None });
     let is = |group: &&Group| group.meta.namespace == namespace && group.meta.name == name;
-    match &{ groups }.find(is).expect("a peer that matches").spec {
-        Read::Known(spec) => spec,
-        Read::Unknown(_) => panic!("a group that is not understood is no peer"),
-    }
+    &{ groups }.find(is).expect("it names a pod").spec
 }

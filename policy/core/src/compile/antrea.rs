@@ -63,6 +63,12 @@ fn subjects(items: &[Subject<AntreaAppliedTo>], own: &str) -> Subjects {
             AntreaAppliedTo::Pods { namespaces, pods } => labelled(namespaces, pods, own),
             AntreaAppliedTo::Group(name) => Some(group(name, own)),
             AntreaAppliedTo::ServiceAccount(account) => Some(Pods::ServiceAccount(account.clone())),
+            AntreaAppliedTo::Service(name) => {
+                subjects.unfit.get_or_insert_with(|| UNFIT.to_owned());
+                let any = || labelled(&Some(Selector::default()), &None, own);
+                name.clone().map(Pods::Service).or_else(any)
+            }
+            AntreaAppliedTo::Nodes | AntreaAppliedTo::External => None,
         };
         subjects.pods.extend(pods);
         subjects.doubt = subjects.doubt.or_else(|| item.doubt.clone());
@@ -133,3 +139,6 @@ fn transport(port: &AntreaPort) -> Transport {
         AntreaPort::Icmp(icmp) => Transport::Icmp { kind: icmp.kind, code: icmp.code },
     }
 }
+
+/// What comes to a Service from outside is known by its address and port there, and at its pods no more.
+const UNFIT: &str = "a Service in appliedTo is not supported";

@@ -20,7 +20,7 @@ pub(super) fn compile(policy: &ClusterPolicy) -> Policy {
         ClusterTier::Baseline => Tier::Baseline,
     };
     let doubt = policy.subject.doubt.clone();
-    let subjects = Subjects { pods: vec![pods(&policy.subject.selects)], doubt };
+    let subjects = Subjects { pods: vec![pods(&policy.subject.selects)], doubt, unfit: None };
     let mut rules = rules_of(Direction::Ingress, &policy.ingress, &subjects);
     rules.extend(rules_of(Direction::Egress, &policy.egress, &subjects));
     Policy {

@@ -17,7 +17,8 @@ pub(super) fn compile(policy: &NetworkPolicy) -> Policy {
     let own = &policy.meta.namespace;
     let scope = Scope::Namespace(own.clone());
     let pods = Pods::Labelled { scope, pods: policy.subject.selects.clone() };
-    let subjects = Subjects { pods: vec![pods], doubt: policy.subject.doubt.clone() };
+    let doubt = policy.subject.doubt.clone();
+    let subjects = Subjects { pods: vec![pods], doubt, unfit: None };
 
     let ingress = policy.types.contains(&PolicyType::Ingress);
     let egress = policy.types.contains(&PolicyType::Egress);

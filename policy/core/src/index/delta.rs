@@ -108,12 +108,13 @@ pub struct GroupDelta {
 /// What a group holds besides members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    /// Addresses.
+    /// Addresses; of peers alone.
     pub blocks: Vec<Block>,
     /// Of a Service's group its own addresses, which are asked for, sorted: it has neither members nor
     /// blocks. None for one that does not exist or is headless.
     pub vips: Vec<IpAddr>,
-    /// Why it cannot be used: rules with it fail closed.
+    /// As peers: why it cannot be used, and rules with it fail closed. As those that rules are about: why
+    /// its members are more than were meant; rules about them allow nothing, a Pass denies all.
     pub unusable: Option<String>,
 }
 

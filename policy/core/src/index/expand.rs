@@ -182,7 +182,7 @@ fn may_be_in(pods: &Pods, name: &str, labels: &Labels) -> bool {
         }
         Pods::Labelled { scope: Scope::SameNamespace | Scope::SameLabels(_), .. } => false,
         Pods::Group(_) => true,
-        Pods::ServiceAccount(account) => account.namespace == name,
+        Pods::Service(of) | Pods::ServiceAccount(of) => of.namespace == name,
     }
 }
 

@@ -12,7 +12,6 @@ use super::{
     table::Keyed,
 };
 use policy_objects::Named;
-use std::net::IpAddr;
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -30,18 +29,19 @@ pub(super) enum Makeup {
     Service(Box<Vips>),
 }
 
-/// A Service, and the addresses that are its own now.
+/// A Service, and in what it holds the addresses that are its own now.
 #[derive(Debug)]
 pub(super) struct Vips {
     pub(super) of: Named,
-    pub(super) vips: Vec<IpAddr>,
+    pub(super) holds: Holds,
 }
 
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) of: MembersOf,
     pub(super) selections: Ids,
-    pub(super) holds: Holds,
+    /// By role.
+    pub(super) holds: [Holds; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -223,11 +223,21 @@ impl Group {
         }
     }
 
-    pub(super) fn holds(&self) -> Holds {
+    pub(super) fn holds(&self, role: Role) -> Holds {
         match &self.makeup {
             Makeup::Selection(_) => Holds::default(),
-            Makeup::Members(members) => members.holds.clone(),
-            Makeup::Service(service) => Holds { vips: service.vips.clone(), ..Holds::default() },
+            Makeup::Members(members) => members.holds[role as usize].clone(),
+            Makeup::Service(service) => service.holds.clone(),
+        }
+    }
+
+    /// Whether what its selections select are members for a role: nobody is a peer of what cannot be used.
+    pub(super) fn lists(&self, role: Role) -> bool {
+        match (&self.makeup, role) {
+            (Makeup::Selection(_) | Makeup::Service(_), _) | (_, Role::Applied) => true,
+            (Makeup::Members(members), Role::Address) => {
+                members.holds[role as usize].unusable.is_none()
+            }
         }
     }
 }

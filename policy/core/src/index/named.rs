@@ -2,17 +2,18 @@
 
 use super::{
     Index,
-    delta::{GroupId, Holds},
+    delta::{GroupId, Holds, Role},
     groups::{Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
     source::{MembersOf, Source},
 };
+use crate::world::{GroupScope, GroupWalk, Lookup, odd_service};
 use policy_objects::{GroupSpec, Named, Read, Selector, Service};
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
 /// What a group's members depend on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Thing {
     Group(Named),
     Service(Named),
@@ -21,143 +22,118 @@ pub(super) enum Thing {
 #[derive(Debug, Default)]
 pub(super) struct NamedThings {
     pub(super) groups: BTreeMap<Named, Read<GroupSpec>>,
-    /// Those with a selector or an address.
+    /// Those with a selector or an address, or of which that is not understood.
     services: BTreeMap<Named, Served>,
 }
 
 /// What policies can ask of a Service.
 #[derive(Debug)]
 struct Served {
-    selector: Option<Selector>,
-    vips: Box<[IpAddr]>,
+    selector: Read<Option<Selector>>,
+    vips: Read<Vec<IpAddr>>,
 }
 
 /// What a group is made of now, and what that depends on.
 struct Made {
     wanted: Vec<Wanted<'static>>,
-    holds: Holds,
+    holds: [Holds; 2],
     things: Vec<Thing>,
+}
+
+impl Lookup for NamedThings {
+    fn group(&self, name: &Named) -> Option<&Read<GroupSpec>> {
+        self.groups.get(name)
+    }
+
+    fn service(&self, name: &Named) -> Option<&Read<Option<Selector>>> {
+        self.services.get(name).map(|served| &served.selector)
+    }
 }
 
 impl NamedThings {
     /// A Service is there, or, without, gone.
     pub(super) fn serve(&mut self, name: Named, service: Option<&Service>) {
         let served = service.map(|Service { selector, cluster_ips, .. }| {
-            let mut vips: Vec<IpAddr> = cluster_ips.iter().map(IpAddr::to_canonical).collect();
-            vips.sort_unstable();
-            vips.dedup();
-            Served { selector: selector.clone(), vips: vips.into() }
+            let vips = match cluster_ips {
+                Read::Unknown(unknown) => Read::Unknown(unknown.clone()),
+                Read::Known(addresses) => {
+                    let mut vips: Vec<IpAddr> =
+                        addresses.iter().map(IpAddr::to_canonical).collect();
+                    vips.sort_unstable();
+                    vips.dedup();
+                    Read::Known(vips)
+                }
+            };
+            Served { selector: selector.clone(), vips }
         });
-        match served.filter(|served| served.selector.is_some() || !served.vips.is_empty()) {
+        let none = Read::Known(Vec::new());
+        match served.filter(|served| served.selector != Read::Known(None) || served.vips != none) {
             Some(served) => drop(self.services.insert(name, served)),
             None => drop(self.services.remove(&name)),
         }
     }
 
-    fn vips(&self, name: &Named) -> Vec<IpAddr> {
-        self.services.get(name).map(|served| served.vips.to_vec()).unwrap_or_default()
-    }
-
-    /// As [`crate::World::members`], by name: a group that cannot be used is empty, with the reason.
-    fn resolve(&self, of: &MembersOf) -> Made {
-        let mut made = Made { wanted: Vec::new(), holds: Holds::default(), things: Vec::new() };
-        if let Err(why) = self.walk(of, &mut made) {
-            made.wanted.clear();
-            made.holds = Holds { unusable: Some(why), ..Holds::default() };
-        }
-        made
-    }
-
-    fn walk(&self, of: &MembersOf, made: &mut Made) -> Result<(), String> {
-        let name = &of.group;
-        let spec = self.spec(name, made)?;
-        let GroupSpec::Children(children) = spec else {
-            self.add(of, name, spec, made);
-            return Ok(());
-        };
-        // Every child is looked at, so that it is known of each that the group depends on it.
-        let mut outcome = Ok(());
-        for child in children {
-            let child = Named { namespace: name.namespace.clone(), name: child.clone() };
-            match self.spec(&child, made) {
-                Ok(GroupSpec::Children(_)) => {
-                    outcome = outcome.and(Err(format!(
-                        "{} has the child {}, which has children itself: a group is nested once",
-                        title(name),
-                        child.name
-                    )));
-                }
-                Ok(spec) => self.add(of, &child, spec, made),
-                Err(why) => {
-                    outcome = outcome.and(Err(format!("{}: of its children, {why}", title(name))))
-                }
-            }
-        }
-        outcome
-    }
-
-    fn spec(&self, name: &Named, made: &mut Made) -> Result<&GroupSpec, String> {
-        made.things.push(Thing::Group(name.clone()));
-        match self.groups.get(name) {
-            Some(Read::Known(spec)) => Ok(spec),
+    /// What the group of a Service's addresses holds.
+    fn vips(&self, name: &Named) -> Holds {
+        match self.services.get(name).map(|served| &served.vips) {
+            None => Holds::default(),
+            Some(Read::Known(vips)) => Holds { vips: vips.clone(), ..Holds::default() },
             Some(Read::Unknown(unknown)) => {
-                Err(format!("{} is not understood: {}", title(name), unknown.why))
+                Holds { unusable: Some(odd_service(name, unknown)), ..Holds::default() }
             }
-            None => Err(format!("{} does not exist", title(name))),
         }
     }
 
-    fn add(&self, of: &MembersOf, name: &Named, spec: &GroupSpec, made: &mut Made) {
-        match spec {
-            GroupSpec::Empty | GroupSpec::Children(_) => {}
-            GroupSpec::Pods { namespaces, pods } => {
-                let space = namespaces.is_none().then(|| name.namespace.clone());
-                let space = space.filter(|namespace| !namespace.is_empty());
-                made.pods(of, space, namespaces.clone(), pods.clone().unwrap_or_default());
-            }
-            GroupSpec::Blocks(blocks) => made.holds.blocks.extend(blocks.iter().cloned()),
-            GroupSpec::Service(service) => {
-                made.things.push(Thing::Service(service.clone()));
-                let served = self.services.get(service);
-                if let Some(selector) = served.and_then(|served| served.selector.as_ref()) {
-                    made.pods(of, Some(service.namespace.clone()), None, selector.clone());
-                }
-            }
-            GroupSpec::Nodes(selector) if of.space.is_none() && of.spaces.is_none() => {
-                let (space, selector) = (Some(Cow::Borrowed("")), Cow::Owned(selector.clone()));
-                made.wanted.push(Wanted { space, spaces: None, selector });
-            }
-            GroupSpec::Nodes(_) => {}
+    /// As [`crate::World::members`] and [`crate::World::subjects`], by name.
+    fn resolve(&self, of: &MembersOf) -> Made {
+        let walk = match &of.thing {
+            Thing::Group(group) => GroupWalk::of_group(self, group),
+            Thing::Service(service) => GroupWalk::of_service(self, service),
+        };
+        let GroupWalk { members, unusable, doubt, groups, services } = walk;
+        let mut wanted: Vec<_> =
+            members.pods.into_iter().filter_map(|(scope, pods)| of.limit(scope, pods)).collect();
+        if of.space.is_none() && of.spaces.is_none() && unusable.is_none() {
+            wanted.extend(members.nodes.into_iter().map(|selector| {
+                let (space, selector) = (Some(Cow::Borrowed("")), Cow::Owned(selector));
+                Wanted { space, spaces: None, selector }
+            }));
         }
+        let blocks = if unusable.is_none() { members.blocks } else { Vec::new() };
+        let applied = Holds { unusable: doubt, ..Holds::default() };
+        let address = Holds { blocks, unusable, ..Holds::default() };
+        let things = groups.into_iter().map(Thing::Group);
+        let things = things.chain(services.into_iter().map(Thing::Service)).collect();
+        Made { wanted, holds: [applied, address], things }
     }
 }
 
-impl Made {
-    fn pods(
-        &mut self,
-        of: &MembersOf,
-        space: Option<String>,
-        spaces: Option<Selector>,
-        selector: Selector,
-    ) {
-        let (space, spaces) = (space.map(Cow::Owned), spaces.map(Cow::Owned));
-        let mut source = Source::Pods(Wanted { space, spaces, selector: Cow::Owned(selector) });
-        if let Some(more) = &of.spaces {
+impl MembersOf {
+    /// Those of them that this is about; `None`: there can be none.
+    fn limit(&self, scope: GroupScope, pods: Selector) -> Option<Wanted<'static>> {
+        let (space, spaces) = match scope {
+            GroupScope::Namespace(name) => (Some(Cow::Owned(name)), None),
+            GroupScope::Namespaces(selector) if selector.requirements.is_empty() => (None, None),
+            GroupScope::Namespaces(selector) => (None, Some(Cow::Owned(selector))),
+        };
+        let mut source = Source::Pods(Wanted { space, spaces, selector: Cow::Owned(pods) });
+        if let Some(more) = &self.spaces {
             source = source.within_spaces(more);
         }
-        let source = match &of.space {
+        let source = match &self.space {
             Some(name) => source.within_space(name),
             None => Some(source),
         };
-        if let Some(Source::Pods(wanted)) = source {
-            self.wanted.push(wanted);
+        match source? {
+            Source::Pods(wanted) => Some(wanted),
+            Source::Members(_) | Source::Service(_) => None,
         }
     }
 }
 
 impl Index {
     pub(super) fn make_members(&mut self, of: &MembersOf, id: GroupId) -> u32 {
-        let (selections, holds) = (Ids::default(), Holds::default());
+        let (selections, holds) = (Ids::default(), Default::default());
         let members = Members { of: of.clone(), selections, holds };
         let group = self.add_group(id, Makeup::Members(Box::new(members)));
         self.resolve(group, of);
@@ -173,10 +149,12 @@ impl Index {
             self.matching.selections[selection].groups.insert(group);
         }
         let Makeup::Members(members) = &mut self.groups[group].makeup else { return };
-        if members.holds != holds {
-            members.holds = holds;
-            self.changes.holds.insert(group);
+        for role in ROLES {
+            if members.holds[role as usize] != holds[role as usize] {
+                self.changes.holds.insert((group, role));
+            }
         }
+        members.holds = holds;
         let old = std::mem::replace(&mut members.selections, selections.clone());
         for selection in old.iter().filter(|selection| !selections.contains(*selection)) {
             self.part(group, selection);
@@ -184,8 +162,8 @@ impl Index {
     }
 
     pub(super) fn make_service(&mut self, name: &Named, id: GroupId) -> u32 {
-        let (of, vips) = (name.clone(), self.named.vips(name));
-        let group = self.add_group(id, Makeup::Service(Box::new(Vips { of, vips })));
+        let (of, holds) = (name.clone(), self.named.vips(name));
+        let group = self.add_group(id, Makeup::Service(Box::new(Vips { of, holds })));
         self.dependents.insert((Thing::Service(name.clone()), group));
         group
     }
@@ -218,10 +196,10 @@ impl Index {
         }
         for group in groups {
             let Makeup::Service(service) = &mut self.groups[group].makeup else { continue };
-            let vips = self.named.vips(&service.of);
-            if service.vips != vips {
-                service.vips = vips;
-                self.changes.holds.insert(group);
+            let holds = self.named.vips(&service.of);
+            if service.holds != holds {
+                service.holds = holds;
+                self.changes.holds.insert((group, Role::Address));
             }
         }
     }
@@ -231,22 +209,24 @@ impl Index {
         if self.loading {
             return self.resolve(group, of);
         }
-        let before = self.entities_of(group);
+        let before = ROLES.map(|role| self.listed(group, role));
         self.resolve(group, of);
-        let after = self.entities_of(group);
-        for id in before.iter().filter(|id| after.binary_search(id).is_err()) {
-            self.shift(group, *id, -1);
+        for (role, before) in ROLES.into_iter().zip(before) {
+            let after = self.listed(group, role);
+            for id in before.iter().filter(|id| after.binary_search(id).is_err()) {
+                self.shift_as(group, role, *id, -1);
+            }
+            for id in after.iter().filter(|id| before.binary_search(id).is_err()) {
+                self.shift_as(group, role, *id, 1);
+            }
         }
-        for id in after.iter().filter(|id| before.binary_search(id).is_err()) {
-            self.shift(group, *id, 1);
-        }
+    }
+
+    /// Everything that a group has as members for a role, and more that does not count for it.
+    fn listed(&self, group: u32, role: Role) -> Vec<u32> {
+        let it = &self.groups[group];
+        if it.has(role) && it.lists(role) { self.entities_of(group) } else { Vec::new() }
     }
 }
 
-/// A group as people call it.
-fn title(name: &Named) -> String {
-    match name.namespace.as_str() {
-        "" => format!("ClusterGroup {}", name.name),
-        namespace => format!("Group {namespace}/{}", name.name),
-    }
-}
+const ROLES: [Role; 2] = [Role::Applied, Role::Address];

@@ -221,7 +221,7 @@ fn may_hold_others_pods(peer: &Peer) -> bool {
         | Peer::Nodes(_)
         | Peer::Service(_)
         | Peer::Pods(Pods::Group(_)) => true,
-        Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_)) => false,
+        Peer::Pods(Pods::Labelled { .. } | Pods::Service(_) | Pods::ServiceAccount(_)) => false,
     }
 }
 

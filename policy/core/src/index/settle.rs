@@ -28,7 +28,7 @@ pub(super) struct Changes {
     /// By the numbers that they had.
     pub(super) gone: BTreeMap<(Role, u32), GroupId>,
     pub(super) unused: BTreeSet<(u32, Role)>,
-    pub(super) holds: BTreeSet<u32>,
+    pub(super) holds: BTreeSet<(u32, Role)>,
     /// A member as it was, or as it is, in a group for a role.
     edits: Vec<(u32, Role, i32, Arc<Member>)>,
     /// Pods of an applied-to group by node.
@@ -84,18 +84,37 @@ impl Index {
 
     /// An entity enters or leaves one group.
     pub(super) fn shift(&mut self, group: u32, id: u32, way: i32) {
+        let seen = self.see_alone(id);
+        self.touch(group, &seen, way);
+    }
+
+    /// The same for one role, whatever the group lists now.
+    pub(super) fn shift_as(&mut self, group: u32, role: Role, id: u32, way: i32) {
+        let seen = self.see_alone(id);
+        self.touch_as(group, role, &seen, way);
+    }
+
+    fn see_alone(&self, id: u32) -> Seen {
         let member = self.entities.member(&self.matching, id);
-        let node = self.entities.entities[id].node;
-        self.touch(group, &Seen { member, node, groups: Vec::new() }, way);
+        Seen { member, node: self.entities.entities[id].node, groups: Vec::new() }
     }
 
     fn touch(&mut self, group: u32, seen: &Seen, way: i32) {
         for role in [Role::Applied, Role::Address] {
-            if self.groups[group].has(role) && seen.member.counts(role) {
-                self.changes.edits.push((group, role, way, seen.member.clone()));
+            if self.groups[group].lists(role) {
+                self.touch_as(group, role, seen, way);
             }
         }
-        if let (Some(node), Some(_)) = (seen.node, &self.groups[group].applied) {
+    }
+
+    fn touch_as(&mut self, group: u32, role: Role, seen: &Seen, way: i32) {
+        if !self.groups[group].has(role) {
+            return;
+        }
+        if seen.member.counts(role) {
+            self.changes.edits.push((group, role, way, seen.member.clone()));
+        }
+        if let (Some(node), Role::Applied) = (seen.node, role) {
             self.changes.counts.push((group, node, way));
         }
     }
@@ -144,12 +163,10 @@ impl Index {
             let key = (role, id);
             then(groups.entry(key).or_insert(GroupDelta::new(role, id, Change::Changed)));
         };
-        for group in &changes.holds {
-            for role in [Role::Applied, Role::Address] {
-                let Some(id) = old(*group, role) else { continue };
-                let holds = self.groups[*group].holds();
-                delta(role, id, &mut |delta| delta.holds = Some(holds.clone()));
-            }
+        for (group, role) in &changes.holds {
+            let Some(id) = old(*group, *role) else { continue };
+            let holds = self.groups[*group].holds(*role);
+            delta(*role, id, &mut |delta| delta.holds = Some(holds.clone()));
         }
         for ((group, role, _), (before, after)) in net(&changes.edits) {
             let Some(id) = old(group, role).filter(|_| before != after) else { continue };
@@ -245,11 +262,12 @@ impl Index {
     /// All of a group.
     pub(super) fn whole(&self, group: u32, role: Role) -> GroupDelta {
         let mut delta = GroupDelta::new(role, self.groups[group].id, Change::Added);
-        let entities = self.entities_of(group).into_iter();
-        let members = entities.map(|id| self.entities.member(&self.matching, id));
+        let lists = self.groups[group].lists(role);
+        let entities = if lists { self.entities_of(group) } else { Vec::new() };
+        let members = entities.into_iter().map(|id| self.entities.member(&self.matching, id));
         delta.added = members.filter(|member| member.counts(role)).collect();
         delta.added.sort_unstable();
-        delta.holds = Some(self.groups[group].holds());
+        delta.holds = Some(self.groups[group].holds(role));
         delta.entered = self.span(group, role);
         delta
     }

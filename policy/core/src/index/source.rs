@@ -4,6 +4,7 @@ use super::{
     delta::{Canonical, GroupId},
     entities::ACCOUNT,
     matching::Wanted,
+    named::Thing,
 };
 use crate::{Peer, Pods, Scope};
 use policy_objects::{Named, Operator, Requirement, Selector};
@@ -17,10 +18,10 @@ pub(super) enum Source<'a> {
     Service(Cow<'a, Named>),
 }
 
-/// Those of a ClusterGroup, a Group.
+/// Those of a ClusterGroup, a Group, or behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MembersOf {
-    pub(super) group: Named,
+    pub(super) thing: Thing,
     /// Of this namespace alone.
     pub(super) space: Option<String>,
     /// Of namespaces with these labels alone.
@@ -39,15 +40,18 @@ impl<'a> Source<'a> {
                 };
                 Self::Pods(Wanted { space, spaces, selector: Cow::Borrowed(pods) })
             }
-            Pods::Group(group) => {
-                Self::Members(MembersOf { group: group.clone(), space: None, spaces: None })
-            }
+            Pods::Group(group) => Self::members(Thing::Group(group.clone())),
+            Pods::Service(service) => Self::members(Thing::Service(service.clone())),
             Pods::ServiceAccount(account) => Self::Pods(Wanted {
                 space: Some(Cow::Borrowed(&account.namespace)),
                 spaces: None,
                 selector: Cow::Owned(only(ACCOUNT, &account.name)),
             }),
         })
+    }
+
+    fn members(thing: Thing) -> Self {
+        Self::Members(MembersOf { thing, space: None, spaces: None })
     }
 
     pub(super) fn of_peer(peer: &'a Peer) -> Option<Self> {
@@ -110,10 +114,14 @@ impl<'a> Source<'a> {
                 canonical.selector(selector);
                 (canonical, space.as_deref(), spaces.as_deref())
             }
-            Self::Members(MembersOf { group, space, spaces }) => {
-                let mut canonical = Canonical::new("members");
-                canonical.text(&group.namespace);
-                canonical.text(&group.name);
+            Self::Members(MembersOf { thing, space, spaces }) => {
+                let (word, name) = match thing {
+                    Thing::Group(name) => ("members", name),
+                    Thing::Service(name) => ("behind", name),
+                };
+                let mut canonical = Canonical::new(word);
+                canonical.text(&name.namespace);
+                canonical.text(&name.name);
                 (canonical, space.as_deref(), spaces.as_ref())
             }
             Self::Service(name) => {

@@ -34,7 +34,8 @@ impl Index {
                 let key = (Role::Applied, self.groups[group].id);
                 let state = snapshot.groups.entry(key).or_insert_with(|| {
                     let (members, span) = (BTreeMap::new(), span.clone());
-                    GroupState { members, holds: self.groups[group].holds(), span }
+                    let holds = self.groups[group].holds(Role::Applied);
+                    GroupState { members, holds, span }
                 });
                 let member = self.entities.member(&self.matching, *pod);
                 state.members.insert(member.key(), member);

@@ -63,9 +63,8 @@ fn pods(wide: &Pods, narrow: &Pods) -> bool {
             let within = Scope::Namespace(account.namespace.clone());
             scope(around, &within) && pods.requirements.is_empty()
         }
-        (Pods::Labelled { .. }, Pods::Group(_)) | (Pods::Group(_) | Pods::ServiceAccount(_), _) => {
-            wide == narrow
-        }
+        (Pods::Labelled { .. }, Pods::Group(_) | Pods::Service(_))
+        | (Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_), _) => wide == narrow,
     }
 }
 
@@ -84,7 +83,10 @@ fn are_apart(one: &Pods, other: &Pods) -> bool {
             excludes(one, other)
         }
         (Pods::ServiceAccount(one), Pods::ServiceAccount(other)) => one != other,
-        (Pods::Labelled { .. } | Pods::Group(_) | Pods::ServiceAccount(_), _) => false,
+        (
+            Pods::Labelled { .. } | Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_),
+            _,
+        ) => false,
     }
 }
 
@@ -93,7 +95,7 @@ fn home(pods: &Pods) -> Option<Selector> {
     match pods {
         Pods::Labelled { scope, .. } => namespaces(scope),
         Pods::Group(name) if name.namespace.is_empty() => None,
-        Pods::Group(name) | Pods::ServiceAccount(name) => {
+        Pods::Group(name) | Pods::Service(name) | Pods::ServiceAccount(name) => {
             namespaces(&Scope::Namespace(name.namespace.clone()))
         }
     }

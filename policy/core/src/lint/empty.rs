@@ -34,6 +34,10 @@ impl<'a> Empty<'a> {
         let isolated = policy.isolation.iter().map(|isolation| &isolation.subject);
         let subjects: Vec<&Pods> =
             policy.rules.iter().map(|rule| &rule.subject).chain(isolated).flatten().collect();
+        if subjects.is_empty() {
+            // Who read it has said so.
+            return;
+        }
         let nobody = subjects.iter().all(|pods| self.is_nobody(pods));
         if nobody {
             let text =
@@ -102,7 +106,7 @@ impl<'a> Empty<'a> {
         let world = self.world;
         let mut in_scope: Box<dyn Iterator<Item = &Pod>> = match pods {
             Pods::Labelled { scope: Scope::Namespace(name), .. } => Box::new(world.pods_of(name)),
-            Pods::ServiceAccount(account) => Box::new(world.pods_of(&account.namespace)),
+            Pods::Service(of) | Pods::ServiceAccount(of) => Box::new(world.pods_of(&of.namespace)),
             Pods::Labelled { .. } | Pods::Group(_) => Box::new(world.pods()),
         };
         let meant = |pod: &Pod| match pods {
@@ -110,8 +114,8 @@ impl<'a> Empty<'a> {
                 scope: Scope::SameNamespace | Scope::SameLabels(_),
                 pods: selector,
             } => is_known(pod) && selector.matches(&pod.meta.labels),
-            Pods::Labelled { .. } | Pods::Group(_) | Pods::ServiceAccount(_) => {
-                world.is_meant(pod, pods, pod)
+            Pods::Labelled { .. } | Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_) => {
+                world.is_named(pod, pods)
             }
         };
         let nobody = !in_scope.any(meant);

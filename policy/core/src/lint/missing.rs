@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, ObjectName};
 use crate::{Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
-use policy_objects::{GroupSpec, Kind, Meta, Named, Read, Severity};
+use policy_objects::{GroupSpec, Kind, Meta, Named, Read, Service, Severity};
 
 pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
     for policy in world.policies() {
@@ -18,10 +18,18 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
         match (&group.spec, world.members(&name)) {
             // Who read it has said so.
             (Read::Unknown(_), _) => {}
-            (Read::Known(_), Err(why)) => say(
-                Severity::Error,
-                format!("it cannot be used: {why}; rules with it allow nothing or deny all"),
-            ),
+            (Read::Known(_), Err(why)) => {
+                let becomes = match world.subjects(&name).doubt {
+                    None => "",
+                    Some(_) => ", and such a rule about it is about all whom it may mean",
+                };
+                say(
+                    Severity::Error,
+                    format!(
+                        "it cannot be used: {why}; rules with it allow nothing or deny all{becomes}"
+                    ),
+                );
+            }
             (Read::Known(spec), Ok(_)) => {
                 if let Some(text) = nobody(world, spec) {
                     say(Severity::Warning, text);
@@ -45,7 +53,7 @@ fn nobody(world: &World, spec: &GroupSpec) -> Option<String> {
     let service = format!("Service {}/{}", name.namespace, name.name);
     match world.service(name) {
         None => Some(format!("{service} does not exist, so nobody is in it: create it")),
-        Some(found) if found.selector.is_none() => {
+        Some(Service { selector: Read::Known(None), .. }) => {
             Some(format!("{service} has no selector, so nobody is in it: select pods instead"))
         }
         Some(_) => None,
@@ -65,30 +73,74 @@ fn tier(world: &World, policy: &Policy, findings: &mut Vec<Finding>) {
 
 fn subjects(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding>) {
     for pods in &rule.subject {
-        let Pods::Group(name) = pods else { continue };
-        let title = group_title(name);
-        match world.members(name) {
-            Err(why) => {
-                let text = format!("appliedTo: {why}; as a subject it is nobody: mend {title}");
-                let finding = Finding::of_rule(policy, rule, Check::Missing, text);
-                findings.push(Finding { severity: Severity::Error, ..finding });
-            }
-            Ok(members) if members.pods.is_empty() && !members.is_empty() => {
-                let text = format!(
-                    "appliedTo: {title} holds addresses or nodes alone, which are no subjects: \
-                     select pods"
-                );
-                findings.push(Finding::of_rule(policy, rule, Check::Missing, text));
-            }
-            Ok(members) if members.is_beyond(&policy.key.namespace) => {
-                let text = format!(
-                    "appliedTo: {title} selects pods of other namespaces too, about which a policy of \
-                     a namespace cannot be: use a ClusterNetworkPolicy"
-                );
-                findings.push(Finding::of_rule(policy, rule, Check::Missing, text));
-            }
-            Ok(_) => {}
+        let found = match pods {
+            Pods::Group(name) => subject_group(world, policy, rule, name),
+            Pods::Service(name) => subject_service(world, rule, name),
+            Pods::Labelled { .. } | Pods::ServiceAccount(_) => None,
+        };
+        let Some((severity, text)) = found else { continue };
+        let text = format!("appliedTo: {text}");
+        let finding = Finding::of_rule(policy, rule, Check::Missing, text);
+        findings.push(Finding { severity, ..finding });
+    }
+}
+
+/// What becomes of a rule whose subject is not understood.
+fn wider(rule: &Rule) -> &'static str {
+    match rule.action {
+        Action::Allow => "the rule allows nothing",
+        Action::Pass => "the rule denies all of its direction to all whom it may mean",
+        Action::Drop | Action::Reject => "the rule denies to all whom it may mean",
+    }
+}
+
+fn subject_group(
+    world: &World,
+    policy: &Policy,
+    rule: &Rule,
+    name: &Named,
+) -> Option<(Severity, String)> {
+    let title = group_title(name);
+    match (world.subjects(name).doubt, world.members(name)) {
+        (Some(why), _) => {
+            let text = format!("{why}; {} until that is mended: mend {title}", wider(rule));
+            Some((Severity::Error, text))
         }
+        (None, Err(why)) => {
+            Some((Severity::Error, format!("{why}; as a subject it is nobody: mend {title}")))
+        }
+        (None, Ok(members)) if members.pods.is_empty() && !members.is_empty() => {
+            let text = format!(
+                "{title} holds addresses or nodes alone, which are no subjects: select pods"
+            );
+            Some((Severity::Warning, text))
+        }
+        (None, Ok(members)) if members.is_beyond(&policy.key.namespace) => {
+            let text = format!(
+                "{title} selects pods of other namespaces too, about which a policy of a namespace \
+                 cannot be: use a ClusterNetworkPolicy"
+            );
+            Some((Severity::Warning, text))
+        }
+        (None, Ok(_)) => None,
+    }
+}
+
+fn subject_service(world: &World, rule: &Rule, name: &Named) -> Option<(Severity, String)> {
+    if let Some(why) = world.behind(name).doubt {
+        return Some((Severity::Error, format!("{why}; {} until that is mended", wider(rule))));
+    }
+    let Named { namespace, name: of } = name;
+    match world.service(name).map(|service| &service.selector) {
+        None => Some((
+            Severity::Warning,
+            format!("Service {namespace}/{of} does not exist, so that is nobody: create it"),
+        )),
+        Some(Read::Known(None)) => Some((
+            Severity::Warning,
+            format!("Service {namespace}/{of} has no selector, so that is nobody: select pods"),
+        )),
+        Some(_) => None,
     }
 }
 
@@ -107,9 +159,16 @@ fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding
                     format!("{why}; {becomes} until that is mended: mend {}", group_title(name)),
                 ),
             },
-            Peer::Service(name) => match world.service(name) {
-                Some(service) if !service.cluster_ips.is_empty() => continue,
-                Some(_) => (
+            Peer::Service(name) => match world.service(name).map(|service| &service.cluster_ips) {
+                Some(Read::Known(addresses)) if !addresses.is_empty() => continue,
+                Some(Read::Unknown(unknown)) => (
+                    Severity::Error,
+                    format!(
+                        "Service {}/{} is not understood: {}; {becomes} until that is mended",
+                        name.namespace, name.name, unknown.why
+                    ),
+                ),
+                Some(Read::Known(_)) => (
                     Severity::Warning,
                     format!(
                         "Service {}/{} has no address of its own and matches nothing: select its \

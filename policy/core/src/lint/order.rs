@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, ObjectName, cover, field};
 use crate::{
-    Action, Direction, Family, Peer, Peers, Pods, Policy, Rule, Standing, World,
+    Action, Direction, Family, Policy, Rule, Standing, World,
     world::{Stage, Walk},
 };
 use policy_objects::{Kind, Read, Severity};
@@ -157,22 +157,21 @@ fn hides(world: &World, early: &Place<'_>, late: &Place<'_>) -> bool {
 }
 
 fn covers(world: &World, early: &Rule, late: &Rule) -> bool {
-    let denies_all = match (&early.standing, can_be_used(world, &early.peers), early.action) {
-        (Standing::MatchesNothing { .. }, _, _) | (_, false, Action::Allow) => return false,
-        (Standing::DeniesAll { .. }, _, _) | (_, false, _) => true,
-        (Standing::Understood, true, _) => false,
+    let denies_all = match (&early.standing, early.action) {
+        (Standing::MatchesNothing { .. }, _) => return false,
+        (Standing::Understood, Action::Allow) if !is_understood(world, early) => return false,
+        (Standing::Understood, Action::Pass) => !is_understood(world, early),
+        (Standing::Understood, _) => world.peer_doubt(&early.peers).is_some(),
+        (Standing::DeniesAll { .. }, _) => true,
     };
     cover::subjects(&early.subject, &late.subject)
         && (denies_all
             || (cover::peers(&early.peers, &late.peers)
                 && cover::traffic(&early.traffic, &late.traffic)
-                && can_be_used(world, &late.peers)))
+                && is_understood(world, late)))
 }
 
-fn can_be_used(world: &World, peers: &Peers) -> bool {
-    let Peers::Of(peers) = peers else { return true };
-    peers.iter().all(|peer| match peer {
-        Peer::Pods(Pods::Group(name)) => world.members(name).is_ok(),
-        Peer::Pods(_) | Peer::Block(_) | Peer::Nodes(_) | Peer::Name(_) | Peer::Service(_) => true,
-    })
+/// Whether all that it names is understood, as objects are now.
+fn is_understood(world: &World, rule: &Rule) -> bool {
+    world.peer_doubt(&rule.peers).is_none() && world.subject_doubt(&rule.subject).is_none()
 }

@@ -321,7 +321,7 @@ fn names_with_a_dot_at_their_end_and_services_without_an_address_are_said() {
     world.insert(service("x", "db", Some("app=a")));
     assert_eq!(found(&world), []);
     let Object::Service(mut headless) = service("x", "db", Some("app=a")) else { return };
-    headless.cluster_ips.clear();
+    headless.cluster_ips = Read::Known(Vec::new());
     world.insert(Object::Service(headless));
     assert_eq!(found(&world), wanted);
 }

@@ -117,7 +117,8 @@ pub fn packet(world: &World, question: &Question<'_>) -> Result<Packet, Unclear>
         What::Icmp(..) | What::Other(_) => (end_without_port(world, question.to)?, None),
     };
     let (source, destination) = addresses(&from, &to)?;
-    if let Some(of) = world.services().find(|of| of.cluster_ips.contains(&destination)) {
+    let has = |of: &&Service| of.cluster_ips.known().is_some_and(|ips| ips.contains(&destination));
+    if let Some(of) = world.services().find(has) {
         return Err(Unclear::ServiceAddress { address: destination, service: word_of(of) });
     }
     let service = question.service.map(|name| service(world, name)).transpose()?;
@@ -302,7 +303,7 @@ fn service<'w>(world: &'w World, word: &str) -> Result<&'w Service, Unclear> {
 /// The Service's address in the family of the pod's, if the pod is behind it.
 fn behind(service: &Service, to: &End<'_>, destination: IpAddr) -> Result<IpAddr, Unclear> {
     let selected = |pod: &Pod| {
-        service.selector.as_ref().is_none_or(|selector| {
+        service.selector.known().and_then(Option::as_ref).is_none_or(|selector| {
             service.meta.namespace == pod.meta.namespace && selector.matches(&pod.meta.labels)
         })
     };
@@ -310,7 +311,7 @@ fn behind(service: &Service, to: &End<'_>, destination: IpAddr) -> Result<IpAddr
         return Err(Unclear::NotBehind { pod: to.word.clone(), service: word_of(service) });
     }
     let same = |address: &&IpAddr| address.is_ipv4() == destination.is_ipv4();
-    let address = service.cluster_ips.iter().find(same);
+    let address = service.cluster_ips.known().into_iter().flatten().find(same);
     address.copied().ok_or_else(|| Unclear::NoServiceAddress(word_of(service)))
 }
 

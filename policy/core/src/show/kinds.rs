@@ -48,19 +48,20 @@ impl Looks {
         let mut looks = Self::default();
         for policy in world.policies() {
             let isolated = policy.isolation.iter().flat_map(|isolation| &isolation.subject);
-            isolated.for_each(|pods| looks.see(pods));
+            isolated.for_each(|pods| looks.see(world, pods));
             for rule in &policy.rules {
-                rule.subject.iter().for_each(|pods| looks.see(pods));
+                rule.subject.iter().for_each(|pods| looks.see(world, pods));
                 let Peers::Of(peers) = &rule.peers else { continue };
-                peers.iter().for_each(|peer| looks.see_peer(peer));
+                peers.iter().for_each(|peer| looks.see_peer(world, peer));
             }
         }
         for group in world.groups() {
             let name =
                 Named { namespace: group.meta.namespace.clone(), name: group.meta.name.clone() };
-            // Of a group that cannot be used nobody is a member.
+            let subjects = world.subjects(&name).pods;
+            subjects.iter().for_each(|(_, pods)| looks.select(pods));
+            // Of a group that cannot be used no address is a member.
             let Ok(members) = world.members(&name) else { continue };
-            members.pods.iter().for_each(|(_, pods)| looks.select(pods));
             for block in &members.blocks {
                 looks.ranges.insert(block.cidr);
                 looks.ranges.extend(&block.except);
@@ -87,17 +88,20 @@ impl Looks {
         }
     }
 
-    fn see(&mut self, pods: &Pods) {
+    fn see(&mut self, world: &World, pods: &Pods) {
         match pods {
             // Labels of namespaces are seen by the namespace itself.
             Pods::Labelled { scope: _, pods } => self.select(pods),
+            Pods::Service(name) => {
+                world.behind(name).pods.iter().for_each(|(_, pods)| self.select(pods));
+            }
             Pods::Group(_) | Pods::ServiceAccount(_) => {}
         }
     }
 
-    fn see_peer(&mut self, peer: &Peer) {
+    fn see_peer(&mut self, world: &World, peer: &Peer) {
         match peer {
-            Peer::Pods(pods) => self.see(pods),
+            Peer::Pods(pods) => self.see(world, pods),
             Peer::Block(block) => {
                 self.ranges.insert(block.cidr);
                 self.ranges.extend(&block.except);

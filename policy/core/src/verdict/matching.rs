@@ -29,27 +29,17 @@ pub(super) fn matches(end: &End<'_>, policy: &Policy, rule: &Rule) -> Result<Mat
         }
         Standing::DeniesAll { why } => return Ok(Matched::DeniesAll { why: why.clone() }),
     }
-    if let Some(why) = unusable_group(end, &rule.peers) {
-        return match rule.action {
-            Action::Allow => Err(WhyNot::NotUnderstood { cause: why }),
-            Action::Drop | Action::Reject | Action::Pass => Ok(Matched::DeniesAll { why }),
-        };
+    let world = end.scene.world;
+    match (rule.action, world.subject_doubt(&rule.subject), world.peer_doubt(&rule.peers)) {
+        (Action::Allow, Some(cause), _) | (Action::Allow, None, Some(cause)) => {
+            return Err(WhyNot::NotUnderstood { cause });
+        }
+        (Action::Pass, Some(why), _) | (_, _, Some(why)) => return Ok(Matched::DeniesAll { why }),
+        (Action::Allow | Action::Pass, None, None) | (Action::Drop | Action::Reject, _, None) => {}
     }
     is_peer(end, &rule.peers)?;
     is_traffic(end, &rule.traffic)?;
     Ok(Matched::Rule)
-}
-
-fn unusable_group(end: &End<'_>, peers: &Peers) -> Option<String> {
-    let Peers::Of(peers) = peers else { return None };
-    peers.iter().find_map(|peer| match peer {
-        Peer::Pods(Pods::Group(name)) => end.scene.world.members(name).err(),
-        Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_))
-        | Peer::Block(_)
-        | Peer::Nodes(_)
-        | Peer::Name(_)
-        | Peer::Service(_) => None,
-    })
 }
 
 fn is_peer(end: &End<'_>, peers: &Peers) -> Result<(), WhyNot> {
@@ -130,7 +120,7 @@ fn is_service(end: &End<'_>, name: &Named) -> Result<(), String> {
         None => Err("no Service was asked for".to_owned()),
         Some(asked) => {
             let has = |address: &IpAddr| address.to_canonical() == asked;
-            let found = service.cluster_ips.iter().any(has);
+            let found = service.cluster_ips.known().into_iter().flatten().any(has);
             found
                 .then_some(())
                 .ok_or_else(|| format!("{asked} was asked for, which is not its own"))

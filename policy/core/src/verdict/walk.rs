@@ -160,7 +160,9 @@ impl<'a> End<'a> {
         let name = || RuleName::of(policy, rule);
         let tried = self.try_rule(walk, policy, rule, trail);
         if tried.is_ok() {
-            trail.wider = Wider::of(policy, rule.doubt.as_ref()).into_iter().collect();
+            let now = || self.scene.world.subject_doubt(&rule.subject);
+            let doubt = rule.doubt.clone().or_else(now);
+            trail.wider = Wider::of(policy, doubt.as_ref()).into_iter().collect();
         }
         let why = match tried {
             Ok(Matched::Rule) => match rule.action {

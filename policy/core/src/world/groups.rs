@@ -1,17 +1,21 @@
 //! Who is in a ClusterGroup or a Group.
 //!
-//! A group that cannot be used counts as one that is missing, wholly: it does not exist, its spec is not
-//! understood, it has children of which one has children itself (so also any cycle), or one of which
-//! cannot be used. A rule with such a peer fails closed: Allow matches nothing; Drop, Reject and Pass
-//! deny all of their direction. As a *subject* such a group selects nobody: nothing says whom it meant,
-//! and to deny all pods of the cluster because one name is misspelt would help nobody; the policy's
-//! other subjects stand.
+//! A group cannot be used where it, or one of its children, does not exist, is not understood, has
+//! children that have children themselves (so also any cycle), is of pods of a Service whose selector is
+//! not understood, or of what is no pod and has no address here. A rule with such a *peer* fails
+//! closed: Allow matches nothing; Drop, Reject and Pass deny all of their direction.
 //!
-//! A group of a Service that does not exist is no such group: nobody is behind that Service, as behind
-//! one without a selector. Addresses and nodes of a group are peers and never subjects.
+//! As a *subject* what does not exist names nobody: to deny all pods of the cluster because one name is
+//! misspelt would help nobody. What is there and not understood may have meant anybody: it stands for all
+//! pods of its scope, and so do a Service's for all of its namespace. A rule about these is one with a
+//! subject that is not understood: to allow and to pass on needs to know whom it is about, to deny does not.
+//! What is no pod is nobody.
+//!
+//! A group of a Service that does not exist can be used: nobody is behind that Service, as behind one
+//! without a selector. Addresses and nodes of a group are peers and never subjects.
 
-use crate::World;
-use policy_objects::{Block, Group, GroupSpec, Named, Read, Selector};
+use crate::{Peer, Peers, Pods, World};
+use policy_objects::{Block, Group, GroupSpec, Named, Read, Selector, Unknown};
 
 /// What a group is made of; a member is in one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,68 +53,196 @@ impl Members {
     }
 }
 
-impl World {
-    /// Who is in a group, or why it cannot be used.
-    pub fn members(&self, name: &Named) -> Result<Members, String> {
-        let mut members = Members::default();
-        let spec = self.spec(name)?;
-        let GroupSpec::Children(children) = spec else {
-            self.add(name, spec, &mut members);
-            return Ok(members);
+/// Pods of a group or behind a Service, as the subject of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subjects {
+    /// These.
+    pub pods: Vec<(GroupScope, Selector)>,
+    /// Why they are more than were meant.
+    pub doubt: Option<String>,
+}
+
+/// Where groups and Services are found.
+pub(crate) trait Lookup {
+    fn group(&self, name: &Named) -> Option<&Read<GroupSpec>>;
+    /// Its selector.
+    fn service(&self, name: &Named) -> Option<&Read<Option<Selector>>>;
+}
+
+/// All that a group says, and what it does not.
+#[derive(Default)]
+pub(crate) struct Walk {
+    /// With all pods that a part may mean which is not understood.
+    pub(crate) members: Members,
+    /// The first of the reasons why it cannot be used.
+    pub(crate) unusable: Option<String>,
+    /// The first of them for which pods may be missing.
+    pub(crate) doubt: Option<String>,
+    /// The groups that were looked for.
+    pub(crate) groups: Vec<Named>,
+    /// The Services that were.
+    pub(crate) services: Vec<Named>,
+}
+
+impl Walk {
+    pub(crate) fn of_group(all: &impl Lookup, name: &Named) -> Self {
+        let mut walk = Self::default();
+        let Some(Read::Known(GroupSpec::Children(children))) = walk.spec(all, name) else {
+            walk.add(all, name, "");
+            return walk;
         };
         for child in children {
             let child = Named { namespace: name.namespace.clone(), name: child.clone() };
-            match self.spec(&child) {
-                Ok(GroupSpec::Children(_)) => {
-                    return Err(format!(
+            match walk.spec(all, &child) {
+                Some(Read::Known(GroupSpec::Children(_))) => {
+                    let why = format!(
                         "{} has the child {}, which has children itself: a group is nested once",
                         title(name),
                         child.name
-                    ));
+                    );
+                    walk.doubts(whole_scope(name), why);
                 }
-                Ok(spec) => self.add(&child, spec, &mut members),
-                Err(why) => return Err(format!("{}: of its children, {why}", title(name))),
+                _ => walk.add(all, &child, &format!("{}: of its children, ", title(name))),
             }
         }
-        Ok(members)
+        walk
+    }
+
+    pub(crate) fn of_service(all: &impl Lookup, name: &Named) -> Self {
+        let mut walk = Self::default();
+        walk.add_service(all, name, GroupScope::Namespace(name.namespace.clone()), "");
+        walk
+    }
+
+    fn spec<'a>(&mut self, all: &'a impl Lookup, name: &Named) -> Option<&'a Read<GroupSpec>> {
+        self.groups.push(name.clone());
+        all.group(name)
+    }
+
+    /// What one group says; `of` is what reasons begin with.
+    fn add(&mut self, all: &impl Lookup, name: &Named, of: &str) {
+        let title = title(name);
+        let spec = match all.group(name) {
+            None => return self.lacks(format!("{of}{title} does not exist")),
+            Some(Read::Unknown(unknown)) => {
+                let why = format!("{of}{title} is not understood: {}", unknown.why);
+                return self.doubts(whole_scope(name), why);
+            }
+            Some(Read::Known(spec)) => spec,
+        };
+        let members = &mut self.members;
+        match spec {
+            GroupSpec::Empty | GroupSpec::Children(_) => {}
+            GroupSpec::Pods { namespaces, pods } => {
+                let scope = match namespaces {
+                    Some(selector) => GroupScope::Namespaces(selector.clone()),
+                    None => whole_scope(name),
+                };
+                members.pods.push((scope, pods.clone().unwrap_or_default()));
+            }
+            GroupSpec::Blocks(blocks) => members.blocks.extend(blocks.iter().cloned()),
+            GroupSpec::Service(service) => {
+                self.add_service(all, service, whole_scope(name), &format!("{of}{title}: "));
+            }
+            GroupSpec::Nodes(selector) => members.nodes.push(selector.clone()),
+            GroupSpec::External => {
+                self.lacks(format!("{of}{title} is of external entities, which are not supported"))
+            }
+        }
+    }
+
+    /// The pods behind a Service; `whole` are all that may be meant.
+    fn add_service(&mut self, all: &impl Lookup, name: &Named, whole: GroupScope, of: &str) {
+        self.services.push(name.clone());
+        match all.service(name) {
+            None | Some(Read::Known(None)) => {}
+            Some(Read::Known(Some(selector))) => {
+                let scope = GroupScope::Namespace(name.namespace.clone());
+                self.members.pods.push((scope, selector.clone()));
+            }
+            Some(Read::Unknown(unknown)) => {
+                let why = format!("{of}{}", odd_service(name, unknown));
+                self.doubts(whole, why);
+            }
+        }
+    }
+
+    fn lacks(&mut self, why: String) {
+        self.unusable.get_or_insert(why);
+    }
+
+    fn doubts(&mut self, scope: GroupScope, why: String) {
+        self.members.pods.push((scope, Selector::default()));
+        self.doubt.get_or_insert_with(|| why.clone());
+        self.lacks(why);
+    }
+}
+
+impl World {
+    /// Who is in a group, or why it cannot be used.
+    pub fn members(&self, name: &Named) -> Result<Members, String> {
+        let Walk { members, unusable, .. } = Walk::of_group(self, name);
+        unusable.map_or(Ok(members), Err)
+    }
+
+    /// Whom a group names as a subject.
+    pub fn subjects(&self, name: &Named) -> Subjects {
+        let Walk { members, doubt, .. } = Walk::of_group(self, name);
+        Subjects { pods: members.pods, doubt }
+    }
+
+    /// The pods behind a Service, as a subject.
+    pub fn behind(&self, name: &Named) -> Subjects {
+        let Walk { members, doubt, .. } = Walk::of_service(self, name);
+        Subjects { pods: members.pods, doubt }
+    }
+
+    /// Why a rule is about more pods than were meant, as objects are now.
+    pub fn subject_doubt(&self, subject: &[Pods]) -> Option<String> {
+        subject.iter().find_map(|pods| match pods {
+            Pods::Group(name) => self.subjects(name).doubt,
+            Pods::Service(name) => self.behind(name).doubt,
+            Pods::Labelled { .. } | Pods::ServiceAccount(_) => None,
+        })
+    }
+
+    /// Why it cannot be told who a rule's peers are, as objects are now.
+    pub fn peer_doubt(&self, peers: &Peers) -> Option<String> {
+        let Peers::Of(peers) = peers else { return None };
+        peers.iter().find_map(|peer| match peer {
+            Peer::Pods(Pods::Group(name)) => self.members(name).err(),
+            Peer::Service(name) => match &self.service(name)?.cluster_ips {
+                Read::Known(_) => None,
+                Read::Unknown(unknown) => Some(odd_service(name, unknown)),
+            },
+            Peer::Pods(Pods::Labelled { .. } | Pods::Service(_) | Pods::ServiceAccount(_))
+            | Peer::Block(_)
+            | Peer::Nodes(_)
+            | Peer::Name(_) => None,
+        })
     }
 
     /// Every group.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
         self.groups.values()
     }
+}
 
-    fn spec(&self, name: &Named) -> Result<&GroupSpec, String> {
-        match self.groups.get(name).map(|group| &group.spec) {
-            Some(Read::Known(spec)) => Ok(spec),
-            Some(Read::Unknown(unknown)) => {
-                Err(format!("{} is not understood: {}", title(name), unknown.why))
-            }
-            None => Err(format!("{} does not exist", title(name))),
-        }
+impl Lookup for World {
+    fn group(&self, name: &Named) -> Option<&Read<GroupSpec>> {
+        self.groups.get(name).map(|group| &group.spec)
     }
 
-    fn add(&self, name: &Named, spec: &GroupSpec, members: &mut Members) {
-        match spec {
-            GroupSpec::Empty | GroupSpec::Children(_) => {}
-            GroupSpec::Pods { namespaces, pods } => {
-                let scope = match (namespaces, name.namespace.as_str()) {
-                    (Some(selector), _) => GroupScope::Namespaces(selector.clone()),
-                    (None, "") => GroupScope::Namespaces(Selector::default()),
-                    (None, own) => GroupScope::Namespace(own.to_owned()),
-                };
-                members.pods.push((scope, pods.clone().unwrap_or_default()));
-            }
-            GroupSpec::Blocks(blocks) => members.blocks.extend(blocks.iter().cloned()),
-            GroupSpec::Service(service) => {
-                let found = self.service(service);
-                if let Some(selector) = found.and_then(|service| service.selector.clone()) {
-                    let scope = GroupScope::Namespace(service.namespace.clone());
-                    members.pods.push((scope, selector));
-                }
-            }
-            GroupSpec::Nodes(selector) => members.nodes.push(selector.clone()),
-        }
+    fn service(&self, name: &Named) -> Option<&Read<Option<Selector>>> {
+        self.services.get(name).map(|service| &service.selector)
+    }
+}
+
+/// Where all pods are that a group may be of, as far as its name says.
+fn whole_scope(group: &Named) -> GroupScope {
+    match group.namespace.as_str() {
+        "" => GroupScope::Namespaces(Selector::default()),
+        own => GroupScope::Namespace(own.to_owned()),
     }
 }
 
@@ -120,4 +252,9 @@ pub(crate) fn title(name: &Named) -> String {
         "" => format!("ClusterGroup {}", name.name),
         namespace => format!("Group {namespace}/{}", name.name),
     }
+}
+
+/// That a Service is not understood.
+pub(crate) fn odd_service(name: &Named, unknown: &Unknown) -> String {
+    format!("Service {}/{} is not understood: {}", name.namespace, name.name, unknown.why)
 }

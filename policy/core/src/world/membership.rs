@@ -2,10 +2,11 @@
 
 use super::{groups::GroupScope, is_known};
 use crate::{Pods, Policy, Scope, World};
-use policy_objects::Pod;
+use policy_objects::{Pod, Selector};
 
 impl World {
-    /// Whether a policy, or a rule of it, is about a pod.
+    /// Whether a policy, or a rule of it, is about a pod; where a subject is not understood, as objects are
+    /// now, about more pods than were meant.
     ///
     /// A policy of a namespace is about pods of that namespace alone, also where a Group of it selects
     /// others: who may write there shall not judge elsewhere.
@@ -13,10 +14,20 @@ impl World {
         let own = &policy.key.namespace;
         is_known(pod)
             && (own.is_empty() || *own == pod.meta.namespace)
-            && subject.iter().any(|pods| self.is_meant(pod, pods, pod))
+            && subject.iter().any(|pods| self.is_named(pod, pods))
     }
 
-    /// Whether pods of a rule hold one; `subject` is the pod that the rule judges.
+    /// Whether pods of a subject hold one.
+    pub(crate) fn is_named(&self, pod: &Pod, pods: &Pods) -> bool {
+        match pods {
+            Pods::Group(name) => self.is_in(pod, &self.subjects(name).pods),
+            Pods::Labelled { .. } | Pods::Service(_) | Pods::ServiceAccount(_) => {
+                self.is_meant(pod, pods, pod)
+            }
+        }
+    }
+
+    /// Whether peers of a rule hold a pod; `subject` is the pod that the rule judges.
     pub(crate) fn is_meant(&self, pod: &Pod, pods: &Pods, subject: &Pod) -> bool {
         match pods {
             Pods::Labelled { scope, pods } => {
@@ -25,6 +36,7 @@ impl World {
                     && self.in_scope(&pod.meta.namespace, scope, &subject.meta.namespace)
             }
             Pods::Group(name) => is_known(pod) && self.is_member(pod, name),
+            Pods::Service(name) => self.is_in(pod, &self.behind(name).pods),
             Pods::ServiceAccount(account) => {
                 is_known(pod)
                     && pod.meta.namespace == account.namespace
@@ -35,8 +47,11 @@ impl World {
 
     /// Whether a pod is in a group; not in one that cannot be used.
     pub fn is_member(&self, pod: &Pod, group: &policy_objects::Named) -> bool {
-        let Ok(members) = self.members(group) else { return false };
-        members.pods.iter().any(|(scope, pods)| {
+        self.members(group).is_ok_and(|members| self.is_in(pod, &members.pods))
+    }
+
+    fn is_in(&self, pod: &Pod, all: &[(GroupScope, Selector)]) -> bool {
+        all.iter().any(|(scope, pods)| {
             let in_scope = match scope {
                 GroupScope::Namespace(name) => pod.meta.namespace == *name,
                 GroupScope::Namespaces(selector) => {

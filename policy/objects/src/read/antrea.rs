@@ -14,6 +14,7 @@ use crate::{
     Tier, Unknown,
 };
 use std::collections::BTreeSet;
+use subject::Level;
 
 /// Of the cluster or of a namespace: some fields differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes)
             },
         );
     }
-    let applied_to = subject::all(spec, scope, odd.as_ref(), notes);
+    let applied_to = subject::all(spec, scope, Level::Policy, odd.as_ref(), notes);
     let (namespace, alone) = (meta.namespace.clone(), applied_to.is_empty());
     let reader = Reader { scope, namespace, odd, whole, alone };
     let ingress = reader.entries(spec, PolicyType::Ingress, notes);
@@ -162,7 +163,11 @@ impl Reader {
     fn entry(&self, at: &At<'_>, direction: PolicyType, notes: &mut Notes) -> AntreaEntry {
         // Beside an appliedTo of the policy a rule has none of its own, however it is written.
         let odd = at.only(fields(direction).1).err().filter(|_| self.alone);
-        let applied_to = subject::all(at, self.scope, odd.as_ref(), notes);
+        let level = match direction {
+            PolicyType::Ingress => Level::Ingress,
+            PolicyType::Egress => Level::Egress,
+        };
+        let applied_to = subject::all(at, self.scope, level, odd.as_ref(), notes);
         let rule = match (self.rule(at, direction, notes), &self.whole) {
             (Ok(rule), None) => Read::Known(rule),
             (_, Some(doubt)) => Read::Unknown(unknown(at, doubt)),

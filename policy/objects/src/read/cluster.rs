@@ -5,8 +5,8 @@ use super::meta::text;
 use super::ports::{is_name, number, port_name, protocol};
 use super::tree::{At, Doubt, Notes};
 use crate::{
-    ContainerPort, Meta, NAME_LABEL, Namespace, Node, Operator, Phase, Pod, Requirement, Selector,
-    Service, ServicePort, ServiceTarget,
+    ContainerPort, Meta, NAME_LABEL, Namespace, Node, Operator, Phase, Pod, Read, Requirement,
+    Selector, Service, ServicePort, ServiceTarget, Unknown,
 };
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -98,40 +98,50 @@ fn node_address(item: &At<'_>) -> Result<Option<IpAddr>, Doubt> {
 
 pub(super) fn service(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Service {
     is_object(spec, notes);
-    let mut cluster_ips = Vec::new();
-    let several = values(spec, "clusterIPs", notes);
-    let alone = spec.get("clusterIP").filter(|_| several.is_empty());
-    for at in several.iter().chain(&alone) {
-        cluster_ip(at, &mut cluster_ips, notes);
-    }
     let mut ports = Vec::new();
     for item in items(spec, "ports", notes) {
         push(service_port(&item), &mut ports, notes);
     }
-    Service { meta, selector: service_selector(spec, notes), cluster_ips, ports }
+    let selector =
+        known(service_selector(spec), "rules about its pods allow nothing or deny all", notes);
+    let cluster_ips =
+        known(cluster_ips(spec), "rules with its address allow nothing or deny all", notes);
+    Service { meta, selector, cluster_ips, ports }
 }
 
-fn cluster_ip(at: &At<'_>, addresses: &mut Vec<IpAddr>, notes: &mut Notes) {
-    if !matches!(at.value.as_str(), Some("None" | "")) {
-        push(address(at), addresses, notes);
+fn cluster_ips(spec: &At<'_>) -> Result<Vec<IpAddr>, Doubt> {
+    let one = |at: &At<'_>| match at.value.as_str() {
+        Some("None" | "") => Ok(None),
+        _ => address(at).map(Some),
+    };
+    let several: Vec<_> = spec.items("clusterIPs")?.collect();
+    let read: Vec<_> = match spec.get("clusterIP") {
+        Some(at) if several.is_empty() => vec![one(&at)],
+        _ => several.iter().map(one).collect(),
+    };
+    read.into_iter().filter_map(Result::transpose).collect()
+}
+
+fn service_selector(spec: &At<'_>) -> Result<Option<Selector>, Doubt> {
+    if !spec.value.is_object() {
+        return Err(spec.doubt("it is no object"));
     }
+    let Some(at) = spec.get("selector") else { return Ok(None) };
+    let equal = |(key, value): (&str, At<'_>)| {
+        let values = BTreeSet::from([value.text()?.to_owned()]);
+        Ok(Requirement { key: key.to_owned(), operator: Operator::In(values) })
+    };
+    let requirements = at.entries()?.map(equal).collect::<Result<BTreeSet<_>, Doubt>>()?;
+    Ok(Some(Selector { requirements }).filter(|selector| !selector.requirements.is_empty()))
 }
 
-fn service_selector(spec: &At<'_>, notes: &mut Notes) -> Option<Selector> {
-    let at = spec.get("selector")?;
-    let read = at.entries().and_then(|entries| {
-        let equal = |(key, value): (&str, At<'_>)| {
-            let values = BTreeSet::from([value.text()?.to_owned()]);
-            Ok(Requirement { key: key.to_owned(), operator: Operator::In(values) })
-        };
-        entries.map(equal).collect::<Result<BTreeSet<_>, Doubt>>()
-    });
+/// What is not understood is told, with what becomes of it.
+fn known<T>(read: Result<T, Doubt>, becomes: &str, notes: &mut Notes) -> Read<T> {
     match read {
-        Ok(requirements) if requirements.is_empty() => None,
-        Ok(requirements) => Some(Selector { requirements }),
+        Ok(known) => Read::Known(known),
         Err(doubt) => {
-            notes.fail(&doubt, "the Service is read as one without a selector");
-            None
+            notes.fail(&doubt, becomes);
+            Read::Unknown(Unknown { why: doubt.why(), name: None, action: None })
         }
     }
 }

@@ -366,8 +366,11 @@ fn a_subject_that_is_not_understood_or_not_supported_is_as_wide_as_it_may_have_b
     let broken =
         json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "In"}]});
     for (kind, item, expected) in [
-        (CLUSTER, json!({"service": {"name": "s", "namespace": "n"}}), pods(all(), all())),
-        (CLUSTER, json!({"nodeSelector": {}}), pods(all(), all())),
+        (CLUSTER, json!({"service": {"name": "s"}}), AntreaAppliedTo::Service(None)),
+        (NAMESPACED, json!({"service": {}, "podSelector": {}}), AntreaAppliedTo::Service(None)),
+        (CLUSTER, json!({"nodeSelector": {}, "podSelector": {}}), pods(all(), all())),
+        (CLUSTER, json!({"nodeSelector": {"new": 1}}), pods(all(), all())),
+        (CLUSTER, json!({"externalEntitySelector": {}}), pods(all(), all())),
         (CLUSTER, json!({"group": "g", "podSelector": {}}), pods(all(), all())),
         (CLUSTER, json!({"group": ""}), pods(all(), all())),
         (NAMESPACED, json!({"group": ""}), pods(None, all())),
@@ -376,7 +379,8 @@ fn a_subject_that_is_not_understood_or_not_supported_is_as_wide_as_it_may_have_b
         (CLUSTER, json!(7), pods(all(), all())),
         (CLUSTER, json!({"podSelector": broken}), pods(None, Some(Selector::equal("a", "1")))),
         (CLUSTER, json!({"podSelector": "x"}), pods(None, all())),
-        (NAMESPACED, json!({"externalEntitySelector": {}}), pods(None, all())),
+        (NAMESPACED, json!({"externalEntitySelector": {}, "group": "g"}), pods(None, all())),
+        (NAMESPACED, json!({"nodeSelector": {}}), pods(None, all())),
         (NAMESPACED, json!({"namespaceSelector": {}}), pods(None, all())),
         (NAMESPACED, json!({"serviceAccount": {"name": "a", "namespace": "n"}}), pods(None, all())),
     ] {
@@ -387,6 +391,33 @@ fn a_subject_that_is_not_understood_or_not_supported_is_as_wide_as_it_may_have_b
     let (policy, _) = policy(CLUSTER, &json!({"priority": 1, "appliedTo": "all"}));
     assert_eq!(policy.applied_to[0].selects, pods(all(), all()));
     assert!(policy.applied_to[0].doubt.is_some());
+}
+
+#[test]
+fn what_is_no_pod_is_known_not_to_be_one() {
+    let service = json!({"service": {"name": "s", "namespace": "n"}});
+    let (nodes, external) = (json!({"nodeSelector": {}}), json!({"externalEntitySelector": {}}));
+    for (kind, item, expected) in [
+        (CLUSTER, &service, AntreaAppliedTo::Service(Some(named("n", "s")))),
+        (CLUSTER, &nodes, AntreaAppliedTo::Nodes),
+        (NAMESPACED, &external, AntreaAppliedTo::External),
+    ] {
+        let spec = json!({"priority": 1, "appliedTo": [item], "ingress": []});
+        let (policy, notes) = policy(kind, &spec);
+        let subject = &policy.applied_to[0];
+        assert_eq!((&subject.selects, &subject.doubt), (&expected, &None), "{item}");
+        assert_eq!(fields(&notes, Severity::Error).len(), 1, "{item}");
+    }
+    let of_rule = |kind, direction: &str, item: &Value| {
+        let rule = json!([{"action": "Drop", "appliedTo": [item]}]);
+        let (policy, _) = policy(kind, &json!({"priority": 1, direction: rule}));
+        let mut entries = policy.ingress.into_iter().chain(policy.egress);
+        entries.next().expect("a rule").applied_to[0].doubt.is_none()
+    };
+    assert!(of_rule(CLUSTER, "ingress", &service));
+    assert!(!of_rule(CLUSTER, "egress", &service));
+    assert!(!of_rule(CLUSTER, "ingress", &nodes));
+    assert!(!of_rule(NAMESPACED, "ingress", &external));
 }
 
 #[test]
@@ -467,7 +498,9 @@ fn a_group_has_one_kind_of_members() {
         json!({"ipBlocks": [cidr], "podSelector": {}}),
         json!({"childGroups": ["a"], "podSelector": {}}),
         json!({"childGroups": [""]}),
-        json!({"externalEntitySelector": {}}),
+        json!({"externalEntitySelector": {}, "podSelector": {}}),
+        json!({"externalEntitySelector": {"new": 1}}),
+        json!({"externalEntitySelector": {}, "namespaceSelector": 1}),
         json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
         json!({"new": 1}),
         json!([]),
@@ -476,6 +509,8 @@ fn a_group_has_one_kind_of_members() {
             assert_eq!(group(kind, &odd), None, "{odd}");
         }
     }
+    let external = json!({"externalEntitySelector": {}, "namespaceSelector": {}});
+    assert_eq!(group("Group", &external), Some(GroupSpec::External));
     let nodes = json!({"nodeSelector": {}});
     assert_eq!(group("ClusterGroup", &nodes), Some(GroupSpec::Nodes(Selector::default())));
     assert_eq!(group("Group", &nodes), None);

@@ -1,6 +1,6 @@
 use super::fields;
 use crate::{
-    ContainerPort, Node, Note, Object, Operator, Phase, Pod, Protocol, Requirement, Selector,
+    ContainerPort, Node, Note, Object, Operator, Phase, Pod, Protocol, Read, Requirement, Selector,
     Service, ServiceTarget, Severity,
 };
 use serde_json::{Value, json};
@@ -178,15 +178,35 @@ fn a_service_has_addresses_ports_and_perhaps_a_selector() {
         ],
     }));
     assert_eq!(notes, []);
-    assert_eq!(read.cluster_ips.len(), 2);
-    assert_eq!(read.selector, Some(Selector::equal("app", "a")));
+    assert_eq!(read.cluster_ips.known().map(Vec::len), Some(2));
+    assert_eq!(read.selector, Read::Known(Some(Selector::equal("app", "a"))));
     let targets: Vec<_> = read.ports.into_iter().map(|port| port.target).collect();
     let web = ServiceTarget::Name("web".to_owned());
     assert_eq!(targets, [Some(ServiceTarget::Number(8080)), None, Some(web)]);
     let (headless, _) = service(&json!({"clusterIP": "None", "clusterIPs": ["None"]}));
-    assert_eq!((headless.cluster_ips, headless.selector), (vec![], None));
+    assert_eq!(headless.cluster_ips, Read::Known(vec![]));
+    assert_eq!(headless.selector, Read::Known(None));
     let (bare, _) = service(&json!({"clusterIP": "10.100.0.2", "selector": {}}));
-    assert_eq!((bare.cluster_ips.len(), bare.selector), (1, None));
+    assert_eq!(bare.cluster_ips.known().map(Vec::len), Some(1));
+    assert_eq!(bare.selector, Read::Known(None));
+}
+
+#[test]
+fn a_service_that_is_not_understood_is_none_without_selector_or_address() {
+    for spec in [json!({"selector": "a"}), json!({"selector": {"a": 1}}), json!("x")] {
+        let (read, notes) = service(&spec);
+        assert_eq!(read.selector.known(), None, "{spec}");
+        assert!(!fields(&notes, Severity::Error).is_empty(), "{spec}");
+    }
+    for (spec, field) in [
+        (json!({"clusterIP": "10.0.0.256"}), "spec.clusterIP"),
+        (json!({"clusterIPs": ["10.0.0.1", 7]}), "spec.clusterIPs[1]"),
+        (json!({"clusterIPs": "10.0.0.1"}), "spec.clusterIPs"),
+    ] {
+        let (read, notes) = service(&spec);
+        assert_eq!(read.cluster_ips.known(), None, "{spec}");
+        assert_eq!(fields(&notes, Severity::Error), [field]);
+    }
 }
 
 #[test]
@@ -194,5 +214,8 @@ fn labels_of_a_services_selector_are_taken_as_they_are() {
     let (read, _) = service(&json!({"selector": {"a": "not a value"}}));
     let operator = Operator::In(BTreeSet::from(["not a value".to_owned()]));
     let expected = Requirement { key: "a".to_owned(), operator };
-    assert_eq!(read.selector.expect("one").requirements, BTreeSet::from([expected]));
+    assert_eq!(
+        read.selector.known().cloned().flatten().expect("one").requirements,
+        BTreeSet::from([expected])
+    );
 }

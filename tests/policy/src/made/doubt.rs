@@ -7,29 +7,24 @@ use policy_objects::{
     Unknown,
 };
 use proptest::sample::Index;
+use std::net::IpAddr;
 
-/// The world with one rule or subject, or a group that is nobody's subject, not understood any more; `wider`
-/// is whether a subject then selects all. `None` where there is no such part.
+/// The world with one rule, subject, group or part of a Service not understood any more; `wider` is whether
+/// a subject then selects all. `None` where there is no such part.
 pub fn doubted(made: &Made, part: Index, wider: bool) -> Option<Made> {
     let mut less = made.clone();
-    let subjects = subject_groups(&less.objects);
     let mut parts = Vec::new();
     for object in &mut less.objects {
         match object {
             Object::NetworkPolicy(policy) => network(policy, &mut parts),
             Object::ClusterPolicy(policy) => cluster(policy, &mut parts),
             Object::AntreaPolicy(policy) => antrea(policy, &mut parts),
-            Object::Group(group) => {
-                let name = (group.meta.namespace.clone(), group.meta.name.clone());
-                if !subjects.contains(&name) {
-                    parts.push(Part::Group(&mut group.spec));
-                }
+            Object::Group(group) => parts.push(Part::Group(&mut group.spec)),
+            Object::Service(service) => {
+                parts.push(Part::Selector(&mut service.selector));
+                parts.push(Part::Addresses(&mut service.cluster_ips));
             }
-            Object::Pod(_)
-            | Object::Namespace(_)
-            | Object::Node(_)
-            | Object::Service(_)
-            | Object::Tier(_) => {}
+            Object::Pod(_) | Object::Namespace(_) | Object::Node(_) | Object::Tier(_) => {}
         }
     }
     if parts.is_empty() {
@@ -46,6 +41,8 @@ enum Part<'a> {
     Cluster(&'a mut Read<ClusterRule>),
     Antrea(&'a mut Read<AntreaRule>),
     Group(&'a mut Read<GroupSpec>),
+    Selector(&'a mut Read<Option<Selector>>),
+    Addresses(&'a mut Read<Vec<IpAddr>>),
     NetworkSubject(&'a mut Subject<Selector>),
     ClusterSubject(&'a mut Subject<NamespacedPods>),
     AntreaSubject(&'a mut Subject<AntreaAppliedTo>),
@@ -89,11 +86,16 @@ impl Part<'_> {
                 })
             }),
             Self::Group(spec) => forget(spec, |_| None),
+            Self::Selector(selector) => forget(selector, |_| None),
+            Self::Addresses(addresses) => forget(addresses, |_| None),
             Self::NetworkSubject(subject) => doubt(subject, wider.then(Selector::default)),
             Self::ClusterSubject(subject) => doubt(subject, wider.then(NamespacedPods::default)),
             Self::AntreaSubject(subject) => {
                 let all = Some(Selector::default());
-                let all = AntreaAppliedTo::Pods { namespaces: None, pods: all };
+                let all = match subject.selects {
+                    AntreaAppliedTo::Service(_) => AntreaAppliedTo::Service(None),
+                    _ => AntreaAppliedTo::Pods { namespaces: None, pods: all },
+                };
                 doubt(subject, wider.then_some(all));
             }
         }
@@ -112,31 +114,4 @@ fn doubt<T>(subject: &mut Subject<T>, wider: Option<T>) {
     if let Some(wider) = wider {
         subject.selects = wider;
     }
-}
-
-/// The groups that something is applied to, and their children: who is in one that is not understood cannot
-/// be known, so what is applied to it is applied to nobody.
-fn subject_groups(objects: &[Object]) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for object in objects {
-        let Object::AntreaPolicy(policy) = object else { continue };
-        let entries = policy.ingress.iter().chain(&policy.egress);
-        let own = entries.flat_map(|entry| &entry.applied_to);
-        for subject in policy.applied_to.iter().chain(own) {
-            if let AntreaAppliedTo::Group(name) = &subject.selects {
-                found.push((policy.meta.namespace.clone(), name.clone()));
-            }
-        }
-    }
-    let children = objects.iter().flat_map(|object| {
-        let Object::Group(group) = object else { return Vec::new() };
-        let Read::Known(GroupSpec::Children(children)) = &group.spec else { return Vec::new() };
-        if !found.contains(&(group.meta.namespace.clone(), group.meta.name.clone())) {
-            return Vec::new();
-        }
-        children.iter().map(|child| (group.meta.namespace.clone(), child.clone())).collect()
-    });
-    let children = children.collect::<Vec<_>>();
-    found.extend(children);
-    found
 }

@@ -5,8 +5,8 @@ use super::parts::{
     labels, meta, namespaces, nodes, one_address, one_of, pods, read,
 };
 use policy_objects::{
-    ContainerPort, Group, GroupSpec, Named, Namespace, Node, Object, Phase, Pod, Protocol, Service,
-    ServicePort, Tier,
+    ContainerPort, Group, GroupSpec, Named, Namespace, Node, Object, Phase, Pod, Protocol, Read,
+    Service, ServicePort, Tier,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use std::net::IpAddr;
@@ -93,9 +93,8 @@ pub(super) fn named_service() -> impl Strategy<Value = Named> {
 pub(super) fn service() -> impl Strategy<Value = Object> {
     let addresses = vec(one_address(SERVICE_ADDRESSES), 1..=1);
     let port = ServicePort { name: String::new(), protocol: Protocol::Tcp, port: 80, target: None };
-    (named_service(), option::weighted(0.9, pods()), addresses).prop_map(
-        move |(named, selector, mut cluster_ips): (Named, _, Vec<IpAddr>)| {
-            cluster_ips.dedup();
+    (named_service(), read(option::weighted(0.9, pods())), read(addresses)).prop_map(
+        move |(named, selector, cluster_ips): (Named, _, Read<Vec<IpAddr>>)| {
             let meta = meta(&named.namespace, &named.name);
             Object::Service(Service { meta, selector, cluster_ips, ports: vec![port.clone()] })
         },
@@ -155,6 +154,7 @@ fn spec(cluster: bool) -> impl Strategy<Value = GroupSpec> {
         3 => nodes().prop_map(move |nodes| {
             if cluster { GroupSpec::Nodes(nodes) } else { GroupSpec::Empty }
         }),
+        1 => Just(GroupSpec::External),
         2 => children.prop_map(GroupSpec::Children),
     ]
 }

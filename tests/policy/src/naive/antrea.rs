@@ -28,15 +28,23 @@ impl Naive<'_> {
         if !self.is_entry_about(policy, entry, side.pod) {
             return None;
         }
-        let doubt = applied(policy, entry).iter().any(|to| to.doubt.is_some());
+        let own = &policy.meta.namespace;
+        let applied = applied(policy, entry);
+        let doubt = applied.iter().any(|to| {
+            to.doubt.is_some()
+                || matches!(&to.selects, AntreaAppliedTo::Group(name) if self.is_doubtful(own, name))
+        });
+        let unfit = applied.iter().any(|to| matches!(to.selects, AntreaAppliedTo::Service(_)));
         let rule = match &entry.rule {
             Read::Unknown(unknown) if unknown.action.as_deref() == Some("Allow") => return None,
             Read::Unknown(_) => return Some(Says::Drop),
             Read::Known(rule) => rule,
         };
-        let unknown = rule.peers.iter().any(|peer| {
-            matches!(peer, AntreaPeer::Group(name) if self.is_broken(&policy.meta.namespace, name))
-        });
+        let broken = rule
+            .peers
+            .iter()
+            .any(|peer| matches!(peer, AntreaPeer::Group(name) if self.is_broken(own, name)));
+        let unknown = broken || unfit || rule.services.iter().any(|s| self.has_odd_addresses(s));
         match rule.action {
             AntreaAction::Allow if doubt || unknown => None,
             AntreaAction::Pass if doubt => Some(Says::Drop),
@@ -59,7 +67,7 @@ impl Naive<'_> {
         applied(policy, entry).iter().any(|to| self.applies(policy, &to.selects, pod))
     }
 
-    /// Whether a pod is one that a policy is about; of a group that is broken none is.
+    /// Whether a pod is one that a policy is about, or may be.
     fn applies(&self, policy: &AntreaPolicy, to: &AntreaAppliedTo, pod: &Pod) -> bool {
         let namespace = policy.meta.namespace.as_str();
         if !namespace.is_empty() && pod.meta.namespace != namespace {
@@ -69,10 +77,11 @@ impl Naive<'_> {
             AntreaAppliedTo::Pods { namespaces, pods } => {
                 self.antrea_pods(namespace, namespaces.as_ref(), pods.as_ref(), pod)
             }
-            AntreaAppliedTo::Group(name) => {
-                !self.is_broken(namespace, name) && self.has_pod(namespace, name, pod)
-            }
+            AntreaAppliedTo::Group(name) => self.may_mean(namespace, name, pod),
             AntreaAppliedTo::ServiceAccount(account) => has_account(pod, account),
+            AntreaAppliedTo::Service(None) => true,
+            AntreaAppliedTo::Service(Some(service)) => self.may_be_behind(service, pod),
+            AntreaAppliedTo::Nodes | AntreaAppliedTo::External => false,
         }
     }
 

@@ -233,7 +233,8 @@ fn virtual_address(world: &World, name: &str, six: bool) -> Result<IpAddr> {
     let (namespace, name) = name.split_once('/').context("namespace/name")?;
     let named = Named { namespace: namespace.to_owned(), name: name.to_owned() };
     let service = world.service(&named).with_context(|| format!("there is no Service {name}"))?;
-    let address = service.cluster_ips.iter().find(|address| address.is_ipv6() == six);
+    let address =
+        service.cluster_ips.known().into_iter().flatten().find(|address| address.is_ipv6() == six);
     address.copied().with_context(|| format!("Service {name} has no such address"))
 }
 

@@ -6,6 +6,7 @@ use crate::{
         Event, Expanded, GroupId, GroupState, Holds, Member, NodeState, PolicyId, PolicyState,
         Role, Snapshot, Uses,
         entities::ACCOUNT,
+        named::Thing,
         source::{MembersOf, Source, only},
     },
 };
@@ -198,7 +199,7 @@ impl Model {
 
     fn state(&self, source: &Source<'_>, role: Role) -> GroupState {
         let mut state = GroupState::default();
-        let pods = self.world.pods().filter(|pod| is_known(pod) && self.has(source, pod));
+        let pods = self.world.pods().filter(|pod| is_known(pod) && self.has(source, pod, role));
         let pods = pods.map(|pod| self.member(pod));
         let nodes = self.world.nodes().filter(|node| self.has_node(source, node)).map(node_member);
         for member in pods.chain(nodes) {
@@ -210,21 +211,31 @@ impl Model {
                 state.members.insert(member.key(), Arc::new(member));
             }
         }
-        if let Source::Members(MembersOf { group, .. }) = source {
-            state.holds = match self.world.members(group) {
-                Ok(members) => Holds { blocks: members.blocks, ..Holds::default() },
-                Err(why) => Holds { unusable: Some(why), ..Holds::default() },
+        if let Source::Members(MembersOf { thing: Thing::Group(group), .. }) = source {
+            state.holds = match (role, self.world.members(group)) {
+                (Role::Applied, _) => {
+                    Holds { unusable: self.world.subjects(group).doubt, ..Holds::default() }
+                }
+                (Role::Address, Ok(members)) => {
+                    Holds { blocks: members.blocks, ..Holds::default() }
+                }
+                (Role::Address, Err(why)) => Holds { unusable: Some(why), ..Holds::default() },
             };
         }
+        if let Source::Members(MembersOf { thing: Thing::Service(service), .. }) = source {
+            state.holds.unusable = self.world.behind(service).doubt;
+        }
         if let Source::Service(name) = source {
-            let vips = self.world.service(name).map(|service| service.cluster_ips.clone());
+            let peers = Peers::Of(vec![Peer::Service(name.clone().into_owned())]);
+            state.holds.unusable = self.world.peer_doubt(&peers);
+            let vips = self.world.service(name).and_then(|service| service.cluster_ips.known());
             let vips: BTreeSet<_> = vips.into_iter().flatten().map(|a| a.to_canonical()).collect();
             state.holds.vips = vips.into_iter().collect();
         }
         state
     }
 
-    fn has(&self, source: &Source<'_>, pod: &Pod) -> bool {
+    fn has(&self, source: &Source<'_>, pod: &Pod, role: Role) -> bool {
         let mut labels = pod.meta.labels.clone();
         labels.insert(ACCOUNT.to_owned(), pod.service_account.clone());
         let own = &pod.meta.namespace;
@@ -234,7 +245,14 @@ impl Model {
                 (space, wanted.spaces.as_deref(), wanted.selector.matches(&labels))
             }
             Source::Members(of) => {
-                let meant = self.world.is_member(pod, &of.group);
+                let pods = match &of.thing {
+                    Thing::Group(group) => Pods::Group(group.clone()),
+                    Thing::Service(service) => Pods::Service(service.clone()),
+                };
+                let meant = match role {
+                    Role::Applied => self.world.is_named(pod, &pods),
+                    Role::Address => self.world.is_meant(pod, &pods, pod),
+                };
                 (of.space.as_deref(), of.spaces.as_ref(), meant)
             }
             Source::Service(_) => return false,
@@ -248,7 +266,11 @@ impl Model {
             Source::Pods(wanted) => {
                 wanted.space.as_deref() == Some("") && wanted.selector.matches(&node.meta.labels)
             }
-            Source::Members(MembersOf { group, space: None, spaces: None }) => {
+            Source::Members(MembersOf {
+                thing: Thing::Group(group),
+                space: None,
+                spaces: None,
+            }) => {
                 let members = self.world.members(group).unwrap_or_default();
                 members.nodes.iter().any(|selector| selector.matches(&node.meta.labels))
             }
@@ -278,7 +300,12 @@ impl Model {
     /// The policies that are about a pod.
     pub(super) fn policies_of(&self, pod: &Pod) -> Vec<PolicyKey> {
         let about = |policy: &&Policy| {
-            is_known(pod) && self.sources(policy).applied.iter().any(|source| self.has(source, pod))
+            is_known(pod)
+                && self
+                    .sources(policy)
+                    .applied
+                    .iter()
+                    .any(|source| self.has(source, pod, Role::Applied))
         };
         self.policies.values().filter(about).map(|policy| policy.key.clone()).collect()
     }
@@ -321,7 +348,7 @@ fn in_space(pods: &Pods, namespace: &str, labels: &Labels) -> bool {
         Pods::Labelled { scope: Scope::Namespaces(selector), .. } => selector.matches(labels),
         Pods::Labelled { .. } => false,
         Pods::Group(_) => true,
-        Pods::ServiceAccount(account) => account.namespace == namespace,
+        Pods::Service(of) | Pods::ServiceAccount(of) => of.namespace == namespace,
     }
 }
 

@@ -288,8 +288,8 @@ fn a_policy_that_changes_its_tier_is_told_where_it_stands() {
 fn service(name: &str, vips: &[&str]) -> Service {
     let (namespace, name) = ("x".to_owned(), name.to_owned());
     let meta = Meta { namespace, name, ..Meta::default() };
-    let cluster_ips = vips.iter().map(|text| ip(text)).collect();
-    Service { meta, selector: Some(only("app", "a")), cluster_ips, ports: Vec::new() }
+    let cluster_ips = Read::Known(vips.iter().map(|text| ip(text)).collect());
+    Service { meta, selector: Read::Known(Some(only("app", "a"))), cluster_ips, ports: Vec::new() }
 }
 
 /// Pods of app=a may ask for the Service `s`.

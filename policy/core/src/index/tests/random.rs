@@ -115,10 +115,14 @@ fn pods(same: bool) -> BoxedStrategy<Pods> {
     let scope = proptest::strategy::Union::new(scope);
     let account = text(&SPACES)
         .prop_map(|namespace| Pods::ServiceAccount(Named { namespace, name: "robot".to_owned() }));
+    // Peers are none of these.
+    let behind = (text(&SPACES), text(&["s", "t"]))
+        .prop_map(|(namespace, name)| Pods::Service(Named { namespace, name }));
     prop_oneof![
         5 => (scope, selector()).prop_map(|(scope, pods)| Pods::Labelled { scope, pods }),
-        2 => named().prop_map(Pods::Group),
+        3 => named().prop_map(Pods::Group),
         1 => account,
+        u32::from(!same) => behind,
     ]
     .boxed()
 }
@@ -207,17 +211,20 @@ fn spec() -> impl Strategy<Value = GroupSpec> {
         1 => vec(block, 1..3).prop_map(GroupSpec::Blocks),
         2 => service,
         1 => selector().prop_map(GroupSpec::Nodes),
+        1 => Just(GroupSpec::External),
         3 => vec(text(&GROUPS), 0..3).prop_map(GroupSpec::Children),
     ]
 }
 
-fn group() -> impl Strategy<Value = Group> {
+fn read<T: Clone + std::fmt::Debug>(
+    known: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Read<T>> {
     let unknown = Unknown { why: "odd".to_owned(), name: None, action: None };
-    let spec = prop_oneof![
-        9 => spec().prop_map(Read::Known),
-        1 => Just(Read::Unknown(unknown)),
-    ];
-    (named(), spec).prop_map(|(Named { namespace, name }, spec)| Group {
+    prop_oneof![5 => known.prop_map(Read::Known), 1 => Just(Read::Unknown(unknown))]
+}
+
+fn group() -> impl Strategy<Value = Group> {
+    (named(), read(spec())).prop_map(|(Named { namespace, name }, spec)| Group {
         meta: Meta { namespace, name, ..Meta::default() },
         spec,
     })
@@ -225,18 +232,13 @@ fn group() -> impl Strategy<Value = Group> {
 
 fn service() -> impl Strategy<Value = Service> {
     let name = meta(text(&["s", "t"]));
-    (name, proptest::option::of(selector()), vec(address(), 0..3)).prop_map(
+    (name, read(proptest::option::of(selector())), read(vec(address(), 0..3))).prop_map(
         |(meta, selector, cluster_ips)| Service { meta, selector, cluster_ips, ports: Vec::new() },
     )
 }
 
 fn tier() -> impl Strategy<Value = objects::Tier> {
-    let unknown = Unknown { why: "odd".to_owned(), name: None, action: None };
-    let priority = prop_oneof![
-        4 => select(vec![50_u8, 220, 250, 251]).prop_map(Read::Known),
-        1 => Just(Read::Unknown(unknown)),
-    ];
-    (cluster_meta(text(&TIERS)), priority)
+    (cluster_meta(text(&TIERS)), read(select(vec![50_u8, 220, 250, 251])))
         .prop_map(|(meta, priority)| objects::Tier { meta, priority })
 }
 

@@ -10,7 +10,11 @@ pub(crate) fn group(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes) 
     let spec = match members(spec, scope, &meta.namespace, notes) {
         Ok(spec) => Read::Known(spec),
         Err(doubt) => {
-            notes.fail(&doubt, "the group is read as one that is missing");
+            notes.fail(
+                &doubt,
+                "rules with it allow nothing or deny all, and a rule about it denies to all whom it \
+                 may mean",
+            );
             Read::Unknown(Unknown { why: doubt.why(), name: None, action: None })
         }
     };
@@ -23,12 +27,9 @@ fn members(
     namespace: &str,
     notes: &mut Notes,
 ) -> Result<GroupSpec, Doubt> {
-    if spec.get("externalEntitySelector").is_some() {
-        return Err(spec.doubt("`externalEntitySelector` is not supported"));
-    }
     spec.only(match scope {
         Scope::Cluster => &FIELDS,
-        Scope::Namespace => &FIELDS[..5],
+        Scope::Namespace => &FIELDS[..6],
     })?;
     let own = (scope == Scope::Namespace).then_some(namespace);
     let blocks = spec.items("ipBlocks")?.map(|item| block(&item, notes));
@@ -49,22 +50,37 @@ fn members(
     if let Some(at) = spec.get("nodeSelector") {
         found.push(GroupSpec::Nodes(selector(&at, notes)?));
     }
-    let (namespaces, pods) = (spec.get("namespaceSelector"), spec.get("podSelector"));
+    let external = spec.get("externalEntitySelector");
+    let namespaces = spec.get("namespaceSelector");
+    if let Some(at) = &external {
+        // Of which ones is no matter.
+        at.only(&["matchLabels", "matchExpressions"])?;
+        namespaces.as_ref().map_or(Ok(()), |at| at.only(&["matchLabels", "matchExpressions"]))?;
+        found.push(GroupSpec::External);
+    }
+    let (namespaces, pods) = (namespaces.filter(|_| external.is_none()), spec.get("podSelector"));
     if namespaces.is_some() || pods.is_some() {
         let mut read = |at: Option<At<'_>>| at.map(|at| selector(&at, notes)).transpose();
         found.push(GroupSpec::Pods { namespaces: read(namespaces)?, pods: read(pods)? });
     }
-    match found.len() {
-        0 => Ok(GroupSpec::Empty),
-        1 => Ok(found.remove(0)),
+    match (found.len(), external) {
+        (0, _) => Ok(GroupSpec::Empty),
+        (1, external) => {
+            if let Some(at) = external {
+                let doubt = at.doubt("`externalEntitySelector` is not supported");
+                notes.fail(&doubt, "rules with it allow nothing or deny all, and no pod is in it");
+            }
+            Ok(found.remove(0))
+        }
         _ => Err(spec
             .doubt("a group has one kind of members: make several and join them by childGroups")),
     }
 }
 
 /// The last one is ClusterGroup's alone.
-const FIELDS: [&str; 6] = [
+const FIELDS: [&str; 7] = [
     "podSelector",
+    "externalEntitySelector",
     "namespaceSelector",
     "ipBlocks",
     "serviceReference",

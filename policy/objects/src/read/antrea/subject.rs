@@ -5,64 +5,100 @@ use crate::read::selector::wide;
 use crate::read::tree::{At, Doubt, Notes};
 use crate::{AntreaAppliedTo, Selector, Subject};
 
+/// Whose `appliedTo` it is: not all of them have all fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Policy,
+    Ingress,
+    Egress,
+}
+
 /// The items of a policy's or a rule's `appliedTo`. Where there are none, what is odd beside it may
 /// have been meant as it.
 pub(super) fn all(
     at: &At<'_>,
     scope: Scope,
+    level: Level,
     odd: Option<&Doubt>,
     notes: &mut Notes,
 ) -> Vec<Subject<AntreaAppliedTo>> {
     match (at.items("appliedTo"), odd) {
         (Ok(items), Some(doubt)) if items.len() == 0 => vec![everybody(scope, doubt, notes)],
-        (Ok(items), _) => items.map(|item| one(&item, scope, notes)).collect(),
+        (Ok(items), _) => items.map(|item| one(&item, scope, level, notes)).collect(),
         (Err(doubt), _) => vec![everybody(scope, &doubt, notes)],
     }
 }
 
-fn one(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaAppliedTo> {
-    let read = known(at, scope).and_then(|()| alone(at, scope, notes));
+fn one(at: &At<'_>, scope: Scope, level: Level, notes: &mut Notes) -> Subject<AntreaAppliedTo> {
+    let read = at.only(fields(scope, level)).and_then(|()| alone(at, notes));
     match read {
         Ok(Some(selects)) => Subject { selects, doubt: None },
         Ok(None) => by_selectors(at, scope, notes),
+        Err(doubt) if at.get("service").is_some() => {
+            notes.fail(
+                &doubt,
+                "rules of it allow nothing, and deny all of their direction to all pods",
+            );
+            Subject { selects: AntreaAppliedTo::Service(None), doubt: Some(doubt.why()) }
+        }
         Err(doubt) => everybody(scope, &doubt, notes),
     }
 }
 
-fn known(at: &At<'_>, scope: Scope) -> Result<(), Doubt> {
-    for key in ["service", "nodeSelector", "externalEntitySelector"] {
-        if at.get(key).is_some() {
-            return Err(at.doubt(format!("`{key}` in appliedTo is not supported")));
-        }
+fn fields(scope: Scope, level: Level) -> &'static [&'static str] {
+    match (scope, level) {
+        (Scope::Cluster, Level::Policy) => &CLUSTER,
+        (Scope::Cluster, Level::Ingress) => &CLUSTER[..5],
+        (Scope::Cluster, Level::Egress) => &CLUSTER[..4],
+        (Scope::Namespace, Level::Policy) => &NAMESPACED,
+        (Scope::Namespace, Level::Ingress | Level::Egress) => &NAMESPACED[..2],
     }
-    at.only(match scope {
-        Scope::Cluster => &["podSelector", "namespaceSelector", "group", "serviceAccount"],
-        Scope::Namespace => &["podSelector", "group"],
-    })
 }
 
 /// What goes with nothing else in an item.
-fn alone(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doubt> {
-    let keys = ["podSelector", "namespaceSelector", "group", "serviceAccount"];
-    let count = keys.iter().filter(|key| at.get(key).is_some()).count();
+fn alone(at: &At<'_>, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doubt> {
+    let said = |key: &&str| at.get(key).is_some();
+    let count = CLUSTER.iter().chain(&NAMESPACED[2..]).filter(|key| said(key)).count();
     let mut group = at.get("group");
     if let Some(empty) = group.filter(|at| count > 1 && at.value.as_str() == Some("")) {
         notes.warn(&empty, "it is empty, and read as if it were not there");
         group = None;
     }
-    let account = at.get("serviceAccount").filter(|_| scope == Scope::Cluster);
-    let read = match (group, account) {
-        (None, None) => return Ok(None),
-        (Some(at), _) => AntreaAppliedTo::Group(at.word()?.to_owned()),
-        (None, Some(at)) => {
-            at.only(&["name", "namespace"])?;
-            AntreaAppliedTo::ServiceAccount(named(&at, None)?)
-        }
-    };
+    let whole = group
+        .map(|at| ("group", at))
+        .or_else(|| ALONE.iter().find_map(|key| at.get(key).map(|at| (*key, at))));
+    let Some((key, field)) = whole else { return Ok(None) };
     if count > 1 {
-        return Err(at.doubt("`group` and `serviceAccount` are alone in an item: make two of it"));
+        return Err(at.doubt(format!("`{key}` is alone in an item: make several of it")));
     }
-    Ok(Some(read))
+    let named = |field: &At<'_>| {
+        field.only(&["name", "namespace"])?;
+        named(field, None)
+    };
+    let unsupported = || field.doubt(format!("`{key}` in appliedTo is not supported"));
+    Ok(Some(match key {
+        "group" => AntreaAppliedTo::Group(field.word()?.to_owned()),
+        "serviceAccount" => AntreaAppliedTo::ServiceAccount(named(&field)?),
+        "service" => {
+            let service = named(&field)?;
+            notes.fail(
+                &unsupported(),
+                "rules of it allow nothing, and deny all of their direction to the Service's pods",
+            );
+            AntreaAppliedTo::Service(Some(service))
+        }
+        _ => {
+            field.only(&["matchLabels", "matchExpressions"])?;
+            let (what, selects) = match key {
+                "nodeSelector" => ("nodes", AntreaAppliedTo::Nodes),
+                _ => ("external entities", AntreaAppliedTo::External),
+            };
+            let becomes =
+                format!("{what} are protected by nothing of it, and about pods it says nothing");
+            notes.fail(&unsupported(), &becomes);
+            selects
+        }
+    }))
 }
 
 fn by_selectors(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaAppliedTo> {
@@ -113,3 +149,13 @@ fn doubtful(
     notes.fail(doubt, "rules of it allow nothing, and deny to all whom it may have meant");
     Subject { selects, doubt: Some(doubt.why()) }
 }
+
+/// The last one is not in a rule's, the one before only in that of ingress.
+const CLUSTER: [&str; 6] =
+    ["podSelector", "namespaceSelector", "group", "serviceAccount", "service", "nodeSelector"];
+
+/// The last one is not in a rule's.
+const NAMESPACED: [&str; 3] = ["podSelector", "group", "externalEntitySelector"];
+
+/// What goes with nothing else, beside groups.
+const ALONE: [&str; 4] = ["serviceAccount", "service", "nodeSelector", "externalEntitySelector"];
