@@ -188,6 +188,9 @@ fn subjects(before: &[Subject<AntreaAppliedTo>], after: &[Subject<AntreaAppliedT
             AntreaAppliedTo::Pods { namespaces: Some(one), pods: None },
             AntreaAppliedTo::Pods { namespaces: Some(wide), pods: None },
         ) => within(one, wide),
+        // What comes to a Service is not told from the rest, so nothing of a rule about it may be asked.
+        (AntreaAppliedTo::Service(_), after) => *after == AntreaAppliedTo::Service(None),
+        (_, AntreaAppliedTo::Service(None)) => true,
         _ => everybody(after),
     };
     let mut pairs = before.iter().zip(after);

@@ -373,3 +373,32 @@ fn a_rule_that_compares_namespaces_is_told_its_groups_also_if_the_policy_had_the
     assert_eq!((deltas.groups.len(), uses.expanded.len()), (0, 1));
     assert_eq!(uses.address, [uses.expanded[0].address]);
 }
+
+#[test]
+fn a_group_that_is_not_understood_has_everybody_as_a_subject_and_nobody_as_a_peer() {
+    let mut index = index(&[pod("q", "1", "a", "10.0.0.1"), pod("r", "2", "b", "10.0.0.2")]);
+    let group = Pods::Group(Named { namespace: "x".to_owned(), name: "g".to_owned() });
+    let mut about = policy("about", Selector::default(), Selector::default());
+    about.isolation = None;
+    about.rules[0].subject = vec![group.clone()];
+    about.rules[0].peers = Peers::Of(vec![Peer::Pods(group.clone())]);
+    index.apply(Event::Policy(&about));
+    let applied = GroupId::of_subject(&group, "x").expect("a group");
+    let address = GroupId::of_peer(&Peer::Pods(group)).expect("a group");
+    let mut state = index.snapshot();
+    let mut turn = |spec| {
+        let meta = Meta { namespace: "x".to_owned(), name: "g".to_owned(), ..Meta::default() };
+        state.fold(&index.apply(Event::Group(&Group { meta, spec })));
+        assert_eq!(state, index.snapshot());
+        [(Role::Applied, applied), (Role::Address, address)].map(|key| {
+            let group = &state.groups[&key];
+            (group.members.len(), group.holds.unusable.is_some(), group.span.len())
+        })
+    };
+    let unknown = objects::Unknown { why: "odd".to_owned(), name: None, action: None };
+    let of_a = GroupSpec::Pods { namespaces: None, pods: Some(only("app", "a")) };
+    assert_eq!(turn(Read::Known(of_a.clone())), [(1, false, 1), (1, false, 1)]);
+    assert_eq!(turn(Read::Unknown(unknown)), [(2, true, 1), (0, true, 1)]);
+    assert_eq!(turn(Read::Known(GroupSpec::External)), [(0, false, 0), (0, true, 0)]);
+    assert_eq!(turn(Read::Known(of_a)), [(1, false, 1), (1, false, 1)]);
+}

@@ -230,6 +230,96 @@ fn a_missing_group_as_a_subject_is_nobody_and_other_subjects_stand() {
     assert_eq!(ask(&world, "y/a", "x/b", tcp(80)), Drop);
 }
 
+/// What becomes of y/a to x/a, y/a to z/a, z/b to x/a by rules about the ClusterGroup `g`, then a Reject.
+fn about_g(action: AntreaAction, objects: &[Object]) -> [Decision; 3] {
+    let mut policy = antrea("", "odd", "application", 1.0);
+    policy.applied_to = vec![sure(AntreaAppliedTo::Group("g".to_owned()))];
+    policy.ingress = vec![entry(action, vec![antrea_of("y")])];
+    let refuse = antrea_in("refuse", "application", 2.0, vec![entry(Refuse, vec![])]);
+    let world = with(objects.iter().cloned().chain([Object::AntreaPolicy(policy), refuse]));
+    [("y/a", "x/a"), ("y/a", "z/a"), ("z/b", "x/a")]
+        .map(|(from, to)| ask(&world, from, to, tcp(80)))
+}
+
+#[test]
+fn a_group_that_is_there_and_not_understood_is_all_pods_to_what_denies() {
+    let g = |spec| group("", "g", spec);
+    let odd = |name: &str| Object::Group(Group { meta: meta("", name), spec: not_read(None) });
+    let pods = || group("", "pods", of_y());
+    let Object::Service(mut service) = service("z", "db", None) else { panic!("another kind") };
+    service.selector = not_read(None);
+    let behind = g(GroupSpec::Service(named("z", "db")));
+    let cases = [
+        vec![odd("g")],
+        vec![g(children(&["g"]))],
+        vec![g(children(&["pods", "h"])), pods(), odd("h")],
+        vec![g(children(&["h"])), group("", "h", children(&["pods"])), pods()],
+        vec![behind, Object::Service(service)],
+    ];
+    for objects in cases {
+        assert_eq!(about_g(Let, &objects), [Reject; 3], "{objects:?}");
+        assert_eq!(about_g(Gone, &objects), [Drop, Drop, Reject], "{objects:?}");
+        assert_eq!(about_g(Pass, &objects), [Drop; 3], "{objects:?}");
+    }
+    // What does not exist, and what is no pod, is nobody.
+    let with_pods = vec![g(children(&["none", "pods"])), group("", "pods", one_of_x())];
+    assert_eq!(about_g(Gone, &with_pods), [Drop, Reject, Reject]);
+    for objects in [vec![], vec![g(GroupSpec::External)], vec![g(children(&["none"]))]] {
+        assert_eq!(about_g(Gone, &objects), [Reject; 3], "{objects:?}");
+    }
+}
+
+fn one_of_x() -> GroupSpec {
+    GroupSpec::Pods { namespaces: Some(select("kubernetes.io/metadata.name=x")), pods: None }
+}
+
+#[test]
+fn a_group_of_a_namespace_that_is_not_understood_is_all_of_that_namespace() {
+    let mut policy = antrea("x", "drop", "application", 1.0);
+    policy.applied_to = vec![sure(AntreaAppliedTo::Group("g".to_owned()))];
+    policy.ingress = vec![entry(Gone, vec![])];
+    let odd = Object::Group(Group { meta: meta("x", "g"), spec: not_read(None) });
+    let world = with([Object::AntreaPolicy(policy), odd]);
+    let asked = ["x/a", "x/c", "y/a"].map(|to| ask(&world, "z/a", to, tcp(80)));
+    assert_eq!(asked, [Drop, Drop, Allow]);
+}
+
+#[test]
+fn what_is_applied_to_a_service_denies_all_to_its_pods_and_to_nodes_nothing() {
+    let asked = |action, to: AntreaAppliedTo, service: Vec<Object>| {
+        let mut policy = antrea("", "odd", "application", 1.0);
+        policy.applied_to = vec![sure(to)];
+        policy.ingress = vec![entry(action, vec![antrea_of("y")])];
+        let world = with(service.into_iter().chain([Object::AntreaPolicy(policy)]));
+        [("z/b", "x/a"), ("z/b", "x/b"), ("y/a", "z/a")]
+            .map(|(from, to)| ask(&world, from, to, tcp(80)))
+    };
+    let there = || vec![service("x", "s", Some("app=a"))];
+    let to = || AntreaAppliedTo::Service(Some(named("x", "s")));
+    for action in [Gone, Refuse, Pass] {
+        assert_eq!(asked(action, to(), there()), [Drop, Allow, Allow]);
+        assert_eq!(asked(action, to(), vec![]), [Allow; 3]);
+        assert_eq!(asked(action, AntreaAppliedTo::Service(None), vec![]), [Drop; 3]);
+    }
+    assert_eq!(asked(Let, to(), there()), [Allow; 3]);
+    assert_eq!(asked(Gone, AntreaAppliedTo::Nodes, vec![]), [Allow; 3]);
+    assert_eq!(asked(Gone, AntreaAppliedTo::External, vec![]), [Allow; 3]);
+}
+
+#[test]
+fn a_service_whose_address_is_not_understood_fails_closed() {
+    let Object::Service(mut service) = service("z", "db", None) else { panic!("another kind") };
+    service.cluster_ips = not_read(None);
+    let asked = |action| {
+        let mut to_service = entry(action, vec![]);
+        let Read::Known(rule) = &mut to_service.rule else { panic!("it is known") };
+        rule.services = vec![named("z", "db")];
+        let out = antrea_out("p", "application", 1.0, vec![to_service, entry(Refuse, vec![])]);
+        ask(&with([out, Object::Service(service.clone())]), "x/a", "y/a", tcp(80))
+    };
+    assert_eq!([Let, Gone, Pass].map(asked), [Reject, Drop, Drop]);
+}
+
 #[test]
 fn a_policy_of_a_namespace_never_judges_pods_of_another() {
     let mut policy = antrea("x", "drop", "application", 1.0);
