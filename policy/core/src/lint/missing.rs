@@ -17,11 +17,11 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
         let mut say = |severity, text| findings.push(of_group(&group.meta, severity, text));
         match (&group.spec, world.members(&name)) {
             // Who read it has said so.
-            (Read::Unknown(_), _) => {}
+            (Read::Unknown(_) | Read::Known(GroupSpec::External), _) => {}
             (Read::Known(_), Err(why)) => {
                 let becomes = match world.subjects(&name).doubt {
                     None => "",
-                    Some(_) => ", and such a rule about it is about all whom it may mean",
+                    Some(_) => ", and as a subject it is all whom it may mean",
                 };
                 say(
                     Severity::Error,
