@@ -92,9 +92,10 @@ impl Part<'_> {
             Self::ClusterSubject(subject) => doubt(subject, wider.then(NamespacedPods::default)),
             Self::AntreaSubject(subject) => {
                 let all = Some(Selector::default());
-                let all = match subject.selects {
-                    AntreaAppliedTo::Service(_) => AntreaAppliedTo::Service(None),
-                    _ => AntreaAppliedTo::Pods { namespaces: None, pods: all },
+                let all = if matches!(subject.selects, AntreaAppliedTo::Service(_)) {
+                    AntreaAppliedTo::Service(None)
+                } else {
+                    AntreaAppliedTo::Pods { namespaces: None, pods: all }
                 };
                 doubt(subject, wider.then_some(all));
             }
