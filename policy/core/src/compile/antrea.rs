@@ -65,7 +65,8 @@ fn subjects(items: &[Subject<AntreaAppliedTo>], own: &str) -> Subjects {
             AntreaAppliedTo::ServiceAccount(account) => Some(Pods::ServiceAccount(account.clone())),
             AntreaAppliedTo::Service(name) => {
                 subjects.unfit.get_or_insert_with(|| UNFIT.to_owned());
-                let any = || labelled(&Some(Selector::default()), &None, own);
+                let all = Some(Selector::default());
+                let any = || labelled(&all.clone().filter(|_| own.is_empty()), &all, own);
                 name.clone().map(Pods::Service).or_else(any)
             }
             AntreaAppliedTo::Nodes | AntreaAppliedTo::External => None,

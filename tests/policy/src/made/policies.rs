@@ -166,10 +166,12 @@ fn chosen(
 
 fn applied(cluster: bool) -> impl Strategy<Value = AntreaAppliedTo> {
     prop_oneof![
-        8 => chosen(cluster).prop_map(|(namespaces, pods)| AntreaAppliedTo::Pods { namespaces, pods }),
-        2 => one_of(GROUPS).prop_map(AntreaAppliedTo::Group),
-        u32::from(cluster) => account().prop_map(AntreaAppliedTo::ServiceAccount),
-        1 => option::weighted(0.9, named_service()).prop_map(AntreaAppliedTo::Service),
+        20 => chosen(cluster).prop_map(|(namespaces, pods)| AntreaAppliedTo::Pods { namespaces, pods }),
+        4 => one_of(GROUPS).prop_map(AntreaAppliedTo::Group),
+        2 * u32::from(cluster) => account().prop_map(AntreaAppliedTo::ServiceAccount),
+        2 * u32::from(cluster) =>
+            named_service().prop_map(|service| AntreaAppliedTo::Service(Some(service))),
+        1 => Just(AntreaAppliedTo::Service(None)),
         1 => Just(if cluster { AntreaAppliedTo::Nodes } else { AntreaAppliedTo::External }),
     ]
 }
