@@ -97,7 +97,6 @@ fn node_address(item: &At<'_>) -> Result<Option<IpAddr>, Doubt> {
 }
 
 pub(super) fn service(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Service {
-    is_object(spec, notes);
     let mut ports = Vec::new();
     for item in items(spec, "ports", notes) {
         push(service_port(&item), &mut ports, notes);
