@@ -9,14 +9,14 @@ mod policies;
 mod show;
 
 pub use doubt::doubted;
-pub use events::{Event, events};
+pub use events::{Event, events, turns};
 pub use packets::{Sketch, sketch};
 
 use objects::{group, groups, namespace, node, pod, service, tier};
 use policies::{antrea, cluster, network};
 use policy_objects::{
-    AntreaAppliedTo, ClusterTier, Dialect, Flavor, Kind, Meta, Object, Read, Selector, Subject,
-    Tier,
+    AntreaAppliedTo, ClusterTier, Dialect, Flavor, Kind, Meta, Named, Object, Read, Selector,
+    Subject, Tier,
 };
 use proptest::{collection::vec, prelude::*};
 use std::{collections::BTreeMap, net::IpAddr};
@@ -69,6 +69,30 @@ pub fn baselines() -> impl Strategy<Value = Made> {
             let pods = Some(Selector::default());
             let selects = AntreaAppliedTo::Pods { namespaces: None, pods };
             policy.applied_to = vec![Subject { selects, doubt: None }];
+            made.objects.push(Object::AntreaPolicy(policy));
+        }
+        made
+    })
+}
+
+/// A world with Antrea's policies alone, about all pods, whose rules of egress ask for Services.
+pub fn asking() -> impl Strategy<Value = Made> {
+    (world(), vec(antrea(), 2..=4)).prop_map(|(mut made, policies)| {
+        made.objects.retain(|object| {
+            !matches!(object, Object::NetworkPolicy(_) | Object::ClusterPolicy(_))
+                && !matches!(object, Object::AntreaPolicy(_))
+        });
+        for (number, mut policy) in policies.into_iter().enumerate() {
+            policy.meta.name = format!("k{number}");
+            let pods = Some(Selector::default());
+            let selects = AntreaAppliedTo::Pods { namespaces: None, pods };
+            policy.applied_to = vec![Subject { selects, doubt: None }];
+            for (at, entry) in policy.egress.iter_mut().enumerate() {
+                let Read::Known(rule) = &mut entry.rule else { continue };
+                let namespace = ["x", "y"][(number + at) % 2].to_owned();
+                rule.services = vec![Named { namespace, name: "s".to_owned() }];
+                (rule.peers, rule.ports) = (Vec::new(), Vec::new());
+            }
             made.objects.push(Object::AntreaPolicy(policy));
         }
         made

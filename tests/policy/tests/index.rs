@@ -13,7 +13,7 @@ use proptest::{collection::vec, prelude::*, test_runner::TestCaseError};
 use tests_policy::{
     beside::{self, difference},
     lived::Lived,
-    made::{Made, Sketch, events, sketch, world},
+    made::{Event, Made, Sketch, asking, events, sketch, turns, world},
     naive::{By, Decision, Half, Origin, Packet, Segment, State},
     tries,
 };
@@ -144,6 +144,26 @@ fn a_part_of_an_events_deltas_lets_pass_what_neither_world_does() {
     assert!(between.contains(&Decision::Allow), "{between:?} of {deltas:?}");
 }
 
+/// After each of the events what is told says what all objects do.
+fn lives(made: Made, events: Vec<Event>, sketches: &[Sketch]) -> Result<(), TestCaseError> {
+    let mut lived = Lived::new(made);
+    agrees(&lived, sketches)?;
+    stands(&lived)?;
+    knows_whose(&lived)?;
+    for event in events {
+        let told = event.told(&lived.made);
+        event.befall(&mut lived);
+        let after = |fault: TestCaseError| {
+            TestCaseError::fail(format!("after {told}\nin {:?}\n{fault}", lived.made))
+        };
+        prop_assert!(lived.snapshot == lived.index.snapshot(), "deltas fall short: {told}");
+        agrees(&lived, sketches).map_err(after)?;
+        stands(&lived).map_err(after)?;
+        knows_whose(&lived).map_err(after)?;
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(tries(300))]
 
@@ -153,20 +173,15 @@ proptest! {
         events in events(),
         sketches in vec(sketch(), 1..16),
     ) {
-        let mut lived = Lived::new(made);
-        agrees(&lived, &sketches)?;
-        stands(&lived)?;
-        knows_whose(&lived)?;
-        for event in events {
-            let told = event.told(&lived.made);
-            event.befall(&mut lived);
-            let after = |fault: TestCaseError| {
-                TestCaseError::fail(format!("after {told}\nin {:?}\n{fault}", lived.made))
-            };
-            prop_assert!(lived.snapshot == lived.index.snapshot(), "deltas fall short: {told}");
-            agrees(&lived, &sketches).map_err(after)?;
-            stands(&lived).map_err(after)?;
-            knows_whose(&lived).map_err(after)?;
-        }
+        lives(made, events, &sketches)?;
+    }
+
+    #[test]
+    fn services_and_tiers_that_come_change_and_go_are_told(
+        made in asking(),
+        events in turns(),
+        sketches in vec(sketch(), 8..16),
+    ) {
+        lives(made, events, &sketches)?;
     }
 }

@@ -1,6 +1,10 @@
 //! What happens to a world.
 
-use super::{Made, id, object, show::shorten};
+use super::{
+    Made, id, object,
+    objects::{service, tier},
+    show::shorten,
+};
 use crate::lived::Lived;
 use policy_objects::Object;
 use proptest::{collection::vec, prelude::*, sample::Index};
@@ -22,6 +26,16 @@ pub fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => any::<Index>().prop_map(Event::Remove),
     ];
     vec(event, 1..10)
+}
+
+/// Services and tiers that come, change and go.
+pub fn turns() -> impl Strategy<Value = Vec<Event>> {
+    let object = prop_oneof![2 => service(), 1 => tier()];
+    let event = prop_oneof![
+        4 => object.prop_map(|object| Event::Insert(Box::new(object))),
+        1 => any::<Index>().prop_map(Event::Remove),
+    ];
+    vec(event, 1..6)
 }
 
 impl Event {
