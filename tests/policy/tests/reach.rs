@@ -18,7 +18,7 @@ use tests_policy::{
     made::{Made, id, sketch, world},
 };
 
-const WORLDS: usize = 1200;
+const WORLDS: usize = 2000;
 const LEAST: usize = 3;
 
 /// Every class, and what decides in it.
