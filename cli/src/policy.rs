@@ -9,6 +9,7 @@ mod documents;
 mod files;
 mod json;
 mod print;
+mod yaml;
 
 pub(crate) use args::{CODES, PolicyVerb};
 

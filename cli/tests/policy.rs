@@ -89,13 +89,15 @@ fn a_file_that_cannot_be_read_does_not_stop_the_others_and_the_exit_code_says_so
     assert_eq!(output.status.code(), Some(2));
     let (said, told) = (text(&output.stdout), text(&output.stderr));
     assert!(said.starts_with("DENIED (dropped): TCP to port 80 from x/a (10.0.0.1)"), "{said}");
-    for fault in ["bad.yml, document 2: ", "bad.yml, document 3: ", "worse.json: this is not JSON"]
-    {
-        assert!(
-            told.contains(&format!("NOT UNDERSTOOD: ./{fault}")) || told.contains(fault),
-            "{told}"
-        );
+    let line = CLOSED.lines().count() + 2;
+    for fault in [
+        &*format!("below/bad.yml, document 2, line {line}: this is not YAML: "),
+        "below/bad.yml, document 3: it lacks",
+        "worse.json, line 1: this is not JSON: EOF while parsing an object at column 1: mend that",
+    ] {
+        assert!(told.contains(&format!("NOT UNDERSTOOD: ./{fault}")), "{told}");
     }
+    assert!(!told.contains("<input>"), "{told}");
     assert!(!told.contains("notes.txt"), "{told}");
 }
 
@@ -229,14 +231,18 @@ fn the_picture_is_well_formed_and_names_everybody() {
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
 }
 
+/// A policy of a version that is not enforced any more, with what else its spec says.
+fn old_policy(name: &str, more: &str) -> String {
+    format!(
+        "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\n\
+         metadata: {{name: {name}}}\n\
+         spec: {{priority: 1, subject: {{namespaces: {{}}}}{more}}}\n"
+    )
+}
+
 #[test]
 fn an_object_that_is_there_twice_and_a_policy_of_an_old_version_are_told() {
-    let old = "\
-apiVersion: policy.networking.k8s.io/v1alpha1
-kind: AdminNetworkPolicy
-metadata: {name: old}
-spec: {priority: 1, subject: {namespaces: {}}}
----
+    let theirs = "\
 apiVersion: cilium.io/v2
 kind: CiliumNetworkPolicy
 metadata: {name: theirs, namespace: x}
@@ -245,7 +251,9 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: none, namespace: x}
 ";
-    let folder = with_file("1.yaml", &format!("{TWO_PODS}---\n{CLOSED}---\n{CLOSED}---\n{old}"));
+    let old = old_policy("old", "");
+    let all = format!("{TWO_PODS}---\n{CLOSED}---\n{CLOSED}---\n{old}---\n{theirs}");
+    let folder = with_file("1.yaml", &all);
     let words = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
     let output = ferrule(folder.path(), &words);
     let told = text(&output.stderr);
@@ -264,21 +272,9 @@ metadata: {name: none, namespace: x}
 
 #[test]
 fn what_cannot_be_converted_is_told_with_its_field_and_the_rest_is_written() {
-    let old = "\
-apiVersion: policy.networking.k8s.io/v1alpha1
-kind: AdminNetworkPolicy
-metadata: {name: good}
-spec: {priority: 1, subject: {namespaces: {}}}
----
-apiVersion: policy.networking.k8s.io/v1alpha1
-kind: AdminNetworkPolicy
-metadata: {name: bad}
-spec:
-  priority: 1
-  subject: {namespaces: {}}
-  ingress: [{action: Allow, from: [{namespaces: {sameLabels: [team]}}]}]
-";
-    let folder = with_file("old.yaml", old);
+    let rule = ", ingress: [{action: Allow, from: [{namespaces: {sameLabels: [team]}}]}]";
+    let old = format!("{}---\n{}", old_policy("good", ""), old_policy("bad", rule));
+    let folder = with_file("old.yaml", &old);
     let output = ferrule(folder.path(), &["policy", "convert", "-f", "old.yaml"]);
     let (said, told) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{told}");

@@ -1,12 +1,14 @@
 //! Documents of files, folders and standard input.
 
-use super::json;
-use anyhow::{Context as _, Result};
+use super::{
+    json,
+    yaml::{self, Fault},
+};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
     fs,
-    io::Read as _,
+    io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
@@ -51,7 +53,7 @@ impl Documents {
                 let mut text = String::new();
                 match std::io::stdin().read_to_string(&mut text) {
                     Ok(_) => documents.text("standard input", &text, false),
-                    Err(error) => documents.faults.push(format!("standard input: {error}")),
+                    Err(error) => documents.faults.push(unreadable("standard input", &error)),
                 }
                 continue;
             }
@@ -74,7 +76,7 @@ impl Documents {
         }
         match fs::read_to_string(path) {
             Ok(text) => self.text(&path.display().to_string(), &text, ending == "json"),
-            Err(error) => self.faults.push(format!("{}: {error}", path.display())),
+            Err(error) => self.faults.push(unreadable(&path.display().to_string(), &error)),
         }
     }
 
@@ -86,7 +88,7 @@ impl Documents {
         }
         let entries = fs::read_dir(path)
             .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
-            .map_err(|error| format!("{}: {error}", path.display()));
+            .map_err(|error| unreadable(&path.display().to_string(), &error));
         match entries {
             Err(error) => self.faults.push(error),
             Ok(entries) => {
@@ -99,45 +101,61 @@ impl Documents {
     }
 
     fn text(&mut self, file: &str, text: &str, json: bool) {
-        let documents = if json { vec![text.to_owned()] } else { documents(text) };
+        let documents = if json { vec![(0, text.to_owned())] } else { documents(text) };
         let many = documents.len() > 1;
-        for (number, document) in (1..).zip(&documents) {
+        for (number, (before, document)) in (1..).zip(&documents) {
             let document_number = if many { number } else { 0 };
             let place = Place { file: file.to_owned(), document: document_number };
-            match value(document, json) {
+            match if json { read_json(document) } else { yaml::value(document) } {
                 Ok(Value::Null) => {}
                 Ok(value) => self.values.push((value, place)),
-                Err(error) => self.faults.push(format!("{place}: {error:#}")),
+                Err(Fault { line, text }) => {
+                    let line = line.map(|line| format!(", line {}", before + line));
+                    let what = if json { "JSON" } else { "YAML" };
+                    let line = line.unwrap_or_default();
+                    self.faults.push(format!("{place}{line}: this is not {what}: {text}"));
+                }
             }
         }
     }
 }
 
-/// The documents of a stream. Only the lines between them begin with three dashes.
-fn documents(text: &str) -> Vec<String> {
-    let mut documents = vec![String::new()];
-    for line in text.lines() {
+/// The documents of a stream, each with the number of lines before it. Only the lines between them
+/// begin with three dashes.
+fn documents(text: &str) -> Vec<(usize, String)> {
+    let mut documents = vec![(0, String::new())];
+    for (number, line) in text.lines().enumerate() {
         let between = line == "---" || line.starts_with("--- ") || line.starts_with("---\t");
         if between {
-            documents.push(String::new());
+            documents.push((number, String::new()));
         }
-        if let Some(document) = documents.last_mut() {
+        if let Some((_, document)) = documents.last_mut() {
             document.push_str(if between { line.get(3..).unwrap_or_default() } else { line });
             document.push('\n');
         }
     }
-    let says = |document: &String| {
+    let says = |(_, document): &(usize, String)| {
         document.lines().any(|line| !line.trim().is_empty() && !line.trim().starts_with('#'))
     };
     documents.retain(says);
     documents
 }
 
-fn value(document: &str, json: bool) -> Result<Value> {
-    if json {
-        return json::value(document).context("this is not JSON");
+fn read_json(document: &str) -> Result<Value, Fault> {
+    json::value(document).map_err(|error| {
+        let words = error.to_string();
+        let cause = words.split(" at line ").next().unwrap_or_default();
+        let text = format!("{cause} at column {}: mend that", error.column());
+        Fault { line: Some(error.line()), text }
+    })
+}
+
+fn unreadable(what: &str, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::InvalidData {
+        return format!("{what}: it is no text: save it in UTF-8, or name another file");
     }
-    // Lists of a whole cluster have no bound; what is too large is the reader's own.
-    let options = serde_saphyr::options! { budget: None, strict_booleans: true };
-    serde_saphyr::from_str_with_options(document, options).context("this is not YAML")
+    if error.kind() == io::ErrorKind::NotFound {
+        return format!("{what}: it is not there: name a file or a folder that is");
+    }
+    format!("{what}: it cannot be read: {error}")
 }
