@@ -36,7 +36,7 @@ pub use expand::Expanded;
 
 use crate::{Policy, PolicyKey, world::number_of};
 use by_id::ById;
-use entities::{Entities, Said};
+use entities::{Entities, Said, SaidLabels};
 use groups::Group;
 use ids::Ids;
 use matching::Matching;
@@ -44,7 +44,7 @@ use named::{NamedThings, Thing};
 use policies::Used;
 use policy_objects::{
     self as objects, ContainerPort, Kind, Meta, Named, Namespace, Node, Phase, Pod, Service,
-    page::{MetaView, NamespaceView, PodView, PortView},
+    page::{MetaView, NamespaceView, PodView, PolicyView, PortView},
 };
 use settle::{Changes, Seen};
 use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
@@ -73,6 +73,8 @@ pub enum Event<'a> {
     /// A policy is new or has changed. Its form is the caller's to send: what this changes is the groups that
     /// it uses, its place in the one order and its span.
     Policy(&'a Policy),
+    /// A NetworkPolicy is, lent by a page of a list.
+    PolicyView(&'a PolicyView<'a>),
     /// An object is gone. One that never was is no matter.
     Gone {
         /// Its kind.
@@ -128,9 +130,12 @@ impl Index {
     pub fn load(&mut self, event: Event<'_>) {
         if self.loading {
             self.take(event);
-            self.drop_unused();
+            // Most events of a load leave nothing behind; nobody is told of what they change.
+            if !self.changes.unused.is_empty() {
+                self.drop_unused();
+                self.changes = Changes::default();
+            }
             self.entities.forget();
-            self.changes = Changes::default();
         } else {
             self.apply(event);
         }
@@ -148,11 +153,12 @@ impl Index {
         self.matching.loaded();
         self.entities.loaded();
         self.by_id.loaded(&self.groups);
-        self.loading = false;
+        let mut groups = Vec::new();
         for set in self.matching.sets.ids() {
+            self.groups_into(&self.matching.sets[set].selections, &mut groups);
             let entities = &self.matching.sets[set].entities;
-            for group in self.groups_of(&self.matching.sets[set].selections) {
-                let Some(applied) = &mut self.groups[group].applied else { continue };
+            for group in &groups {
+                let Some(applied) = &mut self.groups[*group].applied else { continue };
                 let nodes = entities.iter().filter_map(|id| self.entities.entities[id].node);
                 nodes.for_each(|node| {
                     applied.pods.add(node, 1);
@@ -161,9 +167,8 @@ impl Index {
         }
         for policy in self.policies.ids() {
             self.link_spans(policy);
-            // Nobody is told of what was always so; kept for all, it would outweigh the index.
-            self.changes.spans.clear();
         }
+        self.loading = false;
         self.changes = Changes::default();
     }
 
@@ -253,7 +258,7 @@ impl Index {
                     name,
                     uid,
                     created,
-                    labels: labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
+                    labels: SaidLabels::Lent(labels),
                     node: &pod.node,
                     account: Some(&pod.service_account),
                     addresses: &pod.addresses,
@@ -284,6 +289,7 @@ impl Index {
             }
             Event::Tier(tier) => self.tier(&tier.meta.name, Some(number_of(&tier.priority))),
             Event::Policy(policy) => self.policy(policy),
+            Event::PolicyView(policy) => self.policy_lent(policy),
             Event::Gone { kind, namespace, name, uid } => self.gone(kind, namespace, name, uid),
         }
     }
@@ -411,7 +417,7 @@ fn said<'a>(meta: &'a Meta, addresses: &'a [IpAddr]) -> Said<'a> {
         name: &meta.name,
         uid: &meta.uid,
         created: &meta.created,
-        labels: meta.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+        labels: SaidLabels::Owned(&meta.labels),
         node: "",
         account: None,
         addresses,

@@ -1,11 +1,12 @@
 //! Pages of lists, as API servers send them: one item at a time, never a page as a tree.
 //!
-//! [`pods`] and [`namespaces`] lend what they read from the page, trimmed; [`objects`] reads items of
-//! any kind. An item that is odd in any way is read as [`Object::read_as`] reads it, one that is no
+//! [`pods`], [`namespaces`] and [`network_policies`] lend what they read from the page, trimmed;
+//! [`objects`] reads items of any kind. An item that is odd in any way is read as [`Object::read_as`] reads it, one that is no
 //! object or has no name is handed over as an error, and the others stand. What people should know of
 //! pods and namespaces, [`objects`] says.
 
 mod cursor;
+mod lent;
 mod meta;
 mod network_policy;
 mod pod;
@@ -15,6 +16,10 @@ mod scan;
 mod tests;
 
 pub use cursor::{Page, PageError};
+pub use lent::{
+    OperatorView, PeerView, PolicyItem, PolicyView, RequirementView, RuleView, SelectorView,
+    ValuesView,
+};
 pub use meta::{MetaView, NamespaceView};
 pub use pod::{PodView, PortView};
 
@@ -62,19 +67,39 @@ where
     })
 }
 
+/// Reads a page of NetworkPolicies: those without anything odd are lent.
+pub fn network_policies<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
+where
+    E: FnMut(Result<PolicyItem<'_>, ReadError>),
+{
+    Cursor::new(page).walk(|cursor| {
+        if let Some(view) = cursor.attempt(network_policy::policy) {
+            each(Ok(PolicyItem::Lent(view)));
+            return Ok(());
+        }
+        let read = slowly(Kind::NetworkPolicy, cursor.take()?);
+        each(read.map(|parsed| PolicyItem::Read(Box::new(parsed))));
+        Ok(())
+    })
+}
+
 /// Reads a page of objects of a kind. NetworkPolicies as API servers write them are read without a
 /// tree; where nothing is to be said of an item, its notes are empty and take no memory.
 pub fn objects<E>(kind: Kind, page: &[u8], mut each: E) -> Result<Page, PageError>
 where
     E: FnMut(Result<Parsed, ReadError>),
 {
+    if kind == Kind::NetworkPolicy {
+        return network_policies(page, |item| {
+            each(item.map(|item| match item {
+                PolicyItem::Lent(view) => {
+                    Parsed { object: Object::NetworkPolicy(view.into()), notes: Vec::new() }
+                }
+                PolicyItem::Read(parsed) => *parsed,
+            }));
+        });
+    }
     Cursor::new(page).walk(|cursor| {
-        if kind == Kind::NetworkPolicy
-            && let Some(policy) = cursor.attempt(network_policy::policy)
-        {
-            each(Ok(Parsed { object: Object::NetworkPolicy(policy), notes: Vec::new() }));
-            return Ok(());
-        }
         each(slowly(kind, cursor.take()?));
         Ok(())
     })

@@ -3,13 +3,14 @@
 //!
 //! A [`Size`] writes its objects as API servers send them ([`pages`]), 500 items a page. The targets are for
 //! objects that say as much as those of that benchmark ([`Form::Lean`], some 500 bytes a pod); what they would
-//! be on a cluster ([`Form::Full`], 6 kB a pod) is measured beside it. [`load`] takes page after page from a file into one buffer; what is timed is reading the
-//! page and indexing what it holds, not how the page came. Every measurement runs in a process of its own,
+//! be on a cluster ([`Form::Full`], 6 kB a pod) is measured beside it. [`load`] takes page after page from a
+//! file into one buffer; what is timed is reading the page and indexing what it holds, not how the page came. Every measurement runs in a process of its own,
 //! so its peak of resident memory is its own, one page included.
 
 mod events;
 mod load;
 mod pages;
+mod reference;
 mod size;
 mod template;
 

@@ -84,13 +84,17 @@ fn full_objects_are_more_bytes_and_the_same_groups() {
 }
 
 #[test]
-fn the_plain_parse_reads_every_object_and_keeps_none() {
+fn the_plain_parse_and_our_own_reader_read_every_object_and_keep_none() {
     for size in Size::ALL {
-        let (plain, groups) = (written(size), written(size));
-        let plain = load(&mut &*plain, What::Plain).expect("pages are read");
-        let groups = load(&mut &*groups, What::Groups).expect("pages are read");
-        assert_eq!((plain.objects, plain.bytes), (groups.objects, groups.bytes));
-        assert!(plain.index.is_empty() && plain.objects > 200);
+        for form in [Form::Lean, Form::Full] {
+            let pages = written_in(form, size);
+            let load = |what| load(&mut &*pages, what).expect("pages are read");
+            let groups = load(What::Groups);
+            for read in [load(What::Plain), load(What::OwnReader)] {
+                assert_eq!((read.objects, read.bytes), (groups.objects, groups.bytes));
+                assert!(read.index.is_empty() && read.objects > 200);
+            }
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::Expanded;
 use crate::PolicyKey;
-use policy_objects::{Block, ContainerPort, Requirement, Selector};
+use policy_objects::{
+    Block, ContainerPort,
+    page::{RequirementView, SelectorView},
+};
 use sha1::{Digest as _, Sha1};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -334,20 +337,20 @@ impl Canonical {
         text.into_iter().for_each(|text| self.text(text));
     }
 
-    pub(super) fn selector(&mut self, selector: &Selector) {
-        use policy_objects::Operator::{DoesNotExist, Exists, In, NotIn};
-        self.number(selector.requirements.len());
-        for Requirement { key, operator } in &selector.requirements {
+    pub(super) fn selector(&mut self, selector: &SelectorView<'_>) {
+        use policy_objects::page::OperatorView::{DoesNotExist, Exists, In, NotIn};
+        self.number(selector.requirements().len());
+        for RequirementView { key, operator } in selector.requirements() {
             self.text(key);
             let (word, values) = match operator {
-                In(values) => ("In", Some(values)),
-                NotIn(values) => ("NotIn", Some(values)),
-                Exists => ("Exists", None),
-                DoesNotExist => ("DoesNotExist", None),
+                In(values) => ("In", values.as_slice()),
+                NotIn(values) => ("NotIn", values.as_slice()),
+                Exists => ("Exists", &[][..]),
+                DoesNotExist => ("DoesNotExist", &[][..]),
             };
             self.text(word);
-            self.number(values.map_or(0, BTreeSet::len));
-            values.into_iter().flatten().for_each(|value| self.text(value));
+            self.number(values.len());
+            values.iter().for_each(|value| self.text(value));
         }
     }
 

@@ -3,12 +3,12 @@
 use super::{
     ids::Ids,
     matching::Matching,
-    table::{Keyed, Seed, Table, number},
+    table::{Keyed, Mark, Seed, Table, number},
     uid::Uid,
 };
 use crate::index::Member;
 use hashbrown::HashTable;
-use policy_objects::ContainerPort;
+use policy_objects::{ContainerPort, Labels};
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 /// A pod, or, without namespace, a node.
@@ -52,11 +52,29 @@ pub(super) struct Said<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) created: &'a str,
-    pub(super) labels: Vec<(&'a str, &'a str)>,
+    pub(super) labels: SaidLabels<'a>,
     pub(super) node: &'a str,
     pub(super) account: Option<&'a str>,
     pub(super) addresses: &'a [IpAddr],
     pub(super) ports: Cow<'a, [ContainerPort]>,
+}
+
+/// Labels, owned or lent.
+#[derive(Clone, Copy)]
+pub(super) enum SaidLabels<'a> {
+    Owned(&'a Labels),
+    Lent(&'a [(Cow<'a, str>, Cow<'a, str>)]),
+}
+
+impl<'a> SaidLabels<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let (owned, lent) = match self {
+            Self::Owned(labels) => (Some(labels), &[][..]),
+            Self::Lent(labels) => (None, labels),
+        };
+        let owned = owned.into_iter().flatten().map(|(key, value)| (&**key, &**value));
+        owned.chain(lent.iter().map(|(key, value)| (&**key, &**value)))
+    }
 }
 
 #[derive(Debug)]
@@ -65,7 +83,7 @@ pub(super) struct Entities {
     pub(super) nodes: Table<Box<str>>,
     ports: Table<Ports>,
     /// Pods by address: which pod, and which of its addresses.
-    claims: HashTable<(u32, u32)>,
+    claims: HashTable<(Mark, u32, u32)>,
     /// Nodes that lost an entity in this event, whose names its deltas may still need.
     parted: Vec<u32>,
     /// The pods of each node; none as long as objects are loaded.
@@ -113,10 +131,9 @@ impl Entities {
             created: fixed(said.created),
             addresses: addresses.into_boxed_slice(),
         };
-        let labels =
-            said.labels.iter().copied().chain(said.account.map(|account| (ACCOUNT, account)));
-        match self.entities.find((space, name)) {
-            Some(id) => {
+        let labels = said.labels.iter().chain(said.account.map(|account| (ACCOUNT, account)));
+        match self.entities.seek((space, name)) {
+            Ok(id) => {
                 self.disclaim(id);
                 let old = &self.entities[id];
                 let (set, node, ports) = (old.set, old.node, old.ports);
@@ -131,8 +148,8 @@ impl Entities {
                 self.claim(id, said);
                 id
             }
-            None => {
-                let id = self.entities.insert(entity);
+            Err(mark) => {
+                let id = self.entities.insert_marked(mark, entity);
                 self.house(id, None, node);
                 self.entities[id].set = matching.join(id, space, labels);
                 self.claim(id, said);
@@ -192,17 +209,17 @@ impl Entities {
     }
 
     fn node(&mut self, name: &str) -> u32 {
-        let id = match self.nodes.find(name) {
-            Some(id) => id,
-            None => self.nodes.insert(name.into()),
+        let id = match self.nodes.seek(name) {
+            Ok(id) => id,
+            Err(mark) => self.nodes.insert_marked(mark, name.into()),
         };
         self.nodes.hold(id)
     }
 
     fn ports_of(&mut self, ports: &[ContainerPort]) -> u32 {
-        let id = match self.ports.find(ports) {
-            Some(id) => id,
-            None => self.ports.insert(Ports(ports.into())),
+        let id = match self.ports.seek(ports) {
+            Ok(id) => id,
+            Err(mark) => self.ports.insert_marked(mark, Ports(ports.into())),
         };
         self.ports.hold(id)
     }
@@ -226,18 +243,17 @@ impl Entities {
         }
         let (claims, entities, seed) = (&mut self.claims, &self.entities, &self.seed);
         for (at, address) in entities[id].addresses.iter().enumerate() {
-            let address_of =
-                |(id, at): &(u32, u32)| seed.hash(entities[*id].addresses[*at as usize]).spread();
-            claims.insert_unique(seed.hash(address).spread(), (id, number(at)), address_of);
+            let mark = seed.hash(address);
+            let again = |(mark, ..): &(Mark, u32, u32)| mark.spread();
+            claims.insert_unique(mark.spread(), (mark, id, number(at)), again);
         }
     }
 
     fn disclaim(&mut self, id: u32) {
         for (at, address) in self.entities[id].addresses.iter().enumerate() {
-            let claim = (id, number(at));
-            if let Ok(found) =
-                self.claims.find_entry(self.seed.hash(address).spread(), |c| *c == claim)
-            {
+            let mark = self.seed.hash(address);
+            let claim = (mark, id, number(at));
+            if let Ok(found) = self.claims.find_entry(mark.spread(), |other| *other == claim) {
                 found.remove();
             }
         }
@@ -245,10 +261,11 @@ impl Entities {
 
     /// The pods that say that an address is their own.
     fn claimants(&self, address: IpAddr) -> impl Iterator<Item = u32> {
-        let same = move |(id, at): &&(u32, u32)| {
-            self.entities[*id].addresses.get(*at as usize) == Some(&address)
+        let mark = self.seed.hash(address);
+        let same = move |(other, id, at): &&(Mark, u32, u32)| {
+            *other == mark && self.entities[*id].addresses.get(*at as usize) == Some(&address)
         };
-        self.claims.iter_hash(self.seed.hash(address).spread()).filter(same).map(|(id, _)| *id)
+        self.claims.iter_hash(mark.spread()).filter(same).map(|(_, id, _)| *id)
     }
 
     /// Others that say so of any of these addresses.

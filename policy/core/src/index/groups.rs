@@ -133,25 +133,29 @@ impl Counts {
 }
 
 impl Span {
-    /// One use more, by a policy that is about an applied-to group, whose pods are here.
-    pub(super) fn add(&mut self, group: u32, pods: &Counts, first: &Counts) -> Vec<u32> {
+    /// One use more, by a policy that is about an applied-to group, whose pods are here: the nodes that did
+    /// not need it.
+    pub(super) fn add(
+        &mut self,
+        group: u32,
+        pods: &Counts,
+        first: &Counts,
+        entered: impl FnMut(u32),
+    ) {
         match self {
             Self::Nowhere => {
                 *self = Self::Same(group, 1);
-                pods.nodes().collect()
+                pods.nodes().for_each(entered);
             }
-            Self::Same(same, uses) if *same == group => {
-                *uses += 1;
-                Vec::new()
-            }
+            Self::Same(same, uses) if *same == group => *uses += 1,
             Self::Same(_, uses) => {
                 let uses = *uses;
                 *self = Self::Counted(first.times(uses), uses);
-                self.add(group, pods, first)
+                self.add(group, pods, first, entered);
             }
             Self::Counted(counts, uses) => {
                 *uses += 1;
-                pods.nodes().filter(|node| counts.add(*node, 1)).collect()
+                pods.nodes().filter(|node| counts.add(*node, 1)).for_each(entered);
             }
         }
     }

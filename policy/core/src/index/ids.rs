@@ -33,7 +33,14 @@ impl Ids {
     }
 
     pub(super) fn insert(&mut self, id: u32) {
-        let Err(at) = self.as_slice().binary_search(&id) else { return };
+        let at = match self.as_slice() {
+            // Numbers rise as things come.
+            [.., last] if *last < id => self.as_slice().len(),
+            ids => match ids.binary_search(&id) {
+                Ok(_) => return,
+                Err(at) => at,
+            },
+        };
         match self {
             Self::Few(count, ids) if usize::from(*count) < ids.len() => {
                 ids[at..].rotate_right(1);
@@ -68,15 +75,18 @@ impl Ids {
 
 impl FromIterator<u32> for Ids {
     fn from_iter<I: IntoIterator<Item = u32>>(ids: I) -> Self {
-        let mut many: Vec<u32> = ids.into_iter().collect();
-        many.sort_unstable();
-        many.dedup();
-        if many.len() > 4 {
+        let (mut few, mut ids) = (Self::default(), ids.into_iter());
+        while let Some(id) = ids.next() {
+            if few.as_slice().len() < 4 || few.contains(id) {
+                few.insert(id);
+                continue;
+            }
+            let mut many: Vec<u32> = few.iter().chain([id]).chain(ids).collect();
+            many.sort_unstable();
+            many.dedup();
             many.shrink_to_fit();
             return Self::Many(many);
         }
-        let mut few = Self::default();
-        many.into_iter().for_each(|id| few.insert(id));
         few
     }
 }
@@ -100,6 +110,8 @@ mod tests {
                     model.remove(&id);
                 }
                 prop_assert!(ids.iter().eq(model.iter().copied()));
+                let anew: Ids = model.iter().rev().chain(&model).copied().collect();
+                prop_assert_eq!(anew.as_slice(), ids.as_slice());
                 prop_assert!((0..12).all(|id| ids.contains(id) == model.contains(&id)));
             }
         }

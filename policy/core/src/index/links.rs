@@ -5,6 +5,7 @@ use super::{
     delta::{GroupId, Role},
     groups::{Address, Applied, Counts, Group, GroupKey, Makeup},
     ids::Ids,
+    matching::Lent,
     settle::Subject,
     source::Source,
 };
@@ -15,12 +16,7 @@ impl Index {
         let id = match source {
             Source::Pods(wanted) => {
                 let selection = self.matching.select(wanted);
-                self.groups.find(GroupKey::Selection(selection)).unwrap_or_else(|| {
-                    let makeup = Makeup::Selection(selection);
-                    let id = self.add_group(source.id(), makeup);
-                    self.matching.selections[selection].groups.insert(id);
-                    id
-                })
+                self.group_of(selection, || source.id())
             }
             Source::Members(of) => match self.groups.find(GroupKey::Members(of)) {
                 Some(id) => id,
@@ -31,6 +27,33 @@ impl Index {
                 None => self.make_service(name, source.id()),
             },
         };
+        self.give(id, role);
+        id
+    }
+
+    /// The same of what is lent.
+    pub(super) fn acquire_lent(&mut self, lent: Lent<'_>, role: Role) -> u32 {
+        let selection = self.matching.select_lent(lent);
+        let id = self.group_of(selection, || lent.id());
+        self.give(id, role);
+        id
+    }
+
+    fn group_of(&mut self, selection: u32, id: impl FnOnce() -> GroupId) -> u32 {
+        // One that is new has no groups.
+        let found = match self.matching.selections[selection].groups.is_empty() {
+            true => None,
+            false => self.groups.find(GroupKey::Selection(selection)),
+        };
+        found.unwrap_or_else(|| {
+            let makeup = Makeup::Selection(selection);
+            let id = self.add_group(id(), makeup);
+            self.matching.selections[selection].groups.insert(id);
+            id
+        })
+    }
+
+    fn give(&mut self, id: u32, role: Role) {
         if !self.groups[id].has(role) {
             match role {
                 Role::Applied => {
@@ -43,7 +66,6 @@ impl Index {
                 self.changes.made.insert((id, role));
             }
         }
-        id
     }
 
     pub(super) fn add_group(&mut self, id: GroupId, makeup: Makeup) -> u32 {
@@ -79,13 +101,20 @@ impl Index {
 
     /// The groups that hold what these selections select.
     pub(super) fn groups_of(&self, selections: &Ids) -> Vec<u32> {
+        let mut found = Vec::new();
+        self.groups_into(selections, &mut found);
+        found
+    }
+
+    /// The same, into a list that is used again.
+    pub(super) fn groups_into(&self, selections: &Ids, found: &mut Vec<u32>) {
         let groups = |selection: u32| self.matching.selections[selection].groups.as_slice();
-        let mut found: Vec<u32> = selections.iter().flat_map(groups).copied().collect();
+        found.clear();
+        found.extend(selections.iter().flat_map(groups));
         if selections.as_slice().len() > 1 {
             found.sort_unstable();
             found.dedup();
         }
-        found
     }
 
     /// A policy uses its groups from now on.
@@ -109,17 +138,22 @@ impl Index {
         }
     }
 
-    /// The groups of a policy are needed where it is.
+    /// The groups of a policy are needed where it is. Nobody is told of what was always so; kept for all, it
+    /// would outweigh the index.
     pub(super) fn link_spans(&mut self, policy: u32) {
         let (applied, address) = self.uses(policy);
         for group in address.iter() {
             let Some(mut role) = self.groups[group].address.take() else { continue };
+            let mut spans = std::mem::take(&mut self.changes.spans);
             for from in applied.iter() {
                 let first = role.span.same().unwrap_or(from);
-                for node in role.span.add(from, self.pods(from), self.pods(first)) {
-                    self.changes.spans.push((Subject::Address(group), node, 1));
-                }
+                role.span.add(from, self.pods(from), self.pods(first), |node| {
+                    if !self.loading {
+                        spans.push((Subject::Address(group), node, 1));
+                    }
+                });
             }
+            self.changes.spans = spans;
             self.groups[group].address = Some(role);
         }
     }

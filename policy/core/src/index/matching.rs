@@ -7,10 +7,10 @@
 
 use super::{
     ids::Ids,
-    table::{Keyed, Table},
+    table::{Keyed, Mark, Table},
     words::{Pivot, Words},
 };
-use policy_objects::{Labels, Selector};
+use policy_objects::{Labels, Selector, page::SelectorView};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
@@ -125,9 +125,22 @@ pub(super) struct Wanted<'a> {
     pub(super) selector: Cow<'a, Selector>,
 }
 
+/// The same, lent by a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent<'a> {
+    /// The namespace of the policy.
+    pub(super) own: &'a str,
+    /// Of namespaces with these labels; `None`: of the policy's own.
+    pub(super) spaces: Option<&'a SelectorView<'a>>,
+    /// With these labels.
+    pub(super) selector: &'a SelectorView<'a>,
+}
+
 #[derive(Debug)]
 pub(super) struct Matching {
     words: Words,
+    /// Labels of an entity that are looked up.
+    labels: Vec<u32>,
     pub(super) spaces: Table<Space>,
     pub(super) sets: Table<Set>,
     pub(super) selections: Table<Selection>,
@@ -148,6 +161,7 @@ impl Matching {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             words: Words::new(seed),
+            labels: Vec::new(),
             spaces: Table::new(seed),
             sets: Table::new(seed),
             selections: Table::new(seed),
@@ -257,7 +271,7 @@ impl Matching {
 
     fn scopes_of(&self, space: u32) -> Ids {
         let Space { name, labels, .. } = &self.spaces[space];
-        if name.is_empty() {
+        if name.is_empty() || self.scopes.len() == 0 {
             return Ids::default();
         }
         let found = self.behind(Room::Spaces, labels);
@@ -309,24 +323,27 @@ impl Matching {
         space: u32,
         labels: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> u32 {
-        let labels = self.words.labels(labels);
-        let id = match self.sets.find((space, &labels)) {
-            Some(id) => {
-                self.words.release_labels(&labels);
+        let mut ids = std::mem::take(&mut self.labels);
+        self.words.labels_into(labels, &mut ids);
+        let id = match self.sets.seek((space, &ids)) {
+            Ok(id) => {
+                self.words.release_labels(&ids);
                 id
             }
-            None => self.new_set(space, labels),
+            Err(mark) => self.new_set(mark, space, ids.as_slice().into()),
         };
+        self.labels = ids;
         self.sets[id].entities.insert(entity);
         id
     }
 
-    fn new_set(&mut self, space: u32, labels: Box<[u32]>) -> u32 {
+    fn new_set(&mut self, mark: Mark, space: u32, labels: Box<[u32]>) -> u32 {
         self.spaces.hold(space);
         self.spaces[space].sets += 1;
         self.words.held(&labels, true);
         let (entities, selections) = (Ids::default(), Ids::default());
-        let id = self.sets.insert(Set { space, labels, entities, selections });
+        let set = Set { space, labels, entities, selections };
+        let id = self.sets.insert_marked(mark, set);
         if !self.loading {
             self.holders.extend(keys(&self.sets[id].labels).map(|label| (label, space, id)));
             self.sets[id].selections = self.selections_of(id);
@@ -354,21 +371,39 @@ impl Matching {
 
     /// The selection of this; a new one has no group yet.
     pub(super) fn select(&mut self, wanted: &Wanted<'_>) -> u32 {
-        let selector = self.words.selector(&wanted.selector);
+        let selector = self.words.selector(&SelectorView::from(&*wanted.selector));
         let only = wanted.space.as_deref().map(|name| self.space(name));
         let spaces = wanted.spaces.as_ref().filter(|spaces| !spaces.requirements.is_empty());
         let reach = match (spaces, only) {
             (None, Some(space)) => Reach::Space(space),
-            (Some(spaces), only) => Reach::Scope(self.scope(spaces), only),
-            (None, None) => Reach::Scope(self.scope(&Selector::default()), None),
+            (Some(spaces), only) => Reach::Scope(self.scope(&SelectorView::from(&**spaces)), only),
+            (None, None) => Reach::Scope(self.scope(&SelectorView::default()), None),
         };
-        if let Some(id) = self.selections.find((reach, selector)) {
-            self.release_reach(reach, selector);
-            return id;
-        }
+        self.selection(reach, selector)
+    }
+
+    /// The same of what is lent.
+    pub(super) fn select_lent(&mut self, lent: Lent<'_>) -> u32 {
+        let selector = self.words.selector(lent.selector);
+        let reach = match lent.spaces {
+            None => Reach::Space(self.space(lent.own)),
+            Some(spaces) => Reach::Scope(self.scope(spaces), None),
+        };
+        self.selection(reach, selector)
+    }
+
+    /// The selection that has one use of each from now on, if it is new; else they are given back.
+    fn selection(&mut self, reach: Reach, selector: u32) -> u32 {
+        let mark = match self.selections.seek((reach, selector)) {
+            Ok(id) => {
+                self.release_reach(reach, selector);
+                return id;
+            }
+            Err(mark) => mark,
+        };
         let door = self.words.narrowest(selector).and_then(|at| u8::try_from(at).ok());
-        let groups = Ids::default();
-        let id = self.selections.insert(Selection { reach, selector, door, groups });
+        let selection = Selection { reach, selector, door, groups: Ids::default() };
+        let id = self.selections.insert_marked(mark, selection);
         self.hang(room(reach), selector, door, id);
         if let Reach::Scope(scope, _) = reach {
             self.scopes[scope].selections.insert(id);
@@ -404,7 +439,7 @@ impl Matching {
         self.words.release_selector(selector);
     }
 
-    fn scope(&mut self, selector: &Selector) -> u32 {
+    fn scope(&mut self, selector: &SelectorView<'_>) -> u32 {
         let selector = self.words.selector(selector);
         if let Some(id) = self.scopes.find(selector) {
             self.words.release_selector(selector);

@@ -6,12 +6,16 @@ use super::{
     delta::{Change, PolicyDelta, PolicyId, Role, Uses},
     expand::{Expanding, within},
     ids::Ids,
+    matching::Lent,
     source::Source,
     table::Keyed,
     uid::Uid,
 };
-use crate::{Direction, Peer, Peers, Pods, Policy, PolicyKey, Rule, Traffic, Transport};
-use policy_objects::{Kind, TargetPort};
+use crate::{Direction, Peer, Peers, Pods, Policy, PolicyKey, Rule, Tier, Traffic, Transport};
+use policy_objects::{
+    Kind, NetworkPort, TargetPort,
+    page::{MetaView, PeerView, PolicyView, SelectorView},
+};
 
 #[derive(Debug)]
 pub(super) struct Used {
@@ -38,7 +42,8 @@ impl Index {
     pub(super) fn policy(&mut self, policy: &Policy) {
         let (mut applied, mut address) = self.groups_for(policy);
         let expanding = Expanding::of(policy);
-        let id = self.place(policy);
+        let PolicyKey { kind, namespace, name } = &policy.key;
+        let id = self.place((*kind, namespace, name), &policy.uid, &policy.place.tier);
         let expands = expanding.is_some();
         let before = self.expanded_of(id);
         self.policies[id].expanding = expanding.map(|mut expanding| {
@@ -60,6 +65,36 @@ impl Index {
         self.pairs_changed(id, &before);
     }
 
+    /// The same of one that a page lends.
+    pub(super) fn policy_lent(&mut self, policy: &PolicyView<'_>) {
+        let MetaView { namespace: own, name, uid, .. } = &policy.meta;
+        let subject = Lent { own, spaces: None, selector: &policy.subject };
+        let applied = Ids::from_iter([self.acquire_lent(subject, Role::Applied)]);
+        let (mut address, everything) = (Ids::default(), SelectorView::default());
+        let ingress = policy.ingress.iter().flatten().map(|rule| (Direction::Ingress, rule));
+        let egress = policy.egress.iter().flatten().map(|rule| (Direction::Egress, rule));
+        for (direction, rule) in ingress.chain(egress) {
+            for peer in &rule.peers {
+                let PeerView::Pods { namespaces, pods } = peer else { continue };
+                let selector = pods.as_ref().unwrap_or(&everything);
+                let peer = Lent { own, spaces: namespaces.as_ref(), selector };
+                address.insert(self.acquire_lent(peer, Role::Address));
+            }
+            let holds_others = |peer: &PeerView<'_>| matches!(peer, PeerView::Block(_));
+            let may_be_others = rule.peers.is_empty() || rule.peers.iter().any(holds_others);
+            let named = |port: &NetworkPort| matches!(port.port, Some(TargetPort::Named(_)));
+            if may_be_others && direction == Direction::Egress && rule.ports.iter().any(named) {
+                address.insert(self.acquire(&Source::everybody(), Role::Address));
+            }
+        }
+        let id = self.place((Kind::NetworkPolicy, own, name), uid, &Tier::NetworkPolicy);
+        let before = self.expanded_of(id);
+        self.policies[id].expanding = None;
+        self.expanding.remove(&id);
+        self.reuse(id, applied, address);
+        self.pairs_changed(id, &before);
+    }
+
     /// A policy may use the same groups, and others of them for its rules.
     pub(super) fn pairs_changed(&mut self, id: u32, before: &[Expanded]) {
         if !self.loading && self.expanded_of(id) != before {
@@ -68,30 +103,32 @@ impl Index {
     }
 
     /// The record of a policy, with the UID and the tier that it has now.
-    fn place(&mut self, policy: &Policy) -> u32 {
-        let id = self.record(policy);
-        let number = self.tiers.enter(id, &policy.place.tier);
+    fn place(&mut self, key: (Kind, &str, &str), uid: &str, tier: &Tier) -> u32 {
+        let id = self.record(key, uid);
+        let number = self.tiers.enter(id, tier);
         self.put_in_tier(id, number);
         id
     }
 
-    fn record(&mut self, policy: &Policy) -> u32 {
-        let PolicyKey { kind, namespace, name } = &policy.key;
-        let uid = Uid::of(&policy.uid);
+    fn record(&mut self, (kind, namespace, name): (Kind, &str, &str), uid: &str) -> u32 {
+        let uid = Uid::of(uid);
         let space = self.matching.space(namespace);
-        if let Some(id) = self.policies.find((*kind, space, name)) {
-            self.matching.release_space(space);
-            if self.policies[id].uid != uid {
-                self.goes(id);
-                self.policies[id].uid = uid;
-                self.changes.policies.insert(id, Change::Added);
+        let mark = match self.policies.seek((kind, space, name)) {
+            Ok(id) => {
+                self.matching.release_space(space);
+                if self.policies[id].uid != uid {
+                    self.goes(id);
+                    self.policies[id].uid = uid;
+                    self.changes.policies.insert(id, Change::Added);
+                }
+                return id;
             }
-            return id;
-        }
+            Err(mark) => mark,
+        };
         let (applied, address) = (Ids::default(), Ids::default());
-        let (kind, name, expanding) = (*kind, name.as_str().into(), None);
+        let (name, expanding) = (name.into(), None);
         let used = Used { kind, space, name, uid, applied, address, expanding, tier: 0 };
-        let id = self.policies.insert(used);
+        let id = self.policies.insert_marked(mark, used);
         if !self.loading {
             self.changes.policies.insert(id, Change::Added);
         }
@@ -106,7 +143,9 @@ impl Index {
         if same {
             return;
         }
-        self.unlink(id);
+        if !used.applied.is_empty() || !used.address.is_empty() {
+            self.unlink(id);
+        }
         let used = &mut self.policies[id];
         (used.applied, used.address) = (applied, address);
         self.link(id);

@@ -3,11 +3,11 @@
 use super::{
     delta::{Canonical, GroupId},
     entities::ACCOUNT,
-    matching::Wanted,
+    matching::{Lent, Wanted},
     named::Thing,
 };
 use crate::{Peer, Pods, Scope};
-use policy_objects::{Named, Operator, Requirement, Selector};
+use policy_objects::{Named, Operator, Requirement, Selector, page::SelectorView};
 use std::{borrow::Cow, collections::BTreeSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,7 +111,7 @@ impl<'a> Source<'a> {
         let (mut canonical, space, spaces) = match self {
             Self::Pods(Wanted { space, spaces, selector }) => {
                 let mut canonical = Canonical::new("pods");
-                canonical.selector(selector);
+                canonical.selector(&SelectorView::from(&**selector));
                 (canonical, space.as_deref(), spaces.as_deref())
             }
             Self::Members(MembersOf { thing, space, spaces }) => {
@@ -134,6 +134,19 @@ impl<'a> Source<'a> {
         canonical.maybe(space);
         // All namespaces are one scope, however it is said.
         let spaces = spaces.filter(|spaces| !spaces.requirements.is_empty());
+        canonical.number(usize::from(spaces.is_some()));
+        spaces.into_iter().for_each(|spaces| canonical.selector(&SelectorView::from(spaces)));
+        canonical.id()
+    }
+}
+
+impl Lent<'_> {
+    /// As [`Source::id`] of the same.
+    pub(super) fn id(self) -> GroupId {
+        let mut canonical = Canonical::new("pods");
+        canonical.selector(self.selector);
+        canonical.maybe(self.spaces.is_none().then_some(self.own));
+        let spaces = self.spaces.filter(|spaces| !spaces.requirements().is_empty());
         canonical.number(usize::from(spaces.is_some()));
         spaces.into_iter().for_each(|spaces| canonical.selector(spaces));
         canonical.id()

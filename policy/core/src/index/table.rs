@@ -29,6 +29,7 @@ impl Keyed for Box<str> {
 struct Slot<T> {
     value: Option<T>,
     uses: u32,
+    mark: Mark,
 }
 
 /// What keeps those who choose names from choosing them so that they collide: all that the hasher mixes in
@@ -73,29 +74,51 @@ pub(super) struct Table<T> {
 }
 
 impl<T: Keyed> Table<T> {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), found: HashTable::new(), seed: Seed::new(seed) }
+    pub(super) fn find<'a>(&'a self, key: T::Key<'a>) -> Option<u32> {
+        self.seek(key).ok()
     }
 
-    pub(super) fn find<'a>(&'a self, key: T::Key<'a>) -> Option<u32> {
-        let mark = self.seed.hash(&key);
+    /// The number of the value that has a key, or the key's mark, to insert it with.
+    pub(super) fn seek<'a>(&'a self, key: T::Key<'a>) -> Result<u32, Mark> {
+        let mark = self.mark(&key);
         let is = |(other, id): &(Mark, u32)| *other == mark && self[*id].key() == key;
-        self.found.find(mark.spread(), is).map(|(_, id)| *id)
+        self.found.find(mark.spread(), is).map(|(_, id)| *id).ok_or(mark)
     }
 
     /// The number of the value that has this one's key, which may not be there yet.
     pub(super) fn intern(&mut self, value: T) -> u32 {
-        match self.find(value.key()) {
-            Some(id) => id,
-            None => self.insert(value),
+        match self.seek(value.key()) {
+            Ok(id) => id,
+            Err(mark) => self.insert_marked(mark, value),
         }
     }
 
     /// A value whose key is not there.
     pub(super) fn insert(&mut self, value: T) -> u32 {
+        self.insert_marked(self.mark(value.key()), value)
+    }
+}
+
+impl<T> Table<T> {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), found: HashTable::new(), seed: Seed::new(seed) }
+    }
+
+    /// The mark of a key, in whatever words.
+    pub(super) fn mark(&self, key: impl Hash) -> Mark {
+        self.seed.hash(key)
+    }
+
+    /// The value of this mark that is meant.
+    pub(super) fn find_marked(&self, mark: Mark, is: impl Fn(&T) -> bool) -> Option<u32> {
+        let same = |(other, id): &(Mark, u32)| *other == mark && is(&self[*id]);
+        self.found.find(mark.spread(), same).map(|(_, id)| *id)
+    }
+
+    /// A value whose key has this mark and is not there.
+    pub(super) fn insert_marked(&mut self, mark: Mark, value: T) -> u32 {
         let slots = &mut self.slots;
-        let mark = self.seed.hash(value.key());
-        let slot = Slot { value: Some(value), uses: 0 };
+        let slot = Slot { value: Some(value), uses: 0, mark };
         let id = match self.free.pop() {
             Some(id) => {
                 slots[id as usize] = slot;
@@ -134,7 +157,7 @@ impl<T: Keyed> Table<T> {
     /// The value, whoever uses it.
     pub(super) fn remove(&mut self, id: u32) -> Option<T> {
         let value = self.slots[id as usize].value.take()?;
-        let mark = self.seed.hash(value.key());
+        let mark = self.slots[id as usize].mark;
         if let Ok(entry) = self.found.find_entry(mark.spread(), |(_, found)| *found == id) {
             entry.remove();
         }

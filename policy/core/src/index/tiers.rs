@@ -87,7 +87,7 @@ impl Index {
     }
 
     pub(super) fn put_in_tier(&mut self, policy: u32, number: u8) {
-        if std::mem::replace(&mut self.policies[policy].tier, number) != number {
+        if std::mem::replace(&mut self.policies[policy].tier, number) != number && !self.loading {
             self.changes.tiers.insert(policy);
         }
     }

@@ -1,7 +1,8 @@
 //! Labels and selectors, each once.
 
 use super::table::{Keyed, Table};
-use policy_objects::{Operator, Selector};
+use policy_objects::page::{OperatorView, RequirementView, SelectorView};
+use std::ops;
 
 #[derive(Debug)]
 struct Key {
@@ -28,21 +29,31 @@ impl Keyed for Key {
     }
 }
 
-impl Keyed for Label {
-    type Key<'a> = (u32, &'a str);
-
-    fn key(&self) -> (u32, &str) {
-        (self.key, &self.value)
-    }
-}
-
 /// One requirement, in numbers: labels, or for the last two a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Term {
-    In(Box<[u32]>),
-    NotIn(Box<[u32]>),
+    In(AnyOf),
+    NotIn(AnyOf),
     Exists(u32),
     Missing(u32),
+}
+
+/// Labels, sorted; one of them needs no memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum AnyOf {
+    One(u32),
+    Many(Box<[u32]>),
+}
+
+impl ops::Deref for AnyOf {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        match self {
+            Self::One(label) => std::slice::from_ref(label),
+            Self::Many(labels) => labels,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,13 +79,21 @@ pub(super) enum Pivot {
 #[derive(Debug)]
 pub(super) struct Words {
     keys: Table<Key>,
+    /// Found by the texts of key and value.
     labels: Table<Label>,
     selectors: Table<Terms>,
+    /// Terms of a selector that is looked up.
+    terms: Vec<Term>,
 }
 
 impl Words {
     pub(super) fn new(seed: u64) -> Self {
-        Self { keys: Table::new(seed), labels: Table::new(seed), selectors: Table::new(seed) }
+        Self {
+            keys: Table::new(seed),
+            labels: Table::new(seed),
+            selectors: Table::new(seed),
+            terms: Vec::new(),
+        }
     }
 
     fn key(&mut self, text: &str) -> u32 {
@@ -87,12 +106,13 @@ impl Words {
 
     /// One user more of a label.
     pub(super) fn label(&mut self, key: &str, value: &str) -> u32 {
-        let known = self.keys.find(key);
-        if let Some(id) = known.and_then(|key| self.labels.find((key, value))) {
+        let mark = self.labels.mark((key, value));
+        let is = |label: &Label| *label.value == *value && *self.keys[label.key].text == *key;
+        if let Some(id) = self.labels.find_marked(mark, is) {
             return self.labels.hold(id);
         }
-        let key = self.key(key);
-        let id = self.labels.insert(Label { key, value: value.into(), watched: 0, sets: 0 });
+        let label = Label { key: self.key(key), value: value.into(), watched: 0, sets: 0 };
+        let id = self.labels.insert_marked(mark, label);
         self.labels.hold(id)
     }
 
@@ -107,9 +127,20 @@ impl Words {
         &mut self,
         labels: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Box<[u32]> {
-        let mut ids: Vec<u32> = labels.map(|(key, value)| self.label(key, value)).collect();
-        ids.sort_unstable();
+        let mut ids = Vec::new();
+        self.labels_into(labels, &mut ids);
         ids.into_boxed_slice()
+    }
+
+    /// The same, into a list that is used again.
+    pub(super) fn labels_into<'a>(
+        &mut self,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        ids: &mut Vec<u32>,
+    ) {
+        ids.clear();
+        ids.extend(labels.map(|(key, value)| self.label(key, value)));
+        ids.sort_unstable();
     }
 
     pub(super) fn release_labels(&mut self, labels: &[u32]) {
@@ -123,26 +154,36 @@ impl Words {
     }
 
     /// One user more of a selector.
-    pub(super) fn selector(&mut self, selector: &Selector) -> u32 {
-        let mut terms = Vec::with_capacity(selector.requirements.len());
-        for requirement in &selector.requirements {
-            let key = requirement.key.as_str();
-            let mut labels = |values: &std::collections::BTreeSet<String>| {
-                self.labels(values.iter().map(|value| (key, value.as_str())))
-            };
-            terms.push(match &requirement.operator {
-                Operator::In(values) => Term::In(labels(values)),
-                Operator::NotIn(values) => Term::NotIn(labels(values)),
-                Operator::Exists => Term::Exists(self.key(key)),
-                Operator::DoesNotExist => Term::Missing(self.key(key)),
-            });
-        }
-        if let Some(id) = self.selectors.find(terms.as_slice()) {
-            self.release_terms(&terms);
-            return self.selectors.hold(id);
-        }
-        let id = self.selectors.insert(Terms(terms.into_boxed_slice()));
+    pub(super) fn selector(&mut self, selector: &SelectorView<'_>) -> u32 {
+        let mut terms = std::mem::take(&mut self.terms);
+        terms.extend(selector.requirements().iter().map(|requirement| self.term(requirement)));
+        let id = match self.selectors.seek(terms.as_slice()) {
+            Ok(id) => {
+                self.release_terms(&terms);
+                terms.clear();
+                id
+            }
+            Err(mark) => self.selectors.insert_marked(mark, Terms(terms.drain(..).collect())),
+        };
+        self.terms = terms;
         self.selectors.hold(id)
+    }
+
+    fn term(&mut self, requirement: &RequirementView<'_>) -> Term {
+        let RequirementView { key, operator } = requirement;
+        match operator {
+            OperatorView::In(values) => Term::In(self.any_of(key, values.as_slice())),
+            OperatorView::NotIn(values) => Term::NotIn(self.any_of(key, values.as_slice())),
+            OperatorView::Exists => Term::Exists(self.key(key)),
+            OperatorView::DoesNotExist => Term::Missing(self.key(key)),
+        }
+    }
+
+    fn any_of(&mut self, key: &str, values: &[&str]) -> AnyOf {
+        match values {
+            [value] => AnyOf::One(self.label(key, value)),
+            values => AnyOf::Many(self.labels(values.iter().map(|value| (key, *value)))),
+        }
     }
 
     pub(super) fn release_selector(&mut self, id: u32) {
@@ -184,12 +225,18 @@ impl Words {
         ways.min().map(|(_, at)| at)
     }
 
-    pub(super) fn pivots(&self, selector: u32, at: Option<usize>) -> Vec<Pivot> {
-        match at.map(|at| &self.selectors[selector].0[at]) {
-            Some(Term::In(of)) => of.iter().copied().map(Pivot::Label).collect(),
-            Some(Term::Exists(key)) => vec![Pivot::Key(*key)],
-            Some(Term::NotIn(_) | Term::Missing(_)) | None => vec![Pivot::Any],
-        }
+    pub(super) fn pivots(
+        &self,
+        selector: u32,
+        at: Option<usize>,
+    ) -> impl Iterator<Item = Pivot> + use<> {
+        let (one, many) = match at.map(|at| &self.selectors[selector].0[at]) {
+            Some(Term::In(AnyOf::One(of))) => (Some(Pivot::Label(*of)), Vec::new()),
+            Some(Term::In(AnyOf::Many(of))) => (None, of.to_vec()),
+            Some(Term::Exists(key)) => (Some(Pivot::Key(*key)), Vec::new()),
+            Some(Term::NotIn(_) | Term::Missing(_)) | None => (Some(Pivot::Any), Vec::new()),
+        };
+        one.into_iter().chain(many.into_iter().map(Pivot::Label))
     }
 
     pub(super) fn watch(&mut self, pivot: Pivot, more: bool) {
@@ -216,10 +263,10 @@ impl Words {
     pub(super) fn needed(&self, selector: u32) -> Option<&[u32]> {
         let holders = |of: &[u32]| of.iter().map(|label| self.labels[*label].sets).sum::<u32>();
         let ways = self.selectors[selector].0.iter().filter_map(|term| match term {
-            Term::In(of) => Some((holders(of), of)),
+            Term::In(of) => Some((holders(of), &**of)),
             Term::NotIn(_) | Term::Exists(_) | Term::Missing(_) => None,
         });
-        ways.min().map(|(_, of)| &**of)
+        ways.min().map(|(_, of)| of)
     }
 
     #[cfg(test)]

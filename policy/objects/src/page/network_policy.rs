@@ -1,17 +1,16 @@
 //! NetworkPolicies as API servers write them. What has anything odd is left to the slow way, so that
 //! both never differ: here is no leniency and no note.
 
+use super::lent::{
+    OperatorView, PeerView, PolicyView, RequirementView, RuleView, SelectorView, ValuesView,
+};
 use super::meta::meta;
 use super::scan::{Once, Scan};
 use crate::read::{MANY, is_label_key, is_label_value, is_port_name, plain_cidr};
-use crate::{
-    Block, Cidr, Flavor, Meta, NetworkPeer, NetworkPolicy, NetworkPort, NetworkRule, Operator,
-    PolicyType, PortRange, Protocol, Read, Requirement, Selector, Subject, TargetPort,
-};
-use std::collections::BTreeSet;
+use crate::{Block, Cidr, NetworkPort, PortRange, Protocol, TargetPort};
 
 /// Reads a NetworkPolicy.
-pub(super) fn policy(scan: &mut Scan<'_>) -> Option<NetworkPolicy> {
+pub(super) fn policy<'p>(scan: &mut Scan<'p>) -> Option<PolicyView<'p>> {
     let mut seen = Once::default();
     let (mut read, mut spec) = (None, None);
     scan.object(|scan, key| match key {
@@ -28,33 +27,30 @@ pub(super) fn policy(scan: &mut Scan<'_>) -> Option<NetworkPolicy> {
         "apiVersion" | "kind" | "status" => scan.skip(),
         _ => None,
     })?;
-    let mut spec: Spec = spec?;
-    let types = types(spec.types.take(), spec.egress.is_empty())?;
-    let dead =
-        |rules: &[Read<NetworkRule>], direction| !rules.is_empty() && !types.contains(&direction);
-    if dead(&spec.ingress, PolicyType::Ingress) || dead(&spec.egress, PolicyType::Egress) {
+    let Spec { pods, types, ingress, egress } = spec?;
+    let (lets_in, lets_out) = types.unwrap_or((true, !egress.is_empty()));
+    // Rules of a direction that it lacks are dead letters, of which something is to be said.
+    if !lets_in && !ingress.is_empty() || !lets_out && !egress.is_empty() {
         return None;
     }
-    Some(NetworkPolicy {
-        meta: Meta::from(read?),
-        flavor: Flavor::Kubernetes,
-        subject: Subject { selects: spec.pods.unwrap_or_default(), doubt: None },
-        types,
-        ingress: spec.ingress,
-        egress: spec.egress,
+    Some(PolicyView {
+        meta: read?,
+        subject: pods.unwrap_or_default(),
+        ingress: lets_in.then_some(ingress),
+        egress: lets_out.then_some(egress),
     })
 }
 
 #[derive(Default)]
-struct Spec {
-    pods: Option<Selector>,
+struct Spec<'p> {
+    pods: Option<SelectorView<'p>>,
     types: Option<(bool, bool)>,
-    ingress: Vec<Read<NetworkRule>>,
-    egress: Vec<Read<NetworkRule>>,
+    ingress: Vec<RuleView<'p>>,
+    egress: Vec<RuleView<'p>>,
 }
 
-impl Spec {
-    fn read(scan: &mut Scan<'_>) -> Option<Self> {
+impl<'p> Spec<'p> {
+    fn read(scan: &mut Scan<'p>) -> Option<Self> {
         let mut seen = Once::default();
         let mut spec = Self::default();
         scan.object(|scan, key| {
@@ -104,16 +100,7 @@ fn said(scan: &mut Scan<'_>) -> Option<Option<(bool, bool)>> {
     Some((ingress || egress).then_some((ingress, egress)))
 }
 
-fn types(said: Option<(bool, bool)>, no_egress: bool) -> Option<Vec<PolicyType>> {
-    Some(match said.unwrap_or((true, !no_egress)) {
-        (true, true) => vec![PolicyType::Ingress, PolicyType::Egress],
-        (true, false) => vec![PolicyType::Ingress],
-        (false, true) => vec![PolicyType::Egress],
-        (false, false) => return None,
-    })
-}
-
-fn rule(scan: &mut Scan<'_>, side: &str, rules: &mut Vec<Read<NetworkRule>>) -> Option<()> {
+fn rule<'p>(scan: &mut Scan<'p>, side: &str, rules: &mut Vec<RuleView<'p>>) -> Option<()> {
     let mut seen = Once::default();
     let (mut peers, mut ports) = (Vec::new(), Vec::new());
     scan.object(|scan, key| match key {
@@ -133,11 +120,11 @@ fn rule(scan: &mut Scan<'_>, side: &str, rules: &mut Vec<Read<NetworkRule>>) -> 
         }
         _ => None,
     })?;
-    rules.push(Read::Known(NetworkRule { peers, ports }));
+    rules.push(RuleView { peers, ports });
     Some(())
 }
 
-fn peer(scan: &mut Scan<'_>) -> Option<NetworkPeer> {
+fn peer<'p>(scan: &mut Scan<'p>) -> Option<PeerView<'p>> {
     let mut seen = Once::default();
     let (mut namespaces, mut pods, mut range) = (None, None, None);
     scan.object(|scan, key| {
@@ -159,8 +146,8 @@ fn peer(scan: &mut Scan<'_>) -> Option<NetworkPeer> {
         Some(())
     })?;
     match (namespaces.is_some() || pods.is_some(), range) {
-        (true, None) => Some(NetworkPeer::Pods { namespaces, pods }),
-        (false, Some(block)) => Some(NetworkPeer::Block(block)),
+        (true, None) => Some(PeerView::Pods { namespaces, pods }),
+        (false, Some(block)) => Some(PeerView::Block(block)),
         _ => None,
     }
 }
@@ -233,49 +220,67 @@ fn port(scan: &mut Scan<'_>) -> Option<NetworkPort> {
 }
 
 /// The outer `None` is for what is odd.
-fn selector(scan: &mut Scan<'_>) -> Option<Option<Selector>> {
+fn selector<'p>(scan: &mut Scan<'p>) -> Option<Option<SelectorView<'p>>> {
     if scan.null() {
         return Some(None);
     }
     let mut seen = Once::default();
-    let mut requirements = BTreeSet::new();
+    let mut requirements = Vec::new();
     scan.object(|scan, key| match key {
         "matchLabels" => {
             seen.see(0)?;
             if scan.null() {
                 return Some(());
             }
-            let mut keys: Vec<&str> = Vec::new();
+            let mut keys = Keys::default();
             scan.object(|scan, key| {
-                if keys.contains(&key) || !is_label_key(key) {
-                    return None;
-                }
-                keys.push(key);
-                let operator = Operator::In(BTreeSet::from([value(scan)?]));
-                requirements.insert(Requirement { key: key.to_owned(), operator });
+                keys.see(key)?;
+                let operator = OperatorView::In(ValuesView::one(value(scan)?));
+                requirements.push(RequirementView { key, operator });
                 Some(())
             })
         }
         "matchExpressions" => {
             seen.see(1)?;
             scan.list(|scan| {
-                requirements.insert(expression(scan)?);
+                requirements.push(expression(scan)?);
                 Some(())
             })
         }
         _ => None,
     })?;
-    Some(Some(Selector { requirements }))
+    Some(Some(SelectorView::new(requirements)))
 }
 
-fn expression(scan: &mut Scan<'_>) -> Option<Requirement> {
+/// Labels' keys that were there; the first takes no memory.
+#[derive(Default)]
+struct Keys<'p> {
+    first: &'p str,
+    others: Vec<&'p str>,
+}
+
+impl<'p> Keys<'p> {
+    fn see(&mut self, key: &'p str) -> Option<()> {
+        if self.first == key || self.others.contains(&key) || !is_label_key(key) {
+            return None;
+        }
+        if self.first.is_empty() {
+            self.first = key;
+        } else {
+            self.others.push(key);
+        }
+        Some(())
+    }
+}
+
+fn expression<'p>(scan: &mut Scan<'p>) -> Option<RequirementView<'p>> {
     let mut seen = Once::default();
-    let (mut label, mut operator, mut values) = ("", "", BTreeSet::new());
-    scan.object(|scan, key| {
-        match key {
+    let (mut key, mut operator, mut values) = ("", "", Vec::new());
+    scan.object(|scan, field| {
+        match field {
             "key" => {
                 seen.see(0)?;
-                label = scan.text().filter(|key| is_label_key(key))?;
+                key = scan.text().filter(|key| is_label_key(key))?;
             }
             "operator" => {
                 seen.see(1)?;
@@ -284,7 +289,7 @@ fn expression(scan: &mut Scan<'_>) -> Option<Requirement> {
             "values" => {
                 seen.see(2)?;
                 scan.list(|scan| {
-                    values.insert(value(scan)?);
+                    values.push(value(scan)?);
                     Some(())
                 })?;
             }
@@ -293,15 +298,15 @@ fn expression(scan: &mut Scan<'_>) -> Option<Requirement> {
         Some(())
     })?;
     let operator = match (operator, values.is_empty()) {
-        ("In", false) => Operator::In(values),
-        ("NotIn", false) => Operator::NotIn(values),
-        ("Exists", true) => Operator::Exists,
-        ("DoesNotExist", true) => Operator::DoesNotExist,
+        ("In", false) => OperatorView::In(ValuesView::many(values)),
+        ("NotIn", false) => OperatorView::NotIn(ValuesView::many(values)),
+        ("Exists", true) => OperatorView::Exists,
+        ("DoesNotExist", true) => OperatorView::DoesNotExist,
         _ => return None,
     };
-    (!label.is_empty()).then(|| Requirement { key: label.to_owned(), operator })
+    (!key.is_empty()).then_some(RequirementView { key, operator })
 }
 
-fn value(scan: &mut Scan<'_>) -> Option<String> {
-    scan.text().filter(|value| is_label_value(value)).map(str::to_owned)
+fn value<'p>(scan: &mut Scan<'p>) -> Option<&'p str> {
+    scan.text().filter(|value| is_label_value(value))
 }

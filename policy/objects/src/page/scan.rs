@@ -100,19 +100,20 @@ impl<'p> Scan<'p> {
         Some(text)
     }
 
-    /// Goes to the next quote or backslash, or byte below a limit, eight at a time.
+    /// Goes to the next quote or backslash, or byte below a limit, sixteen at a time: as long as most texts.
     fn plain(&mut self, limit: u64) -> Option<()> {
-        while let Some(eight) = self.text.get(self.at..).and_then(|rest| rest.first_chunk()) {
-            let eight = u64::from_le_bytes(*eight);
-            let stops = is_below(eight ^ QUOTES, ONES)
-                | is_below(eight ^ BACKSLASHES, ONES)
-                | is_below(eight, limit);
-            if stops != 0 {
-                // The first one is exact; those behind it need not be.
+        while let Some((low, rest)) = self.text.get(self.at..).and_then(<[u8]>::split_first_chunk)
+            && let Some(high) = rest.first_chunk()
+        {
+            let low = stops(u64::from_le_bytes(*low), limit);
+            let high = stops(u64::from_le_bytes(*high), limit);
+            if low | high != 0 {
+                // The first one of either is exact; those behind it need not be.
+                let stops = u128::from(high) << 64 | u128::from(low);
                 self.at += stops.trailing_zeros() as usize / 8;
                 return Some(());
             }
-            self.at += 8;
+            self.at += 16;
         }
         let below = limit & 0xff;
         let stop = |byte: &u8| matches!(byte, b'"' | b'\\') || u64::from(*byte) < below;
@@ -245,6 +246,11 @@ const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
 const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
 /// Below these are characters that JSON has only escaped.
 const CONTROLS: u64 = u64::from_le_bytes([0x20; 8]);
+
+/// The high bit of each of eight bytes that is a quote, a backslash or below the limit's.
+fn stops(eight: u64, limit: u64) -> u64 {
+    is_below(eight ^ QUOTES, ONES) | is_below(eight ^ BACKSLASHES, ONES) | is_below(eight, limit)
+}
 
 /// The high bit of each of eight bytes that is below the limit's, which is at most 128: exact up to the first.
 fn is_below(eight: u64, limit: u64) -> u64 {

@@ -29,10 +29,11 @@ pub(super) fn fqdn(at: &At<'_>) -> Result<FqdnPattern, Doubt> {
 
 /// A label's key: a name of at most 63 characters, perhaps with a DNS prefix and a slash before it.
 pub(crate) fn is_label_key(text: &str) -> bool {
-    match text.split_once('/') {
-        None => is_qualified(text),
-        Some((prefix, name)) => is_subdomain(prefix) && is_qualified(name),
-    }
+    // Most are without a prefix.
+    is_qualified(text)
+        || text
+            .split_once('/')
+            .is_some_and(|(prefix, name)| is_subdomain(prefix) && is_qualified(name))
 }
 
 /// A label's value: empty, or like a key's name.
@@ -65,10 +66,21 @@ fn is_subdomain(text: &str) -> bool {
     is_domain(text) && !text.bytes().any(|b| b.is_ascii_uppercase())
 }
 
+/// The characters of a key's name.
+const QUALIFIED: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        byte += 1;
+    }
+    table
+};
+
 fn is_qualified(text: &str) -> bool {
     let bytes = text.as_bytes();
     (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        && bytes.iter().all(|b| QUALIFIED[usize::from(*b)])
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }

@@ -1,11 +1,12 @@
 //! Reading a data set.
 
+use super::reference;
 use anyhow::{Context as _, Result, bail};
 use policy_core::{
     compile,
     index::{Event, Index},
 };
-use policy_objects::{Kind, page};
+use policy_objects::page::{self, PolicyItem};
 use std::{
     io::Read,
     time::{Duration, Instant},
@@ -14,8 +15,10 @@ use std::{
 /// What becomes of the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// They are dropped: the plain parse.
+    /// They are read by `serde_json` into types by derive and dropped, page by page: the plain parse.
     Plain,
+    /// Our own reader lends them, and they are dropped.
+    OwnReader,
     /// All groups and spans are computed.
     Groups,
 }
@@ -23,7 +26,7 @@ pub enum What {
 /// What was read.
 #[derive(Debug)]
 pub struct Loaded {
-    /// All groups and spans; without any for [`What::Plain`].
+    /// All groups and spans; without any but for [`What::Groups`].
     pub index: Index,
     /// What reading and indexing took, without the pages' way here.
     pub took: Duration,
@@ -80,6 +83,9 @@ fn ran() -> Result<Duration> {
 const SEED: u64 = 0x5eed;
 
 fn one(index: &mut Index, kind: u8, page: &[u8], what: What) -> Result<usize> {
+    if what == What::Plain {
+        return reference::read(kind, page);
+    }
     let keep = what == What::Groups;
     let mut fault = Ok(());
     let read = match kind {
@@ -93,8 +99,9 @@ fn one(index: &mut Index, kind: u8, page: &[u8], what: What) -> Result<usize> {
             Ok(_) => {}
             Err(error) => fault = Err(error),
         }),
-        2 => page::objects(Kind::NetworkPolicy, page, |item| match item {
-            Ok(parsed) if keep => {
+        2 => page::network_policies(page, |item| match item {
+            Ok(PolicyItem::Lent(policy)) if keep => index.load(Event::PolicyView(&policy)),
+            Ok(PolicyItem::Read(parsed)) if keep => {
                 if let Some(policy) = compile(&parsed.object) {
                     index.load(Event::Policy(&policy));
                 }

@@ -1,7 +1,7 @@
 //! All groups and spans computed anew from the objects there are: every selector against every pod, in words.
 
 use crate::{
-    Direction, Peer, Peers, Pods, Policy, PolicyKey, Scope, Traffic, Transport, World,
+    Direction, Peer, Peers, Pods, Policy, PolicyKey, Scope, Traffic, Transport, World, compile,
     index::{
         Event, Expanded, GroupId, GroupState, Holds, Member, NodeState, PolicyId, PolicyState,
         Role, Snapshot, Uses,
@@ -11,8 +11,9 @@ use crate::{
     },
 };
 use policy_objects::{
-    Group, Kind, Labels, Named, Namespace, Node, Object, Phase, Pod, Selector, Service, TargetPort,
-    Tier,
+    Group, Kind, Labels, Named, Namespace, NetworkPolicy, Node, Object, Phase, Pod, Selector,
+    Service, TargetPort, Tier,
+    page::{NamespaceView, PodView, PolicyView},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,6 +52,10 @@ impl Model {
             Event::Service(service) => self.world.insert(Object::Service(service.clone())),
             Event::Tier(tier) => self.world.insert(Object::Tier(tier.clone())),
             Event::Group(group) => self.world.insert(Object::Group(group.clone())),
+            Event::PolicyView(policy) => {
+                let object = Object::NetworkPolicy(policy.clone().into());
+                self.apply(Event::Policy(&compile(&object).expect("a policy")));
+            }
             Event::Policy(policy) => {
                 self.policies.insert(policy.key.clone(), policy.clone());
             }
@@ -378,6 +383,8 @@ pub(super) enum Happening {
     Tier(Tier),
     Group(Group),
     Policy(Policy),
+    /// An object, and its form.
+    NetworkPolicy(Box<(NetworkPolicy, Policy)>),
     Gone(Kind, String, String, String),
 }
 
@@ -391,9 +398,23 @@ impl Happening {
             Self::Tier(tier) => Event::Tier(tier),
             Self::Group(group) => Event::Group(group),
             Self::Policy(policy) => Event::Policy(policy),
+            Self::NetworkPolicy(policy) => Event::Policy(&policy.1),
             Self::Gone(kind, namespace, name, uid) => {
                 Event::Gone { kind: *kind, namespace, name, uid }
             }
+        }
+    }
+
+    /// As a page lends it, if pages lend such objects.
+    pub(super) fn lend<T>(&self, to: impl FnOnce(Event<'_>) -> T) -> T {
+        if let Self::Pod(pod) = self {
+            to(Event::PodView(&PodView::from(pod)))
+        } else if let Self::Namespace(namespace) = self {
+            to(Event::NamespaceView(&NamespaceView::from(namespace)))
+        } else if let Self::NetworkPolicy(policy) = self {
+            to(Event::PolicyView(&PolicyView::of(&policy.0).expect("nothing is odd")))
+        } else {
+            to(self.event())
         }
     }
 }

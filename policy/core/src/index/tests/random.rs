@@ -3,14 +3,13 @@
 use super::model::{Happening, Model};
 use crate::{
     Action, Direction, Isolation, Peer, Peers, Place, Pods, Policy, PolicyKey, Priority, Rule,
-    Scope, Standing, Tier, Traffic, Transport,
-    index::{Change, Deltas, Event, Index, Role, Snapshot},
+    Scope, Standing, Tier, Traffic, Transport, compile,
+    index::{Change, Deltas, Index, Role, Snapshot},
 };
 use policy_objects::{
-    self as objects, Block, ContainerPort, Group, GroupSpec, Kind, Labels, Meta, Named, Namespace,
-    Node, Operator, Phase, Pod, Protocol, Read, Requirement, Selector, Service, TargetPort,
-    Unknown,
-    page::{NamespaceView, PodView},
+    self as objects, Block, ContainerPort, Flavor, Group, GroupSpec, Kind, Labels, Meta, Named,
+    Namespace, NetworkPeer, NetworkPolicy, NetworkPort, NetworkRule, Node, Object, Operator, Phase,
+    Pod, PolicyType, Protocol, Read, Requirement, Selector, Service, Subject, TargetPort, Unknown,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 use std::{collections::BTreeSet, net::IpAddr};
@@ -200,6 +199,37 @@ fn policy() -> impl Strategy<Value = Policy> {
     })
 }
 
+fn network_policy() -> impl Strategy<Value = Happening> {
+    let maybe = || proptest::option::of(selector());
+    let block = Block { cidr: "10.0.0.0/8".parse().expect("a range"), except: Vec::new() };
+    let peer = prop_oneof![
+        4 => (maybe(), maybe())
+            .prop_map(|(namespaces, pods)| NetworkPeer::Pods { namespaces, pods }),
+        1 => Just(NetworkPeer::Block(block)),
+    ];
+    let port = select(vec![None, Some(TargetPort::Named("web".to_owned()))])
+        .prop_map(|port| NetworkPort { protocol: Protocol::Tcp, port });
+    let rule = (vec(peer, 0..3), vec(port, 0..2))
+        .prop_map(|(peers, ports)| Read::Known(NetworkRule { peers, ports }));
+    let rules = || vec(rule.clone(), 0..3);
+    let uid = text(&["", "1", "2"]);
+    (meta(text(&["x", "y", "z"])), uid, selector(), rules(), rules(), any::<bool>()).prop_map(
+        |(mut meta, uid, selects, ingress, egress, both)| {
+            let unique = format!("{}/{} {uid}", meta.namespace, meta.name);
+            meta.uid = if uid.is_empty() { uid } else { unique };
+            let mut types = vec![PolicyType::Ingress];
+            if both || !egress.is_empty() {
+                types.push(PolicyType::Egress);
+            }
+            let subject = Subject { selects, doubt: None };
+            let flavor = Flavor::Kubernetes;
+            let policy = NetworkPolicy { meta, flavor, subject, types, ingress, egress };
+            let form = compile(&Object::NetworkPolicy(policy.clone())).expect("a policy");
+            Happening::NetworkPolicy(Box::new((policy, form)))
+        },
+    )
+}
+
 fn spec() -> impl Strategy<Value = GroupSpec> {
     let block = select(vec!["10.0.0.0/8", "fd00::/8"])
         .prop_map(|cidr| Block { cidr: cidr.parse().expect("a range"), except: Vec::new() });
@@ -243,7 +273,7 @@ fn tier() -> impl Strategy<Value = objects::Tier> {
 }
 
 fn gone() -> impl Strategy<Value = Happening> {
-    let kinds: [(Kind, &'static [&'static str], &'static [&'static str]); 9] = [
+    let kinds: [(Kind, &'static [&'static str], &'static [&'static str]); 10] = [
         (Kind::Pod, &SPACES, &["p", "q", "r"]),
         (Kind::Pod, &SPACES, &["p", "q", "r"]),
         (Kind::Namespace, &[""], &SPACES),
@@ -251,6 +281,7 @@ fn gone() -> impl Strategy<Value = Happening> {
         (Kind::Service, &SPACES, &["s", "t"]),
         (Kind::AntreaTier, &[""], &TIERS),
         (Kind::AntreaClusterGroup, &[""], &GROUPS),
+        (Kind::NetworkPolicy, &SPACES, &["x", "y", "z"]),
         (Kind::AntreaNetworkPolicy, &SPACES, &["x", "y", "z"]),
         (Kind::AntreaClusterNetworkPolicy, &[""], &["x", "y", "z"]),
     ];
@@ -277,6 +308,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => tier().prop_map(Happening::Tier),
         3 => group().prop_map(Happening::Group),
         6 => policy().prop_map(Happening::Policy),
+        4 => network_policy(),
         6 => gone(),
     ]
 }
@@ -376,21 +408,18 @@ proptest! {
         let (mut index, mut model) = (Index::new(seed), Model::default());
         for event in &first {
             model.apply(event.event());
-            if let Happening::Pod(pod) = event {
-                index.load(Event::PodView(&PodView::from(pod)));
-            } else if let Happening::Namespace(namespace) = event {
-                index.load(Event::NamespaceView(&NamespaceView::from(namespace)));
-            } else {
-                index.load(event.event());
-            }
+            event.lend(|lent| index.load(lent));
         }
         index.loaded();
         let mut folded = index.snapshot();
         check(&index, &model, &folded)?;
         let mut nodes = NODES.map(|node| index.snapshot_for(node));
         each_alone(&index, &nodes)?;
-        for event in &then {
-            let deltas = index.apply(event.event());
+        for (round, event) in then.iter().enumerate() {
+            let deltas = match round % 2 {
+                0 => index.apply(event.event()),
+                _ => event.lend(|lent| index.apply(lent)),
+            };
             in_order(&deltas)?;
             folded.fold(&deltas);
             for (node, state) in NODES.iter().zip(&mut nodes) {
@@ -401,8 +430,9 @@ proptest! {
             each_alone(&index, &nodes)?;
             model.apply(event.event());
             check(&index, &model, &folded)?;
-            let again = index.apply(event.event());
-            prop_assert!(again.is_empty(), "the same again changes nothing: {again:?}");
+            for again in [index.apply(event.event()), event.lend(|lent| index.apply(lent))] {
+                prop_assert!(again.is_empty(), "the same again changes nothing: {again:?}");
+            }
         }
     }
 
@@ -410,7 +440,7 @@ proptest! {
     fn when_all_is_gone_nothing_is_kept(events in vec(happening(), 0..30)) {
         let mut index = Index::new(0);
         index.loaded();
-        events.iter().for_each(|event| drop(index.apply(event.event())));
+        events.iter().for_each(|event| drop(event.lend(|lent| index.apply(lent))));
         for event in &events {
             let (kind, meta) = match event {
                 Happening::Pod(pod) => (Kind::Pod, &pod.meta),
@@ -419,6 +449,7 @@ proptest! {
                 Happening::Service(service) => (Kind::Service, &service.meta),
                 Happening::Tier(tier) => (Kind::AntreaTier, &tier.meta),
                 Happening::Group(group) => (Kind::AntreaGroup, &group.meta),
+                Happening::NetworkPolicy(policy) => (Kind::NetworkPolicy, &policy.0.meta),
                 Happening::Policy(policy) => {
                     let PolicyKey { kind, namespace, name } = policy.key.clone();
                     index.apply(Happening::Gone(kind, namespace, name, String::new()).event());
