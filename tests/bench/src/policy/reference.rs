@@ -227,7 +227,7 @@ enum Operator {
 mod tests {
     use super::*;
     use crate::policy::{Form, Scale, Size, pages};
-    use policy_objects::page;
+    use policy_objects::page::{self, PeerView, PolicyItem};
 
     fn page_of(kind: u8) -> Vec<u8> {
         let mut all = Vec::new();
@@ -264,11 +264,21 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_parse_owns_selectors_and_peers_of_a_policy() {
-        let list: List<NetworkPolicy> = serde_json::from_slice(&page_of(2)).expect("a list");
+    fn the_plain_parse_owns_what_our_own_reader_lends_of_a_policys_peers() {
+        let page = page_of(2);
+        let list: List<NetworkPolicy> = serde_json::from_slice(&page).expect("a list");
         let rules = list.items.iter().flat_map(|policy| &policy.spec.ingress);
-        let labels =
-            rules.flat_map(|rule| &rule.peers).filter_map(|peer| peer.pod_selector.as_ref());
-        assert!(labels.flat_map(|selector| &selector.match_labels).count() > 400);
+        let selectors = rules.flat_map(|rule| &rule.peers).flat_map(|peer| &peer.pod_selector);
+        let owned = selectors.flat_map(|selector| selector.match_labels.keys().cloned());
+        let mut lent = Vec::new();
+        page::network_policies(&page, |item| {
+            let PolicyItem::Lent(policy) = item.expect("a policy") else { panic!("it is odd") };
+            for peer in policy.ingress.iter().flatten().flat_map(|rule| &rule.peers) {
+                let PeerView::Pods { pods: Some(pods), .. } = peer else { continue };
+                lent.extend(pods.requirements().iter().map(|one| one.key.to_owned()));
+            }
+        })
+        .expect("a page");
+        assert!(lent.len() > 300 && owned.eq(lent));
     }
 }
