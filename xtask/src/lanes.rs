@@ -192,7 +192,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Runs a lane, and tells how it went.
 fn run_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
+    let (failed_before, started) = (tally.failed.len(), Instant::now());
+    try_lane(lane, asked_for, tally);
+    let took = say::took(started);
+    match outcome(lane.name, tally.failed.len() - failed_before, &took) {
+        Ok(text) => say::good(&text),
+        Err(text) => say::fail(&text),
+    }
+}
+
+/// How a lane ended, in a line.
+fn outcome(lane: &str, failed: usize, took: &str) -> Result<String, String> {
+    match failed {
+        0 => Ok(format!("lane {lane} took {took}")),
+        _ => Err(format!("lane {lane}: {failed} failed, in {took}")),
+    }
+}
+
+fn try_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
     say::step(&format!("lane {}: {}", lane.name, lane.what));
     if lane.root
         && let Err(err) = deps::need_root(&format!("test {}", lane.name))
@@ -203,7 +222,6 @@ fn run_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
         list.push(format!("lane {}: {err}", lane.name));
         return;
     }
-    let started = Instant::now();
     let skipped_before = tally.skipped.len();
     if let Err(err) = deps::install(lane.needs).and_then(|()| (lane.run)(tally)) {
         tally.failed.push(format!("lane {}: {err:#}", lane.name));
@@ -215,7 +233,6 @@ fn run_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
             .failed
             .push(format!("lane {}: {skipped} tests skipped what it exists for", lane.name));
     }
-    say::good(&format!("lane {} took {}", lane.name, say::took(started)));
 }
 
 fn lint(tally: &mut Tally) -> Result<()> {
@@ -306,6 +323,32 @@ fn read_line(tally: &mut Tally, line: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lane_is_well_only_if_no_step_of_it_failed() {
+        let lane = |run| Lane { name: "made-up", what: "steps", needs: &[], root: false, run };
+        let failing = lane(|tally| {
+            tally.count("one", true);
+            tally.count("other", false);
+            tally.count("third", true);
+            Ok(())
+        });
+        let broken = lane(|_| anyhow::bail!("no compiler"));
+        let well = lane(|tally| {
+            tally.count("one", true);
+            Ok(())
+        });
+        // What failed in lanes before is none of this one's.
+        let mut tally = Tally { failed: vec!["earlier".to_owned()], ..Tally::default() };
+        for (lane, failed) in [(&failing, 1), (&broken, 1), (&well, 0)] {
+            let before = tally.failed.len();
+            try_lane(lane, true, &mut tally);
+            assert_eq!(tally.failed.len() - before, failed);
+            assert_eq!(outcome(lane.name, failed, "1 s").is_ok(), failed == 0);
+        }
+        assert_eq!(tally.passed, 3);
+        assert_eq!(outcome("lint", 2, "5 s"), Err("lane lint: 2 failed, in 5 s".to_owned()));
+    }
 
     #[test]
     fn the_lines_of_libtest_are_counted() {
