@@ -9,130 +9,92 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// AntreaClusterNetworkPolicySpec says who may talk to pods of any namespace, and with whom they may talk.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "crd.antrea.io",
-    version = "v1beta1",
-    kind = "ClusterNetworkPolicy",
-    root = "AntreaClusterNetworkPolicy",
-    plural = "clusternetworkpolicies",
-    singular = "clusternetworkpolicy",
-    shortname = "acnp",
-    status = "RealizationStatus",
-    printcolumn(
-        name = "Tier",
-        type_ = "string",
-        description = "The Tier that it belongs to",
-        json_path = ".spec.tier"
-    ),
-    printcolumn(
-        name = "Priority",
-        type_ = "number",
-        format = "float",
-        description = "Within the Tier, lower first",
-        json_path = ".spec.priority"
-    ),
-    printcolumn(
-        name = "Desired Nodes",
-        type_ = "number",
-        format = "int32",
-        description = "How many nodes are to enforce it",
-        json_path = ".status.desiredNodesRealized"
-    ),
-    printcolumn(
-        name = "Current Nodes",
-        type_ = "number",
-        format = "int32",
-        description = "How many nodes enforce it",
-        json_path = ".status.currentNodesRealized"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "ClusterNetworkPolicy says who may talk to pods of any namespace",
-    derive = "PartialEq"
-)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = holds(SPEC)))]
-pub struct AntreaClusterNetworkPolicySpec {
-    /// The Tier that it belongs to; left out: application.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier: Option<String>,
-    /// Within the Tier, lower first.
-    #[schemars(range(min = 1.0, max = 10000.0), extend("format" = "float"))]
-    pub priority: f64,
-    /// What it is about, unless its rules say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub applied_to: Option<Vec<ClusterAppliedTo>>,
-    /// What comes, in order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<Vec<ClusterIngressRule>>,
-    /// What goes, in order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress: Option<Vec<ClusterEgressRule>>,
+/// Both scopes have one spec, but for whom it can name.
+macro_rules! policy {
+    ($(#[$about:meta])* $spec:ident($($kube:tt)*) of $subject:ty, $ingress:ty, $egress:ty) => {
+        $(#[$about])*
+        #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[kube(
+            group = "crd.antrea.io",
+            version = "v1beta1",
+            status = "RealizationStatus",
+            printcolumn(
+                name = "Tier",
+                type_ = "string",
+                description = "The Tier that it belongs to",
+                json_path = ".spec.tier"
+            ),
+            printcolumn(
+                name = "Priority",
+                type_ = "number",
+                format = "float",
+                description = "Within the Tier, lower first",
+                json_path = ".spec.priority"
+            ),
+            printcolumn(
+                name = "Desired Nodes",
+                type_ = "number",
+                format = "int32",
+                description = "How many nodes are to enforce it",
+                json_path = ".status.desiredNodesRealized"
+            ),
+            printcolumn(
+                name = "Current Nodes",
+                type_ = "number",
+                format = "int32",
+                description = "How many nodes enforce it",
+                json_path = ".status.currentNodesRealized"
+            ),
+            printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+            derive = "PartialEq",
+            $($kube)*
+        )]
+        #[serde(rename_all = "camelCase")]
+        #[schemars(extend("x-kubernetes-validations" = holds(SPEC)))]
+        pub struct $spec {
+            /// The Tier that it belongs to; left out: application.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub tier: Option<String>,
+            /// Within the Tier, lower first.
+            #[schemars(range(min = 1.0, max = 10000.0), extend("format" = "float"))]
+            pub priority: f64,
+            /// What it is about, unless its rules say so.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub applied_to: Option<Vec<$subject>>,
+            /// What comes, in order.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub ingress: Option<Vec<$ingress>>,
+            /// What goes, in order.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub egress: Option<Vec<$egress>>,
+        }
+    };
 }
 
-/// AntreaNetworkPolicySpec says who may talk to pods of its namespace, and with whom they may talk.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "crd.antrea.io",
-    version = "v1beta1",
-    kind = "NetworkPolicy",
-    root = "AntreaNetworkPolicy",
-    plural = "networkpolicies",
-    singular = "networkpolicy",
-    namespaced,
-    shortname = "annp",
-    shortname = "anp",
-    status = "RealizationStatus",
-    printcolumn(
-        name = "Tier",
-        type_ = "string",
-        description = "The Tier that it belongs to",
-        json_path = ".spec.tier"
-    ),
-    printcolumn(
-        name = "Priority",
-        type_ = "number",
-        format = "float",
-        description = "Within the Tier, lower first",
-        json_path = ".spec.priority"
-    ),
-    printcolumn(
-        name = "Desired Nodes",
-        type_ = "number",
-        format = "int32",
-        description = "How many nodes are to enforce it",
-        json_path = ".status.desiredNodesRealized"
-    ),
-    printcolumn(
-        name = "Current Nodes",
-        type_ = "number",
-        format = "int32",
-        description = "How many nodes enforce it",
-        json_path = ".status.currentNodesRealized"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "NetworkPolicy says who may talk to pods of its namespace",
-    derive = "PartialEq"
-)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = holds(SPEC)))]
-pub struct AntreaNetworkPolicySpec {
-    /// The Tier that it belongs to; left out: application.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier: Option<String>,
-    /// Within the Tier, lower first.
-    #[schemars(range(min = 1.0, max = 10000.0), extend("format" = "float"))]
-    pub priority: f64,
-    /// What it is about, unless its rules say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub applied_to: Option<Vec<AppliedTo>>,
-    /// What comes, in order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<Vec<IngressRule>>,
-    /// What goes, in order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress: Option<Vec<EgressRule>>,
+policy! {
+    /// AntreaClusterNetworkPolicySpec says who may talk to pods of any namespace, and with whom they may talk.
+    AntreaClusterNetworkPolicySpec(
+        kind = "ClusterNetworkPolicy",
+        root = "AntreaClusterNetworkPolicy",
+        plural = "clusternetworkpolicies",
+        singular = "clusternetworkpolicy",
+        shortname = "acnp",
+        doc = "ClusterNetworkPolicy says who may talk to pods of any namespace"
+    ) of ClusterAppliedTo, ClusterIngressRule, ClusterEgressRule
+}
+
+policy! {
+    /// AntreaNetworkPolicySpec says who may talk to pods of its namespace, and with whom they may talk.
+    AntreaNetworkPolicySpec(
+        kind = "NetworkPolicy",
+        root = "AntreaNetworkPolicy",
+        plural = "networkpolicies",
+        singular = "networkpolicy",
+        namespaced,
+        shortname = "annp",
+        shortname = "anp",
+        doc = "NetworkPolicy says who may talk to pods of its namespace"
+    ) of AppliedTo, IngressRule, EgressRule
 }
 
 parts! {
