@@ -216,9 +216,9 @@ impl<'a> Indexed<'a> {
     /// Whether one that the rule is about is more pods than were meant.
     fn is_doubtful(&self, asked: Asked<'_>) -> bool {
         let own = &asked.told.policy.key.namespace;
-        let ids = asked.rule.subject.iter().filter_map(|pods| GroupId::of_subject(pods, own));
-        let mut groups = ids.filter_map(|id| self.snapshot.groups.get(&(Role::Applied, id)));
-        groups.any(|group| group.holds.unusable.is_some())
+        let mut ids = asked.rule.subject.iter().filter_map(|pods| GroupId::of_subject(pods, own));
+        let doubted = &asked.told.state.uses.doubted;
+        ids.any(|id| doubted.iter().any(|(group, _)| *group == id))
     }
 
     /// A group without a pod of a node is not told to it.

@@ -10,6 +10,7 @@ use policy_objects::{
     NamespacedPods, Object, Operator, Phase, Pod, Protocol, Read, Requirement, Selector, Subject,
 };
 use proptest::{collection::vec, prelude::*, test_runner::TestCaseError};
+use serde_json::json;
 use tests_policy::{
     beside::{self, difference},
     lived::Lived,
@@ -83,6 +84,59 @@ fn knows_whose(lived: &Lived) -> Result<(), TestCaseError> {
         prop_assert_eq!(scanned, found, "of pod {}/{}", pod.meta.namespace, pod.meta.name);
     }
     Ok(())
+}
+
+/// A doubtful group of which a node has no pod is told to it with the policy, and so is the end of the doubt.
+#[test]
+fn what_is_doubted_is_told_also_where_nobody_is_in_it() {
+    let read = |object: serde_json::Value| Object::read_value(&object).expect("an object").object;
+    let space = |name: &str| {
+        let labels = json!({"kubernetes.io/metadata.name": name});
+        let metadata = json!({"name": name, "labels": labels});
+        read(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+    };
+    let pod = |namespace: &str, node: &str, address: &str| {
+        read(json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": node},
+            "metadata": {"namespace": namespace, "name": "p", "uid": namespace},
+            "status": {"phase": "Running", "podIPs": [{"ip": address}]}}))
+    };
+    let service = |selector: serde_json::Value| {
+        read(json!({"apiVersion": "v1", "kind": "Service", "spec": {"selector": selector},
+            "metadata": {"namespace": "x", "name": "s"}}))
+    };
+    let of_y = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "y"}}});
+    let objects = vec![
+        space("x"),
+        space("y"),
+        pod("x", "n2", "10.0.0.1"),
+        pod("y", "n1", "10.0.0.2"),
+        service(json!({"app": "a"})),
+        read(json!({"apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterGroup",
+            "metadata": {"name": "g"},
+            "spec": {"serviceReference": {"namespace": "x", "name": "s"}}})),
+        read(json!({"apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+            "metadata": {"name": "k"}, "spec": {"priority": 1, "ingress": [
+                {"action": "Allow", "appliedTo": [{"group": "g"}, of_y]},
+                {"action": "Drop", "appliedTo": [of_y]}]}})),
+    ];
+    let mut lived = Lived::new(Made { objects, names: Vec::new() });
+    let packet = Packet {
+        origin: Origin::Forwarded,
+        source: "192.0.2.1".parse().expect("an address"),
+        destination: "10.0.0.2".parse().expect("an address"),
+        service: None,
+        segment: Segment::Ports(Protocol::Tcp, 5000, 80),
+        state: State::New,
+    };
+    let answers = |lived: &Lived| {
+        let all = lived.naive().answer(&packet).decision;
+        [all, lived.everywhere().answer(&packet).decision, lived.at("n1").answer(&packet).decision]
+    };
+    assert_eq!(answers(&lived), [Decision::Allow; 3]);
+    let _ = lived.insert(service(json!({"app": 1})));
+    assert_eq!(answers(&lived), [Decision::Drop; 3]);
+    let _ = lived.insert(service(json!({"app": "a"})));
+    assert_eq!(answers(&lived), [Decision::Allow; 3]);
 }
 
 /// Why deltas are for whole events: a part of them is neither the world before nor the one after.

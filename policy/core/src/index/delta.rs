@@ -154,6 +154,9 @@ pub struct Uses {
     /// The groups that stand for rules whose peers depend on the subject's namespace; they are among the
     /// others.
     pub expanded: Vec<Expanded>,
+    /// Which of those whom it is about are more pods than were meant, and why: rules about them that allow
+    /// match nothing, a Pass denies all. It is said here, since a node has no group without pods of its own.
+    pub doubted: Vec<(GroupId, String)>,
 }
 
 /// What changed of what is a node's own.

@@ -2,7 +2,7 @@
 
 use super::{
     Index,
-    delta::{GroupId, Holds, Role},
+    delta::{Change, GroupId, Holds, Role},
     groups::{Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
@@ -154,10 +154,17 @@ impl Index {
                 self.changes.holds.insert((group, role));
             }
         }
+        let doubt = |holds: &[Holds; 2]| holds[Role::Applied as usize].unusable.clone();
+        let doubted = doubt(&members.holds) != doubt(&holds);
         members.holds = holds;
         let old = std::mem::replace(&mut members.selections, selections.clone());
         for selection in old.iter().filter(|selection| !selections.contains(*selection)) {
             self.part(group, selection);
+        }
+        if doubted && !self.loading {
+            for policy in self.groups[group].policies(Role::Applied) {
+                self.changes.policies.entry(*policy).or_insert(Change::Changed);
+            }
         }
     }
 

@@ -241,7 +241,14 @@ impl Index {
             ids
         };
         let Used { applied, address, .. } = &self.policies[id];
-        Uses { applied: ids(applied), address: ids(address), expanded: self.expanded_of(id) }
+        let doubt = |group: u32| {
+            let doubt = self.groups[group].holds(Role::Applied).unusable?;
+            Some((self.groups[group].id, doubt))
+        };
+        let mut doubted: Vec<_> = applied.iter().filter_map(doubt).collect();
+        doubted.sort_unstable();
+        let expanded = self.expanded_of(id);
+        Uses { applied: ids(applied), address: ids(address), expanded, doubted }
     }
 
     pub(super) fn whole_policy(&self, id: u32) -> PolicyDelta {

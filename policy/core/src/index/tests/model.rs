@@ -90,7 +90,13 @@ impl Model {
             };
             let mut expanded: Vec<_> = expanded.into_iter().map(|(_, expanded)| expanded).collect();
             expanded.sort();
-            let uses = Uses { applied: ids(&applied), address: ids(&address), expanded };
+            let doubt = |source: &Source<'_>| {
+                let doubt = self.state(source, Role::Applied).holds.unusable?;
+                Some((source.id(), doubt))
+            };
+            let doubted: BTreeSet<_> = applied.iter().filter_map(doubt).collect();
+            let doubted = doubted.into_iter().collect();
+            let uses = Uses { applied: ids(&applied), address: ids(&address), expanded, doubted };
             let mut span = BTreeSet::new();
             for source in &applied {
                 let mut state = self.state(source, Role::Applied);
