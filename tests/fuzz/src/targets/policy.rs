@@ -1,10 +1,13 @@
 //! Objects of network policy, pages of them, and objects of old versions.
 
+mod pages;
+
+pub use pages::page;
+
 use policy_objects::convert::{ConvertError, convert};
-use policy_objects::page::{self, Page, PageError};
 use policy_objects::{
-    AntreaAppliedTo, AntreaEntry, ClusterRule, Kind, Namespace, NamespacedPods, Note, Object,
-    Parsed, Pod, Read, Requirement, Selector, Severity, Subject,
+    AntreaAppliedTo, AntreaEntry, ClusterRule, Kind, NamespacedPods, Note, Object, Parsed, Read,
+    Requirement, Selector, Severity, Subject,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -222,43 +225,6 @@ fn within(before: &Selector, after: &Selector) -> bool {
 
 fn pods_within(before: &NamespacedPods, after: &NamespacedPods) -> bool {
     within(&before.namespaces, &after.namespaces) && within(&before.pods, &after.pods)
-}
-
-/// A page is read as its items are, one by one; half a page is none.
-pub fn page(data: &[u8]) {
-    let end = data.trim_ascii_end().len();
-    for kind in [Kind::Pod, Kind::Namespace, Kind::NetworkPolicy] {
-        let (page, items) = items(kind, data);
-        let whole = serde_json::from_slice::<Value>(data);
-        if let (Ok(page), Ok(whole)) = (&page, &whole) {
-            let empty = Vec::new();
-            let expected = whole["items"].as_array().unwrap_or(&empty);
-            assert_eq!((page.items, items.len()), (expected.len(), expected.len()));
-            for (item, expected) in items.iter().zip(expected) {
-                let expected = Object::read_as(kind, expected).ok().map(|parsed| parsed.object);
-                assert_eq!(*item, expected, "of {kind:?}");
-            }
-        }
-        for cut in [1, 2, 7, 40] {
-            if page.is_ok() && cut < end {
-                assert!(self::items(kind, &data[..end - cut]).0.is_err(), "cut by {cut}");
-            }
-        }
-    }
-}
-
-fn items(kind: Kind, page: &[u8]) -> (Result<Page, PageError>, Vec<Option<Object>>) {
-    let mut read = Vec::new();
-    let page = if kind == Kind::Pod {
-        page::pods(page, |item| read.push(item.ok().map(|pod| Object::Pod(Pod::from(pod)))))
-    } else if kind == Kind::Namespace {
-        page::namespaces(page, |item| {
-            read.push(item.ok().map(|one| Object::Namespace(Namespace::from(one))));
-        })
-    } else {
-        page::objects(kind, page, |item| read.push(item.ok().map(|parsed| parsed.object)))
-    };
-    (page, read)
 }
 
 /// What is converted is current, and nothing of it was lost silently.
