@@ -19,7 +19,8 @@ pub struct AntreaPolicy {
     pub meta: Meta,
     /// Its tier's name, as it is written but for the old capitalised ones; `application` if it is not said.
     pub tier: String,
-    /// Lower first; finite. Not understood: 1, and no rule is understood either.
+    /// Lower first; finite. Not understood: before every other of the tier, for no rule is understood
+    /// either, and what denies denies all.
     pub priority: f64,
     /// What it is about, unless its rules say so.
     pub applied_to: Vec<Subject<AntreaAppliedTo>>,

@@ -11,7 +11,8 @@ pub struct ClusterPolicy {
     pub dialect: Dialect,
     /// Where in the order it stands; `Admin` where it is not understood (and no rule is).
     pub tier: ClusterTier,
-    /// Within the tier, lower first; 0 to 1000 where the API server has seen to it.
+    /// Within the tier, lower first; 0 to 1000 where the API server has seen to it. Not
+    /// understood: before every other, for no rule is understood either, and what denies denies all.
     pub priority: i32,
     /// The pods that it is about.
     pub subject: Subject<NamespacedPods>,

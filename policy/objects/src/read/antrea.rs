@@ -50,7 +50,7 @@ pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes)
     });
     let priority = priority(spec, notes).unwrap_or_else(|doubt| {
         whole.get_or_insert(doubt);
-        1.0
+        f64::MIN
     });
     if let Some(doubt) = &whole {
         notes.fail(
@@ -105,7 +105,10 @@ fn priority(spec: &At<'_>, notes: &mut Notes) -> Result<f64, Doubt> {
     let priority = at.value.as_f64().filter(|number| number.is_finite());
     let priority = priority.ok_or_else(|| at.doubt("it is no number within 1 to 10000"))?;
     if !(1.0..=10_000.0).contains(&priority) {
-        notes.warn(&at, format!("{priority} is not within 1 to 10000: API servers refuse it"));
+        // Of a huge number most digits say nothing.
+        let said =
+            if priority.abs() < 1e15 { priority.to_string() } else { format!("{priority:e}") };
+        notes.warn(&at, format!("{said} is not within 1 to 10000: API servers refuse it"));
     }
     Ok(priority)
 }

@@ -27,7 +27,7 @@ pub(super) fn policy(
     });
     let priority = priority(spec, notes).unwrap_or_else(|doubt| {
         whole.get_or_insert(doubt);
-        0
+        i32::MIN
     });
     if let Some(doubt) = &whole {
         notes.fail(

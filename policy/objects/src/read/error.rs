@@ -15,10 +15,12 @@ pub enum ReadError {
         source: serde_json::Error,
     },
     /// It is a list, a number, a text.
-    #[error("this is no object")]
+    #[error(
+        "this is no object: write one with `apiVersion` and `kind`, or a List that has such as `items`"
+    )]
     NoObject,
     /// Nothing says of what kind it is.
-    #[error("it lacks `apiVersion` or `kind`")]
+    #[error("it lacks `apiVersion` or `kind`: write both")]
     NoKind,
     /// A list of nothing that can be found.
     #[error("{kind} without a list as `items`: nothing of it is read")]
@@ -41,7 +43,7 @@ pub enum ReadError {
         known: Option<Kind>,
     },
     /// It has no name.
-    #[error("{} without `metadata.name`", kind.text())]
+    #[error("{} without `metadata.name`: name it", kind.text())]
     NoName {
         /// Its kind.
         kind: Kind,
