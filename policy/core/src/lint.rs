@@ -4,6 +4,7 @@
 //! verdict; what is said to be shadowed or passed in vain is so in every world with these policies,
 //! what matches nothing does so now.
 
+mod addresses;
 mod cover;
 mod empty;
 mod foreign;
@@ -54,6 +55,8 @@ pub enum Check {
     Pass,
     /// What matches nothing now.
     MatchesNothing,
+    /// An address that several pods have.
+    Address,
 }
 
 /// Which object.
@@ -84,6 +87,7 @@ pub fn lint(world: &World, aside: &Aside) -> Vec<Finding> {
     order::look(world, &mut findings);
     passes::look(world, &mut findings);
     empty::look(world, &mut findings);
+    addresses::look(world, &mut findings);
     findings.sort_by(|one, other| one.key().cmp(&other.key()));
     findings.dedup();
     findings
@@ -117,7 +121,7 @@ fn not_enforced(foreign: &Foreign) -> Finding {
 
 impl Finding {
     fn key(&self) -> impl Ord + '_ {
-        (Reverse(self.severity), &self.object, &self.field, self.check, &self.text)
+        (Reverse(self.severity), &self.object, steps(&self.field), self.check, &self.text)
     }
 
     fn of(policy: &Policy, severity: Severity, check: Check, text: String) -> Self {
@@ -145,6 +149,16 @@ impl ObjectName {
         let PolicyKey { kind, namespace, name } = key.clone();
         Self { kind: kind.text().to_owned(), namespace, name }
     }
+}
+
+/// A field's steps, so that the second item of a list is before the tenth.
+fn steps(field: &str) -> Vec<(u32, &str)> {
+    let step = |step| -> (u32, &str) {
+        let item = str::split_once(step, ']')
+            .and_then(|(number, rest)| Some((number.parse().ok()?, rest)));
+        item.unwrap_or((0, step))
+    };
+    field.split('[').map(step).collect()
 }
 
 /// A rule as its object's field.

@@ -152,6 +152,15 @@ impl World {
         self.pods.get(&claim.pod)
     }
 
+    /// Live pods with an address that another has now, and that other.
+    pub fn passed_over(&self) -> impl Iterator<Item = (IpAddr, &Pod, &Pod)> {
+        self.owners.iter().flat_map(|(address, claims)| {
+            let owner = claims.last().and_then(|claim| self.pods.get(&claim.pod));
+            let others = claims.iter().rev().skip(1).filter_map(|claim| self.pods.get(&claim.pod));
+            others.filter_map(move |pod| Some((*address, pod, owner?)))
+        })
+    }
+
     /// Every Antrea tier.
     pub fn tiers(&self) -> impl Iterator<Item = &Tier> {
         self.tiers.values()

@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, ObjectName};
 use crate::{Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
-use policy_objects::{GroupSpec, Kind, Meta, Named, Read, Service, Severity};
+use policy_objects::{Group, GroupSpec, Kind, Meta, Named, Read, Service, Severity};
 
 pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
     for policy in world.policies() {
@@ -49,6 +49,11 @@ fn of_group(meta: &Meta, severity: Severity, text: String) -> Finding {
 }
 
 fn nobody(world: &World, spec: &GroupSpec) -> Option<String> {
+    if matches!(spec, GroupSpec::Empty) {
+        return Some(
+            "it says nothing, so nobody is in it: give it a selector or ipBlocks".to_owned(),
+        );
+    }
     let GroupSpec::Service(name) = spec else { return None };
     let service = format!("Service {}/{}", name.namespace, name.name);
     match world.service(name) {
@@ -100,14 +105,14 @@ fn subject_group(
     rule: &Rule,
     name: &Named,
 ) -> Option<(Severity, String)> {
-    let title = group_title(name);
+    let (title, next) = (group_title(name), next(world, name));
     match (world.subjects(name).doubt, world.members(name)) {
         (Some(why), _) => {
-            let text = format!("{why}; {} until that is mended: mend {title}", wider(rule));
+            let text = format!("{why}; {} until that is mended: {next} {title}", wider(rule));
             Some((Severity::Error, text))
         }
         (None, Err(why)) => {
-            Some((Severity::Error, format!("{why}; as a subject it is nobody: mend {title}")))
+            Some((Severity::Error, format!("{why}; as a subject it is nobody: {next} {title}")))
         }
         (None, Ok(members)) if members.pods.is_empty() && !members.is_empty() => {
             let text = format!(
@@ -124,6 +129,13 @@ fn subject_group(
         }
         (None, Ok(_)) => None,
     }
+}
+
+/// What is to be done with a group that cannot be used.
+fn next(world: &World, name: &Named) -> &'static str {
+    let is =
+        |group: &Group| (&group.meta.namespace, &group.meta.name) == (&name.namespace, &name.name);
+    if world.groups().any(is) { "mend" } else { "create" }
 }
 
 fn subject_service(world: &World, rule: &Rule, name: &Named) -> Option<(Severity, String)> {
@@ -156,7 +168,11 @@ fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding
                 Ok(_) => continue,
                 Err(why) => (
                     Severity::Error,
-                    format!("{why}; {becomes} until that is mended: mend {}", group_title(name)),
+                    format!(
+                        "{why}; {becomes} until that is mended: {} {}",
+                        next(world, name),
+                        group_title(name)
+                    ),
                 ),
             },
             Peer::Service(name) => match world.service(name).map(|service| &service.cluster_ips) {

@@ -30,6 +30,18 @@ pub enum Unclear {
     /// It cannot send or get anything.
     #[error("pod {0} has no address in status.podIPs, or has ended: give one that runs")]
     NoAddress(String),
+    /// The address is another's now.
+    #[error(
+        "{address} of {pod} is that of the newer pod {owner} too: name that, or delete the one that is gone"
+    )]
+    OthersAddress {
+        /// The pod that was named.
+        pod: String,
+        /// Its address.
+        address: IpAddr,
+        /// Whose it is.
+        owner: String,
+    },
     /// No common family.
     #[error("{from} and {to} have no address of one family")]
     NoFamily {
@@ -41,6 +53,9 @@ pub enum Unclear {
     /// Which port?
     #[error("{} lacks a port: write it as {}:80", .0, bracketed(.0))]
     NoPort(String),
+    /// A number that no port has.
+    #[error("{0} is no port: 0 to 65535")]
+    PortRange(String),
     /// Not one of the pod's ports.
     #[error("{pod} has no port of the name {port:?} and of {protocol}")]
     NoSuchPort {
@@ -117,6 +132,8 @@ pub fn packet(world: &World, question: &Question<'_>) -> Result<Packet, Unclear>
         What::Icmp(..) | What::Other(_) => (end_without_port(world, question.to)?, None),
     };
     let (source, destination) = addresses(&from, &to)?;
+    has_it(world, &from, source)?;
+    has_it(world, &to, destination)?;
     let has = |of: &&Service| of.cluster_ips.known().is_some_and(|ips| ips.contains(&destination));
     if let Some(of) = world.services().find(has) {
         return Err(Unclear::ServiceAddress { address: destination, service: word_of(of) });
@@ -224,6 +241,16 @@ fn addresses(from: &End<'_>, to: &End<'_>) -> Result<(IpAddr, IpAddr), Unclear> 
         .ok_or_else(|| Unclear::NoFamily { from: from.word.clone(), to: to.word.clone() })
 }
 
+/// Packets are of pods by their addresses.
+fn has_it(world: &World, end: &End<'_>, address: IpAddr) -> Result<(), Unclear> {
+    let (Some(pod), Some(owner)) = (end.pod, world.owner(address)) else { return Ok(()) };
+    if pod.host_network || named(pod) == named(owner) {
+        return Ok(());
+    }
+    let owner = format!("{}/{}", owner.meta.namespace, owner.meta.name);
+    Err(Unclear::OthersAddress { pod: end.word.clone(), address, owner })
+}
+
 /// Who sends: a pod, a node, or somebody from elsewhere.
 fn origin(world: &World, from: &End<'_>, source: IpAddr) -> Origin {
     if let Some(pod) = from.pod {
@@ -251,6 +278,9 @@ fn port_of(
             |port: &&policy_objects::ContainerPort| port.name == word && port.protocol == protocol;
         pod.ports.iter().find(mine).map(|port| port.port)
     };
+    if word.parse::<i64>().is_ok_and(|number| u16::try_from(number).is_err()) {
+        return Err(Unclear::PortRange(word));
+    }
     let number = word.parse().ok().or_else(|| to.pod.and_then(named)).ok_or_else(|| {
         Unclear::NoSuchPort {
             pod: to.word.clone(),

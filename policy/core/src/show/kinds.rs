@@ -1,5 +1,6 @@
 //! Pods that no policy tells apart.
 
+use super::ask::named;
 use crate::{NameMatch, Peer, Peers, Pods, World};
 use policy_objects::{Cidr, ContainerPort, Labels, Named, Phase, Pod, Selector};
 use std::{
@@ -30,7 +31,13 @@ pub(super) struct Sight {
 pub(super) fn pods(world: &World) -> impl Iterator<Item = &Pod> {
     let known =
         |pod: &&Pod| pod.phase == Phase::Live && !pod.host_network && !pod.addresses.is_empty();
-    world.pods().filter(known)
+    // What another has now is judged as that one's.
+    let own = |pod: &&Pod| {
+        let mut addresses = pod.addresses.iter();
+        addresses
+            .all(|address| world.owner(*address).is_some_and(|owner| named(owner) == named(pod)))
+    };
+    world.pods().filter(known).filter(own)
 }
 
 /// The pods of a world by what its policies see of them.
