@@ -189,5 +189,9 @@ fn say(text: &str) -> Result<()> {
 
 /// As it is: programs read it.
 fn raw(text: &str) -> Result<()> {
-    io::stdout().write_all(text.as_bytes()).context("print the answer")
+    match io::stdout().write_all(text.as_bytes()) {
+        // Who reads has read enough, as `head` has; the exit code is the answer still.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.context("print the answer"),
+    }
 }

@@ -113,9 +113,11 @@ fn the_exit_code_of_verdict_is_its_answer() {
 #[test]
 fn a_question_that_is_not_understood_is_told_with_what_to_do() {
     let folder = with_file("pods.yaml", TWO_PODS);
-    let rows: [(&[&str], &str); 7] = [
+    let rows: [(&[&str], &str); 9] = [
         (&["--from", "x/c", "--to", "x/b:80"], "there is no pod x/c"),
         (&["--from", "x/a", "--to", "x/b"], "write it as x/b:80"),
+        (&["--from", "x/a", "--to", "x/b:65536"], "65536 is no port: 0 to 65535"),
+        (&["--from", "x/a", "--to", "10.0.0.2:-1"], "-1 is no port: 0 to 65535"),
         (&["--from", "x/a", "--to", "x/b:web"], "no port of the name \"web\""),
         (&["--from", "a", "--to", "x/b:80"], "neither a pod as namespace/name nor an address"),
         (&["--from", "x/a", "--to", "x/b:80", "--protocol", "ip"], "is no protocol"),
@@ -429,4 +431,86 @@ fn a_port_is_asked_for_with_brackets_where_the_address_needs_them() {
     let words = ["policy", "verdict", "--from", "fd00::9", "--to", "fd00::1:80"];
     let told = text(&ferrule(folder.path(), &words).stderr);
     assert!(told.contains("write it as [fd00::1:80]:80"), "{told}");
+}
+
+#[test]
+fn who_reads_the_answer_may_stop_before_its_end() {
+    let words = ["policy", "verdict", "-f", "-", "--from", "x/a", "--to", "x/b:80"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ferrule"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Before it can have answered.
+    drop(child.stdout.take());
+    let input = format!("{TWO_PODS}---\n{CLOSED}");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(1), ""));
+}
+
+#[test]
+fn a_pod_is_not_answered_for_another_that_has_its_address() {
+    let late = TWO_PODS
+        .replace("name: b, namespace: x", "name: b, namespace: x, uid: u")
+        .replace("10.0.0.2", "10.0.0.1");
+    let third = TWO_PODS.split("---").next().unwrap().replace("name: a", "name: c");
+    let third = third.replace("10.0.0.1", "10.0.0.3");
+    let folder = with_file("1.yaml", &format!("{late}---\n{third}---\n{CLOSED}"));
+    for (from, to) in [("x/c", "x/a:80"), ("x/a", "x/c:80")] {
+        let output = ferrule(folder.path(), &["policy", "verdict", "--from", from, "--to", to]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("10.0.0.1 of x/a") && told.contains("newer pod x/b"), "{told}");
+    }
+    let output = ferrule(folder.path(), &["policy", "verdict", "--from", "x/c", "--to", "x/b:80"]);
+    assert_eq!(output.status.code(), Some(1));
+    let found = text(&ferrule(folder.path(), &["policy", "lint"]).stdout);
+    assert!(
+        found.contains("warning: Pod x/a status.podIPs: 10.0.0.1 is that of Pod x/b"),
+        "{found}"
+    );
+    let matrix = text(&ferrule(folder.path(), &["policy", "matrix"]).stdout);
+    assert!(matrix.contains("x (all 2)") && !matrix.contains("x/a"), "{matrix}");
+}
+
+#[test]
+fn findings_of_a_list_stand_in_the_lists_order_and_say_what_to_do() {
+    let rule = "{from: [{}]}";
+    let rules = [rule; 12].join(", ");
+    let policy =
+        CLOSED.replace("{podSelector: {}}", &format!("{{podSelector: {{}}, ingress: [{rules}]}}"));
+    let folder = with_file("1.yaml", &policy);
+    let found = text(&ferrule(folder.path(), &["policy", "lint"]).stdout);
+    let place = |index: usize| found.find(&format!("spec.ingress[{index}]")).unwrap();
+    assert!((1..12).all(|index| place(index - 1) < place(index)), "{found}");
+
+    let group = "\
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: p}
+spec:
+  priority: 1e308
+  appliedTo: [{podSelector: {}}]
+  ingress: [{action: Drop, from: [{group: none}]}]
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterGroup
+metadata: {name: empty}
+spec: {}
+";
+    let folder = with_file("1.yaml", group);
+    let found = text(&ferrule(folder.path(), &["policy", "lint"]).stdout);
+    for wanted in [
+        "until that is mended: create ClusterGroup none",
+        "ClusterGroup.crd.antrea.io empty spec: it says nothing, so nobody is in it",
+        "spec.priority: 1e308 is not within 1 to 10000",
+    ] {
+        assert!(found.contains(wanted), "{wanted}: {found}");
+    }
+    let folder = with_file("1.json", "[]");
+    let told = text(&ferrule(folder.path(), &["policy", "lint"]).stderr);
+    assert!(told.contains("this is no object: write one with `apiVersion`"), "{told}");
 }
