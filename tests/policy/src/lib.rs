@@ -7,6 +7,7 @@
 
 pub mod beside;
 mod config;
+pub mod held;
 pub mod indexed;
 pub mod lived;
 pub mod made;

@@ -3,7 +3,7 @@
 use crate::{
     indexed::Indexed,
     made::{Id, Made, id},
-    naive::{Naive, Origin, Packet},
+    naive::{Naive, Packet},
 };
 use policy_core::{
     Policy, World, compile,
@@ -103,9 +103,7 @@ impl Lived {
 
     /// A packet as the node of its sender sees it: one from a pod with its node's network is the node's.
     pub fn seen(&self, packet: &Packet) -> Packet {
-        let node = self.naive().sending_node(packet).map(str::to_owned);
-        let origin = node.map_or(packet.origin.clone(), Origin::Node);
-        Packet { origin, ..packet.clone() }
+        self.naive().seen(packet)
     }
 }
 

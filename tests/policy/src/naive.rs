@@ -209,6 +209,13 @@ impl<'a> Naive<'a> {
         (self.sender(packet), self.owner(packet.destination))
     }
 
+    /// A packet as the node of its sender sees it: one from a pod with its node's network is the node's.
+    pub fn seen(&self, packet: &Packet) -> Packet {
+        let node = self.sending_node(packet).map(str::to_owned);
+        let origin = node.map_or(packet.origin.clone(), Origin::Node);
+        Packet { origin, ..packet.clone() }
+    }
+
     fn half(&self, side: Side<'_>, hairpin: bool) -> Half {
         if side.way == Way::In && self.sending_node(side.packet) == Some(side.pod.node.as_str()) {
             return Half::allowed(By::Exemption);

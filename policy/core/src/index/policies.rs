@@ -3,7 +3,7 @@
 use super::Expanded;
 use super::{
     Index,
-    delta::{Change, PolicyDelta, PolicyId, Role, Uses},
+    delta::{Change, GroupId, PolicyDelta, PolicyId, Role, Uses},
     expand::{Expanding, within},
     ids::Ids,
     matching::Lent,
@@ -201,14 +201,11 @@ impl Index {
                     for source in peers.iter().filter_map(Source::of_peer) {
                         address.insert(self.acquire(&source, Role::Address));
                     }
-                    if peers.iter().any(may_hold_others_pods) && asks_for_names(rule) {
-                        address.insert(self.acquire(&Source::everybody(), Role::Address));
-                    }
-                }
-                Peers::Any if asks_for_names(rule) => {
-                    address.insert(self.acquire(&Source::everybody(), Role::Address));
                 }
                 Peers::Any => {}
+            }
+            if needs_all_names(rule) {
+                address.insert(self.acquire(&Source::everybody(), Role::Address));
             }
         }
         (applied, address)
@@ -256,6 +253,22 @@ impl Index {
         let (tier, uses) = (Some(self.policies[id].tier), Some(self.uses_of(id)));
         PolicyDelta { tier, uses, entered, ..self.policy_delta(id, Change::Added) }
     }
+}
+
+impl GroupId {
+    /// The group in which a rule's named ports are looked up where the far end is no member of its peers'
+    /// groups: all pods. `None` if it needs none.
+    pub fn of_names(rule: &Rule) -> Option<Self> {
+        needs_all_names(rule).then(Self::of_all_pods)
+    }
+}
+
+fn needs_all_names(rule: &Rule) -> bool {
+    let beyond = match &rule.peers {
+        Peers::Any => true,
+        Peers::Of(peers) => peers.iter().any(may_hold_others_pods),
+    };
+    beyond && asks_for_names(rule)
 }
 
 /// Whether addresses of a peer can be those of pods that are no members of its group: their ports' names

@@ -93,6 +93,13 @@ impl Index {
         self.group(role, id).map(|group| self.span(group, role)).unwrap_or_default()
     }
 
+    /// Whether a node needs a group.
+    pub fn is_needed(&self, role: Role, id: GroupId, node: &str) -> bool {
+        let node = self.entities.nodes.find(node);
+        let group = self.group(role, id);
+        node.zip(group).is_some_and(|(node, group)| self.span_of(group, role).has(node))
+    }
+
     /// A policy, as it is now.
     pub fn policy_state(&self, key: &PolicyKey) -> Option<PolicyState> {
         self.find_policy(key).map(|id| self.state_of(id))
@@ -102,6 +109,22 @@ impl Index {
     pub fn policy_span(&self, key: &PolicyKey) -> Vec<String> {
         let nodes = |id| self.names(self.union(&self.policies[id].applied).into_iter());
         self.find_policy(key).map(nodes).unwrap_or_default()
+    }
+
+    /// The node that a pod is bound to, if policy knows that pod.
+    pub fn node_of(&self, namespace: &str, name: &str) -> Option<&str> {
+        let pod = self.entities.find(&self.matching, namespace, name)?;
+        self.entities.entities[pod].node.map(|node| &*self.entities.nodes[node])
+    }
+
+    /// Whether a pod is in an applied-to group.
+    pub fn is_about(&self, id: GroupId, namespace: &str, name: &str) -> bool {
+        let Some(group) = self.group(Role::Applied, id) else { return false };
+        let found = self.entities.find(&self.matching, namespace, name);
+        found.is_some_and(|pod| {
+            let set = self.entities.entities[pod].set;
+            self.groups_of(&self.matching.sets[set].selections).contains(&group)
+        })
     }
 
     fn group(&self, role: Role, id: GroupId) -> Option<u32> {

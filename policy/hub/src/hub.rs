@@ -1,0 +1,175 @@
+//! The hub.
+
+mod take;
+mod tell;
+
+pub use tell::{Begun, Says, Stream, Telling};
+
+use crate::{
+    history::History,
+    outbox::{Outbox, Turn},
+    policies::{sent, uid_of},
+};
+use policy_core::{
+    Policy, Tier,
+    index::{Event, GroupId, Index},
+};
+use policy_wire::{Digest, Entry, ObjectId};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What the hub holds; for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// The newest generation.
+    pub generation: u64,
+    /// Policies.
+    pub policies: usize,
+    /// Groups of both roles.
+    pub groups: usize,
+    /// Nodes with a stream.
+    pub streams: usize,
+    /// Objects that nodes have yet to be told, all nodes together.
+    pub owed: usize,
+    /// Bytes of what changed of groups, kept for nodes that are behind.
+    pub history_bytes: usize,
+}
+
+/// A policy as it is sent.
+#[derive(Debug)]
+struct Kept {
+    generation: i64,
+    sent: Entry,
+    /// Of those that change with tiers or namespaces: what it is made of again.
+    form: Option<Arc<Policy>>,
+}
+
+/// Everything, and who has been told what of it.
+#[derive(Debug)]
+pub struct Hub {
+    index: Index,
+    epoch: [u8; 16],
+    loading: bool,
+    generation: u64,
+    policies: BTreeMap<String, Kept>,
+    history: History,
+    wholes: BTreeMap<GroupId, Whole>,
+    wholes_bytes: usize,
+    nodes: BTreeMap<String, Outbox>,
+    streams: u64,
+    reached: BTreeMap<String, u64>,
+    touched: BTreeSet<String>,
+}
+
+/// An address group as it is sent to who does not have it.
+#[derive(Clone, Debug)]
+struct Whole {
+    digest: Digest,
+    entries: Arc<[Entry]>,
+    bytes: usize,
+}
+
+impl Hub {
+    /// One without objects: they are applied until all are [`loaded`](Self::loaded). The epoch is 16 random bytes, another at each
+    /// start; the seed is the index's.
+    pub fn new(epoch: [u8; 16], seed: u64) -> Self {
+        Self {
+            index: Index::new(seed),
+            epoch,
+            loading: true,
+            generation: 0,
+            policies: BTreeMap::new(),
+            history: History::default(),
+            wholes: BTreeMap::new(),
+            wholes_bytes: 0,
+            nodes: BTreeMap::new(),
+            streams: 0,
+            reached: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// This run of the replica.
+    pub fn epoch(&self) -> [u8; 16] {
+        self.epoch
+    }
+
+    /// Who is in which group.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// All first lists are read: from now on nodes are told.
+    pub fn loaded(&mut self) {
+        self.index.loaded();
+        self.loading = false;
+        self.generation = 1;
+        let uids: Vec<String> = self.policies.keys().cloned().collect();
+        uids.iter().for_each(|uid| _ = self.encode_anew(uid));
+    }
+
+    /// Whether the first lists are read.
+    pub fn is_loaded(&self) -> bool {
+        !self.loading
+    }
+
+    /// How far a kind has been read: all of it up to this resource version has been applied.
+    pub fn reach(&mut self, kind: &str, version: u64) {
+        match self.reached.get_mut(kind) {
+            Some(reached) => *reached = version.max(*reached),
+            None => drop(self.reached.insert(kind.to_owned(), version)),
+        }
+    }
+
+    /// How far each kind has been read.
+    pub fn reached(&self) -> &BTreeMap<String, u64> {
+        &self.reached
+    }
+
+    /// Takes in what happened to a policy. The generation is that of its spec.
+    pub fn policy(&mut self, policy: &Policy, generation: i64) {
+        let deltas = self.index.apply(Event::Policy(policy));
+        let before = self.generation;
+        self.deltas(&deltas);
+        let uid = uid_of(policy);
+        let moves = policy.place.tier != Tier::NetworkPolicy;
+        let form = moves.then(|| Arc::new(policy.clone()));
+        let Some(state) = self.index.policy_state(&policy.key) else { return };
+        let sent = sent(policy, generation, &state);
+        let same = self.policies.get(&uid).is_some_and(|kept| kept.sent == sent);
+        self.policies.insert(uid.clone(), Kept { generation, sent, form });
+        if !same && !self.loading {
+            self.generation = before + 1;
+            self.turn_all(&ObjectId::Policy(uid), &state.span, Turn::Changed);
+        }
+    }
+
+    /// Takes in what happened to any object but a policy that is there.
+    pub fn apply(&mut self, event: Event<'_>) {
+        if let Event::Policy(policy) = event {
+            return self.policy(policy, 0);
+        }
+        let deltas = self.index.apply(event);
+        self.deltas(&deltas);
+    }
+
+    /// The nodes that have something to be told since this was asked last.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// What the hub holds.
+    pub fn measures(&self) -> Measures {
+        let streams = self.nodes.values().filter(|outbox| outbox.alone_since.is_none());
+        Measures {
+            generation: self.generation,
+            policies: self.policies.len(),
+            groups: self.index.len(),
+            streams: streams.count(),
+            owed: self.nodes.values().map(Outbox::len).sum(),
+            history_bytes: self.history.bytes(),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What each node is to be told of policy, and when: the controller without its cluster and its network.
+//!
+//! [`Hub::apply`] takes in what happened to an object and says which nodes have something to be told;
+//! [`Hub::tell`] gives one of them what it lacks. Everything that several nodes need is encoded once.
+//!
+//! A generation is a change of the cluster. A node is told generations whole, and may skip some: what
+//! it is told then is the difference between the last that it was told and the newest.
+
+mod history;
+mod hub;
+mod outbox;
+mod policies;
+
+pub use hub::{Begun, Hub, Measures, Says, Stream, Telling};

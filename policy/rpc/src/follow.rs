@@ -1,0 +1,224 @@
+//! A node's end of the stream.
+
+use crate::{Reply, Trust, generated::policies_client::PoliciesClient};
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use policy_wire::proto::{
+    AnnounceRequest, Applied, Bookmark, FollowRequest, Hello, Part, ReportRequest, Welcome,
+    follow_reply, follow_request,
+};
+use std::{net::SocketAddr, time::Duration};
+use thiserror::Error;
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Request, Status, Streaming,
+    metadata::{Ascii, MetadataValue},
+    transport::{Channel, Endpoint},
+};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the first answer may take.
+const WELCOME: Duration = Duration::from_secs(10);
+/// How large a message may be.
+const MESSAGE_BYTES: usize = 16 << 20;
+/// A connection of which nothing is heard is asked so often, and given up after as long again.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// Why a stream did not begin, or ended.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    /// The replica was not reached.
+    #[error("cannot reach the replica at {at}: {why}")]
+    Unreachable {
+        /// Where.
+        at: SocketAddr,
+        /// Why not.
+        why: String,
+    },
+    /// It refused, or broke off.
+    #[error("the replica at {at}: {status}")]
+    Refused {
+        /// Where.
+        at: SocketAddr,
+        /// What it said.
+        status: Box<Status>,
+    },
+    /// It has read less of the cluster than the node holds.
+    #[error("the replica at {at} has read less than this node holds")]
+    Behind {
+        /// Where.
+        at: SocketAddr,
+    },
+    /// It said something out of turn, or nothing.
+    #[error("the replica at {at} {what}")]
+    Odd {
+        /// Where.
+        at: SocketAddr,
+        /// What.
+        what: &'static str,
+    },
+    /// The token is no header.
+    #[error("the token cannot be sent: it has characters that no token has")]
+    Token,
+}
+
+/// What is heard on a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// A part of a generation.
+    Part(Part),
+    /// How far the cluster was read.
+    Bookmark(Bookmark),
+}
+
+/// A stream that has begun.
+#[derive(Debug)]
+pub struct Follow {
+    at: SocketAddr,
+    welcome: Welcome,
+    replies: Streaming<Reply>,
+    requests: mpsc::Sender<FollowRequest>,
+    client: PoliciesClient<Channel>,
+    token: MetadataValue<Ascii>,
+}
+
+impl Follow {
+    /// Connects to a replica and begins.
+    ///
+    /// # Errors
+    /// If it cannot be reached, refuses, or is behind.
+    pub async fn begin(
+        at: SocketAddr,
+        trust: &Trust,
+        token: &str,
+        hello: Hello,
+    ) -> Result<Self, FollowError> {
+        let mut client = connect(at, trust).await?;
+        let bearer = MetadataValue::try_from(format!("Bearer {token}"));
+        let mut token = bearer.map_err(|_| FollowError::Token)?;
+        token.set_sensitive(true);
+        let (requests, sent) = mpsc::channel(8);
+        let hello = FollowRequest { of: Some(follow_request::Of::Hello(hello)) };
+        // There is room for the first.
+        let _ = requests.try_send(hello);
+        let mut request = Request::new(ReceiverStream::new(sent));
+        request.metadata_mut().insert("authorization", token.clone());
+        let refused = |status: Status| FollowError::Refused { at, status: Box::new(status) };
+        let late = |_| FollowError::Odd { at, what: "does not answer" };
+        let begun = timeout(WELCOME, client.follow(request)).await.map_err(late)?;
+        let mut replies = begun.map_err(refused)?.into_inner();
+        let first = timeout(WELCOME, replies.message()).await.map_err(late)?.map_err(refused)?;
+        match of(first) {
+            Some(follow_reply::Of::Welcome(welcome)) => {
+                Ok(Self { at, welcome, replies, requests, client, token })
+            }
+            Some(follow_reply::Of::Behind(_)) => Err(FollowError::Behind { at }),
+            Some(_) => Err(FollowError::Odd { at, what: "does not say welcome" }),
+            None => Err(FollowError::Odd { at, what: "ends the stream before it began" }),
+        }
+    }
+
+    /// The replica's address.
+    pub fn at(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// What it said first.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// What comes next. May be dropped at any time: nothing is lost.
+    ///
+    /// # Errors
+    /// If the stream is over.
+    pub async fn heard(&mut self) -> Result<Heard, FollowError> {
+        let at = self.at;
+        let said = self.replies.message().await;
+        match of(said.map_err(|status| FollowError::Refused { at, status: Box::new(status) })?) {
+            Some(follow_reply::Of::Part(part)) => Ok(Heard::Part(part)),
+            Some(follow_reply::Of::Bookmark(bookmark)) => Ok(Heard::Bookmark(bookmark)),
+            Some(follow_reply::Of::Welcome(_) | follow_reply::Of::Behind(_)) => {
+                Err(FollowError::Odd { at, what: "says welcome twice" })
+            }
+            None => Err(FollowError::Odd { at, what: "has ended the stream" }),
+        }
+    }
+
+    /// Tells that the node holds a generation.
+    ///
+    /// # Errors
+    /// If the stream is over.
+    pub async fn holds(&self, generation: u64) -> Result<(), FollowError> {
+        let applied = follow_request::Of::Applied(Applied { generation });
+        let sent = self.requests.send(FollowRequest { of: Some(applied) }).await;
+        sent.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
+    }
+
+    /// Tells this replica of a pod's address.
+    ///
+    /// # Errors
+    /// If it refuses, or cannot be reached.
+    pub async fn announce(&mut self, announce: AnnounceRequest) -> Result<(), Status> {
+        let request = self.request(announce);
+        self.client.announce(request).await.map(drop)
+    }
+
+    /// Tells this replica what became of policies.
+    ///
+    /// # Errors
+    /// If it refuses, or cannot be reached.
+    pub async fn report(&mut self, report: ReportRequest) -> Result<(), Status> {
+        let request = self.request(report);
+        self.client.report(request).await.map(drop)
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", self.token.clone());
+        request.set_timeout(WELCOME);
+        request
+    }
+}
+
+fn of(reply: Option<Reply>) -> Option<follow_reply::Of> {
+    match reply {
+        Some(Reply::Message(message)) => message.of,
+        Some(Reply::Part(_)) | None => None,
+    }
+}
+
+async fn connect(at: SocketAddr, trust: &Trust) -> Result<PoliciesClient<Channel>, FollowError> {
+    let trust = trust.clone();
+    let connector = tower::service_fn(move |_: Uri| {
+        let trust = trust.clone();
+        async move {
+            let tcp = TcpStream::connect(at).await?;
+            tcp.set_nodelay(true)?;
+            trust.wrap(tcp).await.map(TokioIo::new)
+        }
+    });
+    // The name is the trust's; that of the address is never looked up.
+    let endpoint = Endpoint::from_static("http://controller")
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(ALIVE)
+        .keep_alive_timeout(ALIVE)
+        .keep_alive_while_idle(true);
+    let unreachable = |why: String| FollowError::Unreachable { at, why };
+    let connecting = timeout(CONNECT, endpoint.connect_with_connector(connector)).await;
+    let channel = connecting.map_err(|_| unreachable(format!("no answer in {CONNECT:?}")))?;
+    let channel = channel.map_err(|error| unreachable(chain(&error)))?;
+    Ok(PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

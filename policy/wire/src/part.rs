@@ -1,0 +1,78 @@
+//! Parts of a generation, put together from changes that were encoded once for all nodes.
+
+use crate::{Digest, proto};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::{
+    Message as _,
+    encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
+};
+
+/// A change as it stands in a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// With its key and length before it.
+    bytes: Bytes,
+    /// How long these are.
+    head: usize,
+}
+
+/// How large a part becomes before the next is begun, in bytes. One change is never cut.
+pub const PART_BYTES: usize = 256 << 10;
+
+const CHANGES: u32 = 2;
+
+/// Encodes a change.
+pub fn entry(change: &proto::Change) -> Entry {
+    let length = change.encoded_len();
+    let mut bytes =
+        BytesMut::with_capacity(key_len(CHANGES) + encoded_len_varint(length as u64) + length);
+    encode_key(CHANGES, WireType::LengthDelimited, &mut bytes);
+    encode_varint(length as u64, &mut bytes);
+    // Writing into what grows cannot fail.
+    let _ = change.encode(&mut bytes);
+    let head = bytes.len() - length;
+    Entry { bytes: bytes.freeze(), head }
+}
+
+impl Entry {
+    /// The digest of the object, if this is all of one.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.bytes[self.head..])
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Never: a change has a key and a length at least.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// The parts of a generation, each an encoded [`proto::Part`]: at least one.
+pub fn parts(generation: u64, changes: &[Entry]) -> Vec<Bytes> {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    loop {
+        let mut bytes = 0;
+        let fit = changes[from..].iter().take_while(|entry| {
+            let first = bytes == 0;
+            bytes += entry.len();
+            first || bytes <= PART_BYTES
+        });
+        let upto = from + fit.count();
+        let last = upto == changes.len();
+        let head = proto::Part { generation, changes: Vec::new(), last };
+        let body: usize = changes[from..upto].iter().map(Entry::len).sum();
+        let mut part = BytesMut::with_capacity(head.encoded_len() + body);
+        let _ = head.encode(&mut part);
+        changes[from..upto].iter().for_each(|entry| part.put_slice(&entry.bytes));
+        parts.push(part.freeze());
+        if last {
+            return parts;
+        }
+        from = upto;
+    }
+}

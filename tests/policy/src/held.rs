@@ -1,0 +1,287 @@
+//! An answer from what a node holds, and from nothing else: what it would enforce.
+
+use crate::naive::{
+    Answer, By, Decision, Half, Origin, Packet, RuleId, Says, Segment, State, Way, holds, in_block,
+    is_domain, is_like,
+};
+use policy_core::{
+    Action, Direction, Family, NameMatch, PolicyKey, Stage, Standing, Traffic, Transport,
+    index::GroupId,
+};
+use policy_objects::{ContainerPort, Protocol, TargetPort};
+use policy_wire::{
+    Held,
+    told::{AddressGroup, Far, Peers, Place, Pod, Policy, Rule},
+};
+use std::{collections::BTreeSet, net::IpAddr};
+
+/// A node, and what it knows of itself.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// What it was told.
+    pub held: &'a Held,
+    /// Which names led to which addresses.
+    pub names: &'a [(IpAddr, String)],
+}
+
+/// One pod's view of a packet.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    pod: &'a Pod,
+    way: Way,
+    far: IpAddr,
+    packet: &'a Packet,
+    /// It was led back to itself.
+    hairpin: bool,
+}
+
+/// What a Pass ends: a family before NetworkPolicies, a tier after them.
+type Walk = (Stage, Family, u8);
+
+impl<'a> Node<'a> {
+    /// What becomes of a packet at this node's pods, and why.
+    pub fn answer(&self, packet: &Packet) -> Answer {
+        let exempt = Answer { decision: Decision::Allow, out: None, into: None };
+        if matches!(packet.state, State::Reply | State::Related) {
+            return exempt;
+        }
+        let pods = || self.held.pods.values();
+        let sender = match &packet.origin {
+            Origin::Pod(namespace, name) => {
+                pods().find(|pod| pod.namespace == *namespace && pod.name == *name)
+            }
+            Origin::Node(_) | Origin::Forwarded => None,
+        };
+        let loopback = packet.destination.is_loopback();
+        let receiver = match (sender, loopback) {
+            (Some(sender), true) => Some(sender),
+            _ => pods().find(|pod| pod.addresses.contains(&packet.destination)),
+        };
+        let hairpin = sender.is_some() && sender == receiver;
+        if hairpin && (packet.service.is_none() || loopback) {
+            return exempt;
+        }
+        let side = |pod: &'a Pod, way, far| Side { pod, way, far, packet, hairpin };
+        let out = sender.map(|pod| self.half(side(pod, Way::Out, packet.destination)));
+        let into = receiver.map(|pod| self.half(side(pod, Way::In, packet.source)));
+        let bad = [&out, &into].into_iter().flatten().find(|half| half.decision != Decision::Allow);
+        Answer { decision: bad.map_or(Decision::Allow, |half| half.decision), out, into }
+    }
+
+    fn half(&self, side: Side<'_>) -> Half {
+        let from_here = matches!(&side.packet.origin, Origin::Node(node) if node == self.name);
+        if side.way == Way::In && from_here {
+            return Half::allowed(By::Exemption);
+        }
+        let mut policies: Vec<&Policy> = self.held.policies.values().map(|of| &**of).collect();
+        policies.sort_by_key(|policy| {
+            let PolicyKey { kind, namespace, name } = &policy.key;
+            (policy.place, namespace, kind, name)
+        });
+        let mut passed: Vec<Walk> = Vec::new();
+        let before = self.ordered(&policies, Stage::Before, side, &mut passed);
+        before
+            .or_else(|| self.union(&policies, side))
+            .or_else(|| self.ordered(&policies, Stage::Baseline, side, &mut passed))
+            .unwrap_or(Half::allowed(By::Default))
+    }
+
+    fn ordered(
+        &self,
+        policies: &[&Policy],
+        stage: Stage,
+        side: Side<'_>,
+        passed: &mut Vec<Walk>,
+    ) -> Option<Half> {
+        for policy in policies.iter().filter(|policy| policy.place.stage == stage) {
+            let Place { number, family, .. } = policy.place;
+            let walk = (stage, family, if stage == Stage::Before { 0 } else { number });
+            if side.hairpin && family == Family::Antrea {
+                continue;
+            }
+            for rule in rules(policy, side) {
+                if passed.contains(&walk) {
+                    break;
+                }
+                let decision = match self.rule(rule, side) {
+                    None => continue,
+                    Some(Says::Pass) => {
+                        passed.push(walk);
+                        continue;
+                    }
+                    Some(Says::Allow) => Decision::Allow,
+                    Some(Says::Drop) => Decision::Drop,
+                    Some(Says::Reject) => Decision::Reject,
+                };
+                return Some(Half {
+                    decision,
+                    by: By::Rules(BTreeSet::from([rule_id(policy, rule)])),
+                });
+            }
+        }
+        None
+    }
+
+    fn union(&self, policies: &[&Policy], side: Side<'_>) -> Option<Half> {
+        let mut isolated = false;
+        let mut allowing = BTreeSet::new();
+        for policy in policies.iter().filter(|it| it.place.stage == Stage::NetworkPolicies) {
+            if let Some(isolation) = &policy.isolation {
+                let closed = match side.way {
+                    Way::In => isolation.ingress,
+                    Way::Out => isolation.egress,
+                };
+                isolated |= closed && self.is_about(&isolation.applied, side);
+            }
+            let allows =
+                rules(policy, side).filter(|rule| self.rule(rule, side) == Some(Says::Allow));
+            allowing.extend(allows.map(|rule| rule_id(policy, rule)));
+        }
+        let own = self.held.node.as_deref().unwrap_or_default();
+        let to_own_node = side.way == Way::Out && own.contains(&side.far);
+        if !isolated || side.hairpin || to_own_node {
+            return None;
+        }
+        Some(match allowing.is_empty() {
+            true => Half { decision: Decision::Drop, by: By::Isolation },
+            false => Half::allowed(By::Rules(allowing)),
+        })
+    }
+
+    fn is_about(&self, applied: &[GroupId], side: Side<'_>) -> bool {
+        let of = |id: &GroupId| self.held.applied.get(id);
+        applied.iter().filter_map(of).any(|group| group.contains(&side.pod.uid))
+    }
+
+    fn rule(&self, rule: &Rule, side: Side<'_>) -> Option<Says> {
+        if !self.is_about(&rule.applied, side) {
+            return None;
+        }
+        match rule.standing {
+            Standing::Understood => {}
+            Standing::MatchesNothing { .. } => return None,
+            Standing::DeniesAll { .. } => return Some(Says::Drop),
+        }
+        if let Peers::Of(far) = &rule.peers {
+            let mut used = far.groups.iter().chain(&far.services);
+            if used.any(|id| self.group(*id).holds.unusable.is_some()) {
+                return (rule.action != Action::Allow).then_some(Says::Drop);
+            }
+        }
+        let matches = self.is_peer(rule, side) && self.is_traffic(rule, side);
+        matches.then_some(match rule.action {
+            Action::Allow => Says::Allow,
+            Action::Drop => Says::Drop,
+            Action::Reject => Says::Reject,
+            Action::Pass => Says::Pass,
+        })
+    }
+
+    /// Who is told of a policy is told of all with whom.
+    fn group(&self, id: GroupId) -> &'a AddressGroup {
+        self.held.addresses.get(&id).unwrap_or_else(|| panic!("{id} is used and not told"))
+    }
+
+    fn is_peer(&self, rule: &Rule, side: Side<'_>) -> bool {
+        let Peers::Of(far) = &rule.peers else { return true };
+        let Far { groups, blocks, names, services, alike } = far;
+        let named = |wanted: &NameMatch| {
+            let mut names = self.names.iter().filter(|(of, _)| *of == side.far);
+            names.any(|(_, name)| match wanted {
+                NameMatch::Domain(domain) => is_domain(domain, name),
+                NameMatch::Pattern(pattern) => is_like(&pattern.0, name),
+            })
+        };
+        let asked = side.packet.service;
+        groups.iter().any(|id| has(self.group(*id), side.far))
+            || blocks.iter().any(|block| in_block(block, side.far))
+            || side.way == Way::Out && names.iter().any(named)
+            || services
+                .iter()
+                .any(|id| asked.is_some_and(|vip| self.group(*id).holds.vips.contains(&vip)))
+            || alike.iter().any(|alike| {
+                self.is_about(&alike.applied, side) && has(self.group(alike.address), side.far)
+            })
+    }
+
+    fn is_traffic(&self, rule: &Rule, side: Side<'_>) -> bool {
+        let Traffic::Of(transports) = &rule.traffic else { return true };
+        transports.iter().any(|transport| match (transport, side.packet.segment) {
+            (Transport::Ports { protocol, port, source }, Segment::Ports(its, from, to)) => {
+                *protocol == its
+                    && source.is_none_or(|range| holds(range, from))
+                    && port.as_ref().is_none_or(|port| self.is_port(rule, side, port, its, to))
+            }
+            (Transport::Named(name), Segment::Ports(its, _, to)) => {
+                self.any_receiver(rule, side, |ports| {
+                    let first = ports.iter().find(|port| port.name == *name);
+                    first.is_some_and(|port| port.protocol == its && port.port == to)
+                })
+            }
+            (Transport::Icmp { kind, code }, Segment::Icmp(its, of)) => {
+                kind.is_none_or(|kind| kind == its) && code.is_none_or(|code| code == of)
+            }
+            (Transport::Ports { .. } | Transport::Named(_) | Transport::Icmp { .. }, _) => false,
+        })
+    }
+
+    fn is_port(
+        &self,
+        rule: &Rule,
+        side: Side<'_>,
+        port: &TargetPort,
+        protocol: Protocol,
+        to: u16,
+    ) -> bool {
+        match port {
+            TargetPort::Numbers(range) => holds(*range, to),
+            TargetPort::Named(name) => self.any_receiver(rule, side, |ports| {
+                let mut named = ports.iter().filter(|p| p.name == *name && p.protocol == protocol);
+                named.next().is_some_and(|port| port.port == to)
+            }),
+        }
+    }
+
+    fn any_receiver(
+        &self,
+        rule: &Rule,
+        side: Side<'_>,
+        is: impl Fn(&[ContainerPort]) -> bool,
+    ) -> bool {
+        if side.way == Way::In {
+            return is(&side.pod.ports);
+        }
+        let of_peers = match &rule.peers {
+            Peers::Any => Vec::new(),
+            Peers::Of(far) => {
+                far.groups.iter().copied().chain(far.alike.iter().map(|it| it.address)).collect()
+            }
+        };
+        let groups = of_peers.into_iter().chain(rule.names).map(|id| self.group(id));
+        let mut members = groups.flat_map(|group| &group.members);
+        let to = side.packet.destination;
+        members.any(|(key, member)| {
+            !key.namespace.is_empty() && member.addresses.contains(&to) && is(&member.ports)
+        })
+    }
+}
+
+fn rules<'a>(policy: &'a Policy, side: Side<'_>) -> impl Iterator<Item = &'a Rule> {
+    let direction = match side.way {
+        Way::In => Direction::Ingress,
+        Way::Out => Direction::Egress,
+    };
+    policy.rules.iter().filter(move |rule| rule.direction == direction)
+}
+
+fn rule_id(policy: &Policy, rule: &Rule) -> RuleId {
+    let PolicyKey { kind, namespace, name } = policy.key.clone();
+    RuleId { kind, namespace, name, index: rule.index }
+}
+
+fn has(group: &AddressGroup, address: IpAddr) -> bool {
+    group.members.values().any(|member| member.addresses.contains(&address))
+        || group.holds.blocks.iter().any(|block| in_block(block, address))
+}

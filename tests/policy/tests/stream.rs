@@ -1,0 +1,296 @@
+//! What nodes hold of their streams beside an evaluation of all objects, while objects come and go, nodes are
+//! slow, streams break off, nodes start again and go to another replica.
+
+use policy_core::{compile, index::Event as Happened};
+use policy_hub::{Begun, Hub, Says, Stream};
+use policy_objects::Object;
+use policy_wire::{Held, ObjectId, Progress, parts, proto};
+use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
+use prost::Message as _;
+use std::collections::BTreeMap;
+use tests_policy::{
+    held::Node,
+    lived::NODES,
+    made::{Event, Made, Sketch, events, id, sketch, world},
+    naive::{Answer, Half, Naive, Packet},
+    tries,
+};
+
+/// Two replicas that are told of the same objects, the nodes, and what there is.
+struct Cluster {
+    made: Made,
+    hubs: [Hub; 2],
+    nodes: BTreeMap<&'static str, End>,
+    now_ms: u64,
+}
+
+/// A node.
+#[derive(Default)]
+struct End {
+    held: Held,
+    /// Which replica it follows.
+    replica: usize,
+    stream: Option<Stream>,
+    /// Parts that were sent and have not come.
+    sent: Vec<proto::Part>,
+}
+
+/// What a node does when an event is over.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    /// It takes all that there is.
+    Follows,
+    /// It is busy.
+    Waits,
+    /// Something was sent to it and has not come.
+    Lags,
+    /// Its stream breaks off, with what was on its way, and begins anew at once.
+    Breaks,
+    /// It goes on with another replica.
+    Moves,
+    /// It was gone for long.
+    Sleeps,
+    /// It begins with nothing.
+    StartsAnew,
+}
+
+fn doing() -> impl Strategy<Value = Doing> {
+    prop_oneof![
+        4 => Just(Doing::Follows),
+        2 => Just(Doing::Waits),
+        2 => Just(Doing::Lags),
+        2 => Just(Doing::Breaks),
+        1 => Just(Doing::Moves),
+        1 => Just(Doing::Sleeps),
+        1 => Just(Doing::StartsAnew),
+    ]
+}
+
+fn feed(hub: &mut Hub, object: &Object) {
+    match object {
+        Object::Pod(pod) => hub.apply(Happened::Pod(pod)),
+        Object::Namespace(namespace) => hub.apply(Happened::Namespace(namespace)),
+        Object::Node(node) => hub.apply(Happened::Node(node)),
+        Object::Service(service) => hub.apply(Happened::Service(service)),
+        Object::Tier(tier) => hub.apply(Happened::Tier(tier)),
+        Object::Group(group) => hub.apply(Happened::Group(group)),
+        Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
+            let generation = object.meta().generation;
+            hub.policy(&compile(object).expect("a policy is compiled"), generation);
+        }
+    }
+}
+
+impl Cluster {
+    fn new(made: Made) -> Self {
+        let mut hubs = [Hub::new([1; 16], 1), Hub::new([2; 16], 2)];
+        made.objects.iter().for_each(|object| feed(&mut hubs[0], object));
+        made.objects.iter().rev().for_each(|object| feed(&mut hubs[1], object));
+        hubs.iter_mut().for_each(Hub::loaded);
+        let nodes = NODES.iter().map(|node| (*node, End::default())).collect();
+        Self { made, hubs, nodes, now_ms: 0 }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Insert(object) => {
+                self.made.objects.retain(|other| id(other) != id(&object));
+                self.hubs.iter_mut().for_each(|hub| feed(hub, &object));
+                self.made.objects.push(*object);
+            }
+            Event::Remove(_) if self.made.objects.is_empty() => {}
+            Event::Remove(which) => {
+                let (kind, namespace, name) = id(which.get(&self.made.objects));
+                self.made
+                    .objects
+                    .retain(|other| id(other) != (kind, namespace.clone(), name.clone()));
+                let (namespace, name, uid) = (&namespace, &name, "");
+                let gone = Happened::Gone { kind, namespace, name, uid };
+                self.hubs.iter_mut().for_each(|hub| hub.apply(gone));
+            }
+        }
+    }
+
+    fn act(&mut self, node: &'static str, doing: Doing) -> Result<(), TestCaseError> {
+        let end = self.nodes.get_mut(node).expect("a node");
+        let hub = &mut self.hubs[end.replica];
+        match doing {
+            Doing::Waits => return Ok(()),
+            Doing::Follows => {}
+            Doing::Lags => {
+                if let Some(stream) = &end.stream {
+                    end.sent.extend(sent(hub, stream));
+                }
+                return Ok(());
+            }
+            Doing::Breaks => end.breaks(hub, self.now_ms),
+            Doing::Moves => {
+                end.breaks(hub, self.now_ms);
+                end.replica = 1 - end.replica;
+            }
+            Doing::Sleeps => {
+                end.breaks(hub, self.now_ms);
+                self.now_ms += 61_000;
+                self.hubs.iter_mut().for_each(|hub| hub.tidy(self.now_ms));
+            }
+            Doing::StartsAnew => {
+                end.breaks(hub, self.now_ms);
+                end.held = Held::default();
+            }
+        }
+        let end = self.nodes.get_mut(node).expect("a node");
+        let hub = &mut self.hubs[end.replica];
+        end.follow(node, hub)?;
+        hub.tidy(self.now_ms);
+        Ok(())
+    }
+}
+
+fn sent(hub: &mut Hub, stream: &Stream) -> Vec<proto::Part> {
+    let Some(telling) = hub.tell(stream) else { return Vec::new() };
+    let parts = parts(telling.generation, &telling.changes);
+    parts.iter().map(|part| proto::Part::decode(&**part).expect("a part")).collect()
+}
+
+impl End {
+    fn breaks(&mut self, hub: &mut Hub, now_ms: u64) {
+        // Half of what is on its way may have come.
+        let half = self.sent.len() / 2;
+        for part in self.sent.drain(..).take(half) {
+            drop(self.held.take(part));
+        }
+        if let Some(stream) = self.stream.take() {
+            hub.end(&stream, now_ms);
+        }
+    }
+
+    /// Takes all that there is.
+    fn follow(&mut self, node: &str, hub: &mut Hub) -> Result<(), TestCaseError> {
+        if self.stream.is_none() {
+            let says = Says {
+                epoch: self.held.epoch.clone(),
+                generation: self.held.generation,
+                reached: self.held.reached.clone(),
+                holds: self.held.digests().into_iter().collect(),
+                take_behind: false,
+            };
+            let begun = hub.begin(node, &says);
+            let (Begun::Kept(stream) | Begun::Compared(stream)) = begun else {
+                return Err(TestCaseError::fail(format!("{begun:?}")));
+            };
+            self.held.begin(&hub.epoch());
+            self.stream = Some(stream);
+        }
+        let stream = self.stream.clone().expect("a stream");
+        loop {
+            let parts = std::mem::take(&mut self.sent);
+            for part in parts {
+                let taken =
+                    self.held.take(part).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
+                if let Progress::Holds(_) = taken {
+                    hub.held(&stream, self.held.generation);
+                }
+            }
+            self.sent = sent(hub, &stream);
+            if self.sent.is_empty() {
+                break;
+            }
+        }
+        let bookmark = hub.bookmark(&stream).expect("it has been told everything");
+        prop_assert_eq!(bookmark.generation, self.held.generation);
+        self.held.mark(&bookmark);
+        Ok(())
+    }
+
+    fn objects(&self) -> BTreeMap<ObjectId, proto::Change> {
+        self.held.objects().collect()
+    }
+}
+
+/// What a node holds that is told by a replica that has just read everything.
+fn fresh(made: &Made, node: &str) -> End {
+    let mut hub = Hub::new([9; 16], 7);
+    made.objects.iter().for_each(|object| feed(&mut hub, object));
+    hub.loaded();
+    let mut end = End::default();
+    end.follow(node, &mut hub).expect("a stream");
+    end
+}
+
+/// A node holds what anybody would be told now, byte by byte.
+fn is_whole(cluster: &Cluster, node: &str) -> Result<(), TestCaseError> {
+    let (held, due) = (cluster.nodes[node].objects(), fresh(&cluster.made, node).objects());
+    for id in held.keys().chain(due.keys()) {
+        prop_assert_eq!(held.get(id), due.get(id), "{} at {}", id, node);
+    }
+    Ok(())
+}
+
+/// The part of an answer that one node gives.
+fn of_node(made: &Made, answer: &Answer, packet: &Packet, node: &str) -> [Option<Half>; 2] {
+    let naive = Naive { objects: &made.objects, names: &made.names };
+    let (out, into) = naive.ends(packet);
+    let here = |half: &Option<Half>, pod: Option<&policy_objects::Pod>| {
+        half.clone().filter(|_| pod.is_some_and(|pod| pod.node == node))
+    };
+    [here(&answer.out, out), here(&answer.into, into)]
+}
+
+/// A node that holds everything answers as all objects do.
+fn agrees(made: &Made, node: &str, held: &Held, sketches: &[Sketch]) -> Result<(), TestCaseError> {
+    let naive = Naive { objects: &made.objects, names: &made.names };
+    let judge = Node { name: node, held, names: &made.names };
+    for packet in sketches.iter().filter_map(|sketch| sketch.packet(made)) {
+        let answer = naive.answer(&packet);
+        let here = judge.answer(&naive.seen(&packet));
+        let expected = of_node(made, &answer, &packet, node);
+        prop_assert_eq!([here.out, here.into], expected, "{:?} at {}", packet, node);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(tries(200))]
+
+    #[test]
+    fn what_nodes_hold_answers_as_all_objects_do_however_they_came_to_it(
+        made in world(),
+        happens in events(),
+        doings in vec((any::<Index>(), doing()), 10..20),
+        sketches in vec(sketch(), 1..10),
+    ) {
+        let mut cluster = Cluster::new(made);
+        let mut doings = doings.into_iter();
+        for event in happens {
+            let told = event.told(&cluster.made);
+            cluster.happen(event);
+            for (which, doing) in doings.by_ref().take(2) {
+                let node = NODES[which.index(NODES.len())];
+                let done = cluster.act(node, doing);
+                let end = &cluster.nodes[node];
+                let after = |fault: TestCaseError| {
+                    TestCaseError::fail(format!("{doing:?} after {told}\nin {:?}\n{fault}", cluster.made))
+                };
+                done.map_err(after)?;
+                if matches!(doing, Doing::Waits | Doing::Lags) {
+                    continue;
+                }
+                // Whole, and byte by byte what anybody else would be told.
+                is_whole(&cluster, node).map_err(after)?;
+                agrees(&cluster.made, node, &end.held, &sketches).map_err(after)?;
+            }
+        }
+        for node in NODES {
+            cluster.act(node, Doing::Follows)?;
+            let end = &cluster.nodes[node];
+            is_whole(&cluster, node)?;
+            agrees(&cluster.made, node, &end.held, &sketches)?;
+        }
+        // Nothing is kept for nodes that have been told everything, or that went elsewhere.
+        for hub in &mut cluster.hubs {
+            hub.tidy(cluster.now_ms + 61_000);
+            let measures = hub.measures();
+            prop_assert_eq!((measures.owed, measures.history_bytes), (0, 0));
+        }
+    }
+}
