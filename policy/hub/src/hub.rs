@@ -11,9 +11,10 @@ use crate::{
     policies::{sent, uid_of},
 };
 use policy_core::{
-    Policy, Tier,
+    Policy, Tier, compile,
     index::{Event, GroupId, Index},
 };
+use policy_objects::Object;
 use policy_wire::{Digest, Entry, ObjectId};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -72,8 +73,8 @@ struct Whole {
 }
 
 impl Hub {
-    /// One without objects: they are applied until all are [`loaded`](Self::loaded). The epoch is 16 random bytes, another at each
-    /// start; the seed is the index's.
+    /// One without objects: they are applied until all are [`loaded`](Self::loaded). The epoch is 16 random
+    /// bytes, another at each start; the seed is the index's.
     pub fn new(epoch: [u8; 16], seed: u64) -> Self {
         Self {
             index: Index::new(seed),
@@ -146,10 +147,20 @@ impl Hub {
         }
     }
 
-    /// Takes in what happened to any object but a policy that is there.
+    /// Takes in what happened to any object; of a policy better by [`policy`](Self::policy), as its form does
+    /// not say its generation.
     pub fn apply(&mut self, event: Event<'_>) {
         if let Event::Policy(policy) = event {
             return self.policy(policy, 0);
+        }
+        if let Event::PolicyView(lent) = event {
+            // Nodes are told its form, not its groups alone.
+            let object = Object::NetworkPolicy(lent.clone().into());
+            let generation = object.meta().generation;
+            if let Some(policy) = compile(&object) {
+                self.policy(&policy, generation);
+            }
+            return;
         }
         let deltas = self.index.apply(event);
         self.deltas(&deltas);

@@ -3,7 +3,7 @@
 
 use policy_core::{compile, index::Event as Happened};
 use policy_hub::{Begun, Hub, Says, Stream};
-use policy_objects::Object;
+use policy_objects::{Object, page::PolicyView};
 use policy_wire::{Held, ObjectId, Progress, parts, proto};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use prost::Message as _;
@@ -81,11 +81,21 @@ fn feed(hub: &mut Hub, object: &Object) {
     }
 }
 
+/// The same, of policies that a page can lend.
+fn lend(hub: &mut Hub, object: &Object) {
+    let lent =
+        if let Object::NetworkPolicy(policy) = object { PolicyView::of(policy) } else { None };
+    match lent {
+        Some(lent) => hub.apply(Happened::PolicyView(&lent)),
+        None => feed(hub, object),
+    }
+}
+
 impl Cluster {
     fn new(made: Made) -> Self {
         let mut hubs = [Hub::new([1; 16], 1), Hub::new([2; 16], 2)];
         made.objects.iter().for_each(|object| feed(&mut hubs[0], object));
-        made.objects.iter().rev().for_each(|object| feed(&mut hubs[1], object));
+        made.objects.iter().rev().for_each(|object| lend(&mut hubs[1], object));
         hubs.iter_mut().for_each(Hub::loaded);
         let nodes = NODES.iter().map(|node| (*node, End::default())).collect();
         Self { made, hubs, nodes, now_ms: 0 }

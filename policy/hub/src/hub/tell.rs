@@ -11,7 +11,7 @@ use policy_wire::{
     proto::{self, change},
     told,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How long a node without a stream is remembered, in milliseconds: it goes on where it was.
 const REMEMBERED_MS: u64 = 60_000;
@@ -300,8 +300,7 @@ impl Hub {
 
 fn applied_change(id: GroupId, pods: &BTreeMap<String, bool>) -> Entry {
     let of = |is_in: bool| {
-        let pods = pods.iter().filter(|(_, of)| **of == is_in);
-        pods.map(|(uid, _)| uid.clone()).collect::<BTreeSet<String>>().into_iter().collect()
+        pods.iter().filter(|(_, of)| **of == is_in).map(|(uid, _)| uid.clone()).collect()
     };
     let change = proto::AppliedChange { id: id.0.to_vec(), added: of(true), removed: of(false) };
     entry(&change::Of::AppliedChange(change).into())
