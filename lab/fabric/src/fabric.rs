@@ -31,6 +31,8 @@ pub struct Fabric {
     enter_binary: PathBuf,
     /// Links whose late rename is under way, by node and ENI's MAC.
     renaming: Arc<Mutex<BTreeSet<(String, String)>>>,
+    /// What calls of [`Fabric::apply`] did that failed afterwards.
+    untold: Applied,
 }
 
 /// What one [`Fabric::apply`] changed; all empty when nothing was to do.
@@ -92,7 +94,7 @@ impl Fabric {
     fn at(state: State, vpc: Vpc) -> Self {
         // What this process is, also after its file was replaced by a newer build.
         let enter_binary = PathBuf::from("/proc/self/exe");
-        Self { state, vpc, enter_binary, renaming: Arc::default() }
+        Self { state, vpc, enter_binary, renaming: Arc::default(), untold: Applied::default() }
     }
 
     /// Takes everything down that the directory knows of, kills what runs in the lab's namespaces,
@@ -201,10 +203,21 @@ impl Fabric {
     /// Observes what exists and makes it what is wanted.
     ///
     /// # Errors
-    /// The first step that failed; the next call observes anew and goes on.
+    /// The first step that failed; the next call observes anew and goes on. What was changed before
+    /// that step is told by the call that succeeds.
     pub fn apply(&mut self, wanted: &Wanted) -> Result<Applied, FabricError> {
         wanted.check(&self.vpc)?;
-        let mut applied = Applied::default();
+        let mut applied = std::mem::take(&mut self.untold);
+        match self.step_by_step(wanted, &mut applied) {
+            Ok(()) => Ok(applied),
+            Err(err) => {
+                self.untold = applied;
+                Err(err)
+            }
+        }
+    }
+
+    fn step_by_step(&self, wanted: &Wanted, applied: &mut Applied) -> Result<(), FabricError> {
         let gone = self.gone(wanted)?;
         // A node that goes down takes its links with it, at once and not when the kernel finds time.
         let down: BTreeSet<&str> = gone.iter().map(|(node, _)| node.name()).collect();
@@ -219,6 +232,7 @@ impl Fabric {
             let seen = if plan.remove.is_empty() { seen } else { router::observe()? };
             Ok((seen, plan.unplugged))
         })?;
+        applied.detached.extend(unplugged);
         for (node, ending) in &gone {
             match ending {
                 Ending::Halt => node.halt()?,
@@ -227,11 +241,8 @@ impl Fabric {
             }
             applied.halted.push(node.name().to_owned());
         }
-        self.boot(wanted, &mut applied)?;
-        self.plug(wanted, &seen, &mut applied)?;
-        applied.detached = unplugged;
-        applied.detached.retain(|id| !applied.attached.contains(id));
-        Ok(applied)
+        self.boot(wanted, applied)?;
+        self.plug(wanted, &seen, applied)
     }
 
     /// The nodes that run and are not to, or not in this boot.
@@ -289,11 +300,12 @@ impl Fabric {
             }
             for (id, index) in plan.attach.iter().zip(seen.top_index + 1..) {
                 self.attach(wanted, id, enis[id], index)?;
+                applied.detached.retain(|gone| gone != id);
                 applied.attached.push(id.clone());
             }
             tool::ip_batch(&plan.mapping, "map addresses to ENIs")
         })?;
-        applied.remapped = plan.remapped;
+        applied.remapped += plan.remapped;
         self.rename_late(wanted, &enis)
     }
 

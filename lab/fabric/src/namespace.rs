@@ -3,6 +3,7 @@
 
 use crate::FabricError;
 use nix::{
+    errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, setns, unshare},
     sys::statfs::{NSFS_MAGIC, statfs},
@@ -252,11 +253,18 @@ fn unescape(text: &str) -> String {
 /// keep pods and nodes alive that were deleted.
 pub(crate) fn forget_namespaces() -> Result<(), FabricError> {
     for mount in mounts()?.into_iter().rev().filter(|mount| mount.fstype == "nsfs") {
-        umount2(&mount.path, MntFlags::MNT_DETACH).map_err(|cause| FabricError::Mount {
-            action: "unmount",
-            path: mount.path,
-            cause: cause.into(),
-        })?;
+        match umount2(&mount.path, MntFlags::MNT_DETACH) {
+            // Whoever pinned it, perhaps another lab, has deleted the pin since it was listed, and the
+            // kernel takes a deleted file's mounts away everywhere.
+            Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => {}
+            Err(cause) => {
+                return Err(FabricError::Mount {
+                    action: "unmount",
+                    path: mount.path,
+                    cause: cause.into(),
+                });
+            }
+        }
     }
     Ok(())
 }

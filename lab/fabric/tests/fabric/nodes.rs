@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_network_manager_adds_its_routes", a_network_manager_adds_its_routes),
     ("an_eni_moves_between_nodes", an_eni_moves_between_nodes),
     ("a_reboot_keeps_the_disk_and_nothing_else", a_reboot_keeps_the_disk),
+    ("what_was_done_before_a_step_failed_is_told", what_was_done_before_a_step_failed_is_told),
     ("stop_start_and_terminate", stop_start_and_terminate),
     ("what_a_node_writes_stays_in_the_node", what_a_node_writes_stays_in_the_node),
     ("a_deleted_pods_processes_are_killed", a_deleted_pods_processes_are_killed),
@@ -115,6 +116,22 @@ fn a_reboot_keeps_the_disk() {
 fn shell_in(lab: &TestLab, script: &str) -> String {
     let output = lab.node("a").command("sh").args(["-c", script]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn what_was_done_before_a_step_failed_is_told() {
+    let mut lab = TestLab::empty();
+    lab.want_node("a", NicProfile::EthN, "10.0.1.10");
+    lab.want_node("b", NicProfile::EthN, "10.0.2.10");
+    // A folder where the pin of b's network is to be.
+    let in_the_way = lab.dir.join("ns/node-b.net");
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(lab.fabric.apply(&lab.wanted).is_err());
+    assert!(lab.node("a").is_up());
+    fs::remove_dir(&in_the_way).unwrap();
+    let applied = lab.apply();
+    assert_eq!((applied.booted, applied.halted.len()), (vec!["a".to_owned(), "b".to_owned()], 0));
+    assert_eq!(applied.attached, [eni_id("a", 0), eni_id("b", 0)]);
+    assert_eq!(lab.apply(), lab_fabric::Applied::default());
 }
 
 fn stop_start_and_terminate() {
