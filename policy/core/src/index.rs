@@ -8,6 +8,7 @@
 //! Everything here is said once and by number; it must hold a hundred thousand pods in little memory. What
 //! it must equal, an evaluation of all objects anew, stands in its tests.
 
+mod addresses;
 mod by_id;
 mod delta;
 mod entities;
@@ -28,6 +29,7 @@ mod told;
 mod uid;
 mod words;
 
+pub use addresses::{Holders, KnownPod};
 pub use delta::{
     Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, NodeDelta,
     NodeState, PolicyDelta, PolicyId, PolicyState, Role, Snapshot, Uses,
@@ -235,6 +237,7 @@ impl Index {
             + self.by_id.len()
             + self.policies.len()
             + self.tiers.held()
+            + self.named.held()
             + expands
     }
 

@@ -9,21 +9,21 @@ use super::{
 use crate::index::Member;
 use hashbrown::HashTable;
 use policy_objects::{ContainerPort, Labels};
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, net::IpAddr, sync::Arc};
 
 /// A pod, or, without namespace, a node.
 #[derive(Debug)]
 pub(super) struct Entity {
-    space: u32,
+    pub(super) space: u32,
     pub(super) set: u32,
     /// The node that it is bound to.
     pub(super) node: Option<u32>,
     ports: u32,
-    name: Box<str>,
-    uid: Uid,
+    pub(super) name: Box<str>,
+    pub(super) uid: Uid,
     /// When it was made: `2026-01-31T10:00:00Z`, which sorts as text.
     created: [u8; 20],
-    addresses: Box<[IpAddr]>,
+    pub(super) addresses: Box<[IpAddr]>,
 }
 
 impl Keyed for Entity {
@@ -84,6 +84,8 @@ pub(super) struct Entities {
     ports: Table<Ports>,
     /// Pods by address: which pod, and which of its addresses.
     claims: HashTable<(Mark, u32, u32)>,
+    /// Addresses of nodes, and of how many.
+    of_nodes: BTreeMap<IpAddr, u32>,
     /// Nodes that lost an entity in this event, whose names its deltas may still need.
     parted: Vec<u32>,
     /// The pods of each node; none as long as objects are loaded.
@@ -99,6 +101,7 @@ impl Entities {
             nodes,
             ports,
             claims: HashTable::new(),
+            of_nodes: BTreeMap::new(),
             parted: Vec::new(),
             residents: None,
             seed: Seed::new(seed),
@@ -117,9 +120,7 @@ impl Entities {
     pub(super) fn put(&mut self, matching: &mut Matching, said: &Said<'_>) -> u32 {
         let Said { namespace, name, uid, .. } = *said;
         let space = matching.space(namespace);
-        let mut addresses: Vec<IpAddr> = said.addresses.iter().map(IpAddr::to_canonical).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
+        let is_node = namespace.is_empty();
         let node = (!said.node.is_empty()).then(|| self.node(said.node));
         let mut entity = Entity {
             space,
@@ -129,12 +130,12 @@ impl Entities {
             name: name.into(),
             uid: Uid::of(uid),
             created: fixed(said.created),
-            addresses: addresses.into_boxed_slice(),
+            addresses: canonical(said.addresses),
         };
         let labels = said.labels.iter().chain(said.account.map(|account| (ACCOUNT, account)));
         match self.entities.seek((space, name)) {
             Ok(id) => {
-                self.disclaim(id);
+                self.disclaim(id, is_node);
                 let old = &self.entities[id];
                 let (set, node, ports) = (old.set, old.node, old.ports);
                 self.house(id, node, entity.node);
@@ -145,21 +146,21 @@ impl Entities {
                 matching.release_space(space);
                 self.entities[id] = entity;
                 self.release(node, ports);
-                self.claim(id, said);
+                self.claim(id, is_node);
                 id
             }
             Err(mark) => {
                 let id = self.entities.insert_marked(mark, entity);
                 self.house(id, None, node);
                 self.entities[id].set = matching.join(id, space, labels);
-                self.claim(id, said);
+                self.claim(id, is_node);
                 id
             }
         }
     }
 
     pub(super) fn remove(&mut self, matching: &mut Matching, id: u32) {
-        self.disclaim(id);
+        self.disclaim(id, self.is_node(matching, id));
         let Some(entity) = self.entities.remove(id) else { return };
         matching.leave(id, entity.set);
         matching.release_space(entity.space);
@@ -205,7 +206,7 @@ impl Entities {
     pub(super) fn held(&self) -> usize {
         let residents = self.residents.iter().flatten().map(|ids| ids.as_slice().len());
         let things = self.entities.len() + self.nodes.len() + self.ports.len();
-        things + self.claims.len() + residents.sum::<usize>()
+        things + self.claims.len() + self.of_nodes.len() + residents.sum::<usize>()
     }
 
     fn node(&mut self, name: &str) -> u32 {
@@ -236,21 +237,33 @@ impl Entities {
         }
     }
 
-    fn claim(&mut self, id: u32, said: &Said<'_>) {
-        // Nodes have what they say, and are asked about nothing.
-        if said.namespace.is_empty() {
-            return;
-        }
+    /// A pod's addresses are others.
+    pub(super) fn readdress(&mut self, id: u32, addresses: &[IpAddr]) {
+        self.disclaim(id, false);
+        self.entities[id].addresses = canonical(addresses);
+        self.claim(id, false);
+    }
+
+    fn claim(&mut self, id: u32, is_node: bool) {
         let (claims, entities, seed) = (&mut self.claims, &self.entities, &self.seed);
         for (at, address) in entities[id].addresses.iter().enumerate() {
+            // Nodes have what they say, and are asked about nothing.
+            if is_node {
+                *self.of_nodes.entry(*address).or_default() += 1;
+                continue;
+            }
             let mark = seed.hash(address);
             let again = |(mark, ..): &(Mark, u32, u32)| mark.spread();
             claims.insert_unique(mark.spread(), (mark, id, number(at)), again);
         }
     }
 
-    fn disclaim(&mut self, id: u32) {
+    fn disclaim(&mut self, id: u32, is_node: bool) {
         for (at, address) in self.entities[id].addresses.iter().enumerate() {
+            if is_node {
+                one_less(&mut self.of_nodes, *address);
+                continue;
+            }
             let mark = self.seed.hash(address);
             let claim = (mark, id, number(at));
             if let Ok(found) = self.claims.find_entry(mark.spread(), |other| *other == claim) {
@@ -259,8 +272,13 @@ impl Entities {
         }
     }
 
+    /// Whether a node says that an address is its own.
+    pub(super) fn is_of_node(&self, address: IpAddr) -> bool {
+        self.of_nodes.contains_key(&address)
+    }
+
     /// The pods that say that an address is their own.
-    fn claimants(&self, address: IpAddr) -> impl Iterator<Item = u32> {
+    pub(super) fn claimants(&self, address: IpAddr) -> impl Iterator<Item = u32> {
         let mark = self.seed.hash(address);
         let same = move |(other, id, at): &&(Mark, u32, u32)| {
             *other == mark && self.entities[*id].addresses.get(*at as usize) == Some(&address)
@@ -305,6 +323,24 @@ impl Entities {
             addresses: entity.addresses.iter().filter(has).copied().collect(),
             ports: self.ports[entity.ports].0.to_vec(),
         })
+    }
+}
+
+/// Each once, in order, and those of IPv4 as such.
+fn canonical(addresses: &[IpAddr]) -> Box<[IpAddr]> {
+    let mut addresses: Vec<IpAddr> = addresses.iter().map(IpAddr::to_canonical).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.into_boxed_slice()
+}
+
+/// One user of an address less.
+pub(super) fn one_less(users: &mut BTreeMap<IpAddr, u32>, address: IpAddr) {
+    if let Some(count) = users.get_mut(&address) {
+        *count -= 1;
+        if *count == 0 {
+            users.remove(&address);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     Index,
     delta::{Change, GroupId, Holds, Role},
+    entities::one_less,
     groups::{Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
@@ -24,6 +25,8 @@ pub(super) struct NamedThings {
     pub(super) groups: BTreeMap<Named, Read<GroupSpec>>,
     /// Those with a selector or an address, or of which that is not understood.
     services: BTreeMap<Named, Served>,
+    /// Addresses of Services, and of how many.
+    vips: BTreeMap<IpAddr, u32>,
 }
 
 /// What policies can ask of a Service.
@@ -67,10 +70,28 @@ impl NamedThings {
             Served { selector: selector.clone(), vips }
         });
         let none = Read::Known(Vec::new());
-        match served.filter(|served| served.selector != Read::Known(None) || served.vips != none) {
-            Some(served) => drop(self.services.insert(name, served)),
-            None => drop(self.services.remove(&name)),
+        let served =
+            served.filter(|served| served.selector != Read::Known(None) || served.vips != none);
+        for vip in served.iter().filter_map(|served| served.vips.known()).flatten() {
+            *self.vips.entry(*vip).or_default() += 1;
         }
+        let before = match served {
+            Some(served) => self.services.insert(name, served),
+            None => self.services.remove(&name),
+        };
+        for vip in before.iter().filter_map(|before| before.vips.known()).flatten() {
+            one_less(&mut self.vips, *vip);
+        }
+    }
+
+    /// Whether an address is a Service's.
+    pub(super) fn is_of_service(&self, address: IpAddr) -> bool {
+        self.vips.contains_key(&address)
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.vips.len()
     }
 
     /// What the group of a Service's addresses holds.

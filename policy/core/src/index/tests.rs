@@ -1,5 +1,6 @@
 //! The index against what it must equal.
 
+mod addresses;
 mod model;
 mod odd;
 mod random;

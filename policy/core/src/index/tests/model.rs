@@ -17,6 +17,7 @@ use policy_objects::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -290,7 +291,7 @@ impl Model {
     }
 
     fn member(&self, pod: &Pod) -> Member {
-        let mine = |address: &&std::net::IpAddr| {
+        let mine = |address: &&IpAddr| {
             self.world.owner(**address).is_some_and(|owner| {
                 owner.meta.uid == pod.meta.uid
                     && owner.meta.name == pod.meta.name
@@ -306,6 +307,33 @@ impl Model {
             addresses: addresses.into_iter().collect(),
             ports: pod.ports.clone(),
         }
+    }
+
+    /// A pod's object says that its addresses are these.
+    pub(super) fn readdress(&mut self, pod: &Named, uid: &str, addresses: &[IpAddr]) {
+        let found = self.world.pod(pod).filter(|found| is_known(found)).cloned();
+        if let Some(mut pod) = found.filter(|found| uid.is_empty() || found.meta.uid == uid) {
+            pod.addresses = addresses.to_vec();
+            self.world.insert(Object::Pod(pod));
+        }
+    }
+
+    /// The pods that say that an address is theirs; whether a node does, and a Service.
+    pub(super) fn holders(&self, address: IpAddr) -> (Vec<Named>, bool, bool) {
+        let says = |pod: &&Pod| is_known(pod) && pod.addresses.contains(&address);
+        let name = |pod: &Pod| Named {
+            namespace: pod.meta.namespace.clone(),
+            name: pod.meta.name.clone(),
+        };
+        let pods: BTreeSet<Named> = self.world.pods().filter(says).map(name).collect();
+        let node = self.world.nodes().any(|node| node.addresses.contains(&address));
+        let mut vips = self.world.services().filter_map(|service| service.cluster_ips.known());
+        (pods.into_iter().collect(), node, vips.any(|vips| vips.contains(&address)))
+    }
+
+    /// Whether policy knows a pod.
+    pub(super) fn knows(&self, pod: &Pod) -> bool {
+        is_known(pod)
     }
 
     /// The policies that are about a pod.

@@ -44,12 +44,12 @@ fn selector() -> impl Strategy<Value = Selector> {
     vec(requirement, 0..3).prop_map(|all| Selector { requirements: all.into_iter().collect() })
 }
 
-fn address() -> impl Strategy<Value = IpAddr> {
+pub(super) fn address() -> impl Strategy<Value = IpAddr> {
     let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::1", "fd00::2"];
     select(all.to_vec()).prop_map(|text| text.parse().expect("an address"))
 }
 
-fn uid() -> impl Strategy<Value = String> {
+pub(super) fn uid() -> impl Strategy<Value = String> {
     let uuid = "8c8bb4a1-0f44-4ef1-9d0c-0d2a3c6f0b7e";
     select(vec![uuid, "0c8bb4a1-0f44-4ef1-9d0c-0d2a3c6f0b7e", "other"]).prop_map(str::to_owned)
 }
@@ -96,6 +96,10 @@ fn pod() -> impl Strategy<Value = Pod> {
             addresses,
             ports,
         })
+}
+
+pub(super) fn pod_name() -> impl Strategy<Value = Named> {
+    (text(&SPACES), text(&["p", "q", "r"])).prop_map(|(namespace, name)| Named { namespace, name })
 }
 
 fn named() -> impl Strategy<Value = Named> {
@@ -295,7 +299,7 @@ fn gone() -> impl Strategy<Value = Happening> {
     })
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+pub(super) fn happening() -> impl Strategy<Value = Happening> {
     let node = (cluster_meta(text(&["n1", "n2"])), vec(address(), 0..2))
         .prop_map(|(meta, addresses)| Happening::Node(Node { meta, addresses }));
     let namespace =
@@ -313,7 +317,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-fn check(index: &Index, model: &Model, folded: &Snapshot) -> Result<(), TestCaseError> {
+pub(super) fn check(index: &Index, model: &Model, folded: &Snapshot) -> Result<(), TestCaseError> {
     let is = index.snapshot();
     prop_assert_eq!(folded, &is, "the deltas do not add up");
     prop_assert_eq!(&is, &model.snapshot(), "the index is not what the objects say");

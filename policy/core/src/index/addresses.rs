@@ -1,0 +1,78 @@
+//! Whose an address is, and addresses of a pod that its object does not say yet.
+
+use super::{Index, delta::Deltas, entities::Entity, settle::Seen};
+use policy_objects::Named;
+use std::net::IpAddr;
+
+/// Who says that an address is theirs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// Live pods with a network of their own; sorted. More than one while the end of one is not known.
+    pub pods: Vec<Named>,
+    /// A node.
+    pub node: bool,
+    /// A Service: it is one of its cluster addresses.
+    pub service: bool,
+}
+
+/// A live pod with a network of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownPod {
+    /// Its UID.
+    pub uid: String,
+    /// The node that it is bound to; empty as long as there is none.
+    pub node: String,
+    /// All that it says are its own, sorted.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Index {
+    /// Who says that an address is theirs. It costs the same in a cluster of any size.
+    pub fn holders(&self, address: IpAddr) -> Holders {
+        let address = address.to_canonical();
+        let mut pods: Vec<Named> = self.entities.claimants(address).map(|id| self.name(id)).collect();
+        pods.sort_unstable();
+        Holders {
+            pods,
+            node: self.entities.is_of_node(address),
+            service: self.named.is_of_service(address),
+        }
+    }
+
+    /// A live pod with a network of its own; one that has ended or has its node's is not known here.
+    pub fn known_pod(&self, namespace: &str, name: &str) -> Option<KnownPod> {
+        let id = self.entities.find(&self.matching, namespace, name)?;
+        let Entity { node, uid, addresses, .. } = &self.entities.entities[id];
+        (!namespace.is_empty()).then(|| KnownPod {
+            uid: uid.text().into_owned(),
+            node: node.map(|node| self.entities.nodes[node].to_string()).unwrap_or_default(),
+            addresses: addresses.to_vec(),
+        })
+    }
+
+    /// A pod has these addresses, whatever its object said, until an event of that object: what that changed.
+    /// A pod that is not known, or another of that name, has none; nor is it heard before all is loaded.
+    pub fn readdress(&mut self, pod: &Named, uid: &str, addresses: &[IpAddr]) -> Deltas {
+        let found = self.entities.find(&self.matching, &pod.namespace, &pod.name);
+        let is_pod = !pod.namespace.is_empty() && !self.loading;
+        let Some(id) = found.filter(|id| is_pod && self.entities.is(*id, uid)) else {
+            return Deltas::default();
+        };
+        let mut others = self.entities.rivals(Some(id), addresses);
+        let had = self.entities.addresses(id).to_vec();
+        self.entities.rivals(Some(id), &had).iter().for_each(|id| others.insert(id));
+        let before: Vec<Seen> = others.iter().map(|id| self.see(id)).collect();
+        let was = self.see(id);
+        self.entities.readdress(id, addresses);
+        let is = self.see(id);
+        self.compare(Some(&was), Some(&is));
+        self.others_changed(&others, &before);
+        self.settle()
+    }
+
+    fn name(&self, id: u32) -> Named {
+        let Entity { space, name, .. } = &self.entities.entities[id];
+        let namespace = self.matching.spaces[*space].name.to_string();
+        Named { namespace, name: name.to_string() }
+    }
+}
