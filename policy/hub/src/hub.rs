@@ -1,13 +1,17 @@
 //! The hub.
 
+mod announce;
 mod take;
 mod tell;
 
+pub use announce::Announce;
 pub use tell::{Begun, Says, Stream, Telling};
 
 use crate::{
+    announced::Announced,
     history::History,
     outbox::{Outbox, Turn},
+    outside::Outside,
     policies::{sent, uid_of},
 };
 use policy_core::{
@@ -36,6 +40,8 @@ pub struct Measures {
     pub owed: usize,
     /// Bytes of what changed of groups, kept for nodes that are behind.
     pub history_bytes: usize,
+    /// Pods with addresses that their agents have told, and no status has confirmed.
+    pub announced: usize,
 }
 
 /// A policy as it is sent.
@@ -62,6 +68,8 @@ pub struct Hub {
     streams: u64,
     reached: BTreeMap<String, u64>,
     touched: BTreeSet<String>,
+    announced: Announced,
+    outside: Outside,
 }
 
 /// An address group as it is sent to who does not have it.
@@ -89,6 +97,8 @@ impl Hub {
             streams: 0,
             reached: BTreeMap::new(),
             touched: BTreeSet::new(),
+            announced: Announced::default(),
+            outside: Outside::default(),
         }
     }
 
@@ -162,8 +172,7 @@ impl Hub {
             }
             return;
         }
-        let deltas = self.index.apply(event);
-        self.deltas(&deltas);
+        self.object(event);
     }
 
     /// The nodes that have something to be told since this was asked last.
@@ -181,6 +190,7 @@ impl Hub {
             streams: streams.count(),
             owed: self.nodes.values().map(Outbox::len).sum(),
             history_bytes: self.history.bytes(),
+            announced: self.announced.len(),
         }
     }
 }

@@ -6,9 +6,13 @@
 //! A generation is a change of the cluster. A node is told generations whole, and may skip some: what
 //! it is told then is the difference between the last that it was told and the newest.
 
+mod announced;
 mod history;
 mod hub;
 mod outbox;
+mod outside;
 mod policies;
+mod refused;
 
-pub use hub::{Begun, Hub, Measures, Says, Stream, Telling};
+pub use hub::{Announce, Begun, Hub, Measures, Says, Stream, Telling};
+pub use refused::Refused;

@@ -2,6 +2,7 @@
 
 use crate::{Block, Meta, PortRange, Protocol, Read, Selector, Subject, TargetPort};
 use serde::Serialize;
+use std::fmt;
 
 /// A Tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +101,15 @@ pub struct Named {
     pub namespace: String,
     /// The name.
     pub name: String,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
 }
 
 /// A peer.

@@ -5,6 +5,7 @@
 //! worlds and packets made up at random, one mistake would have to have been made twice. Its tests are the
 //! properties in `tests/`; `vectors/` holds worlds written down by hand, with the answer expected.
 
+pub mod announced;
 pub mod beside;
 mod config;
 pub mod held;

@@ -1,14 +1,15 @@
 //! What nodes hold of their streams beside an evaluation of all objects, while objects come and go, nodes are
-//! slow, streams break off, nodes start again and go to another replica.
+//! slow, streams break off, nodes start again and go to another replica, and agents tell their pods' addresses.
 
 use policy_core::{compile, index::Event as Happened};
-use policy_hub::{Begun, Hub, Says, Stream};
+use policy_hub::{Announce, Begun, Hub, Says, Stream};
 use policy_objects::{Object, page::PolicyView};
 use policy_wire::{Held, ObjectId, Progress, parts, proto};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use tests_policy::{
+    announced::{self, Said, Words, says},
     held::Node,
     lived::NODES,
     made::{Event, Made, Sketch, events, id, sketch, world},
@@ -19,6 +20,7 @@ use tests_policy::{
 /// Two replicas that are told of the same objects, the nodes, and what there is.
 struct Cluster {
     made: Made,
+    words: Words,
     hubs: [Hub; 2],
     nodes: BTreeMap<&'static str, End>,
     now_ms: u64,
@@ -33,6 +35,31 @@ struct End {
     stream: Option<Stream>,
     /// Parts that were sent and have not come.
     sent: Vec<proto::Part>,
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// An object comes, changes or goes.
+    Happens(Event),
+    /// An agent tells all replicas the addresses of a pod.
+    Announces(announced::Says),
+    /// Time passes, in milliseconds.
+    Passes(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let more = prop_oneof![
+        6 => says().prop_map(Step::Announces),
+        1 => (1_000..70_000_u64).prop_map(Step::Passes),
+    ];
+    (events(), vec((any::<Index>(), more), 0..6)).prop_map(|(events, more)| {
+        let mut steps: Vec<Step> = events.into_iter().map(Step::Happens).collect();
+        for (place, step) in more {
+            steps.insert(place.index(steps.len() + 1), step);
+        }
+        steps
+    })
 }
 
 /// What a node does when an event is over.
@@ -98,7 +125,45 @@ impl Cluster {
         made.objects.iter().rev().for_each(|object| lend(&mut hubs[1], object));
         hubs.iter_mut().for_each(Hub::loaded);
         let nodes = NODES.iter().map(|node| (*node, End::default())).collect();
-        Self { made, hubs, nodes, now_ms: 0 }
+        Self { made, words: Words::default(), hubs, nodes, now_ms: 0 }
+    }
+
+    /// The objects, as if they said what agents do.
+    fn now(&self) -> Made {
+        self.words.with(&self.made)
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Happens(event) => self.happen(event),
+            Step::Announces(says) => {
+                if let Some(said) = says.said(&self.made) {
+                    self.announce(&said)?;
+                }
+            }
+            Step::Passes(ms) => self.pass(ms),
+        }
+        for hub in &self.hubs {
+            prop_assert_eq!(hub.measures().announced, self.words.len());
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, said: &Said) -> Result<(), TestCaseError> {
+        let Said { node, pod, uid, addresses } = said.clone();
+        let announce = Announce { pod, uid, addresses };
+        let taken = self.words.hear(&self.made, said, self.now_ms);
+        for hub in &mut self.hubs {
+            let answer = hub.announce(&node, &announce, self.now_ms);
+            prop_assert_eq!(answer.is_ok(), taken, "{:?}: {:?}", said, answer);
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.hubs.iter_mut().for_each(|hub| hub.tidy(self.now_ms));
+        self.words.lapse(self.now_ms);
     }
 
     fn happen(&mut self, event: Event) {
@@ -119,6 +184,7 @@ impl Cluster {
                 self.hubs.iter_mut().for_each(|hub| hub.apply(gone));
             }
         }
+        self.words.settle(&self.made);
     }
 
     fn act(&mut self, node: &'static str, doing: Doing) -> Result<(), TestCaseError> {
@@ -140,8 +206,7 @@ impl Cluster {
             }
             Doing::Sleeps => {
                 end.breaks(hub, self.now_ms);
-                self.now_ms += 61_000;
-                self.hubs.iter_mut().for_each(|hub| hub.tidy(self.now_ms));
+                self.pass(61_000);
             }
             Doing::StartsAnew => {
                 end.breaks(hub, self.now_ms);
@@ -229,7 +294,7 @@ fn fresh(made: &Made, node: &str) -> End {
 
 /// A node holds what anybody would be told now, byte by byte.
 fn is_whole(cluster: &Cluster, node: &str) -> Result<(), TestCaseError> {
-    let (held, due) = (cluster.nodes[node].objects(), fresh(&cluster.made, node).objects());
+    let (held, due) = (cluster.nodes[node].objects(), fresh(&cluster.now(), node).objects());
     for id in held.keys().chain(due.keys()) {
         prop_assert_eq!(held.get(id), due.get(id), "{} at {}", id, node);
     }
@@ -265,15 +330,18 @@ proptest! {
     #[test]
     fn what_nodes_hold_answers_as_all_objects_do_however_they_came_to_it(
         made in world(),
-        happens in events(),
+        happens in steps(),
         doings in vec((any::<Index>(), doing()), 10..20),
         sketches in vec(sketch(), 1..10),
     ) {
         let mut cluster = Cluster::new(made);
         let mut doings = doings.into_iter();
-        for event in happens {
-            let told = event.told(&cluster.made);
-            cluster.happen(event);
+        for step in happens {
+            let told = match &step {
+                Step::Happens(event) => event.told(&cluster.made),
+                Step::Announces(_) | Step::Passes(_) => format!("{step:?}"),
+            };
+            cluster.step(step)?;
             for (which, doing) in doings.by_ref().take(2) {
                 let node = NODES[which.index(NODES.len())];
                 let done = cluster.act(node, doing);
@@ -287,14 +355,16 @@ proptest! {
                 }
                 // Whole, and byte by byte what anybody else would be told.
                 is_whole(&cluster, node).map_err(after)?;
-                agrees(&cluster.made, node, &end.held, &sketches).map_err(after)?;
+                agrees(&cluster.now(), node, &end.held, &sketches).map_err(after)?;
             }
         }
+        cluster.pass(61_000);
+        prop_assert!(cluster.words.is_empty());
         for node in NODES {
             cluster.act(node, Doing::Follows)?;
             let end = &cluster.nodes[node];
             is_whole(&cluster, node)?;
-            agrees(&cluster.made, node, &end.held, &sketches)?;
+            agrees(&cluster.now(), node, &end.held, &sketches)?;
         }
         // Nothing is kept for nodes that have been told everything, or that went elsewhere.
         for hub in &mut cluster.hubs {

@@ -30,7 +30,8 @@ impl Index {
     /// Who says that an address is theirs. It costs the same in a cluster of any size.
     pub fn holders(&self, address: IpAddr) -> Holders {
         let address = address.to_canonical();
-        let mut pods: Vec<Named> = self.entities.claimants(address).map(|id| self.name(id)).collect();
+        let mut pods: Vec<Named> =
+            self.entities.claimants(address).map(|id| self.name(id)).collect();
         pods.sort_unstable();
         Holders {
             pods,

@@ -144,8 +144,10 @@ impl Hub {
         }
     }
 
-    /// Forgets nodes that did not come back, and what no node needs any more.
+    /// Forgets nodes that did not come back, what no node needs any more, and what agents said of their pods'
+    /// addresses that no status has confirmed for a minute. Nodes may have something to be told then.
     pub fn tidy(&mut self, now_ms: u64) {
+        self.lapse(now_ms);
         self.nodes.retain(|_, outbox| {
             outbox.alone_since.is_none_or(|since| now_ms.saturating_sub(since) < REMEMBERED_MS)
         });

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Happens(Happening),
+    Happens(Box<Happening>),
     Readdressed(Named, String, Vec<IpAddr>),
 }
 
@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Step> {
     let uid = prop_oneof![1 => Just(String::new()), 3 => uid()];
     let readdressed = (pod_name(), uid, vec(address(), 0..3))
         .prop_map(|(pod, uid, addresses)| Step::Readdressed(pod, uid, addresses));
-    prop_oneof![5 => happening().prop_map(Step::Happens), 2 => readdressed]
+    prop_oneof![5 => happening().prop_map(|happening| Step::Happens(Box::new(happening))), 2 => readdressed]
 }
 
 /// Whose each address is, and who each pod is.

@@ -1,0 +1,99 @@
+//! What agents have said of their pods' addresses before the cluster did.
+
+use policy_objects::Named;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// How long word of an agent stands that the cluster does not confirm, in milliseconds.
+pub(crate) const STANDS_MS: u64 = 60_000;
+/// How many addresses one pod may be announced with: two families on two interfaces.
+pub(crate) const OF_A_POD: usize = 4;
+/// How many pods of one node may wait for their status at one time.
+pub(crate) const OF_A_NODE: usize = 1_024;
+/// How many pods of all nodes.
+pub(crate) const OF_ALL: usize = 65_536;
+
+/// What was said of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) uid: String,
+    /// Whose agent said so.
+    pub(crate) node: String,
+    /// The addresses that the pod's object did not have; never none.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Those that it had, sorted: others are news, and end this.
+    pub(crate) status: Vec<IpAddr>,
+    /// When.
+    pub(crate) at_ms: u64,
+}
+
+impl Word {
+    /// What the pod has for now.
+    pub(crate) fn all(&self) -> Vec<IpAddr> {
+        let all = self.status.iter().chain(&self.addresses).copied();
+        all.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+/// Word of all agents that stands.
+#[derive(Debug, Default)]
+pub(crate) struct Announced {
+    pods: BTreeMap<Named, Word>,
+    by_address: BTreeMap<IpAddr, Named>,
+    by_age: BTreeSet<(u64, Named)>,
+    nodes: BTreeMap<String, usize>,
+}
+
+impl Announced {
+    pub(crate) fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    pub(crate) fn get(&self, pod: &Named) -> Option<&Word> {
+        self.pods.get(pod)
+    }
+
+    /// Which pod was announced with an address.
+    pub(crate) fn of(&self, address: IpAddr) -> Option<&Named> {
+        self.by_address.get(&address)
+    }
+
+    /// How many pods of a node wait.
+    pub(crate) fn of_node(&self, node: &str) -> usize {
+        self.nodes.get(node).copied().unwrap_or_default()
+    }
+
+    /// In place of what was said of that pod before.
+    pub(crate) fn put(&mut self, pod: Named, word: Word) {
+        self.remove(&pod);
+        for address in &word.addresses {
+            self.by_address.insert(*address, pod.clone());
+        }
+        self.by_age.insert((word.at_ms, pod.clone()));
+        *self.nodes.entry(word.node.clone()).or_default() += 1;
+        self.pods.insert(pod, word);
+    }
+
+    pub(crate) fn remove(&mut self, pod: &Named) -> Option<Word> {
+        let word = self.pods.remove(pod)?;
+        for address in &word.addresses {
+            self.by_address.remove(address);
+        }
+        self.by_age.remove(&(word.at_ms, pod.clone()));
+        if let Some(count) = self.nodes.get_mut(&word.node) {
+            *count -= 1;
+            if *count == 0 {
+                self.nodes.remove(&word.node);
+            }
+        }
+        Some(word)
+    }
+
+    /// A pod of which word has stood for long enough.
+    pub(crate) fn lapsed(&self, now_ms: u64) -> Option<Named> {
+        let (at_ms, pod) = self.by_age.first()?;
+        (now_ms.saturating_sub(*at_ms) >= STANDS_MS).then(|| pod.clone())
+    }
+}

@@ -1,0 +1,267 @@
+//! Addresses that agents tell of their pods before the cluster does.
+//!
+//! An agent knows a pod's address at its ADD, long before the pod's status has it. It tells every replica, so that
+//! peers of the pod's first packets know it. Word of an agent stands as long as it would be taken: it adds
+//! addresses to a pod of that agent's node, and yields to any object that says something else of the pod or
+//! says that such an address is another's. What it leaves when it ends is what the objects say, on
+//! every replica.
+
+use super::Hub;
+use crate::{
+    announced::{OF_A_NODE, OF_A_POD, OF_ALL, Word},
+    outside::{Why, why},
+    refused::Refused,
+};
+use policy_core::index::{Event, KnownPod};
+use policy_objects::{Kind, Meta, Named, Pod, page::PodView};
+use std::{collections::BTreeSet, net::IpAddr};
+
+/// What an agent says of a pod of its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announce {
+    /// The pod.
+    pub pod: Named,
+    /// Its UID.
+    pub uid: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What a pod's object says, owned or lent.
+struct Said<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    node: &'a str,
+    why: Option<Why>,
+    addresses: &'a [IpAddr],
+}
+
+impl Hub {
+    /// A node's agent says which addresses a pod of that node has: from now on it has them, until its status says
+    /// something else, another object says that they are its own, or [`tidy`](Self::tidy) finds that
+    /// the status has not come for a minute. The same again begins that minute anew.
+    ///
+    /// # Errors
+    /// If that cannot be or must not be, and nothing changes; among others if the pod or its node is not known
+    /// here yet, which is to be tried again ([`Refused::is_retryable`]).
+    pub fn announce(&mut self, node: &str, said: &Announce, now_ms: u64) -> Result<(), Refused> {
+        let known = self.admitted(node, said)?;
+        let status = match self.announced.get(&said.pod).filter(|word| word.uid == said.uid) {
+            Some(word) => word.status.clone(),
+            None => known.addresses,
+        };
+        let new = self.free(&said.pod, &said.addresses, &status)?;
+        if new.is_empty() {
+            // The cluster says so itself.
+            self.retract(&said.pod);
+            return Ok(());
+        }
+        self.has_room(node, &said.pod)?;
+        let (uid, node) = (said.uid.clone(), node.to_owned());
+        let word = Word { uid, node, addresses: new, status, at_ms: now_ms };
+        self.readdress(&said.pod, &word.uid, &word.all());
+        self.announced.put(said.pod.clone(), word);
+        Ok(())
+    }
+
+    /// The pod, if it is the node's to speak of.
+    fn admitted(&self, node: &str, said: &Announce) -> Result<KnownPod, Refused> {
+        let (pod, uid) = (said.pod.clone(), said.uid.clone());
+        if self.loading {
+            return Err(Refused::NotYet);
+        }
+        match said.addresses.len() {
+            1..=OF_A_POD => {}
+            count => return Err(Refused::Addresses { pod, count, most: OF_A_POD }),
+        }
+        let Some(known) = self.index.known_pod(&pod.namespace, &pod.name) else {
+            return Err(match self.outside.why(&pod.namespace, &pod.name, &uid) {
+                Some(Why::HostNetwork) => Refused::HostNetwork { pod },
+                Some(Why::Ended) => Refused::Ended { pod },
+                None => Refused::UnknownPod { pod },
+            });
+        };
+        match known.node.as_str() {
+            _ if known.uid != uid || uid.is_empty() => Err(Refused::OtherUid { pod, uid }),
+            "" => Err(Refused::Unbound { pod }),
+            other if other != node => Err(Refused::OtherNode { pod, node: node.to_owned() }),
+            _ => Ok(known),
+        }
+    }
+
+    /// Which of these addresses the pod does not have yet, if they can all be its own.
+    fn free(
+        &self,
+        pod: &Named,
+        addresses: &[IpAddr],
+        status: &[IpAddr],
+    ) -> Result<Vec<IpAddr>, Refused> {
+        let all: BTreeSet<IpAddr> = addresses.iter().map(IpAddr::to_canonical).collect();
+        let new: Vec<IpAddr> = all.into_iter().filter(|new| !status.contains(new)).collect();
+        for address in new.iter().copied() {
+            let pod = pod.clone();
+            if !is_usable(address) {
+                return Err(Refused::Unusable { pod, address });
+            }
+            let holders = self.index.holders(address);
+            if holders.node {
+                return Err(Refused::OfNode { pod, address });
+            }
+            if holders.service {
+                return Err(Refused::OfService { pod, address });
+            }
+            if let Some(holder) = holders.pods.into_iter().find(|holder| *holder != pod) {
+                return Err(Refused::OfPod { pod, address, holder });
+            }
+        }
+        Ok(new)
+    }
+
+    fn has_room(&self, node: &str, pod: &Named) -> Result<(), Refused> {
+        if self.announced.get(pod).is_some_and(|word| word.node == node) {
+            return Ok(());
+        }
+        match (self.announced.of_node(node), self.announced.len()) {
+            (count, _) if count >= OF_A_NODE => Err(Refused::TooMany { count, of: "of the node" }),
+            (_, count) if count >= OF_ALL => Err(Refused::TooMany { count, of: "of all nodes" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends what agents said that no status has confirmed in time.
+    pub(super) fn lapse(&mut self, now_ms: u64) {
+        while let Some(pod) = self.announced.lapsed(now_ms) {
+            self.retract(&pod);
+        }
+    }
+
+    /// A pod has what its object says.
+    fn retract(&mut self, pod: &Named) {
+        if let Some(word) = self.announced.remove(pod) {
+            self.readdress(pod, &word.uid, &word.status);
+        }
+    }
+
+    fn readdress(&mut self, pod: &Named, uid: &str, addresses: &[IpAddr]) {
+        let deltas = self.index.readdress(pod, uid, addresses);
+        self.deltas(&deltas);
+    }
+
+    /// Takes in what happened to an object that is no policy, and what that makes of agents' word.
+    pub(super) fn object(&mut self, event: Event<'_>) {
+        match event {
+            Event::Pod(pod) => match self.of_pod(&Said::of(pod)) {
+                Some(addresses) => {
+                    self.indexed(Event::Pod(&Pod { addresses, ..pod.clone() }));
+                }
+                None => self.indexed(event),
+            },
+            Event::PodView(pod) => match self.of_pod(&Said::lent(pod)) {
+                Some(addresses) => {
+                    self.indexed(Event::PodView(&PodView { addresses, ..pod.clone() }));
+                }
+                None => self.indexed(event),
+            },
+            Event::Node(node) => {
+                self.yield_to(&node.addresses, None);
+                self.indexed(event);
+            }
+            Event::Service(service) => {
+                if let Some(addresses) = service.cluster_ips.known() {
+                    self.yield_to(addresses, None);
+                }
+                self.indexed(event);
+            }
+            Event::Gone { kind: Kind::Pod, namespace, name, uid } => {
+                self.indexed(event);
+                self.outside.gone(namespace, name, uid);
+                if self.announced.len() > 0 && self.index.known_pod(namespace, name).is_none() {
+                    self.announced.remove(&named(namespace, name));
+                }
+            }
+            Event::Namespace(_)
+            | Event::NamespaceView(_)
+            | Event::Tier(_)
+            | Event::Group(_)
+            | Event::Policy(_)
+            | Event::PolicyView(_)
+            | Event::Gone { .. } => self.indexed(event),
+        }
+    }
+
+    fn indexed(&mut self, event: Event<'_>) {
+        let deltas = self.index.apply(event);
+        self.deltas(&deltas);
+    }
+
+    /// A pod's object is new or has changed: the addresses that it has with what its agent said, if that stands.
+    fn of_pod(&mut self, said: &Said<'_>) -> Option<Vec<IpAddr>> {
+        let Said { namespace, name, uid, node, why, addresses } = *said;
+        self.outside.hear(namespace, name, uid, why);
+        if self.announced.len() == 0 {
+            return None;
+        }
+        let pod = named(namespace, name);
+        if why.is_none() {
+            self.yield_to(addresses, Some(&pod));
+        }
+        let word = self.announced.get(&pod)?;
+        let status: BTreeSet<IpAddr> = addresses.iter().map(IpAddr::to_canonical).collect();
+        let is_news = !status.iter().eq(&word.status);
+        if why.is_some() || is_news || word.uid != uid || word.node != node {
+            self.announced.remove(&pod);
+            return None;
+        }
+        Some(word.all())
+    }
+
+    /// An object says that these addresses are its own: no agent's word is against that.
+    fn yield_to(&mut self, addresses: &[IpAddr], own: Option<&Named>) {
+        if self.announced.len() == 0 {
+            return;
+        }
+        for address in addresses.iter().map(IpAddr::to_canonical) {
+            let other = self.announced.of(address).filter(|pod| Some(*pod) != own).cloned();
+            let Some((pod, mut word)) = other.and_then(|pod| {
+                let word = self.announced.remove(&pod)?;
+                Some((pod, word))
+            }) else {
+                continue;
+            };
+            word.addresses.retain(|announced| *announced != address);
+            self.readdress(&pod, &word.uid, &word.all());
+            if !word.addresses.is_empty() {
+                self.announced.put(pod, word);
+            }
+        }
+    }
+}
+
+impl<'a> Said<'a> {
+    fn of(pod: &'a Pod) -> Self {
+        let Pod { meta: Meta { namespace, name, uid, .. }, node, addresses, .. } = pod;
+        let why = why(pod.host_network, pod.phase);
+        Said { namespace, name, uid, node, why, addresses }
+    }
+
+    fn lent(pod: &'a PodView<'_>) -> Self {
+        let why = why(pod.host_network, pod.phase);
+        let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
+        let (uid, node) = (&*pod.meta.uid, &*pod.node);
+        Said { namespace, name, uid, node, why, addresses: &pod.addresses }
+    }
+}
+
+fn named(namespace: &str, name: &str) -> Named {
+    Named { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// Whether a pod can be reached there by others.
+fn is_usable(address: IpAddr) -> bool {
+    let of_link = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !(of_link || address.is_unspecified() || address.is_loopback() || address.is_multicast())
+}

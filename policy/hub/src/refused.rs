@@ -1,0 +1,148 @@
+//! Why an agent's word is not taken.
+
+use policy_objects::Named;
+use std::net::IpAddr;
+use thiserror::Error;
+
+/// Why a pod's addresses are not taken from an agent. What nodes hold is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// The first lists are not all read.
+    #[error("this replica has not read the cluster yet: ask again")]
+    NotYet,
+    /// There is none of this name; its creation may not have come here.
+    #[error("no live pod {pod} is known here: ask again if it has just been made")]
+    UnknownPod {
+        /// The name.
+        pod: Named,
+    },
+    /// The pod of this name is another; the end of that one may not have come here.
+    #[error("pod {pod} has another UID here than {uid}: ask again if it has just been made anew")]
+    OtherUid {
+        /// The name.
+        pod: Named,
+        /// What was said.
+        uid: String,
+    },
+    /// The pod is not bound; word of that may not have come here.
+    #[error("pod {pod} is bound to no node here: ask again")]
+    Unbound {
+        /// The name.
+        pod: Named,
+    },
+    /// The pod is of another node than who calls.
+    #[error("pod {pod} is not bound to {node}: a node speaks for its own pods alone")]
+    OtherNode {
+        /// The name.
+        pod: Named,
+        /// Who calls.
+        node: String,
+    },
+    /// The pod has the network of its node.
+    #[error("pod {pod} has its node's network: it has no address of its own")]
+    HostNetwork {
+        /// The name.
+        pod: Named,
+    },
+    /// The pod has succeeded or failed.
+    #[error("pod {pod} has ended: its address may be another's")]
+    Ended {
+        /// The name.
+        pod: Named,
+    },
+    /// No pod can have such an address.
+    #[error("{address} cannot be the address of pod {pod}")]
+    Unusable {
+        /// The name.
+        pod: Named,
+        /// Unspecified, of a loopback, a link or a group, or broadcast.
+        address: IpAddr,
+    },
+    /// The address is a node's.
+    #[error("{address} is a node's address: pod {pod} cannot have it")]
+    OfNode {
+        /// The name.
+        pod: Named,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The address is a Service's.
+    #[error("{address} is a Service's address: pod {pod} cannot have it")]
+    OfService {
+        /// The name.
+        pod: Named,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The address is that of another pod that lives; its end may not have come here.
+    #[error(
+        "{address} is the address of pod {holder}, which lives: pod {pod} cannot have it before that ends"
+    )]
+    OfPod {
+        /// The name.
+        pod: Named,
+        /// The address.
+        address: IpAddr,
+        /// Whose it is.
+        holder: Named,
+    },
+    /// There is no address, or there are too many.
+    #[error("pod {pod} is announced with {count} addresses: 1 to {most} are taken")]
+    Addresses {
+        /// The name.
+        pod: Named,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Too much waits for the cluster to confirm it.
+    #[error("{count} pods {of} wait for their status, which is as many as may: ask again")]
+    TooMany {
+        /// How many wait.
+        count: usize,
+        /// Of one node, or of all.
+        of: &'static str,
+    },
+}
+
+impl Refused {
+    /// Whether the same may be taken later, without anything being another than the caller says: events that
+    /// this replica has not heard of, or room that it lacks.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::NotYet
+            | Self::UnknownPod { .. }
+            | Self::OtherUid { .. }
+            | Self::Unbound { .. }
+            | Self::OfPod { .. }
+            | Self::TooMany { .. } => true,
+            Self::OtherNode { .. }
+            | Self::HostNetwork { .. }
+            | Self::Ended { .. }
+            | Self::Unusable { .. }
+            | Self::OfNode { .. }
+            | Self::OfService { .. }
+            | Self::Addresses { .. } => false,
+        }
+    }
+
+    /// In one word, as metrics count it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotYet => "not_yet",
+            Self::UnknownPod { .. } => "unknown_pod",
+            Self::OtherUid { .. } => "other_uid",
+            Self::Unbound { .. } => "unbound",
+            Self::OtherNode { .. } => "other_node",
+            Self::HostNetwork { .. } => "host_network",
+            Self::Ended { .. } => "ended",
+            Self::Unusable { .. } => "unusable_address",
+            Self::OfNode { .. } => "address_of_node",
+            Self::OfService { .. } => "address_of_service",
+            Self::OfPod { .. } => "address_in_use",
+            Self::Addresses { .. } => "number_of_addresses",
+            Self::TooMany { .. } => "too_many",
+        }
+    }
+}
