@@ -29,7 +29,7 @@ pub(crate) enum Verb {
     /// from where it is, so one that was killed is run again.
     #[command(subcommand, after_help = MIGRATE_CODES)]
     Migrate(MigrateVerb),
-    /// Tell who may talk to whom, and why, from files and without a cluster
+    /// Tell who may talk to whom, and why, in a cluster or from files
     #[command(subcommand, after_help = CODES)]
     Policy(PolicyVerb),
 }

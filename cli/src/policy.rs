@@ -1,13 +1,14 @@
-//! `ferrule policy`: who may talk to whom, and why, from files.
+//! `ferrule policy`: who may talk to whom, and why, in a cluster or from files.
 //!
-//! Reads objects ([`files`]), asks [`policy_core`], prints. It decides nothing itself, and needs no
-//! cluster.
+//! Reads objects ([`objects`], of a cluster by [`live`]), asks [`policy_core`], prints. It decides nothing
+//! itself, and needs no cluster where files are named.
 
 mod args;
 mod convert;
 mod documents;
-mod files;
 mod json;
+mod live;
+mod objects;
 mod print;
 mod yaml;
 
@@ -15,8 +16,8 @@ pub(crate) use args::{CODES, PolicyVerb};
 
 use crate::args::Output;
 use anyhow::{Context as _, Result, anyhow};
-use args::{Input, VerdictArgs};
-use files::Files;
+use args::{DiffArgs, Input, VerdictArgs};
+use objects::Objects;
 use policy_core::{
     Decision, World, lint,
     show::{Matrix, Question, Samples, changes, packet},
@@ -45,14 +46,14 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<u8> {
         PolicyVerb::Of { pod, input } => of(pod, input),
         PolicyVerb::Matrix { port, svg, input } => matrix(port, svg.as_deref(), input),
         PolicyVerb::Lint { input } => findings(input),
-        PolicyVerb::Convert { input } => convert::run(input),
-        PolicyVerb::Diff { file, on, port, output } => diff(file, on, port, *output),
+        PolicyVerb::Convert { file, output } => convert::run(file, *output),
+        PolicyVerb::Diff(args) => diff(args),
     }
 }
 
 fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
-    let files = read(&args.input)?;
-    let mut world = files.world();
+    let objects = read(&args.input)?;
+    let mut world = objects.world();
     let question = Question {
         from: &args.from,
         to: &args.to,
@@ -64,55 +65,60 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
     let verdict = verdict(&world, &packet);
     match args.input.output {
         Output::Text => {
-            let text = print::Answer { files: &files, args, packet: &packet, verdict: &verdict };
+            let text =
+                print::Answer { objects: &objects, args, packet: &packet, verdict: &verdict };
             say(&text.to_string())?;
         }
         Output::Json => document(&json!({
-            "packet": packet, "verdict": verdict, "files": print::places(&files, &verdict),
+            "packet": packet, "verdict": verdict, "files": print::places(&objects, &verdict),
         }))?,
     }
-    Ok(code(&[&files], verdict.decision != Decision::Allow))
+    Ok(code(&[&objects], verdict.decision != Decision::Allow))
 }
 
 fn of(word: &str, input: &Input) -> Result<u8> {
-    let files = read(input)?;
-    let world = files.world();
-    let missing = || anyhow!("there is no pod {word}: name it as namespace/name, as in the files");
+    let objects = read(input)?;
+    let world = objects.world();
+    let missing = || anyhow!("there is no pod {word}: name it as namespace/name");
     let (namespace, name) = word.split_once('/').ok_or_else(missing)?;
     let name = Named { namespace: namespace.to_owned(), name: name.to_owned() };
     let pod = world.pod(&name).ok_or_else(missing)?;
     match input.output {
-        Output::Text => say(&print::of(&world, &files, pod))?,
-        Output::Json => document(&print::of_json(&world, &files, pod))?,
+        Output::Text => say(&print::of(&world, &objects, pod))?,
+        Output::Json => document(&print::of_json(&world, &objects, pod))?,
     }
-    Ok(code(&[&files], false))
+    Ok(code(&[&objects], false))
 }
 
 fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result<u8> {
-    let files = read(input)?;
-    let world = files.world();
+    let objects = read(input)?;
+    let world = objects.world();
     let matrix = Matrix::of(&world, &samples(&[&world], port));
     if let Some(path) = svg {
         fs::write(path, matrix.svg()).with_context(|| format!("write {}", path.display()))?;
     }
     match input.output {
         Output::Text if matrix.sources.is_empty() => {
-            say("no pod with an address is in the files\n")?;
+            say("there is no pod with an address\n")?;
         }
         Output::Text => say(&matrix.to_string())?,
         Output::Json => document(&json!(matrix))?,
     }
-    Ok(code(&[&files], false))
+    Ok(code(&[&objects], false))
 }
 
-fn diff(new: &[PathBuf], on: &[PathBuf], port: &[(Protocol, u16)], output: Output) -> Result<u8> {
-    let base = Files::read_but(on, new);
-    let new = Files::read(new);
+fn diff(args: &DiffArgs) -> Result<u8> {
+    let base = match &*args.on {
+        [] => live::read(&args.cluster)?,
+        on if args.cluster.is_named() => return Err(both("--on", on)),
+        on => Objects::read_but(on, &args.file),
+    };
+    let new = Objects::read(&args.file);
     tell(&base)?;
     tell(&new)?;
     let (before, after) = (base.world(), base.with(&new));
-    let changes = changes(&before, &after, &samples(&[&before, &after], port));
-    match output {
+    let changes = changes(&before, &after, &samples(&[&before, &after], &args.port));
+    match args.output {
         Output::Text => say(&print::changes(&changes))?,
         Output::Json => document(&json!(changes))?,
     }
@@ -120,15 +126,15 @@ fn diff(new: &[PathBuf], on: &[PathBuf], port: &[(Protocol, u16)], output: Outpu
 }
 
 fn findings(input: &Input) -> Result<u8> {
-    let files = Files::read(&input.file);
+    let objects = there(input)?;
     // The others are findings.
-    tell_faults(&files)?;
-    let findings = lint(&files.world(), &files.aside);
+    tell_faults(&objects)?;
+    let findings = lint(&objects.world(), &objects.aside);
     match input.output {
-        Output::Text => say(&print::findings(&findings, &files))?,
-        Output::Json => document(&print::findings_json(&findings, &files))?,
+        Output::Text => say(&print::findings(&findings, &objects))?,
+        Output::Json => document(&print::findings_json(&findings, &objects))?,
     }
-    Ok(code(&[&files], !findings.is_empty()))
+    Ok(code(&[&objects], !findings.is_empty()))
 }
 
 fn samples(worlds: &[&World], port: &[(Protocol, u16)]) -> Samples {
@@ -138,37 +144,54 @@ fn samples(worlds: &[&World], port: &[(Protocol, u16)]) -> Samples {
     }
 }
 
-fn code(files: &[&Files], no: bool) -> u8 {
-    match files.iter().any(|files| !files.faults.is_empty()) {
+fn code(objects: &[&Objects], no: bool) -> u8 {
+    match objects.iter().any(|objects| !objects.faults.is_empty()) {
         true => NOT_UNDERSTOOD,
         false if no => NO,
         false => 0,
     }
 }
 
-fn read(input: &Input) -> Result<Files> {
-    let files = Files::read(&input.file);
-    tell(&files)?;
-    Ok(files)
+/// What there is.
+fn there(input: &Input) -> Result<Objects> {
+    match &*input.file {
+        [] => live::read(&input.cluster),
+        file if input.cluster.is_named() => Err(both("-f", file)),
+        file => Ok(Objects::read(file)),
+    }
+}
+
+fn both(option: &str, paths: &[PathBuf]) -> anyhow::Error {
+    let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+    anyhow!(
+        "{option} {path} names files, and --kubeconfig or --context a cluster: name one of them"
+    )
+}
+
+fn read(input: &Input) -> Result<Objects> {
+    let objects = there(input)?;
+    tell(&objects)?;
+    Ok(objects)
 }
 
 /// What is odd or wrong goes to standard error, so that the answer can be piped.
-fn tell(files: &Files) -> Result<()> {
-    let lines: String = files.hints.iter().map(|hint| format!("note: {}\n", plain(hint))).collect();
+fn tell(objects: &Objects) -> Result<()> {
+    let lines: String =
+        objects.hints.iter().map(|hint| format!("note: {}\n", plain(hint))).collect();
     io::stderr().write_all(lines.as_bytes()).context("tell what was read")?;
-    tell_faults(files)
+    tell_faults(objects)
 }
 
-fn tell_faults(files: &Files) -> Result<()> {
+fn tell_faults(objects: &Objects) -> Result<()> {
     let mut lines: String =
-        files.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {}\n", plain(fault))).collect();
-    if files.len() == 0 && files.faults.is_empty() {
+        objects.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {}\n", plain(fault))).collect();
+    if objects.len() == 0 && objects.faults.is_empty() {
         lines.push_str("note: no object of policy's kinds is in what was read\n");
     }
     io::stderr().write_all(lines.as_bytes()).context("tell what was not understood")
 }
 
-/// A text in which nothing can lead a terminal astray: names are whatever the files say.
+/// A text in which nothing can lead a terminal astray: names are whatever objects say.
 fn plain(text: &str) -> String {
     let is_odd = |letter: char| letter.is_control() && letter != '\n';
     text.chars()

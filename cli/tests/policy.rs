@@ -14,8 +14,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// Asks about the files of a folder, if the words do not say of which.
 fn ferrule(folder: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ferrule")).current_dir(folder).args(words).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
+    command.current_dir(folder).args(words);
+    let option = if words.contains(&"diff") { "--on" } else { "-f" };
+    if !words.contains(&option) && !words.contains(&"--help") {
+        command.args([option, "."]);
+    }
+    command.output().unwrap()
 }
 
 fn examples() -> PathBuf {

@@ -63,7 +63,7 @@ const LANES: &[Lane] = &[
         needs: &[Need::Linker, Need::Python],
         root: false,
         run: |tally| {
-            let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni", "cli"];
+            let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
             cargo_test(tally, &crates, &[])?;
             // By itself: beside the EC2 SDK its features would have that compiled anew.
             cargo_test(tally, &["policy-rpc"], &[])
@@ -74,7 +74,7 @@ const LANES: &[Lane] = &[
         what: "against a real Kubernetes API server, built from its modules the first time",
         needs: &[Need::Linker, Need::Go],
         root: false,
-        run: |tally| cargo_test(tally, &["tests-cluster", "ipamd-kube"], &[]),
+        run: |tally| cargo_test(tally, &["tests-cluster", "ipamd-kube", "policy-kube", "cli"], &[]),
     },
     Lane {
         name: "netns",

@@ -39,6 +39,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("ipamd-kube", Layer::Adapter),
     ("ipamd-rpc", Layer::Adapter),
     ("policy-rpc", Layer::Adapter),
+    ("policy-kube", Layer::Adapter),
     ("routing-netlink", Layer::Adapter),
     ("routing-netfilter", Layer::Adapter),
     ("install-disk", Layer::Adapter),

@@ -44,26 +44,36 @@ pub(crate) enum PolicyVerb {
     /// Write policies of old API versions as the current ones have them
     #[command(after_help = CONVERT)]
     Convert {
-        /// What is read
-        #[command(flatten)]
-        input: Input,
-    },
-    /// Tell between which pods something else passes once objects are applied
-    #[command(after_help = DIFF)]
-    Diff {
-        /// What would be applied: a file, a folder, or - for standard input
-        #[arg(short, long = "file", value_name = "PATH", required = true)]
+        /// What is read: a file, a folder with all in it, or - for standard input; more than once for several
+        #[arg(short, long = "file", value_name = "PATH", default_value = ".")]
         file: Vec<PathBuf>,
-        /// What there is: a file, a folder, or - for standard input
-        #[arg(long, value_name = "PATH", default_value = ".")]
-        on: Vec<PathBuf>,
-        /// Ask about this port alone, as 443, 53/udp or 5060/sctp; more than once for several
-        #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
-        port: Vec<(Protocol, u16)>,
         /// How it is printed
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
+    /// Tell between which pods something else passes once objects are applied
+    #[command(after_help = DIFF)]
+    Diff(DiffArgs),
+}
+
+/// Which change.
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// What would be applied: a file, a folder, or - for standard input
+    #[arg(short, long = "file", value_name = "PATH", required = true)]
+    pub(crate) file: Vec<PathBuf>,
+    /// What there is, instead of the cluster's objects: a file, a folder, or - for standard input
+    #[arg(long, value_name = "PATH")]
+    pub(crate) on: Vec<PathBuf>,
+    /// Which cluster
+    #[command(flatten)]
+    pub(crate) cluster: Where,
+    /// Ask about this port alone, as 443, 53/udp or 5060/sctp; more than once for several
+    #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
+    pub(crate) port: Vec<(Protocol, u16)>,
+    /// How it is printed
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 /// Which packet.
@@ -95,12 +105,34 @@ pub(crate) struct VerdictArgs {
 /// What is read, and how it is told.
 #[derive(Args, Debug)]
 pub(crate) struct Input {
-    /// What there is: a file, a folder with all in it, or - for standard input; more than once for several
-    #[arg(short, long = "file", value_name = "PATH", default_value = ".")]
+    /// Read these instead of the cluster: a file, a folder with all in it, or - for standard input; more than
+    /// once for several
+    #[arg(short, long = "file", value_name = "PATH")]
     pub(crate) file: Vec<PathBuf>,
+    /// Which cluster
+    #[command(flatten)]
+    pub(crate) cluster: Where,
     /// How it is printed
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+}
+
+/// Which cluster is asked, if no files are named.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Where {
+    /// The kubeconfig, if it is not where kubectl looks for it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context, if it is not the current one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+impl Where {
+    /// Somebody has said which.
+    pub(crate) fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
 }
 
 fn port(word: &str) -> Result<(Protocol, u16), String> {
@@ -119,9 +151,10 @@ fn port(word: &str) -> Result<(Protocol, u16), String> {
 
 /// After every verb of `ferrule policy`.
 pub(crate) const CODES: &str = "\
-Reads all *.yaml, *.yml and *.json of a folder and of those in it: pods, namespaces, nodes, Services and
-every kind of network policy, as `kubectl get … -o yaml` writes them. What is missing in them is missing
-in the answer: a pod needs its status.podIPs.
+Without -f it asks the cluster of the kubeconfig, with the rights of whoever asks: to list pods, namespaces,
+nodes, Services and network policies everywhere. With -f it reads all *.yaml, *.yml and *.json of a folder
+and of those in it: the same objects, as `kubectl get … -o yaml` writes them. What is missing in them is
+missing in the answer: a pod needs its status.podIPs.
 
 Exit code: 0 it passes, nothing changes, nothing is found; 1 it does not pass, something changes or is
 found; 2 something was not understood (the question, or a file, which is told) and the answer may be
@@ -129,8 +162,8 @@ wrong.";
 
 const VERDICT: &str = "\
 Examples:
-  ferrule policy verdict -f cluster/ --from shop/web --to pay/api:8080
-  ferrule policy verdict --from shop/web --to pay/api:http --via-service pay/api
+  ferrule policy verdict --from shop/web --to pay/api:8080
+  ferrule policy verdict -f cluster/ --from shop/web --to pay/api:http --via-service pay/api
   ferrule policy verdict --from 198.51.100.7 --to shop/web:443 --protocol udp
   ferrule policy verdict --from shop/web --to 203.0.113.5:443 --name www.example.com
   kubectl get pods,ns,netpol -A -o yaml | ferrule policy verdict -f - --from a/b --to c/d:80
@@ -139,14 +172,14 @@ Exit code: 0 it passes; 1 it does not; 2 the question or a file was not understo
 
 const OF: &str = "\
 Examples:
-  ferrule policy of shop/web -f cluster/
-  ferrule policy of shop/web -o json
+  ferrule policy of shop/web
+  ferrule policy of shop/web -f cluster/ -o json
 
 Exit code: 0 it is told; 2 the pod is not there, or a file was not understood.";
 
 const MATRIX: &str = "\
 Examples:
-  ferrule policy matrix -f cluster/
+  ferrule policy matrix
   ferrule policy matrix -f cluster/ --port 443 --port 53/udp
   ferrule policy matrix -f cluster/ --svg reach.svg
 
@@ -157,7 +190,7 @@ Exit code: 0 it is told; 2 a file was not understood.";
 
 const DIFF: &str = "\
 Examples:
-  ferrule policy diff -f new.yaml --on cluster/
+  ferrule policy diff -f new.yaml
   kustomize build . | ferrule policy diff -f - --on cluster/ -o json
 
 Objects of the same kind and name are replaced, others are added; nothing is taken away.
@@ -166,6 +199,7 @@ Exit code: 0 nothing changes; 1 something changes; 2 a file was not understood."
 
 const LINT: &str = "\
 Examples:
+  ferrule policy lint
   ferrule policy lint -f cluster/
   kubectl get pods,ns,netpol -A -o yaml | ferrule policy lint -f -
 

@@ -1,9 +1,7 @@
 //! `ferrule policy convert`.
 
 use super::{
-    NO, NOT_UNDERSTOOD,
-    args::Input,
-    document,
+    NO, NOT_UNDERSTOOD, document,
     documents::{Documents, Place},
     plain, raw,
 };
@@ -15,11 +13,14 @@ use policy_objects::{
     convert::{ConvertError, Converted, convert},
 };
 use serde_json::{Value, json};
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+};
 
 /// Writes what is of an old version anew; the exit code.
-pub(super) fn run(input: &Input) -> Result<u8> {
-    let read = Documents::read(&input.file, &[]);
+pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
+    let read = Documents::read(file, &[]);
     let (mut new, mut told, mut lost) = (Vec::new(), Vec::new(), false);
     for (value, place) in &read.values {
         for item in items(value) {
@@ -48,7 +49,7 @@ pub(super) fn run(input: &Input) -> Result<u8> {
         told.push("note: nothing is of an old version\n".to_owned());
     }
     io::stderr().write_all(plain(&told.concat()).as_bytes()).context("tell what was converted")?;
-    match input.output {
+    match output {
         Output::Text => raw(&yaml(&new)?)?,
         Output::Json => {
             document(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;

@@ -26,17 +26,24 @@ pub(crate) struct Documents {
 
 /// Where an object stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    file: String,
-    /// From 1; 0 where there is but one.
-    document: usize,
+pub(crate) enum Place {
+    /// In a file.
+    File {
+        /// Its path as it was named.
+        file: String,
+        /// From 1; 0 where there is but one.
+        document: usize,
+    },
+    /// In the cluster, as everything else that was asked.
+    Cluster,
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.document {
-            0 => f.write_str(&self.file),
-            document => write!(f, "{}, document {document}", self.file),
+        match self {
+            Self::File { file, document: 0 } => f.write_str(file),
+            Self::File { file, document } => write!(f, "{file}, document {document}"),
+            Self::Cluster => f.write_str("the cluster"),
         }
     }
 }
@@ -105,7 +112,7 @@ impl Documents {
         let many = documents.len() > 1;
         for (number, (before, document)) in (1..).zip(&documents) {
             let document_number = if many { number } else { 0 };
-            let place = Place { file: file.to_owned(), document: document_number };
+            let place = Place::File { file: file.to_owned(), document: document_number };
             match if json { read_json(document) } else { yaml::value(document) } {
                 Ok(Value::Null) => {}
                 Ok(value) => self.values.push((value, place)),

@@ -1,6 +1,6 @@
 //! Answers for people.
 
-use super::{args::VerdictArgs, files::Files};
+use super::{args::VerdictArgs, objects::Objects};
 use policy_core::{
     Decision, Direction, Earlier, Finding, Half, Packet, Policy, PolicyKey, Reason, Segment,
     Verdict, WhyNot, World, show::Changes,
@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fmt};
 
 /// What becomes of a packet.
 pub(super) struct Answer<'a> {
-    pub(super) files: &'a Files,
+    pub(super) objects: &'a Objects,
     pub(super) args: &'a VerdictArgs,
     pub(super) packet: &'a Packet,
     pub(super) verdict: &'a Verdict,
@@ -97,12 +97,12 @@ impl Answer<'_> {
     }
 
     fn place(&self, key: &PolicyKey) -> String {
-        place(self.files, key)
+        place(self.objects, key)
     }
 }
 
 /// Where the policies of a verdict stand.
-pub(super) fn places(files: &Files, verdict: &Verdict) -> BTreeMap<String, String> {
+pub(super) fn places(objects: &Objects, verdict: &Verdict) -> BTreeMap<String, String> {
     let deciding = verdict.halves().flat_map(|half| match &half.reason {
         Reason::Rule { rule } | Reason::NotUnderstood { rule, .. } => vec![&rule.policy],
         Reason::Isolation { policies } => policies.iter().collect(),
@@ -110,12 +110,12 @@ pub(super) fn places(files: &Files, verdict: &Verdict) -> BTreeMap<String, Strin
     });
     let earlier = verdict.halves().flat_map(|half| &half.earlier);
     let all = deciding.chain(earlier.map(|earlier| &earlier.rule.policy));
-    let place = |key: &PolicyKey| Some((key.to_string(), files.place(key)?.to_string()));
+    let place = |key: &PolicyKey| Some((key.to_string(), objects.place(key)?.to_string()));
     all.filter_map(place).collect()
 }
 
-fn place(files: &Files, key: &PolicyKey) -> String {
-    files.place(key).map_or(String::new(), |place| format!(" [{place}]"))
+fn place(objects: &Objects, key: &PolicyKey) -> String {
+    objects.place(key).map_or(String::new(), |place| format!(" [{place}]"))
 }
 
 fn outcome(decision: Decision) -> &'static str {
@@ -136,7 +136,7 @@ fn what(segment: Segment) -> String {
 }
 
 /// The policies of a pod.
-pub(super) fn of(world: &World, files: &Files, pod: &Pod) -> String {
+pub(super) fn of(world: &World, objects: &Objects, pod: &Pod) -> String {
     let mut text = String::new();
     let name = format!("{}/{}", pod.meta.namespace, pod.meta.name);
     if let Some(why) = unknown(pod) {
@@ -150,7 +150,7 @@ pub(super) fn of(world: &World, files: &Files, pod: &Pod) -> String {
         let before = text.len();
         for (policy, rules) in world.policies_of(pod, direction) {
             let tier = tier(world.tier_number(policy));
-            text.push_str(&format!("  {}, {tier}{}\n", policy.key, place(files, &policy.key)));
+            text.push_str(&format!("  {}, {tier}{}\n", policy.key, place(objects, &policy.key)));
             if let Some(why) = closes_more(policy) {
                 text.push_str(&format!("    maybe of more pods than were meant: {why}\n"));
             }
@@ -166,7 +166,7 @@ pub(super) fn of(world: &World, files: &Files, pod: &Pod) -> String {
 }
 
 /// The same for programs.
-pub(super) fn of_json(world: &World, files: &Files, pod: &Pod) -> Value {
+pub(super) fn of_json(world: &World, objects: &Objects, pod: &Pod) -> Value {
     let side = |direction: Direction| -> Value {
         let policies = world.policies_of(pod, direction).map(|(policy, rules)| {
             let rules: Vec<Value> = rules
@@ -183,7 +183,7 @@ pub(super) fn of_json(world: &World, files: &Files, pod: &Pod) -> Value {
                 "priority": policy.place.priority.value(),
                 "isolates": world.isolates(policy, pod, direction),
                 "doubt": closes_more(policy),
-                "at": files.place(&policy.key).map(ToString::to_string), "rules": rules,
+                "at": objects.place(&policy.key).map(ToString::to_string), "rules": rules,
             })
         });
         policies.collect()
@@ -240,10 +240,10 @@ pub(super) fn changes(changes: &Changes) -> String {
 }
 
 /// What was found.
-pub(super) fn findings(findings: &[Finding], files: &Files) -> String {
+pub(super) fn findings(findings: &[Finding], objects: &Objects) -> String {
     let mut text = String::new();
     for finding in findings {
-        let place = files.place_of(&finding.object);
+        let place = objects.place_of(&finding.object);
         let place = place.map_or(String::new(), |place| format!(" [{place}]"));
         text.push_str(&format!("{finding}{place}\n"));
     }
@@ -256,10 +256,10 @@ pub(super) fn findings(findings: &[Finding], files: &Files) -> String {
 }
 
 /// The same for programs.
-pub(super) fn findings_json(findings: &[Finding], files: &Files) -> Value {
+pub(super) fn findings_json(findings: &[Finding], objects: &Objects) -> Value {
     let with_place = |finding: &Finding| {
         let mut value = json!(finding);
-        value["at"] = json!(files.place_of(&finding.object).map(ToString::to_string));
+        value["at"] = json!(objects.place_of(&finding.object).map(ToString::to_string));
         value
     };
     findings.iter().map(with_place).collect()

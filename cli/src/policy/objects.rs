@@ -1,13 +1,14 @@
-//! Objects from files.
+//! Objects from files or a cluster.
 
 use super::documents::{Documents, Place};
 use policy_core::{Aside, Foreign, ObjectName, PolicyKey, World};
+use policy_kube::is_policy;
 use policy_objects::{Kind, Note, Object, Parsed, ReadError, Severity};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// The objects in them.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct Objects {
     /// The last of each name.
     objects: BTreeMap<Name, (Object, Place)>,
     /// What is wrong with files and documents, so that the answer may be wrong.
@@ -20,7 +21,7 @@ pub(crate) struct Files {
 
 type Name = (Kind, String, String);
 
-impl Files {
+impl Objects {
     /// Reads files, folders and standard input.
     pub(crate) fn read(paths: &[PathBuf]) -> Self {
         Self::read_but(paths, &[])
@@ -50,17 +51,20 @@ impl Files {
         world
     }
 
-    /// Where a policy stands.
+    /// In which file a policy stands.
     pub(crate) fn place(&self, key: &PolicyKey) -> Option<&Place> {
-        let name = (key.kind, key.namespace.clone(), key.name.clone());
-        self.objects.get(&name).map(|(_, place)| place)
+        self.file(&(key.kind, key.namespace.clone(), key.name.clone()))
     }
 
-    /// Where an object stands.
+    /// In which file an object stands.
     pub(crate) fn place_of(&self, wanted: &ObjectName) -> Option<&Place> {
         let kind = Kind::ALL.into_iter().find(|kind| kind.text() == wanted.kind)?;
-        let name = (kind, wanted.namespace.clone(), wanted.name.clone());
-        self.objects.get(&name).map(|(_, place)| place)
+        self.file(&(kind, wanted.namespace.clone(), wanted.name.clone()))
+    }
+
+    fn file(&self, name: &Name) -> Option<&Place> {
+        let (_, place) = self.objects.get(name)?;
+        (*place != Place::Cluster).then_some(place)
     }
 
     /// How many objects.
@@ -68,7 +72,8 @@ impl Files {
         self.objects.len()
     }
 
-    fn take(&mut self, read: Result<Parsed, ReadError>, place: &Place) {
+    /// Takes in what was read.
+    pub(crate) fn take(&mut self, read: Result<Parsed, ReadError>, place: &Place) {
         match read {
             Ok(Parsed { object, notes }) => {
                 let meta = object.meta();
@@ -89,7 +94,7 @@ impl Files {
             Err(ReadError::Foreign { api_version, kind, namespace, name, known }) => {
                 let foreign = Foreign { api_version, kind, namespace, name };
                 let misspelt = foreign.is_misspelt();
-                // Files of a cluster hold much that is no matter of policy.
+                // Objects of a cluster hold much that is no matter of policy.
                 if known.is_none() && !misspelt && !is_policy(&foreign.kind) {
                     return;
                 }
@@ -114,12 +119,3 @@ impl Files {
         }
     }
 }
-
-/// Whether a kind that is not read is somebody's network policy, or belongs to one.
-fn is_policy(kind: &str) -> bool {
-    kind.ends_with("NetworkPolicy") || OTHERS.contains(&kind)
-}
-
-/// What other vendors' network policies are made of.
-const OTHERS: [&str; 5] =
-    ["NetworkSet", "GlobalNetworkSet", "CiliumCIDRGroup", "ClusterGroup", "ExternalEntity"];

@@ -1,0 +1,215 @@
+//! `ferrule policy` against a real API server: what it says of a cluster is what it says of the cluster's
+//! objects in files, and what cannot be read is told.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, Pod},
+        networking::v1::NetworkPolicy,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    core::Resource,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+use tests_cluster::{Cluster, Identity, Wanted};
+
+/// Nobody makes the accounts that pods have by default.
+const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
+/// More than a page of a list.
+const MANY: usize = 1_100;
+
+#[tokio::test]
+async fn a_cluster_is_answered_for_as_its_objects_in_files() {
+    let wanted = Wanted { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..Wanted::default() };
+    let cluster = Cluster::start(&wanted).unwrap();
+    let client = cluster.client().await.unwrap();
+    for definition in config_crds::policy_crds() {
+        put::<CustomResourceDefinition>(&Api::all(client.clone()), definition).await;
+    }
+    fill(&client).await;
+    let folder = tempfile::tempdir().unwrap();
+    dump(&client, folder.path()).await;
+    let live = Ferrule { kubeconfig: cluster.kubeconfig() };
+    let questions: &[&[&str]] = &[
+        &["verdict", "--from", "shop/web", "--to", "pay/api:8080"],
+        &["verdict", "--from", "shop/many-1099", "--to", "pay/api:8080"],
+        &["of", "pay/api"],
+        &["matrix", "--port", "8080"],
+    ];
+    for question in questions {
+        let said = live.ask(question, &[]);
+        let wanted = ferrule(folder.path(), &[*question, &["-f", "."][..]].concat());
+        assert_eq!(said.status.code(), wanted.status.code(), "{}", text(&said.stderr));
+        assert_eq!(text(&said.stdout), without_places(&text(&wanted.stdout)));
+        assert_eq!(text(&said.stderr), "");
+    }
+    assert_eq!(live.ask(questions[0], &[]).status.code(), Some(0));
+    assert_eq!(live.ask(questions[1], &[]).status.code(), Some(1));
+    what_would_change(&live, folder.path());
+    who_may_not_list_is_told(&cluster, questions[0]);
+    who_cannot_ask_is_told(folder.path(), questions[0]);
+}
+
+/// Objects in files have places, those of a cluster have none.
+fn without_places(text: &str) -> String {
+    let mut without = text.to_owned();
+    while let Some(start) = without.find(" [./") {
+        let length = without[start..].find(']').unwrap() + 1;
+        without.replace_range(start..start + length, "");
+    }
+    without
+}
+
+/// A policy that is not applied yet, on the cluster as it is.
+fn what_would_change(live: &Ferrule<'_>, folder: &Path) {
+    let closed = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "name": "api", "namespace": "pay" }, "spec": { "podSelector": {} },
+    });
+    let file = folder.join("closed.json");
+    fs::write(&file, closed.to_string()).unwrap();
+    let said = live.ask(&["diff", "-f", file.to_str().unwrap(), "--port", "8080"], &["-o", "json"]);
+    assert_eq!(said.status.code(), Some(1), "{}", text(&said.stderr));
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(said["pairs"].as_array().unwrap().len(), 1, "{said}");
+    fs::remove_file(file).unwrap();
+}
+
+fn who_may_not_list_is_told(cluster: &Cluster, question: &[&str]) {
+    let who = Identity { user: "nobody-here".to_owned(), group: None, namespace: None };
+    let kubeconfig = cluster.kubeconfig_of("nobody-here", &who).unwrap();
+    let said = Ferrule { kubeconfig: &kubeconfig }.ask(question, &[]);
+    assert_eq!(said.status.code(), Some(2));
+    let told = text(&said.stderr);
+    let pods = told.lines().find(|line| line.contains("list pods:")).unwrap();
+    assert!(pods.starts_with("NOT UNDERSTOOD: Pod: may not list pods: "), "{told}");
+    assert!(pods.ends_with("ask for the right to list them in the whole cluster"), "{told}");
+}
+
+fn who_cannot_ask_is_told(folder: &Path, question: &[&str]) {
+    for (file, wanted) in [
+        ("there-is-none", "no cluster is named: "),
+        ("closed-port", "cannot list the API server's kinds: "),
+        ("no-context", "no cluster is named: "),
+    ] {
+        let path = folder.join(file);
+        if file == "closed-port" {
+            let kubeconfig = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }],
+                "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+                "users": [{ "name": "u", "user": {} }],
+            });
+            fs::write(&path, kubeconfig.to_string()).unwrap();
+        }
+        if file == "no-context" {
+            fs::write(&path, "apiVersion: v1\nkind: Config\n").unwrap();
+        }
+        let said = Ferrule { kubeconfig: &path }.ask(question, &[]);
+        assert_eq!(said.status.code(), Some(2));
+        let told = text(&said.stderr);
+        assert!(told.starts_with(&format!("ferrule: {wanted}")), "{file}: {told}");
+    }
+    let both = ["-f", ".", "--context", "c"];
+    let said = ferrule(folder, &[question, &both[..]].concat());
+    assert!(text(&said.stderr).contains("name one of them"), "{}", text(&said.stderr));
+}
+
+/// A shop of many pods that talks to an API, which lets in those that are of the front alone.
+async fn fill(client: &Client) {
+    for name in ["shop", "pay"] {
+        let labels = json!({ "team": name });
+        let namespace = json!({ "metadata": { "name": name, "labels": labels } });
+        put::<Namespace>(&Api::all(client.clone()), namespace).await;
+    }
+    let spec = json!({
+        "podSelector": { "matchLabels": { "app": "api" } },
+        "ingress": [{ "from": [{
+            "namespaceSelector": { "matchLabels": { "team": "shop" } },
+            "podSelector": { "matchLabels": { "app": "web" } },
+        }] }],
+    });
+    let policy = json!({ "metadata": { "name": "api" }, "spec": spec });
+    put::<NetworkPolicy>(&Api::namespaced(client.clone(), "pay"), policy).await;
+    pod(client, "pay", "api", "api", "10.1.0.1").await;
+    pod(client, "shop", "web", "web", "10.1.0.2").await;
+    for n in 0..MANY {
+        let address = format!("10.2.{}.{}", n / 250, n % 250 + 1);
+        // Most have no address, as pods that wait for one: they are cheaper to make.
+        let address = if n + 1 == MANY { address.as_str() } else { "" };
+        pod(client, "shop", &format!("many-{n}"), "many", address).await;
+    }
+}
+
+async fn pod(client: &Client, namespace: &str, name: &str, app: &str, address: &str) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let container = json!({ "name": "main", "image": "none" });
+    let spec = json!({
+        "containers": [container], "nodeName": "node-1", "automountServiceAccountToken": false,
+    });
+    let meta = json!({ "name": name, "labels": { "app": app } });
+    put::<Pod>(&pods, json!({ "metadata": meta, "spec": spec })).await;
+    if !address.is_empty() {
+        let status = json!({ "status": {
+            "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }],
+        } });
+        let params = PatchParams::default();
+        pods.patch_status(name, &params, &Patch::Merge(status)).await.unwrap();
+    }
+}
+
+async fn put<K>(api: &Api<K>, object: Value)
+where
+    K: Resource + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+/// What `kubectl get … -A -o json` writes.
+async fn dump(client: &Client, folder: &Path) {
+    let all = ListParams::default();
+    let namespaces = Api::<Namespace>::all(client.clone()).list(&all).await.unwrap();
+    let pods = Api::<Pod>::all(client.clone()).list(&all).await.unwrap();
+    let policies = Api::<NetworkPolicy>::all(client.clone()).list(&all).await.unwrap();
+    let write = |name: &str, kind: &str, version: &str, items: Value| {
+        let list = json!({ "apiVersion": version, "kind": format!("{kind}List"), "items": items });
+        fs::write(folder.join(name), list.to_string()).unwrap();
+    };
+    write("namespaces.json", "Namespace", "v1", json!(namespaces.items));
+    write("pods.json", "Pod", "v1", json!(pods.items));
+    write("policies.json", "NetworkPolicy", "networking.k8s.io/v1", json!(policies.items));
+}
+
+/// With a cluster to ask.
+struct Ferrule<'a> {
+    kubeconfig: &'a Path,
+}
+
+impl Ferrule<'_> {
+    fn ask(&self, question: &[&str], more: &[&str]) -> Output {
+        let which = ["--kubeconfig", self.kubeconfig.to_str().unwrap()];
+        ferrule(Path::new("/"), &[question, more, &which].concat())
+    }
+}
+
+fn ferrule(folder: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
+    command.current_dir(folder).arg("policy").args(words).env_remove("KUBECONFIG");
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

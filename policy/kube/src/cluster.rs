@@ -1,0 +1,76 @@
+//! The way to the API server.
+
+use crate::{KubeError, error::chain};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{path::Path, time::Duration};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the server may be silent.
+const READ: Duration = Duration::from_secs(60);
+
+/// A cluster, as somebody with these credentials sees it.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) client: Client,
+    name: String,
+}
+
+impl Cluster {
+    /// The cluster of a kubeconfig: of this file, or where kubectl looks; of this context, or the current one.
+    /// Reaches nobody yet.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be used.
+    pub async fn connect(file: Option<&Path>, context: Option<&str>) -> Result<Self, KubeError> {
+        let unusable = |error: &dyn std::error::Error| KubeError::Config { cause: chain(error) };
+        let options = KubeConfigOptions {
+            context: context.map(str::to_owned),
+            ..KubeConfigOptions::default()
+        };
+        let kubeconfig = match file {
+            Some(file) => Kubeconfig::read_from(file),
+            None => Kubeconfig::read(),
+        };
+        let (mut config, name) = match kubeconfig {
+            Ok(kubeconfig) => {
+                let current = kubeconfig.current_context.clone();
+                let name = options.context.clone().or(current).unwrap_or_default();
+                let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+                (config.map_err(|error| unusable(&error))?, name)
+            }
+            // In a pod there is none, and need not be.
+            Err(error) if file.is_none() && context.is_none() => {
+                let config = Config::incluster().map_err(|_| unusable(&error))?;
+                (config, "this pod's cluster".to_owned())
+            }
+            Err(error) => return Err(unusable(&error)),
+        };
+        config.connect_timeout = Some(CONNECT);
+        config.read_timeout = Some(READ);
+        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        Ok(Self { client, name })
+    }
+
+    /// The context's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An object at a path of the API server's, as JSON.
+    ///
+    /// # Errors
+    /// If it is not there, or not for whoever asks.
+    pub async fn get(&self, path: &str, what: &str) -> Result<String, KubeError> {
+        let request = http::Request::get(path).body(Vec::new());
+        let request = request.map_err(kube::Error::HttpError);
+        let answered = match request {
+            Ok(request) => self.client.request_text(request).await,
+            Err(error) => Err(error),
+        };
+        answered.map_err(|error| KubeError::of(&error, "get", what))
+    }
+}

@@ -1,0 +1,84 @@
+//! What went wrong, for whom it goes wrong, and what to do.
+
+use thiserror::Error;
+
+/// Why a cluster is not read.
+#[derive(Debug, Error)]
+pub enum KubeError {
+    /// There is no usable kubeconfig.
+    #[error(
+        "no cluster is named: {cause}; name one with --kubeconfig or KUBECONFIG, or files with -f"
+    )]
+    Config {
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A right is missing.
+    #[error("may not {verb} {what}: {said}; ask for the right to {verb} them in the whole cluster")]
+    Forbidden {
+        /// What was attempted.
+        verb: &'static str,
+        /// On what.
+        what: String,
+        /// The server's words.
+        said: String,
+    },
+    /// Whoever asks is not known.
+    #[error(
+        "the API server does not know who asks: {said}; renew the credentials of the kubeconfig"
+    )]
+    Unknown {
+        /// The server's words.
+        said: String,
+    },
+    /// There is no such object or kind.
+    #[error("there is no {what}: {said}")]
+    NotFound {
+        /// What was asked for.
+        what: String,
+        /// The server's words.
+        said: String,
+    },
+    /// The server did not answer, or not as it should.
+    #[error(
+        "cannot {verb} {what}: {cause}; check that the API server is reached (kubectl version)"
+    )]
+    Failed {
+        /// What was attempted.
+        verb: &'static str,
+        /// On what.
+        what: String,
+        /// What happened.
+        cause: String,
+    },
+}
+
+impl KubeError {
+    pub(crate) fn of(error: &kube::Error, verb: &'static str, what: &str) -> Self {
+        let what = what.to_owned();
+        let kube::Error::Api(status) = error else {
+            return Self::Failed { verb, what, cause: chain(error) };
+        };
+        let said = status.message.clone();
+        match status.code {
+            401 => Self::Unknown { said },
+            403 => Self::Forbidden { verb, what, said },
+            404 => Self::NotFound { what, said },
+            _ => Self::Failed { verb, what, cause: said },
+        }
+    }
+}
+
+/// The error and its sources, each once: some repeat their source in their own text.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = cause.source();
+    }
+    text
+}
