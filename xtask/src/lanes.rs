@@ -74,7 +74,10 @@ const LANES: &[Lane] = &[
         what: "against a real Kubernetes API server, built from its modules the first time",
         needs: &[Need::Linker, Need::Go],
         root: false,
-        run: |tally| cargo_test(tally, &["tests-cluster", "ipamd-kube", "policy-kube", "cli"], &[]),
+        run: |tally| {
+            let crates = ["tests-cluster", "ipamd-kube", "policy-kube", "policy-controller", "cli"];
+            cargo_test(tally, &crates, &[])
+        },
     },
     Lane {
         name: "netns",

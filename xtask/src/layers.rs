@@ -48,6 +48,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("cni", Layer::Binary),
     ("cli", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),
+    ("policy-controller", Layer::Binary),
     ("lab-server", Layer::Binary),
     ("tests-support", Layer::Workshop),
     ("tests-netns", Layer::Workshop),

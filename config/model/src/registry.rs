@@ -88,6 +88,18 @@ pub const METRICS_PORT: u16 = 61_678;
 /// Where introspection listens. *Shared; a setting.*
 pub const INTROSPECTION_ADDRESS: &str = "127.0.0.1:61679";
 
+/// TCP port where nodes follow a replica of the policy controller; with its node's network.
+pub const CONTROLLER_PORT: u16 = 61_690;
+
+/// TCP port of the policy controller's `/livez`, `/readyz` and `/metrics`.
+pub const CONTROLLER_HEALTH_PORT: u16 = 61_691;
+
+/// The name that the policy controller's certificate is for, the audience of tokens for it, and its Lease.
+pub const CONTROLLER_NAME: &str = "ferrule-controller";
+
+/// The ConfigMap whose entry `ca.crt` has the certificates by which nodes know the policy controller.
+pub const CONTROLLER_CA: &str = "ferrule-controller-ca";
+
 /// The daemon's socket.
 pub const IPAMD_SOCKET: &str = "/run/ferrule/ipamd.sock";
 

@@ -70,6 +70,7 @@ pub struct Hub {
     touched: BTreeSet<String>,
     announced: Announced,
     outside: Outside,
+    reports_to: String,
 }
 
 /// An address group as it is sent to who does not have it.
@@ -99,6 +100,7 @@ impl Hub {
             touched: BTreeSet::new(),
             announced: Announced::default(),
             outside: Outside::default(),
+            reports_to: String::new(),
         }
     }
 
@@ -137,6 +139,19 @@ impl Hub {
     /// How far each kind has been read.
     pub fn reached(&self) -> &BTreeMap<String, u64> {
         &self.reached
+    }
+
+    /// Where reports are to go, address and port; empty if nobody takes them now.
+    pub fn reports_to(&self) -> &str {
+        &self.reports_to
+    }
+
+    /// Another takes the reports from now on: all nodes are told.
+    pub fn set_reports_to(&mut self, at: &str) {
+        if self.reports_to != at {
+            at.clone_into(&mut self.reports_to);
+            self.touched.extend(self.nodes.keys().cloned());
+        }
     }
 
     /// Takes in what happened to a policy. The generation is that of its spec.

@@ -13,8 +13,11 @@ use policy_wire::{
     },
 };
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{
@@ -28,6 +31,8 @@ use tonic::{Request, Response, Status, Streaming};
 const HELLO: Duration = Duration::from_secs(10);
 /// How often a node is told how far the cluster was read, if nothing changes.
 const BOOKMARK: Duration = Duration::from_secs(30);
+/// What a node is told whose stream ends because the replica does.
+const ENDS: &str = "this replica ends: go on with another";
 /// How large a message of a node may be: what it holds is some 40 bytes an object.
 const MESSAGE_BYTES: usize = 8 << 20;
 
@@ -51,13 +56,28 @@ pub trait Admit: Send + Sync + 'static {
 
     /// What became of policies on a node.
     async fn report(&self, caller: &Caller, report: ReportRequest) -> Result<(), Status>;
+
+    /// A node says that it holds a generation; for those who measure.
+    fn held(&self, _node: &str, _generation: u64) {}
+
+    /// A node's stream is over; for those who measure.
+    fn ended(&self, _node: &str) {}
 }
 
 /// The hub, and the streams that wait for it.
 pub struct Office {
     hub: Mutex<Hub>,
-    bells: Mutex<BTreeMap<String, Arc<Notify>>>,
+    bells: Mutex<BTreeMap<String, Arc<Bell>>>,
     begun: Instant,
+    closed: AtomicBool,
+}
+
+/// Wakes the stream of one node.
+#[derive(Debug, Default)]
+struct Bell {
+    rung: Notify,
+    /// The stream is to end.
+    is_dismissed: AtomicBool,
 }
 
 /// The service of one replica.
@@ -75,11 +95,16 @@ impl Office {
     /// One for a hub.
     pub fn new(hub: Hub) -> Arc<Self> {
         let (hub, bells) = (Mutex::new(hub), Mutex::new(BTreeMap::new()));
-        Arc::new(Self { hub, bells, begun: Instant::now() })
+        Arc::new(Self { hub, bells, begun: Instant::now(), closed: AtomicBool::new(false) })
     }
 
     /// Does something with the hub, and wakes the streams of the nodes that have something to be told.
     pub fn with<R>(&self, what: impl FnOnce(&mut Hub) -> R) -> R {
+        self.apply(what).0
+    }
+
+    /// The same, and says which nodes have something to be told.
+    pub fn apply<R>(&self, what: impl FnOnce(&mut Hub) -> R) -> (R, BTreeSet<String>) {
         let (result, touched) = {
             let mut hub = lock(&self.hub);
             (what(&mut hub), hub.take_touched())
@@ -87,9 +112,41 @@ impl Office {
         if !touched.is_empty() {
             let bells = lock(&self.bells);
             let woken = touched.iter().filter_map(|node| bells.get(node));
-            woken.for_each(|bell| bell.notify_one());
+            woken.for_each(|bell| bell.rung.notify_one());
         }
-        result
+        (result, touched)
+    }
+
+    /// Forgets nodes that did not come back, and what no node needs any more.
+    pub fn tidy(&self) {
+        let now_ms = self.now_ms();
+        self.with(|hub| hub.tidy(now_ms));
+        // Those that no stream waits for.
+        lock(&self.bells).retain(|_, bell| Arc::strong_count(bell) > 1);
+    }
+
+    /// From now on no stream begins here.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// The nodes that have a stream.
+    pub fn followers(&self) -> Vec<String> {
+        let bells = lock(&self.bells);
+        let waiting = bells.iter().filter(|(_, bell)| Arc::strong_count(bell) > 1);
+        waiting.map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Ends a node's stream: it is to go on with another replica.
+    pub fn dismiss(&self, node: &str) {
+        if let Some(bell) = lock(&self.bells).get(node) {
+            bell.is_dismissed.store(true, Ordering::SeqCst);
+            bell.rung.notify_one();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Milliseconds since the start.
@@ -97,7 +154,7 @@ impl Office {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn bell(&self, node: &str) -> Arc<Notify> {
+    fn bell(&self, node: &str) -> Arc<Bell> {
         lock(&self.bells).entry(node.to_owned()).or_default().clone()
     }
 }
@@ -127,6 +184,9 @@ impl Policies for Serving {
         request: Request<Streaming<FollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let caller = self.caller(&request).await?;
+        if self.office.is_closed() {
+            return Err(Status::unavailable(ENDS));
+        }
         let mut requests = request.into_inner();
         let first = timeout(HELLO, requests.message()).await;
         let first =
@@ -158,7 +218,8 @@ impl Policies for Serving {
         let _ = replies.try_send(Ok(follow_reply::Of::Welcome(welcome).into()));
         let office = self.office.clone();
         let bell = office.bell(&node);
-        let teller = Teller { office, follows, replies, bell, until: caller.until };
+        let (until, admit) = (caller.until, self.admit.clone());
+        let teller = Teller { office, admit, follows, replies, bell, until };
         tokio::spawn(teller.run(requests));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -185,9 +246,10 @@ impl Policies for Serving {
 /// One stream, until it is over.
 struct Teller {
     office: Arc<Office>,
+    admit: Arc<dyn Admit>,
     follows: Stream,
     replies: mpsc::Sender<Result<Reply, Status>>,
-    bell: Arc<Notify>,
+    bell: Arc<Bell>,
     until: Option<Instant>,
 }
 
@@ -198,19 +260,35 @@ impl Teller {
     async fn run(self, mut requests: Streaming<FollowRequest>) {
         let _ = self.talk(&mut requests).await;
         let now_ms = self.office.now_ms();
-        self.office.with(|hub| hub.end(&self.follows, now_ms));
+        let was_current = self.office.with(|hub| {
+            let is_current = hub.is_current(&self.follows);
+            hub.end(&self.follows, now_ms);
+            is_current
+        });
+        if was_current {
+            self.admit.ended(&self.follows.node);
+        }
     }
 
     async fn talk(&self, requests: &mut Streaming<FollowRequest>) -> Result<(), Over> {
         let mut ticks = interval(BOOKMARK);
         ticks.tick().await;
+        let mut reports_to = String::new();
         loop {
+            if self.bell.is_dismissed.load(Ordering::SeqCst) {
+                return self.ends(Status::unavailable(ENDS)).await;
+            }
             if !self.office.with(|hub| hub.is_current(&self.follows)) {
                 return self.ends(Status::aborted("the node has begun another stream")).await;
             }
-            self.tell().await?;
+            // Where reports go is said at once.
+            let now = self.office.with(|hub| hub.reports_to().to_owned());
+            if self.tell().await? || now != reports_to {
+                self.bookmark().await?;
+            }
+            reports_to = now;
             tokio::select! {
-                () = self.bell.notified() => {}
+                () = self.bell.rung.notified() => {}
                 _ = ticks.tick() => self.bookmark().await?,
                 () = ended(self.until) => {
                     return self.ends(Status::unauthenticated("the token has ended")).await;
@@ -218,6 +296,7 @@ impl Teller {
                 request = requests.message() => match request {
                     Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
                         self.office.with(|hub| hub.held(&self.follows, applied.generation));
+                        self.admit.held(&self.follows.node, applied.generation);
                     }
                     Ok(Some(_)) => {
                         return self.ends(Status::invalid_argument("Hello is said once")).await;
@@ -229,8 +308,8 @@ impl Teller {
         }
     }
 
-    /// Tells all that there is, as fast as the node takes it.
-    async fn tell(&self) -> Result<(), Over> {
+    /// Tells all that there is, as fast as the node takes it. Says whether there was something.
+    async fn tell(&self) -> Result<bool, Over> {
         let mut told = false;
         while let Some(telling) = self.office.with(|hub| hub.tell(&self.follows)) {
             for part in parts(telling.generation, &telling.changes) {
@@ -238,7 +317,7 @@ impl Teller {
             }
             told = true;
         }
-        if told { self.bookmark().await } else { Ok(()) }
+        Ok(told)
     }
 
     async fn bookmark(&self) -> Result<(), Over> {

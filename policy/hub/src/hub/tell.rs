@@ -128,7 +128,7 @@ impl Hub {
         (outbox.stream == stream.number && outbox.is_even()).then(|| proto::Bookmark {
             generation: outbox.last(),
             reached: reached.collect(),
-            reports_to: String::new(),
+            reports_to: self.reports_to.clone(),
         })
     }
 

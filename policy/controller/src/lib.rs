@@ -1,0 +1,32 @@
+//! `ferrule-controller`: reads what the cluster says of policy, computes it once, tells each node what it needs.
+//!
+//! [`run`] is a replica's whole life. `feed` reads one kind, `intake` takes its objects into the hub, `admit` lets
+//! agents in, `tls` keeps the certificate, `lease` says who takes reports. Which node is told what is decided in
+//! `policy-hub`, and the stream is `policy-rpc`'s.
+
+mod admit;
+mod agents;
+mod api;
+mod backoff;
+mod board;
+mod connect;
+mod definitions;
+mod fault;
+mod feed;
+mod http;
+mod intake;
+mod kinds;
+mod known;
+mod lease;
+mod lines;
+pub mod logging;
+mod metrics;
+mod options;
+mod propagation;
+mod rarely;
+mod run;
+mod tls;
+
+pub use agents::Account;
+pub use options::{LogFormat, LogLevel, Options};
+pub use run::run;

@@ -1,0 +1,71 @@
+//! A watch, line by line.
+
+use futures::{AsyncBufRead, AsyncBufReadExt as _};
+use std::{io, pin::Pin};
+
+/// How long a line may be: no object that etcd keeps is as large.
+const LONGEST: usize = 16 << 20;
+
+/// The lines of a body.
+pub(crate) struct Lines {
+    from: Pin<Box<dyn AsyncBufRead + Send>>,
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    pub(crate) fn new(from: impl AsyncBufRead + Send + 'static) -> Self {
+        Self { from: Box::pin(from), begun: Vec::new() }
+    }
+
+    /// The next line; `None` at the end. May be dropped at any time: nothing is lost.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let there = self.from.fill_buf().await?;
+            if there.is_empty() {
+                // A line that is cut off was never said.
+                return Ok(None);
+            }
+            let end = there.iter().position(|byte| *byte == b'\n');
+            let taken = end.unwrap_or(there.len());
+            if self.begun.len() + taken > LONGEST {
+                return Err(io::Error::other(format!("a line is longer than {LONGEST} bytes")));
+            }
+            self.begun.extend_from_slice(&there[..taken]);
+            self.from.consume_unpin(taken + usize::from(end.is_some()));
+            if end.is_some() {
+                return Ok(Some(std::mem::take(&mut self.begun)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use futures::{TryStreamExt as _, stream};
+
+    fn lines(chunks: &[&str]) -> Lines {
+        let chunks: Vec<io::Result<Vec<u8>>> =
+            chunks.iter().map(|chunk| Ok(chunk.as_bytes().to_vec())).collect();
+        Lines::new(stream::iter(chunks).into_async_read())
+    }
+
+    #[tokio::test]
+    async fn lines_are_whole_however_they_are_cut_and_the_last_only_with_its_end() {
+        let mut lines = lines(&["a", "b\nc", "\n\nd", "e"]);
+        let mut all = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            all.push(String::from_utf8(line).unwrap());
+        }
+        assert_eq!(all, ["ab", "c", ""]);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_an_error_and_not_all_memory() {
+        let chunk = "x".repeat(1 << 20);
+        let mut lines = lines(&[chunk.as_str(); 17]);
+        assert!(lines.next().await.is_err());
+    }
+}

@@ -1,0 +1,40 @@
+//! The `ferrule-controller` binary: flags, log, signals, then [`policy_controller::run`].
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use policy_controller::{Options, logging, run};
+use std::{process::ExitCode, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    logging::start(options.log_format, options.log_level);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-controller");
+    match replica(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "the controller ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replica(options: Options) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("make the runtime")?;
+    let outcome = runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let stop = async move {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = interrupted.recv() => {}
+            }
+        };
+        run(options, stop).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}

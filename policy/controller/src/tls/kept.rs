@@ -1,0 +1,187 @@
+//! What the replicas make, kept in a Secret that all of them read and any of them renews.
+
+use super::{
+    Showing,
+    made::take,
+    plan::{Kept, Lives, Step, step},
+};
+use crate::{backoff::Backoff, fault::Fault, fault::Sort, options::Options};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, Resource, api::PostParams};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    future::Future,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::time::{sleep, timeout};
+
+/// The Secret's entry.
+const ENTRY: &str = "authority.json";
+/// The ConfigMap's entry.
+const BUNDLE: &str = "ca.crt";
+/// How long a request may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// As many changes are made at once, at most: each is one step of the plan.
+const STEPS: usize = 4;
+
+/// Keeps certificate and authority good.
+pub(super) struct Keeper {
+    secrets: Api<Secret>,
+    maps: Api<ConfigMap>,
+    secret: String,
+    map: String,
+    server_name: String,
+    lives: Lives,
+    look: Duration,
+}
+
+impl Keeper {
+    pub(super) fn new(client: Client, options: &Options) -> Self {
+        let shortest = options.certificate_life.min(options.authority_life);
+        Self {
+            secrets: Api::namespaced(client.clone(), &options.namespace),
+            maps: Api::namespaced(client, &options.namespace),
+            secret: options.tls_secret.clone(),
+            map: options.ca_configmap.clone(),
+            server_name: options.server_name.clone(),
+            lives: Lives {
+                certificate: options.certificate_life.as_secs(),
+                authority: options.authority_life.as_secs(),
+            },
+            look: (shortest / 12).clamp(Duration::from_secs(1), Duration::from_secs(60)),
+        }
+    }
+
+    /// For ever: looks, makes what is due, publishes, shows.
+    pub(super) async fn run(self, showing: &mut Showing) {
+        let (mut backoff, mut said) = (Backoff::default(), String::new());
+        loop {
+            match self.turn(showing).await {
+                Ok(()) => {
+                    backoff.reset();
+                    said.clear();
+                    sleep(self.look).await;
+                }
+                // Another replica was faster: what it made is read.
+                Err(fault) if fault.sort == Sort::Conflict => sleep(backoff.pause()).await,
+                Err(fault) => {
+                    showing.lacks(&fault.cause);
+                    if said != fault.cause {
+                        let Fault { cause, next_step, .. } = fault;
+                        tracing::warn!(cause, next_step, "certificates are not kept");
+                        said = cause;
+                    }
+                    sleep(backoff.pause()).await;
+                }
+            }
+        }
+    }
+
+    async fn turn(&self, showing: &mut Showing) -> Result<(), Fault> {
+        let mut secret = ask("get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
+        let mut kept = secret.as_ref().and_then(read);
+        for _ in 0..STEPS {
+            let now = now();
+            let step = step(kept.as_ref(), &self.server_name, &self.lives, now);
+            let made = take(step, kept.clone(), &self.server_name, &self.lives, now);
+            let made =
+                made.map_err(|error| Fault::odd("make", "certificates", &error.to_string()))?;
+            let Some(made) = made else { break };
+            secret = Some(self.write(secret, &made, step).await?);
+            kept = Some(made);
+        }
+        let Some(kept) = kept else { return Ok(()) };
+        // Nodes should trust what they are shown next.
+        self.publish(&kept.bundle()).await?;
+        let shown = showing.show(kept.serving.certificate.as_bytes(), kept.serving.key.as_bytes());
+        shown.map_err(|error| Fault::odd("show", "the certificate", &format!("{error:#}")))
+    }
+
+    async fn write(
+        &self,
+        before: Option<Secret>,
+        kept: &Kept,
+        step: Step,
+    ) -> Result<Secret, Fault> {
+        let text = serde_json::to_vec(kept)
+            .map_err(|error| Fault::odd("write", "certificates", &error.to_string()))?;
+        let is_new = before.is_none();
+        let mut secret = before.unwrap_or_else(|| Secret {
+            metadata: named(&self.secret),
+            type_: Some("Opaque".to_owned()),
+            ..Secret::default()
+        });
+        secret.data = Some(BTreeMap::from([(ENTRY.to_owned(), ByteString(text))]));
+        let written = put(&self.secrets, SECRETS, &self.secret, &secret, is_new).await?;
+        tracing::info!(secret = self.secret, ?step, "certificates are made");
+        Ok(written)
+    }
+
+    async fn publish(&self, bundle: &str) -> Result<(), Fault> {
+        let before = ask("get", MAPS, self.maps.get_opt(&self.map)).await?;
+        let is_new = before.is_none();
+        let mut map = before
+            .unwrap_or_else(|| ConfigMap { metadata: named(&self.map), ..ConfigMap::default() });
+        let data = map.data.get_or_insert_default();
+        if data.get(BUNDLE).is_some_and(|published| published == bundle) {
+            return Ok(());
+        }
+        data.insert(BUNDLE.to_owned(), bundle.to_owned());
+        put(&self.maps, MAPS, &self.map, &map, is_new).await.map(drop)
+    }
+}
+
+fn read(secret: &Secret) -> Option<Kept> {
+    let entry = secret.data.as_ref()?.get(ENTRY)?;
+    let read = serde_json::from_slice(&entry.0);
+    read.inspect_err(|error| {
+        tracing::warn!(%error, "the Secret's {ENTRY} is not ours: certificates are made anew");
+    })
+    .ok()
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
+}
+
+async fn put<K>(
+    api: &Api<K>,
+    resource: &str,
+    name: &str,
+    object: &K,
+    is_new: bool,
+) -> Result<K, Fault>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let params = PostParams::default();
+    if is_new {
+        ask("create", resource, api.create(&params, object)).await
+    } else {
+        ask("update", resource, api.replace(name, &params, object)).await
+    }
+}
+
+async fn ask<T>(
+    verb: &str,
+    resource: &str,
+    asked: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Fault> {
+    match timeout(ANSWER, asked).await {
+        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
+        Err(_) => Err(Fault::late(verb, resource)),
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+const SECRETS: &str = "secrets";
+const MAPS: &str = "configmaps";

@@ -1,0 +1,45 @@
+//! Kinds that come after the replica, and go.
+
+use crate::{
+    agent::Agent,
+    replica::Replica,
+    world::{World, antrea_policy, definitions, network_policy, pod, until},
+};
+
+#[tokio::test]
+async fn a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone() {
+    let world = World::new().await;
+    let node = world.node("n1").await;
+    world.make(pod("default", "web-1", "n1", "web")).await;
+    world.make(network_policy("web", "web", "db")).await;
+    let replica = Replica::start(world.cluster.kubeconfig(), &[]).await;
+    replica.ready().await;
+    let shown = replica.get("/readyz").await.unwrap();
+    assert!(shown.contains("ClusterNetworkPolicy.crd.antrea.io: absent"), "{shown}");
+    let token = world.token(&node, "ferrule-controller").await;
+    let mut agent = Agent::new(token, &world.bundle().await);
+    agent.begins(replica.at).await;
+    agent.until("what there is", |agent| agent.policies() == ["web"]).await;
+    world.define("crd.antrea.io").await;
+    world.make(antrea_policy("later", "web")).await;
+    agent.until("the later kind", |agent| agent.policies() == ["later", "web"]).await;
+    let policies = definitions("crd.antrea.io").into_iter();
+    let mut policies =
+        policies.filter(|definition| definition["spec"]["names"]["kind"] == "ClusterNetworkPolicy");
+    world.delete(&policies.next().unwrap()).await;
+    agent.until("it is gone", |agent| agent.policies() == ["web"]).await;
+    until("it is absent again", || async {
+        let shown = replica.get("/readyz").await?;
+        shown.contains("ClusterNetworkPolicy.crd.antrea.io: absent").then_some(())
+    })
+    .await;
+    // And once more.
+    let definition = definitions("crd.antrea.io").into_iter();
+    let again = definition
+        .filter(|definition| definition["spec"]["names"]["kind"] == "ClusterNetworkPolicy");
+    for definition in again {
+        world.make(definition).await;
+    }
+    world.make(antrea_policy("again", "web")).await;
+    agent.until("the kind is back", |agent| agent.policies() == ["again", "web"]).await;
+}

@@ -1,0 +1,12 @@
+//! The controller's program against a real API server, with agents' real tokens and streams.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod agent;
+mod certificates;
+mod follows;
+mod kinds;
+mod outages;
+mod replica;
+mod tokens;
+mod world;

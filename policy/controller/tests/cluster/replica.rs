@@ -1,0 +1,120 @@
+//! The production program, as a process of its own.
+
+use crate::world::{PATIENCE, until};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{Instant, sleep},
+};
+
+/// A replica; it ends with its value.
+pub(crate) struct Replica {
+    child: Child,
+    log: Arc<Mutex<Vec<Value>>>,
+    pub(crate) at: SocketAddr,
+    pub(crate) health: SocketAddr,
+}
+
+impl Replica {
+    /// Starts one on free ports; it need not be ready yet.
+    pub(crate) async fn start(kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-controller"));
+        command.arg("--kubeconfig").arg(kubeconfig);
+        command.args(["--listen", "127.0.0.1:0", "--health", "127.0.0.1:0", "--grace", "500ms"]);
+        command.args(["--lease-lasts", "5s"]).args(args);
+        command.env_clear().stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let (lines, own) = (BufReader::new(child.stderr.take().unwrap()).lines(), log.clone());
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                eprintln!("replica: {line}");
+                own.lock().unwrap().extend(serde_json::from_str(&line).ok());
+            }
+        });
+        let at = |flag: &'static str| {
+            let log = log.clone();
+            async move {
+                until(flag, || async {
+                    let log = log.lock().unwrap();
+                    let line = log.iter().find(|line| line["message"] == flag)?;
+                    line["at"].as_str()?.parse().ok()
+                })
+                .await
+            }
+        };
+        let (at, health) = (at("--listen").await, at("--health").await);
+        Self { child, log, at, health }
+    }
+
+    /// Waits until nodes are served here.
+    pub(crate) async fn ready(&self) {
+        until("the replica is ready", || async {
+            self.get("/readyz").await.filter(|answer| answer.starts_with("HTTP/1.0 200"))
+        })
+        .await;
+    }
+
+    /// An answer, head and all.
+    pub(crate) async fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.health).await.ok()?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        Some(answer)
+    }
+
+    /// The sum of a metric's values over all labels that this text is part of.
+    pub(crate) async fn metric(&self, name: &str, label: &str) -> f64 {
+        let page = self.get("/metrics").await.unwrap_or_default();
+        let of = |line: &&str| {
+            let end = line.strip_prefix(name).and_then(|rest| rest.chars().next());
+            matches!(end, Some('{' | ' ')) && line.contains(label)
+        };
+        let values =
+            page.lines().filter(of).filter_map(|line| line.rsplit(' ').next()?.parse().ok());
+        values.fold(0.0, |sum, value: f64| sum + value)
+    }
+
+    pub(crate) fn has_said(&self, message: &str) -> bool {
+        self.log.lock().unwrap().iter().any(|line| line["message"] == message)
+    }
+
+    pub(crate) fn terminate(&self) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    }
+
+    /// How it ended.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let last = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < last, "it does not end");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,141 @@
+//! Whose tokens are taken.
+
+use crate::{
+    agent::{Agent, hello, trust},
+    replica::Replica,
+    world::{AGENT, PATIENCE, SYSTEM, World, until},
+};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::Api;
+use policy_rpc::{Follow, FollowError};
+use policy_wire::Held;
+use rcgen::{KeyPair, SigningKey as _};
+use serde_json::json;
+use std::{
+    fs,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::time::{Instant, sleep};
+use tonic::Code;
+
+const AUDIENCE: &str = "ferrule-controller";
+
+#[tokio::test]
+async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
+    let world = World::new().await;
+    let pod = world.node("n1").await;
+    let replica = Replica::start(world.cluster.kubeconfig(), &[]).await;
+    replica.ready().await;
+    let bundle = world.bundle().await;
+    let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &bundle);
+    agent.begins(replica.at).await;
+    agent.until("what there is", |agent| agent.held.node.is_some()).await;
+    let other = world.agent("other", "n1", "other").await;
+    let unbound = world.agent("nowhere", "", AGENT).await;
+    let token = world.token(&pod, AUDIENCE).await;
+    let rows = [
+        ("no token", "no token".to_owned(), Code::Unauthenticated, "token"),
+        ("cut off", token[..token.len() - 9].to_owned(), Code::Unauthenticated, "token"),
+        (
+            "another audience",
+            world.token(&pod, "elsewhere").await,
+            Code::Unauthenticated,
+            "audience",
+        ),
+        ("the API server's", world.token(&pod, API).await, Code::Unauthenticated, "audience"),
+        ("another account", world.token(&other, AUDIENCE).await, Code::PermissionDenied, "account"),
+        ("no pod", world.token_of(AGENT, AUDIENCE, None).await, Code::PermissionDenied, "unbound"),
+        ("no node", world.token(&unbound, AUDIENCE).await, Code::PermissionDenied, "unbound"),
+        ("expired", signed(&world, &pod, "n1", -60).await, Code::Unauthenticated, "token"),
+        ("another node", signed(&world, &pod, "n2", 600).await, Code::PermissionDenied, "node"),
+    ];
+    for (what, token, code, reason) in rows {
+        let label = format!("reason=\"{reason}\"");
+        let count = || replica.metric("ferrule_controller_refused_total", &label);
+        let before = count().await;
+        let begun =
+            Follow::begin(replica.at, &trust(&bundle), &token, hello(&Held::default())).await;
+        let Err(FollowError::Refused { status, .. }) = begun else { panic!("{what}: {begun:?}") };
+        assert_eq!(status.code(), code, "{what}: {status}");
+        assert!(count().await > before, "{what}: not counted as {reason}");
+    }
+    assert!(replica.has_said("a caller is refused"));
+    // What the made-up ones differ in is all that was wrong with them.
+    let good = signed(&world, &pod, "n1", 600).await;
+    Agent::new(good, &bundle).begin(replica.at).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_has_no_say_even_while_its_token_is_remembered() {
+    let world = World::new().await;
+    let pod = world.node("n1").await;
+    let replica = Replica::start(world.cluster.kubeconfig(), &[]).await;
+    replica.ready().await;
+    let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &world.bundle().await);
+    agent.begins(replica.at).await;
+    world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
+    let last = Instant::now() + PATIENCE;
+    loop {
+        match agent.begin(replica.at).await {
+            Ok(_) => assert!(Instant::now() < last, "it is still let in"),
+            Err(error) => {
+                assert!(matches!(error, FollowError::Refused { .. }), "{error}");
+                break;
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    // Its successor of the same name is let in by a token of its own.
+    let next = world.agent("agent-n1", "n1", AGENT).await;
+    agent.token = world.token(&next, AUDIENCE).await;
+    agent.begins(replica.at).await;
+    until("it is counted", || async {
+        let refused = replica.metric("ferrule_controller_refused_total", "").await;
+        (refused >= 1.0).then_some(())
+    })
+    .await;
+}
+
+/// A token such as the API server makes, with the key that it makes them with: one that has ended cannot be had
+/// of it within ten minutes, and one of another node never.
+async fn signed(world: &World, pod: &Pod, node: &str, seconds: i64) -> String {
+    let file = world.cluster.kubeconfig().with_file_name("accounts.key");
+    let key = KeyPair::from_pem(&fs::read_to_string(file).unwrap()).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_secs()).unwrap();
+    let claims = json!({
+        "aud": [AUDIENCE], "iss": "https://kubernetes.default.svc",
+        "sub": format!("system:serviceaccount:{SYSTEM}:{AGENT}"),
+        "iat": now - 120, "nbf": now - 120, "exp": now + seconds,
+        "kubernetes.io": {
+            "namespace": SYSTEM,
+            "node": {"name": node, "uid": "made-up"},
+            "pod": {"name": pod.metadata.name, "uid": pod.metadata.uid},
+            "serviceaccount": {"name": AGENT, "uid": account(world).await},
+        },
+    });
+    let text = |value: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(value);
+    let said = format!("{}.{}", text(br#"{"alg":"ES256"}"#), text(claims.to_string().as_bytes()));
+    let signature = raw(&key.sign(said.as_bytes()).unwrap());
+    format!("{said}.{}", text(&signature))
+}
+
+async fn account(world: &World) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), SYSTEM);
+    accounts.get(AGENT).await.unwrap().metadata.uid.unwrap()
+}
+
+/// The two numbers of an ECDSA signature in DER, 32 bytes each.
+fn raw(der: &[u8]) -> Vec<u8> {
+    let number = |at: usize| {
+        let length = usize::from(der[at + 1]);
+        let bytes = &der[at + 2..at + 2 + length];
+        let bytes = &bytes[bytes.len().saturating_sub(32)..];
+        ([vec![0; 32 - bytes.len()], bytes.to_vec()].concat(), at + 2 + length)
+    };
+    let (r, next) = number(2);
+    [r, number(next).0].concat()
+}
+
+const API: &str = "https://kubernetes.default.svc";

@@ -1,0 +1,231 @@
+//! An API server, and in it what the tests need: nodes, agents' pods and their tokens.
+
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{ConfigMap, Pod, ServiceAccount},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use std::{future::Future, sync::Arc, time::Duration};
+use tests_cluster::{Cluster, Wanted};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep},
+};
+
+/// Where the agents and the controllers are.
+pub(crate) const SYSTEM: &str = "kube-system";
+/// The agents' account.
+pub(crate) const AGENT: &str = "ferrule-agent";
+/// What must come comes within it, also on a machine that is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Each test has an API server of its own: so few at once.
+static ROOM: Semaphore = Semaphore::const_new(2);
+
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    _room: SemaphorePermit<'static>,
+}
+
+impl World {
+    pub(crate) async fn new() -> Arc<Self> {
+        Arc::new(Self::alone().await)
+    }
+
+    pub(crate) async fn alone() -> Self {
+        let room = ROOM.acquire().await.unwrap();
+        let cluster = Cluster::start(&Wanted::default()).unwrap();
+        let client = cluster.client().await.unwrap();
+        let world = Self { cluster, client, _room: room };
+        // Nobody runs who would make the default accounts, and pods need one.
+        for (namespace, name) in [(SYSTEM, AGENT), (SYSTEM, "other"), ("default", "default")] {
+            let metadata = json!({"name": name, "namespace": namespace});
+            world
+                .make(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))
+                .await;
+        }
+        world
+    }
+
+    /// Makes an object.
+    pub(crate) async fn make(&self, object: Value) -> DynamicObject {
+        let api = self.api(&object);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let what = || format!("{:?} {:?}", object.types, object.metadata.name);
+        // Namespaces of the system come a moment after the API server, and kinds after their definitions.
+        until(&what(), || async {
+            match api.create(&PostParams::default(), &object).await {
+                Ok(made) => Some(made),
+                Err(kube::Error::Api(status)) if status.code == 404 => None,
+                Err(error) => panic!("{}: {error}", what()),
+            }
+        })
+        .await
+    }
+
+    /// Takes an object away at once.
+    pub(crate) async fn delete(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.api(object).delete(name, &now).await.unwrap();
+    }
+
+    fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let version = object["apiVersion"].as_str().unwrap();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+        let resource = ApiResource::from_gvk(&kind);
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Makes the kinds of these definitions known, and waits until objects of them can be made.
+    pub(crate) async fn define(&self, group: &str) {
+        for definition in definitions(group) {
+            self.make(definition.clone()).await;
+            let names = &definition["spec"]["names"];
+            let version = definition["spec"]["versions"][0]["name"].as_str().unwrap();
+            let kind = GroupVersionKind::gvk(group, version, names["kind"].as_str().unwrap());
+            let resource = ApiResource::from_gvk(&kind);
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            until("a kind is served", || async { api.list(&ListParams::default()).await.ok() })
+                .await;
+        }
+    }
+
+    /// A node, with an agent's pod on it; that pod.
+    pub(crate) async fn node(&self, name: &str) -> Pod {
+        self.make(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})).await;
+        self.agent(&format!("agent-{name}"), name, AGENT).await
+    }
+
+    /// A pod with this account in the agents' namespace; on no node if that has no name.
+    pub(crate) async fn agent(&self, name: &str, node: &str, account: &str) -> Pod {
+        let mut pod = pod(SYSTEM, name, node, "agent");
+        pod["spec"]["serviceAccountName"] = json!(account);
+        pod["spec"]["hostNetwork"] = json!(true);
+        let made = self.make(pod).await;
+        serde_json::from_value(serde_json::to_value(made).unwrap()).unwrap()
+    }
+
+    /// A token that is bound to a pod of the agents' namespace.
+    pub(crate) async fn token(&self, pod: &Pod, audience: &str) -> String {
+        let spec = pod.spec.as_ref().unwrap();
+        let account = spec.service_account_name.clone().unwrap();
+        let bound = BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+        };
+        self.token_of(&account, audience, Some(bound)).await
+    }
+
+    pub(crate) async fn token_of(
+        &self,
+        account: &str,
+        audience: &str,
+        bound: Option<BoundObjectReference>,
+    ) -> String {
+        let spec = TokenRequestSpec {
+            audiences: Some(vec![audience.to_owned()]),
+            bound_object_ref: bound,
+            expiration_seconds: Some(3_600),
+        };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), SYSTEM);
+        let made = accounts.create_token_request(account, &PostParams::default(), &request).await;
+        made.unwrap().status.unwrap().token.unwrap()
+    }
+
+    /// What nodes know the controller by, once it is published.
+    pub(crate) async fn bundle(&self) -> String {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), SYSTEM);
+        until("the authority is published", || async {
+            let map = maps.get_opt("ferrule-controller-ca").await.ok()??;
+            map.data?.remove("ca.crt")
+        })
+        .await
+    }
+}
+
+/// The definitions of the kinds of policy of a group.
+pub(crate) fn definitions(group: &str) -> Vec<Value> {
+    let of = |definition: &Value| definition["spec"]["group"] == group;
+    config_crds::policy_crds().into_iter().filter(of).collect()
+}
+
+/// A pod with a label; on no node if that has no name.
+pub(crate) fn pod(namespace: &str, name: &str, node: &str, app: &str) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+        "spec": {"containers": [{"name": "c", "image": "none"}]},
+    });
+    if !node.is_empty() {
+        pod["spec"]["nodeName"] = json!(node);
+    }
+    pod
+}
+
+/// A NetworkPolicy of `default` about the pods of one label, which lets those of another in.
+pub(crate) fn network_policy(name: &str, app: &str, from: &str) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": app}},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": from}}}]}],
+        },
+    })
+}
+
+/// Antrea's, about all pods of a label.
+pub(crate) fn antrea_policy(name: &str, app: &str) -> Value {
+    json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "priority": 5,
+            "appliedTo": [{"podSelector": {"matchLabels": {"app": app}}}],
+            "ingress": [{"action": "Drop", "from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}],
+        },
+    })
+}
+
+/// Upstream's, about all pods.
+pub(crate) fn cluster_policy(name: &str) -> Value {
+    json!({
+        "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "tier": "Admin", "priority": 7, "subject": {"pods": {
+                "namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "web"}},
+            }},
+            "egress": [{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}],
+        },
+    })
+}
+
+/// Asks until there is an answer.
+pub(crate) async fn until<T, F>(what: &str, ask: impl Fn() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let last = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < last, "{what}: not within {PATIENCE:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
