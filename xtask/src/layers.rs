@@ -33,6 +33,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("policy-core", Layer::Pure),
     ("policy-wire", Layer::Pure),
     ("policy-hub", Layer::Pure),
+    ("policy-view", Layer::Pure),
     ("lab-cloud", Layer::Pure),
     ("config-crds", Layer::Schema),
     ("ipamd-cloud", Layer::Adapter),
@@ -79,8 +80,14 @@ const PURE_MAY_USE: &[&str] = &[
 const BUILDS_MESSAGES: &[&str] = &["prost-build", "protox"];
 
 /// A pure crate may stand on another where one speaks of what the other computes.
-const STANDS_ON: &[(&str, &str)] =
-    &[("policy-wire", "policy-core"), ("policy-hub", "policy-core"), ("policy-hub", "policy-wire")];
+const STANDS_ON: &[(&str, &str)] = &[
+    ("policy-wire", "policy-core"),
+    ("policy-hub", "policy-core"),
+    ("policy-hub", "policy-wire"),
+    ("policy-view", "policy-core"),
+    ("policy-view", "policy-hub"),
+    ("policy-view", "policy-wire"),
+];
 
 /// Crates that must not be found anywhere below a crate, with the reason.
 const NEVER_BELOW: &[(&str, &[&str], &str)] = &[(

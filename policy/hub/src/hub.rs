@@ -1,10 +1,12 @@
 //! The hub.
 
 mod announce;
+mod look;
 mod take;
 mod tell;
 
 pub use announce::Announce;
+pub use look::{AgentLook, PolicyLook};
 pub use tell::{Begun, Says, Stream, Telling};
 
 use crate::{

@@ -14,5 +14,5 @@ mod outside;
 mod policies;
 mod refused;
 
-pub use hub::{Announce, Begun, Hub, Measures, Says, Stream, Telling};
+pub use hub::{AgentLook, Announce, Begun, Hub, Measures, PolicyLook, Says, Stream, Telling};
 pub use refused::Refused;

@@ -131,6 +131,11 @@ impl Outbox {
         (owed, before)
     }
 
+    /// The generation that the node said last that it holds.
+    pub(crate) fn holds(&self) -> u64 {
+        self.holds
+    }
+
     /// The generation that it knows what it was told by.
     pub(crate) fn last(&self) -> u64 {
         self.under_way.back().map_or(self.holds, |told| told.generation)

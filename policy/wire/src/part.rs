@@ -1,6 +1,6 @@
 //! Parts of a generation, put together from changes that were encoded once for all nodes.
 
-use crate::{Digest, proto};
+use crate::{Digest, decode, proto, told};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::{
     Message as _,
@@ -38,6 +38,13 @@ impl Entry {
     /// The digest of the object, if this is all of one.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.bytes[self.head..])
+    }
+
+    /// The policy, if it is one.
+    pub fn policy(&self) -> Option<told::Policy> {
+        let change = proto::Change::decode(&self.bytes[self.head..]).ok()?;
+        let proto::change::Of::Policy(policy) = change.of? else { return None };
+        decode::policy(&policy).ok()
     }
 
     /// Its length in bytes.

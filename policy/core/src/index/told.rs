@@ -93,6 +93,19 @@ impl Index {
         self.group(role, id).map(|group| self.span(group, role)).unwrap_or_default()
     }
 
+    /// The groups behind this one, as many as this, in the order of their ids; each for each of its roles.
+    pub fn groups_behind(&self, id: GroupId, most: usize) -> Vec<(GroupId, Vec<Role>)> {
+        let ids = self.groups.ids().map(|group| (self.groups[group].id, group));
+        let mut ids: Vec<(GroupId, u32)> = ids.filter(|(other, _)| *other > id).collect();
+        ids.sort_unstable();
+        ids.truncate(most);
+        let roles = |group: u32| {
+            let roles = [Role::Applied, Role::Address].into_iter();
+            roles.filter(|role| self.groups[group].has(*role)).collect()
+        };
+        ids.into_iter().map(|(id, group)| (id, roles(group))).collect()
+    }
+
     /// Whether a node needs a group.
     pub fn is_needed(&self, role: Role, id: GroupId, node: &str) -> bool {
         let node = self.entities.nodes.find(node);
