@@ -34,6 +34,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("policy-wire", Layer::Pure),
     ("policy-hub", Layer::Pure),
     ("policy-view", Layer::Pure),
+    ("policy-status", Layer::Pure),
     ("lab-cloud", Layer::Pure),
     ("config-crds", Layer::Schema),
     ("ipamd-cloud", Layer::Adapter),
@@ -87,6 +88,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("policy-view", "policy-core"),
     ("policy-view", "policy-hub"),
     ("policy-view", "policy-wire"),
+    ("policy-status", "policy-core"),
 ];
 
 /// Crates that must not be found anywhere below a crate, with the reason.

@@ -2,20 +2,21 @@
 //!
 //! [`EniConfig`] and [`CniNode`] have the schema that amazon-vpc-cni and the VPC resource controller
 //! give them, so that existing objects hold, and so have the kinds of network policy
-//! ([`policy_crds`]) theirs. [`manifests`] writes them all, and the rights that the daemon needs, as files under `config/manifests`; `cargo xtask generate` keeps those up to date.
+//! ([`policy_crds`]) theirs; [`NetworkPolicyRealization`] is our own. [`manifests`] writes them all, and the rights that the daemon needs, as files under `config/manifests`; `cargo xtask generate` keeps those up to date.
 //! This crate speaks to no API server.
 
 mod cni_node;
 mod eni_config;
 mod manifest;
 mod policy;
+mod realization;
 mod rights;
 
 pub use cni_node::{
     BranchInterface, CniNode, CniNodeSpec, CniNodeStatus, Feature, ManagedBy, TrunkInterface,
 };
 pub use eni_config::{EniConfig, EniConfigSpec, EniConfigStatus};
-pub use manifest::{cni_node_crd, eni_config_crd, manifests, policy_crds};
+pub use manifest::{cni_node_crd, eni_config_crd, manifests, policy_crds, realization_crd};
 pub use policy::{
     AntreaClusterGroup, AntreaClusterGroupSpec, AntreaClusterNetworkPolicy,
     AntreaClusterNetworkPolicySpec, AntreaGroup, AntreaGroupSpec, AntreaNetworkPolicy,
@@ -23,5 +24,9 @@ pub use policy::{
     ApplicationNetworkPolicySpec, AwsClusterNetworkPolicy, AwsClusterNetworkPolicySpec,
     ClusterNetworkPolicy, ClusterNetworkPolicySpec, Condition, GroupStatus, PolicyStatus,
     RealizationStatus,
+};
+pub use realization::{
+    NetworkPolicyRealization, NetworkPolicyRealizationSpec, NetworkPolicyRealizationStatus,
+    RealizationFailure,
 };
 pub use rights::{CLUSTER_RIGHTS, NAMESPACE, RIGHTS_IN_NAMESPACE, Right, SERVICE_ACCOUNT, rbac};

@@ -3,7 +3,7 @@
 use crate::{
     AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
     ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, ClusterNetworkPolicy,
-    CniNode, EniConfig, RIGHTS_IN_NAMESPACE, Right, rbac,
+    CniNode, EniConfig, NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -21,6 +21,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
         file("policy-upstream.yaml", UPSTREAM, &upstream_crds()),
         file("policy-antrea.yaml", ANTREA, &antrea_crds()),
         file("policy-aws.yaml", AWS, &aws_crds()),
+        file("policy-realizations.yaml", REALIZATIONS, &[realization_crd()]),
         file("rbac.yaml", &rights(), &rbac()),
     ]
 }
@@ -42,6 +43,15 @@ pub fn eni_config_crd() -> Value {
 /// The definition of CNINode.
 pub fn cni_node_crd() -> Value {
     definition(CniNode::crd())
+}
+
+/// The definition of NetworkPolicyRealization. Its status is no subresource: all of it is written at once.
+pub fn realization_crd() -> Value {
+    let mut crd = definition(NetworkPolicyRealization::crd());
+    if let Some(version) = crd["spec"]["versions"][0].as_object_mut() {
+        version.remove("subresources");
+    }
+    crd
 }
 
 /// The definitions of all kinds of network policy that are not Kubernetes' own.
@@ -185,6 +195,7 @@ const ANTREA: &str = "The schemas that Antrea gives its kinds of policy in v1bet
     as far as CEL can ask it; objects that Antrea took hold.\n";
 const AWS: &str = "The schemas that AWS gives its kinds of policy; objects that were taken hold. On EKS they are\n\
     there already: apply these only where there are none.\n";
+const REALIZATIONS: &str = "How far NetworkPolicies are enforced: an object for each that is not in force on all its nodes.\n";
 
 #[cfg(test)]
 mod tests {

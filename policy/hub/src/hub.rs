@@ -14,7 +14,8 @@ use crate::{
     history::History,
     outbox::{Outbox, Turn},
     outside::Outside,
-    policies::{sent, uid_of},
+    policies::{sent, uid_of, uid_text},
+    turns::{Needed, NeededBy, PolicyTurn, Turns},
 };
 use policy_core::{
     Policy, Tier, compile,
@@ -73,6 +74,7 @@ pub struct Hub {
     announced: Announced,
     outside: Outside,
     reports_to: String,
+    turns: Turns,
 }
 
 /// An address group as it is sent to who does not have it.
@@ -103,6 +105,7 @@ impl Hub {
             announced: Announced::default(),
             outside: Outside::default(),
             reports_to: String::new(),
+            turns: Turns::default(),
         }
     }
 
@@ -165,6 +168,7 @@ impl Hub {
         let moves = policy.place.tier != Tier::NetworkPolicy;
         let form = moves.then(|| Arc::new(policy.clone()));
         let Some(state) = self.index.policy_state(&policy.key) else { return };
+        self.turns.moved(&uid, &policy.key, &[], &[]);
         let sent = sent(policy, generation, &state);
         let same = self.policies.get(&uid).is_some_and(|kept| kept.sent == sent);
         self.policies.insert(uid.clone(), Kept { generation, sent, form });
@@ -195,6 +199,40 @@ impl Hub {
     /// The nodes that have something to be told since this was asked last.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
+    }
+
+    /// Somebody asks from now on what becomes of policies ([`take_policies`](Self::take_policies)); first of all
+    /// that there are.
+    pub fn follow_policies(&mut self) {
+        let all = self.index.policy_names();
+        self.turns.begin(all.into_iter().map(|(id, key)| (uid_text(&id), key)));
+    }
+
+    /// Nobody asks any more.
+    pub fn leave_policies(&mut self) {
+        self.turns.end();
+    }
+
+    /// What has become of policies since this was asked last: as many of them as have so many nodes together, and
+    /// at least one. Empty when all are told.
+    pub fn take_policies(&mut self, nodes: usize) -> Vec<PolicyTurn> {
+        let (mut turns, mut told) = (Vec::new(), 0);
+        while told < nodes
+            && let Some((uid, mark)) = self.turns.pop()
+        {
+            let generation = self.policies.get(&uid).map(|kept| kept.generation);
+            let now = generation.map(|generation| {
+                let all = || NeededBy::All(self.index.policy_span(&mark.key));
+                Needed { generation, by: mark.moves.map_or_else(all, NeededBy::Moved) }
+            });
+            told += 1 + match now.as_ref().map(|needed| &needed.by) {
+                Some(NeededBy::All(nodes)) => nodes.len(),
+                Some(NeededBy::Moved(nodes)) => nodes.len(),
+                None => 0,
+            };
+            turns.push(PolicyTurn { uid, key: mark.key, now });
+        }
+        turns
     }
 
     /// What the hub holds.

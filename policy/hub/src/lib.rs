@@ -13,6 +13,8 @@ mod outbox;
 mod outside;
 mod policies;
 mod refused;
+mod turns;
 
 pub use hub::{AgentLook, Announce, Begun, Hub, Measures, PolicyLook, Says, Stream, Telling};
 pub use refused::Refused;
+pub use turns::{Needed, NeededBy, PolicyTurn};

@@ -2,12 +2,12 @@
 //! slow, streams break off, nodes start again and go to another replica, and agents tell their pods' addresses.
 
 use policy_core::{compile, index::Event as Happened};
-use policy_hub::{Announce, Begun, Hub, Says, Stream};
+use policy_hub::{Announce, Begun, Hub, Needed, NeededBy, PolicyTurn, Says, Stream};
 use policy_objects::{Object, page::PolicyView};
 use policy_wire::{Held, ObjectId, Progress, parts, proto};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use prost::Message as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tests_policy::{
     announced::{self, Said, Words, says},
     held::Node,
@@ -21,9 +21,34 @@ use tests_policy::{
 struct Cluster {
     made: Made,
     words: Words,
+    spans: Spans,
     hubs: [Hub; 2],
     nodes: BTreeMap<&'static str, End>,
     now_ms: u64,
+}
+
+/// Who needs which policy, and at which generation, as the first replica's turns add up to it.
+type Spans = BTreeMap<String, (i64, BTreeSet<String>)>;
+
+fn fold(spans: &mut Spans, turn: PolicyTurn) {
+    let Some(Needed { generation, by }) = turn.now else {
+        spans.remove(&turn.uid);
+        return;
+    };
+    let (known, nodes) = spans.entry(turn.uid).or_default();
+    *known = generation;
+    match by {
+        NeededBy::All(all) => *nodes = all.into_iter().collect(),
+        NeededBy::Moved(moves) => {
+            for (node, is_in) in moves {
+                if is_in {
+                    nodes.insert(node)
+                } else {
+                    nodes.remove(&node)
+                };
+            }
+        }
+    }
 }
 
 /// A node.
@@ -124,8 +149,9 @@ impl Cluster {
         made.objects.iter().for_each(|object| feed(&mut hubs[0], object));
         made.objects.iter().rev().for_each(|object| lend(&mut hubs[1], object));
         hubs.iter_mut().for_each(Hub::loaded);
+        hubs[0].follow_policies();
         let nodes = NODES.iter().map(|node| (*node, End::default())).collect();
-        Self { made, words: Words::default(), hubs, nodes, now_ms: 0 }
+        Self { made, words: Words::default(), spans: Spans::new(), hubs, nodes, now_ms: 0 }
     }
 
     /// The objects, as if they said what agents do.
@@ -292,6 +318,25 @@ fn fresh(made: &Made, node: &str) -> End {
     end
 }
 
+/// The turns of policies add up to what there is, however they are taken.
+fn spans_add_up(cluster: &mut Cluster, at_once: usize) -> Result<(), TestCaseError> {
+    let mut anew = Hub::new([8; 16], 3);
+    cluster.now().objects.iter().for_each(|object| feed(&mut anew, object));
+    anew.loaded();
+    anew.follow_policies();
+    let mut due = Spans::new();
+    anew.take_policies(usize::MAX).into_iter().for_each(|turn| fold(&mut due, turn));
+    loop {
+        let turns = cluster.hubs[0].take_policies(at_once);
+        if turns.is_empty() {
+            break;
+        }
+        turns.into_iter().for_each(|turn| fold(&mut cluster.spans, turn));
+    }
+    prop_assert_eq!(&cluster.spans, &due);
+    Ok(())
+}
+
 /// A node holds what anybody would be told now, byte by byte.
 fn is_whole(cluster: &Cluster, node: &str) -> Result<(), TestCaseError> {
     let (held, due) = (cluster.nodes[node].objects(), fresh(&cluster.now(), node).objects());
@@ -342,6 +387,9 @@ proptest! {
                 Step::Announces(_) | Step::Passes(_) => format!("{step:?}"),
             };
             cluster.step(step)?;
+            if told.len() % 3 == 0 {
+                spans_add_up(&mut cluster, 1 + told.len() % 5)?;
+            }
             for (which, doing) in doings.by_ref().take(2) {
                 let node = NODES[which.index(NODES.len())];
                 let done = cluster.act(node, doing);
@@ -358,6 +406,7 @@ proptest! {
                 agrees(&cluster.now(), node, &end.held, &sketches).map_err(after)?;
             }
         }
+        spans_add_up(&mut cluster, 1)?;
         cluster.pass(61_000);
         prop_assert!(cluster.words.is_empty());
         for node in NODES {

@@ -4,7 +4,7 @@ use super::{
     Index,
     delta::{
         Change, Deltas, GroupDelta, GroupId, GroupState, MemberKey, NodeDelta, NodeState,
-        PolicyDelta, PolicyState, Role, Snapshot,
+        PolicyDelta, PolicyId, PolicyState, Role, Snapshot,
     },
 };
 use crate::PolicyKey;
@@ -122,6 +122,11 @@ impl Index {
     pub fn policy_span(&self, key: &PolicyKey) -> Vec<String> {
         let nodes = |id| self.names(self.union(&self.policies[id].applied).into_iter());
         self.find_policy(key).map(nodes).unwrap_or_default()
+    }
+
+    /// All policies.
+    pub fn policy_names(&self) -> Vec<(PolicyId, PolicyKey)> {
+        self.policies.ids().map(|id| (self.policy_id(id), self.policy_key(id))).collect()
     }
 
     /// The node that a pod is bound to, if policy knows that pod.

@@ -110,6 +110,12 @@ impl Hub {
     fn policy_delta(&mut self, delta: &PolicyDelta) {
         let uid = uid_text(&delta.id);
         let object = ObjectId::Policy(uid.clone());
+        match delta.change {
+            Change::Added => self.turns.whole(&uid, &delta.key),
+            Change::Changed | Change::Removed => {
+                self.turns.moved(&uid, &delta.key, &delta.entered, &delta.left);
+            }
+        }
         self.turn_all(&object, &delta.left, Turn::Left);
         self.turn_all(&object, &delta.entered, Turn::Entered);
         if delta.change == Change::Removed {
