@@ -1,6 +1,6 @@
 //! Compiles the protocol with a pure-Rust compiler: no protoc is needed to build Ferrule.
 
-const PROTOS: [&str; 2] = ["proto/ipamd.proto", "proto/policy.proto"];
+const PROTOS: [&str; 3] = ["proto/agent.proto", "proto/ipamd.proto", "proto/policy.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for proto in PROTOS {

@@ -66,7 +66,7 @@ const LANES: &[Lane] = &[
             let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
             cargo_test(tally, &crates, &[])?;
             // By itself: beside the EC2 SDK its features would have that compiled anew.
-            cargo_test(tally, &["policy-rpc"], &[])
+            cargo_test(tally, &["policy-rpc", "datapath-agent"], &[])
         },
     },
     Lane {

@@ -35,6 +35,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("policy-hub", Layer::Pure),
     ("policy-view", Layer::Pure),
     ("policy-status", Layer::Pure),
+    ("datapath-node", Layer::Pure),
     ("lab-cloud", Layer::Pure),
     ("config-crds", Layer::Schema),
     ("ipamd-cloud", Layer::Adapter),
@@ -51,6 +52,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("cli", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),
     ("policy-controller", Layer::Binary),
+    ("datapath-agent", Layer::Binary),
     ("lab-server", Layer::Binary),
     ("tests-support", Layer::Workshop),
     ("tests-netns", Layer::Workshop),
@@ -89,6 +91,8 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("policy-view", "policy-hub"),
     ("policy-view", "policy-wire"),
     ("policy-status", "policy-core"),
+    ("datapath-node", "policy-core"),
+    ("datapath-node", "policy-wire"),
 ];
 
 /// Crates that must not be found anywhere below a crate, with the reason.

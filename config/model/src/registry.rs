@@ -103,6 +103,12 @@ pub const CONTROLLER_CA: &str = "ferrule-controller-ca";
 /// The daemon's socket.
 pub const IPAMD_SOCKET: &str = "/run/ferrule/ipamd.sock";
 
+/// The socket of the agent that enforces policy.
+pub const AGENT_SOCKET: &str = "/run/ferrule/agent.sock";
+
+/// The folder that survives the agent: what it was told of policy.
+pub const AGENT_STATE_DIR: &str = "/var/lib/ferrule/agent";
+
 /// The folder that survives the daemon: checkpoint and tombstones.
 pub const STATE_DIR: &str = "/var/lib/ferrule";
 

@@ -15,6 +15,7 @@ pub(crate) fn refuse(draft: &Draft, given: &BTreeMap<String, String>) -> Result<
     kubernetes(draft, &given)?;
     enforcing_mode(&draft.modes, &given)?;
     policy_agent(draft, &given)?;
+    policy(draft, &given)?;
     sockets(draft)
 }
 
@@ -143,6 +144,26 @@ fn policy_agent(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
     if settings.veth_prefix != "eni" {
         let prefix = given.named("AWS_VPC_K8S_CNI_VETHPREFIX", &settings.veth_prefix);
         return clash(agent, prefix, "the agent looks for host veths by the prefix eni");
+    }
+    Ok(())
+}
+
+/// One enforces policy, and asks before a pod starts.
+fn policy(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+    let settings = &draft.settings;
+    if !settings.policy {
+        return Ok(());
+    }
+    let policy = given.named("FERRULE_POLICY", true);
+    if settings.policy_agent {
+        let agent = given.named("FERRULE_POLICY_AGENT", true);
+        let why =
+            "either ferrule-agent enforces policies on a node or aws-network-policy-agent does";
+        return clash(policy, agent, why);
+    }
+    if settings.policy_mode == PolicyMode::None {
+        let mode = given.named("NETWORK_POLICY_ENFORCING_MODE", settings.policy_mode);
+        return clash(policy, mode, "pods start by policy in the modes standard and strict");
     }
     Ok(())
 }

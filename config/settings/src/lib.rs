@@ -18,6 +18,6 @@ pub use page::reference_page;
 pub use resolve::{Refusal, Warning};
 pub use table::{Effect, Kind, OnBad, Origin, Setting, table};
 pub use values::{
-    Bind, CallBudget, CustomNetworking, Family, Kubernetes, LogLevel, LogTo, NatBackend,
-    PodEniMode, PolicyMode, RandomizeSnat, Settings, Warm,
+    Agent, Bind, CallBudget, CustomNetworking, Family, Kubernetes, LogLevel, LogTo, NatBackend,
+    PodEniMode, PolicyBackend, PolicyMode, RandomizeSnat, Settings, Warm,
 };

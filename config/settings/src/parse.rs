@@ -177,6 +177,14 @@ pub(crate) fn label(text: &str) -> Result<String, Wanted> {
     if fits { Ok(text.to_owned()) } else { Err(wanted) }
 }
 
+/// A namespace and the name of an object in it, with a slash between.
+pub(crate) fn namespaced(text: &str) -> Result<(String, String), Wanted> {
+    let wanted =
+        "a namespace and a name with a slash between, such as kube-system/ferrule-controller";
+    let (namespace, name) = text.split_once('/').ok_or(wanted)?;
+    Ok((label(namespace).map_err(|_| wanted)?, label(name).map_err(|_| wanted)?))
+}
+
 /// The key of a taint as Kubernetes has it: a name, with a DNS name and a slash before it if
 /// wanted.
 pub(crate) fn taint_key(text: &str) -> Result<String, Wanted> {

@@ -3,7 +3,7 @@
 use crate::{
     Settings, contradiction,
     table::{Effect, OnBad, Setting, table},
-    values::{CustomNetworking, Draft, Family, Modes, PodEniMode},
+    values::{CustomNetworking, Draft, Family, Modes, PodEniMode, PolicyMode},
 };
 use std::{collections::BTreeMap, fmt};
 
@@ -78,6 +78,11 @@ impl Settings {
         for setting in table() {
             apply(setting, given.get(setting.name), &mut draft, &mut warnings)?;
         }
+        if draft.settings.policy && !is_set(&given, MODE) {
+            // Where policy is ours, a pod that would be open does not start.
+            draft.settings.policy_mode = PolicyMode::Strict;
+            draft.modes.policy_strict = true;
+        }
         contradiction::refuse(&draft, &given)?;
         refuse_missing_modes(&draft.modes)?;
         let settings = finish(draft);
@@ -94,6 +99,12 @@ impl Settings {
         finish(draft)
     }
 }
+
+fn is_set(given: &BTreeMap<String, String>, name: &str) -> bool {
+    given.get(name).is_some_and(|value| !value.is_empty())
+}
+
+const MODE: &str = "NETWORK_POLICY_ENFORCING_MODE";
 
 fn finish(draft: Draft) -> Settings {
     let Draft { mut settings, modes, .. } = draft;

@@ -1,5 +1,6 @@
 //! The table of settings.
 
+mod agent;
 mod enis;
 mod network;
 mod own;
@@ -13,9 +14,16 @@ use crate::{
 
 /// Every setting, in the order of the reference page.
 pub fn table() -> impl Iterator<Item = &'static Setting> {
-    [pool::SETTINGS, enis::SETTINGS, network::SETTINGS, process::SETTINGS, own::SETTINGS]
-        .into_iter()
-        .flatten()
+    [
+        pool::SETTINGS,
+        enis::SETTINGS,
+        network::SETTINGS,
+        process::SETTINGS,
+        own::SETTINGS,
+        agent::SETTINGS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// One setting: all that is known of it.

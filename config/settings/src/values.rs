@@ -110,6 +110,10 @@ pub struct Settings {
     pub policy_mode: PolicyMode,
     /// Whether aws-network-policy-agent is served, beside `backing_store`.
     pub policy_agent: bool,
+    /// Whether ferrule-agent enforces policy on the node.
+    pub policy: bool,
+    /// How ferrule-agent is set.
+    pub agent: Agent,
     /// The longest that an ADD waits for an address.
     pub add_wait: Span,
     /// How many calls of one action EC2 may get of this node.
@@ -267,6 +271,63 @@ impl fmt::Display for PolicyMode {
     }
 }
 
+/// What policies are put into force with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyBackend {
+    /// Nothing.
+    None,
+}
+
+impl fmt::Display for PolicyBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+        })
+    }
+}
+
+/// How ferrule-agent is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// Where it takes calls.
+    pub socket: PathBuf,
+    /// What it puts policies into force with.
+    pub backend: PolicyBackend,
+    /// Where it keeps what it was told.
+    pub state_dir: PathBuf,
+    /// Where it serves metrics and health.
+    pub metrics: Option<Bind>,
+    /// Where its log goes.
+    pub log_to: LogTo,
+    /// The least severe line of it.
+    pub log_level: LogLevel,
+    /// Namespace and name of the controller's Service.
+    pub service: (String, String),
+    /// What the controller's certificates are for.
+    pub server_name: String,
+    /// The file of the controller's authority.
+    pub authority: PathBuf,
+    /// The file of the agent's token.
+    pub token: PathBuf,
+}
+
+impl Agent {
+    fn blank() -> Self {
+        Self {
+            socket: PathBuf::new(),
+            backend: PolicyBackend::None,
+            state_dir: PathBuf::new(),
+            metrics: None,
+            log_to: LogTo::Stderr,
+            log_level: LogLevel::Error,
+            service: (String::new(), String::new()),
+            server_name: String::new(),
+            authority: PathBuf::new(),
+            token: PathBuf::new(),
+        }
+    }
+}
+
 /// What the table's setters write to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
@@ -293,6 +354,7 @@ pub(crate) struct Modes {
     pub(crate) introspection_off: bool,
     pub(crate) policy_strict: bool,
     pub(crate) policy_agent: bool,
+    pub(crate) policy: bool,
 }
 
 impl Draft {
@@ -350,6 +412,8 @@ impl Draft {
             backing_store: PathBuf::new(),
             policy_mode: PolicyMode::None,
             policy_agent: false,
+            policy: false,
+            agent: Agent::blank(),
             add_wait: Span(0),
             calls: CallBudget::default(),
             state_dir: PathBuf::new(),

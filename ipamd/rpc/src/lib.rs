@@ -7,6 +7,7 @@
 //! Start with [`Client`], which is all the plugin links; the feature `server` adds
 //! [`server::listen`] and [`server::serve`]. Tests run both over a real socket: `tests/`.
 
+pub mod agent;
 mod client;
 mod error;
 mod message;

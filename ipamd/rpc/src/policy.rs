@@ -125,7 +125,7 @@ impl PolicyAgent {
 }
 
 /// Why a socket that is not the daemon's cannot be reached.
-fn why(error: &RpcError) -> String {
+pub(crate) fn why(error: &RpcError) -> String {
     match error {
         RpcError::Missing { .. } => "there is no such socket".to_owned(),
         RpcError::Refused { cause, .. } => cause.to_string(),

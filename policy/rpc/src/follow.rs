@@ -1,13 +1,13 @@
 //! A node's end of the stream.
 
-use crate::{Reply, Trust, generated::policies_client::PoliciesClient};
+use crate::{Desk, Reply, Trust, generated::policies_client::PoliciesClient};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use policy_wire::proto::{
     AnnounceRequest, Applied, Bookmark, FollowRequest, Hello, Part, ReportRequest, Welcome,
     follow_reply, follow_request,
 };
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use thiserror::Error;
 use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -50,6 +50,8 @@ pub enum FollowError {
     Behind {
         /// Where.
         at: SocketAddr,
+        /// How far it has read each kind.
+        reached: BTreeMap<String, u64>,
     },
     /// It said something out of turn, or nothing.
     #[error("the replica at {at} {what}")]
@@ -96,9 +98,7 @@ impl Follow {
         hello: Hello,
     ) -> Result<Self, FollowError> {
         let mut client = connect(at, trust).await?;
-        let bearer = MetadataValue::try_from(format!("Bearer {token}"));
-        let mut token = bearer.map_err(|_| FollowError::Token)?;
-        token.set_sensitive(true);
+        let token = bearer(token)?;
         let (requests, sent) = mpsc::channel(8);
         let hello = FollowRequest { of: Some(follow_request::Of::Hello(hello)) };
         // There is room for the first.
@@ -114,7 +114,11 @@ impl Follow {
             Some(follow_reply::Of::Welcome(welcome)) => {
                 Ok(Self { at, welcome, replies, requests, client, token })
             }
-            Some(follow_reply::Of::Behind(_)) => Err(FollowError::Behind { at }),
+            Some(follow_reply::Of::Behind(behind)) => {
+                let reached = behind.reached.into_iter();
+                let reached = reached.map(|of| (of.kind, of.version)).collect();
+                Err(FollowError::Behind { at, reached })
+            }
             Some(_) => Err(FollowError::Odd { at, what: "does not say welcome" }),
             None => Err(FollowError::Odd { at, what: "ends the stream before it began" }),
         }
@@ -157,6 +161,11 @@ impl Follow {
         sent.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
     }
 
+    /// The same replica, for single questions over the same connection.
+    pub fn desk(&self) -> Desk {
+        Desk::of(self.client.clone())
+    }
+
     /// Tells this replica of a pod's address.
     ///
     /// # Errors
@@ -176,11 +185,22 @@ impl Follow {
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        request.metadata_mut().insert("authorization", self.token.clone());
-        request.set_timeout(WELCOME);
-        request
+        with_token(message, &self.token)
     }
+}
+
+pub(crate) fn bearer(token: &str) -> Result<MetadataValue<Ascii>, FollowError> {
+    let bearer = MetadataValue::try_from(format!("Bearer {token}"));
+    let mut token = bearer.map_err(|_| FollowError::Token)?;
+    token.set_sensitive(true);
+    Ok(token)
+}
+
+pub(crate) fn with_token<T>(message: T, token: &MetadataValue<Ascii>) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", token.clone());
+    request.set_timeout(WELCOME);
+    request
 }
 
 fn of(reply: Option<Reply>) -> Option<follow_reply::Of> {
@@ -190,7 +210,10 @@ fn of(reply: Option<Reply>) -> Option<follow_reply::Of> {
     }
 }
 
-async fn connect(at: SocketAddr, trust: &Trust) -> Result<PoliciesClient<Channel>, FollowError> {
+pub(crate) async fn connect(
+    at: SocketAddr,
+    trust: &Trust,
+) -> Result<PoliciesClient<Channel>, FollowError> {
     let trust = trust.clone();
     let connector = tower::service_fn(move |_: Uri| {
         let trust = trust.clone();

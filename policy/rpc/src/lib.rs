@@ -5,6 +5,7 @@
 //! drives the hub of `policy-hub`; it sends parts as they were encoded for all nodes.
 
 mod codec;
+mod desk;
 #[cfg(feature = "server")]
 mod door;
 mod follow;
@@ -26,6 +27,7 @@ pub mod generated {
 }
 
 pub use codec::{FollowCodec, Reply};
+pub use desk::Desk;
 #[cfg(feature = "server")]
 pub use door::{Secured, Shown, door};
 pub use follow::{Follow, FollowError, Heard};

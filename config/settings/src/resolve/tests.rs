@@ -378,6 +378,31 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
 }
 
 #[test]
+fn policy_on_the_node_is_strict_unless_told_otherwise_and_somebodys_alone() {
+    let (settings, warnings) = resolve(&[("FERRULE_POLICY", "true")]);
+    assert_eq!((settings.policy, settings.policy_mode), (true, PolicyMode::Strict));
+    assert_eq!(warnings, Vec::<String>::new());
+    let mode = |mode| [("FERRULE_POLICY", "true"), ("NETWORK_POLICY_ENFORCING_MODE", mode)];
+    assert_eq!(resolve(&mode("Standard")).0.policy_mode, PolicyMode::Standard);
+    let none = refusal(&mode("none")).to_string();
+    assert!(none.contains("FERRULE_POLICY=true") && none.contains("strict"), "{none}");
+    let both = [("FERRULE_POLICY", "true"), ("FERRULE_POLICY_AGENT", "true")];
+    let both = refusal(&both).to_string();
+    assert!(both.contains("FERRULE_POLICY_AGENT=true") && both.contains("ferrule-agent"), "{both}");
+    assert!(!resolve(&[]).0.policy);
+}
+
+#[test]
+fn the_controllers_service_is_a_namespace_and_a_name() {
+    let service = |text| resolve(&[("FERRULE_CONTROLLER_SERVICE", text)]).0.agent.service;
+    assert_eq!(service("net/control"), ("net".to_owned(), "control".to_owned()));
+    for bad in ["control", "net/", "/control", "Net/control", "a/b/c"] {
+        let refused = refusal(&[("FERRULE_CONTROLLER_SERVICE", bad)]);
+        assert!(matches!(refused, Refusal::Invalid { .. }), "{bad}");
+    }
+}
+
+#[test]
 fn who_writes_netfilters_rules_may_be_told() {
     let backend = |text| resolve(&[("FERRULE_NAT_BACKEND", text)]).0.nat_backend;
     assert_eq!(backend("auto"), None);

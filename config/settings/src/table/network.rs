@@ -135,12 +135,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("none, standard or strict, in any case"),
         default: "standard",
         since: "1.17.1",
-        meaning: "What holds for a pod that no policy names, as `FERRULE_POLICY_AGENT` is told. A \
-                  value that does not fit is refused.",
+        meaning: "With `FERRULE_POLICY`: what becomes of a pod for which policy does not hold in \
+                  time; `strict` where it is not set. With `FERRULE_POLICY_AGENT`: what holds for a \
+                  pod that no policy names, as that agent is told. A value that does not fit is refused.",
         effect: Effect::Refused {
-            asked: |modes| modes.policy_strict && !modes.policy_agent,
-            why: "Ferrule enforces no network policies itself, so pods would start open instead of \
-                  closed; with FERRULE_POLICY_AGENT aws-network-policy-agent closes them",
+            asked: |modes| modes.policy_strict && !modes.policy_agent && !modes.policy,
+            why: "nothing enforces network policies here, so pods would start open instead of \
+                  closed; FERRULE_POLICY or FERRULE_POLICY_AGENT says who enforces them",
         },
         on_bad: OnBad::Refuse,
         empty_is_unset: true,

@@ -1,0 +1,115 @@
+//! What the binary is asked on its command line. All else is set by the environment.
+
+use config_settings::PolicyBackend;
+use ipamd_rpc::server::HealthName;
+use std::{net::SocketAddr, path::PathBuf};
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Be the agent.
+    Run(Flags),
+    /// Say how to use it.
+    Help,
+    /// Say which version it is.
+    Version,
+    /// Ask a running agent for its health.
+    Health(HealthName),
+}
+
+/// What the command line says in place of the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// What policies are put into force with.
+    pub backend: Option<PolicyBackend>,
+    /// Replicas of the controller; with any the API server is not asked for them.
+    pub replicas: Vec<SocketAddr>,
+    /// How the API server is reached.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// A command line that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not understood; see ferrule-agent --help")]
+pub struct Unknown(String);
+
+impl Command {
+    /// Reads the words after the program's name.
+    ///
+    /// # Errors
+    /// When they are no command.
+    pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, Unknown> {
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        match words.as_slice() {
+            ["--help" | "-h" | "help"] => Ok(Self::Help),
+            ["--version" | "-V" | "version"] => Ok(Self::Version),
+            ["health", "live"] => Ok(Self::Health(HealthName::Live)),
+            ["health", "ready"] => Ok(Self::Health(HealthName::Ready)),
+            options => flags(options).map(Self::Run).ok_or_else(|| Unknown(words.join(" "))),
+        }
+    }
+}
+
+fn flags(words: &[&str]) -> Option<Flags> {
+    let mut flags = Flags::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => (*word, *words.next()?),
+        };
+        match name {
+            "--backend" if value == "none" => flags.backend = Some(PolicyBackend::None),
+            "--replica" => flags.replicas.push(value.parse().ok()?),
+            "--kubeconfig" if !value.is_empty() => flags.kubeconfig = Some(value.into()),
+            _ => return None,
+        }
+    }
+    Some(flags)
+}
+
+/// The answer to `--help`.
+pub const HELP: &str = "\
+ferrule-agent holds network policy on this node: it follows a replica of ferrule-controller, keeps what it is
+told, and lets pods start once policy holds for them.
+
+Usage: ferrule-agent [--backend none] [--replica ADDRESS:PORT]... [--kubeconfig FILE]
+       ferrule-agent health live|ready  exit 0 if the running agent says so, 1 if not
+       ferrule-agent --version
+       ferrule-agent --help
+
+  --backend none   put nothing into force: policies are received, kept and reported only
+                   (FERRULE_AGENT_BACKEND)
+  --replica AT     dial this replica; may be given more than once. Without it the ready addresses of
+                   FERRULE_CONTROLLER_SERVICE's EndpointSlices are dialed
+  --kubeconfig F   how the API server is reached; without it by the pod's service account
+
+MY_NODE_NAME must name the node. docs/settings.md lists all settings. SIGTERM ends the agent; what is in
+force stays so.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_a_command_or_refused() {
+        assert_eq!(Command::parse::<&str>(&[]), Ok(Command::Run(Flags::default())));
+        assert_eq!(Command::parse(&["health", "live"]), Ok(Command::Health(HealthName::Live)));
+        let words = ["--backend", "none", "--replica=127.0.0.1:1", "--replica", "[::1]:2"];
+        let Ok(Command::Run(flags)) = Command::parse(&words) else { panic!("it is a command") };
+        let at = ["127.0.0.1:1", "[::1]:2"].map(|text| text.parse().expect("an address"));
+        assert_eq!((flags.backend, flags.replicas), (Some(PolicyBackend::None), at.to_vec()));
+        for bad in [
+            &["--backend"][..],
+            &["--backend", "magic"],
+            &["--replica", "controller"],
+            &["health"],
+            &["health", "well"],
+            &["run"],
+            &["--kubeconfig="],
+        ] {
+            assert!(Command::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a connection to a replica needs: the authority's certificates and the token, from files that others replace.
+
+use config_settings::Agent;
+use policy_rpc::Trust;
+use std::{fs, path::PathBuf};
+
+/// A file cannot be used now; it is read again at the next attempt.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContactError {
+    /// The authority's file cannot be read.
+    #[error("cannot read the controller's authority {}: {cause}; set FERRULE_CONTROLLER_CA", path.display())]
+    NoAuthority { path: PathBuf, cause: std::io::Error },
+    /// It holds no authority.
+    #[error("the controller's authority {} cannot be used: {cause}", path.display())]
+    BadAuthority { path: PathBuf, cause: policy_rpc::TrustError },
+    /// The token's file cannot be read.
+    #[error("cannot read the token {}: {cause}; set FERRULE_CONTROLLER_TOKEN", path.display())]
+    NoToken { path: PathBuf, cause: std::io::Error },
+}
+
+/// Where these are.
+#[derive(Clone, Debug)]
+pub(crate) struct Contact {
+    authority: PathBuf,
+    token: PathBuf,
+    name: String,
+}
+
+impl Contact {
+    pub(crate) fn of(agent: &Agent) -> Self {
+        Self {
+            authority: agent.authority.clone(),
+            token: agent.token.clone(),
+            name: agent.server_name.clone(),
+        }
+    }
+
+    pub(crate) fn trust(&self) -> Result<Trust, ContactError> {
+        let path = || self.authority.clone();
+        let pem = fs::read(&self.authority);
+        let pem = pem.map_err(|cause| ContactError::NoAuthority { path: path(), cause })?;
+        let trust = Trust::new(&pem, &self.name);
+        trust.map_err(|cause| ContactError::BadAuthority { path: path(), cause })
+    }
+
+    pub(crate) fn token(&self) -> Result<String, ContactError> {
+        let token = fs::read_to_string(&self.token);
+        let token =
+            token.map_err(|cause| ContactError::NoToken { path: self.token.clone(), cause })?;
+        Ok(token.trim().to_owned())
+    }
+}

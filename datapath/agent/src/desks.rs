@@ -1,0 +1,147 @@
+//! Telling replicas something: each of a pod's addresses, one of them what became of policies.
+
+use crate::{contact::Contact, event::Event, follow::Ready, metrics::Metrics};
+use datapath_node::{LocalPod, Report, store::announcement};
+use policy_rpc::Desk;
+use policy_wire::proto::AnnounceRequest;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::sleep,
+};
+use tonic::{Code, Status};
+
+/// As many announcements are under way at once; one more is left out and counted: the pod's status tells the same later.
+const UNDER_WAY: usize = 512;
+/// An announcement is tried so often: the replica may not have heard of the pod yet.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(500);
+/// A connection that nobody uses is closed after this time.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Connections to replicas, beside the stream.
+#[derive(Clone)]
+pub(crate) struct Desks {
+    contact: Contact,
+    ready: Ready,
+    metrics: Arc<Metrics>,
+    open: Arc<Mutex<BTreeMap<SocketAddr, Kept>>>,
+    room: Arc<Semaphore>,
+}
+
+struct Kept {
+    desk: Desk,
+    used: Instant,
+}
+
+impl Desks {
+    pub(crate) fn new(contact: Contact, ready: Ready, metrics: Arc<Metrics>) -> Self {
+        let room = Arc::new(Semaphore::new(UNDER_WAY));
+        Self { contact, ready, metrics, open: Arc::default(), room }
+    }
+
+    /// The stream's own connection serves as well.
+    pub(crate) fn adopt(&self, at: SocketAddr, desk: Desk) {
+        self.lock().insert(at, Kept { desk, used: Instant::now() });
+    }
+
+    /// Tells every ready replica of a pod. Nobody waits for that.
+    pub(crate) fn announce(&self, pod: &LocalPod) {
+        for at in self.ready.all() {
+            let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+                self.metrics.announced("dropped");
+                tracing::warn!(%at, pod = %pod.pod, "too many pods are announced at once: this one is not");
+                continue;
+            };
+            let (desks, pod) = (self.clone(), pod.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                let message = announcement(&pod);
+                match desks.announce_to(at, message).await {
+                    Ok(()) => desks.metrics.announced("accepted"),
+                    Err(why) => {
+                        desks.metrics.announced("failed");
+                        tracing::warn!(%at, pod = %pod.pod, why, "the pod's addresses were not announced");
+                    }
+                }
+            });
+        }
+    }
+
+    async fn announce_to(&self, at: SocketAddr, message: AnnounceRequest) -> Result<(), String> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.desk(at).await {
+                Ok((desk, token)) => match desk.announce(&token, message.clone()).await {
+                    Ok(()) => return Ok(()),
+                    Err(status) => self.failed(at, &status),
+                },
+                Err(error) => error,
+            };
+            if attempt == ATTEMPTS {
+                return Err(error);
+            }
+            sleep(PAUSE * attempt).await;
+            attempt += 1;
+        }
+    }
+
+    /// Sends a report and tells what became of it.
+    pub(crate) fn report(&self, report: Report, events: mpsc::Sender<Event>) {
+        let desks = self.clone();
+        tokio::spawn(async move {
+            let Report { to, message } = report;
+            let sent = match desks.desk(to).await {
+                Ok((desk, token)) => {
+                    let sent = desk.report(&token, message).await;
+                    sent.map_err(|status| desks.failed(to, &status))
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(why) = &sent {
+                tracing::warn!(at = %to, why, "what became of policies was not reported; trying again");
+            }
+            desks.metrics.reported(sent.is_ok());
+            let _ = events.send(Event::Reported { to, arrived: sent.is_ok() }).await;
+        });
+    }
+
+    async fn desk(&self, at: SocketAddr) -> Result<(Desk, String), String> {
+        let token = self.contact.token().map_err(|error| error.to_string())?;
+        let kept = {
+            let mut open = self.lock();
+            open.retain(|_, kept| kept.used.elapsed() < IDLE);
+            open.get_mut(&at).map(|kept| {
+                kept.used = Instant::now();
+                kept.desk.clone()
+            })
+        };
+        if let Some(desk) = kept {
+            return Ok((desk, token));
+        }
+        let trust = self.contact.trust().map_err(|error| error.to_string())?;
+        let desk = Desk::open(at, &trust).await.map_err(|error| error.to_string())?;
+        self.adopt(at, desk.clone());
+        Ok((desk, token))
+    }
+
+    /// What a refusal says. A connection that may be dead is not used again.
+    fn failed(&self, at: SocketAddr, status: &Status) -> String {
+        if matches!(
+            status.code(),
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded
+        ) {
+            self.lock().remove(&at);
+        }
+        format!("the replica at {at}: {} ({:?})", status.message(), status.code())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Kept>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,50 @@
+//! What the task that owns the node is told.
+
+use config_model::Time;
+use datapath_node::{Answer, Applied, Mode, Overview, PodId};
+use policy_wire::proto::{Bookmark, Hello, Part};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+use tokio::sync::oneshot;
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// What is a replica to be told first?
+    Hello { take_behind: bool, reply: oneshot::Sender<Hello> },
+    /// How far does a replica that has read so far lag behind?
+    Lag { reached: BTreeMap<String, u64>, reply: oneshot::Sender<u64> },
+    /// A stream has begun.
+    Began { at: SocketAddr, epoch: Vec<u8>, behind: bool },
+    /// No replica is followed, and why.
+    Alone(String),
+    /// A part of a generation.
+    Part(Part),
+    /// How far the cluster was read.
+    Bookmark(Bookmark),
+    /// What came of a state.
+    Applied { revision: u64, came: Applied },
+    /// What became of a report.
+    Reported { to: SocketAddr, arrived: bool },
+    /// A pod starts.
+    Admit {
+        pod: PodId,
+        addresses: BTreeSet<IpAddr>,
+        mode: Mode,
+        since: Time,
+        reply: oneshot::Sender<Answer>,
+    },
+    /// A pod has ended.
+    Forget { pod: PodId, reply: oneshot::Sender<()> },
+    /// How is the node?
+    Overview { reply: oneshot::Sender<(Overview, Option<String>)> },
+    /// The disk wants all that is held.
+    WantImage,
+    /// Why the disk does not have it; nothing if it has.
+    Disk(Option<String>),
+}
+
+/// As many wait to be heard; who tells more waits.
+pub(crate) const EVENTS: usize = 256;

@@ -1,0 +1,172 @@
+//! Following one replica after the other, for ever.
+
+use crate::{
+    clock::{Clock, draw},
+    contact::Contact,
+    desks::Desks,
+    event::Event,
+};
+use datapath_node::{Next, Replicas};
+use policy_rpc::{Follow, FollowError, Heard};
+use policy_wire::proto::Hello;
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::sleep,
+};
+
+/// The replicas that are ready, shared by those who dial them.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    replicas: Arc<Mutex<Replicas>>,
+    changed: Arc<Notify>,
+}
+
+impl Ready {
+    pub(crate) fn new(node: &str) -> Self {
+        let replicas = Arc::new(Mutex::new(Replicas::new(node)));
+        Self { replicas, changed: Arc::new(Notify::new()) }
+    }
+
+    /// These are ready now.
+    pub(crate) fn set(&self, ready: &BTreeSet<SocketAddr>) {
+        self.lock().ready(ready);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn all(&self) -> Vec<SocketAddr> {
+        self.lock().all().to_vec()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Replicas> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the stream's replica is to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// This generation is held.
+    pub(crate) holds: u64,
+    /// So often it was to be followed anew.
+    pub(crate) anew: u64,
+}
+
+/// Who follows.
+pub(crate) struct Follower {
+    pub(crate) ready: Ready,
+    pub(crate) contact: Contact,
+    pub(crate) desks: Desks,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) told: watch::Receiver<Told>,
+    pub(crate) clock: Clock,
+}
+
+/// Nobody listens any more: the agent ends.
+struct Ended;
+
+impl Follower {
+    pub(crate) async fn run(mut self) {
+        while let Ok(()) = self.turn().await {}
+    }
+
+    async fn turn(&mut self) -> Result<(), Ended> {
+        let next = self.ready.lock().next(self.clock.now(), draw());
+        match next {
+            Next::Nobody => {
+                self.alone("no replica of the controller is known to be ready".to_owned()).await?;
+                self.ready.changed.notified().await;
+            }
+            Next::Wait(until) => {
+                tokio::select! {
+                    () = sleep(self.clock.until(until)) => {}
+                    () = self.ready.changed.notified() => {}
+                    () = self.events.closed() => return Err(Ended),
+                }
+            }
+            Next::Dial { at, take_behind } => self.dial(at, take_behind).await?,
+        }
+        Ok(())
+    }
+
+    async fn dial(&mut self, at: SocketAddr, take_behind: bool) -> Result<(), Ended> {
+        let files = self.contact.trust().and_then(|trust| Ok((trust, self.contact.token()?)));
+        let (trust, token) = match files {
+            Ok(files) => files,
+            Err(error) => return self.alone(error.to_string()).await,
+        };
+        let hello = self.hello(take_behind).await?;
+        match Follow::begin(at, &trust, &token, hello).await {
+            Ok(follow) => {
+                let behind = take_behind;
+                if behind {
+                    tracing::warn!(%at, "no replica has read as far as this node holds: the newest is taken");
+                }
+                self.ready.lock().began();
+                self.desks.adopt(at, follow.desk());
+                let epoch = follow.welcome().epoch.clone();
+                self.tell(Event::Began { at, epoch, behind }).await?;
+                tracing::info!(%at, "following");
+                let why = self.listen(follow).await?;
+                tracing::warn!(%at, why, "the stream is over");
+                self.ready.lock().ended(self.clock.now(), draw());
+                self.alone(why).await
+            }
+            Err(FollowError::Behind { at, reached }) => {
+                let (reply, lag) = oneshot::channel();
+                self.tell(Event::Lag { reached, reply }).await?;
+                let lag = lag.await.map_err(|_| Ended)?;
+                self.ready.lock().is_behind(at, lag, self.clock.now());
+                let why = format!("the replica at {at} has read less than this node holds");
+                self.alone(why).await
+            }
+            Err(error) => self.alone(error.to_string()).await,
+        }
+    }
+
+    /// Passes on what comes, until the stream is over: why.
+    async fn listen(&mut self, mut follow: Follow) -> Result<String, Ended> {
+        let mut told = *self.told.borrow_and_update();
+        loop {
+            tokio::select! {
+                heard = follow.heard() => match heard {
+                    Ok(Heard::Part(part)) => self.tell(Event::Part(part)).await?,
+                    Ok(Heard::Bookmark(bookmark)) => self.tell(Event::Bookmark(bookmark)).await?,
+                    Err(error) => return Ok(error.to_string()),
+                },
+                changed = self.told.changed() => {
+                    changed.map_err(|_| Ended)?;
+                    let now = *self.told.borrow_and_update();
+                    if now.anew != told.anew {
+                        return Ok("what it said did not fit what this node holds".to_owned());
+                    }
+                    if now.holds != told.holds {
+                        self.ready.lock().worked();
+                        if let Err(error) = follow.holds(now.holds).await {
+                            return Ok(error.to_string());
+                        }
+                    }
+                    told = now;
+                }
+            }
+        }
+    }
+
+    async fn hello(&self, take_behind: bool) -> Result<Hello, Ended> {
+        let (reply, hello) = oneshot::channel();
+        self.tell(Event::Hello { take_behind, reply }).await?;
+        hello.await.map_err(|_| Ended)
+    }
+
+    async fn alone(&self, why: String) -> Result<(), Ended> {
+        self.tell(Event::Alone(why)).await
+    }
+
+    async fn tell(&self, event: Event) -> Result<(), Ended> {
+        self.events.send(event).await.map_err(|_| Ended)
+    }
+}

@@ -1,0 +1,107 @@
+//! The `ferrule-agent` binary: settings and log, then [`datapath_agent::run`].
+
+use anyhow::{Context as _, Result};
+use config_settings::{LogLevel, LogTo, PolicyBackend, Settings, Warning};
+use datapath_agent::{
+    Kubernetes, NoBackend, Options,
+    command::{Command, Flags, HELP},
+    logging, run,
+};
+use ipamd_rpc::{probe, server::HealthName};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match Command::parse(&words) {
+        Ok(Command::Help) => say(HELP),
+        Ok(Command::Version) => say(&format!("ferrule-agent {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Command::Health(name)) => finish(health(name)),
+        Ok(Command::Run(flags)) => finish(agent(flags)),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the answer to a question on the command line")]
+fn say(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
+fn finish(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("ferrule-agent: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The environment, resolved. Names that are not text are nobody's.
+fn settings() -> Result<(Settings, Vec<Warning>)> {
+    let pairs = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Settings::resolve(pairs).context("settings")
+}
+
+fn health(name: HealthName) -> Result<ExitCode> {
+    let (settings, _) = settings()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let deadline = Instant::now() + PROBE_TIME;
+    let good = runtime.block_on(probe(&settings.agent.socket, name, deadline))?;
+    if !good {
+        eprintln!("not {}", name.as_str());
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn agent(flags: Flags) -> Result<ExitCode> {
+    let (settings, warnings) = match settings() {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            // The log's own settings are not known, so its default place would be a guess.
+            logging::start(&LogTo::Stderr, LogLevel::Info);
+            tracing::error!(error = format!("{error:#}"), "these settings are refused");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    logging::start(&settings.agent.log_to, settings.agent.log_level);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-agent");
+    for warning in &warnings {
+        tracing::warn!(setting = warning.setting, "{warning}");
+    }
+    let Some(node) = settings.node_name.clone() else {
+        tracing::error!("MY_NODE_NAME is not set: the node must be named");
+        return Ok(ExitCode::from(2));
+    };
+    let kubernetes =
+        Kubernetes { kubeconfig: flags.kubeconfig, endpoint: settings.cluster_endpoint.clone() };
+    let backend = flags.backend.unwrap_or(settings.agent.backend);
+    let options = Options { agent: settings.agent, node, replicas: flags.replicas, kubernetes };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let stop = async {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = interrupted.recv() => {}
+            }
+        };
+        match backend {
+            PolicyBackend::None => run(options, NoBackend, stop).await,
+        }
+    });
+    ended.inspect_err(|error| {
+        tracing::error!(error = format!("{error:#}"), "the agent ends");
+    })?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(ExitCode::SUCCESS)
+}
+
+const PROBE_TIME: Duration = Duration::from_secs(5);

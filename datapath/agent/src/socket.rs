@@ -1,0 +1,100 @@
+//! What the plugin and people ask, put to the task that owns the node.
+
+use crate::{clock::Clock, event::Event, metrics::Metrics};
+use datapath_node::{Answer, Mode, Overview, PodId};
+use ipamd_rpc::agent::{self, Admitted, AgentPod, wire};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+/// Of failing policies and of pods that wait, as many are told; a message has a bound.
+const LISTED: usize = 100;
+
+/// Answers on the socket.
+pub(crate) struct Socket {
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) backend: &'static str,
+    pub(crate) clock: Clock,
+}
+
+impl Socket {
+    async fn ask<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || Status::unavailable("the agent ends");
+        self.events.send(event(reply)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())
+    }
+}
+
+fn id(pod: AgentPod) -> PodId {
+    PodId { uid: pod.uid, namespace: pod.name.namespace, name: pod.name.name }
+}
+
+impl agent::Agent for Socket {
+    async fn admit(
+        &self,
+        pod: AgentPod,
+        addresses: BTreeSet<IpAddr>,
+        mode: agent::Mode,
+    ) -> Result<Admitted, Status> {
+        let mode = match mode {
+            agent::Mode::Standard => Mode::Standard,
+            agent::Mode::Strict => Mode::Strict,
+        };
+        let (begun, since) = (Instant::now(), self.clock.now());
+        let pod = id(pod);
+        let name = pod.to_string();
+        let answer = self.ask(|reply| Event::Admit { pod, addresses, mode, since, reply }).await?;
+        self.metrics.admitted(&answer, begun.elapsed());
+        Ok(match answer {
+            Answer::Enforced => Admitted::Enforced,
+            Answer::Open(why) => {
+                tracing::warn!(pod = name, why, "the pod starts open");
+                Admitted::Open(why)
+            }
+            Answer::Refused(why) => {
+                tracing::warn!(pod = name, why, "the pod does not start");
+                Admitted::Refused(why)
+            }
+        })
+    }
+
+    async fn forget(&self, pod: AgentPod) -> Result<(), Status> {
+        self.ask(|reply| Event::Forget { pod: id(pod), reply }).await
+    }
+
+    async fn status(&self) -> Result<wire::StatusReply, Status> {
+        let (overview, disk) = self.ask(|reply| Event::Overview { reply }).await?;
+        Ok(status(overview, disk, self.backend))
+    }
+}
+
+fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::StatusReply {
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    let [policies, address_groups, applied_groups, pods] = overview.counts.map(count);
+    let failing = overview.failing.into_iter().take(LISTED);
+    let waiting = overview.waiting.into_iter().take(LISTED).map(|(pod, why)| wire::Waiting {
+        pod: Some(wire::Pod { uid: pod.uid, namespace: pod.namespace, name: pod.name }),
+        why,
+    });
+    wire::StatusReply {
+        version: 0,
+        epoch: overview.epoch,
+        generation: overview.generation,
+        replica: overview.replica.map(|at| at.to_string()).unwrap_or_default(),
+        alone: overview.alone.unwrap_or_default(),
+        behind: overview.behind,
+        backend: backend.to_owned(),
+        revision: overview.revision,
+        applied: overview.applied,
+        trouble: overview.trouble.unwrap_or_default(),
+        failing: failing.map(|(uid, name, why)| wire::Failing { uid, name, why }).collect(),
+        waiting: waiting.collect(),
+        policies,
+        address_groups,
+        applied_groups,
+        pods,
+        disk: disk.unwrap_or_default(),
+    }
+}

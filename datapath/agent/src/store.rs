@@ -1,0 +1,197 @@
+//! What is held, on the disk: a file of records, written by a thread of its own. A disk that refuses costs the file's
+//! newest records and nothing else: the agent goes on from memory, and the file is written anew when that works again.
+
+mod folder;
+mod ledger;
+#[cfg(test)]
+mod power;
+
+pub(crate) use folder::DiskFolder;
+pub(crate) use ledger::{Found, Ledger};
+
+use crate::event::Event;
+use datapath_node::{LocalPod, store::Record};
+use folder::Folder;
+use policy_wire::Held;
+use std::{
+    collections::BTreeMap,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+use tokio::sync::mpsc;
+
+/// Orders that wait for the disk; if there are more, all that is held is written instead.
+const ORDERS: usize = 64;
+/// After a disk that refused; doubled up to [`PAUSE_LAST`].
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_LAST: Duration = Duration::from_secs(60);
+/// A file of this size and several times that of all that is held is written anew.
+const LONG: usize = 4 << 20;
+const TIMES: usize = 4;
+
+/// The folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// Another agent has it.
+    #[error("{} is another agent's, which runs", folder.display())]
+    InUse { folder: PathBuf },
+    /// The disk refused.
+    #[error("{attempt} {}: {cause}", path.display())]
+    Disk { attempt: &'static str, path: PathBuf, cause: io::Error },
+}
+
+/// All that is held.
+pub(crate) type Image = (Arc<Held>, Arc<BTreeMap<String, LocalPod>>);
+
+enum Order {
+    Append(Vec<Record>),
+    Write(Image),
+}
+
+/// Hands what is to be kept to the thread.
+#[derive(Debug)]
+pub(crate) struct Store {
+    orders: SyncSender<Order>,
+    thread: JoinHandle<()>,
+    /// Records were left out: the file is to be written anew.
+    lagging: bool,
+}
+
+impl Store {
+    /// Begins to write.
+    pub(crate) fn start<F: Folder>(
+        ledger: Ledger<F>,
+        events: mpsc::Sender<Event>,
+    ) -> io::Result<Self> {
+        let (orders, taken) = sync_channel(ORDERS);
+        let writer = Writer { ledger, events, pause: None, asked: false };
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        let thread = thread.spawn(move || writer.run(&taken))?;
+        Ok(Self { orders, thread, lagging: true })
+    }
+
+    /// Keeps these. Never waits for the disk.
+    pub(crate) fn keep(&mut self, records: Vec<Record>) {
+        // What is to be written anew has them.
+        if !self.lagging && self.orders.try_send(Order::Append(records)).is_err() {
+            self.lagging = true;
+        }
+    }
+
+    /// All that is held is to be written.
+    pub(crate) fn wants_image(&mut self) {
+        self.lagging = true;
+    }
+
+    /// Hands over all that is held, if that is wanted and there is room.
+    pub(crate) fn catch_up(&mut self, image: impl FnOnce() -> Image) {
+        if self.lagging
+            && !matches!(self.orders.try_send(Order::Write(image())), Err(TrySendError::Full(_)))
+        {
+            self.lagging = false;
+        }
+    }
+
+    /// Whether [`Self::catch_up`] is to be called again soon.
+    pub(crate) fn is_lagging(&self) -> bool {
+        self.lagging
+    }
+
+    /// Waits until what was handed over is written, or the disk has refused it.
+    pub(crate) fn finish(self) {
+        drop(self.orders);
+        let _ = self.thread.join();
+    }
+}
+
+struct Writer<F: Folder> {
+    ledger: Ledger<F>,
+    events: mpsc::Sender<Event>,
+    /// The disk has refused: this long until the next attempt.
+    pause: Option<Duration>,
+    /// All that is held was asked for and has not come yet.
+    asked: bool,
+}
+
+impl<F: Folder> Writer<F> {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let order = match self.pause {
+                Some(pause) => orders.recv_timeout(pause),
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match order {
+                Ok(first) => self.carry_out(first, orders),
+                Err(RecvTimeoutError::Timeout) => self.ask(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Takes what waits behind it as well: one sync serves all.
+    fn carry_out(&mut self, first: Order, orders: &Receiver<Order>) {
+        let (mut image, mut records) = (None, Vec::new());
+        for order in std::iter::once(first).chain(orders.try_iter().take(ORDERS)) {
+            match order {
+                Order::Append(more) => records.extend(more),
+                Order::Write(all) => {
+                    image = Some(all);
+                    records.clear();
+                }
+            }
+        }
+        let written = match image {
+            Some((held, local)) => {
+                self.asked = false;
+                let written = self.ledger.write(&held, &local);
+                written.and_then(|()| self.ledger.append(&records))
+            }
+            // What a file that is damaged has behind the damage is nothing.
+            None if self.pause.is_some() => return,
+            None => self.ledger.append(&records),
+        };
+        match written {
+            Ok(()) => {
+                if self.pause.take().is_some() {
+                    tracing::info!(file = %self.ledger.path().display(), "what is held is on the disk again");
+                    self.tell(Event::Disk(None));
+                }
+                if self.ledger.size() > LONG.max(self.ledger.written() * TIMES) && !self.asked {
+                    self.ask();
+                }
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error) {
+        let path = self.ledger.path();
+        let why = format!("cannot write {}: {error}", path.display());
+        if self.pause.is_none() {
+            tracing::error!(
+                error = why,
+                "what this node is told of policy is not on the disk: the agent goes on from memory, and \
+                 a restart without a controller would begin with what was written before. Make room in \
+                 the folder, or set FERRULE_AGENT_STATE_DIR"
+            );
+        }
+        self.pause = Some(self.pause.map_or(PAUSE_FIRST, |pause| (pause * 2).min(PAUSE_LAST)));
+        self.tell(Event::Disk(Some(why)));
+    }
+
+    fn ask(&mut self) {
+        self.asked = true;
+        self.tell(Event::WantImage);
+    }
+
+    /// The agent is busy or ends: what is not heard now is said again at the next attempt.
+    fn tell(&self, event: Event) {
+        let _ = self.events.try_send(event);
+    }
+}

@@ -1,0 +1,100 @@
+//! Pods that start.
+
+use crate::{
+    node::{Node, poll},
+    replica::{Authority, Replica, hub},
+};
+use ipamd_rpc::agent::{Admitted, Mode};
+
+#[test]
+fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() {
+    let authority = Authority::new();
+    let replicas = [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100)));
+    for replica in &replicas {
+        replica.pod("n1", "web-0", "u-0");
+        replica.policy("p");
+    }
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replicas[0], &replicas[1]]);
+    node.until("the node was told of its pod", |status| status.pods == 1);
+    let answer = node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    assert_eq!(answer, Admitted::Enforced);
+    for replica in &replicas {
+        let announced = poll("the address was announced", || {
+            replica.heard.announced.lock().unwrap().first().cloned()
+        });
+        assert_eq!((announced.uid.as_str(), announced.name.as_str()), ("u-0", "web-0"));
+        assert_eq!(announced.addresses, [vec![10, 0, 0, 9]]);
+    }
+    let page = node.page("/metrics");
+    assert!(page.contains("ferrule_agent_admitted_total{answer=\"enforced\"} 1"), "{page}");
+    assert!(page.contains("ferrule_agent_held{kind=\"policy\"} 1"), "{page}");
+    assert!(node.page("/readyz").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_pod_that_nobody_told_of_waits_and_then_starts_open_or_not_at_all() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replica]);
+    node.until("the node was told of its pod", |status| status.pods == 1);
+    // Another pod of that name.
+    let Admitted::Refused(why) = node.admit("web-0", "u-1", Mode::Strict).unwrap() else {
+        panic!("it was never heard of")
+    };
+    assert!(why.contains("u-1") && why.contains("it knows UID u-0 of that name"), "{why}");
+    let Admitted::Open(why) = node.admit("web-1", "u-2", Mode::Standard).unwrap() else {
+        panic!("it was never heard of")
+    };
+    assert!(why.contains("shop/web-1") && why.contains(&replica.at.to_string()), "{why}");
+}
+
+#[test]
+fn pods_wait_for_what_comes_while_they_wait() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.policy("p");
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replica]);
+    node.until("a replica is followed", |status| !status.replica.is_empty());
+    let pods: Vec<_> = (0..50).map(|n| (format!("web-{n}"), format!("u-{n}"))).collect();
+    // Each is told of while it waits, or has been given up by then: never is one taken for a pod without policies.
+    let answers = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (name, uid) in pods.iter().filter(|(_, uid)| !uid.ends_with('7')) {
+                replica.pod("n1", name, uid);
+            }
+        });
+        node.admit_all(&pods)
+    });
+    for ((name, uid), answer) in pods.iter().zip(&answers) {
+        if uid.ends_with('7') {
+            assert!(matches!(answer, Admitted::Refused(_)), "{name}: {answer:?}");
+        }
+    }
+    // Those that were told of meanwhile are let through at the next attempt at the latest.
+    node.until("all were told of", |status| status.pods == 45);
+    for (name, uid) in pods.iter().filter(|(_, uid)| !uid.ends_with('7')) {
+        assert_eq!(node.admit(name, uid, Mode::Strict).unwrap(), Admitted::Enforced);
+    }
+}
+
+#[test]
+fn an_end_is_told_for_pods_that_are_known_and_for_others() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replica]);
+    node.until("the node was told of its pod", |status| status.pods == 1);
+    node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    node.forget("web-0", "u-0");
+    node.forget("web-0", "u-0");
+    node.forget("web-1", "");
+    replica.pod_gone("web-0");
+    node.until("its entry is gone", |status| status.pods == 0);
+    let again = node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    assert!(matches!(again, Admitted::Refused(_)), "{again:?}");
+}

@@ -1,0 +1,103 @@
+//! What is held, on the disk.
+
+use crate::{
+    node::{Agent, Node, poll},
+    replica::{Authority, Replica, hub},
+};
+use ipamd_rpc::agent::{Admitted, Mode};
+use std::{fs, process::Command};
+
+fn holds(node: &Node, file: &str, text: &str) -> bool {
+    let found = fs::read(node.path("state").join(file)).unwrap_or_default();
+    found.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+/// A node that was told of a pod and a policy, has it on the disk, and has no controller any more.
+fn left_alone(authority: &Authority) -> (Node, Vec<std::net::SocketAddr>) {
+    let replica = Replica::start(authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    replica.policy("p");
+    let node = Node::new(authority);
+    let agent = node.start(&[&replica]);
+    node.until("the node was told", |status| status.pods == 1 && status.policies == 1);
+    poll("it is on the disk", || holds(&node, "policy.log", "uid-of-p").then_some(()));
+    agent.kill();
+    let at = vec![replica.at];
+    replica.kill();
+    (node, at)
+}
+
+#[test]
+fn an_agent_that_was_killed_begins_with_what_it_held_though_no_controller_answers() {
+    let authority = Authority::new();
+    let (node, at) = left_alone(&authority);
+    let _agent = node.start_at(&at);
+    let status = node.until("it is in force", |status| status.revision == status.applied);
+    assert_eq!((status.pods, status.policies), (1, 1));
+    assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
+    let Admitted::Refused(why) = node.admit("web-1", "u-1", Mode::Strict).unwrap() else {
+        panic!("it was never heard of")
+    };
+    assert!(why.contains("no replica of the controller is followed"), "{why}");
+}
+
+#[test]
+fn a_damaged_file_is_kept_aside_and_the_controller_tells_what_is_missing() {
+    let authority = Authority::new();
+    let (node, at) = left_alone(&authority);
+    let file = node.path("state").join("policy.log");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[20] ^= 0xff;
+    fs::write(&file, bytes).unwrap();
+    let agent = node.start_at(&at);
+    node.until_log("is damaged: it is kept aside");
+    assert!(holds(&node, "policy.damaged", "uid-of-p"));
+    let refused = node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    assert!(matches!(refused, Admitted::Refused(_)), "{refused:?}");
+    drop(agent);
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let _agent = node.start(&[&replica]);
+    node.until("the node was told", |status| status.pods == 1);
+    assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
+}
+
+/// An agent that may write files of 12 KiB (some shells: 24) and no longer ones, until that is lifted.
+fn confined(node: &Node, replica: &Replica) -> Agent {
+    let command = node.command(&[replica.at]);
+    let mut shell = Command::new("sh");
+    // Without the trap the kernel would end it instead of refusing.
+    shell.args(["-c", "trap '' XFSZ; ulimit -S -f 24; exec \"$@\"", "sh"]);
+    shell.arg(command.get_program()).args(command.get_args()).env_clear();
+    shell.env("PATH", "/usr/bin:/bin");
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.env("FERRULE_AGENT_LOGLEVEL", "info");
+    node.spawn(shell)
+}
+
+#[test]
+fn a_disk_that_is_full_is_said_and_hinders_nothing_else() {
+    const PODS: u64 = 1000;
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    for pod in 0..PODS {
+        replica.pod("n1", &format!("web-{pod}"), &format!("u-{pod}"));
+    }
+    let node = Node::new(&authority);
+    let agent = confined(&node, &replica);
+    let status = node.until("the disk refuses", |s| s.pods == PODS && !s.disk.is_empty());
+    assert!(status.disk.contains("policy.log"), "{}", status.disk);
+    assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
+    node.until_log("the agent goes on from memory");
+    let lifted = Command::new("prlimit")
+        .args(["--pid", &agent.pid().to_string(), "--fsize=unlimited"])
+        .status();
+    assert!(lifted.unwrap().success());
+    node.until("the disk has it", |status| status.disk.is_empty());
+    poll("all of it is there", || holds(&node, "policy.log", "u-999").then_some(()));
+    agent.kill();
+    let at = [replica.at];
+    replica.kill();
+    let _agent = node.start_at(&at);
+    node.until("all of it is held", |status| status.pods == PODS);
+}

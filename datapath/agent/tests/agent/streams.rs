@@ -1,0 +1,88 @@
+//! Replicas that come, die, and lag behind.
+
+use crate::{
+    node::{Node, poll},
+    replica::{Authority, Replica, hub},
+};
+use ipamd_rpc::agent::{Admitted, Mode};
+use std::fs;
+
+#[test]
+fn an_agent_goes_on_with_another_replica_and_loses_nothing() {
+    let authority = Authority::new();
+    let mut replicas: Vec<Replica> =
+        [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100))).into();
+    for replica in &replicas {
+        replica.pod("n1", "web-0", "u-0");
+        replica.policy("p");
+    }
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replicas[0], &replicas[1]]);
+    let status = node.until("the node was told", |s| s.pods == 1 && s.policies == 1);
+    let followed = replicas.iter().position(|r| r.at.to_string() == status.replica).unwrap();
+    replicas.remove(followed).kill();
+    let other = &replicas[0];
+    other.pod("n1", "web-1", "u-1");
+    node.until("the other tells it", |s| s.pods == 2 && s.replica == other.at.to_string());
+    for (name, uid) in [("web-0", "u-0"), ("web-1", "u-1")] {
+        assert_eq!(node.admit(name, uid, Mode::Strict).unwrap(), Admitted::Enforced);
+    }
+}
+
+#[test]
+fn a_replica_that_has_read_less_is_not_followed() {
+    let authority = Authority::new();
+    let ahead = Replica::start(&authority, hub(1, 100));
+    ahead.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let agent = node.start(&[&ahead]);
+    node.until("the node was told", |status| status.pods == 1);
+    assert!(agent.terminate());
+    assert!(!node.path("agent.sock").exists(), "the socket stays behind");
+    let lagging = Replica::start(&authority, hub(2, 99));
+    let _agent = node.start(&[&lagging]);
+    let status = node.until("it says so", |s| s.alone.contains("has read less than this node"));
+    assert_eq!((status.pods, status.replica.as_str()), (1, ""));
+    lagging.office.with(|hub| hub.reach("Pod", 100));
+    lagging.pod("n1", "web-0", "u-0");
+    node.until("it has caught up", |s| s.replica == lagging.at.to_string() && !s.behind);
+}
+
+#[test]
+fn files_that_are_missing_or_wrong_are_named_and_read_again() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    fs::remove_file(node.path("ca.crt")).unwrap();
+    fs::write(node.path("token"), "stranger").unwrap();
+    let _agent = node.start(&[&replica]);
+    node.until("the authority is named", |s| s.alone.contains("FERRULE_CONTROLLER_CA"));
+    fs::write(node.path("ca.crt"), Authority::new().pem).unwrap();
+    node.until("it is the wrong one", |s| s.alone.to_lowercase().contains("certificate"));
+    fs::write(node.path("ca.crt"), &authority.pem).unwrap();
+    node.until("the token is refused", |s| s.alone.contains("no such token"));
+    fs::write(node.path("token"), "node:n1").unwrap();
+    node.until("the node was told", |status| status.pods == 1);
+}
+
+#[test]
+fn a_second_agent_leaves_the_first_alone() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replica]);
+    let second = node.command(&[replica.at]).status().unwrap();
+    assert!(!second.success());
+    node.until_log("is served by another process");
+    let health = |what: &str| {
+        let mut command = node.command(&[]);
+        let program = command.get_program().to_owned();
+        command = std::process::Command::new(program);
+        let command = command.args(["health", what]).env_clear();
+        command.env("FERRULE_AGENT_SOCKET", node.path("agent.sock")).status().unwrap().success()
+    };
+    poll("the first is ready", || health("ready").then_some(()));
+    assert!(health("live"));
+}
