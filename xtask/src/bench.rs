@@ -27,6 +27,8 @@ enum Name {
     Pool,
     /// From pages of lists to all groups and spans, and single events, at four sizes of clusters
     Policy,
+    /// 1,000 and 5,000 agents with real streams: event to the last, bytes, memory, resync, churn
+    Stream,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,7 +55,7 @@ pub(crate) struct Args {
     /// pool: decides all chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// pool, policy: the small traces, or sizes, of the tests
+    /// pool, policy, stream: the small traces, or sizes, of the tests
     #[arg(long)]
     small: bool,
 }
@@ -73,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         Name::Pool => pool(args)?,
         Name::Policy => policy(args)?,
+        Name::Stream => stream(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -141,6 +144,27 @@ fn policy(args: &Args) -> Result<()> {
     let status = command.stdin(Stdio::null()).status().context("start bench-policy")?;
     if !status.success() {
         bail!("bench-policy failed; its words stand above");
+    }
+    Ok(())
+}
+
+/// All agents in a process beside the replica's; it prints by itself, and how far it is as it goes.
+fn stream(args: &Args) -> Result<()> {
+    deps::install(&[Need::Linker])?;
+    let driver = driver(Profile::Release, "bench-stream")?;
+    say::step("measuring; nothing else should run on this machine meanwhile");
+    let format = match args.output {
+        Format::Json => "json",
+        Format::Table => "table",
+    };
+    let mut command = Command::new(driver);
+    command.args(["--output", format]);
+    if args.small {
+        command.arg("--small");
+    }
+    let status = command.stdin(Stdio::null()).status().context("start bench-stream")?;
+    if !status.success() {
+        bail!("bench-stream failed; its words stand above");
     }
     Ok(())
 }

@@ -1,0 +1,121 @@
+//! All agents in one process: each follows, holds what it is told, and begins anew when its stream ends.
+
+use anyhow::{Context as _, Result, bail};
+use policy_rpc::{Follow, Heard, Trust};
+use policy_wire::{
+    Held, Progress,
+    proto::{Digest, Hello, Reached, Versions},
+};
+use prost::Message as _;
+use std::{
+    io::{BufRead as _, Write as _},
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long all agents may take to hold what there is.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What one agent holds.
+#[derive(Default)]
+struct Agent {
+    /// The replica's run, by its first byte.
+    epoch: AtomicU64,
+    generation: AtomicU64,
+    /// When it came to hold that.
+    since: AtomicU64,
+    bytes: AtomicU64,
+}
+
+pub(crate) fn run(at: SocketAddr, authority: &Path, number: usize) -> Result<()> {
+    let pem = std::fs::read(authority).context("read the authority's certificate")?;
+    let trust = Trust::new(&pem, crate::replica::NAME)?;
+    let runtime = tokio::runtime::Runtime::new().context("start tokio")?;
+    let agents: Vec<Arc<Agent>> = (0..number).map(|_| Arc::default()).collect();
+    for (which, agent) in agents.iter().enumerate() {
+        let (trust, agent) = (trust.clone(), agent.clone());
+        runtime.spawn(async move { follow(at, &trust, &format!("n{which}"), &agent).await });
+    }
+    let mut epoch = 1;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("hear what to wait for")?;
+        let (what, generation) = line.split_once(' ').context("two words")?;
+        let generation: u64 = generation.parse().context("a generation")?;
+        if what == "anew" {
+            epoch += 1;
+        }
+        let holds = |agent: &Arc<Agent>| {
+            agent.epoch.load(Ordering::Acquire) == epoch
+                && agent.generation.load(Ordering::Acquire) >= generation
+        };
+        let until = Instant::now() + PATIENCE;
+        while !agents.iter().all(holds) {
+            if Instant::now() > until {
+                let lack = agents.iter().filter(|agent| !holds(agent)).count();
+                bail!("{lack} of {number} agents do not hold generation {generation}");
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        let since = |agent: &Arc<Agent>| agent.since.load(Ordering::Acquire);
+        let last = agents.iter().map(since).max().unwrap_or_default();
+        let bytes: u64 = agents.iter().map(|agent| agent.bytes.swap(0, Ordering::AcqRel)).sum();
+        writeln!(std::io::stdout(), "{last} {bytes}").context("tell")?;
+    }
+    Ok(())
+}
+
+async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
+    let mut held = Held::default();
+    loop {
+        let follow = Follow::begin(at, trust, node, hello(&held)).await;
+        if let Ok(mut follow) = follow {
+            held.begin(&follow.welcome().epoch);
+            agent.generation.store(0, Ordering::Release);
+            agent
+                .epoch
+                .store(held.epoch.first().copied().unwrap_or_default().into(), Ordering::Release);
+            while let Ok(heard) = follow.heard().await {
+                match heard {
+                    Heard::Part(part) => {
+                        agent.bytes.fetch_add(part.encoded_len() as u64, Ordering::AcqRel);
+                        match held.take(part) {
+                            Ok(Progress::Holds(_)) => {
+                                agent.since.store(crate::now(), Ordering::Release);
+                                agent.generation.store(held.generation, Ordering::Release);
+                                if follow.holds(held.generation).await.is_err() {
+                                    break;
+                                }
+                            }
+                            Ok(Progress::Waits) => {}
+                            Err(_) => break,
+                        }
+                    }
+                    Heard::Bookmark(bookmark) => held.mark(&bookmark),
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn hello(held: &Held) -> Hello {
+    let digest = |(id, digest): (policy_wire::ObjectId, policy_wire::Digest)| Digest {
+        id: Some(id.to_proto()),
+        hash: digest.0.to_vec(),
+    };
+    let reached =
+        |(kind, version): (&String, &u64)| Reached { kind: kind.clone(), version: *version };
+    Hello {
+        versions: Some(Versions { oldest: 1, newest: 1 }),
+        epoch: held.epoch.clone(),
+        generation: held.generation,
+        reached: held.reached.iter().map(reached).collect(),
+        holds: held.digests().into_iter().map(digest).collect(),
+        take_behind: false,
+    }
+}
