@@ -126,6 +126,9 @@ impl Hub {
         self.generation = 1;
         let uids: Vec<String> = self.policies.keys().cloned().collect();
         uids.iter().for_each(|uid| _ = self.encode_anew(uid));
+        if self.turns.are_asked_for() {
+            self.follow_policies();
+        }
     }
 
     /// Whether the first lists are read.
@@ -214,10 +217,11 @@ impl Hub {
     }
 
     /// What has become of policies since this was asked last: as many of them as have so many nodes together, and
-    /// at least one. Empty when all are told.
+    /// at least one. Empty when all are told, and before the first lists are read.
     pub fn take_policies(&mut self, nodes: usize) -> Vec<PolicyTurn> {
         let (mut turns, mut told) = (Vec::new(), 0);
-        while told < nodes
+        while !self.loading
+            && told < nodes
             && let Some((uid, mark)) = self.turns.pop()
         {
             let generation = self.policies.get(&uid).map(|kept| kept.generation);

@@ -60,6 +60,10 @@ impl Turns {
         self.marks = None;
     }
 
+    pub(crate) fn are_asked_for(&self) -> bool {
+        self.marks.is_some()
+    }
+
     /// A policy is new: all is to be told of it.
     pub(crate) fn whole(&mut self, uid: &str, key: &PolicyKey) {
         if let Some(mark) = self.mark(uid, key) {

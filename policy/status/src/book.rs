@@ -14,6 +14,8 @@ pub(crate) const EVERY_MS: u64 = 5_000;
 pub(crate) const FIRST_REPORTS_MS: u64 = 60_000;
 /// How long a NetworkPolicy may lack nodes before an object of ours says so.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
+/// How long what is not there is not looked for.
+const NOWHERE_MS: u64 = 60_000;
 /// How many policies are looked at for one answer.
 const LOOKS: usize = 10_000;
 /// How many policies may be reported of that are not known yet.
@@ -59,7 +61,7 @@ pub enum Outcome {
     Stands,
     /// Another wrote meanwhile, or it could not be written: it is read again and tried again.
     Refused,
-    /// The policy is gone, or its kind takes no status.
+    /// There is no such policy, or no such kind: it is not tried again within a minute.
     Nowhere,
 }
 
@@ -74,6 +76,8 @@ pub struct Book {
     /// When to look at which policy.
     agenda: BTreeSet<(u64, String)>,
     unknown: usize,
+    /// NetworkPolicies that are not known yet, and have an object of ours.
+    found: BTreeSet<String>,
 }
 
 impl Book {
@@ -86,6 +90,7 @@ impl Book {
             policies: BTreeMap::new(),
             agenda: BTreeSet::new(),
             unknown: 0,
+            found: BTreeSet::new(),
         }
     }
 
@@ -104,6 +109,9 @@ impl Book {
             *unknown = unknown.saturating_sub(1);
         }
         kept.turn(key, generation);
+        if self.found.remove(uid) {
+            kept.stands = Stands::Unread;
+        }
         match spread {
             Spread::All(nodes) => {
                 kept.desired.clear();
@@ -124,16 +132,21 @@ impl Book {
 
     /// A policy is gone; its status or our object goes with it.
     pub fn policy_gone(&mut self, uid: &str) {
+        self.found.remove(uid);
         if let Some(kept) = self.policies.remove(uid) {
             kept.at_ms.map(|at_ms| self.agenda.remove(&(at_ms, uid.to_owned())));
         }
     }
 
     /// There is an object of ours that says how far a NetworkPolicy is enforced; who held the Lease before wrote it.
+    /// The policy may be told of later.
     pub fn found(&mut self, uid: &str, now_ms: u64) {
-        if let Some(kept) = self.policies.get_mut(uid) {
-            kept.stands = Stands::Unread;
-            self.look(uid, now_ms);
+        match self.policies.get_mut(uid).filter(|kept| kept.key.is_some()) {
+            Some(kept) => {
+                kept.stands = Stands::Unread;
+                self.look(uid, now_ms);
+            }
+            None => drop(self.found.insert(uid.to_owned())),
         }
     }
 
@@ -228,7 +241,9 @@ impl Book {
             Outcome::Refused => Stands::Unread,
             Outcome::Nowhere => Stands::Nowhere,
         };
-        self.look(uid, now_ms);
+        if outcome != Outcome::Nowhere {
+            self.look(uid, now_ms);
+        }
     }
 
     /// Forgets the names of nodes that nothing is about any more.
@@ -246,10 +261,11 @@ impl Book {
     /// Puts a policy on the agenda.
     fn look(&mut self, uid: &str, now_ms: u64) {
         let Some(kept) = self.policies.get_mut(uid) else { return };
-        if kept.key.is_none() || kept.writing.is_some() || kept.stands == Stands::Nowhere {
+        if kept.key.is_none() || kept.writing.is_some() {
             return;
         }
-        let at_ms = kept.written_ms.map_or(now_ms, |written| now_ms.max(written + EVERY_MS));
+        let pause_ms = if kept.stands == Stands::Nowhere { NOWHERE_MS } else { EVERY_MS };
+        let at_ms = kept.written_ms.map_or(now_ms, |written| now_ms.max(written + pause_ms));
         self.put(uid, at_ms);
     }
 
@@ -293,8 +309,7 @@ impl Book {
         let stands = match &kept.stands {
             Stands::Nothing => says.is_none(),
             Stands::Read(stands) => *stands == says,
-            Stands::Unread => false,
-            Stands::Nowhere => true,
+            Stands::Unread | Stands::Nowhere => false,
         };
         if stands {
             return None;

@@ -255,8 +255,14 @@ fn a_new_holder_of_the_lease_says_nothing_before_nodes_have_reported() {
 fn an_object_of_the_holder_before_goes_when_all_is_well_and_stays_when_it_is_not() {
     for (error, says) in [("", false), ("it is broken", true)] {
         let mut book = Book::new(0);
+        // Whichever is heard of first.
+        if says {
+            book.found("p", 0);
+        }
         book.policy("p", &key("p"), 1, spread(&["n1"]), 0);
-        book.found("p", 0);
+        if !says {
+            book.found("p", 0);
+        }
         assert_eq!(book.due(0, 10), Vec::new());
         book.report("n1", true, &[report("p", error)], 100);
         let due = book.due(100, 10);
@@ -289,4 +295,17 @@ fn at_most_ten_nodes_are_named() {
     assert_eq!((says.failing, says.failures.len()), (25, 10));
     assert_eq!(says.phase(), Phase::Failed);
     assert!(says.to_string().ends_with(" and 15 more"), "{says}");
+}
+
+#[test]
+fn what_is_not_there_is_not_looked_for_within_a_minute_and_then_if_there_is_news() {
+    let mut book = Book::new(0);
+    book.policy("r", &key("r"), 1, spread(&["n1"]), 0);
+    book.report("n1", true, &[report("r", "it is broken")], 0);
+    assert_eq!(book.due(0, 10).len(), 1);
+    book.done("r", Outcome::Nowhere, 0);
+    assert_eq!(book.wake_at(), None);
+    book.report("n1", false, &[report("r", "")], 10_000);
+    assert_eq!(book.wake_at(), Some(60_000));
+    assert_eq!(book.due(60_000, 10).len(), 1);
 }

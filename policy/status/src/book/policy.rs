@@ -18,7 +18,7 @@ pub(super) enum Stands {
     Nothing,
     /// This.
     Read(Option<Realization>),
-    /// It takes none.
+    /// It was not there, or its kind was not.
     Nowhere,
 }
 
