@@ -10,14 +10,17 @@ use crate::{
 };
 use judge::Refusal;
 use kube::Client;
-use policy_rpc::{Admit, Caller};
+use policy_hub::Announce;
+use policy_objects::Named;
+use policy_rpc::{Admit, Caller, Office};
 use policy_wire::proto::{AnnounceRequest, ReportRequest};
 use reviews::Reviews;
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 use tonic::Status;
 
 /// Lets agents in.
 pub(crate) struct Gate {
+    office: Arc<Office>,
     reviews: Reviews,
     agents: Arc<Agents>,
     metrics: Arc<Metrics>,
@@ -26,6 +29,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(
+        office: Arc<Office>,
         client: Client,
         audience: String,
         agents: Arc<Agents>,
@@ -33,7 +37,7 @@ impl Gate {
     ) -> Self {
         let account: Account = agents.account.clone();
         let reviews = Reviews::new(client, audience, account, metrics.clone());
-        Self { reviews, agents, metrics, refused: Rarely::default() }
+        Self { office, reviews, agents, metrics, refused: Rarely::default() }
     }
 
     async fn caller(&self, token: &str) -> Result<Caller, Refusal> {
@@ -68,9 +72,23 @@ impl Admit for Gate {
         })
     }
 
-    async fn announce(&self, _: &Caller, _: AnnounceRequest) -> Result<(), Status> {
-        self.refuse("announce", "announcements are not taken yet");
-        Err(Status::unimplemented("announcements are not taken yet"))
+    async fn announce(&self, caller: &Caller, request: AnnounceRequest) -> Result<(), Status> {
+        let announce = said(request).inspect_err(|status| self.refuse("odd", status.message()))?;
+        let now_ms = self.office.now_ms();
+        let taken = self.office.with(|hub| hub.announce(&caller.node, &announce, now_ms));
+        taken.map_err(|refused| {
+            let why = refused.to_string();
+            self.metrics.refused_announcement(refused.reason());
+            if let Some(unsaid) = self.refused.now() {
+                let (reason, node) = (refused.reason(), &caller.node);
+                tracing::warn!(reason, node, why, unsaid, "an announcement is refused");
+            }
+            if refused.is_retryable() {
+                Status::unavailable(why)
+            } else {
+                Status::permission_denied(why)
+            }
+        })
     }
 
     async fn report(&self, _: &Caller, _: ReportRequest) -> Result<(), Status> {
@@ -83,5 +101,38 @@ impl Admit for Gate {
 
     fn ended(&self, node: &str) {
         self.metrics.propagation.ended(node);
+    }
+}
+
+/// What an agent says, read.
+fn said(request: AnnounceRequest) -> Result<Announce, Status> {
+    let AnnounceRequest { uid, namespace, name, addresses } = request;
+    let address = |bytes: &Vec<u8>| match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
+        _ => None,
+    };
+    let read: Option<Vec<IpAddr>> = addresses.iter().map(address).collect();
+    let odd = || Status::invalid_argument("an address of the pod has neither 4 nor 16 bytes");
+    Ok(Announce { pod: Named { namespace, name }, uid, addresses: read.ok_or_else(odd)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_4_or_16_bytes() {
+        let request = |addresses: &[&[u8]]| AnnounceRequest {
+            uid: "u".to_owned(),
+            namespace: "x".to_owned(),
+            name: "p".to_owned(),
+            addresses: addresses.iter().map(|bytes| bytes.to_vec()).collect(),
+        };
+        let read = said(request(&[&[10, 0, 0, 1], &[0xfd; 16]])).map(|said| said.addresses.len());
+        assert_eq!(read.ok(), Some(2));
+        for odd in [&[][..], &[1, 2, 3], &[0; 17]] {
+            assert!(said(request(&[&[10, 0, 0, 1], odd])).is_err(), "{odd:?}");
+        }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct Metrics {
     relists: IntCounterVec,
     restarts: IntCounterVec,
     refused: IntCounterVec,
+    refused_announcements: IntCounterVec,
     reviews: IntCounterVec,
     pub(crate) certificates: IntCounter,
     leads: IntGauge,
@@ -76,6 +77,11 @@ impl Metrics {
                 "What nodes asked for in vain, by reason",
                 "reason",
             )?,
+            refused_announcements: make.counters(
+                "refused_announcements_total",
+                "Addresses of pods that agents told in vain, by reason",
+                "reason",
+            )?,
             reviews: make.counters(
                 "token_reviews_total",
                 "Tokens shown to the API server",
@@ -115,6 +121,10 @@ impl Metrics {
 
     pub(crate) fn refused(&self, reason: &str) {
         self.refused.with_label_values(&[reason]).inc();
+    }
+
+    pub(crate) fn refused_announcement(&self, reason: &str) {
+        self.refused_announcements.with_label_values(&[reason]).inc();
     }
 
     pub(crate) fn reviewed(&self, result: &str) {

@@ -179,7 +179,7 @@ impl Replica {
     ) -> Result<JoinHandle<()>> {
         let (client, agents) = (self.client.clone(), self.agents.clone());
         let audience = self.options.audience.clone();
-        let gate = Gate::new(client, audience, agents, self.metrics.clone());
+        let gate = Gate::new(self.office.clone(), client, audience, agents, self.metrics.clone());
         let service = Serving::new(self.office.clone(), Arc::new(gate));
         let inside = door(listener, shown).context("--listen: make TLS")?;
         let server = Server::builder()
