@@ -2,7 +2,7 @@
 //!
 //! [`EniConfig`] and [`CniNode`] have the schema that amazon-vpc-cni and the VPC resource controller
 //! give them, so that existing objects hold, and so have the kinds of network policy
-//! ([`policy_crds`]) theirs; [`NetworkPolicyRealization`] is our own. [`manifests`] writes them all, and the rights that the daemon needs, as files under `config/manifests`; `cargo xtask generate` keeps those up to date.
+//! ([`policy_crds`]) theirs; [`NetworkPolicyRealization`] is our own. [`manifests`] writes them all, and the rights that the daemon and the policy controller need, as files under `config/manifests`; `cargo xtask generate` keeps those up to date.
 //! This crate speaks to no API server.
 
 mod cni_node;
@@ -29,4 +29,7 @@ pub use realization::{
     NetworkPolicyRealization, NetworkPolicyRealizationSpec, NetworkPolicyRealizationStatus,
     RealizationFailure,
 };
-pub use rights::{CLUSTER_RIGHTS, NAMESPACE, RIGHTS_IN_NAMESPACE, Right, SERVICE_ACCOUNT, rbac};
+pub use rights::{
+    CLUSTER_RIGHTS, CONTROLLER_ACCOUNT, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE,
+    NAMESPACE, RIGHTS_IN_NAMESPACE, Right, SERVICE_ACCOUNT, controller_rbac, rbac,
+};

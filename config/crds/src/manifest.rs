@@ -2,8 +2,9 @@
 
 use crate::{
     AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
-    ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, ClusterNetworkPolicy,
-    CniNode, EniConfig, NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, rbac,
+    ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS,
+    CONTROLLER_RIGHTS_IN_NAMESPACE, ClusterNetworkPolicy, CniNode, EniConfig,
+    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, controller_rbac, rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -22,6 +23,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
         file("policy-antrea.yaml", ANTREA, &antrea_crds()),
         file("policy-aws.yaml", AWS, &aws_crds()),
         file("policy-realizations.yaml", REALIZATIONS, &[realization_crd()]),
+        file("rbac-controller.yaml", &controller_rights(), &controller_rbac()),
         file("rbac.yaml", &rights(), &rbac()),
     ]
 }
@@ -156,14 +158,24 @@ fn tidy(value: &mut Value) {
     }
 }
 
+fn controller_rights() -> String {
+    let mut head = String::from("What the policy controller may do, and nothing else:\n");
+    told(&mut head, CONTROLLER_CLUSTER_RIGHTS.iter().chain(CONTROLLER_RIGHTS_IN_NAMESPACE));
+    head.push_str("Those about kinds that the cluster does not have do no harm.\n");
+    head
+}
+
+fn told(head: &mut String, all: impl Iterator<Item = &'static Right>) {
+    for Right { group, resource, verbs, names, purpose } in all {
+        let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
+        let dot = if group.is_empty() { "" } else { "." };
+        head.push_str(&format!("  {resource}{dot}{group}: {}{of}: {purpose}\n", verbs.join(", ")));
+    }
+}
+
 fn rights() -> String {
     let mut head = String::from("What the daemon may do, and nothing else:\n");
-    for Right { group, resource, verbs, purpose } in
-        CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE)
-    {
-        let dot = if group.is_empty() { "" } else { "." };
-        head.push_str(&format!("  {resource}{dot}{group}: {}: {purpose}\n", verbs.join(", ")));
-    }
+    told(&mut head, CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE));
     head.push_str(
         "Each that is missing takes away its own purpose and nothing more. pods/patch is needed\n\
          with ANNOTATE_POD_IP only.\n",

@@ -1,4 +1,4 @@
-//! What the daemon may do in the cluster: exactly what it does.
+//! What the daemon and the policy controller may do in the cluster: exactly what they do.
 
 use serde_json::{Value, json};
 
@@ -16,6 +16,8 @@ pub struct Right {
     pub resource: &'static str,
     /// What may be done.
     pub verbs: &'static [&'static str],
+    /// To which objects; none named: to all.
+    pub names: &'static [&'static str],
     /// What it is for.
     pub purpose: &'static str,
 }
@@ -26,7 +28,18 @@ const fn right(
     verbs: &'static [&'static str],
     purpose: &'static str,
 ) -> Right {
-    Right { group, resource, verbs, purpose }
+    Right { group, resource, verbs, names: &[], purpose }
+}
+
+/// To one object alone.
+const fn named(
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+    names: &'static [&'static str],
+    purpose: &'static str,
+) -> Right {
+    Right { group, resource, verbs, names, purpose }
 }
 
 /// What holds in all namespaces.
@@ -52,10 +65,84 @@ pub const RIGHTS_IN_NAMESPACE: &[Right] = &[right(
     "election of the collector of leaked ENIs",
 )];
 
-/// The service account, its roles and what binds them.
+/// The policy controller's service account, in the same namespace.
+pub const CONTROLLER_ACCOUNT: &str = "ferrule-controller";
+
+const READ: &[&str] = &["list", "watch"];
+const ANTREA: &str = "crd.antrea.io";
+const UPSTREAM: &str = "policy.networking.k8s.io";
+const AWS: &str = "networking.k8s.aws";
+const STATUS: &[&str] = &["update"];
+const CREATE: &[&str] = &["create"];
+const KEEP: &[&str] = &["get", "update"];
+const LEASE: &str = "election of the replica that writes status";
+
+/// What the policy controller may do in all namespaces.
+pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
+    right("", "pods", READ, "whom policies are about; the agents' own"),
+    right("", "namespaces", READ, "their labels"),
+    right("", "nodes", READ, "their labels and addresses"),
+    right("", "services", READ, "rules that name them"),
+    right("networking.k8s.io", "networkpolicies", READ, "policy"),
+    right(UPSTREAM, "clusternetworkpolicies", &["get", "list", "watch"], "policy"),
+    right(UPSTREAM, "clusternetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(AWS, "clusternetworkpolicies", &["get", "list", "watch"], "policy"),
+    right(AWS, "clusternetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(AWS, "applicationnetworkpolicies", &["get", "list", "watch"], "policy"),
+    right(AWS, "applicationnetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(ANTREA, "clusternetworkpolicies", &["get", "list", "watch"], "policy"),
+    right(ANTREA, "clusternetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(ANTREA, "networkpolicies", &["get", "list", "watch"], "policy"),
+    right(ANTREA, "networkpolicies/status", STATUS, "how far it is enforced"),
+    right(ANTREA, "tiers", READ, "the order of policies"),
+    right(ANTREA, "clustergroups", READ, "groups that policies name"),
+    right(ANTREA, "groups", READ, "groups that policies name"),
+    right(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        &["get", "list", "watch"],
+        "kinds that are installed later, or removed",
+    ),
+    right("authentication.k8s.io", "tokenreviews", &["create"], "the agents' tokens"),
+    right(
+        "policy.ferrule.io",
+        "networkpolicyrealizations",
+        &["get", "list", "create", "update", "delete"],
+        "how far a NetworkPolicy is enforced",
+    ),
+    // Where OwnerReferencesPermissionEnforcement is on, who names an owner must be allowed to.
+    right("networking.k8s.io", "networkpolicies/finalizers", &["update"], "owner of the former"),
+];
+
+/// What it may do in its own namespace.
+pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
+    right("", "configmaps", CREATE, "the authority that agents trust"),
+    named("", "configmaps", KEEP, &["ferrule-controller-ca"], "the authority that agents trust"),
+    right("", "secrets", CREATE, "that authority's key, for all replicas"),
+    named(
+        "",
+        "secrets",
+        KEEP,
+        &["ferrule-controller-tls"],
+        "that authority's key, for all replicas",
+    ),
+    right("coordination.k8s.io", "leases", CREATE, LEASE),
+    named("coordination.k8s.io", "leases", KEEP, &["ferrule-controller"], LEASE),
+];
+
+/// The daemon's service account, its roles and what binds them.
 pub fn rbac() -> Vec<Value> {
+    rbac_of(SERVICE_ACCOUNT, CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE)
+}
+
+/// The policy controller's.
+pub fn controller_rbac() -> Vec<Value> {
+    rbac_of(CONTROLLER_ACCOUNT, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE)
+}
+
+fn rbac_of(account: &str, in_cluster: &[Right], in_namespace: &[Right]) -> Vec<Value> {
     let metadata = |namespaced: bool| {
-        let mut metadata = json!({ "name": SERVICE_ACCOUNT });
+        let mut metadata = json!({ "name": account });
         if namespaced {
             metadata["namespace"] = json!(NAMESPACE);
         }
@@ -63,11 +150,15 @@ pub fn rbac() -> Vec<Value> {
     };
     let rules = |rights: &[Right]| -> Vec<Value> {
         let rule = |right: &Right| {
-            json!({
+            let mut rule = json!({
                 "apiGroups": [right.group],
                 "resources": [right.resource],
                 "verbs": right.verbs,
-            })
+            });
+            if !right.names.is_empty() {
+                rule["resourceNames"] = json!(right.names);
+            }
+            rule
         };
         rights.iter().map(rule).collect()
     };
@@ -76,9 +167,9 @@ pub fn rbac() -> Vec<Value> {
     let binds = |kind: &str, binding: &str, namespaced: bool| {
         json!({
             "apiVersion": version, "kind": binding, "metadata": metadata(namespaced),
-            "roleRef": { "apiGroup": api, "kind": kind, "name": SERVICE_ACCOUNT },
+            "roleRef": { "apiGroup": api, "kind": kind, "name": account },
             "subjects": [{
-                "kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE,
+                "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE,
             }],
         })
     };
@@ -86,12 +177,12 @@ pub fn rbac() -> Vec<Value> {
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(true) }),
         json!({
             "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(false),
-            "rules": rules(CLUSTER_RIGHTS),
+            "rules": rules(in_cluster),
         }),
         binds("ClusterRole", "ClusterRoleBinding", false),
         json!({
             "apiVersion": version, "kind": "Role", "metadata": metadata(true),
-            "rules": rules(RIGHTS_IN_NAMESPACE),
+            "rules": rules(in_namespace),
         }),
         binds("Role", "RoleBinding", true),
     ]

@@ -7,6 +7,7 @@ use crate::{
     agents::{Account, Agents},
     metrics::Metrics,
     rarely::Rarely,
+    status::Desk,
 };
 use judge::Refusal;
 use kube::Client;
@@ -21,6 +22,7 @@ use tonic::Status;
 /// Lets agents in.
 pub(crate) struct Gate {
     office: Arc<Office>,
+    desk: Arc<Desk>,
     reviews: Reviews,
     agents: Arc<Agents>,
     metrics: Arc<Metrics>,
@@ -30,6 +32,7 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn new(
         office: Arc<Office>,
+        desk: Arc<Desk>,
         client: Client,
         audience: String,
         agents: Arc<Agents>,
@@ -37,7 +40,7 @@ impl Gate {
     ) -> Self {
         let account: Account = agents.account.clone();
         let reviews = Reviews::new(client, audience, account, metrics.clone());
-        Self { office, reviews, agents, metrics, refused: Rarely::default() }
+        Self { office, desk, reviews, agents, metrics, refused: Rarely::default() }
     }
 
     async fn caller(&self, token: &str) -> Result<Caller, Refusal> {
@@ -91,8 +94,15 @@ impl Admit for Gate {
         })
     }
 
-    async fn report(&self, _: &Caller, _: ReportRequest) -> Result<(), Status> {
-        Ok(())
+    async fn report(&self, caller: &Caller, request: ReportRequest) -> Result<(), Status> {
+        if self.desk.report(&caller.node, request) {
+            return Ok(());
+        }
+        // It held the Lease a moment ago, or the node has an old bookmark.
+        self.metrics.refused("report");
+        Err(Status::failed_precondition(
+            "this replica takes no reports: the newest bookmark says who does",
+        ))
     }
 
     fn held(&self, node: &str, generation: u64) {

@@ -54,7 +54,7 @@ impl Health {
 
 /// It answers: the runtime runs, and nobody holds the hub for ever.
 async fn livez(State(health): State<Health>) -> Response {
-    let generation = health.office.with(|hub| hub.measures().generation);
+    let generation = health.office.with(|hub| hub.generation());
     format!("alive, at generation {generation}\n").into_response()
 }
 

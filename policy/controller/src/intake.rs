@@ -4,6 +4,7 @@ use crate::{
     agents::{Agent, Agents},
     known::{Gone, Known},
     metrics::Metrics,
+    status::Desk,
 };
 use policy_core::{compile, index::Event};
 use policy_hub::Hub;
@@ -22,6 +23,7 @@ pub(crate) struct Intake {
     pub(crate) office: Arc<Office>,
     pub(crate) agents: Arc<Agents>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) desk: Arc<Desk>,
 }
 
 /// One line of a watch.
@@ -90,10 +92,10 @@ impl Intake {
     pub(crate) fn lines(&self, kind: Kind, lines: &[Line], known: &mut Known) {
         let begun = Instant::now();
         let (generation, touched) = self.office.apply(|hub| {
-            let before = hub.measures().generation;
+            let before = hub.generation();
             let mut take = Take { hub, known, kind, intake: self };
             lines.iter().for_each(|line| take.line(line));
-            let after = hub.measures().generation;
+            let after = hub.generation();
             (after != before).then_some(after)
         });
         if let Some(generation) = generation {
@@ -225,6 +227,9 @@ impl Take<'_> {
         self.known.remove(namespace, name, uid);
         if self.kind == Kind::Pod {
             self.intake.agents.gone(namespace, name, uid);
+        }
+        if self.kind == Kind::Node {
+            self.intake.desk.node_gone(name);
         }
         self.apply(Event::Gone { kind: self.kind, namespace, name, uid });
     }

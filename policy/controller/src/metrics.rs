@@ -20,6 +20,7 @@ pub(crate) struct Metrics {
     refused: IntCounterVec,
     refused_announcements: IntCounterVec,
     reviews: IntCounterVec,
+    statuses: IntCounterVec,
     pub(crate) certificates: IntCounter,
     leads: IntGauge,
     loaded: IntGauge,
@@ -87,6 +88,11 @@ impl Metrics {
                 "Tokens shown to the API server",
                 "result",
             )?,
+            statuses: make.counters(
+                "statuses_total",
+                "Statuses of policies, by what became of them",
+                "outcome",
+            )?,
             certificates: make
                 .counter("certificates_total", "Certificates shown, one after another")?,
             leads: make.gauge("leads", "Whether this replica writes status")?,
@@ -125,6 +131,10 @@ impl Metrics {
 
     pub(crate) fn refused_announcement(&self, reason: &str) {
         self.refused_announcements.with_label_values(&[reason]).inc();
+    }
+
+    pub(crate) fn wrote(&self, outcome: &str) {
+        self.statuses.with_label_values(&[outcome]).inc();
     }
 
     pub(crate) fn reviewed(&self, result: &str) {

@@ -12,6 +12,7 @@ use crate::{
     lease::Elector,
     metrics::Metrics,
     options::Options,
+    status::{self, Desk},
     tls::{self, Showing},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -56,6 +57,7 @@ struct Replica {
     metrics: Arc<Metrics>,
     board: Arc<Board>,
     agents: Arc<Agents>,
+    desk: Arc<Desk>,
     /// What ends none of these should.
     tasks: JoinSet<&'static str>,
 }
@@ -72,11 +74,13 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
     options.listen = listener.local_addr().context("--listen")?;
     let health = bind(options.health, "--health").await?;
     let hub = Hub::new(random()?, u64::from_le_bytes(random()?));
+    let office = Office::new(hub);
     let mut replica = Replica {
         agents: Arc::new(Agents::new(options.agents.clone())),
         options: Arc::new(options),
         client,
-        office: Office::new(hub),
+        desk: Arc::new(Desk::new(office.clone())),
+        office,
         metrics: Arc::new(Metrics::new().context("make the metrics")?),
         board: Arc::new(Board::new()),
         tasks: JoinSet::new(),
@@ -160,6 +164,7 @@ impl Replica {
             let intake = Intake {
                 office: self.office.clone(),
                 agents: self.agents.clone(),
+                desk: self.desk.clone(),
                 metrics: self.metrics.clone(),
             };
             let feed = Feed::new(source, intake, self.board.clone(), definitions.clone());
@@ -179,7 +184,14 @@ impl Replica {
     ) -> Result<JoinHandle<()>> {
         let (client, agents) = (self.client.clone(), self.agents.clone());
         let audience = self.options.audience.clone();
-        let gate = Gate::new(self.office.clone(), client, audience, agents, self.metrics.clone());
+        let gate = Gate::new(
+            self.office.clone(),
+            self.desk.clone(),
+            client,
+            audience,
+            agents,
+            self.metrics.clone(),
+        );
         let service = Serving::new(self.office.clone(), Arc::new(gate));
         let inside = door(listener, shown).context("--listen: make TLS")?;
         let server = Server::builder()
@@ -198,8 +210,8 @@ impl Replica {
     }
 
     /// The Lease.
-    fn lead(&self, ended: watch::Receiver<bool>) -> Result<JoinHandle<()>> {
-        let options = &self.options;
+    fn lead(&mut self, ended: watch::Receiver<bool>) -> Result<JoinHandle<()>> {
+        let options = self.options.clone();
         let reports_to = options.reports_to().map(|at| at.to_string());
         if reports_to.is_none() {
             tracing::warn!(
@@ -210,7 +222,15 @@ impl Replica {
             Some(identity) => identity.clone(),
             None => format!("ferrule-controller-{:016x}", u64::from_le_bytes(random()?)),
         };
-        let (leads, _) = watch::channel(false);
+        let (leads, led) = watch::channel(false);
+        let (client, desk, metrics) =
+            (self.client.clone(), self.desk.clone(), self.metrics.clone());
+        self.tasks.spawn(async move {
+            status::keep(client, desk, metrics, led).await;
+            // Nobody stands for election at the end, and that is no fault of this one.
+            std::future::pending::<()>().await;
+            "the writing of status"
+        });
         let elector = Elector {
             api: Elector::api(self.client.clone(), &options.namespace),
             name: options.lease.clone(),

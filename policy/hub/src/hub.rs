@@ -149,6 +149,11 @@ impl Hub {
         &self.reached
     }
 
+    /// The newest generation.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Where reports are to go, address and port; empty if nobody takes them now.
     pub fn reports_to(&self) -> &str {
         &self.reports_to

@@ -1,13 +1,15 @@
 //! An agent without a backend: follows, holds, and says so.
 
 use crate::world::PATIENCE;
+use kube::api::DynamicObject;
 use policy_rpc::{Follow, FollowError, Heard, Trust};
 use policy_wire::{
     Held, Progress,
-    proto::{Digest, Hello, How, Reached, Versions},
+    proto::{AnnounceRequest, Digest, Hello, How, Reached, Realized, ReportRequest, Versions},
 };
 use std::net::SocketAddr;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::Status;
 
 /// The name that the certificate is for.
 pub(crate) const NAME: &str = "ferrule-controller";
@@ -73,6 +75,37 @@ impl Agent {
                 Err(_) => panic!("the stream does not end"),
             }
         }
+    }
+
+    /// Tells what became of policies: of each its name and why it is not in force, if it is not.
+    pub(crate) async fn report(&mut self, full: bool, of: &[(&str, &str)]) -> Result<(), Status> {
+        let find = |name: &str| {
+            let mut all = self.held.policies.values();
+            all.find(|policy| policy.key.name == name).unwrap().clone()
+        };
+        let realized = of.iter().map(|(name, error)| {
+            let policy = find(name);
+            let (uid, generation) = (policy.uid.clone(), policy.generation);
+            Realized { uid, generation, error: (*error).to_owned(), gone: false }
+        });
+        let report = ReportRequest { full, realized: realized.collect(), reached: Vec::new() };
+        self.follow.as_mut().unwrap().report(report).await
+    }
+
+    /// Tells of a pod's address.
+    pub(crate) async fn announce(
+        &mut self,
+        pod: &DynamicObject,
+        at: [u8; 4],
+    ) -> Result<(), Status> {
+        let meta = pod.metadata.clone();
+        let request = AnnounceRequest {
+            uid: meta.uid.unwrap(),
+            namespace: meta.namespace.unwrap(),
+            name: meta.name.unwrap(),
+            addresses: vec![at.to_vec()],
+        };
+        self.follow.as_mut().unwrap().announce(request).await
     }
 
     async fn hear(&mut self) -> Result<(), FollowError> {

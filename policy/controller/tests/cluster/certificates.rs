@@ -16,8 +16,8 @@ async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() 
     let world = World::new().await;
     let node = world.node("n1").await;
     let lives = ["--certificate-life", "8s", "--authority-life", "24s"];
-    let first = Replica::start(world.cluster.kubeconfig(), &lives).await;
-    let second = Replica::start(world.cluster.kubeconfig(), &lives).await;
+    let first = Replica::start(&world.kubeconfig, &lives).await;
+    let second = Replica::start(&world.kubeconfig, &lives).await;
     first.ready().await;
     second.ready().await;
     let token = world.token(&node, "ferrule-controller").await;

@@ -29,7 +29,7 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     world.make(pod("default", "web-1", "n1", "web")).await;
     world.make(pod("default", "db-1", "n1", "db")).await;
     world.make(pod("default", "other", "", "db")).await;
-    let kubeconfig = world.cluster.kubeconfig();
+    let kubeconfig = &world.kubeconfig;
     let mut first = Replica::start(kubeconfig, &["--identity", "first"]).await;
     first.ready().await;
     let second = Replica::start(kubeconfig, &["--identity", "second"]).await;
@@ -92,7 +92,7 @@ async fn a_replica_says_what_it_waits_for_and_serves_nobody_before() {
     assert!(replica.get("/livez").await.unwrap().starts_with("HTTP/1.0 200"));
     assert!(!replica.has_said("every kind is read: nodes are served"));
     // Another has made certificates; this one shows none.
-    let able = Replica::start(world.cluster.kubeconfig(), &[]).await;
+    let able = Replica::start(&world.kubeconfig, &[]).await;
     able.ready().await;
     let token = world.token(&agent, "ferrule-controller").await;
     let mut agent = Agent::new(token, &world.bundle().await);

@@ -12,7 +12,7 @@ async fn a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone(
     let node = world.node("n1").await;
     world.make(pod("default", "web-1", "n1", "web")).await;
     world.make(network_policy("web", "web", "db")).await;
-    let replica = Replica::start(world.cluster.kubeconfig(), &[]).await;
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
     replica.ready().await;
     let shown = replica.get("/readyz").await.unwrap();
     assert!(shown.contains("ClusterNetworkPolicy.crd.antrea.io: absent"), "{shown}");

@@ -8,5 +8,6 @@ mod follows;
 mod kinds;
 mod outages;
 mod replica;
+mod reports;
 mod tokens;
 mod world;

@@ -57,8 +57,9 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
         world.make(object.clone()).await;
     }
     let between = Between::to(world.cluster.port()).await;
+    let user = format!("system:serviceaccount:kube-system:{}", config_crds::CONTROLLER_ACCOUNT);
     let server = format!("https://{}", between.at);
-    let kubeconfig = world.cluster.kubeconfig_at("cut", &Identity::admin(), &server).unwrap();
+    let kubeconfig = world.cluster.kubeconfig_at("cut", &Identity::user(&user), &server).unwrap();
     let replica = Replica::start(&kubeconfig, &[]).await;
     replica.ready().await;
     let token = world.token(&node, "ferrule-controller").await;

@@ -10,8 +10,8 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use std::{future::Future, sync::Arc, time::Duration};
-use tests_cluster::{Cluster, Wanted};
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use tests_cluster::{Cluster, Identity, Wanted};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep},
@@ -24,12 +24,17 @@ pub(crate) const AGENT: &str = "ferrule-agent";
 /// What must come comes within it, also on a machine that is busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
+/// What an API server says while it does not have a kind yet, or no longer.
+const LATER: [u16; 4] = [404, 405, 429, 503];
+
 /// Each test has an API server of its own: so few at once.
 static ROOM: Semaphore = Semaphore::const_new(2);
 
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
+    /// The controller's, with the rights that the generated manifest gives and no more.
+    pub(crate) kubeconfig: PathBuf,
     _room: SemaphorePermit<'static>,
 }
 
@@ -42,7 +47,12 @@ impl World {
         let room = ROOM.acquire().await.unwrap();
         let cluster = Cluster::start(&Wanted::default()).unwrap();
         let client = cluster.client().await.unwrap();
-        let world = Self { cluster, client, _room: room };
+        let user = format!("system:serviceaccount:{SYSTEM}:{}", config_crds::CONTROLLER_ACCOUNT);
+        let kubeconfig = cluster.kubeconfig_of("controller", &Identity::user(&user)).unwrap();
+        let world = Self { cluster, client, kubeconfig, _room: room };
+        for object in config_crds::controller_rbac() {
+            world.make(object).await;
+        }
         // Nobody runs who would make the default accounts, and pods need one.
         for (namespace, name) in [(SYSTEM, AGENT), (SYSTEM, "other"), ("default", "default")] {
             let metadata = json!({"name": name, "namespace": namespace});
@@ -62,7 +72,7 @@ impl World {
         until(&what(), || async {
             match api.create(&PostParams::default(), &object).await {
                 Ok(made) => Some(made),
-                Err(kube::Error::Api(status)) if status.code == 404 => None,
+                Err(kube::Error::Api(status)) if LATER.contains(&status.code) => None,
                 Err(error) => panic!("{}: {error}", what()),
             }
         })
@@ -144,6 +154,13 @@ impl World {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), SYSTEM);
         let made = accounts.create_token_request(account, &PostParams::default(), &request).await;
         made.unwrap().status.unwrap().token.unwrap()
+    }
+
+    /// An object, if it is there.
+    pub(crate) async fn get(&self, object: &Value) -> Option<Value> {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let found = self.api(object).get_opt(name).await.ok()??;
+        serde_json::to_value(found).ok()
     }
 
     /// What nodes know the controller by, once it is published.

@@ -1,0 +1,129 @@
+//! What agents say: addresses of their pods, and what became of policies.
+
+use crate::{
+    agent::Agent,
+    replica::Replica,
+    world::{World, antrea_policy, cluster_policy, network_policy, pod, until},
+};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use tonic::Code;
+
+const AUDIENCE: &str = "ferrule-controller";
+
+#[tokio::test]
+async fn an_address_is_known_to_others_as_soon_as_the_pods_own_agent_tells_it() {
+    let world = World::new().await;
+    let (one, two) = (world.node("n1").await, world.node("n2").await);
+    world.make(network_policy("web", "web", "db")).await;
+    let web = world.make(pod("default", "web-1", "n1", "web")).await;
+    let db = world.make(pod("default", "db-1", "n2", "db")).await;
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
+    replica.ready().await;
+    let bundle = world.bundle().await;
+    let mut one = Agent::new(world.token(&one, AUDIENCE).await, &bundle);
+    let mut two = Agent::new(world.token(&two, AUDIENCE).await, &bundle);
+    one.begins(replica.at).await;
+    two.begins(replica.at).await;
+    one.until("its pod", |agent| agent.pods() == ["web-1"]).await;
+    let knows = |agent: &Agent, address: [u8; 4]| {
+        let groups = agent.held.addresses.values();
+        let mut members = groups.flat_map(|group| group.members.values());
+        members.any(|member| member.addresses.contains(&IpAddr::from(address)))
+    };
+    // Another's pod is not its own to speak of.
+    let refused = one.announce(&db, [10, 0, 0, 9]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let refused = two.announce(&db, [127, 0, 0, 1]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    two.announce(&db, [10, 0, 0, 2]).await.unwrap();
+    one.until("the peer's address", |agent| knows(agent, [10, 0, 0, 2])).await;
+    assert!(!knows(&one, [10, 0, 0, 9]));
+    // Nor is an address that another has.
+    let refused = one.announce(&web, [10, 0, 0, 2]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    let counted = |reason: &str| {
+        let label = format!("reason=\"{reason}\"");
+        let replica = &replica;
+        async move { replica.metric("ferrule_controller_refused_announcements_total", &label).await }
+    };
+    assert!(counted("other_node").await >= 1.0);
+    assert!(counted("unusable_address").await >= 1.0);
+    assert!(counted("address_in_use").await >= 1.0);
+}
+
+/// The object of ours about a NetworkPolicy.
+fn realization(name: &str) -> Value {
+    json!({
+        "apiVersion": "policy.ferrule.io/v1alpha1", "kind": "NetworkPolicyRealization",
+        "metadata": {"name": name, "namespace": "default"},
+    })
+}
+
+#[tokio::test]
+async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its_successor() {
+    let world = World::new().await;
+    world.define("policy.networking.k8s.io").await;
+    world.define("crd.antrea.io").await;
+    world.make(config_crds::realization_crd()).await;
+    let node = world.node("n1").await;
+    let (antrea, admin) = (antrea_policy("antrea", "web"), cluster_policy("admin"));
+    for object in [&network_policy("web", "web", "db"), &antrea, &admin] {
+        world.make(object.clone()).await;
+    }
+    world.make(pod("default", "web-1", "n1", "web")).await;
+    let mut first = Replica::start(&world.kubeconfig, &["--identity", "first"]).await;
+    first.ready().await;
+    let token = world.token(&node, AUDIENCE).await;
+    let bundle = world.bundle().await;
+    let mut agent = Agent::new(token, &bundle);
+    agent.begins(first.at).await;
+    let at_first = first.at.to_string();
+    agent.until("reports go to the first", |agent| agent.reports_to == at_first).await;
+    agent.until("all policies", |agent| agent.policies() == ["admin", "antrea", "web"]).await;
+    // The others' do not take reports.
+    let second = Replica::start(&world.kubeconfig, &["--identity", "second"]).await;
+    second.ready().await;
+    let mut other = Agent::new(agent.token.clone(), &bundle);
+    other.begins(second.at).await;
+    other.until("all policies", |agent| agent.policies().len() == 3).await;
+    let refused = other.report(true, &[]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    agent.begins(first.at).await;
+    agent.report(true, &[("admin", ""), ("antrea", ""), ("web", "no room")]).await.unwrap();
+    until("Antrea's is realized", || async {
+        let status = world.get(&antrea).await?["status"].clone();
+        (status["phase"] == "Realized" && status["currentNodesRealized"] == 1).then_some(())
+    })
+    .await;
+    until("upstream's is realized", || async {
+        let status = world.get(&admin).await?["status"].clone();
+        let conditions = status["conditions"].as_array()?.clone();
+        let mut all = conditions.iter();
+        all.any(|it| it["type"] == "Realized" && it["status"] == "True").then_some(())
+    })
+    .await;
+    until("the NetworkPolicy has failed on its node", || async {
+        let status = world.get(&realization("web")).await?["status"].clone();
+        let failure = &status["failures"][0];
+        (failure["node"] == "n1" && failure["why"] == "no room").then_some(())
+    })
+    .await;
+    first.terminate();
+    assert!(first.ended().await.success());
+    let at_second = second.at.to_string();
+    let mut agent = Agent::new(agent.token, &bundle);
+    agent.begins(second.at).await;
+    agent.until("reports go to the second", |agent| agent.reports_to == at_second).await;
+    agent.until("all policies", |agent| agent.policies().len() == 3).await;
+    agent.report(true, &[("admin", ""), ("antrea", "broken"), ("web", "")]).await.unwrap();
+    until("the NetworkPolicy is in force, and nothing is said of it", || async {
+        world.get(&realization("web")).await.is_none().then_some(())
+    })
+    .await;
+    until("Antrea's has failed", || async {
+        let status = world.get(&antrea).await?["status"].clone();
+        (status["currentNodesRealized"] == 0 && status["phase"] != "Realized").then_some(())
+    })
+    .await;
+}
