@@ -16,9 +16,9 @@ use policy_objects::Kind;
 use std::{future::Future, time::Duration};
 use tokio::time::timeout;
 
-/// How long a page, or the beginning of a watch, may take.
-const ANSWER: Duration = Duration::from_secs(60);
-/// How long a short request may take.
+/// How long a page may take.
+const PAGE: Duration = Duration::from_secs(60);
+/// How long a short request, or the beginning of a watch, may take.
 const SHORT: Duration = Duration::from_secs(15);
 /// How long a watch lasts; up to a half more, so that not all end at once.
 const WATCH: Duration = Duration::from_secs(240);
@@ -63,7 +63,7 @@ impl Source {
             pairs.push(("continue", next));
         }
         let request = self.request("list", &pairs)?;
-        self.in_time("list", ANSWER, self.client.request_text(request)).await
+        self.in_time("list", PAGE, self.client.request_text(request)).await
     }
 
     /// What happens from this version on.
@@ -77,7 +77,7 @@ impl Source {
             ("resourceVersion", from),
         ];
         let request = self.request("watch", &pairs)?;
-        let begun = self.in_time("watch", ANSWER, self.client.request_stream(request)).await?;
+        let begun = self.in_time("watch", SHORT, self.client.request_stream(request)).await?;
         Ok(Lines::new(begun))
     }
 

@@ -19,8 +19,9 @@ use tokio::{
 
 /// As many lines are taken in at once.
 const BATCH: usize = 64;
-/// A watch that says nothing for so long has lost its peer: bookmarks come each minute.
-const SILENCE: Duration = Duration::from_secs(150);
+/// A watch that says nothing for so long may have lost its peer, as bookmarks come about each minute: it is begun
+/// again, where it was.
+const SILENCE: Duration = Duration::from_secs(90);
 /// A watch that ends within this has not been one.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// How often an absent kind is looked for, whether or not its definition was heard of.

@@ -6,6 +6,7 @@ use crate::{
     backoff::up_to,
     fault::{Fault, Sort},
     metrics::Metrics,
+    status::Desk,
 };
 use candidate::{Candidate, Next, Seen};
 use k8s_openapi::{
@@ -38,6 +39,7 @@ pub(crate) struct Elector {
     /// Where this replica takes reports; empty if nodes would not find it.
     pub(crate) reports_to: String,
     pub(crate) office: Arc<Office>,
+    pub(crate) desk: Arc<Desk>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) leads: watch::Sender<bool>,
 }
@@ -74,6 +76,7 @@ impl Elector {
         }
         let led = candidate.leads(now());
         self.leads.send_replace(false);
+        self.desk.keeps(false);
         self.metrics.leads(false);
         if led {
             self.give_back().await;
@@ -83,13 +86,15 @@ impl Elector {
     /// Tells nodes where reports go, and the others of this process who leads.
     fn tell(&self, candidate: &Candidate) {
         let (leads, at) = (candidate.leads(now()), candidate.reports_to(now()));
-        self.office.with(|hub| hub.set_reports_to(at));
-        let is_news =
-            self.leads.send_if_modified(|before| std::mem::replace(before, leads) != leads);
+        let is_news = *self.leads.borrow() != leads;
         if is_news {
+            // Before a node hears where to go, reports are taken there.
+            self.desk.keeps(leads);
             self.metrics.leads(leads);
+            self.leads.send_replace(leads);
             tracing::info!(lease = self.name, leads, "who takes reports has changed");
         }
+        self.office.with(|hub| hub.set_reports_to(at));
     }
 
     /// Looks at the Lease, and takes or renews it if that is our turn.

@@ -238,6 +238,7 @@ impl Replica {
             lasts: options.lease_lasts,
             reports_to: reports_to.unwrap_or_default(),
             office: self.office.clone(),
+            desk: self.desk.clone(),
             metrics: self.metrics.clone(),
             leads,
         };

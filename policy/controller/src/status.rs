@@ -57,8 +57,8 @@ impl Desk {
         }
     }
 
-    /// Begins a book, or ends it.
-    fn keeps(&self, keeps: bool) {
+    /// This replica holds the Lease from now on, or no longer: a book begins, or ends.
+    pub(crate) fn keeps(&self, keeps: bool) {
         let now_ms = self.office.now_ms();
         *self.book() = keeps.then(|| Book::new(now_ms));
         self.office.with(|hub| if keeps { hub.follow_policies() } else { hub.leave_policies() });
@@ -133,12 +133,10 @@ pub(crate) async fn keep(
     let writer = Arc::new(Writer::new(client, metrics));
     // An error means that nobody stands for election any more: this replica ends.
     while leads.wait_for(|leads| *leads).await.is_ok() {
-        desk.keeps(true);
         tokio::select! {
             () = hold(&writer, &desk) => {}
             _ = leads.wait_for(|leads| !*leads) => {}
         }
-        desk.keeps(false);
     }
 }
 
