@@ -2,7 +2,7 @@
 
 use crate::{
     attachment::{Call, Served},
-    fault::{Code, Fault},
+    fault::{Code, Fault, chain},
     log::{Level, Log},
     netconf::{Cards, NIC_CONFIG, PrevResult},
     result::{AddResult, Interface, IpConfig, Route},
@@ -14,7 +14,8 @@ use crate::{
 use config_model::{Span, Tombstone, VethName};
 use ipamd_rpc::{
     Confirm, PodAddress, Release, ReleaseCause, Reservation, Reserve, ReserveOutcome, RpcError,
-    policy::PolicyAgent,
+    agent::{Admitted, AgentAt, AgentPod, Mode},
+    policy::Enforcer,
 };
 use ipnet::IpNet;
 use routing_plan::{Family, Scope, pod::PodNet};
@@ -28,6 +29,8 @@ use std::{
 const FINISH: Duration = Duration::from_secs(5);
 /// How long the policy agent gets: it loads programs and fills their maps.
 const ENFORCE: Duration = Duration::from_secs(10);
+/// How long ferrule-agent gets: it answers within two seconds, once it takes calls.
+const ADMIT: Duration = Duration::from_secs(5);
 /// How long the daemon gets to take back a reservation.
 const TAKE_BACK: Duration = Duration::from_secs(2);
 
@@ -57,7 +60,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         multi_nic: call.conf.cards == Cards::Every,
     };
     let pod_text = call.pod_text();
-    let (mut session, outcome, agent) = Session::reserve(&call.daemon, &request, deadline)
+    let (mut session, outcome, enforcer) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let nets = match outcome {
         ReserveOutcome::Reserved(reservation) => {
@@ -72,6 +75,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         }
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
+    let nets = nets.and_then(|nets| demand_uid(call, enforcer.as_ref()).map(|()| nets));
     let finish = deadline.max(Instant::now() + FINISH);
     let [veth, _] = &veths;
     let built = nets.and_then(|nets| {
@@ -79,7 +83,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         let done = build_all(&mut wiring, &nets, finish)
             .and_then(|pairs| sandbox.ensure_current().map(|()| pairs))
             .and_then(|pairs| {
-                enforce(call, &session, agent.as_ref(), nets.len())?;
+                enforce(call, &session, enforcer.as_ref(), &nets, log)?;
                 Ok(pairs)
             })
             // The agent has a time of its own.
@@ -117,16 +121,74 @@ fn build_all(
     nets.iter().map(|net| wiring.build(net, deadline)).collect()
 }
 
+/// ferrule-agent knows pods by their UIDs.
+fn demand_uid(call: &Call, enforcer: Option<&Enforcer>) -> Result<(), Fault> {
+    match enforcer {
+        Some(Enforcer::Own(_)) if call.attachment.pod.uid.is_empty() => Err(Fault::new(
+            Code::InvalidEnvironment,
+            format!(
+                "{}: CNI_ARGS lacks K8S_POD_UID, by which policy knows the pod",
+                call.pod_text()
+            ),
+            "containerd and CRI-O set it; with another runtime set FERRULE_POLICY=false on ferrule-ipamd",
+        )),
+        Some(Enforcer::Own(_) | Enforcer::Amazon(_)) | None => Ok(()),
+    }
+}
+
 /// Where policies are somebody's, nothing of a pod runs before they hold.
 fn enforce(
     call: &Call,
     session: &Session,
-    agent: Option<&PolicyAgent>,
-    interfaces: usize,
+    enforcer: Option<&Enforcer>,
+    nets: &[PodNet],
+    log: &Log,
 ) -> Result<(), Fault> {
-    let (Some(agent), Some(pod)) = (agent, &call.attachment.pod.pod) else { return Ok(()) };
-    let enforced = session.enforce(agent, pod, interfaces, Instant::now() + ENFORCE);
-    enforced.map_err(|error| unpoliced(&call.pod_text(), &error))
+    let (Some(enforcer), Some(pod)) = (enforcer, &call.attachment.pod.pod) else { return Ok(()) };
+    match enforcer {
+        Enforcer::Amazon(agent) => {
+            let enforced = session.enforce(agent, pod, nets.len(), Instant::now() + ENFORCE);
+            enforced.map_err(|error| unpoliced(&call.pod_text(), &error))
+        }
+        Enforcer::Own(agent) => {
+            let pod = AgentPod { uid: call.attachment.pod.uid.clone(), name: pod.clone() };
+            admit(call, session, agent, &pod, nets, log)
+        }
+    }
+}
+
+/// The agent's answer decides; without one, the mode does.
+fn admit(
+    call: &Call,
+    session: &Session,
+    agent: &AgentAt,
+    pod: &AgentPod,
+    nets: &[PodNet],
+    log: &Log,
+) -> Result<(), Fault> {
+    let addresses: Vec<IpAddr> = nets.iter().map(|net| net.address).collect();
+    let open = |why: &str| {
+        let text = format!("{}: the pod starts without its policies: {why}", call.pod_text());
+        log.line(Level::Warn, &text, &[]);
+        Ok(())
+    };
+    let refused = |why: &str| {
+        Err(Fault::new(
+            Code::TryAgainLater,
+            format!("{}: {why}", call.pod_text()),
+            "look at the log of ferrule-agent on this node, and whether it follows ferrule-controller; the \
+             runtime will try again",
+        ))
+    };
+    match session.admit(agent, pod, &addresses, Instant::now() + ADMIT) {
+        Ok(Admitted::Enforced) => Ok(()),
+        Ok(Admitted::Open(why)) => open(&why),
+        Ok(Admitted::Refused(why)) => refused(&why),
+        Err(error) => match agent.mode {
+            Mode::Standard => open(&chain(&error)),
+            Mode::Strict => refused(&chain(&error)),
+        },
+    }
 }
 
 fn confirm(

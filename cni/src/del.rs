@@ -13,7 +13,8 @@ use crate::{
 use config_model::{Tombstone, VethName, registry};
 use ipamd_rpc::{
     Release, ReleaseCause, Released, RpcError,
-    policy::{PolicyAgent, PolicyError},
+    agent::AgentPod,
+    policy::{Enforcer, PolicyError},
 };
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
@@ -73,11 +74,22 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
 fn forget(
     call: &Call,
     session: &Session,
-    agent: &PolicyAgent,
+    enforcer: &Enforcer,
     was_held: bool,
     log: &Log,
 ) -> Result<(), Fault> {
     let Some(pod) = &call.attachment.pod.pod else { return Ok(()) };
+    let agent = match enforcer {
+        Enforcer::Amazon(agent) => agent,
+        // The controller tells ferrule-agent as well that the pod is gone, so nobody is kept for it.
+        Enforcer::Own(agent) => {
+            let pod = AgentPod { uid: call.attachment.pod.uid.clone(), name: pod.clone() };
+            if let Err(error) = session.ended(agent, &pod, Instant::now() + PATIENCE) {
+                log.line(Level::Warn, &chain(&error), &[]);
+            }
+            return Ok(());
+        }
+    };
     let Err(error) = session.forget(agent, pod, Instant::now() + DEADLINE) else { return Ok(()) };
     let fault = unpoliced(&call.pod_text(), &error);
     if was_held && matches!(error, PolicyError::Absent { .. }) {
@@ -87,7 +99,7 @@ fn forget(
     Ok(())
 }
 
-fn release(call: &Call) -> Result<(Session, Released, Option<PolicyAgent>), RpcError> {
+fn release(call: &Call) -> Result<(Session, Released, Option<Enforcer>), RpcError> {
     let start = Instant::now();
     let session = Session::open(&call.daemon, start + PATIENCE)?;
     let request =

@@ -5,10 +5,12 @@ use config_model::{PodKey, PodName};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Held, PoolStatus, Reason, Refusal, Release, Released,
     Reserve, ReserveOutcome, RpcError, TraceParent,
-    policy::{PolicyAgent, PolicyError},
+    agent::{Admitted, AgentAt, AgentError, AgentPod},
+    policy::{Enforcer, PolicyAgent, PolicyError},
 };
 use std::{
     io,
+    net::IpAddr,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -49,7 +51,7 @@ impl Session {
         daemon: &Daemon,
         request: &Reserve,
         deadline: Instant,
-    ) -> Result<(Self, ReserveOutcome, Option<PolicyAgent>), RpcError> {
+    ) -> Result<(Self, ReserveOutcome, Option<Enforcer>), RpcError> {
         loop {
             let session = Self::open(daemon, deadline)?;
             let left = deadline.saturating_duration_since(Instant::now());
@@ -94,7 +96,7 @@ impl Session {
         &self,
         request: Release,
         deadline: Instant,
-    ) -> Result<(Released, Option<PolicyAgent>), RpcError> {
+    ) -> Result<(Released, Option<Enforcer>), RpcError> {
         self.runtime.block_on(self.client.release_with_policy(request, deadline))
     }
 
@@ -116,6 +118,27 @@ impl Session {
         pod: &PodName,
         deadline: Instant,
     ) -> Result<(), PolicyError> {
+        self.runtime.block_on(agent.forget(pod, deadline))
+    }
+
+    /// Waits until policy holds for a pod, or ferrule-agent says that it does not.
+    pub(crate) fn admit(
+        &self,
+        agent: &AgentAt,
+        pod: &AgentPod,
+        addresses: &[IpAddr],
+        deadline: Instant,
+    ) -> Result<Admitted, AgentError> {
+        self.runtime.block_on(agent.admit(pod, addresses, deadline))
+    }
+
+    /// Tells ferrule-agent that a pod is gone.
+    pub(crate) fn ended(
+        &self,
+        agent: &AgentAt,
+        pod: &AgentPod,
+        deadline: Instant,
+    ) -> Result<(), AgentError> {
         self.runtime.block_on(agent.forget(pod, deadline))
     }
 

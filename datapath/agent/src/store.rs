@@ -3,8 +3,6 @@
 
 mod folder;
 mod ledger;
-#[cfg(test)]
-mod power;
 
 pub(crate) use folder::DiskFolder;
 pub(crate) use ledger::{Found, Ledger};

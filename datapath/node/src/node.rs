@@ -29,7 +29,7 @@ const PARTS_MAX: usize = 4096;
 /// How many marks of how far the cluster was read wait for the backend.
 const MARKS_MAX: usize = 16;
 /// What the backend could not do is tried again after this time; doubled up to [`RETRY_LAST`].
-const RETRY_FIRST: Span = Span::seconds(1);
+const RETRY_FIRST: Span = Span::millis(250);
 const RETRY_LAST: Span = Span::seconds(30);
 
 /// Something that is to be done.

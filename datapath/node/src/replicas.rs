@@ -60,7 +60,7 @@ impl Replicas {
         }
     }
 
-    /// These are ready now. New ones are tried at once.
+    /// These are ready now. With new ones no pause is waited for.
     pub fn ready(&mut self, ready: &BTreeSet<SocketAddr>) {
         let weight = |at: &SocketAddr| Sha1::digest(format!("{} {at}", self.node)).to_vec();
         let has_new = ready.iter().any(|at| !self.order.contains(at));

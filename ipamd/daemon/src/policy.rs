@@ -1,24 +1,58 @@
-//! aws-network-policy-agent, where it is kept: what amazon-vpc-cni did for it is done for it here.
+//! Who enforces policy on the node: ferrule-agent; or aws-network-policy-agent, where it is kept, for which is done
+//! here what amazon-vpc-cni did for it.
 
-use config_settings::{Family, Settings};
+use crate::inbox::{Ended, Inbox};
+use config_model::PodName;
+use config_settings::{Family, PolicyMode, Settings};
 use ipamd_cloud::Cloud;
 use ipamd_rpc::{
-    policy::{PolicyAgent, Terms, serve as answer},
+    agent::{AgentAt, AgentPod, Mode},
+    policy::{Enforcer, PolicyAgent, Terms, serve as answer},
     server::{Health, listen},
 };
 use std::{
     future::pending,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::time::sleep;
 
-/// The agent that the plugin tells of pods, if there is to be one.
-pub(crate) fn agent(settings: &Settings) -> Option<PolicyAgent> {
-    settings.policy_agent.then(|| PolicyAgent {
+/// Who enforces policy on pods, if anybody does.
+pub(crate) fn enforcer(settings: &Settings) -> Option<Enforcer> {
+    let amazons = || PolicyAgent {
         socket: beside_store(settings, AGENTS),
         mode: settings.policy_mode.to_string(),
-    })
+    };
+    match agent(settings) {
+        Some(own) => Some(Enforcer::Own(own)),
+        None => settings.policy_agent.then(|| Enforcer::Amazon(amazons())),
+    }
+}
+
+/// ferrule-agent, if it enforces policy here.
+pub(crate) fn agent(settings: &Settings) -> Option<AgentAt> {
+    let mode = match settings.policy_mode {
+        PolicyMode::Standard => Mode::Standard,
+        PolicyMode::Strict | PolicyMode::None => Mode::Strict,
+    };
+    settings.policy.then(|| AgentAt { socket: settings.agent.socket.clone(), mode })
+}
+
+/// Tells ferrule-agent of a pod that was released without a DEL, unless another of its name lives. Its entry's end
+/// tells the agent the same, so one that is not there misses little.
+pub(crate) async fn forget(agent: Option<&AgentAt>, inbox: &Inbox, pod: Option<&PodName>) {
+    let (Some(agent), Some(pod)) = (agent, pod) else { return };
+    let lives = match inbox.view().await {
+        Ok(view) => view.snapshot.pods.iter().any(|held| held.pod == *pod),
+        Err(Ended) => return,
+    };
+    if lives {
+        return;
+    }
+    let gone = AgentPod { uid: String::new(), name: pod.clone() };
+    if let Err(error) = agent.forget(&gone, Instant::now() + FORGET).await {
+        tracing::warn!(%error, %pod, "ferrule-agent was not told that the pod is gone");
+    }
 }
 
 /// Answers the agent, which asks when it starts. Comes back never: a daemon without it serves pods that
@@ -73,4 +107,6 @@ fn beside_store(settings: &Settings, name: &str) -> PathBuf {
 const AGENTS: &str = "npa.sock";
 /// Where amazon-vpc-cni takes them.
 const OURS: &str = "ipamd.sock";
+/// How long ferrule-agent gets to take note of a pod's end.
+const FORGET: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(1);

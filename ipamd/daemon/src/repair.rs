@@ -18,6 +18,7 @@ use crate::{
     clock, desired,
     inbox::{Ended, Inbox, Input},
     metrics::Metrics,
+    policy,
     service::bury,
     sources::Marks,
     tombstones::Tombstones,
@@ -147,8 +148,9 @@ impl<K: Kernel> Repair<K> {
         for error in unusable {
             tracing::warn!(%error, "a tombstone is passed over");
         }
+        let agent = policy::agent(&self.settings);
         for found in found {
-            bury(&self.inbox, &self.tombstones, &found.tombstone.key).await?;
+            bury(&self.inbox, &self.tombstones, &found.tombstone.key, agent.as_ref()).await?;
         }
         Ok(())
     }

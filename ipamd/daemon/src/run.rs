@@ -138,7 +138,7 @@ where
     let terms = Terms {
         vpc_cidrs: known_cidrs.clone(),
         external_snat: settings.external_snat,
-        policy_agent: policy::agent(&settings),
+        enforcer: policy::enforcer(&settings),
         add_wait: settings.add_wait,
         multi_nic: settings.multi_nic,
         family: crate::desired::family(&settings),

@@ -6,6 +6,7 @@ use crate::{
     desired,
     inbox::{Ended, Inbox, Question},
     metrics::Metrics,
+    policy,
     repair::PassReport,
     tombstones::{Found, Tombstones},
     view::Phase,
@@ -15,7 +16,8 @@ use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, R
 use ipamd_rpc::{
     self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
     Released, Reservation, Reserve, ReserveOutcome,
-    policy::PolicyAgent,
+    agent::AgentAt,
+    policy::Enforcer,
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
@@ -30,8 +32,8 @@ pub(crate) struct Terms {
     pub(crate) vpc_cidrs: watch::Receiver<Vec<Ipv4Net>>,
     /// Somebody else translates source addresses.
     pub(crate) external_snat: bool,
-    /// The policy agent that is told of pods.
-    pub(crate) policy_agent: Option<PolicyAgent>,
+    /// Who enforces policy on pods.
+    pub(crate) enforcer: Option<Enforcer>,
     /// The longest that an ADD waits.
     pub(crate) add_wait: Span,
     /// Whether a pod may have an interface on each network card.
@@ -115,7 +117,14 @@ impl Service {
         if self.tombstones.of(key).is_none() {
             return Ok(());
         }
-        bury(&self.inbox, &self.tombstones, key).await.map_err(unable)
+        bury(&self.inbox, &self.tombstones, key, self.agent()).await.map_err(unable)
+    }
+
+    fn agent(&self) -> Option<&AgentAt> {
+        match &self.terms.enforcer {
+            Some(Enforcer::Own(agent)) => Some(agent),
+            Some(Enforcer::Amazon(_)) | None => None,
+        }
     }
 }
 
@@ -125,11 +134,13 @@ pub(crate) async fn bury(
     inbox: &Inbox,
     tombstones: &Tombstones,
     key: &PodKey,
+    agent: Option<&AgentAt>,
 ) -> Result<(), Ended> {
     let _alone = tombstones.alone().await;
     let Some(Found { path, tombstone }) = tombstones.of(key) else { return Ok(()) };
     let cause = ReleaseCause::PodDeleted;
     inbox.ask(Question::Release { key: tombstone.key.clone(), cause }).await?;
+    policy::forget(agent, inbox, tombstone.pod.as_ref()).await;
     match tombstones.remove(&path) {
         Ok(()) => tracing::info!(key = %tombstone.key, "a DEL of before is done"),
         Err(error) => tracing::warn!(%error, "cannot remove tombstone {}", path.display()),
@@ -235,8 +246,8 @@ impl Ipam for Service {
         Ok(view.snapshot.pods.iter().any(|held| held.pod == *pod))
     }
 
-    fn policy_agent(&self) -> Option<PolicyAgent> {
-        self.terms.policy_agent.clone()
+    fn enforcer(&self) -> Option<Enforcer> {
+        self.terms.enforcer.clone()
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {
@@ -261,6 +272,7 @@ impl Ipam for Service {
             }
             match self.give_back(pod.key.clone(), ReleaseCause::PodDeleted).await {
                 Ok(Released::Known(addresses)) => {
+                    policy::forget(self.agent(), &self.inbox, Some(&pod.pod)).await;
                     collected.released.insert(pod.key, addresses);
                 }
                 // Somebody was quicker.
@@ -418,7 +430,7 @@ mod tests {
         let both = [(inbox.clone(), tombstones.clone()), (inbox.clone(), tombstones.clone())];
         let both = both.map(|(inbox, tombstones)| {
             let key = key.clone();
-            tokio::spawn(async move { bury(&inbox, &tombstones, &key).await })
+            tokio::spawn(async move { bury(&inbox, &tombstones, &key, None).await })
         });
         let (question, reply) = next(&mut inputs).await;
         assert!(matches!(question, Question::Release { key: of, .. } if of == key));

@@ -5,7 +5,7 @@ pub(crate) mod connection;
 use crate::{
     Collect, Collected, Confirm, Held, MAX_MESSAGE_BYTES, Malformed, PoolStatus, Release, Released,
     Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions, message::conversion,
-    policy::PolicyAgent, trace, wire::ipam_client::IpamClient,
+    policy::Enforcer, trace, wire::ipam_client::IpamClient,
 };
 use config_model::PodKey;
 use connection::Connection;
@@ -73,7 +73,7 @@ impl Client {
         self.reserve_with_policy(request, deadline).await.map(|(outcome, _)| outcome)
     }
 
-    /// Reserves as [`Self::reserve`] does, and tells of the policy agent that the pod is to be told to.
+    /// Reserves as [`Self::reserve`] does, and tells who enforces policy on the pod.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -81,12 +81,12 @@ impl Client {
         &self,
         request: Reserve,
         deadline: Instant,
-    ) -> Result<(ReserveOutcome, Option<PolicyAgent>), RpcError> {
+    ) -> Result<(ReserveOutcome, Option<Enforcer>), RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, request.into_wire(self.peer.versions));
         let mut reply = self.peer.answer("reserve", deadline, inner.reserve(request)).await?;
         self.peer.check_version("reserve", reply.version)?;
-        let agent = conversion::policy_agent(reply.policy_agent.take());
+        let agent = conversion::enforcer(reply.policy_agent.take(), reply.agent.take());
         Ok((valid("reserve", reply.try_into())?, valid("reserve", agent)?))
     }
 
@@ -110,7 +110,7 @@ impl Client {
         self.release_with_policy(request, deadline).await.map(|(released, _)| released)
     }
 
-    /// Releases as [`Self::release`] does, and tells of the policy agent that knew the pod.
+    /// Releases as [`Self::release`] does, and tells who enforced policy on the pod.
     ///
     /// # Errors
     /// As [`Self::release`].
@@ -118,12 +118,12 @@ impl Client {
         &self,
         request: Release,
         deadline: Instant,
-    ) -> Result<(Released, Option<PolicyAgent>), RpcError> {
+    ) -> Result<(Released, Option<Enforcer>), RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, request.into_wire(self.peer.versions));
         let mut reply = self.peer.answer("release", deadline, inner.release(request)).await?;
         self.peer.check_version("release", reply.version)?;
-        let agent = conversion::policy_agent(reply.policy_agent.take());
+        let agent = conversion::enforcer(reply.policy_agent.take(), reply.agent.take());
         Ok((valid("release", reply.try_into())?, valid("release", agent)?))
     }
 

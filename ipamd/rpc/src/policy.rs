@@ -3,7 +3,7 @@
 
 pub mod wire;
 
-use crate::{RpcError, client::connection};
+use crate::{RpcError, agent::AgentAt, client::connection};
 use config_model::PodName;
 use std::{
     future::Future,
@@ -27,6 +27,15 @@ pub struct PolicyAgent {
     pub socket: PathBuf,
     /// What holds for a pod that no policy names: `standard` or `strict`.
     pub mode: String,
+}
+
+/// Who enforces policy on this node, as the daemon tells the plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enforcer {
+    /// aws-network-policy-agent.
+    Amazon(PolicyAgent),
+    /// ferrule-agent.
+    Own(AgentAt),
 }
 
 /// The agent has not done what it was asked.

@@ -4,7 +4,12 @@ use super::{
     Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
     Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
-use crate::{Versions, policy::PolicyAgent, wire};
+use crate::{
+    Versions,
+    agent::{AgentAt, Mode},
+    policy::{Enforcer, PolicyAgent},
+    wire,
+};
 use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, Span, TableId};
 use std::{net::IpAddr, str::FromStr};
 
@@ -326,10 +331,45 @@ impl TryFrom<wire::ReleaseReply> for Released {
     }
 }
 
+/// Who enforces policy. One without a socket could not be asked, and the pod would be open.
+pub(crate) fn enforcer(
+    amazons: Option<wire::PolicyAgent>,
+    own: Option<wire::Agent>,
+) -> Result<Option<Enforcer>, Malformed> {
+    let Some(wire::Agent { socket, mode }) = own else {
+        return policy_agent(amazons).map(|agent| agent.map(Enforcer::Amazon));
+    };
+    if !socket.starts_with('/') {
+        return Err(malformed("agent", socket, "an absolute path"));
+    }
+    // A mode that is not known lets nobody through that another would not.
+    let mode = if mode == STANDARD { Mode::Standard } else { Mode::Strict };
+    Ok(Some(Enforcer::Own(AgentAt { socket: socket.into(), mode })))
+}
+
+const STANDARD: &str = "standard";
+
+impl From<AgentAt> for wire::Agent {
+    fn from(agent: AgentAt) -> Self {
+        let mode = match agent.mode {
+            Mode::Standard => STANDARD,
+            Mode::Strict => "strict",
+        };
+        Self { socket: agent.socket.to_string_lossy().into_owned(), mode: mode.to_owned() }
+    }
+}
+
+#[cfg(feature = "server")]
+pub(crate) fn told(enforcer: Option<Enforcer>) -> (Option<wire::PolicyAgent>, Option<wire::Agent>) {
+    match enforcer {
+        Some(Enforcer::Amazon(agent)) => (Some(agent.into()), None),
+        Some(Enforcer::Own(agent)) => (None, Some(agent.into())),
+        None => (None, None),
+    }
+}
+
 /// A policy agent without a socket could not be told of a pod, which would then be open.
-pub(crate) fn policy_agent(
-    sent: Option<wire::PolicyAgent>,
-) -> Result<Option<PolicyAgent>, Malformed> {
+fn policy_agent(sent: Option<wire::PolicyAgent>) -> Result<Option<PolicyAgent>, Malformed> {
     let Some(wire::PolicyAgent { socket, mode }) = sent else { return Ok(None) };
     if !socket.starts_with('/') {
         return Err(malformed("policy agent", socket, "an absolute path"));
@@ -449,7 +489,7 @@ fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) ->
 #[cfg(feature = "server")]
 pub(crate) mod reply {
     use super::{
-        Collected, Held, Malformed, PodKey, PolicyAgent, PoolStatus, Released, Versions, wire,
+        Collected, Enforcer, Held, Malformed, PodKey, PoolStatus, Released, Versions, wire,
     };
 
     /// The versions in a request; none named is a range that no one shares.
@@ -464,7 +504,7 @@ pub(crate) mod reply {
 
     pub(crate) fn released(
         released: Released,
-        agent: Option<PolicyAgent>,
+        enforcer: Option<Enforcer>,
         version: u32,
     ) -> wire::ReleaseReply {
         let (known, held) = match released {
@@ -472,8 +512,8 @@ pub(crate) mod reply {
             Released::Unknown => (false, Vec::new()),
         };
         let addresses = held.into_iter().map(Into::into).collect();
-        let policy_agent = agent.map(Into::into);
-        wire::ReleaseReply { version, known, addresses, policy_agent }
+        let (policy_agent, agent) = super::told(enforcer);
+        wire::ReleaseReply { version, known, addresses, policy_agent, agent }
     }
 
     pub(crate) fn status(status: PoolStatus, version: u32) -> wire::StatusReply {

@@ -4,9 +4,9 @@ use super::MAX_REQUESTS;
 use crate::{
     Collect, Collected, Confirm, Held, Malformed, PoolStatus, Release, Released, Reserve,
     ReserveOutcome,
-    message::conversion::reply,
+    message::conversion::{self, reply},
     negotiate,
-    policy::PolicyAgent,
+    policy::Enforcer,
     trace,
     wire::{self, ipam_server},
 };
@@ -46,8 +46,8 @@ pub trait Ipam: Send + Sync + 'static {
     /// Whether anything is held for a pod of this name.
     fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, Unable>> + Send;
 
-    /// The policy agent that is to be told of pods, if there is one.
-    fn policy_agent(&self) -> Option<PolicyAgent> {
+    /// Who enforces policy on pods, if anybody does.
+    fn enforcer(&self) -> Option<Enforcer> {
         None
     }
 }
@@ -106,10 +106,10 @@ impl<I> Endpoint<I> {
 }
 
 impl<I: Ipam> Endpoint<I> {
-    /// The agent knows pods by name alone: of a sandbox's end it hears only when the pod has no other
+    /// amazon's agent knows pods by name alone, and ours may be told no more: of a sandbox's end it hears only when the pod has no other
     /// that would lose its policies.
-    async fn agent_of_gone(&self, pod: Option<&PodName>) -> Option<PolicyAgent> {
-        let agent = self.ipam.policy_agent()?;
+    async fn agent_of_gone(&self, pod: Option<&PodName>) -> Option<Enforcer> {
+        let agent = self.ipam.enforcer()?;
         let lives = match pod {
             Some(pod) => self.ipam.holds(pod).await.unwrap_or(true),
             None => false,
@@ -128,9 +128,9 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.waiting, request.versions)?;
         let outcome = self.ipam.reserve(request.try_into()?).instrument(trace).await?;
-        let policy_agent = self.ipam.policy_agent().map(Into::into);
+        let (policy_agent, agent) = conversion::told(self.ipam.enforcer());
         let outcome = Some(outcome.into());
-        Ok(Response::new(wire::ReserveReply { version, outcome, policy_agent }))
+        Ok(Response::new(wire::ReserveReply { version, outcome, policy_agent, agent }))
     }
 
     async fn confirm(

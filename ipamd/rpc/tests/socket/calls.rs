@@ -133,7 +133,7 @@ impl ipam_server::Ipam for FromTheFuture {
         &self,
         _: Request<wire::ReserveRequest>,
     ) -> Result<Response<wire::ReserveReply>, Status> {
-        Ok(Response::new(wire::ReserveReply { version: 1, outcome: None, policy_agent: None }))
+        Ok(Response::new(wire::ReserveReply { version: 1, ..Default::default() }))
     }
 
     async fn confirm(

@@ -4,7 +4,7 @@ use config_model::{DeviceIndex, PodKey, PodName, RuleLayout, Span, TableId};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Held, Pod, PodAddress, PoolStatus, Reason, Refusal,
     Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
-    policy::PolicyAgent,
+    policy::Enforcer,
     server::{Health, Ipam, Unable, listen, serve},
 };
 use std::{
@@ -74,7 +74,7 @@ pub(crate) struct Book {
     pub(crate) waiting: watch::Sender<usize>,
     never: Semaphore,
     /// The policy agent that callers are told of.
-    pub(crate) policy: Mutex<Option<PolicyAgent>>,
+    pub(crate) policy: Mutex<Option<Enforcer>>,
 }
 
 struct Waiter<'a>(&'a watch::Sender<usize>);
@@ -135,7 +135,7 @@ impl Ipam for Book {
         Ok(self.held.lock().unwrap().keys().any(|key| name(key) == Some(pod)))
     }
 
-    fn policy_agent(&self) -> Option<PolicyAgent> {
+    fn enforcer(&self) -> Option<Enforcer> {
         self.policy.lock().unwrap().clone()
     }
 

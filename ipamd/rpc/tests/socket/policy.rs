@@ -4,8 +4,9 @@ use crate::daemon::{Daemon, release, reserve, soon};
 use config_model::PodName;
 use ipamd_rpc::{
     Pod, Release, Released,
+    agent::{AgentAt, Mode},
     policy::{
-        PolicyAgent, PolicyError, Terms, ask, serve,
+        Enforcer, PolicyAgent, PolicyError, Terms, ask, serve,
         wire::{
             DeleteNpReply, DeleteNpRequest, EnforceNpReply, EnforceNpRequest,
             np_backend_server::{NpBackend, NpBackendServer},
@@ -132,11 +133,20 @@ async fn the_plugin_is_told_of_the_agent_with_a_reservation_and_a_release() {
     let (_, agent) = client.reserve_with_policy(reserve("a"), soon()).await.unwrap();
     assert_eq!(agent, None);
     let policy = PolicyAgent { socket: "/run/npa.sock".into(), mode: "strict".into() };
+    let policy = Enforcer::Amazon(policy);
     *daemon.book.policy.lock().unwrap() = Some(policy.clone());
     let (_, agent) = client.reserve_with_policy(reserve("a"), soon()).await.unwrap();
     assert_eq!(agent, Some(policy.clone()));
     let (_, agent) = client.release_with_policy(release("a"), soon()).await.unwrap();
     assert_eq!(agent, Some(policy));
+    for mode in [Mode::Strict, Mode::Standard] {
+        let own = Enforcer::Own(AgentAt { socket: "/run/agent.sock".into(), mode });
+        *daemon.book.policy.lock().unwrap() = Some(own.clone());
+        let (_, told) = client.reserve_with_policy(reserve("b"), soon()).await.unwrap();
+        assert_eq!(told.as_ref(), Some(&own));
+        let (_, told) = client.release_with_policy(release("b"), soon()).await.unwrap();
+        assert_eq!(told, Some(own));
+    }
 }
 
 #[tokio::test]
@@ -144,6 +154,7 @@ async fn the_agent_does_not_hear_of_a_sandbox_while_another_of_its_pod_lives() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let policy = PolicyAgent { socket: "/run/npa.sock".into(), mode: "strict".into() };
+    let policy = Enforcer::Amazon(policy);
     *daemon.book.policy.lock().unwrap() = Some(policy.clone());
     let client = daemon.client().await;
     let named = |id: &str, pod: &str| {

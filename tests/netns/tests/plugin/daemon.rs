@@ -5,14 +5,15 @@ use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, TableId};
 use ipamd_rpc::{
     Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
     Released, Reservation, Reserve, ReserveOutcome,
-    policy::{PolicyAgent, wire as agent},
+    agent::{Admitted, AgentAt, AgentPod, Mode},
+    policy::{Enforcer, PolicyAgent, wire as agent},
     server::{self, Health, ListenError, Unable},
     wire,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     path::Path,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
@@ -71,7 +72,7 @@ pub(crate) struct Book {
     /// The sandboxes whose addresses cannot be taken back.
     pub(crate) stuck: BTreeSet<String>,
     /// The policy agent that callers are told of.
-    pub(crate) policy: Option<PolicyAgent>,
+    pub(crate) policy: Option<Enforcer>,
     /// How long that agent takes to answer for a pod.
     pub(crate) agent_takes: Duration,
     /// The `traceparent` of each request.
@@ -87,7 +88,13 @@ impl Book {
     /// Tells of a policy agent at the node's `npa.sock`.
     pub(crate) fn with_policy(node: &Node) -> Self {
         let policy = PolicyAgent { socket: node.path(AGENT), mode: "strict".to_owned() };
-        Self { policy: Some(policy), ..Self::on_table_2() }
+        Self { policy: Some(Enforcer::Amazon(policy)), ..Self::on_table_2() }
+    }
+
+    /// Tells of a ferrule-agent at the node's `agent.sock`.
+    pub(crate) fn with_own_policy(node: &Node, mode: Mode) -> Self {
+        let own = AgentAt { socket: node.path(OWN_AGENT), mode };
+        Self { policy: Some(Enforcer::Own(own)), ..Self::on_table_2() }
     }
 }
 
@@ -321,7 +328,7 @@ impl server::Ipam for Scripted {
         Ok(book.held.keys().any(|key| book.names.get(key) == Some(pod)))
     }
 
-    fn policy_agent(&self) -> Option<PolicyAgent> {
+    fn enforcer(&self) -> Option<Enforcer> {
         self.0.lock().unwrap().policy.clone()
     }
 
@@ -481,5 +488,63 @@ impl agent::np_backend_server::NpBackend for Backend {
     }
 }
 
+/// A ferrule-agent that writes into a daemon's book what it is told, and gives one answer to all.
+pub(crate) struct OwnAgent {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Answers {
+    book: Arc<Scripted>,
+    answer: Admitted,
+}
+
+impl OwnAgent {
+    /// Serves at the node's `agent.sock`.
+    pub(crate) fn start(node: &Node, daemon: &Daemon, answer: Admitted) -> Self {
+        let answers = Arc::new(Answers { book: Arc::clone(&daemon.book), answer });
+        let serve = async |incoming| {
+            let health = Health::starting().await;
+            ipamd_rpc::agent::serve(incoming, answers, &health, pending()).await.unwrap();
+        };
+        let (stop, thread) = on_a_thread(node, OWN_AGENT, serve);
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for OwnAgent {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl ipamd_rpc::agent::Agent for Answers {
+    async fn admit(
+        &self,
+        pod: AgentPod,
+        addresses: BTreeSet<IpAddr>,
+        mode: Mode,
+    ) -> Result<Admitted, Status> {
+        let mut book = self.book.0.lock().unwrap();
+        book.asked.push(format!("admit {} {} {addresses:?} {mode:?}", pod.name, pod.uid));
+        Ok(self.answer.clone())
+    }
+
+    async fn forget(&self, pod: AgentPod) -> Result<(), Status> {
+        let mut book = self.book.0.lock().unwrap();
+        book.asked.push(format!("forget {} {}", pod.name, pod.uid));
+        Ok(())
+    }
+
+    async fn status(&self) -> Result<ipamd_rpc::agent::wire::StatusReply, Status> {
+        Ok(Default::default())
+    }
+}
+
+/// ferrule-agent's socket.
+const OWN_AGENT: &str = "agent.sock";
 /// The policy agent's socket.
 const AGENT: &str = "npa.sock";

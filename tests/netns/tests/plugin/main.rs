@@ -21,6 +21,7 @@ mod foreign;
 mod gc;
 mod ipv6;
 mod node;
+mod own_policy;
 mod policy;
 mod refusal;
 mod sandboxes;

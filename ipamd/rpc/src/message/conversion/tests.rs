@@ -45,7 +45,12 @@ fn branch() -> Branch {
 }
 
 fn reply(outcome: ReserveOutcome) -> wire::ReserveReply {
-    wire::ReserveReply { version: 1, outcome: Some(outcome.into()), policy_agent: None }
+    wire::ReserveReply {
+        version: 1,
+        outcome: Some(outcome.into()),
+        policy_agent: None,
+        agent: None,
+    }
 }
 
 #[test]
@@ -181,7 +186,7 @@ fn requests_without_what_they_need_are_refused_by_name() {
 
 #[test]
 fn an_answer_without_an_outcome_or_an_address_is_refused() {
-    let silent = wire::ReserveReply { version: 1, outcome: None, policy_agent: None };
+    let silent = wire::ReserveReply { version: 1, outcome: None, policy_agent: None, agent: None };
     assert_eq!(ReserveOutcome::try_from(silent).unwrap_err().field, "outcome");
     let empty = Reservation { addresses: Vec::new(), ..reservation() };
     let empty = reply(ReserveOutcome::Reserved(empty));

@@ -1,0 +1,304 @@
+//! Events in any order. Whatever happens, a pod is let through only by what is in force and has its own entry.
+
+use super::{entry, group, name, part, policy, removed, uid};
+use crate::{
+    Answer, Applied, Desired, Effect, Mode, Node, PodId, Ticket, WAIT, desired::policies_of, store,
+};
+use config_model::{Span, Time};
+use policy_wire::{ObjectId, proto};
+use proptest::{collection::vec, prelude::*};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+};
+
+#[derive(Clone, Debug)]
+enum Deed {
+    /// A replica tells of a pod that is bound, of a policy about pods, or that one is gone.
+    Bound(u8),
+    Unbound(u8),
+    Policy(u8, Vec<u8>),
+    PolicyGone(u8),
+    /// A part that comes to nothing, since its generation breaks off or cannot be.
+    Torn(u8),
+    Wrong,
+    /// The stream is another's.
+    Moved(u8),
+    Alone,
+    /// Pods start and end here.
+    Start(u8, bool, u8),
+    End(u8, bool),
+    /// The backend has put into force what it was given; but for a policy; not at all.
+    InForce,
+    ButFor(u8),
+    NotAtAll,
+    Passes(u16),
+    /// The agent is killed and begins with its disk.
+    Restart,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let (pod, of) = (0_u8..4, 0_u8..3);
+    prop_oneof![
+        4 => pod.clone().prop_map(Deed::Bound),
+        1 => pod.clone().prop_map(Deed::Unbound),
+        2 => (of.clone(), vec(pod.clone(), 0..3)).prop_map(|(of, pods)| Deed::Policy(of, pods)),
+        1 => of.clone().prop_map(Deed::PolicyGone),
+        1 => pod.clone().prop_map(Deed::Torn),
+        1 => Just(Deed::Wrong),
+        1 => (1_u8..4).prop_map(Deed::Moved),
+        1 => Just(Deed::Alone),
+        4 => (pod.clone(), any::<bool>(), 0_u8..2).prop_map(|(p, s, a)| Deed::Start(p, s, a)),
+        1 => (pod, any::<bool>()).prop_map(|(pod, named)| Deed::End(pod, named)),
+        4 => Just(Deed::InForce),
+        1 => of.prop_map(Deed::ButFor),
+        1 => Just(Deed::NotAtAll),
+        2 => (0_u16..2500).prop_map(Deed::Passes),
+        1 => Just(Deed::Restart),
+    ]
+}
+
+struct Life {
+    node: Node,
+    now: Time,
+    generation: u64,
+    /// What the backend has been given and not answered.
+    given: Option<Desired>,
+    in_force: Option<(Desired, BTreeMap<String, String>)>,
+    /// Whoever asked and was not answered yet.
+    asked: BTreeMap<Ticket, (PodId, Mode, Time)>,
+    disk: Vec<store::Record>,
+    enforced: usize,
+}
+
+fn at(number: u8) -> std::net::SocketAddr {
+    (Ipv4Addr::new(10, 9, 9, number), 1).into()
+}
+
+impl Life {
+    fn begin() -> Self {
+        let node = Node::new(Default::default(), BTreeMap::new());
+        let mut life = Self {
+            node,
+            now: Time(1_000_000),
+            generation: 0,
+            given: None,
+            in_force: None,
+            asked: BTreeMap::new(),
+            disk: Vec::new(),
+            enforced: 0,
+        };
+        life.moved(1);
+        life
+    }
+
+    fn moved(&mut self, replica: u8) {
+        self.node.began(at(replica), &[replica; 16], false);
+        self.generation += 1;
+    }
+
+    fn tell(&mut self, changes: Vec<proto::Change>) {
+        self.generation += 1;
+        self.node.part(part(self.generation, changes), self.now);
+    }
+
+    fn does(&mut self, deed: Deed) {
+        match deed {
+            Deed::Bound(pod) => self.tell(vec![entry(pod)]),
+            Deed::Unbound(pod) => self.tell(vec![removed(&ObjectId::Pod(uid(pod)))]),
+            Deed::Policy(of, pods) => self.tell(policy(of, &pods)),
+            Deed::PolicyGone(of) => {
+                let policy = ObjectId::Policy(format!("policy-{of}"));
+                self.tell(vec![removed(&policy), removed(&ObjectId::Applied(group(of)))]);
+            }
+            Deed::Torn(pod) => {
+                self.generation += 1;
+                let torn = proto::Part { last: false, ..part(self.generation, vec![entry(pod)]) };
+                self.node.part(torn, self.now);
+                self.node.alone("it broke off".to_owned());
+                self.moved(1);
+            }
+            Deed::Wrong => {
+                self.tell(vec![proto::Change { of: None }]);
+                self.tell(vec![entry(0)]);
+                self.carry_out();
+                self.moved(1);
+            }
+            Deed::Moved(replica) => self.moved(replica),
+            Deed::Alone => self.node.alone("none answers".to_owned()),
+            Deed::Start(pod, strict, address) => self.start(pod, strict, address),
+            Deed::End(pod, named) => {
+                let id = if named { uid(pod) } else { String::new() };
+                let gone = PodId { uid: id, namespace: "shop".into(), name: name(pod) };
+                self.node.forget(&gone, self.now);
+            }
+            Deed::InForce => self.came(Applied::Done(BTreeMap::new())),
+            Deed::ButFor(of) => {
+                let failing = (format!("policy-{of}"), "no room".to_owned());
+                self.came(Applied::Done([failing].into()));
+            }
+            Deed::NotAtAll => self.came(Applied::Failed("no such kernel".to_owned())),
+            Deed::Passes(millis) => {
+                self.now = self.now + Span(u64::from(millis));
+                self.node.tick(self.now);
+            }
+            Deed::Restart => self.restart(),
+        }
+        self.carry_out();
+    }
+
+    fn start(&mut self, pod: u8, strict: bool, address: u8) {
+        let id = PodId { uid: uid(pod), namespace: "shop".into(), name: name(pod) };
+        let mode = if strict { Mode::Strict } else { Mode::Standard };
+        let addresses: BTreeSet<IpAddr> = [Ipv4Addr::new(10, 0, 0, address).into()].into();
+        let ticket = self.node.admit(id.clone(), addresses, mode, self.now);
+        self.asked.insert(ticket, (id, mode, self.now));
+    }
+
+    fn came(&mut self, came: Applied) {
+        let Some(desired) = self.given.take() else { return };
+        let revision = desired.revision;
+        if let Applied::Done(failing) = &came {
+            self.in_force = Some((desired, failing.clone()));
+        }
+        self.node.applied(revision, came, self.now);
+    }
+
+    /// Nothing that is in force is touched by that; who asked is asked again by the runtime.
+    fn restart(&mut self) {
+        self.carry_out();
+        let (held, local) = self.node.image();
+        let replayed = store::replay(self.disk.clone());
+        assert_eq!(replayed.stopped, None);
+        let objects = |held: &policy_wire::Held| held.objects().collect::<Vec<_>>();
+        assert_eq!(objects(&replayed.held), objects(&held));
+        assert_eq!(
+            (&replayed.held.epoch, replayed.held.generation),
+            (&held.epoch, held.generation)
+        );
+        assert_eq!(replayed.local, *local);
+        self.node = Node::new(replayed.held, replayed.local);
+        self.given = None;
+        self.in_force = None;
+        self.asked.clear();
+        self.moved(1);
+    }
+
+    fn carry_out(&mut self) {
+        for effect in self.node.take_effects() {
+            match effect {
+                Effect::Apply(desired) => {
+                    assert!(self.given.is_none(), "two at a time");
+                    self.given = Some(desired);
+                }
+                Effect::Answer { ticket, answer } => self.answered(ticket, answer),
+                Effect::Keep(records) => self.disk.extend(records),
+                Effect::Announce(_)
+                | Effect::Holds(_)
+                | Effect::FollowAnew(_)
+                | Effect::Report(_) => {}
+            }
+        }
+        for (pod, _, since) in self.asked.values() {
+            assert!(
+                self.now.since(*since) <= WAIT || self.node.wake_at() <= Some(self.now),
+                "{pod}"
+            );
+        }
+    }
+
+    fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        let (pod, mode, since) = self.asked.remove(&ticket).unwrap();
+        match answer {
+            Answer::Enforced => self.let_through(&pod),
+            Answer::Open(why) => {
+                assert_eq!(mode, Mode::Standard);
+                assert!(self.now >= since + WAIT && why.contains(&pod.uid), "{why}");
+            }
+            Answer::Refused(why) => {
+                assert_eq!(mode, Mode::Strict);
+                assert!(self.now >= since + WAIT && why.contains(&pod.uid), "{why}");
+            }
+        }
+    }
+
+    fn let_through(&mut self, pod: &PodId) {
+        self.enforced += 1;
+        let (desired, failing) = self.in_force.as_ref().unwrap();
+        let entry = desired.held.pods.get(&pod.uid).unwrap();
+        assert_eq!((&entry.namespace, &entry.name), (&pod.namespace, &pod.name));
+        // What fails of it is at most what is to go.
+        let (wanted, _) = self.node.image();
+        for policy in policies_of(&desired.held, &pod.uid) {
+            let still = policies_of(&wanted, &pod.uid).iter().any(|is| is.uid == policy.uid);
+            assert!(!still || !failing.contains_key(&policy.uid), "{} fails", policy.key);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_let_through_but_by_what_is_in_force_for_it(deeds in vec(deed(), 0..60)) {
+        let mut life = Life::begin();
+        deeds.into_iter().for_each(|deed| life.does(deed));
+        // Everybody is answered.
+        life.does(Deed::Passes(2500));
+        prop_assert!(life.asked.is_empty());
+    }
+}
+
+#[test]
+fn a_pod_waits_for_its_entry_and_for_the_backend() {
+    let mut life = Life::begin();
+    life.does(Deed::Start(0, true, 1));
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 0, "it has no entry");
+    // The other of that name.
+    life.does(Deed::Bound(2));
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 0, "it is another's entry");
+    life.does(Deed::Bound(0));
+    assert_eq!(life.enforced, 0, "nothing of it is in force");
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 1);
+}
+
+#[test]
+fn a_pod_whose_policy_is_not_in_force_waits_until_it_is() {
+    let mut life = Life::begin();
+    life.does(Deed::Policy(1, vec![0]));
+    life.does(Deed::Bound(0));
+    life.does(Deed::Bound(1));
+    life.does(Deed::Start(0, true, 1));
+    life.does(Deed::Start(1, true, 2));
+    for _ in 0..3 {
+        life.does(Deed::ButFor(1));
+    }
+    assert_eq!(life.enforced, 1, "no policy is about the other");
+    // It is tried again by itself.
+    life.does(Deed::Passes(1500));
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 2);
+}
+
+#[test]
+fn a_change_that_does_not_fit_is_compared_and_not_asked_for_again() {
+    let mut life = Life::begin();
+    life.does(Deed::Bound(0));
+    let hello = life.node.hello(false);
+    assert_eq!((hello.epoch.len(), hello.generation > 0, hello.holds.len()), (16, true, 1));
+    life.tell(vec![proto::Change { of: None }]);
+    let anew = |effect: &Effect| matches!(effect, Effect::FollowAnew(_));
+    assert!(life.node.take_effects().iter().any(anew));
+    let hello = life.node.hello(false);
+    assert_eq!((hello.epoch.len(), hello.generation, hello.holds.len()), (0, 0, 1));
+    // What comes on that stream still is not heard.
+    life.tell(vec![entry(1)]);
+    assert_eq!(life.node.overview().counts[3], 1);
+    life.moved(2);
+    life.tell(vec![entry(1)]);
+    assert_eq!(life.node.overview().counts[3], 2);
+    assert_eq!(life.node.hello(false).epoch, [2; 16]);
+}

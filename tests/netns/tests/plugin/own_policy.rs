@@ -1,0 +1,113 @@
+//! ferrule-agent is asked whether a pod may start, when its links are there and before its ADD is confirmed, and
+//! told of its DEL.
+
+use crate::{
+    daemon::{Book, Daemon, OwnAgent},
+    node::{Node, on_a_node},
+};
+use ipamd_rpc::agent::{Admitted, Mode};
+
+fn asked(daemon: &Daemon) -> Vec<String> {
+    daemon.book(|book| std::mem::take(&mut book.asked))
+}
+
+/// An ADD that fails with this code and leaves nothing.
+fn fails(node: &Node, daemon: &Daemon, code: u32) -> String {
+    let before = node.host_state();
+    let sandbox = node.sandbox("c1", "web-0");
+    let (message, _) = node.call("ADD", &sandbox).run().error(code);
+    assert_eq!(node.host_state(), before);
+    daemon.book(|book| {
+        assert_eq!(book.asked.last().unwrap(), "release SetupFailed c1", "{:?}", book.asked);
+        assert!(book.held.is_empty());
+    });
+    message
+}
+
+#[test]
+fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Strict));
+        let agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
+        let sandbox = node.sandbox("c1", "web-0");
+        let result = node.add(&sandbox);
+        let address = result["ips"][0]["address"].as_str().unwrap().trim_end_matches("/32");
+        let admit = format!("admit default/web-0 uid-c1 {{{address}}} Strict");
+        assert_eq!(asked(&daemon), ["reserve c1", &admit, "confirm c1"]);
+        node.first_del(&sandbox, &result).run().is_silent_success();
+        assert_eq!(asked(&daemon), ["release PodDeleted c1", "forget default/web-0 uid-c1"]);
+        // Without it a DEL succeeds all the same.
+        let sandbox = node.sandbox("c2", "web-1");
+        let result = node.add(&sandbox);
+        drop(agent);
+        node.first_del(&sandbox, &result).run().is_silent_success();
+        assert!(node.log().contains("ferrule-agent takes no calls at"), "{}", node.log());
+        daemon.book(|book| assert!(book.held.is_empty()));
+    });
+}
+
+#[test]
+fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Strict));
+        let refused = Admitted::Refused("nobody told of it".to_owned());
+        let _agent = OwnAgent::start(node, &daemon, refused);
+        let message = fails(node, &daemon, 11);
+        assert!(message.contains("default/web-0") && message.contains("nobody told of it"));
+    });
+}
+
+#[test]
+fn without_the_agent_no_pod_starts_where_that_is_strict() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Strict));
+        let message = fails(node, &daemon, 11);
+        assert!(message.contains("ferrule-agent takes no calls at"), "{message}");
+    });
+}
+
+#[test]
+fn where_it_is_standard_a_pod_starts_open_and_the_log_says_so() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Standard));
+        node.add(&node.sandbox("c1", "web-0"));
+        let log = node.log();
+        assert!(log.contains("starts without its policies: ferrule-agent takes no calls"), "{log}");
+        let open = Admitted::Open("nobody told of it".to_owned());
+        let _agent = OwnAgent::start(node, &daemon, open);
+        node.add(&node.sandbox("c2", "web-1"));
+        let log = node.log();
+        assert!(log.contains("starts without its policies: nobody told of it"), "{log}");
+        assert!(
+            asked(&daemon)
+                .iter()
+                .any(|told| told.contains("web-1 uid-c2") && told.ends_with("Standard"))
+        );
+    });
+}
+
+#[test]
+fn a_pod_without_a_uid_cannot_be_asked_for() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Standard));
+        let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
+        let sandbox = node.sandbox("c1", "web-0");
+        let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
+        let call = node.call("ADD", &sandbox).var("CNI_ARGS", args);
+        let (message, _) = call.run().error(4);
+        assert!(message.contains("K8S_POD_UID"), "{message}");
+        assert_eq!(asked(&daemon), ["reserve c1", "release SetupFailed c1"]);
+    });
+}
+
+#[test]
+fn where_policy_is_off_nobody_is_asked() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        let _agent = OwnAgent::start(node, &daemon, Admitted::Refused("all".to_owned()));
+        let sandbox = node.sandbox("c1", "web-0");
+        let result = node.add(&sandbox);
+        node.first_del(&sandbox, &result).run().is_silent_success();
+        assert_eq!(asked(&daemon), ["reserve c1", "confirm c1", "release PodDeleted c1"]);
+    });
+}
