@@ -78,6 +78,8 @@ impl Elector {
         self.leads.send_replace(false);
         self.desk.keeps(false);
         self.metrics.leads(false);
+        // Who it is next those know that stay.
+        self.office.with(|hub| hub.set_reports_to(""));
         if led {
             self.give_back().await;
         }

@@ -40,6 +40,8 @@ use tonic::transport::Server;
 
 /// A connection of which nothing is heard is asked so often, and given up after as long again.
 const ALIVE: Duration = Duration::from_secs(20);
+/// As many calls may be under way on one connection: an agent follows, announces and reports.
+const CALLS: u32 = 64;
 /// How often what nobody needs is forgotten.
 const TIDY: Duration = Duration::from_secs(10);
 /// As many streams are ended at once, at the end: other replicas compare what each node holds.
@@ -197,6 +199,7 @@ impl Replica {
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE))
             .http2_keepalive_timeout(Some(ALIVE))
+            .max_concurrent_streams(CALLS)
             .add_service(service);
         Ok(tokio::spawn(async move {
             let end = async move {

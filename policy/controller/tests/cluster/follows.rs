@@ -99,3 +99,26 @@ async fn a_replica_says_what_it_waits_for_and_serves_nobody_before() {
     assert!(agent.begin(replica.at).await.is_err());
     agent.begins(able.at).await;
 }
+
+#[tokio::test]
+async fn a_replica_that_ends_is_not_ready_takes_no_reports_and_tells_on_for_its_grace() {
+    let world = World::new().await;
+    let node = world.node("n1").await;
+    // Nobody waits for its end.
+    let replica = Replica::start(&world.kubeconfig, &["--grace", "1h"]).await;
+    replica.ready().await;
+    let token = world.token(&node, "ferrule-controller").await;
+    let mut agent = Agent::new(token, &world.bundle().await);
+    agent.begins(replica.at).await;
+    let here = replica.at.to_string();
+    agent.until("reports go here", |agent| agent.reports_to == here).await;
+    replica.terminate();
+    until("it is not ready", || async {
+        let said = replica.get("/readyz").await?;
+        (said.starts_with("HTTP/1.0 503") && said.contains("this replica ends")).then_some(())
+    })
+    .await;
+    agent.until("reports go nowhere", |agent| agent.reports_to.is_empty()).await;
+    world.make(pod("default", "web-1", "n1", "web")).await;
+    agent.until("a pod that is new", |agent| agent.pods() == ["web-1"]).await;
+}
