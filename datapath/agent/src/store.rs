@@ -3,6 +3,8 @@
 
 mod folder;
 mod ledger;
+#[cfg(test)]
+mod power;
 
 pub(crate) use folder::DiskFolder;
 pub(crate) use ledger::{Found, Ledger};
