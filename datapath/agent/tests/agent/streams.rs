@@ -5,6 +5,7 @@ use crate::{
     replica::{Authority, Replica, hub},
 };
 use ipamd_rpc::agent::{Admitted, Mode};
+use policy_wire::proto::ReportRequest;
 use std::fs;
 
 #[test]
@@ -85,4 +86,32 @@ fn a_second_agent_leaves_the_first_alone() {
     };
     poll("the first is ready", || health("ready").then_some(()));
     assert!(health("live"));
+}
+
+#[test]
+fn who_takes_reports_is_told_what_is_in_force_also_by_nodes_that_follow_another() {
+    let authority = Authority::new();
+    let [followed, other] = [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100)));
+    followed.pod("n1", "web-0", "u-0");
+    followed.policy("p");
+    followed.office.with(|hub| hub.set_reports_to(&other.at.to_string()));
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&followed]);
+    let told = |replica: &Replica, uid: &str| {
+        let reports = replica.heard.reports.lock().unwrap();
+        let of = |report: &ReportRequest| report.realized.iter().any(|of| of.uid == uid);
+        reports.iter().find(|report| of(report)).cloned()
+    };
+    let first = poll("all was reported", || told(&other, "uid-of-p"));
+    let [policy] = first.realized.as_slice() else { panic!("{first:?}") };
+    assert_eq!((policy.generation, policy.error.as_str()), (3, ""));
+    assert!(other.heard.reports.lock().unwrap()[0].full, "the first says all that there is");
+    followed.policy("q");
+    let second = poll("what changed was reported", || told(&other, "uid-of-q"));
+    assert!(!second.full && second.realized.len() == 1, "{second:?}");
+    assert!(told(&followed, "uid-of-p").is_none(), "it takes no reports");
+    // After a change all is told anew.
+    followed.office.with(|hub| hub.set_reports_to(&followed.at.to_string()));
+    let third = poll("all was reported again", || told(&followed, "uid-of-q"));
+    assert!(third.full && third.realized.len() == 2, "{third:?}");
 }
