@@ -41,6 +41,10 @@ impl Desk {
 
     /// A node says what became of policies. Says whether this replica takes reports.
     pub(crate) fn report(&self, node: &str, request: ReportRequest) -> bool {
+        // What is said of policies that are not read yet would be forgotten: the node says it again.
+        if !self.office.with(|hub| hub.is_loaded()) {
+            return false;
+        }
         let reports: Vec<Report> = request.realized.into_iter().map(report).collect();
         let now_ms = self.office.now_ms();
         let mut book = self.book();

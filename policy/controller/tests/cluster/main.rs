@@ -4,6 +4,7 @@
 
 mod agent;
 mod certificates;
+mod conflicts;
 mod follows;
 mod kinds;
 mod outages;
