@@ -1,10 +1,11 @@
 //! The manifests as files.
 
 use crate::{
-    AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
-    ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS,
-    CONTROLLER_RIGHTS_IN_NAMESPACE, ClusterNetworkPolicy, CniNode, EniConfig,
-    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, controller_rbac, rbac,
+    AGENT_RIGHTS_IN_NAMESPACE, AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup,
+    AntreaNetworkPolicy, AntreaTier, ApplicationNetworkPolicy, AwsClusterNetworkPolicy,
+    CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE,
+    ClusterNetworkPolicy, CniNode, EniConfig, NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right,
+    agent_rbac, controller_rbac, rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -23,6 +24,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
         file("policy-antrea.yaml", ANTREA, &antrea_crds()),
         file("policy-aws.yaml", AWS, &aws_crds()),
         file("policy-realizations.yaml", REALIZATIONS, &[realization_crd()]),
+        file("rbac-agent.yaml", &agent_rights(), &agent_rbac()),
         file("rbac-controller.yaml", &controller_rights(), &controller_rbac()),
         file("rbac.yaml", &rights(), &rbac()),
     ]
@@ -171,6 +173,13 @@ fn told(head: &mut String, all: impl Iterator<Item = &'static Right>) {
         let dot = if group.is_empty() { "" } else { "." };
         head.push_str(&format!("  {resource}{dot}{group}: {}{of}: {purpose}\n", verbs.join(", ")));
     }
+}
+
+fn agent_rights() -> String {
+    let mut head = String::from("What the agent may do in its own namespace, and nothing else:\n");
+    told(&mut head, AGENT_RIGHTS_IN_NAMESPACE.iter());
+    head.push_str("The controller knows it by its tokens; agents that are given replicas need none of this.\n");
+    head
 }
 
 fn rights() -> String {

@@ -1,4 +1,4 @@
-//! What the daemon and the policy controller may do in the cluster: exactly what they do.
+//! What the daemon, the policy controller and the nodes' agents may do in the cluster: exactly what they do.
 
 use serde_json::{Value, json};
 
@@ -130,6 +130,13 @@ pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
     named("coordination.k8s.io", "leases", KEEP, &["ferrule-controller"], LEASE),
 ];
 
+/// The service account of the agent that holds policy on a node, in the same namespace.
+pub const AGENT_ACCOUNT: &str = "ferrule-agent";
+
+/// What the agent may do in its own namespace; in others nothing.
+pub const AGENT_RIGHTS_IN_NAMESPACE: &[Right] =
+    &[right("discovery.k8s.io", "endpointslices", READ, "where the controller's replicas are")];
+
 /// The daemon's service account, its roles and what binds them.
 pub fn rbac() -> Vec<Value> {
     rbac_of(SERVICE_ACCOUNT, CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE)
@@ -138,6 +145,11 @@ pub fn rbac() -> Vec<Value> {
 /// The policy controller's.
 pub fn controller_rbac() -> Vec<Value> {
     rbac_of(CONTROLLER_ACCOUNT, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE)
+}
+
+/// The agent's.
+pub fn agent_rbac() -> Vec<Value> {
+    rbac_of(AGENT_ACCOUNT, &[], AGENT_RIGHTS_IN_NAMESPACE)
 }
 
 fn rbac_of(account: &str, in_cluster: &[Right], in_namespace: &[Right]) -> Vec<Value> {
@@ -173,17 +185,22 @@ fn rbac_of(account: &str, in_cluster: &[Right], in_namespace: &[Right]) -> Vec<V
             }],
         })
     };
-    vec![
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(true) }),
+    let account =
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(true) });
+    let of_cluster = [
         json!({
             "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(false),
             "rules": rules(in_cluster),
         }),
         binds("ClusterRole", "ClusterRoleBinding", false),
+    ];
+    let of_cluster = of_cluster.into_iter().filter(|_| !in_cluster.is_empty());
+    let of_namespace = [
         json!({
             "apiVersion": version, "kind": "Role", "metadata": metadata(true),
             "rules": rules(in_namespace),
         }),
         binds("Role", "RoleBinding", true),
-    ]
+    ];
+    std::iter::once(account).chain(of_cluster).chain(of_namespace).collect()
 }
