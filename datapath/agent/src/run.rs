@@ -116,6 +116,7 @@ pub async fn run(
         health,
         healthy: (false, false),
         replies: BTreeMap::new(),
+        alone: None,
     };
     owner.run(heard, stop).await;
     tasks.shutdown().await;
@@ -192,6 +193,8 @@ struct Owner {
     /// Live and ready, as it was told last.
     healthy: (bool, bool),
     replies: BTreeMap<Ticket, oneshot::Sender<Answer>>,
+    /// Why no replica is followed, as it was logged last.
+    alone: Option<String>,
 }
 
 impl Owner {
@@ -233,10 +236,18 @@ impl Owner {
                 let _ = reply.send(self.node.lag(&reached));
             }
             Event::Began { at, epoch, behind } => {
+                self.alone = None;
                 self.metrics.stream(behind);
                 self.node.began(at, &epoch, behind);
             }
-            Event::Alone(why) => self.node.alone(why),
+            Event::Alone(why) => {
+                // Each attempt fails alike for as long as nothing changes.
+                if self.alone.as_ref() != Some(&why) {
+                    tracing::warn!(why, "no replica of the controller is followed");
+                    self.alone = Some(why.clone());
+                }
+                self.node.alone(why);
+            }
             Event::Part(part) => self.node.part(part, now),
             Event::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
             Event::Applied { revision, came } => self.node.applied(revision, came, now),
