@@ -1,8 +1,8 @@
 //! `ferrule-controller`: reads what the cluster says of policy, computes it once, tells each node what it needs.
 //!
 //! [`run`] is a replica's whole life. `feed` reads one kind, `intake` takes its objects into the hub, `admit` lets
-//! agents in, `tls` keeps the certificate, `lease` says who takes
-//! reports and writes `status`. Which node is told what is decided in
+//! agents in, `tls` keeps the certificate, `lease` says who takes reports and writes `status`, `view` answers
+//! people. Which node is told what is decided in
 //! `policy-hub`, and the stream is `policy-rpc`'s.
 
 mod admit;
@@ -28,6 +28,7 @@ mod rarely;
 mod run;
 mod status;
 mod tls;
+mod view;
 
 pub use agents::Account;
 pub use options::{LogFormat, LogLevel, Options};

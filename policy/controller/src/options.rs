@@ -26,6 +26,24 @@ pub struct Options {
     #[arg(long, env = "FERRULE_CONTROLLER_HEALTH", value_name = "ADDRESS",
         default_value_t = SocketAddr::from(([0, 0, 0, 0], registry::CONTROLLER_HEALTH_PORT)))]
     pub health: SocketAddr,
+    /// Where the API server asks for people, about policies, groups and nodes; without it nobody is answered
+    #[arg(long, env = "FERRULE_CONTROLLER_VIEW", value_name = "ADDRESS")]
+    pub view: Option<SocketAddr>,
+    /// The Service by which the API server finds --view, in the same namespace
+    #[arg(
+        long,
+        env = "FERRULE_CONTROLLER_VIEW_SERVICE",
+        default_value = "ferrule-controller-view"
+    )]
+    pub view_service: String,
+    /// The port of that Service
+    #[arg(
+        long,
+        env = "FERRULE_CONTROLLER_VIEW_SERVICE_PORT",
+        value_name = "PORT",
+        default_value_t = 443
+    )]
+    pub view_service_port: u16,
     /// Where nodes reach this replica when it takes reports; without it, POD_IP and the port of --listen
     #[arg(long, env = "FERRULE_CONTROLLER_ADVERTISE", value_name = "ADDRESS")]
     pub advertise: Option<SocketAddr>,
@@ -115,6 +133,14 @@ impl Options {
         let own = || Some(SocketAddr::new(self.pod_ip?, self.listen.port()));
         let at = Some(self.listen).filter(|at| !at.ip().is_unspecified());
         self.advertise.or_else(own).or(at)
+    }
+
+    /// What the certificate is for: the name that nodes look for, then the one that the API server does.
+    pub fn certified(&self) -> String {
+        match self.view {
+            Some(_) => format!("{},{}.{}.svc", self.server_name, self.view_service, self.namespace),
+            None => self.server_name.clone(),
+        }
     }
 
     /// What no single flag can be blamed for by itself.

@@ -14,6 +14,7 @@ use crate::{
     options::Options,
     status::{self, Desk},
     tls::{self, Showing},
+    view::{self, Registered, View},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use kube::Client;
@@ -60,6 +61,8 @@ struct Replica {
     board: Arc<Board>,
     agents: Arc<Agents>,
     desk: Arc<Desk>,
+    /// Whether this replica holds the Lease.
+    leads: watch::Sender<bool>,
     /// What ends none of these should.
     tasks: JoinSet<&'static str>,
 }
@@ -75,6 +78,10 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
     // The port may have been left to the kernel.
     options.listen = listener.local_addr().context("--listen")?;
     let health = bind(options.health, "--health").await?;
+    let view = match options.view {
+        Some(at) => Some(bind(at, "--view").await?),
+        None => None,
+    };
     let hub = Hub::new(random()?, u64::from_le_bytes(random()?));
     let office = Office::new(hub);
     let mut replica = Replica {
@@ -85,11 +92,15 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
         office,
         metrics: Arc::new(Metrics::new().context("make the metrics")?),
         board: Arc::new(Board::new()),
+        leads: watch::Sender::new(false),
         tasks: JoinSet::new(),
     };
     let shown = Arc::new(Shown::default());
     let is_ending = Arc::new(AtomicBool::new(false));
     replica.show(shown.clone(), health, is_ending.clone());
+    if let Some(listener) = view {
+        replica.answer(listener, shown.clone());
+    }
     replica.read();
     let (end, ended) = watch::channel(false);
     let serving = replica.serve(listener, shown, ended.clone())?;
@@ -150,6 +161,32 @@ impl Replica {
                 ticks.tick().await;
                 office.tidy();
             }
+        });
+    }
+
+    /// People, by way of the API server.
+    fn answer(&mut self, listener: TcpListener, shown: Arc<Shown>) {
+        let view = View { office: self.office.clone(), desk: self.desk.clone() };
+        let client = self.client.clone();
+        self.tasks.spawn(async move {
+            view::serve(listener, view, client, shown).await;
+            "the answering of people"
+        });
+        if self.options.tls_dir.is_some() {
+            // Whoever made the certificate registers its authority.
+            return;
+        }
+        let registered = Registered {
+            client: self.client.clone(),
+            namespace: self.options.namespace.clone(),
+            service: self.options.view_service.clone(),
+            port: self.options.view_service_port,
+            authority: self.options.ca_configmap.clone(),
+        };
+        let leads = self.leads.subscribe();
+        self.tasks.spawn(async move {
+            registered.keep(leads).await;
+            "the registering of the API for people"
         });
     }
 
@@ -225,7 +262,7 @@ impl Replica {
             Some(identity) => identity.clone(),
             None => format!("ferrule-controller-{:016x}", u64::from_le_bytes(random()?)),
         };
-        let (leads, led) = watch::channel(false);
+        let led = self.leads.subscribe();
         let (client, desk, metrics) =
             (self.client.clone(), self.desk.clone(), self.metrics.clone());
         self.tasks.spawn(async move {
@@ -243,7 +280,7 @@ impl Replica {
             office: self.office.clone(),
             desk: self.desk.clone(),
             metrics: self.metrics.clone(),
-            leads,
+            leads: self.leads.clone(),
         };
         Ok(tokio::spawn(elector.run(ended)))
     }

@@ -7,6 +7,7 @@ use kube::Client;
 use policy_hub::{NeededBy, PolicyTurn};
 use policy_rpc::Office;
 use policy_status::{Book, Outcome, Report, Spread, Write};
+use policy_view::Heard;
 use policy_wire::proto::{Realized, ReportRequest};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -32,11 +33,13 @@ const TIDY: Duration = Duration::from_secs(30);
 pub(crate) struct Desk {
     office: Arc<Office>,
     book: Mutex<Option<Book>>,
+    /// What nodes have in force, for people who ask.
+    heard: Mutex<Heard>,
 }
 
 impl Desk {
     pub(crate) fn new(office: Arc<Office>) -> Self {
-        Self { office, book: Mutex::new(None) }
+        Self { office, book: Mutex::new(None), heard: Mutex::default() }
     }
 
     /// A node says what became of policies. Says whether this replica takes reports.
@@ -45,12 +48,18 @@ impl Desk {
         if !self.office.with(|hub| hub.is_loaded()) {
             return false;
         }
-        let reports: Vec<Report> = request.realized.into_iter().map(report).collect();
         let now_ms = self.office.now_ms();
         let mut book = self.book();
         let Some(book) = book.as_mut() else { return false };
+        self.heard().take(node, &request, now_ms);
+        let reports: Vec<Report> = request.realized.into_iter().map(report).collect();
         book.report(node, request.full, &reports, now_ms);
         true
+    }
+
+    /// What nodes have in force; nothing where they report to another replica.
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A node is gone.
@@ -59,12 +68,14 @@ impl Desk {
         if let Some(book) = self.book().as_mut() {
             book.node_gone(node, now_ms);
         }
+        self.heard().forget(node);
     }
 
     /// This replica holds the Lease from now on, or no longer: a book begins, or ends.
     pub(crate) fn keeps(&self, keeps: bool) {
         let now_ms = self.office.now_ms();
         *self.book() = keeps.then(|| Book::new(now_ms));
+        self.heard().clear();
         self.office.with(|hub| if keeps { hub.follow_policies() } else { hub.leave_policies() });
     }
 

@@ -55,16 +55,10 @@ impl Access {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
             .with_context(|| format!("protect {}", folder.display()))?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "ferrule-cluster");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate().context("make the authority's key")?;
-        let authority = CertifiedIssuer::self_signed(params, key)
-            .context("make the authority's certificate")?;
-        let access = Self { folder: folder.to_owned(), authority };
+        let access = Self { folder: folder.to_owned(), authority: authority("ferrule-cluster")? };
         access.write("ca.crt", &access.authority.pem())?;
         access.server(also_at)?;
+        access.front()?;
         let key = KeyPair::generate().context("make the service accounts' key")?;
         access.write("accounts.key", &key.serialize_pem())?;
         access.write("accounts.pub", &key.public_key_pem())?;
@@ -88,10 +82,29 @@ impl Access {
         self.issue("server", params)
     }
 
+    /// What the API server shows to the servers of others that it asks, of an authority of its own.
+    fn front(&self) -> Result<()> {
+        let by = authority("ferrule-cluster-front")?;
+        self.write("front-ca.crt", &by.pem())?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, FRONT);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue_by(&by, "front", params)
+    }
+
     fn issue(&self, name: &str, params: CertificateParams) -> Result<()> {
+        self.issue_by(&self.authority, name, params)
+    }
+
+    fn issue_by(
+        &self,
+        by: &CertifiedIssuer<'static, KeyPair>,
+        name: &str,
+        params: CertificateParams,
+    ) -> Result<()> {
         let key = KeyPair::generate().with_context(|| format!("make the key of {name}"))?;
         let certificate = params
-            .signed_by(&key, &self.authority)
+            .signed_by(&key, by)
             .with_context(|| format!("sign the certificate of {name}"))?;
         self.write(&format!("{name}.crt"), &certificate.pem())?;
         self.write(&format!("{name}.key"), &key.serialize_pem())
@@ -148,5 +161,16 @@ impl Access {
     }
 }
 
+fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let key = KeyPair::generate().context("make the authority's key")?;
+    CertifiedIssuer::self_signed(params, key).context("make the authority's certificate")
+}
+
+/// Who the API server is to the servers of others.
+pub(crate) const FRONT: &str = "front-proxy-client";
 /// The first address of the services' range, at which pods would find the API server.
 const FIRST_SERVICE: Ipv4Addr = Ipv4Addr::new(172, 20, 0, 1);

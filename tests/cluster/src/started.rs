@@ -1,6 +1,6 @@
 //! A cluster that runs: what a test needs of it, and its end.
 
-use crate::{Access, Identity, Program, component::Component};
+use crate::{Access, Identity, Program, access::FRONT, component::Component};
 use anyhow::{Context as _, Result, bail};
 use kube::{
     Client, Config,
@@ -218,6 +218,13 @@ impl Cluster {
             ("tls-cert-file", &file("server.crt")),
             ("tls-private-key-file", &file("server.key")),
             ("client-ca-file", &authority),
+            ("requestheader-client-ca-file", &file("front-ca.crt")),
+            ("requestheader-allowed-names", FRONT),
+            ("requestheader-username-headers", "X-Remote-User"),
+            ("requestheader-group-headers", "X-Remote-Group"),
+            ("requestheader-extra-headers-prefix", "X-Remote-Extra-"),
+            ("proxy-client-cert-file", &file("front.crt")),
+            ("proxy-client-key-file", &file("front.key")),
             ("service-account-issuer", "https://kubernetes.default.svc"),
             ("service-account-key-file", &file("accounts.pub")),
             ("service-account-signing-key-file", &accounts),

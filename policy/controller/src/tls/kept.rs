@@ -49,7 +49,7 @@ impl Keeper {
             maps: Api::namespaced(client, &options.namespace),
             secret: options.tls_secret.clone(),
             map: options.ca_configmap.clone(),
-            server_name: options.server_name.clone(),
+            server_name: options.certified(),
             lives: Lives {
                 certificate: options.certificate_life.as_secs(),
                 authority: options.authority_life.as_secs(),

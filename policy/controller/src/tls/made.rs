@@ -66,7 +66,9 @@ fn certificate(by: &Authority, server_name: &str, lives: &Lives, now: u64) -> Re
     let signing = KeyPair::from_pem(&pair.key)?;
     let issuer = Issuer::new(authority_params(name, pair.made, pair.ends)?, signing);
     let (made, ends) = (now, (now + lives.certificate).min(pair.ends));
-    let mut params = params(vec![server_name.to_owned()], server_name, made, ends)?;
+    let names: Vec<String> = server_name.split(',').map(str::to_owned).collect();
+    let first = names.first().cloned().unwrap_or_default();
+    let mut params = params(names, &first, made, ends)?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

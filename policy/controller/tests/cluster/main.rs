@@ -11,4 +11,5 @@ mod outages;
 mod replica;
 mod reports;
 mod tokens;
+mod view;
 mod world;

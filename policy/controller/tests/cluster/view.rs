@@ -1,0 +1,127 @@
+//! What people ask of a replica with their own rights at the API server, and who is not answered.
+
+use crate::{
+    agent::Agent,
+    replica::Replica,
+    world::{SYSTEM, World, network_policy, pod, until},
+};
+use kube::Client;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use tests_cluster::{Identity, client};
+
+const HERE: &str = "/apis/view.policy.ferrule.io/v1alpha1";
+
+async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
+    let request = http::Request::get(format!("{HERE}{path}")).body(Vec::new()).unwrap();
+    client.request::<Value>(request).await
+}
+
+fn code(outcome: Result<Value, kube::Error>) -> u16 {
+    match outcome {
+        Err(kube::Error::Api(status)) => status.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A replica that answers people at a port of its own, to which the API server is led.
+async fn answering(world: &World) -> (Replica, u16) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    world
+        .make(json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": "ferrule-controller-view", "namespace": SYSTEM },
+            "spec": { "type": "ExternalName", "externalName": "127.0.0.1" },
+        }))
+        .await;
+    let (at, port_word) = (format!("127.0.0.1:{port}"), port.to_string());
+    let args = ["--view", at.as_str(), "--view-service-port", port_word.as_str()];
+    let replica = Replica::start(world.cluster.kubeconfig(), &args).await;
+    replica.ready().await;
+    (replica, port)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
+    let world = World::new().await;
+    let agent_pod = world.node("n1").await;
+    world.make(pod("default", "web", "n1", "web")).await;
+    world.make(network_policy("shut", "web", "nobody")).await;
+    let (replica, port) = answering(&world).await;
+    let token = world.token(&agent_pod, "ferrule-controller").await;
+    let mut agent = Agent::new(token, &world.bundle().await);
+    agent.begins(replica.at).await;
+    agent.until("the policy", |agent| agent.policies() == ["shut"]).await;
+    let policies = until("the API for people is there", || async {
+        let policies = get(&world.client, "/policies").await.ok()?;
+        (policies["items"].as_array()?.len() == 1).then_some(policies)
+    })
+    .await;
+    let policy = &policies["items"][0];
+    assert_eq!(policy["policy"], "NetworkPolicy default/shut");
+    assert_eq!(policy["span"], json!(["n1"]));
+    let group = policy["appliedTo"][0].as_str().unwrap();
+    let group = get(&world.client, &format!("/groups/{group}")).await.unwrap();
+    assert_eq!(group["members"][0]["name"], "web");
+    until("the node holds all that it is owed", || async {
+        let agent = get(&world.client, "/agents/n1").await.ok()?;
+        let stream = &agent["stream"];
+        (stream["follows"] == true && stream["owed"] == 0).then_some(())
+    })
+    .await;
+    assert_eq!(code(get(&world.client, "/agents/n2").await), 404);
+    who_has_no_right_is_refused(&world).await;
+    who_is_not_the_api_server_is_not_answered(&world, port).await;
+}
+
+/// By the API server: the controller is not even asked.
+async fn who_has_no_right_is_refused(world: &World) {
+    let who = Identity::user("somebody");
+    let kubeconfig = world.cluster.kubeconfig_of("somebody", &who).unwrap();
+    let somebody = client(&kubeconfig).await.unwrap();
+    assert_eq!(code(get(&somebody, "/agents").await), 403);
+    world
+        .make(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": "looks" },
+            "rules": [{
+                "apiGroups": ["view.policy.ferrule.io"], "resources": ["agents"],
+                "verbs": ["get", "list"],
+            }],
+        }))
+        .await;
+    world
+        .make(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "looks" },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks",
+            },
+            "subjects": [{
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody",
+            }],
+        }))
+        .await;
+    let agents = until("the right is known", || async { get(&somebody, "/agents").await.ok() });
+    assert_eq!(agents.await["items"][0]["metadata"]["name"], "n1");
+    assert_eq!(code(get(&somebody, "/policies").await), 403);
+}
+
+/// Neither without a certificate nor with one that the cluster's users have, the administrator's for one.
+async fn who_is_not_the_api_server_is_not_answered(world: &World, port: u16) {
+    let config = std::fs::read(world.cluster.kubeconfig()).unwrap();
+    let admin: Value = serde_json::from_slice(&config).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for user in [admin["users"][0]["user"].clone(), json!({})] {
+        let mut config = admin.clone();
+        let server = format!("https://127.0.0.1:{port}");
+        config["clusters"][0]["cluster"] =
+            json!({ "server": server, "insecure-skip-tls-verify": true });
+        config["users"][0]["user"] = user;
+        let path = folder.path().join("config");
+        std::fs::write(&path, config.to_string()).unwrap();
+        let direct = client(&path).await.unwrap();
+        let refused = get(&direct, "/agents").await.unwrap_err();
+        assert!(matches!(refused, kube::Error::Service(_)), "{refused:?}");
+    }
+}
