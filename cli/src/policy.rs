@@ -10,6 +10,8 @@ mod json;
 mod live;
 mod objects;
 mod print;
+mod realized;
+mod status;
 mod yaml;
 
 pub(crate) use args::{CODES, PolicyVerb};
@@ -23,7 +25,7 @@ use policy_core::{
     show::{Matrix, Question, Samples, changes, packet},
     verdict,
 };
-use policy_objects::{Named, Protocol};
+use policy_objects::{Named, Pod, Protocol};
 use serde_json::json;
 use std::{
     fs,
@@ -48,6 +50,7 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<u8> {
         PolicyVerb::Lint { input } => findings(input),
         PolicyVerb::Convert { file, output } => convert::run(file, *output),
         PolicyVerb::Diff(args) => diff(args),
+        PolicyVerb::Status { cluster, output } => status::run(cluster, *output),
     }
 }
 
@@ -69,9 +72,15 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
                 print::Answer { objects: &objects, args, packet: &packet, verdict: &verdict };
             say(&text.to_string())?;
         }
-        Output::Json => document(&json!({
+        Output::Json => {}
+    }
+    let pods: Vec<&Pod> = verdict.halves().filter_map(|half| world.pod(&half.pod)).collect();
+    let realized = in_force(&args.input, &world, &objects, &pods)?;
+    if args.input.output == Output::Json {
+        document(&json!({
             "packet": packet, "verdict": verdict, "files": print::places(&objects, &verdict),
-        }))?,
+            "realized": realized,
+        }))?;
     }
     Ok(code(&[&objects], verdict.decision != Decision::Allow))
 }
@@ -84,10 +93,35 @@ fn of(word: &str, input: &Input) -> Result<u8> {
     let name = Named { namespace: namespace.to_owned(), name: name.to_owned() };
     let pod = world.pod(&name).ok_or_else(missing)?;
     match input.output {
-        Output::Text => say(&print::of(&world, &objects, pod))?,
-        Output::Json => document(&print::of_json(&world, &objects, pod))?,
+        Output::Text => {
+            say(&print::of(&world, &objects, pod))?;
+            in_force(input, &world, &objects, &[pod])?;
+        }
+        Output::Json => {
+            let mut answer = print::of_json(&world, &objects, pod);
+            answer["realized"] = json!(in_force(input, &world, &objects, &[pod])?);
+            document(&answer)?;
+        }
     }
     Ok(code(&[&objects], false))
+}
+
+/// Says of a cluster whether the nodes of these pods have in force what was answered.
+fn in_force(
+    input: &Input,
+    world: &World,
+    objects: &Objects,
+    pods: &[&Pod],
+) -> Result<Option<realized::Realized>> {
+    let needs = realized::needs(world, objects, pods);
+    if !input.file.is_empty() || needs.is_empty() {
+        return Ok(None);
+    }
+    let realized = realized::ask(&input.cluster, &needs)?;
+    if input.output == Output::Text {
+        say(&format!("\n{realized}"))?;
+    }
+    Ok(Some(realized))
 }
 
 fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result<u8> {

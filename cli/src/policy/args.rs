@@ -54,6 +54,16 @@ pub(crate) enum PolicyVerb {
     /// Tell between which pods something else passes once objects are applied
     #[command(after_help = DIFF)]
     Diff(DiffArgs),
+    /// Tell how far each node of the cluster is, and which policies are not in force where
+    #[command(after_help = STATUS)]
+    Status {
+        /// Which cluster
+        #[command(flatten)]
+        cluster: Where,
+        /// How it is printed
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
 }
 
 /// Which change.
@@ -215,3 +225,11 @@ and that object is left out.
 
 Exit code: 0 each policy is of a current version now; 1 some are not, and told; 2 a file was not
 understood.";
+
+const STATUS: &str = "\
+Asks the controller, by way of the API server, with the rights of whoever asks: to get agents and policies
+of view.policy.ferrule.io, and to list nodes. IN FORCE counts policies; OWED is what a node has yet to be
+told, where the replica that answers is the one that it follows.
+
+Exit code: 0 every node has reported, and nothing fails; 1 some have not, or something fails; 2 the
+controller cannot be asked.";

@@ -1,6 +1,6 @@
 //! Objects of a cluster, read once.
 
-use super::{args::Where, documents::Place, objects::Objects};
+use super::{args::Where, objects::Objects};
 use anyhow::{Context as _, Result};
 use policy_kube::{Cluster, KubeError, Resource};
 use std::{
@@ -27,7 +27,8 @@ async fn gather(cluster: &Cluster) -> Result<Objects> {
         let mut progress = Progress::new(&resource);
         match cluster.list(&resource, |count| progress.tell(count)).await {
             Ok(listed) => {
-                listed.items.into_iter().for_each(|item| objects.take(item.read, &Place::Cluster));
+                let items = listed.items.into_iter();
+                items.for_each(|item| objects.take_live(item.read, item.version));
             }
             Err(error @ KubeError::Forbidden { .. }) if resource.kind.is_none() => {
                 objects.hints.push(format!("{}: {error}", resource.name));

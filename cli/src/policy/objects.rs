@@ -11,6 +11,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 pub(crate) struct Objects {
     /// The last of each name.
     objects: BTreeMap<Name, (Object, Place)>,
+    /// Of a cluster's objects the resource versions, which order those of one kind.
+    versions: BTreeMap<Name, u64>,
     /// What is wrong with files and documents, so that the answer may be wrong.
     pub(crate) faults: Vec<String>,
     /// What people should know of where things are.
@@ -65,6 +67,28 @@ impl Objects {
     fn file(&self, name: &Name) -> Option<&Place> {
         let (_, place) = self.objects.get(name)?;
         (*place != Place::Cluster).then_some(place)
+    }
+
+    /// Takes in what was read of a cluster.
+    pub(crate) fn take_live(&mut self, read: Result<Parsed, ReadError>, version: u64) {
+        if let Ok(Parsed { object, .. }) = &read {
+            let meta = object.meta();
+            let name = (object.kind(), meta.namespace.clone(), meta.name.clone());
+            self.versions.insert(name, version);
+        }
+        self.take(read, &Place::Cluster);
+    }
+
+    /// The resource version of an object of a cluster; 0 if it is not known.
+    pub(crate) fn version(&self, kind: Kind, namespace: &str, name: &str) -> u64 {
+        let name = (kind, namespace.to_owned(), name.to_owned());
+        self.versions.get(&name).copied().unwrap_or_default()
+    }
+
+    /// The newest of a kind.
+    pub(crate) fn newest(&self, kind: Kind) -> u64 {
+        let of_kind = self.versions.iter().filter(|((other, ..), _)| *other == kind);
+        of_kind.map(|(_, version)| *version).max().unwrap_or_default()
     }
 
     /// How many objects.

@@ -1,0 +1,216 @@
+//! Whether the nodes concerned have in force what an answer rests on, as the controller knows it.
+//!
+//! An answer is computed from the cluster's objects. A node has in force what the controller had read when it told
+//! the node: both know objects by their resource version, so that one can be held against the other. What was
+//! deleted a moment ago has no version any more, and may still be in force.
+
+use super::{args::Where, objects::Objects};
+use anyhow::{Context as _, Result};
+use policy_core::{Direction, World};
+use policy_kube::{Cluster, KubeError};
+use policy_objects::{Kind, Pod};
+use policy_view::{Agent, GROUP, VERSION};
+use serde::Serialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+/// What a node has to have in force for an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// By kind the newest object's version.
+    versions: BTreeMap<Kind, u64>,
+    /// Policies by UID, with their names.
+    policies: BTreeMap<String, String>,
+}
+
+/// Of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct OnNode {
+    node: String,
+    /// Nothing if it is not known.
+    realized: Option<bool>,
+    /// Why it is not, or not known.
+    why: Vec<String>,
+}
+
+/// Of all nodes concerned; or why nothing is known of any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) enum Realized {
+    /// As the controller says.
+    #[serde(rename = "nodes")]
+    Nodes(Vec<OnNode>),
+    /// It cannot be asked.
+    #[serde(rename = "unknown")]
+    Unknown(String),
+}
+
+/// What each node has to have in force for an answer about these pods.
+pub(super) fn needs(world: &World, objects: &Objects, pods: &[&Pod]) -> BTreeMap<String, Needs> {
+    let mut all = Needs::default();
+    for kind in [Kind::AntreaTier, Kind::AntreaClusterGroup, Kind::AntreaGroup] {
+        all.versions.insert(kind, objects.newest(kind));
+    }
+    let mut add = |kind: Kind, namespace: &str, name: &str| {
+        let version = objects.version(kind, namespace, name);
+        let newest = all.versions.entry(kind).or_default();
+        *newest = version.max(*newest);
+    };
+    for pod in pods {
+        add(Kind::Pod, &pod.meta.namespace, &pod.meta.name);
+        add(Kind::Namespace, "", &pod.meta.namespace);
+    }
+    let bound = |pod: &&&Pod| !pod.node.is_empty() && !pod.host_network;
+    let mut nodes: BTreeMap<String, Needs> = BTreeMap::new();
+    for pod in pods.iter().filter(bound) {
+        let needs = nodes.entry(pod.node.clone()).or_insert_with(|| all.clone());
+        for direction in [Direction::Ingress, Direction::Egress] {
+            for (policy, _) in world.policies_of(pod, direction) {
+                let key = &policy.key;
+                let version = objects.version(key.kind, &key.namespace, &key.name);
+                let newest = needs.versions.entry(key.kind).or_default();
+                *newest = version.max(*newest);
+                needs.policies.insert(policy.uid.clone(), key.to_string());
+            }
+        }
+    }
+    nodes
+}
+
+/// Asks the controller.
+///
+/// # Errors
+/// What speaks to the cluster cannot be started.
+pub(super) fn ask(which: &Where, needs: &BTreeMap<String, Needs>) -> Result<Realized> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("start what speaks to the cluster")?.block_on(async {
+        let asked = async {
+            let cluster =
+                Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
+            let mut nodes = Vec::new();
+            for (node, needs) in needs {
+                nodes.push(judge(node, needs, agent(&cluster, node).await?.as_ref()));
+            }
+            Ok::<_, KubeError>(nodes)
+        };
+        Ok(match asked.await {
+            Ok(nodes) => Realized::Nodes(nodes),
+            Err(KubeError::NotFound { .. }) => {
+                Realized::Unknown("no Ferrule controller is registered in the cluster".to_owned())
+            }
+            Err(error) => Realized::Unknown(error.to_string()),
+        })
+    })
+}
+
+/// What the controller knows of a node; nothing if that is nothing.
+async fn agent(cluster: &Cluster, node: &str) -> Result<Option<Agent>, KubeError> {
+    let path = format!("/apis/{GROUP}/{VERSION}/agents/{node}");
+    let what = format!("agents.{GROUP}");
+    match cluster.get(&path, &what).await {
+        Ok(text) => Ok(serde_json::from_str(&text).ok()),
+        // Of nodes without an agent it says so; where it is not there, the API server does.
+        Err(KubeError::NotFound { said, .. }) if said.contains("at this replica") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn judge(node: &str, needs: &Needs, agent: Option<&Agent>) -> OnNode {
+    let mut why = Vec::new();
+    let on = |realized, why| OnNode { node: node.to_owned(), realized, why };
+    let Some(realized) = agent.and_then(|agent| agent.realized.as_ref()) else {
+        let follows = agent.and_then(|agent| agent.stream.as_ref()).is_some();
+        why.push(match follows {
+            true => "its agent follows the controller and has not reported yet".to_owned(),
+            false => "no agent of it has reported: is ferrule-agent running there?".to_owned(),
+        });
+        return on(None, why);
+    };
+    for failing in &realized.failing {
+        if let Some(name) = needs.policies.get(&failing.uid) {
+            why.push(format!("{name}: {}", failing.error));
+        }
+    }
+    for (kind, version) in &needs.versions {
+        let reached = realized.reached.get(kind.text()).copied().unwrap_or_default();
+        if *version > reached {
+            let kind = kind.text();
+            why.push(format!("{kind} up to {reached}, where this rests on {version}: ask again"));
+        }
+    }
+    on(Some(why.is_empty()), why)
+}
+
+impl fmt::Display for Realized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = match self {
+            Self::Unknown(why) => return writeln!(f, "in force: not known: {why}"),
+            Self::Nodes(nodes) => nodes,
+        };
+        let good: BTreeSet<&str> = nodes
+            .iter()
+            .filter(|on| on.realized == Some(true))
+            .map(|on| on.node.as_str())
+            .collect();
+        if !good.is_empty() {
+            let good: Vec<&str> = good.into_iter().collect();
+            writeln!(f, "in force on {}", good.join(" and "))?;
+        }
+        for on in nodes.iter().filter(|on| on.realized != Some(true)) {
+            let word = if on.realized.is_none() { "not known of" } else { "NOT IN FORCE on" };
+            writeln!(f, "{word} {}: {}", on.node, on.why.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy_view::{Failing, Meta, Realized as Said, Stream};
+
+    fn needs() -> Needs {
+        Needs {
+            versions: BTreeMap::from([(Kind::Pod, 12), (Kind::NetworkPolicy, 9)]),
+            policies: BTreeMap::from([("u1".to_owned(), "NetworkPolicy a/b".to_owned())]),
+        }
+    }
+
+    fn agent(pods: u64, failing: &[&str]) -> Agent {
+        let failing = failing.iter().map(|uid| Failing {
+            uid: (*uid).to_owned(),
+            generation: 1,
+            error: "no room".to_owned(),
+        });
+        let reached = BTreeMap::from([("Pod".to_owned(), pods), ("NetworkPolicy".to_owned(), 20)]);
+        let realized = Said { reached, failing: failing.collect(), ..Said::default() };
+        Agent { metadata: Meta::default(), stream: None, realized: Some(realized) }
+    }
+
+    #[test]
+    fn a_node_has_what_it_has_reached_and_what_does_not_fail() {
+        let judged = |agent: Option<&Agent>| judge("n", &needs(), agent);
+        assert_eq!(judged(Some(&agent(12, &["u2"]))).realized, Some(true));
+        let behind = judged(Some(&agent(11, &[])));
+        assert_eq!((behind.realized, behind.why.len()), (Some(false), 1));
+        let failing = judged(Some(&agent(12, &["u1"])));
+        assert_eq!(failing.why, ["NetworkPolicy a/b: no room"]);
+        assert_eq!(judged(None).realized, None);
+        let silent = Agent { stream: Some(Stream::default()), ..Agent::default() };
+        assert_eq!(judged(Some(&silent)).realized, None);
+    }
+
+    #[test]
+    fn people_are_told_of_each_node() {
+        let on = |node: &str, realized, why: &[&str]| OnNode {
+            node: node.to_owned(),
+            realized,
+            why: why.iter().map(|why| (*why).to_owned()).collect(),
+        };
+        let nodes =
+            [on("n1", Some(true), &[]), on("n2", Some(false), &["x", "y"]), on("n3", None, &["z"])];
+        let told = Realized::Nodes(nodes.to_vec()).to_string();
+        assert_eq!(told, "in force on n1\nNOT IN FORCE on n2: x; y\nnot known of n3: z\n");
+    }
+}

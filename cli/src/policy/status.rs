@@ -1,0 +1,157 @@
+//! `ferrule policy status`: how far each node is with what the controller tells it.
+
+use super::{NO, document, say};
+use crate::{args::Output, policy::args::Where};
+use anyhow::{Context as _, Result};
+use comfy_table::{Table, presets::NOTHING};
+use policy_kube::{Cluster, KubeError};
+use policy_objects::{Kind, Object};
+use policy_view::{Agent, GROUP, Policy, VERSION};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// As many pages of agents are read.
+const PAGES: usize = 1_000;
+/// As many failing policies are looked up by name.
+const NAMED: usize = 50;
+
+/// Asks and prints; the exit code.
+pub(super) fn run(which: &Where, output: Output) -> Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let status = runtime.context("start what speaks to the cluster")?.block_on(async {
+        let cluster =
+            Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
+        Status::of(&cluster).await
+    })?;
+    match output {
+        Output::Text => say(&status.text())?,
+        Output::Json => document(&json!({
+            "agents": status.agents, "silent": status.silent, "policies": status.names,
+        }))?,
+    }
+    Ok(if status.is_good() { 0 } else { NO })
+}
+
+/// What the controller knows.
+struct Status {
+    agents: Vec<Agent>,
+    /// Nodes of the cluster that it knows nothing of.
+    silent: BTreeSet<String>,
+    /// Failing policies, by UID.
+    names: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    metadata: Page,
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+impl Status {
+    async fn of(cluster: &Cluster) -> Result<Self> {
+        let agents = agents(cluster).await?;
+        let mut silent = nodes(cluster).await?;
+        agents.iter().for_each(|agent| _ = silent.remove(&agent.metadata.name));
+        let mut names = BTreeMap::new();
+        let failing = agents.iter().filter_map(|agent| agent.realized.as_ref());
+        let failing: BTreeSet<&str> =
+            failing.flat_map(|realized| &realized.failing).map(|it| it.uid.as_str()).collect();
+        for uid in failing.into_iter().take(NAMED) {
+            match get::<Policy>(cluster, &format!("policies/{uid}")).await {
+                Ok(policy) => drop(names.insert(uid.to_owned(), policy.policy)),
+                Err(KubeError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Self { agents, silent, names })
+    }
+
+    fn is_good(&self) -> bool {
+        let good = |agent: &Agent| {
+            let realized = agent.realized.as_ref();
+            realized.is_some_and(|realized| realized.failing.is_empty())
+        };
+        self.silent.is_empty() && self.agents.iter().all(good)
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(NOTHING);
+        table.set_header(["NODE", "IN FORCE", "FAILING", "REPORTED", "OWED"]);
+        let mut failing = String::new();
+        for agent in &self.agents {
+            let node = &agent.metadata.name;
+            let none = || "-".to_owned();
+            let realized = agent.realized.as_ref();
+            let of = |what: fn(&policy_view::Realized) -> String| realized.map_or_else(none, what);
+            let owed = agent.stream.as_ref().filter(|stream| stream.follows);
+            table.add_row([
+                node.clone(),
+                of(|realized| realized.policies.to_string()),
+                of(|realized| realized.failing.len().to_string()),
+                of(|realized| format!("{} s ago", realized.seconds_ago)),
+                owed.map_or_else(none, |stream| stream.owed.to_string()),
+            ]);
+            for it in realized.iter().flat_map(|realized| &realized.failing) {
+                let name = self.names.get(&it.uid).unwrap_or(&it.uid);
+                failing.push_str(&format!("NOT IN FORCE on {node}: {name}: {}\n", it.error));
+            }
+        }
+        for node in &self.silent {
+            table.add_row([node.as_str(), "-", "-", "never", "-"]);
+        }
+        let table = table.to_string();
+        let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
+        lines.collect::<String>() + &failing
+    }
+}
+
+async fn agents(cluster: &Cluster) -> Result<Vec<Agent>> {
+    let (mut agents, mut next) = (Vec::new(), String::new());
+    for _ in 0..PAGES {
+        let behind = form_urlencoded::byte_serialize(next.as_bytes()).collect::<String>();
+        let page = get::<List<Agent>>(cluster, &format!("agents?continue={behind}")).await;
+        let page = page.map_err(|error| match error {
+            KubeError::NotFound { .. } => anyhow::anyhow!(
+                "no Ferrule controller is registered in cluster {}: start one with --view",
+                cluster.name()
+            ),
+            other => other.into(),
+        })?;
+        agents.extend(page.items);
+        next = page.metadata.next;
+        if next.is_empty() {
+            break;
+        }
+    }
+    Ok(agents)
+}
+
+async fn nodes(cluster: &Cluster) -> Result<BTreeSet<String>> {
+    let served = cluster.served().await?;
+    let nodes = served.iter().find(|resource| resource.kind == Some(Kind::Node));
+    let Some(nodes) = nodes else { return Ok(BTreeSet::new()) };
+    let listed = cluster.list(nodes, |_| ()).await?.items.into_iter();
+    let names = listed.filter_map(|item| match item.read.ok()?.object {
+        Object::Node(node) => Some(node.meta.name),
+        _ => None,
+    });
+    Ok(names.collect())
+}
+
+async fn get<T: DeserializeOwned>(cluster: &Cluster, path: &str) -> Result<T, KubeError> {
+    let what = format!("agents.{GROUP}");
+    let text = cluster.get(&format!("/apis/{GROUP}/{VERSION}/{path}"), &what).await?;
+    serde_json::from_str(&text).map_err(|error| KubeError::Failed {
+        verb: "read",
+        what,
+        cause: error.to_string(),
+    })
+}
