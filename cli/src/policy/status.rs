@@ -2,7 +2,7 @@
 
 use super::{NO, document, say};
 use crate::{args::Output, policy::args::Where};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use comfy_table::{Table, presets::NOTHING};
 use policy_kube::{Cluster, KubeError};
 use policy_objects::{Kind, Object};
@@ -118,13 +118,11 @@ async fn agents(cluster: &Cluster) -> Result<Vec<Agent>> {
     for _ in 0..PAGES {
         let behind = form_urlencoded::byte_serialize(next.as_bytes()).collect::<String>();
         let page = get::<List<Agent>>(cluster, &format!("agents?continue={behind}")).await;
-        let page = page.map_err(|error| match error {
-            KubeError::NotFound { .. } => anyhow::anyhow!(
-                "no Ferrule controller is registered in cluster {}: start one with --view",
-                cluster.name()
-            ),
-            other => other.into(),
-        })?;
+        if let Err(KubeError::NotFound { .. }) = page {
+            let name = cluster.name();
+            bail!("no Ferrule controller is registered in cluster {name}: start one with --view");
+        }
+        let page = page?;
         agents.extend(page.items);
         next = page.metadata.next;
         if next.is_empty() {
@@ -139,9 +137,9 @@ async fn nodes(cluster: &Cluster) -> Result<BTreeSet<String>> {
     let nodes = served.iter().find(|resource| resource.kind == Some(Kind::Node));
     let Some(nodes) = nodes else { return Ok(BTreeSet::new()) };
     let listed = cluster.list(nodes, |_| ()).await?.items.into_iter();
-    let names = listed.filter_map(|item| match item.read.ok()?.object {
-        Object::Node(node) => Some(node.meta.name),
-        _ => None,
+    let names = listed.filter_map(|item| {
+        let Object::Node(node) = item.read.ok()?.object else { return None };
+        Some(node.meta.name)
     });
     Ok(names.collect())
 }

@@ -69,6 +69,11 @@ async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
         (stream["follows"] == true && stream["owed"] == 0).then_some(())
     })
     .await;
+    let here = replica.at.to_string();
+    agent.until("reports are taken", |agent| agent.reports_to == here).await;
+    agent.report(true, &[("shut", "no room")]).await.unwrap();
+    let reported = get(&world.client, "/agents/n1").await.unwrap();
+    assert_eq!(reported["realized"]["failing"][0]["error"], "no room");
     assert_eq!(code(get(&world.client, "/agents/n2").await), 404);
     who_has_no_right_is_refused(&world).await;
     who_is_not_the_api_server_is_not_answered(&world, port).await;

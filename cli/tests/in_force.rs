@@ -1,0 +1,318 @@
+//! `ferrule policy` in a cluster with a controller and agents: what it says of what nodes have in force.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use clap::Parser as _;
+use config_settings::Settings;
+use datapath_agent::{Kubernetes, NoBackend};
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{ConfigMap, Pod, ServiceAccount},
+};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+use tests_cluster::{Cluster, Wanted};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+const SYSTEM: &str = "kube-system";
+const ACCOUNT: &str = "ferrule-agent";
+/// What must come comes within it, also on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
+    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let client = cluster.client().await.unwrap();
+    prepare(&client).await;
+    let folder = tempfile::tempdir().unwrap();
+    let controller = Controller::start(&cluster, &client).await;
+    let mut agents = Vec::new();
+    for node in ["n1", "n2"] {
+        agents.push(Node::start(&client, folder.path(), node, controller.at).await);
+    }
+    let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
+    until("both nodes have it in force", || {
+        let said = ferrule(&cluster, &question);
+        let told = text(&said.stdout);
+        (said.status.code() == Some(0) && told.ends_with("\nin force on n1 and n2\n")).then_some(())
+    })
+    .await;
+    until("each node has reported", || {
+        (ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
+    })
+    .await;
+    // One node is told nothing any more: of what is new it has nothing.
+    agents.pop().unwrap().stop().await;
+    put(&client, shut()).await;
+    until("one node has it in force, the other has not", || {
+        let said =
+            ferrule(&cluster, &["verdict", "--from", "default/web", "--to", "default/api:80"]);
+        let told = text(&said.stdout);
+        let denied = said.status.code() == Some(1);
+        let not_there = told.contains("\nNOT IN FORCE on n2: NetworkPolicy up to ");
+        (denied && not_there && told.contains("\nin force on n1\n")).then_some(())
+    })
+    .await;
+    let said = ferrule(&cluster, &["of", "default/api", "-o", "json"]);
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(said["realized"]["nodes"][0]["realized"], false, "{said}");
+    // A node whose agent never ran.
+    put(&client, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n3" } })).await;
+    until("a silent node is told", || {
+        let said = ferrule(&cluster, &["status"]);
+        let silent = text(&said.stdout)
+            .lines()
+            .any(|line| line.starts_with("n3 ") || line.starts_with(" n3 "));
+        (said.status.code() == Some(1) && silent).then_some(())
+    })
+    .await;
+    for agent in agents {
+        agent.stop().await;
+    }
+    controller.stop().await;
+}
+
+/// Nothing gets in to the API's pod.
+fn shut() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "name": "shut", "namespace": "default" },
+        "spec": { "podSelector": { "matchLabels": { "app": "api" } } },
+    })
+}
+
+/// Accounts, nodes with an agent's pod each, and a pod on each node.
+async fn prepare(client: &Client) {
+    for (namespace, name) in [(SYSTEM, ACCOUNT), ("default", "default")] {
+        let metadata = json!({ "name": name, "namespace": namespace });
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata });
+        put(client, account).await;
+    }
+    for (node, app, address) in [("n1", "web", "10.9.0.1"), ("n2", "api", "10.9.0.2")] {
+        put(client, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node } }))
+            .await;
+        put(client, pod(SYSTEM, &format!("agent-{node}"), node, "agent")).await;
+        put(client, pod("default", app, node, app)).await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+        let status = json!({ "status": {
+            "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }],
+        } });
+        pods.patch_status(app, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+}
+
+fn pod(namespace: &str, name: &str, node: &str, app: &str) -> Value {
+    let agent = namespace == SYSTEM;
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": namespace, "labels": { "app": app } },
+        "spec": {
+            "nodeName": node, "hostNetwork": agent,
+            "serviceAccountName": if agent { ACCOUNT } else { "default" },
+            "containers": [{ "name": "main", "image": "none" }],
+        },
+    })
+}
+
+async fn put(client: &Client, object: Value) {
+    let version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let last = Instant::now() + PATIENCE;
+    loop {
+        match api.create(&PostParams::default(), &object).await {
+            Ok(_) => return,
+            // Namespaces of the system come a moment after the API server.
+            Err(kube::Error::Api(status)) if status.code == 404 && Instant::now() < last => {}
+            Err(error) => panic!("{error}"),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A part of the system that runs in this process.
+struct Running {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn end(self) {
+        self.stop.send_replace(true);
+        self.task.await.unwrap();
+    }
+}
+
+fn stopped(mut stop: watch::Receiver<bool>) -> impl Future<Output = ()> {
+    async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+}
+
+struct Controller {
+    at: SocketAddr,
+    running: Running,
+}
+
+impl Controller {
+    async fn start(cluster: &Cluster, client: &Client) -> Self {
+        let [at, health, view] = free();
+        put(
+            client,
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": { "name": "ferrule-controller-view", "namespace": SYSTEM },
+                "spec": { "type": "ExternalName", "externalName": "127.0.0.1" },
+            }),
+        )
+        .await;
+        let (listen, health) = (at.to_string(), health.to_string());
+        let (view_at, port) = (view.to_string(), view.port().to_string());
+        let words = [
+            "ferrule-controller",
+            "--kubeconfig",
+            cluster.kubeconfig().to_str().unwrap(),
+            "--listen",
+            &listen,
+            "--health",
+            &health,
+            "--view",
+            &view_at,
+            "--view-service-port",
+            &port,
+            "--grace",
+            "100ms",
+        ];
+        let options = policy_controller::Options::try_parse_from(words).unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            policy_controller::run(options, stopped(stopping)).await.unwrap();
+        });
+        Self { at, running: Running { stop, task } }
+    }
+
+    async fn stop(self) {
+        self.running.end().await;
+    }
+}
+
+fn free() -> [SocketAddr; 3] {
+    let bound = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    bound.map(|listener| listener.local_addr().unwrap())
+}
+
+struct Node {
+    running: Running,
+}
+
+impl Node {
+    async fn start(client: &Client, folder: &Path, node: &str, at: SocketAddr) -> Self {
+        let folder = folder.join(node);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("token"), token(client, node).await).unwrap();
+        fs::write(folder.join("ca.crt"), authority(client).await).unwrap();
+        let path = |name: &str| folder.join(name).display().to_string();
+        let env = [
+            ("MY_NODE_NAME", node.to_owned()),
+            ("FERRULE_AGENT_SOCKET", path("agent.sock")),
+            ("FERRULE_AGENT_STATE_DIR", path("state")),
+            ("FERRULE_CONTROLLER_CA", path("ca.crt")),
+            ("FERRULE_CONTROLLER_TOKEN", path("token")),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value));
+        let (settings, _) = Settings::resolve(env).unwrap();
+        let options = datapath_agent::Options {
+            agent: settings.agent,
+            node: node.to_owned(),
+            replicas: vec![at],
+            kubernetes: Kubernetes { kubeconfig: None, endpoint: None },
+        };
+        let (stop, stopping) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            datapath_agent::run(options, NoBackend, stopped(stopping)).await.unwrap();
+        });
+        Self { running: Running { stop, task } }
+    }
+
+    async fn stop(self) {
+        self.running.end().await;
+    }
+}
+
+/// Of the agent's pod, for the controller.
+async fn token(client: &Client, node: &str) -> String {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), SYSTEM);
+    let pod = pods.get(&format!("agent-{node}")).await.unwrap();
+    let bound = BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: pod.metadata.name,
+        uid: pod.metadata.uid,
+    };
+    let spec = TokenRequestSpec {
+        audiences: Some(vec!["ferrule-controller".to_owned()]),
+        bound_object_ref: Some(bound),
+        expiration_seconds: Some(3_600),
+    };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), SYSTEM);
+    let made = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
+    made.unwrap().status.unwrap().token.unwrap()
+}
+
+/// The controller's, as it publishes it.
+async fn authority(client: &Client) -> String {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
+    let last = Instant::now() + PATIENCE;
+    loop {
+        let map = maps.get_opt("ferrule-controller-ca").await.unwrap();
+        if let Some(pem) = map.and_then(|map| map.data?.remove("ca.crt")) {
+            return pem;
+        }
+        assert!(Instant::now() < last, "the authority is not published");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn ferrule(cluster: &Cluster, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
+    command.arg("policy").args(words).arg("--kubeconfig").arg(cluster.kubeconfig());
+    tokio::task::block_in_place(|| command.output().unwrap())
+}
+
+/// Asks until it is so, and shows what is said if it never is.
+async fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
+    let last = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < last, "{what}: not within {PATIENCE:?}");
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
