@@ -164,10 +164,8 @@ impl Running {
     }
 }
 
-fn stopped(mut stop: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    async move {
-        let _ = stop.wait_for(|stop| *stop).await;
-    }
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 struct Controller {

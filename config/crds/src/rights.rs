@@ -75,6 +75,7 @@ const AWS: &str = "networking.k8s.aws";
 const STATUS: &[&str] = &["update"];
 const CREATE: &[&str] = &["create"];
 const KEEP: &[&str] = &["get", "update"];
+const VIEW: &str = "the API at which people ask about policies, groups and nodes";
 const LEASE: &str = "election of the replica that writes status";
 
 /// What the policy controller may do in all namespaces.
@@ -104,6 +105,14 @@ pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
         "kinds that are installed later, or removed",
     ),
     right("authentication.k8s.io", "tokenreviews", &["create"], "the agents' tokens"),
+    right("apiregistration.k8s.io", "apiservices", CREATE, VIEW),
+    named(
+        "apiregistration.k8s.io",
+        "apiservices",
+        &["get", "patch"],
+        &["v1alpha1.view.policy.ferrule.io"],
+        VIEW,
+    ),
     right(
         "policy.ferrule.io",
         "networkpolicyrealizations",
@@ -118,6 +127,7 @@ pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
 pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
     right("", "configmaps", CREATE, "the authority that agents trust"),
     named("", "configmaps", KEEP, &["ferrule-controller-ca"], "the authority that agents trust"),
+    named("", "configmaps", &["get"], &["extension-apiserver-authentication"], VIEW),
     right("", "secrets", CREATE, "that authority's key, for all replicas"),
     named(
         "",

@@ -36,7 +36,7 @@ async fn answering(world: &World) -> (Replica, u16) {
         .await;
     let (at, port_word) = (format!("127.0.0.1:{port}"), port.to_string());
     let args = ["--view", at.as_str(), "--view-service-port", port_word.as_str()];
-    let replica = Replica::start(world.cluster.kubeconfig(), &args).await;
+    let replica = Replica::start(&world.kubeconfig, &args).await;
     replica.ready().await;
     (replica, port)
 }
