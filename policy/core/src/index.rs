@@ -31,7 +31,7 @@ mod words;
 
 pub use addresses::{Holders, KnownPod};
 pub use delta::{
-    Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, NodeDelta,
+    Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, Needs, NodeDelta,
     NodeState, PolicyDelta, PolicyId, PolicyState, Role, Snapshot, Uses,
 };
 pub use expand::Expanded;

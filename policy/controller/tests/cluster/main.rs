@@ -12,4 +12,5 @@ mod replica;
 mod reports;
 mod tokens;
 mod view;
+mod whole;
 mod world;

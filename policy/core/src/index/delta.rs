@@ -192,6 +192,19 @@ pub struct NodeState {
     pub pods: BTreeMap<MemberKey, Arc<Member>>,
 }
 
+/// What one node needs, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// What is its own.
+    pub own: NodeState,
+    /// The groups that its pods are in and policies are about, with these pods.
+    pub applied: BTreeMap<GroupId, Vec<Arc<Member>>>,
+    /// The groups that those policies have as peers, and the Services that they ask for.
+    pub address: BTreeSet<GroupId>,
+    /// Those policies.
+    pub policies: Vec<(PolicyId, PolicyKey)>,
+}
+
 /// A group at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupState {

@@ -3,15 +3,12 @@
 use super::{
     Index,
     delta::{
-        Change, Deltas, GroupDelta, GroupId, GroupState, MemberKey, NodeDelta, NodeState,
+        Change, Deltas, GroupDelta, GroupId, GroupState, MemberKey, Needs, NodeDelta, NodeState,
         PolicyDelta, PolicyId, PolicyState, Role, Snapshot,
     },
 };
 use crate::PolicyKey;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 impl Index {
     /// What one node needs of everything, as it is now: its own; the groups and policies with it in their
@@ -19,40 +16,54 @@ impl Index {
     /// holds.
     pub fn snapshot_for(&self, node: &str) -> Snapshot {
         let span = BTreeSet::from([node.to_owned()]);
+        let Needs { own, applied, address, policies } = self.needs_of(node);
         let mut snapshot = Snapshot::default();
-        let own = self.node_state(node);
+        for (id, members) in applied {
+            let group = self.group(Role::Applied, id);
+            let holds = group.map(|group| self.groups[group].holds(Role::Applied));
+            let members = members.into_iter().map(|member| (member.key(), member)).collect();
+            let state =
+                GroupState { members, holds: holds.unwrap_or_default(), span: span.clone() };
+            snapshot.groups.insert((Role::Applied, id), state);
+        }
+        for id in address {
+            let state = self.group_state(Role::Address, id).unwrap_or_default();
+            let state = GroupState { span: span.clone(), ..state };
+            snapshot.groups.insert((Role::Address, id), state);
+        }
+        for (id, key) in policies {
+            let state = self.policy_state(&key).unwrap_or_default();
+            snapshot.policies.insert(id, PolicyState { span: span.clone(), ..state });
+        }
         if own != NodeState::default() {
             snapshot.nodes.insert(node.to_owned(), own);
         }
-        let Some(number) = self.entities.nodes.find(node) else { return snapshot };
+        snapshot
+    }
+
+    /// What one node needs, without what is in it: it costs what is the node's own, however large the
+    /// groups are.
+    pub fn needs_of(&self, node: &str) -> Needs {
+        let mut needs = Needs { own: self.node_state(node), ..Needs::default() };
+        let Some(number) = self.entities.nodes.find(node) else { return needs };
         let mut policies = BTreeSet::new();
         for pod in self.entities.residents(number) {
             let set = self.entities.entities[*pod].set;
             for group in self.groups_of(&self.matching.sets[set].selections) {
                 let Some(applied) = &self.groups[group].applied else { continue };
                 policies.extend(applied.policies.iter());
-                let key = (Role::Applied, self.groups[group].id);
-                let state = snapshot.groups.entry(key).or_insert_with(|| {
-                    let (members, span) = (BTreeMap::new(), span.clone());
-                    let holds = self.groups[group].holds(Role::Applied);
-                    GroupState { members, holds, span }
-                });
-                let member = self.entities.member(&self.matching, *pod);
-                state.members.insert(member.key(), member);
+                let members = needs.applied.entry(self.groups[group].id).or_default();
+                members.push(self.entities.member(&self.matching, *pod));
             }
         }
-        for policy in policies {
-            for group in self.policies[policy].address.iter() {
-                let key = (Role::Address, self.groups[group].id);
-                snapshot.groups.entry(key).or_insert_with(|| GroupState {
-                    span: span.clone(),
-                    ..self.state(group, Role::Address)
-                });
-            }
-            let state = PolicyState { span: span.clone(), ..self.state_of(policy) };
-            snapshot.policies.insert(self.policy_id(policy), state);
-        }
-        snapshot
+        let groups = |policy: u32| self.policies[policy].address.iter();
+        let address: BTreeSet<u32> = policies.iter().flat_map(|policy| groups(*policy)).collect();
+        needs.address = address.into_iter().map(|group| self.groups[group].id).collect();
+        needs.policies = policies
+            .into_iter()
+            .map(|policy| (self.policy_id(policy), self.policy_key(policy)))
+            .collect();
+        needs
     }
 
     /// What one node is told of an event: it makes [`snapshot_for`](Self::snapshot_for) what it has become.

@@ -5,7 +5,7 @@ use crate::{
     outbox::{Outbox, Owed},
     policies::uid_text,
 };
-use policy_core::index::{GroupId, Member, NodeState, Role, Snapshot};
+use policy_core::index::{GroupId, Member, Needs, NodeState, Role};
 use policy_wire::{
     Digest, Entry, ObjectId, digest_of, encode, entry,
     proto::{self, change},
@@ -184,26 +184,21 @@ impl Hub {
 
     /// The objects that a node needs, with their digests.
     fn part_of(&mut self, node: &str) -> Vec<(ObjectId, Digest)> {
-        let Snapshot { groups, policies, nodes } = self.index.snapshot_for(node);
+        let Needs { own, applied, address, policies } = self.index.needs_of(node);
         let mut part = Vec::new();
-        for id in policies.keys() {
+        for (id, _) in &policies {
             let uid = uid_text(id);
             let digest = self.policies.get(&uid).map(|kept| kept.sent.digest());
             part.extend(digest.map(|digest| (ObjectId::Policy(uid), digest)));
         }
-        for ((role, id), state) in &groups {
-            match role {
-                Role::Address => {
-                    part.extend(self.whole(*id).map(|whole| (ObjectId::Address(*id), whole.digest)))
-                }
-                Role::Applied => {
-                    let pods = state.members.keys().map(|key| key.uid.clone()).collect();
-                    let digest = digest_of(&encode::applied_group(*id, &pods));
-                    part.push((ObjectId::Applied(*id), digest));
-                }
-            }
+        for id in address {
+            part.extend(self.whole(id).map(|whole| (ObjectId::Address(id), whole.digest)));
         }
-        let own = nodes.into_values().next().unwrap_or_default();
+        for (id, members) in &applied {
+            let pods = members.iter().map(|member| member.uid.clone()).collect();
+            let digest = digest_of(&encode::applied_group(*id, &pods));
+            part.push((ObjectId::Applied(*id), digest));
+        }
         part.push((ObjectId::Node, digest_of(&encode::node(&own.addresses))));
         for pod in own.pods.values() {
             part.push((ObjectId::Pod(pod.uid.clone()), digest_of(&sent_pod(pod))));
