@@ -16,7 +16,7 @@ use crate::{
 use anyhow::{Context as _, Result};
 use config_settings::Agent;
 use datapath_node::{Answer, Desired, Effect, Node, Ticket};
-use ipamd_rpc::server::{Health, HealthName, listen};
+use ipamd_rpc::server::{Health, HealthName, Incoming, listen};
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -80,12 +80,8 @@ pub async fn run(
         clock,
     };
     tasks.spawn(follower.run());
-    if replicas.is_empty() {
-        let (service, events) = (agent.service.clone(), events.clone());
-        tasks.spawn(Watch { kubernetes, service, ready, events }.run());
-    } else {
-        ready.set(&replicas.into_iter().collect());
-    }
+    let service = agent.service.clone();
+    find(replicas, Watch { kubernetes, service, ready, events: events.clone() }, &mut tasks);
     if let Some(at) = agent.metrics.clone() {
         let shown = Shown { events: events.clone(), metrics: Arc::clone(&metrics) };
         tasks.spawn(http::serve(shown, at));
@@ -96,13 +92,7 @@ pub async fn run(
         backend: backend_name,
         clock,
     });
-    let answering = health.clone();
-    tasks.spawn(async move {
-        let served = ipamd_rpc::agent::serve(incoming, socket, &answering, std::future::pending());
-        if let Err(error) = served.await {
-            tracing::error!(error = format!("{error:#}"), "the socket is not served any more");
-        }
-    });
+    tasks.spawn(answer(incoming, socket, health.clone()));
     let owner = Owner {
         node,
         store,
@@ -122,6 +112,23 @@ pub async fn run(
     tasks.shutdown().await;
     let _ = std::fs::remove_file(&agent.socket);
     Ok(())
+}
+
+/// Where replicas are: those that were named, or the ones of the Service.
+fn find(replicas: Vec<SocketAddr>, watch: Watch, tasks: &mut JoinSet<()>) {
+    if replicas.is_empty() {
+        tasks.spawn(watch.run());
+    } else {
+        watch.ready.set(&replicas.into_iter().collect());
+    }
+}
+
+/// Answers on the socket.
+async fn answer(incoming: Incoming, socket: Arc<Socket>, health: Health) {
+    let served = ipamd_rpc::agent::serve(incoming, socket, &health, std::future::pending());
+    if let Err(error) = served.await {
+        tracing::error!(error = format!("{error:#}"), "the socket is not served any more");
+    }
 }
 
 /// What lay on the disk. Where there can be no file, the agent goes on from memory.
