@@ -12,7 +12,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 /// Writes the condition when it changes, and now and then so that its age tells that we live. It is
@@ -20,7 +20,7 @@ use tokio::{
 pub(crate) async fn run(
     client: Client,
     name: String,
-    node: watch::Receiver<Seen>,
+    mut node: watch::Receiver<Seen>,
     mut health: watch::Receiver<Option<PoolHealth>>,
     beat: Duration,
     teller: Teller,
@@ -29,6 +29,9 @@ pub(crate) async fn run(
     teller.waiting(Concern::Condition, "the first word of the pool");
     let mut backoff = Backoff::new();
     let mut next_beat = Instant::now();
+    // What there is says since when it holds. Without a sight of the node it begins to hold now.
+    drop(timeout(SIGHT, node.wait_for(Option::is_some)).await);
+    let mut written = None;
     loop {
         let wanted = health.borrow_and_update().clone();
         let Some(wanted) = wanted else {
@@ -39,12 +42,15 @@ pub(crate) async fn run(
         };
         let before = node.borrow().as_ref().and_then(|node| node.condition.clone());
         let changes = before.as_ref().is_none_or(|before| !says(before, &wanted));
+        // The watch may not have come to what was just written.
+        let before = written.take().or(before);
         if changes || Instant::now() >= next_beat {
             let patch = condition(&wanted, before.as_ref(), Timestamp::now());
             let (params, patch) = (PatchParams::default(), Patch::Strategic(&patch));
             let write = api.patch_status(&name, &params, &patch);
             match in_time("patch", "nodes/status", write).await {
-                Ok(_) => {
+                Ok(node) => {
+                    written = node.condition;
                     backoff.reset();
                     next_beat = Instant::now() + beat;
                     teller.good(Concern::Condition, wire::CONDITION);
@@ -94,6 +100,8 @@ fn condition(
     }] } })
 }
 
+/// As long the first sight of the node is waited for.
+const SIGHT: Duration = Duration::from_secs(5);
 /// A pool that flickers is told so seldom.
 const SPACING: Duration = Duration::from_secs(5);
 
