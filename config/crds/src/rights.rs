@@ -128,6 +128,14 @@ pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
     right("", "configmaps", CREATE, "the authority that agents trust"),
     named("", "configmaps", KEEP, &["ferrule-controller-ca"], "the authority that agents trust"),
     named("", "configmaps", &["get"], &["extension-apiserver-authentication"], VIEW),
+    right("discovery.k8s.io", "endpointslices", CREATE, VIEW),
+    named(
+        "discovery.k8s.io",
+        "endpointslices",
+        &["get", "patch"],
+        &["ferrule-controller-view"],
+        VIEW,
+    ),
     right("", "secrets", CREATE, "that authority's key, for all replicas"),
     named(
         "",

@@ -135,6 +135,12 @@ impl Options {
         self.advertise.or_else(own).or(at)
     }
 
+    /// Where the API server finds --view at this port, if it listens at an address that a Service may lead to.
+    pub fn view_at(&self, port: u16) -> Option<SocketAddr> {
+        let at = SocketAddr::new(self.reports_to()?.ip(), port);
+        Some(at).filter(|at| !at.ip().is_loopback())
+    }
+
     /// What the certificate is for: the name that nodes look for, then the one that the API server does.
     pub fn certified(&self) -> String {
         match self.view {

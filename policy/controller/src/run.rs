@@ -99,7 +99,8 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
     let is_ending = Arc::new(AtomicBool::new(false));
     replica.show(shown.clone(), health, is_ending.clone());
     if let Some(listener) = view {
-        replica.answer(listener, shown.clone());
+        let port = listener.local_addr().context("--view")?.port();
+        replica.answer(listener, port, shown.clone());
     }
     replica.read();
     let (end, ended) = watch::channel(false);
@@ -165,23 +166,21 @@ impl Replica {
     }
 
     /// People, by way of the API server.
-    fn answer(&mut self, listener: TcpListener, shown: Arc<Shown>) {
+    fn answer(&mut self, listener: TcpListener, port: u16, shown: Arc<Shown>) {
         let view = View { office: self.office.clone(), desk: self.desk.clone() };
         let client = self.client.clone();
         self.tasks.spawn(async move {
             view::serve(listener, view, client, shown).await;
             "the answering of people"
         });
-        if self.options.tls_dir.is_some() {
-            // Whoever made the certificate registers its authority.
-            return;
-        }
+        let authority = self.options.tls_dir.is_none().then(|| self.options.ca_configmap.clone());
         let registered = Registered {
             client: self.client.clone(),
             namespace: self.options.namespace.clone(),
             service: self.options.view_service.clone(),
             port: self.options.view_service_port,
-            authority: self.options.ca_configmap.clone(),
+            authority,
+            at: self.options.view_at(port),
         };
         let leads = self.leads.subscribe();
         self.tasks.spawn(async move {

@@ -1,4 +1,5 @@
-//! The APIService, by which the API server finds the replicas and knows their certificate.
+//! How the API server finds the replica that people are to ask, and knows its certificate: the holder of the Lease, since
+//! nodes report to it. It leads the Service to itself, and keeps the APIService.
 
 use crate::backoff::Backoff;
 use anyhow::{Context as _, Result};
@@ -11,7 +12,7 @@ use kube::{
 };
 use policy_view::{GROUP, VERSION};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -35,8 +36,11 @@ pub(crate) struct Registered {
     pub(crate) service: String,
     /// Its port.
     pub(crate) port: u16,
-    /// The ConfigMap with the authority's certificates.
-    pub(crate) authority: String,
+    /// The ConfigMap with the authority's certificates; none if whoever made the certificate registers its
+    /// authority.
+    pub(crate) authority: Option<String>,
+    /// Where this replica answers, if that is an address that a Service may lead to.
+    pub(crate) at: Option<SocketAddr>,
 }
 
 impl Registered {
@@ -64,27 +68,39 @@ impl Registered {
     }
 
     async fn register(&self) -> Result<()> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let map = maps.get(&self.authority).await;
-        let map = map.with_context(|| format!("get ConfigMap {}", self.authority))?;
-        let authority = map.data.unwrap_or_default().remove("ca.crt");
-        let authority = authority.with_context(|| {
-            format!("ConfigMap {}/{} has no ca.crt", self.namespace, self.authority)
-        })?;
-        let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
-        let all: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-        let name = format!("{VERSION}.{GROUP}");
-        let wanted = self.object(&name, &authority);
-        let there = all.get_opt(&name).await.with_context(|| format!("get APIService {name}"))?;
-        if there.is_some_and(|there| same(&there.data["spec"], &wanted["spec"])) {
-            return Ok(());
+        if let Some(at) = self.at {
+            let kind = GroupVersionKind::gvk("discovery.k8s.io", "v1", "EndpointSlice");
+            let resource = ApiResource::from_gvk(&kind);
+            let all = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+            apply(&all, "EndpointSlice", &self.slice(at)).await?;
         }
-        let params = PatchParams::apply(MANAGER).force();
-        let applied = all.patch(&name, &params, &Patch::Apply(&wanted)).await;
-        applied.with_context(|| format!("apply APIService {name}"))?;
-        tracing::info!(name, "the API for people is registered");
-        Ok(())
+        let Some(authority) = &self.authority else { return Ok(()) };
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let map = maps.get(authority).await;
+        let map = map.with_context(|| format!("get ConfigMap {authority}"))?;
+        let pem = map.data.unwrap_or_default().remove("ca.crt");
+        let pem =
+            pem.with_context(|| format!("ConfigMap {}/{authority} has no ca.crt", self.namespace))?;
+        let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
+        let all = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        apply(&all, "APIService", &self.object(&format!("{VERSION}.{GROUP}"), &pem)).await
+    }
+
+    /// Where the Service leads: here.
+    fn slice(&self, at: SocketAddr) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": self.service,
+                "labels": {
+                    "kubernetes.io/service-name": self.service,
+                    "endpointslice.kubernetes.io/managed-by": MANAGER,
+                },
+            },
+            "addressType": if at.is_ipv4() { "IPv4" } else { "IPv6" },
+            "endpoints": [{ "addresses": [at.ip().to_string()], "conditions": { "ready": true } }],
+            "ports": [{ "name": "https", "protocol": "TCP", "port": at.port() }],
+        })
     }
 
     fn object(&self, name: &str, authority: &str) -> Value {
@@ -103,12 +119,31 @@ impl Registered {
     }
 }
 
+/// Makes an object what is wanted, if it is not.
+async fn apply(all: &Api<DynamicObject>, kind: &str, wanted: &Value) -> Result<()> {
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    let there = all.get_opt(name).await.with_context(|| format!("get {kind} {name}"))?;
+    if there.is_some_and(|there| same(&json!(there), wanted)) {
+        return Ok(());
+    }
+    let params = PatchParams::apply(MANAGER).force();
+    let applied = all.patch(name, &params, &Patch::Apply(wanted)).await;
+    applied.with_context(|| format!("apply {kind} {name}"))?;
+    tracing::info!(kind, name, "people are led here");
+    Ok(())
+}
+
 /// Where everything that is wanted is there; the server adds defaults.
 fn same(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
         (Value::Object(there), Value::Object(wanted)) => wanted
             .iter()
             .all(|(key, wanted)| there.get(key).is_some_and(|there| same(there, wanted))),
+        (Value::Array(there), Value::Array(wanted)) => {
+            let pairs = there.iter().zip(wanted);
+            there.len() == wanted.len()
+                && pairs.into_iter().all(|(there, wanted)| same(there, wanted))
+        }
         (there, wanted) => there == wanted,
     }
 }

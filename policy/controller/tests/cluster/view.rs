@@ -5,7 +5,8 @@ use crate::{
     replica::Replica,
     world::{SYSTEM, World, network_policy, pod, until},
 };
-use kube::Client;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use tests_cluster::{Identity, client};
@@ -77,6 +78,35 @@ async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
     assert_eq!(code(get(&world.client, "/agents/n2").await), 404);
     who_has_no_right_is_refused(&world).await;
     who_is_not_the_api_server_is_not_answered(&world, port).await;
+}
+
+/// Nodes report to the holder of the Lease, so that people are led to it, and to the next when it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn people_are_led_to_the_holder_of_the_lease() {
+    let world = World::new().await;
+    let replica = |address: &'static str| {
+        let kubeconfig = world.kubeconfig.clone();
+        async move {
+            let args = ["--view", "127.0.0.1:0", "--advertise", address];
+            Replica::start(&kubeconfig, &args).await
+        }
+    };
+    let first = replica("192.0.2.7:1").await;
+    led_to(&world, "192.0.2.7").await;
+    let _second = replica("192.0.2.8:1").await;
+    drop(first);
+    led_to(&world, "192.0.2.8").await;
+}
+
+async fn led_to(world: &World, address: &str) {
+    let slices: Api<EndpointSlice> = Api::namespaced(world.client.clone(), SYSTEM);
+    until(address, || async {
+        let slice = slices.get_opt("ferrule-controller-view").await.ok()??;
+        let service = slice.metadata.labels?.remove("kubernetes.io/service-name")?;
+        let ready = slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses);
+        (service == "ferrule-controller-view" && ready.eq([address])).then_some(())
+    })
+    .await;
 }
 
 /// By the API server: the controller is not even asked.
