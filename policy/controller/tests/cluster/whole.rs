@@ -202,7 +202,7 @@ impl Writing {
 async fn write(client: &Client, number: usize) {
     let ratio = (PODS + POLICIES) / POLICIES;
     let (app, other) = (format!("app-{}", number % 40), format!("app-{}", number % 37));
-    if number % ratio == 0 {
+    if number.is_multiple_of(ratio) {
         let name = format!("policy-{number}");
         let policy = match number / ratio % 4 {
             0 | 1 => network_policy(&name, &app, &other),
@@ -216,7 +216,7 @@ async fn write(client: &Client, number: usize) {
             }
         };
         create(client, &policy).await;
-        if number % 9 == 0 {
+        if number.is_multiple_of(9) {
             delete(client, &policy).await;
         }
         return;
@@ -231,7 +231,7 @@ async fn write(client: &Client, number: usize) {
     let (params, patch) = (PatchParams::default(), Patch::Merge(status));
     again(|| async { api(client, &made).patch_status(&name, &params, &patch).await.map(drop) })
         .await;
-    if number % 11 == 0 {
+    if number.is_multiple_of(11) {
         delete(client, &made).await;
     }
 }
