@@ -72,11 +72,5 @@ pub(crate) fn routing(veth_prefix: &str) -> Looked<Routing> {
 
 /// What was tried, and every cause beneath.
 pub(crate) fn chain(tried: &str, err: &dyn Error) -> String {
-    let mut text = format!("{tried}: {err}");
-    let mut cause = err.source();
-    while let Some(deeper) = cause {
-        text.push_str(&format!(": {deeper}"));
-        cause = deeper.source();
-    }
-    text
+    format!("{tried}: {}", config_model::causes(err))
 }

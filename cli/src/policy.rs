@@ -18,7 +18,7 @@ pub(crate) use args::{CODES, PolicyVerb};
 
 use crate::args::Output;
 use anyhow::{Context as _, Result, anyhow};
-use args::{DiffArgs, Input, VerdictArgs};
+use args::{DiffArgs, Input, VerdictArgs, Where};
 use objects::Objects;
 use policy_core::{
     Decision, World, lint,
@@ -26,8 +26,10 @@ use policy_core::{
     verdict,
 };
 use policy_objects::{Named, Pod, Protocol};
+use realized::Realized;
 use serde_json::json;
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -112,13 +114,33 @@ fn in_force(
     world: &World,
     objects: &Objects,
     pods: &[&Pod],
-) -> Result<Option<realized::Realized>> {
-    let needs = realized::needs(world, objects, pods);
-    if !input.file.is_empty() || needs.is_empty() {
+) -> Result<Option<Realized>> {
+    match &*input.file {
+        [] => told(&input.cluster, input.output, &realized::needs(world, objects, pods)),
+        _ => Ok(None),
+    }
+}
+
+/// The same where an answer is about all pods of a cluster.
+fn all_in_force(
+    cluster: &Where,
+    output: Output,
+    world: &World,
+    objects: &Objects,
+) -> Result<Option<Realized>> {
+    told(cluster, output, &realized::needs_of_all(world, objects))
+}
+
+fn told(
+    cluster: &Where,
+    output: Output,
+    needs: &BTreeMap<String, realized::Needs>,
+) -> Result<Option<Realized>> {
+    if needs.is_empty() {
         return Ok(None);
     }
-    let realized = realized::ask(&input.cluster, &needs)?;
-    if input.output == Output::Text {
+    let realized = realized::ask(cluster, needs)?;
+    if output == Output::Text {
         say(&format!("\n{realized}"))?;
     }
     Ok(Some(realized))
@@ -136,7 +158,14 @@ fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result
             say("there is no pod with an address\n")?;
         }
         Output::Text => say(&matrix.to_string())?,
-        Output::Json => document(&json!(matrix))?,
+        Output::Json => {}
+    }
+    let realized = match &*input.file {
+        [] => all_in_force(&input.cluster, input.output, &world, &objects)?,
+        _ => None,
+    };
+    if input.output == Output::Json {
+        document(&with_realized(json!(matrix), realized))?;
     }
     Ok(code(&[&objects], false))
 }
@@ -154,7 +183,15 @@ fn diff(args: &DiffArgs) -> Result<u8> {
     let changes = changes(&before, &after, &samples(&[&before, &after], &args.port));
     match args.output {
         Output::Text => say(&print::changes(&changes))?,
-        Output::Json => document(&json!(changes))?,
+        Output::Json => {}
+    }
+    // What passes now; what would change is in force nowhere.
+    let realized = match &*args.on {
+        [] => all_in_force(&args.cluster, args.output, &before, &base)?,
+        _ => None,
+    };
+    if args.output == Output::Json {
+        document(&with_realized(json!(changes), realized))?;
     }
     Ok(code(&[&base, &new], !changes.pairs.is_empty()))
 }
@@ -163,12 +200,28 @@ fn findings(input: &Input) -> Result<u8> {
     let objects = there(input)?;
     // The others are findings.
     tell_faults(&objects)?;
-    let findings = lint(&objects.world(), &objects.aside);
-    match input.output {
-        Output::Text => say(&print::findings(&findings, &objects))?,
-        Output::Json => document(&print::findings_json(&findings, &objects))?,
+    let world = objects.world();
+    let findings = lint(&world, &objects.aside);
+    if input.output == Output::Text {
+        say(&print::findings(&findings, &objects))?;
+    }
+    let realized = match &*input.file {
+        [] => all_in_force(&input.cluster, input.output, &world, &objects)?,
+        _ => None,
+    };
+    if input.output == Output::Json {
+        let findings = print::findings_json(&findings, &objects);
+        document(&with_realized(json!({ "findings": findings }), realized))?;
     }
     Ok(code(&[&objects], !findings.is_empty()))
+}
+
+/// An answer, with whether it is in force where that is asked.
+fn with_realized(mut answer: serde_json::Value, realized: Option<Realized>) -> serde_json::Value {
+    if let (Some(fields), Some(realized)) = (answer.as_object_mut(), realized) {
+        fields.insert("realized".to_owned(), json!(realized));
+    }
+    answer
 }
 
 fn samples(worlds: &[&World], port: &[(Protocol, u16)]) -> Samples {

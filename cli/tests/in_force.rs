@@ -4,7 +4,8 @@
 
 use clap::Parser as _;
 use config_settings::Settings;
-use datapath_agent::{Kubernetes, NoBackend};
+use datapath_agent::{Backend, Kubernetes, NoBackend};
+use datapath_node::{Applied, Desired};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{ConfigMap, Pod, ServiceAccount},
@@ -16,6 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     fs,
     net::{SocketAddr, TcpListener},
     path::Path,
@@ -43,7 +45,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     let controller = Controller::start(&cluster, &client).await;
     let mut agents = Vec::new();
     for node in ["n1", "n2"] {
-        agents.push(Node::start(&client, folder.path(), node, controller.at).await);
+        agents.push(Node::start(&client, folder.path(), node, controller.at, Held).await);
     }
     let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
     until("both nodes have it in force", || {
@@ -52,12 +54,37 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
         (said.status.code() == Some(0) && told.ends_with("\nin force on n1 and n2\n")).then_some(())
     })
     .await;
+    all_is_in_force(&cluster, folder.path()).await;
     until("each node has reported", || {
         (ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
     })
     .await;
-    // One node is told nothing any more: of what is new it has nothing.
+    // The agent of one node runs without a backend.
     agents.pop().unwrap().stop().await;
+    fs::remove_dir_all(folder.path().join("n2")).unwrap();
+    let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend).await;
+    until("nothing is in force where there is no backend", || {
+        let told = text(&ferrule(&cluster, &question).stdout);
+        let not_there =
+            told.contains("\nNOT IN FORCE on n2: nothing enforces what its agent computes");
+        let said = ferrule(&cluster, &["status"]);
+        let is_told =
+            text(&said.stdout).contains("NOTHING IN FORCE on n2: its agent has no backend");
+        (not_there && is_told && said.status.code() == Some(1)).then_some(())
+    })
+    .await;
+    idle.stop().await;
+    fs::remove_dir_all(folder.path().join("n2")).unwrap();
+    let agent = Node::start(&client, folder.path(), "n2", controller.at, Held).await;
+    // Until it has said how far it was told: its last word is what is gone by once it is stopped.
+    until("both nodes have it in force again", || {
+        let told = text(&ferrule(&cluster, &question).stdout);
+        let is_told = told.ends_with("\nin force on n1 and n2\n");
+        (is_told && ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
+    })
+    .await;
+    // One node is told nothing any more: of what is new it has nothing.
+    agent.stop().await;
     put(&client, shut()).await;
     until("one node has it in force, the other has not", || {
         let said =
@@ -68,6 +95,10 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
         (denied && not_there && told.contains("\nin force on n1\n")).then_some(())
     })
     .await;
+    for words in [&["matrix"][..], &["lint"]] {
+        let told = text(&ferrule(&cluster, words).stdout);
+        assert!(told.contains("\nNOT IN FORCE on n2: "), "{told}");
+    }
     let said = ferrule(&cluster, &["of", "default/api", "-o", "json"]);
     let said: Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(said["realized"]["nodes"][0]["realized"], false, "{said}");
@@ -85,6 +116,27 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
         agent.stop().await;
     }
     controller.stop().await;
+}
+
+/// Answers about all pods say so of all nodes, to people and to programs.
+async fn all_is_in_force(cluster: &Cluster, folder: &Path) {
+    let file = folder.join("shut.json");
+    fs::write(&file, shut().to_string()).unwrap();
+    let diff = ["diff", "-f", file.to_str().unwrap(), "--port", "80"];
+    for words in [&["matrix", "--port", "80"][..], &["lint"], &diff] {
+        until("every node has all in force", || {
+            let told = text(&ferrule(cluster, words).stdout);
+            told.ends_with("\nin force on n1 and n2\n").then_some(())
+        })
+        .await;
+        until("programs are told", || {
+            let said = ferrule(cluster, &[words, &["-o", "json"]].concat());
+            let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+            let nodes = said["realized"]["nodes"].as_array().unwrap();
+            (nodes.len() == 2 && nodes.iter().all(|on| on["realized"] == true)).then_some(())
+        })
+        .await;
+    }
 }
 
 /// Nothing gets in to the API's pod.
@@ -220,12 +272,32 @@ fn free() -> [SocketAddr; 3] {
     bound.map(|listener| listener.local_addr().unwrap())
 }
 
+/// Says that all is in force, as a backend does that has put it there.
+struct Held;
+
+#[async_trait::async_trait]
+impl Backend for Held {
+    fn name(&self) -> &'static str {
+        "held"
+    }
+
+    async fn apply(&mut self, _: &Desired) -> Applied {
+        Applied::Done(BTreeMap::new())
+    }
+}
+
 struct Node {
     running: Running,
 }
 
 impl Node {
-    async fn start(client: &Client, folder: &Path, node: &str, at: SocketAddr) -> Self {
+    async fn start(
+        client: &Client,
+        folder: &Path,
+        node: &str,
+        at: SocketAddr,
+        backend: impl Backend,
+    ) -> Self {
         let folder = folder.join(node);
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("token"), token(client, node).await).unwrap();
@@ -248,7 +320,7 @@ impl Node {
         };
         let (stop, stopping) = watch::channel(false);
         let task = tokio::spawn(async move {
-            datapath_agent::run(options, NoBackend, stopped(stopping)).await.unwrap();
+            datapath_agent::run(options, backend, stopped(stopping)).await.unwrap();
         });
         Self { running: Running { stop, task } }
     }
@@ -299,7 +371,7 @@ fn ferrule(cluster: &Cluster, words: &[&str]) -> Output {
     tokio::task::block_in_place(|| command.output().unwrap())
 }
 
-/// Asks until it is so, and shows what is said if it never is.
+/// Asks until it is so.
 async fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
     let last = Instant::now() + PATIENCE;
     loop {

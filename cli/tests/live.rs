@@ -48,16 +48,15 @@ async fn a_cluster_is_answered_for_as_its_objects_in_files() {
         &["verdict", "--from", "shop/many-1099", "--to", "pay/api:8080"],
         &["of", "pay/api"],
         &["matrix", "--port", "8080"],
+        &["lint"],
     ];
     for question in questions {
         let said = live.ask(question, &[]);
         let wanted = ferrule(folder.path(), &[*question, &["-f", "."][..]].concat());
         assert_eq!(said.status.code(), wanted.status.code(), "{}", text(&said.stderr));
         let mut wanted_text = without_places(&text(&wanted.stdout));
-        if question[0] != "matrix" {
-            // No controller runs: what nodes have in force is not known, and that is said.
-            wanted_text.push_str(NOT_KNOWN);
-        }
+        // No controller runs: what nodes have in force is not known, and that is said.
+        wanted_text.push_str(NOT_KNOWN);
         assert_eq!(text(&said.stdout), wanted_text);
         assert_eq!(text(&said.stderr), "");
     }
@@ -94,6 +93,7 @@ fn what_would_change(live: &Ferrule<'_>, folder: &Path) {
     assert_eq!(said.status.code(), Some(1), "{}", text(&said.stderr));
     let said: Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(said["pairs"].as_array().unwrap().len(), 1, "{said}");
+    assert!(said["realized"]["unknown"].is_string(), "{said}");
     fs::remove_file(file).unwrap();
 }
 

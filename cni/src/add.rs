@@ -2,7 +2,7 @@
 
 use crate::{
     attachment::{Call, Served},
-    fault::{Code, Fault, chain},
+    fault::{Code, Fault},
     log::{Level, Log},
     netconf::{Cards, NIC_CONFIG, PrevResult},
     result::{AddResult, Interface, IpConfig, Route},
@@ -11,7 +11,7 @@ use crate::{
     tombstone,
     wiring::{End, Pair, Wiring},
 };
-use config_model::{Span, Tombstone, VethName};
+use config_model::{Span, Tombstone, VethName, causes};
 use ipamd_rpc::{
     Confirm, PodAddress, Release, ReleaseCause, Reservation, Reserve, ReserveOutcome, RpcError,
     agent::{Admitted, AgentAt, AgentPod, Mode},
@@ -31,11 +31,34 @@ const FINISH: Duration = Duration::from_secs(5);
 const ENFORCE: Duration = Duration::from_secs(10);
 /// How long ferrule-agent gets: it answers within two seconds, once it takes calls.
 const ADMIT: Duration = Duration::from_secs(5);
+/// How long ferrule-agent gets to take note that a sandbox does not come.
+const UNPOLICE: Duration = Duration::from_millis(500);
 /// How long the daemon gets to take back a reservation.
 const TAKE_BACK: Duration = Duration::from_secs(2);
 
 pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     let deadline = Instant::now() + call.conf.add_wait;
+    demand_readable(call, log)?;
+    call.attachment.pod.demand_name()?;
+    let veths = call.veths().expect("the name was demanded");
+    let sandbox = Sandbox::of(call)?;
+    let mut wiring = Wiring::open(call, &veths, &sandbox)?;
+    let (session, nets, enforcer) = reserve(call, &sandbox, &mut wiring, deadline)?;
+    let nets = nets.and_then(|nets| demand_uid(call, enforcer.as_ref()).map(|()| nets));
+    let finish = deadline.max(Instant::now() + FINISH);
+    let [veth, _] = veths;
+    let mut pod = NewPod { call, log, session, enforcer, sandbox: &sandbox, policed: false };
+    let built = nets.and_then(|nets| {
+        let veth = nets.first().map_or(veth, |net| net.veth.clone());
+        let pairs = pod.set_up(&mut wiring, &nets, &veth, finish)?;
+        Ok(nets.into_iter().zip(pairs).collect::<Vec<_>>())
+    });
+    let built = built.inspect_err(|_| pod.give_up())?;
+    Ok(pod.served(&built))
+}
+
+/// What stands in the configuration, and cannot be used.
+fn demand_readable(call: &Call, log: &Log) -> Result<(), Fault> {
     if matches!(call.conf.prev_result, PrevResult::Unreadable) {
         return Err(Fault::new(
             Code::InvalidConfig,
@@ -47,20 +70,28 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         let text = format!("the pod's annotation {NIC_CONFIG} has a value that is not known");
         log.line(Level::Warn, &text, &[]);
     }
-    call.attachment.pod.demand_name()?;
-    let veths = call.veths().expect("the name was demanded");
-    let sandbox = Sandbox::of(call)?;
-    let mut wiring = Wiring::open(call, &veths, &sandbox)?;
-    let pod = call.pod().expect("the name was demanded");
+    Ok(())
+}
+
+/// The daemon's answer: from here on there is a reservation, and the interfaces that it makes, unless they cannot
+/// be set up.
+type Answered = (Session, Result<Vec<PodNet>, Fault>, Option<Enforcer>);
+
+fn reserve(
+    call: &Call,
+    sandbox: &Sandbox,
+    wiring: &mut Wiring<'_>,
+    deadline: Instant,
+) -> Result<Answered, Fault> {
     let request = Reserve {
         key: call.key.clone(),
-        pod,
+        pod: call.pod().expect("the name was demanded"),
         netns: sandbox.path(),
         wait: Span::millis(0),
         multi_nic: call.conf.cards == Cards::Every,
     };
     let pod_text = call.pod_text();
-    let (mut session, outcome, enforcer) = Session::reserve(&call.daemon, &request, deadline)
+    let (session, outcome, enforcer) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
     let nets = match outcome {
         ReserveOutcome::Reserved(reservation) => {
@@ -75,42 +106,67 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
         }
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
-    let nets = nets.and_then(|nets| demand_uid(call, enforcer.as_ref()).map(|()| nets));
-    let finish = deadline.max(Instant::now() + FINISH);
-    let [veth, _] = &veths;
-    let built = nets.and_then(|nets| {
-        let veth = nets.first().map_or(veth, |net| &net.veth);
-        let done = build_all(&mut wiring, &nets, finish)
-            .and_then(|pairs| sandbox.ensure_current().map(|()| pairs))
-            .and_then(|pairs| {
-                enforce(call, &session, enforcer.as_ref(), &nets, log)?;
-                Ok(pairs)
-            })
-            // The agent has a time of its own.
-            .and_then(|pairs| {
-                let finish = finish.max(Instant::now() + FINISH);
-                confirm(call, &mut session, veth, finish).map(|()| pairs)
-            });
+    Ok((session, nets, enforcer))
+}
+
+/// A pod whose addresses are reserved.
+struct NewPod<'a> {
+    call: &'a Call,
+    log: &'a Log,
+    session: Session,
+    enforcer: Option<Enforcer>,
+    sandbox: &'a Sandbox,
+    /// Who enforces policy was told of it.
+    policed: bool,
+}
+
+impl NewPod<'_> {
+    /// Builds its interfaces, waits for its policies, confirms; or takes down what was built.
+    fn set_up(
+        &mut self,
+        wiring: &mut Wiring<'_>,
+        nets: &[PodNet],
+        veth: &VethName,
+        finish: Instant,
+    ) -> Result<Vec<Pair>, Fault> {
+        let done = build_all(wiring, nets, finish).and_then(|pairs| {
+            self.sandbox.ensure_current()?;
+            self.policed = true;
+            enforce(self.call, &self.session, self.enforcer.as_ref(), nets, self.log)?;
+            // Who enforces policy has a time of its own.
+            let finish = finish.max(Instant::now() + FINISH);
+            confirm(self.call, &mut self.session, veth, finish)?;
+            Ok(pairs)
+        });
         if done.is_err() {
             for net in nets.iter().rev() {
                 if let Err(fault) = wiring.undo(net) {
-                    log.line(Level::Warn, &fault.message, &[]);
+                    self.log.line(Level::Warn, &fault.message, &[]);
                 }
             }
         }
-        done.map(|pairs| nets.into_iter().zip(pairs).collect::<Vec<_>>())
-    });
-    let built = built.inspect_err(|_| take_back(call, &session, log))?;
-    let addresses: Vec<String> = built.iter().map(|(net, _)| net.address.to_string()).collect();
-    let veth = built.first().map(|(net, _)| net.veth.as_str().to_owned());
-    Ok(Served {
-        stdout: result(call, &built, &sandbox).to_json(call.conf.version),
-        fields: vec![
-            ("address", addresses.join(",").into()),
-            ("table", built.first().map(|(net, _)| net.table.0).into()),
-            ("veth", veth.into()),
-        ],
-    })
+        done
+    }
+
+    /// It does not come: whoever knows of it forgets it.
+    fn give_up(&self) {
+        let told = self.enforcer.as_ref().filter(|_| self.policed);
+        unpolice(self.call, &self.session, told, self.log);
+        take_back(self.call, &self.session, self.log);
+    }
+
+    fn served(&self, built: &[(PodNet, Pair)]) -> Served {
+        let addresses: Vec<String> = built.iter().map(|(net, _)| net.address.to_string()).collect();
+        let veth = built.first().map(|(net, _)| net.veth.as_str().to_owned());
+        Served {
+            stdout: result(self.call, built, self.sandbox).to_json(self.call.conf.version),
+            fields: vec![
+                ("address", addresses.join(",").into()),
+                ("table", built.first().map(|(net, _)| net.table.0).into()),
+                ("veth", veth.into()),
+            ],
+        }
+    }
 }
 
 fn build_all(
@@ -151,7 +207,7 @@ fn enforce(
             enforced.map_err(|error| unpoliced(&call.pod_text(), &error))
         }
         Enforcer::Own(agent) => {
-            let pod = AgentPod { uid: call.attachment.pod.uid.clone(), name: pod.clone() };
+            let pod = call.agent_pod(pod);
             admit(call, session, agent, &pod, nets, log)
         }
     }
@@ -185,9 +241,20 @@ fn admit(
         Ok(Admitted::Open(why)) => open(&why),
         Ok(Admitted::Refused(why)) => refused(&why),
         Err(error) => match agent.mode {
-            Mode::Standard => open(&chain(&error)),
-            Mode::Strict => refused(&chain(&error)),
+            Mode::Standard => open(&causes(&error)),
+            Mode::Strict => refused(&causes(&error)),
         },
+    }
+}
+
+/// ferrule-agent was asked for a sandbox that does not come. The pod's own end tells it the same, so one that is
+/// not there misses little.
+fn unpolice(call: &Call, session: &Session, enforcer: Option<&Enforcer>, log: &Log) {
+    let (Some(Enforcer::Own(agent)), Some(pod)) = (enforcer, &call.attachment.pod.pod) else {
+        return;
+    };
+    if let Err(error) = session.ended(agent, &call.agent_pod(pod), Instant::now() + UNPOLICE) {
+        log.line(Level::Warn, &causes(&error), &[]);
     }
 }
 

@@ -6,8 +6,8 @@ use crate::{
     netconf::NetConf,
     session::Daemon,
 };
-use config_model::{PodKey, RuleLayout, TableId, VethName, registry};
-use ipamd_rpc::{Branch, Enforcing, TraceParent};
+use config_model::{PodKey, PodName, RuleLayout, TableId, VethName, registry};
+use ipamd_rpc::{Branch, Enforcing, TraceParent, agent::AgentPod};
 use routing_plan::pod::PodNet;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -110,6 +110,15 @@ impl Call {
             mtu: self.conf.mtu,
             branch: Some(branch),
         })
+    }
+
+    /// The pod as ferrule-agent knows it.
+    pub(crate) fn agent_pod(&self, name: &PodName) -> AgentPod {
+        AgentPod {
+            uid: self.attachment.pod.uid.clone(),
+            name: name.clone(),
+            container: self.key.container_id.clone(),
+        }
     }
 
     /// The pod as the daemon is told.

@@ -3,17 +3,16 @@
 
 use crate::{
     attachment::{Call, Served},
-    fault::{Fault, chain},
+    fault::Fault,
     log::{Level, Log},
     sandbox::refuse_own_for_del,
     session::{Session, unpoliced},
     tombstone,
     wiring::failed,
 };
-use config_model::{Tombstone, VethName, registry};
+use config_model::{Tombstone, VethName, causes, registry};
 use ipamd_rpc::{
     Release, ReleaseCause, Released, RpcError,
-    agent::AgentPod,
     policy::{Enforcer, PolicyError},
 };
 use routing_netlink::{Socket, SocketError, With};
@@ -51,7 +50,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
         }
         Ok(Released::Unknown) => ("unknown", untold(call, &mut host)),
         Err(error) => {
-            log.line(Level::Warn, &chain(&error), &[]);
+            log.line(Level::Warn, &causes(&error), &[]);
             ("tombstone", alone(call, &mut host)?)
         }
     };
@@ -83,9 +82,9 @@ fn forget(
         Enforcer::Amazon(agent) => agent,
         // The controller tells ferrule-agent as well that the pod is gone, so nobody is kept for it.
         Enforcer::Own(agent) => {
-            let pod = AgentPod { uid: call.attachment.pod.uid.clone(), name: pod.clone() };
+            let pod = call.agent_pod(pod);
             if let Err(error) = session.ended(agent, &pod, Instant::now() + PATIENCE) {
-                log.line(Level::Warn, &chain(&error), &[]);
+                log.line(Level::Warn, &causes(&error), &[]);
             }
             return Ok(());
         }

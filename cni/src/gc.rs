@@ -6,14 +6,14 @@
 
 use crate::{
     attachment::Served,
-    fault::{Code, Fault, chain},
+    fault::{Code, Fault},
     flight,
     log::{Level, Log},
     netconf::NetConf,
     session::{Daemon, Session, remedy},
     tombstone,
 };
-use config_model::{PodKey, Tombstone, registry};
+use config_model::{PodKey, Tombstone, causes, registry};
 use ipamd_rpc::{Collect, Collected, PodAddress, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
@@ -194,7 +194,7 @@ impl Work<'_> {
     }
 
     fn attempt<T>(&mut self, outcome: Result<T, SocketError>) -> Option<T> {
-        let fault = |error| Fault::new(Code::KernelRefused, chain(&error), AGAIN);
+        let fault = |error| Fault::new(Code::KernelRefused, causes(&error), AGAIN);
         outcome.map_err(|error| self.failures.push(fault(error))).ok()
     }
 }
@@ -208,7 +208,7 @@ fn unheard(error: &RpcError) -> Fault {
     let message = format!(
         "{}; links were removed by their keys, with tombstones for the daemon; what is reserved \
          without a link is not",
-        chain(error)
+        causes(error)
     );
     Fault::new(Code::TryAgainLater, message, remedy(error))
 }

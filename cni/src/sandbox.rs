@@ -2,8 +2,9 @@
 
 use crate::{
     attachment::Call,
-    fault::{Code, Fault, chain},
+    fault::{Code, Fault},
 };
+use config_model::causes;
 use routing_netlink::{Netns, Socket};
 use routing_plan::SysctlName;
 use std::{
@@ -24,7 +25,7 @@ impl Sandbox {
     /// With code 8, if there is none, or it is the plugin's own and that was not allowed.
     pub(crate) fn of(call: &Call) -> Result<Self, Fault> {
         let path = call.attachment.netns.as_deref().unwrap_or(Path::new(""));
-        let netns = Netns::open(path).map_err(|error| invalid(path, &chain(&error)))?;
+        let netns = Netns::open(path).map_err(|error| invalid(path, &causes(&error)))?;
         refuse_own(call, &netns)?;
         Ok(Self { netns })
     }
@@ -39,7 +40,7 @@ impl Sandbox {
     /// # Errors
     /// With code 8, if it is no network namespace.
     pub(crate) fn socket(&self) -> Result<Socket, Fault> {
-        self.netns.socket().map_err(|error| invalid(self.netns.path(), &chain(&error)))
+        self.netns.socket().map_err(|error| invalid(self.netns.path(), &causes(&error)))
     }
 
     /// Sets files below `/proc/sys` as they are within it.
@@ -57,7 +58,7 @@ impl Sandbox {
     /// With code 8, if it does not.
     pub(crate) fn ensure_current(&self) -> Result<(), Fault> {
         let path = self.netns.path();
-        let now = Netns::open(path).map_err(|error| invalid(path, &chain(&error)))?;
+        let now = Netns::open(path).map_err(|error| invalid(path, &causes(&error)))?;
         match now.is_same(&self.netns) {
             Ok(true) => Ok(()),
             Ok(false) => Err(invalid(path, "another one has taken its place")),
@@ -87,7 +88,7 @@ fn refuse_own(call: &Call, netns: &Netns) -> Result<(), Fault> {
     if call.attachment.netns_override {
         return Ok(());
     }
-    let own = Netns::current().map_err(|error| invalid(netns.path(), &chain(&error)))?;
+    let own = Netns::current().map_err(|error| invalid(netns.path(), &causes(&error)))?;
     match own.is_same(netns) {
         Ok(false) => Ok(()),
         Ok(true) => Err(invalid(

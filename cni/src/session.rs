@@ -1,7 +1,7 @@
 //! Talking to the daemon: one connection, on a runtime that exists only while it is needed.
 
-use crate::fault::{Code, Fault, chain};
-use config_model::{PodKey, PodName};
+use crate::fault::{Code, Fault};
+use config_model::{PodKey, PodName, causes};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Held, PoolStatus, Reason, Refusal, Release, Released,
     Reserve, ReserveOutcome, RpcError, TraceParent,
@@ -47,30 +47,48 @@ impl Session {
 
     /// Connects and reserves, as often as the connection is lost or the daemon says that it is going
     /// away, until the deadline: one that is restarted in the middle is no reason to fail a pod.
+    /// What it said last is told where nobody answers after that.
     pub(crate) fn reserve(
         daemon: &Daemon,
         request: &Reserve,
         deadline: Instant,
     ) -> Result<(Self, ReserveOutcome, Option<Enforcer>), RpcError> {
+        let mut going_away = None;
         loop {
-            let session = Self::open(daemon, deadline)?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let wait = left.saturating_sub(HEARING.min(left / 4));
-            let mut request = request.clone();
-            request.wait =
-                config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-            let reserving = session.client.reserve_with_policy(request, deadline);
-            let answer = session.runtime.block_on(reserving);
+            let answer = Self::reserve_once(daemon, request, deadline);
             let is_passing = match &answer {
-                Ok((ReserveOutcome::Refused(refusal), _)) => refusal.reason == Reason::Stopping,
-                Ok((ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_), _)) => false,
+                Ok((_, ReserveOutcome::Refused(refusal), _)) => refusal.reason == Reason::Stopping,
+                Ok((_, ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_), _)) => {
+                    false
+                }
                 Err(error) => matches!(error, RpcError::Lost { .. }),
             };
             if !is_passing || Instant::now() + REST >= deadline {
-                return answer.map(|(outcome, agent)| (session, outcome, agent));
+                return answer.or_else(|error| match going_away {
+                    // One that answers tells more than the one before it did.
+                    Some(said) if is_silence(&error) => Ok(said),
+                    _ => Err(error),
+                });
             }
+            going_away = answer.ok().or(going_away);
             std::thread::sleep(REST);
         }
+    }
+
+    fn reserve_once(
+        daemon: &Daemon,
+        request: &Reserve,
+        deadline: Instant,
+    ) -> Result<(Self, ReserveOutcome, Option<Enforcer>), RpcError> {
+        let session = Self::open(daemon, deadline)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let wait = left.saturating_sub(HEARING.min(left / 4));
+        let mut request = request.clone();
+        request.wait =
+            config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let reserving = session.client.reserve_with_policy(request, deadline);
+        let (outcome, agent) = session.runtime.block_on(reserving)?;
+        Ok((session, outcome, agent))
     }
 
     /// Confirms, over another connection if this one is lost: a daemon that was restarted knows the
@@ -159,13 +177,24 @@ impl Session {
     }
 }
 
+/// Whether nobody answered, as against a daemon that answered with a failure.
+fn is_silence(error: &RpcError) -> bool {
+    matches!(
+        error,
+        RpcError::Missing { .. }
+            | RpcError::Refused { .. }
+            | RpcError::TimedOut { .. }
+            | RpcError::Lost { .. }
+    )
+}
+
 fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()
 }
 
 /// What an ADD or CHECK answers when the daemon does not.
 pub(crate) fn unavailable(pod: &str, error: &RpcError) -> Fault {
-    Fault::new(Code::TryAgainLater, format!("{pod}: {}", chain(error)), remedy(error))
+    Fault::new(Code::TryAgainLater, format!("{pod}: {}", causes(error)), remedy(error))
 }
 
 /// What to do when the daemon does not answer.
@@ -183,7 +212,7 @@ pub(crate) fn remedy(error: &RpcError) -> &'static str {
 pub(crate) fn unpoliced(pod: &str, error: &PolicyError) -> Fault {
     Fault::new(
         Code::PolicyAgent,
-        format!("{pod}: {}", chain(error)),
+        format!("{pod}: {}", causes(error)),
         "look at the log of aws-network-policy-agent on this node; if it is not to run here, set \
          FERRULE_POLICY_AGENT=false on ferrule-ipamd. The runtime will try again",
     )

@@ -2,9 +2,10 @@
 
 use crate::{
     attachment::Served,
-    fault::{Code, Fault, chain},
+    fault::{Code, Fault},
     session::{Daemon, Session, remedy},
 };
+use config_model::causes;
 use std::time::{Duration, Instant};
 
 /// How long a daemon that is not there gets: one that is being restarted is there soon.
@@ -17,7 +18,7 @@ pub(crate) fn status(daemon: &Daemon) -> Result<Served, Fault> {
     let answer = Session::open(daemon, start + PATIENCE)
         .and_then(|session| session.status(start + DEADLINE));
     let status = answer.map_err(|error| {
-        let message = format!("no pod can be served: {}", chain(&error));
+        let message = format!("no pod can be served: {}", causes(&error));
         Fault::new(Code::Unavailable, message, remedy(&error))
     })?;
     let look =

@@ -2,10 +2,10 @@
 
 use crate::{
     attachment::Call,
-    fault::{Code, Fault, chain},
+    fault::{Code, Fault},
     sandbox::Sandbox,
 };
-use config_model::{Mac, PodKey, VethName, registry};
+use config_model::{Mac, PodKey, VethName, causes, registry};
 use routing_netlink::{Socket, SocketError, With, write_sysctls};
 use routing_plan::{
     Action, Applied, Branch, Errno, Family, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route,
@@ -484,7 +484,7 @@ fn macs(key: &PodKey) -> (Mac, Mac) {
 
 /// What the kernel or the way to it refused.
 pub(crate) fn failed(key: &PodKey, error: &SocketError) -> Fault {
-    refusal(format!("{key}: {}", chain(error)))
+    refusal(format!("{key}: {}", causes(error)))
 }
 
 fn refusal(message: String) -> Fault {

@@ -1,4 +1,4 @@
-//! The four programs: how each is built, and where it then lies.
+//! The programs: how each is built, and where it then lies.
 
 use crate::{deps, generate, neighbour, say};
 use anyhow::{Context as _, Result, bail};
@@ -90,7 +90,16 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Builds daemon, lab, plugin and `ferrule` as they run on a node, and gathers them in one folder.
+/// What is built as cargo does by itself, by crate; the plugin is not.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("ipamd-daemon", "ferrule-ipamd"),
+    ("datapath-agent", "ferrule-agent"),
+    ("policy-controller", "ferrule-controller"),
+    ("lab-server", "ferrule-lab"),
+    ("cli", "ferrule"),
+];
+
+/// Builds what runs on a node, beside the cluster and in the lab, and gathers it in one folder.
 ///
 /// # Errors
 /// Tells which build failed; cargo's own words stand above.
@@ -98,10 +107,10 @@ pub(crate) fn build(profile: Profile) -> Result<Binaries> {
     let dir = target_dir().join("ferrule").join(profile.folder());
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
-    say::step("building the daemon and the lab (the first time takes minutes: the EC2 SDK)");
-    let crates = ["-p", "ipamd-daemon", "-p", "lab-server", "-p", "cli"];
-    cargo_build(&[profile.cargo_args(), &crates].concat())?;
-    for name in ["ferrule-ipamd", "ferrule-lab", "ferrule"] {
+    say::step("building daemons, controller and lab (the first time takes minutes: the EC2 SDK)");
+    let crates = PROGRAMS.iter().flat_map(|(of, _)| ["-p", of]);
+    cargo_build(&profile.cargo_args().iter().copied().chain(crates).collect::<Vec<_>>())?;
+    for (_, name) in PROGRAMS {
         place(&target_dir().join(profile.folder()).join(name), &dir.join(name))?;
     }
     place(&plugin()?, &dir.join("ferrule-cni"))?;

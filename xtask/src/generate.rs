@@ -15,9 +15,11 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// The workspace's root.
+/// The root of the workspace that cargo runs this in. Not that in which it was compiled: a build
+/// folder may serve several clones.
 pub(crate) fn root() -> PathBuf {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let here = PathBuf::from(here);
     here.parent().map(PathBuf::from).unwrap_or(here)
 }
 

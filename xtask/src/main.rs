@@ -54,7 +54,7 @@ enum Command {
     Generate(generate::Args),
     /// Install what the other commands need from Debian's packages
     InstallDeps(deps::Args),
-    /// Build the four programs and print where they are
+    /// Build the programs and print where they are
     Build(binaries::Args),
 }
 

@@ -10,11 +10,18 @@ use policy_core::{Direction, World};
 use policy_kube::{Cluster, KubeError};
 use policy_objects::{Kind, Pod};
 use policy_view::{Agent, GROUP, VERSION};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
+
+/// So many nodes are asked for one by one; more are read as a list.
+const FEW: usize = 4;
+/// As many pages of agents are read.
+const PAGES: usize = 1_000;
+/// As many nodes are named to people, of those that have all and of the others.
+const NAMED: usize = 10;
 
 /// What a node has to have in force for an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,9 +68,8 @@ pub(super) fn needs(world: &World, objects: &Objects, pods: &[&Pod]) -> BTreeMap
         add(Kind::Pod, &pod.meta.namespace, &pod.meta.name);
         add(Kind::Namespace, "", &pod.meta.namespace);
     }
-    let bound = |pod: &&&Pod| !pod.node.is_empty() && !pod.host_network;
     let mut nodes: BTreeMap<String, Needs> = BTreeMap::new();
-    for pod in pods.iter().filter(bound) {
+    for pod in pods.iter().filter(|pod| is_judged(pod)) {
         let needs = nodes.entry(pod.node.clone()).or_insert_with(|| all.clone());
         for direction in [Direction::Ingress, Direction::Egress] {
             for (policy, _) in world.policies_of(pod, direction) {
@@ -78,6 +84,22 @@ pub(super) fn needs(world: &World, objects: &Objects, pods: &[&Pod]) -> BTreeMap
     nodes
 }
 
+/// What each node that has pods has to have in force for an answer about all of them: everything.
+pub(super) fn needs_of_all(world: &World, objects: &Objects) -> BTreeMap<String, Needs> {
+    let kinds = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Node | Kind::Service));
+    let versions = kinds.map(|kind| (kind, objects.newest(kind)));
+    let versions = versions.filter(|(_, version)| *version > 0).collect();
+    let policies = world.policies().map(|policy| (policy.uid.clone(), policy.key.to_string()));
+    let all = Needs { versions, policies: policies.collect() };
+    let nodes = world.pods().filter(|pod| is_judged(pod)).map(|pod| &pod.node);
+    nodes.collect::<BTreeSet<_>>().into_iter().map(|node| (node.clone(), all.clone())).collect()
+}
+
+/// Whether policy is enforced on a pod, and where.
+fn is_judged(pod: &Pod) -> bool {
+    !pod.node.is_empty() && !pod.host_network
+}
+
 /// Asks the controller.
 ///
 /// # Errors
@@ -88,11 +110,18 @@ pub(super) fn ask(which: &Where, needs: &BTreeMap<String, Needs>) -> Result<Real
         let asked = async {
             let cluster =
                 Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
-            let mut nodes = Vec::new();
-            for (node, needs) in needs {
-                nodes.push(judge(node, needs, agent(&cluster, node).await?.as_ref()));
-            }
-            Ok::<_, KubeError>(nodes)
+            let agents = match needs.len() > FEW {
+                true => by_node(agents(&cluster).await?),
+                false => {
+                    let mut agents = Vec::new();
+                    for node in needs.keys() {
+                        agents.extend(agent(&cluster, node).await?);
+                    }
+                    by_node(agents)
+                }
+            };
+            let judged = needs.iter().map(|(node, needs)| judge(node, needs, agents.get(node)));
+            Ok::<_, KubeError>(judged.collect())
         };
         Ok(match asked.await {
             Ok(nodes) => Realized::Nodes(nodes),
@@ -104,12 +133,53 @@ pub(super) fn ask(which: &Where, needs: &BTreeMap<String, Needs>) -> Result<Real
     })
 }
 
+/// All that the controller knows of nodes.
+///
+/// # Errors
+/// It cannot be asked, or is not registered.
+pub(super) async fn agents(cluster: &Cluster) -> Result<Vec<Agent>, KubeError> {
+    let (mut agents, mut next) = (Vec::new(), String::new());
+    let what = format!("agents.{GROUP}");
+    for _ in 0..PAGES {
+        let behind = form_urlencoded::byte_serialize(next.as_bytes()).collect::<String>();
+        let path = format!("/apis/{GROUP}/{VERSION}/agents?continue={behind}");
+        let text = cluster.get(&path, &what).await?;
+        let page = serde_json::from_str(&text);
+        let page: List = page.map_err(|error| KubeError::odd("read", &what, &error))?;
+        agents.extend(page.items);
+        next = page.metadata.next;
+        if next.is_empty() {
+            break;
+        }
+    }
+    Ok(agents)
+}
+
+fn by_node(agents: Vec<Agent>) -> BTreeMap<String, Agent> {
+    agents.into_iter().map(|agent| (agent.metadata.name.clone(), agent)).collect()
+}
+
+#[derive(Deserialize)]
+struct List {
+    metadata: Page,
+    items: Vec<Agent>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
 /// What the controller knows of a node; nothing if that is nothing.
 async fn agent(cluster: &Cluster, node: &str) -> Result<Option<Agent>, KubeError> {
     let path = format!("/apis/{GROUP}/{VERSION}/agents/{node}");
     let what = format!("agents.{GROUP}");
     match cluster.get(&path, &what).await {
-        Ok(text) => Ok(serde_json::from_str(&text).ok()),
+        Ok(text) => match serde_json::from_str(&text) {
+            Ok(agent) => Ok(Some(agent)),
+            Err(error) => Err(KubeError::odd("read", &what, &error)),
+        },
         // Of nodes without an agent it says so; where it is not there, the API server does.
         Err(KubeError::NotFound { said, .. }) if said.contains("at this replica") => Ok(None),
         Err(error) => Err(error),
@@ -127,6 +197,16 @@ fn judge(node: &str, needs: &Needs, agent: Option<&Agent>) -> OnNode {
         });
         return on(None, why);
     };
+    if realized.is_stale() {
+        why.push(format!(
+            "its agent has not reported for {} s: is ferrule-agent running there?",
+            realized.seconds_ago
+        ));
+        return on(None, why);
+    }
+    if realized.unenforced {
+        why.push("nothing enforces what its agent computes: it has no backend".to_owned());
+    }
     for failing in &realized.failing {
         if let Some(name) = needs.policies.get(&failing.uid) {
             why.push(format!("{name}: {}", failing.error));
@@ -148,25 +228,29 @@ impl fmt::Display for Realized {
             Self::Unknown(why) => return writeln!(f, "in force: not known: {why}"),
             Self::Nodes(nodes) => nodes,
         };
-        let good: BTreeSet<&str> = nodes
-            .iter()
-            .filter(|on| on.realized == Some(true))
-            .map(|on| on.node.as_str())
-            .collect();
+        let (good, bad): (Vec<&OnNode>, Vec<&OnNode>) =
+            nodes.iter().partition(|on| on.realized == Some(true));
         if !good.is_empty() {
-            let good: Vec<&str> = good.into_iter().collect();
-            writeln!(f, "in force on {}", good.join(" and "))?;
+            let names: Vec<&str> = good.iter().take(NAMED).map(|on| on.node.as_str()).collect();
+            let more = good.len() - names.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            writeln!(f, "in force on {}{more}", names.join(" and "))?;
         }
-        for on in nodes.iter().filter(|on| on.realized != Some(true)) {
+        for on in bad.iter().take(NAMED) {
             let word = if on.realized.is_none() { "not known of" } else { "NOT IN FORCE on" };
             writeln!(f, "{word} {}: {}", on.node, on.why.join("; "))?;
         }
-        Ok(())
+        match bad.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => writeln!(f, "nor on {more} more: -o json names them"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
     use super::*;
     use policy_view::{Failing, Meta, Realized as Said, Stream};
 
@@ -194,8 +278,16 @@ mod tests {
         assert_eq!(judged(Some(&agent(12, &["u2"]))).realized, Some(true));
         let behind = judged(Some(&agent(11, &[])));
         assert_eq!((behind.realized, behind.why.len()), (Some(false), 1));
+        let mut idle = agent(12, &[]);
+        idle.realized.as_mut().unwrap().unenforced = true;
+        let idle = judged(Some(&idle));
+        assert_eq!((idle.realized, idle.why.len()), (Some(false), 1), "no backend");
         let failing = judged(Some(&agent(12, &["u1"])));
         assert_eq!(failing.why, ["NetworkPolicy a/b: no room"]);
+        let mut old = agent(12, &[]);
+        old.realized.as_mut().unwrap().seconds_ago = 3_600;
+        let old = judged(Some(&old));
+        assert!(old.realized.is_none() && old.why[0].contains("3600 s"), "{old:?}");
         assert_eq!(judged(None).realized, None);
         let silent = Agent { stream: Some(Stream::default()), ..Agent::default() };
         assert_eq!(judged(Some(&silent)).realized, None);
@@ -212,5 +304,10 @@ mod tests {
             [on("n1", Some(true), &[]), on("n2", Some(false), &["x", "y"]), on("n3", None, &["z"])];
         let told = Realized::Nodes(nodes.to_vec()).to_string();
         assert_eq!(told, "in force on n1\nNOT IN FORCE on n2: x; y\nnot known of n3: z\n");
+        let many = |realized| (10..25).map(move |n| on(&format!("n{n}"), realized, &["x"]));
+        let told = Realized::Nodes(many(Some(true)).chain(many(Some(false))).collect()).to_string();
+        assert!(told.starts_with("in force on n10 and n11 and "), "{told}");
+        assert!(told.contains("n19 and 5 more\nNOT IN FORCE on n10: x\n"), "{told}");
+        assert!(told.ends_with("\nnor on 5 more: -o json names them\n"), "{told}");
     }
 }

@@ -1,18 +1,16 @@
 //! `ferrule policy status`: how far each node is with what the controller tells it.
 
-use super::{NO, document, say};
+use super::{NO, document, realized, say};
 use crate::{args::Output, policy::args::Where};
 use anyhow::{Context as _, Result, bail};
 use comfy_table::{Table, presets::NOTHING};
 use policy_kube::{Cluster, KubeError};
 use policy_objects::{Kind, Object};
 use policy_view::{Agent, GROUP, Policy, VERSION};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// As many pages of agents are read.
-const PAGES: usize = 1_000;
 /// As many failing policies are looked up by name.
 const NAMED: usize = 50;
 
@@ -42,21 +40,17 @@ struct Status {
     names: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-struct List<T> {
-    metadata: Page,
-    items: Vec<T>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default, rename = "continue")]
-    next: String,
-}
-
 impl Status {
     async fn of(cluster: &Cluster) -> Result<Self> {
-        let agents = agents(cluster).await?;
+        let agents = match realized::agents(cluster).await {
+            Err(KubeError::NotFound { .. }) => {
+                let name = cluster.name();
+                bail!(
+                    "no Ferrule controller is registered in cluster {name}: start one with --view"
+                );
+            }
+            agents => agents?,
+        };
         let mut silent = nodes(cluster).await?;
         agents.iter().for_each(|agent| _ = silent.remove(&agent.metadata.name));
         let mut names = BTreeMap::new();
@@ -76,7 +70,9 @@ impl Status {
     fn is_good(&self) -> bool {
         let good = |agent: &Agent| {
             let realized = agent.realized.as_ref();
-            realized.is_some_and(|realized| realized.failing.is_empty())
+            realized.is_some_and(|realized| {
+                realized.failing.is_empty() && !realized.unenforced && !realized.is_stale()
+            })
         };
         self.silent.is_empty() && self.agents.iter().all(good)
     }
@@ -94,11 +90,20 @@ impl Status {
             let owed = agent.stream.as_ref().filter(|stream| stream.follows);
             table.add_row([
                 node.clone(),
-                of(|realized| realized.policies.to_string()),
+                of(|realized| if realized.unenforced { 0 } else { realized.policies }.to_string()),
                 of(|realized| realized.failing.len().to_string()),
-                of(|realized| format!("{} s ago", realized.seconds_ago)),
+                of(|realized| {
+                    let stale = if realized.is_stale() { " (silent)" } else { "" };
+                    format!("{} s ago{stale}", realized.seconds_ago)
+                }),
                 owed.map_or_else(none, |stream| stream.owed.to_string()),
             ]);
+            if let Some(realized) = realized.filter(|realized| realized.unenforced) {
+                failing.push_str(&format!(
+                    "NOTHING IN FORCE on {node}: its agent has no backend; policies that it computes and holds: {}\n",
+                    realized.policies
+                ));
+            }
             for it in realized.iter().flat_map(|realized| &realized.failing) {
                 let name = self.names.get(&it.uid).unwrap_or(&it.uid);
                 failing.push_str(&format!("NOT IN FORCE on {node}: {name}: {}\n", it.error));
@@ -111,25 +116,6 @@ impl Status {
         let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
         lines.collect::<String>() + &failing
     }
-}
-
-async fn agents(cluster: &Cluster) -> Result<Vec<Agent>> {
-    let (mut agents, mut next) = (Vec::new(), String::new());
-    for _ in 0..PAGES {
-        let behind = form_urlencoded::byte_serialize(next.as_bytes()).collect::<String>();
-        let page = get::<List<Agent>>(cluster, &format!("agents?continue={behind}")).await;
-        if let Err(KubeError::NotFound { .. }) = page {
-            let name = cluster.name();
-            bail!("no Ferrule controller is registered in cluster {name}: start one with --view");
-        }
-        let page = page?;
-        agents.extend(page.items);
-        next = page.metadata.next;
-        if next.is_empty() {
-            break;
-        }
-    }
-    Ok(agents)
 }
 
 async fn nodes(cluster: &Cluster) -> Result<BTreeSet<String>> {

@@ -3,6 +3,7 @@
 //! Pure data: no clock, no file, no socket. Start with [`registry`] for the numbers that other
 //! software on the node can see, with [`PodKey`] for what identifies one interface of one pod.
 
+mod causes;
 mod eni;
 mod layout;
 mod migration;
@@ -13,6 +14,7 @@ mod time;
 mod tombstone;
 pub mod utc;
 
+pub use causes::causes;
 pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
     VpcId,

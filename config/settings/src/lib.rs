@@ -8,12 +8,14 @@
 //! This crate reads no environment: [`Settings::resolve`] is given the pairs. Start reading there.
 
 mod contradiction;
+mod controller;
 mod page;
 mod parse;
 mod resolve;
 mod table;
 mod values;
 
+pub use controller::{CONTROLLER, Flag};
 pub use page::reference_page;
 pub use resolve::{Refusal, Warning};
 pub use table::{Effect, Kind, OnBad, Origin, Setting, table};

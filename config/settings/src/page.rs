@@ -1,5 +1,6 @@
 //! The reference page of all settings, in Markdown.
 
+use crate::controller;
 use crate::table::{Effect, Kind, OnBad, Origin, Setting, table};
 use std::fmt::Write as _;
 
@@ -14,7 +15,7 @@ pub fn reference_page() -> String {
             let _ = writeln!(page, "{}", row(setting));
         }
     }
-    page
+    page + &controller::section()
 }
 
 fn row(setting: &Setting) -> String {

@@ -10,11 +10,16 @@ pub trait Backend: Send + 'static {
     /// Its name, for people.
     fn name(&self) -> &'static str;
 
+    /// Whether it puts anything into force at all. Where it does not, the controller is told so.
+    fn enforces(&self) -> bool {
+        true
+    }
+
     /// Returns once the state is in force, or what of it is not.
     async fn apply(&mut self, desired: &Desired) -> Applied;
 }
 
-/// Puts nothing into force and says that it has: for nodes on which policy is tried out, and tests.
+/// Puts nothing into force: for nodes on which policy is tried out, and tests. Pods are let through as if it did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoBackend;
 
@@ -22,6 +27,10 @@ pub struct NoBackend;
 impl Backend for NoBackend {
     fn name(&self) -> &'static str {
         "none"
+    }
+
+    fn enforces(&self) -> bool {
+        false
     }
 
     async fn apply(&mut self, _: &Desired) -> Applied {

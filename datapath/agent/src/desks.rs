@@ -31,6 +31,8 @@ pub(crate) struct Desks {
     ready: Ready,
     metrics: Arc<Metrics>,
     open: Arc<Mutex<BTreeMap<SocketAddr, Kept>>>,
+    /// Of those who want a connection to a replica one dials; the others find it made.
+    dialing: Arc<Mutex<BTreeMap<SocketAddr, Arc<tokio::sync::Mutex<()>>>>>,
     room: Arc<Semaphore>,
 }
 
@@ -42,7 +44,7 @@ struct Kept {
 impl Desks {
     pub(crate) fn new(contact: Contact, ready: Ready, metrics: Arc<Metrics>) -> Self {
         let room = Arc::new(Semaphore::new(UNDER_WAY));
-        Self { contact, ready, metrics, open: Arc::default(), room }
+        Self { contact, ready, metrics, open: Arc::default(), dialing: Arc::default(), room }
     }
 
     /// The stream's own connection serves as well.
@@ -113,21 +115,33 @@ impl Desks {
 
     async fn desk(&self, at: SocketAddr) -> Result<(Desk, String), String> {
         let token = self.contact.token().map_err(|error| error.to_string())?;
-        let kept = {
-            let mut open = self.lock();
-            open.retain(|_, kept| kept.used.elapsed() < IDLE);
-            open.get_mut(&at).map(|kept| {
-                kept.used = Instant::now();
-                kept.desk.clone()
-            })
-        };
-        if let Some(desk) = kept {
+        if let Some(desk) = self.kept(at) {
+            return Ok((desk, token));
+        }
+        let turn = self.turn(at);
+        let _alone = turn.lock().await;
+        if let Some(desk) = self.kept(at) {
             return Ok((desk, token));
         }
         let trust = self.contact.trust().map_err(|error| error.to_string())?;
         let desk = Desk::open(at, &trust).await.map_err(|error| error.to_string())?;
         self.adopt(at, desk.clone());
         Ok((desk, token))
+    }
+
+    fn kept(&self, at: SocketAddr) -> Option<Desk> {
+        let mut open = self.lock();
+        open.retain(|_, kept| kept.used.elapsed() < IDLE);
+        let kept = open.get_mut(&at)?;
+        kept.used = Instant::now();
+        Some(kept.desk.clone())
+    }
+
+    fn turn(&self, at: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
+        let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody waits for the others.
+        dialing.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(dialing.entry(at).or_default())
     }
 
     /// What a refusal says. A connection that may be dead is not used again.

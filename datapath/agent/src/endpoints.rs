@@ -1,11 +1,12 @@
 //! Where the controller's replicas are: the ready addresses of a Service's EndpointSlices.
 
-use crate::{clock::draw, event::Event, follow::Ready};
+use crate::{event::Event, follow::Ready};
+use config_apiserver::Backoff;
+use config_model::causes;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use kube::{
-    Api, Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    Api,
     runtime::watcher::{self, Event as Seen, watcher},
 };
 use std::{
@@ -40,11 +41,11 @@ pub(crate) struct Watch {
 impl Watch {
     /// Watches for ever; what does not work is told and tried again.
     pub(crate) async fn run(self) {
-        let mut pause = PAUSE_FIRST;
+        let mut backoff = Backoff::between(PAUSE_FIRST, PAUSE_LAST);
         let mut told = String::new();
         loop {
             let why = match self.slices().await {
-                Ok(slices) => match self.watch(slices, &mut pause).await {
+                Ok(slices) => match self.watch(slices, &mut backoff).await {
                     Ok(()) => "the watch has ended".to_owned(),
                     Err(why) => why,
                 },
@@ -59,64 +60,53 @@ impl Watch {
                 told.clone_from(&why);
             }
             // Replicas that are known stay so: where they are changes rarely.
-            if self.ready.all().is_empty() && self.events.send(Event::Alone(why)).await.is_err() {
+            if self.ready.all().is_empty() && self.events.send(Event::Unlisted(why)).await.is_err()
+            {
                 return;
             }
-            let spread = u32::try_from(draw() % 512).unwrap_or(0);
-            sleep(pause / 2 + pause * spread / 1024).await;
-            pause = (pause * 2).min(PAUSE_LAST);
+            sleep(backoff.pause()).await;
         }
     }
 
     async fn slices(&self) -> Result<Api<EndpointSlice>, String> {
         let Kubernetes { kubeconfig, endpoint } = &self.kubernetes;
-        let mut config = match kubeconfig {
-            Some(path) => {
-                let read = Kubeconfig::read_from(path).map_err(|error| chain(&error))?;
-                let options = KubeConfigOptions::default();
-                Config::from_custom_kubeconfig(read, &options)
-                    .await
-                    .map_err(|error| chain(&error))?
-            }
-            // The service account's files do without the environment when the endpoint is given.
-            None if endpoint.is_some() => Config::incluster_dns().map_err(|error| chain(&error))?,
-            None => Config::incluster().map_err(|error| chain(&error))?,
-        };
-        if let Some(endpoint) = endpoint {
-            config.cluster_url = url(endpoint)?;
-        }
-        config.connect_timeout = Some(CONNECT);
-        config.default_retry = false;
-        let client = Client::try_from(config).map_err(|error| chain(&error))?;
+        let client = config_apiserver::client(kubeconfig.as_deref(), endpoint.as_deref());
+        let client = client.await.map_err(|error| causes(&error))?;
         Ok(Api::namespaced(client, &self.service.0))
     }
 
-    async fn watch(&self, api: Api<EndpointSlice>, pause: &mut Duration) -> Result<(), String> {
+    async fn watch(&self, api: Api<EndpointSlice>, backoff: &mut Backoff) -> Result<(), String> {
         let label = format!("{SERVICE_LABEL}={}", self.service.1);
         let config = watcher::Config::default().any_semantic().labels(&label);
         let mut seen: BoxStream<'_, _> = watcher(api, config).boxed();
         let mut slices = BTreeMap::new();
         let mut coming = BTreeMap::new();
         // A first list that does not come is an API server that is not there.
-        let mut first = true;
+        let mut listed = false;
         loop {
-            let next = match first {
+            let next = match !listed {
                 true => {
                     timeout(FIRST, seen.try_next()).await.map_err(|_| "no answer".to_owned())?
                 }
                 false => seen.try_next().await,
             };
-            let Some(event) = next.map_err(|error| chain(&error))? else { return Ok(()) };
-            first = false;
+            let Some(event) = next.map_err(|error| causes(&error))? else { return Ok(()) };
             match event {
-                Seen::Init => coming.clear(),
+                Seen::Init => {
+                    coming.clear();
+                    listed = false;
+                }
                 Seen::InitApply(slice) => drop(coming.insert(name(&slice), addresses(&slice))),
-                Seen::InitDone => slices = std::mem::take(&mut coming),
+                Seen::InitDone => {
+                    slices = std::mem::take(&mut coming);
+                    listed = true;
+                }
                 Seen::Apply(slice) => drop(slices.insert(name(&slice), addresses(&slice))),
                 Seen::Delete(slice) => drop(slices.remove(&name(&slice))),
             }
-            if coming.is_empty() {
-                *pause = PAUSE_FIRST;
+            // A list that has begun says nothing yet: those known before count until it is whole.
+            if listed {
+                backoff.reset();
                 self.ready.set(&slices.values().flatten().copied().collect());
             }
         }
@@ -145,31 +135,8 @@ fn addresses(slice: &EndpointSlice) -> BTreeSet<SocketAddr> {
     texts.filter_map(|text| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, port))).collect()
 }
 
-/// The endpoint is a URL or, as client-go has it, a bare host.
-fn url(endpoint: &str) -> Result<http::Uri, String> {
-    let endpoint = endpoint.trim_end_matches('/');
-    let is_url = endpoint.contains("://");
-    let text = if is_url { endpoint.to_owned() } else { format!("https://{endpoint}") };
-    text.parse().map_err(|error| format!("the endpoint {endpoint:?} is no URL: {error}"))
-}
-
-/// The error and its sources, each once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const PORT: &str = "policy";
-const CONNECT: Duration = Duration::from_secs(5);
 const FIRST: Duration = Duration::from_secs(30);
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_LAST: Duration = Duration::from_secs(30);

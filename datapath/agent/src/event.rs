@@ -1,12 +1,9 @@
 //! What the task that owns the node is told.
 
 use config_model::Time;
-use datapath_node::{Answer, Applied, Mode, Overview, PodId};
+use datapath_node::{Answer, Applied, LocalPod, Mode, Overview, PodId};
 use policy_wire::proto::{Bookmark, Hello, Part};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
-};
+use std::{collections::BTreeMap, net::SocketAddr};
 use tokio::sync::oneshot;
 
 /// One of them.
@@ -20,6 +17,8 @@ pub(crate) enum Event {
     Began { at: SocketAddr, epoch: Vec<u8>, behind: bool },
     /// No replica is followed, and why.
     Alone(String),
+    /// Where replicas are cannot be learnt, and why.
+    Unlisted(String),
     /// A part of a generation.
     Part(Part),
     /// How far the cluster was read.
@@ -29,15 +28,9 @@ pub(crate) enum Event {
     /// What became of a report.
     Reported { to: SocketAddr, arrived: bool },
     /// A pod starts.
-    Admit {
-        pod: PodId,
-        addresses: BTreeSet<IpAddr>,
-        mode: Mode,
-        since: Time,
-        reply: oneshot::Sender<Answer>,
-    },
-    /// A pod has ended.
-    Forget { pod: PodId, reply: oneshot::Sender<()> },
+    Admit { pod: LocalPod, mode: Mode, since: Time, reply: oneshot::Sender<Answer> },
+    /// A pod's sandbox has ended; empty if it is not said which.
+    Forget { pod: PodId, container: String, reply: oneshot::Sender<()> },
     /// How is the node?
     Overview { reply: oneshot::Sender<(Overview, Option<String>)> },
     /// The disk wants all that is held.

@@ -13,10 +13,11 @@ use std::{
     collections::BTreeSet,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
-    time::sleep,
+    time::{Instant, sleep, sleep_until},
 };
 
 /// The replicas that are ready, shared by those who dial them.
@@ -50,10 +51,12 @@ impl Ready {
 /// What the stream's replica is to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// This generation is held.
+    /// So many streams have begun: the rest is about the last of them.
+    pub(crate) streams: u64,
+    /// This generation is held by what was heard on it; 0 if none.
     pub(crate) holds: u64,
-    /// So often it was to be followed anew.
-    pub(crate) anew: u64,
+    /// It is to be followed anew.
+    pub(crate) anew: bool,
 }
 
 /// Who follows.
@@ -63,6 +66,8 @@ pub(crate) struct Follower {
     pub(crate) desks: Desks,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) told: watch::Receiver<Told>,
+    /// So many streams have begun.
+    pub(crate) streams: u64,
     pub(crate) clock: Clock,
 }
 
@@ -109,9 +114,10 @@ impl Follower {
                 self.ready.lock().began();
                 self.desks.adopt(at, follow.desk());
                 let epoch = follow.welcome().epoch.clone();
+                self.streams += 1;
                 self.tell(Event::Began { at, epoch, behind }).await?;
                 tracing::info!(%at, "following");
-                let why = self.listen(follow).await?;
+                let why = self.listen(at, follow).await?;
                 tracing::warn!(%at, why, "the stream is over");
                 self.ready.lock().ended(self.clock.now(), draw());
                 self.alone(why).await
@@ -129,8 +135,10 @@ impl Follower {
     }
 
     /// Passes on what comes, until the stream is over: why.
-    async fn listen(&mut self, mut follow: Follow) -> Result<String, Ended> {
-        let mut told = *self.told.borrow_and_update();
+    async fn listen(&mut self, at: SocketAddr, mut follow: Follow) -> Result<String, Ended> {
+        let mut said = 0;
+        // It may be out of reach of the API server, and its streams last all the same.
+        let mut leave_at = None;
         loop {
             tokio::select! {
                 heard = follow.heard() => match heard {
@@ -138,19 +146,31 @@ impl Follower {
                     Ok(Heard::Bookmark(bookmark)) => self.tell(Event::Bookmark(bookmark)).await?,
                     Err(error) => return Ok(error.to_string()),
                 },
+                () = self.ready.changed.notified() => {
+                    let is_left_out = self.ready.lock().is_left_out(at);
+                    leave_at = is_left_out.then(|| leave_at.unwrap_or_else(later));
+                }
+                () = sleep_until(leave_at.unwrap_or_else(Instant::now)), if leave_at.is_some() => {
+                    return Ok("it is ready no more, and others are".to_owned());
+                }
                 changed = self.told.changed() => {
                     changed.map_err(|_| Ended)?;
                     let now = *self.told.borrow_and_update();
-                    if now.anew != told.anew {
+                    if now.streams != self.streams {
+                        // What came on the one before is still being taken in.
+                        continue;
+                    }
+                    if now.anew {
                         return Ok("what it said did not fit what this node holds".to_owned());
                     }
-                    if now.holds != told.holds {
+                    // Also if it is the generation that was held before: this stream has told it again.
+                    if now.holds != said {
                         self.ready.lock().worked();
                         if let Err(error) = follow.holds(now.holds).await {
                             return Ok(error.to_string());
                         }
+                        said = now.holds;
                     }
-                    told = now;
                 }
             }
         }
@@ -170,3 +190,12 @@ impl Follower {
         self.events.send(event).await.map_err(|_| Ended)
     }
 }
+
+/// When to leave a replica that is ready no more: nodes do not all leave it at once, and it may be back soon.
+fn later() -> Instant {
+    Instant::now() + LEAVE + Duration::from_millis(draw() % LEAVE_SPREAD)
+}
+
+const LEAVE: Duration = Duration::from_secs(2);
+/// Milliseconds.
+const LEAVE_SPREAD: u64 = 5_000;

@@ -12,7 +12,6 @@ mod endpoints;
 mod event;
 mod follow;
 mod http;
-pub mod logging;
 mod metrics;
 mod run;
 mod socket;

@@ -1,11 +1,12 @@
 //! The `ferrule-agent` binary: settings and log, then [`datapath_agent::run`].
 
 use anyhow::{Context as _, Result};
+use config_log::{Form, Log};
 use config_settings::{LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
     Kubernetes, NoBackend, Options,
     command::{Command, Flags, HELP},
-    logging, run,
+    run,
 };
 use ipamd_rpc::{probe, server::HealthName};
 use std::{
@@ -13,6 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Our own crates: what they say counts from the level that is set.
+const OURS: [&str; 5] =
+    ["ferrule_agent", "datapath_agent", "datapath_node", "policy_rpc", "ipamd_rpc"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -64,12 +69,12 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         Ok(resolved) => resolved,
         Err(error) => {
             // The log's own settings are not known, so its default place would be a guess.
-            logging::start(&LogTo::Stderr, LogLevel::Info);
+            log(LogLevel::Info).start(&LogTo::Stderr, LOG_TO);
             tracing::error!(error = format!("{error:#}"), "these settings are refused");
             return Ok(ExitCode::from(2));
         }
     };
-    logging::start(&settings.agent.log_to, settings.agent.log_level);
+    log(settings.agent.log_level).start(&settings.agent.log_to, LOG_TO);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-agent");
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
@@ -104,4 +109,9 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn log(level: LogLevel) -> Log {
+    Log { ours: &OURS, level, form: Form::Json }
+}
+
+const LOG_TO: &str = "FERRULE_AGENT_LOG_FILE";
 const PROBE_TIME: Duration = Duration::from_secs(5);

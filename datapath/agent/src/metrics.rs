@@ -83,7 +83,7 @@ impl Metrics {
             )?,
             behind: gauge(
                 "ferrule_agent_behind",
-                "1 if that replica had read less than this node held.",
+                "1 if that replica has read less than this node held when it was taken.",
             )?,
             failing: gauge("ferrule_agent_failing_policies", "Policies that are not in force.")?,
             waiting: gauge("ferrule_agent_waiting_pods", "Pods that start and wait.")?,

@@ -66,8 +66,13 @@ pub async fn run(
     let (told, telling) = watch::channel(Told::default());
     let (states, applying) = mpsc::channel(1);
     let health = Health::starting().await;
-    let backend_name = backend.name();
+    let (backend_name, enforces) = (backend.name(), backend.enforces());
     tracing::info!(node = name, backend = backend_name, socket = %agent.socket.display(), "serving");
+    if !enforces {
+        tracing::warn!(
+            "there is no backend: policies are computed and held, and nothing enforces them on this node"
+        );
+    }
 
     let mut tasks = JoinSet::new();
     tasks.spawn(apply(backend, applying, events.clone()));
@@ -77,6 +82,7 @@ pub async fn run(
         desks: desks.clone(),
         events: events.clone(),
         told: telling,
+        streams: 0,
         clock,
     };
     tasks.spawn(follower.run());
@@ -103,6 +109,7 @@ pub async fn run(
         events,
         told,
         states,
+        enforces,
         health,
         healthy: (false, false),
         replies: BTreeMap::new(),
@@ -196,6 +203,8 @@ struct Owner {
     events: mpsc::Sender<Event>,
     told: watch::Sender<Told>,
     states: mpsc::Sender<Desired>,
+    /// What the backend says of itself.
+    enforces: bool,
     health: Health,
     /// Live and ready, as it was told last.
     healthy: (bool, bool),
@@ -245,6 +254,9 @@ impl Owner {
             Event::Began { at, epoch, behind } => {
                 self.alone = None;
                 self.metrics.stream(behind);
+                self.told.send_modify(|told| {
+                    *told = Told { streams: told.streams + 1, ..Told::default() };
+                });
                 self.node.began(at, &epoch, behind);
             }
             Event::Alone(why) => {
@@ -255,16 +267,17 @@ impl Owner {
                 }
                 self.node.alone(why);
             }
+            Event::Unlisted(why) => self.node.unlisted(why),
             Event::Part(part) => self.node.part(part, now),
             Event::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
             Event::Applied { revision, came } => self.node.applied(revision, came, now),
             Event::Reported { to, arrived } => self.node.reported(to, arrived, now),
-            Event::Admit { pod, addresses, mode, since, reply } => {
-                let ticket = self.node.admit(pod, addresses, mode, since);
+            Event::Admit { pod, mode, since, reply } => {
+                let ticket = self.node.admit(pod, mode, since);
                 self.replies.insert(ticket, reply);
             }
-            Event::Forget { pod, reply } => {
-                self.node.forget(&pod, now);
+            Event::Forget { pod, container, reply } => {
+                self.node.forget(&pod, &container, now);
                 let _ = reply.send(());
             }
             Event::Overview { reply } => {
@@ -301,14 +314,17 @@ impl Owner {
                 Effect::FollowAnew(fault) => {
                     self.metrics.generation("refused");
                     tracing::error!(%fault, "what the replica says does not fit what is held: it is compared anew");
-                    self.told.send_modify(|told| told.anew += 1);
+                    self.told.send_modify(|told| told.anew = true);
                 }
                 Effect::Keep(records) => {
                     if let Some(store) = &mut self.store {
                         store.keep(records);
                     }
                 }
-                Effect::Report(report) => self.desks.report(report, self.events.clone()),
+                Effect::Report(mut report) => {
+                    report.message.unenforced = !self.enforces;
+                    self.desks.report(report, self.events.clone());
+                }
             }
         }
         if let Some(store) = &mut self.store {

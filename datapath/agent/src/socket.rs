@@ -1,7 +1,7 @@
 //! What the plugin and people ask, put to the task that owns the node.
 
 use crate::{clock::Clock, event::Event, metrics::Metrics};
-use datapath_node::{Answer, Mode, Overview, PodId};
+use datapath_node::{Answer, LocalPod, Mode, Overview, PodId};
 use ipamd_rpc::agent::{self, Admitted, AgentPod, wire};
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -27,8 +27,9 @@ impl Socket {
     }
 }
 
-fn id(pod: AgentPod) -> PodId {
-    PodId { uid: pod.uid, namespace: pod.name.namespace, name: pod.name.name }
+fn id(pod: AgentPod) -> (PodId, String) {
+    let AgentPod { uid, name, container } = pod;
+    (PodId { uid, namespace: name.namespace, name: name.name }, container)
 }
 
 impl agent::Agent for Socket {
@@ -43,9 +44,10 @@ impl agent::Agent for Socket {
             agent::Mode::Strict => Mode::Strict,
         };
         let (begun, since) = (Instant::now(), self.clock.now());
-        let pod = id(pod);
+        let (pod, container) = id(pod);
         let name = pod.to_string();
-        let answer = self.ask(|reply| Event::Admit { pod, addresses, mode, since, reply }).await?;
+        let pod = LocalPod { pod, container, addresses };
+        let answer = self.ask(|reply| Event::Admit { pod, mode, since, reply }).await?;
         self.metrics.admitted(&answer, begun.elapsed());
         Ok(match answer {
             Answer::Enforced => Admitted::Enforced,
@@ -61,7 +63,8 @@ impl agent::Agent for Socket {
     }
 
     async fn forget(&self, pod: AgentPod) -> Result<(), Status> {
-        self.ask(|reply| Event::Forget { pod: id(pod), reply }).await
+        let (pod, container) = id(pod);
+        self.ask(|reply| Event::Forget { pod, container, reply }).await
     }
 
     async fn status(&self) -> Result<wire::StatusReply, Status> {
@@ -75,7 +78,12 @@ fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::Stat
     let [policies, address_groups, applied_groups, pods] = overview.counts.map(count);
     let failing = overview.failing.into_iter().take(LISTED);
     let waiting = overview.waiting.into_iter().take(LISTED).map(|(pod, why)| wire::Waiting {
-        pod: Some(wire::Pod { uid: pod.uid, namespace: pod.namespace, name: pod.name }),
+        pod: Some(wire::Pod {
+            uid: pod.uid,
+            namespace: pod.namespace,
+            name: pod.name,
+            container: String::new(),
+        }),
         why,
     });
     wire::StatusReply {

@@ -1,28 +1,26 @@
 //! What is held, on the disk: a file of records, written by a thread of its own. A disk that refuses costs the file's
 //! newest records and nothing else: the agent goes on from memory, and the file is written anew when that works again.
 
-mod folder;
 mod ledger;
 #[cfg(test)]
 mod power;
 
-pub(crate) use folder::DiskFolder;
+pub(crate) use config_folder::{DiskFolder, OpenError};
 pub(crate) use ledger::{Found, Ledger};
 
 use crate::event::Event;
+use config_folder::Folder;
 use datapath_node::{LocalPod, store::Record};
-use folder::Folder;
 use policy_wire::Held;
 use std::{
     collections::BTreeMap,
     io,
-    path::PathBuf,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
 
@@ -34,17 +32,6 @@ const PAUSE_LAST: Duration = Duration::from_secs(60);
 /// A file of this size and several times that of all that is held is written anew.
 const LONG: usize = 4 << 20;
 const TIMES: usize = 4;
-
-/// The folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// Another agent has it.
-    #[error("{} is another agent's, which runs", folder.display())]
-    InUse { folder: PathBuf },
-    /// The disk refused.
-    #[error("{attempt} {}: {cause}", path.display())]
-    Disk { attempt: &'static str, path: PathBuf, cause: io::Error },
-}
 
 /// All that is held.
 pub(crate) type Image = (Arc<Held>, Arc<BTreeMap<String, LocalPod>>);
@@ -70,7 +57,7 @@ impl Store {
         events: mpsc::Sender<Event>,
     ) -> io::Result<Self> {
         let (orders, taken) = sync_channel(ORDERS);
-        let writer = Writer { ledger, events, pause: None, asked: false };
+        let writer = Writer { ledger, events, refused: None, asked: false, ill: false };
         let thread = std::thread::Builder::new().name("store".to_owned());
         let thread = thread.spawn(move || writer.run(&taken))?;
         Ok(Self { orders, thread, lagging: true })
@@ -113,22 +100,25 @@ impl Store {
 struct Writer<F: Folder> {
     ledger: Ledger<F>,
     events: mpsc::Sender<Event>,
-    /// The disk has refused: this long until the next attempt.
-    pause: Option<Duration>,
+    /// The disk has refused: the next attempt is then, after this pause.
+    refused: Option<(Instant, Duration)>,
     /// All that is held was asked for and has not come yet.
     asked: bool,
+    /// The agent was told that the disk refuses, and not yet that it does no more.
+    ill: bool,
 }
 
 impl<F: Folder> Writer<F> {
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
-            let order = match self.pause {
-                Some(pause) => orders.recv_timeout(pause),
+            let order = match self.refused {
+                // Orders that come meanwhile must not put the attempt off.
+                Some((at, _)) => orders.recv_timeout(at.saturating_duration_since(Instant::now())),
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
                 Ok(first) => self.carry_out(first, orders),
-                Err(RecvTimeoutError::Timeout) => self.ask(),
+                Err(RecvTimeoutError::Timeout) => self.ask_again(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -153,15 +143,16 @@ impl<F: Folder> Writer<F> {
                 written.and_then(|()| self.ledger.append(&records))
             }
             // What a file that is damaged has behind the damage is nothing.
-            None if self.pause.is_some() => return,
+            None if self.refused.is_some() => return,
             None => self.ledger.append(&records),
         };
         match written {
             Ok(()) => {
-                if self.pause.take().is_some() {
+                if self.refused.take().is_some() {
                     tracing::info!(file = %self.ledger.path().display(), "what is held is on the disk again");
-                    self.tell(Event::Disk(None));
                 }
+                // Told until it is heard.
+                self.ill = self.ill && !self.tell(Event::Disk(None));
                 if self.ledger.size() > LONG.max(self.ledger.written() * TIMES) && !self.asked {
                     self.ask();
                 }
@@ -173,7 +164,7 @@ impl<F: Folder> Writer<F> {
     fn failed(&mut self, error: &io::Error) {
         let path = self.ledger.path();
         let why = format!("cannot write {}: {error}", path.display());
-        if self.pause.is_none() {
+        if self.refused.is_none() {
             tracing::error!(
                 error = why,
                 "what this node is told of policy is not on the disk: the agent goes on from memory, and \
@@ -181,17 +172,24 @@ impl<F: Folder> Writer<F> {
                  the folder, or set FERRULE_AGENT_STATE_DIR"
             );
         }
-        self.pause = Some(self.pause.map_or(PAUSE_FIRST, |pause| (pause * 2).min(PAUSE_LAST)));
+        let pause = self.refused.map_or(PAUSE_FIRST, |(_, pause)| (pause * 2).min(PAUSE_LAST));
+        self.refused = Some((Instant::now() + pause, pause));
+        self.ill = true;
         self.tell(Event::Disk(Some(why)));
     }
 
-    fn ask(&mut self) {
-        self.asked = true;
-        self.tell(Event::WantImage);
+    /// It is time for another attempt. One that is not heard is made after another pause.
+    fn ask_again(&mut self) {
+        self.refused = self.refused.map(|(_, pause)| (Instant::now() + pause, pause));
+        self.ask();
     }
 
-    /// The agent is busy or ends: what is not heard now is said again at the next attempt.
-    fn tell(&self, event: Event) {
-        let _ = self.events.try_send(event);
+    fn ask(&mut self) {
+        self.asked = self.tell(Event::WantImage);
+    }
+
+    /// Whether it was heard: the agent may be busy, or end.
+    fn tell(&self, event: Event) -> bool {
+        self.events.try_send(event).is_ok()
     }
 }

@@ -13,6 +13,8 @@ use std::{
 pub struct LocalPod {
     /// Which.
     pub pod: PodId,
+    /// Its sandbox's container ID; empty if that is not known.
+    pub container: String,
     /// Its addresses: known here before the cluster tells them.
     pub addresses: BTreeSet<IpAddr>,
 }
@@ -24,7 +26,8 @@ pub struct Desired {
     pub revision: u64,
     /// What the controller has told, of one generation.
     pub held: Arc<Held>,
-    /// The pods that were started here, by UID.
+    /// The pods that were started here, by the UID that the runtime knows: of a static pod that is the
+    /// [`runtime_uid`](policy_wire::told::Pod::runtime_uid) of its entry ([`Held::entry`]).
     pub local: Arc<BTreeMap<String, LocalPod>>,
 }
 

@@ -118,7 +118,8 @@ impl Reports {
         let reached = self.reached.iter();
         let reached = reached.map(|(kind, at)| Reached { kind: kind.clone(), version: *at });
         let reached = reached.collect();
-        Some(Report { to: to.at, message: ReportRequest { full: self.full, realized, reached } })
+        let message = ReportRequest { full: self.full, realized, reached, unenforced: false };
+        Some(Report { to: to.at, message })
     }
 
     /// What became of the report for this one.
@@ -137,6 +138,8 @@ impl Reports {
             }
             return;
         }
+        // It may have forgotten what it was told before.
+        self.full = true;
         let doubled = PAUSE_FIRST.0.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         self.due_at = Some(now + Span(doubled.min(PAUSE_LAST.0)));

@@ -79,9 +79,15 @@ impl Replicas {
         &self.order
     }
 
+    /// Whether this one is ready no more, and others are.
+    pub fn is_left_out(&self, at: SocketAddr) -> bool {
+        !self.order.is_empty() && !self.order.contains(&at)
+    }
+
     /// Which to try now. `draw` is any number: it spreads the pauses of nodes.
     pub fn next(&mut self, now: Time, draw: u64) -> Next {
         if self.order.is_empty() {
+            self.behind_since = None;
             return Next::Nobody;
         }
         if now < self.round_at {
@@ -93,6 +99,10 @@ impl Replicas {
         }
         let patient = self.behind_since.is_none_or(|since| now.since(since) < BEHIND);
         let newest = self.behind.iter().min_by_key(|(_, lag)| **lag).map(|(at, _)| *at);
+        if newest.is_none() {
+            // Nobody answered that he is behind: one who does so later has the whole time to catch up.
+            self.behind_since = None;
+        }
         self.tried.clear();
         self.behind.clear();
         if let (false, Some(at)) = (patient, newest) {

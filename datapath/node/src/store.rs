@@ -98,7 +98,16 @@ fn take(replayed: &mut Replayed, record: Record) -> Result<(), String> {
     Ok(())
 }
 
-/// A pod of this node, as replicas are told of it and as it lies on the disk.
+/// A pod that was started, as it lies on the disk.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Started {
+    #[prost(message, optional, tag = "1")]
+    pod: Option<AnnounceRequest>,
+    #[prost(string, tag = "2")]
+    container: String,
+}
+
+/// A pod of this node, as replicas are told of it.
 pub fn announcement(local: &LocalPod) -> AnnounceRequest {
     let bytes = |address: &IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -112,12 +121,13 @@ pub fn announcement(local: &LocalPod) -> AnnounceRequest {
     }
 }
 
-fn announced(sent: AnnounceRequest) -> Option<LocalPod> {
+fn started(sent: Started) -> Option<LocalPod> {
+    let Started { pod: Some(sent), container } = sent else { return None };
     let address = |bytes: &Vec<u8>| {
         let four = <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
         four.or_else(|| <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from))
     };
     let addresses = sent.addresses.iter().map(address).collect::<Option<_>>()?;
     let pod = PodId { uid: sent.uid, namespace: sent.namespace, name: sent.name };
-    Some(LocalPod { pod, addresses })
+    Some(LocalPod { pod, container, addresses })
 }

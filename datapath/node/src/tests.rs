@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 mod lives;
+mod mirrors;
 mod replicas;
 mod reports;
 mod store;

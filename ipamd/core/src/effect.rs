@@ -1,7 +1,7 @@
 //! What the core wants done.
 
 use crate::{BranchEni, CloudCall, Notice, OpId, Record, Ticket, Witness};
-use config_model::{CardIndex, DeviceIndex, EniId, TableId};
+use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, TableId};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -40,6 +40,13 @@ pub enum Effect {
     /// `SecurityGroupsForPods`, with custom networking `CustomNetworking` before it. Repeated while
     /// the trunk is missing.
     AskForTrunk,
+    /// Tell who enforces policy that this interface never came to be: its reservation has lapsed. No DEL tells of it.
+    Forget {
+        /// Whose reservation it was.
+        key: PodKey,
+        /// The pod's name. Another sandbox of that pod may live.
+        pod: PodName,
+    },
     /// Something that people or metrics should know.
     Report(Notice),
 }

@@ -215,6 +215,7 @@ impl Core {
             let object = format!("{} ({key})", holder.pod);
             let cause = format!("{} was reserved and never confirmed", named(&holder.what));
             self.report(Severity::Warning, Topic::ReservationLapsed, object, cause, "");
+            self.outbox.push(Effect::Forget { key, pod: holder.pod });
         }
     }
 

@@ -9,14 +9,13 @@
 //! of records with the same meaning. What is read at start is a hint: the core compares it with
 //! what EC2 and the kernel show.
 
-mod folder;
 mod journal;
 mod ledger;
 mod writer;
 
-pub use folder::{DiskFolder, Folder, Written, create_durably};
+pub use config_folder::{DiskFolder, Folder, OpenError, Written, create_durably};
 pub use ipamd_core::frame::{Damage, HEADER, Recovered, decode, encode};
-pub use journal::{FileJournal, Journal, OpenError, Opened};
+pub use journal::{FileJournal, Journal, Opened};
 pub use writer::{Durable, Progress, Writer};
 
 #[cfg(test)]

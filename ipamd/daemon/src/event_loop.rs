@@ -11,16 +11,18 @@ use crate::{
     inbox::{Inbox, Input, Question},
     metrics::Metrics,
     outbox::Outbox,
+    policy,
     repair::{Seen, Trigger},
     start::{Beginning, terms::max_pods},
     view::{Phase, View},
 };
-use config_model::{InstanceId, PodKey, Time};
+use config_model::{InstanceId, PodKey, PodName, Time};
 use ipamd_cloud::Cloud;
 use ipamd_core::{
     Action, Answer, CloudCall, CloudFault, ClusterFact, Core, Effect, Event, Limits, Notice, OpId,
     PodView, PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
 };
+use ipamd_rpc::agent::AgentAt;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -39,6 +41,7 @@ pub(crate) struct EventLoop {
     metrics: Arc<Metrics>,
     repair: Trigger,
     cluster: Cluster,
+    agent: Option<AgentAt>,
     starting: watch::Receiver<String>,
     state: State,
     stopping: bool,
@@ -90,19 +93,22 @@ pub(crate) struct Surroundings {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) repair: Trigger,
     pub(crate) cluster: Cluster,
+    /// ferrule-agent, if it enforces policy here.
+    pub(crate) agent: Option<AgentAt>,
     /// What the start waits for.
     pub(crate) starting: watch::Receiver<String>,
 }
 
 impl EventLoop {
     pub(crate) fn new(inputs: mpsc::Receiver<Input>, around: Surroundings) -> Self {
-        let Surroundings { inbox, metrics, repair, cluster, starting } = around;
+        let Surroundings { inbox, metrics, repair, cluster, agent, starting } = around;
         Self {
             inputs,
             inbox,
             metrics,
             repair,
             cluster,
+            agent,
             starting,
             state: State::Starting { queued: Vec::new(), inspected: Vec::new(), facts: Vec::new() },
             stopping: false,
@@ -365,6 +371,7 @@ impl EventLoop {
             Effect::Look { witness } => self.look(witness),
             Effect::NodeChanged => self.repair.pull(),
             Effect::AskForTrunk => self.cluster.ask_for_trunk(),
+            Effect::Forget { key, pod } => self.forget(key, pod),
             Effect::Report(notice) => self.report(notice),
             Effect::Persist(_) => unreachable!("the outbox keeps records for the writer"),
         }
@@ -421,6 +428,13 @@ impl EventLoop {
             };
             let _ = inbox.send(Input::Cloud(event)).await;
         });
+    }
+
+    fn forget(&mut self, key: PodKey, pod: PodName) {
+        let Some(agent) = self.agent.clone() else { return };
+        let inbox = self.inbox.clone();
+        self.calls
+            .spawn(async move { policy::forget(Some(&agent), &inbox, &key, Some(&pod)).await });
     }
 
     fn report(&mut self, notice: Notice) {

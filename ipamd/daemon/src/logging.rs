@@ -1,15 +1,9 @@
 //! Log lines: one JSON object each.
 
+use config_log::{Form, Log};
 use config_settings::{LogLevel, LogTo};
-use std::{fs, io, path::Path, sync::Mutex};
-use tracing::{Subscriber, level_filters::LevelFilter};
-use tracing_subscriber::{
-    Layer, filter::Targets, fmt::MakeWriter, layer::SubscriberExt as _, registry::LookupSpan,
-    util::SubscriberInitExt as _,
-};
 
-/// Our own crates: what they say counts from the level that is set. Others are heard from warnings
-/// on, since their finer lines may carry what is in requests.
+/// Our own crates: what they say counts from the level that is set.
 const OURS: [&str; 7] = [
     "ferrule_ipamd",
     "ipamd_daemon",
@@ -22,70 +16,11 @@ const OURS: [&str; 7] = [
 
 /// Starts to log. A file that cannot be had is told on standard error, which is then used.
 pub fn start(to: &LogTo, level: LogLevel) {
-    let filter = filter(level);
-    match to {
-        LogTo::Stdout => install(filter, io::stdout),
-        LogTo::Stderr => install(filter, io::stderr),
-        LogTo::File(path) => match open(path) {
-            Ok(file) => install(filter, Mutex::new(file)),
-            Err(error) => {
-                install(filter, io::stderr);
-                let path = path.display();
-                tracing::warn!(%error, "AWS_VPC_K8S_CNI_LOG_FILE: cannot open {path}; logging to stderr");
-            }
-        },
-    }
+    log(level).start(to, "AWS_VPC_K8S_CNI_LOG_FILE");
 }
 
-fn filter(level: LogLevel) -> Targets {
-    OURS.iter().fold(others(), |filter, target| filter.with_target(*target, level_filter(level)))
-}
-
-/// The SDK and kube warn of each attempt; we tell the outcome ourselves.
-fn others() -> Targets {
-    Targets::new()
-        .with_default(LevelFilter::WARN)
-        .with_target("aws_config", LevelFilter::ERROR)
-        .with_target("aws_runtime", LevelFilter::ERROR)
-        .with_target("aws_smithy_runtime", LevelFilter::ERROR)
-        .with_target("kube_client", LevelFilter::ERROR)
-        .with_target("kube_runtime", LevelFilter::ERROR)
-}
-
-fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: Targets, writer: W) {
-    // A second start in one process keeps the first one's log: only tests do that.
-    let _ = tracing_subscriber::registry().with(lines(filter, writer)).try_init();
-}
-
-fn lines<S, W>(filter: Targets, writer: W) -> impl Layer<S> + Send + Sync
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
-    tracing_subscriber::fmt::layer()
-        .json()
-        .flatten_event(true)
-        // The trace of a request, if it is part of one.
-        .with_current_span(true)
-        .with_span_list(false)
-        .with_writer(writer)
-        .with_filter(filter)
-}
-
-fn open(path: &Path) -> io::Result<fs::File> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    fs::OpenOptions::new().create(true).append(true).open(path)
-}
-
-fn level_filter(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Error => LevelFilter::ERROR,
-    }
+fn log(level: LogLevel) -> Log {
+    Log { ours: &OURS, level, form: Form::Json }
 }
 
 #[cfg(test)]
@@ -101,9 +36,11 @@ mod tests {
     };
     use std::{
         future::pending,
-        sync::Arc,
+        io,
+        sync::{Arc, Mutex},
         time::{Duration, Instant},
     };
+    use tracing_subscriber::layer::SubscriberExt as _;
 
     /// Says what it is asked.
     struct Talker;
@@ -163,7 +100,7 @@ mod tests {
         const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
         let page = Page::default();
         let writer = page.clone();
-        let layer = lines(filter(LogLevel::Warn), move || writer.clone());
+        let layer = log(LogLevel::Warn).lines(move || writer.clone());
         let _log = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("ipamd.sock");

@@ -34,6 +34,7 @@ impl Outbox {
                 effect @ (Effect::Look { .. }
                 | Effect::NodeChanged
                 | Effect::AskForTrunk
+                | Effect::Forget { .. }
                 | Effect::Report(_)) => {
                     at_once.push(effect);
                 }

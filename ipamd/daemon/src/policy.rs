@@ -2,7 +2,7 @@
 //! here what amazon-vpc-cni did for it.
 
 use crate::inbox::{Ended, Inbox};
-use config_model::PodName;
+use config_model::{PodKey, PodName};
 use config_settings::{Family, PolicyMode, Settings};
 use ipamd_cloud::Cloud;
 use ipamd_rpc::{
@@ -40,7 +40,12 @@ pub(crate) fn agent(settings: &Settings) -> Option<AgentAt> {
 
 /// Tells ferrule-agent of a pod that was released without a DEL, unless another of its name lives. Its entry's end
 /// tells the agent the same, so one that is not there misses little.
-pub(crate) async fn forget(agent: Option<&AgentAt>, inbox: &Inbox, pod: Option<&PodName>) {
+pub(crate) async fn forget(
+    agent: Option<&AgentAt>,
+    inbox: &Inbox,
+    key: &PodKey,
+    pod: Option<&PodName>,
+) {
     let (Some(agent), Some(pod)) = (agent, pod) else { return };
     let lives = match inbox.view().await {
         Ok(view) => view.snapshot.pods.iter().any(|held| held.pod == *pod),
@@ -49,7 +54,8 @@ pub(crate) async fn forget(agent: Option<&AgentAt>, inbox: &Inbox, pod: Option<&
     if lives {
         return;
     }
-    let gone = AgentPod { uid: String::new(), name: pod.clone() };
+    let gone =
+        AgentPod { uid: String::new(), name: pod.clone(), container: key.container_id.clone() };
     if let Err(error) = agent.forget(&gone, Instant::now() + FORGET).await {
         tracing::warn!(%error, %pod, "ferrule-agent was not told that the pod is gone");
     }

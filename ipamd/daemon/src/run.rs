@@ -87,6 +87,7 @@ where
         metrics: Arc::clone(&metrics),
         repair: changes.clone(),
         cluster: cluster.clone(),
+        agent: policy::agent(&settings),
         starting,
     };
     let event_loop = tokio::spawn(EventLoop::new(inputs, around).run());

@@ -140,7 +140,7 @@ pub(crate) async fn bury(
     let Some(Found { path, tombstone }) = tombstones.of(key) else { return Ok(()) };
     let cause = ReleaseCause::PodDeleted;
     inbox.ask(Question::Release { key: tombstone.key.clone(), cause }).await?;
-    policy::forget(agent, inbox, tombstone.pod.as_ref()).await;
+    policy::forget(agent, inbox, key, tombstone.pod.as_ref()).await;
     match tombstones.remove(&path) {
         Ok(()) => tracing::info!(key = %tombstone.key, "a DEL of before is done"),
         Err(error) => tracing::warn!(%error, "cannot remove tombstone {}", path.display()),
@@ -272,7 +272,7 @@ impl Ipam for Service {
             }
             match self.give_back(pod.key.clone(), ReleaseCause::PodDeleted).await {
                 Ok(Released::Known(addresses)) => {
-                    policy::forget(self.agent(), &self.inbox, Some(&pod.pod)).await;
+                    policy::forget(self.agent(), &self.inbox, &pod.key, Some(&pod.pod)).await;
                     collected.released.insert(pod.key, addresses);
                 }
                 // Somebody was quicker.

@@ -2,7 +2,6 @@
 
 use crate::{
     Concern,
-    backoff::Backoff,
     eni_config::DEFAULT,
     fault::{Fault, Kind},
     request,
@@ -31,7 +30,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
     let api = Api::<CniNode>::all(client);
     let mut watch = Watch::new(api.clone(), subject, teller.clone());
     let (mut node, mut listed, mut seen) = (None, false, None);
-    let mut backoff = Backoff::new();
+    let mut backoff = request::backoff();
     loop {
         let missing = node.as_ref().and_then(|node| lacking(node, &features(&wanted)));
         tokio::select! {

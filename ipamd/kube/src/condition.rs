@@ -1,8 +1,6 @@
 //! The node condition `IPPoolHealthy`.
 
-use crate::{
-    Concern, PoolHealth, backoff::Backoff, node::Seen, request::in_time, teller::Teller, wire,
-};
+use crate::{Concern, PoolHealth, node::Seen, request::in_time, teller::Teller, wire};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client,
@@ -27,7 +25,7 @@ pub(crate) async fn run(
 ) {
     let api = Api::<wire::Node>::all(client);
     teller.waiting(Concern::Condition, "the first word of the pool");
-    let mut backoff = Backoff::new();
+    let mut backoff = crate::request::backoff();
     let mut next_beat = Instant::now();
     // What there is says since when it holds. Without a sight of the node it begins to hold now.
     drop(timeout(SIGHT, node.wait_for(Option::is_some)).await);

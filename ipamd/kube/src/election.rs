@@ -3,9 +3,7 @@
 mod candidate;
 
 use crate::{
-    ClusterFact, Concern, Election,
-    backoff::up_to,
-    clock,
+    ClusterFact, Concern, Election, clock,
     fault::{Fault, Kind},
     request,
     teller::Teller,
@@ -71,7 +69,7 @@ impl Elector {
 
     fn pause(&self, leads: bool) -> Duration {
         let pace = &self.election.pace;
-        if leads { pace.renew } else { pace.look + up_to(pace.look / 2) }
+        if leads { pace.renew } else { pace.look + config_apiserver::up_to(pace.look / 2) }
     }
 
     /// Looks at the lease and takes or renews it if that is our turn.

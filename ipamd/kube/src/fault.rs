@@ -1,5 +1,7 @@
 //! What failed, sorted by what can be done next.
 
+use config_model::causes;
+
 /// What can be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -40,7 +42,7 @@ impl Fault {
             kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_)
         );
         let kind = if unreached { Kind::Unreachable } else { Kind::Other };
-        let cause = format!("cannot {verb} {resource}: {}", chain(error));
+        let cause = format!("cannot {verb} {resource}: {}", causes(error));
         Self { kind, cause, next_step: REACH.to_owned() }
     }
 
@@ -73,21 +75,6 @@ impl Fault {
 
 const REACH: &str = "check that the node reaches the API server";
 
-/// The error and its sources, each once: some repeat their source in their own text.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 /// The same for an error that watching came to.
 pub(crate) fn of_watch(error: &kube::runtime::watcher::Error, resource: &str) -> Fault {
     use kube::runtime::watcher::Error;
@@ -99,7 +86,7 @@ pub(crate) fn of_watch(error: &kube::runtime::watcher::Error, resource: &str) ->
         Error::WatchError(status) => Fault::of_status(status, "watch", resource),
         Error::NoResourceVersion => Fault {
             kind: Kind::Other,
-            cause: format!("cannot watch {resource}: {}", chain(error)),
+            cause: format!("cannot watch {resource}: {}", causes(error)),
             next_step: String::new(),
         },
     }
@@ -117,12 +104,5 @@ mod tests {
         assert_eq!(fault.kind, Kind::Forbidden);
         assert_eq!(fault.next_step, "allow the daemon's service account to list pods");
         assert_eq!(fault.cause, "cannot list pods: pods is forbidden");
-    }
-
-    #[test]
-    fn a_chain_says_each_cause_once() {
-        let inner = std::io::Error::other("connection refused");
-        let outer = kube::Error::Service(Box::new(inner));
-        assert_eq!(chain(&outer), "ServiceError: connection refused");
     }
 }

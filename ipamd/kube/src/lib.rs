@@ -11,12 +11,10 @@
 //! each the watches and the writes. Tests run against a real API server.
 
 mod ask;
-mod backoff;
 mod branch;
 mod clock;
 mod cni_node;
 mod condition;
-mod connect;
 mod election;
 mod eni_config;
 mod events;

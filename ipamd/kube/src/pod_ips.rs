@@ -2,7 +2,6 @@
 
 use crate::{
     Concern, Loudness, Report,
-    backoff::Backoff,
     fault::{Fault, Kind},
     pods::{Known, Pods},
     request,
@@ -42,7 +41,7 @@ struct Open {
     uid: Option<String>,
     wish: Wish,
     at: Instant,
-    backoff: Backoff,
+    backoff: config_apiserver::Backoff,
     attempts: u32,
 }
 
@@ -64,7 +63,7 @@ impl Annotator {
                 wish = wishes.recv() => match wish {
                     Some(Wished { pod, uid, wish }) => {
                         let at = Instant::now();
-                        let new = Open { uid, wish, at, backoff: Backoff::new(), attempts: 0 };
+                        let new = Open { uid, wish, at, backoff: request::backoff(), attempts: 0 };
                         open.insert(pod, new);
                     }
                     None => return,

@@ -1,6 +1,7 @@
 //! One request, with a bound on its time.
 
 use crate::fault::Fault;
+use config_apiserver::Backoff;
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -8,6 +9,11 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fmt::Debug, future::Future, time::Duration};
 use tokio::time::timeout;
+
+/// The pauses between attempts.
+pub(crate) fn backoff() -> Backoff {
+    Backoff::between(PAUSE_FIRST, PAUSE_LAST)
+}
 
 /// The answer, or why there is none.
 pub(crate) async fn in_time<T>(
@@ -60,3 +66,5 @@ where
 }
 
 const LONGEST: Duration = Duration::from_secs(10);
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_LAST: Duration = Duration::from_secs(30);

@@ -1,9 +1,7 @@
 //! Starts all work. Each task does one thing and hinders no other.
 
 use crate::{
-    ClusterFact, Concern, Handle, Loudness, Options, Report,
-    backoff::Backoff,
-    cni_node, condition, connect,
+    ClusterFact, Concern, Handle, Loudness, Options, Report, cni_node, condition,
     election::Elector,
     eni_config,
     events::{Asked, EventSender, Writer},
@@ -11,10 +9,11 @@ use crate::{
     node,
     pod_ips::{Annotator, Wished},
     pods::{Pods, Watcher},
-    taint,
+    request, taint,
     teller::Teller,
 };
-use config_model::PodName;
+use config_apiserver::client;
+use config_model::{PodName, causes};
 use kube::Client;
 use std::sync::Arc;
 use tokio::{
@@ -96,16 +95,18 @@ impl Work {
 
     /// Tries until there is a client.
     async fn connect(&self) -> Client {
-        let mut backoff = Backoff::new();
+        let mut backoff = request::backoff();
         let mut said = None;
         loop {
             self.teller.waiting(Concern::Api, ACCESS);
-            match connect::client(&self.options).await {
+            match client(self.options.kubeconfig.as_deref(), self.options.endpoint.as_deref()).await
+            {
                 Ok(client) => {
                     self.teller.good(Concern::Api, ACCESS);
                     return client;
                 }
-                Err(cause) => {
+                Err(unusable) => {
+                    let cause = causes(&unusable);
                     if said.as_ref() != Some(&cause) {
                         self.teller.tell(Report {
                             loudness: Loudness::Warning,

@@ -1,8 +1,6 @@
 //! Takes the startup taint off the node.
 
-use crate::{
-    Concern, PoolHealth, backoff::Backoff, fault::Kind, node::Seen, request, teller::Teller, wire,
-};
+use crate::{Concern, PoolHealth, fault::Kind, node::Seen, request, teller::Teller, wire};
 use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr};
 use kube::{Api, Client, api::Patch};
 use serde_json::Value;
@@ -20,7 +18,7 @@ pub(crate) async fn run(
 ) {
     let api = Api::<wire::Node>::all(client);
     teller.waiting(Concern::Taint, "a pool that can serve");
-    let mut backoff = Backoff::new();
+    let mut backoff = request::backoff();
     loop {
         let serves = health.borrow_and_update().as_ref().is_some_and(|health| health.healthy);
         let seen = node.borrow_and_update().clone();

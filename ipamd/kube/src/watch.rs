@@ -2,7 +2,6 @@
 
 use crate::{
     Concern,
-    backoff::Backoff,
     fault::{self, Fault, Kind},
     teller::Teller,
 };
@@ -30,7 +29,7 @@ pub(crate) struct Watch<K: Clone + 'static> {
     subject: Subject,
     teller: Teller,
     stream: BoxStream<'static, watcher::Result<Event<K>>>,
-    backoff: Backoff,
+    backoff: config_apiserver::Backoff,
     failing: Option<Fault>,
     /// Not asked again before.
     again_at: Option<Instant>,
@@ -48,7 +47,7 @@ where
             subject,
             teller,
             stream,
-            backoff: Backoff::new(),
+            backoff: crate::request::backoff(),
             failing: None,
             again_at: None,
         }

@@ -10,8 +10,8 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tokio::time::timeout_at;
-use tonic::{Request, Response, Status};
+use tokio::time::{sleep, timeout_at};
+use tonic::{Code, Request, Response, Status};
 use wire::agent_client::AgentClient;
 
 #[cfg(feature = "server")]
@@ -45,6 +45,8 @@ pub struct AgentPod {
     pub uid: String,
     /// Its name.
     pub name: PodName,
+    /// Its sandbox's container ID: what is said of an earlier one leaves a later one alone. Empty where it is not known.
+    pub container: String,
 }
 
 /// What the agent says of a pod that starts.
@@ -75,6 +77,14 @@ pub enum AgentError {
         /// Where it is.
         socket: PathBuf,
     },
+    /// It ended, or the connection broke, before it answered.
+    #[error("ferrule-agent at {} has not answered: {said}", socket.display())]
+    Lost {
+        /// Where it was.
+        socket: PathBuf,
+        /// What the connection says.
+        said: String,
+    },
     /// It has not done what it was asked.
     #[error("ferrule-agent at {}: {said}", socket.display())]
     Failed {
@@ -96,7 +106,6 @@ impl AgentAt {
         addresses: &[IpAddr],
         deadline: Instant,
     ) -> Result<Admitted, AgentError> {
-        let mut agent = self.dial(deadline).await?;
         let mode = match self.mode {
             Mode::Standard => wire::Mode::Standard,
             Mode::Strict => wire::Mode::Strict,
@@ -107,7 +116,16 @@ impl AgentAt {
             addresses: addresses.iter().map(IpAddr::to_string).collect(),
             mode: mode.into(),
         };
-        let reply = self.answer(deadline, agent.admit(within(deadline, asked))).await?;
+        let reply = loop {
+            let mut agent = self.dial(deadline).await?;
+            match self.answer(deadline, agent.admit(within(deadline, asked.clone()))).await {
+                // It was restarted in the middle: the next one is asked the same.
+                Err(AgentError::Lost { .. }) if Instant::now() + REST < deadline => {
+                    sleep(REST).await;
+                }
+                answer => break answer?,
+            }
+        };
         match reply.answer() {
             wire::Answer::Enforced => Ok(Admitted::Enforced),
             wire::Answer::Open => Ok(Admitted::Open(reply.why)),
@@ -168,7 +186,12 @@ impl AgentAt {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => {
                 let said = format!("{} ({:?})", status.message(), status.code());
-                Err(AgentError::Failed { socket, said })
+                let is_lost =
+                    matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown);
+                Err(match is_lost {
+                    true => AgentError::Lost { socket, said },
+                    false => AgentError::Failed { socket, said },
+                })
             }
             Err(_) => Err(AgentError::TimedOut { socket }),
         }
@@ -177,7 +200,12 @@ impl AgentAt {
 
 impl From<AgentPod> for wire::Pod {
     fn from(pod: AgentPod) -> Self {
-        Self { uid: pod.uid, namespace: pod.name.namespace, name: pod.name.name }
+        Self {
+            uid: pod.uid,
+            namespace: pod.name.namespace,
+            name: pod.name.name,
+            container: pod.container,
+        }
     }
 }
 
@@ -206,3 +234,5 @@ fn within<T>(deadline: Instant, message: T) -> Request<T> {
 
 /// As long as a socket is waited for.
 const DIAL: Duration = Duration::from_secs(2);
+/// After a connection that broke.
+const REST: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@ mod read;
 mod write;
 
 use config_crds::{CniNode, EniConfig};
+use config_model::causes;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client, Config,
@@ -61,12 +62,12 @@ impl Cluster {
     pub async fn new(kubeconfig: &Path) -> Result<Self, ClusterError> {
         let unusable =
             |why: String| ClusterError::Kubeconfig { path: kubeconfig.display().to_string(), why };
-        let read = Kubeconfig::read_from(kubeconfig).map_err(|err| unusable(chain(&err)))?;
+        let read = Kubeconfig::read_from(kubeconfig).map_err(|err| unusable(causes(&err)))?;
         let mut config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
-            .map_err(|err| unusable(chain(&err)))?;
+            .map_err(|err| unusable(causes(&err)))?;
         config.connect_timeout = Some(PATIENCE);
-        let client = Client::try_from(config).map_err(|err| unusable(chain(&err)))?;
+        let client = Client::try_from(config).map_err(|err| unusable(causes(&err)))?;
         Ok(Self { client })
     }
 
@@ -112,17 +113,6 @@ async fn ask<T>(
         Ok(Err(cause)) => Err(ClusterError::Refused { attempt, cause: Box::new(cause) }),
         Err(_) => Err(ClusterError::Silent { attempt }),
     }
-}
-
-/// The causes of an error in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// How long the API server gets for one request.

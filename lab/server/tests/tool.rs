@@ -164,18 +164,25 @@ fn pods_are_made_as_a_runtime_makes_them_and_reach_each_other() {
 fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
     let Some(lab) = Lab::up("daemon", &["--env", "FLAVOUR=one"]) else { return };
     let first = lab.daemon("node1")["pid"].as_u64().unwrap();
+    // Each of its lives says how it was begun, if it lasts long enough.
+    let says = |words: &str, times: usize| {
+        wait_for("its words", || lab.run(&["logs", "node1"]).matches(words).count() == times);
+    };
+    says("with one", 1);
     lab.run(&["daemon", "kill", "node1"]);
     wait_for("the restart", || {
         let daemon = lab.daemon("node1");
         daemon["restarts"] == 1 && daemon["pid"].as_u64().is_some_and(|pid| pid != first)
     });
+    says("with one", 2);
     lab.run(&["daemon", "stop", "node1"]);
     assert_eq!(lab.daemon("node1")["state"], "stopped");
     lab.run(&["daemon", "start", "node1", "--env", "FLAVOUR=two"]);
     wait_for("the start", || lab.daemon("node1")["state"] == "running");
+    says("with two", 1);
     lab.run(&["node", "reboot", "node1"]);
     wait_for("the start after the boot", || lab.daemon("node1")["state"] == "running");
-    wait_for("its words", || lab.run(&["logs", "node1"]).matches("with two").count() == 2);
+    says("with two", 2);
     let log = lab.run(&["logs", "node1"]);
     assert_eq!(log.matches("for node1 at http://10.0.0.3 with one").count(), 2, "{log}");
     assert!(log.contains("asked to end"), "{log}");

@@ -1,7 +1,10 @@
 //! Who may follow, announce and report: agents' pods, each for its own node.
 
+mod ask;
+mod claims;
 mod judge;
 mod reviews;
+mod turns;
 
 use crate::{
     agents::{Account, Agents},
@@ -9,21 +12,22 @@ use crate::{
     rarely::Rarely,
     status::Desk,
 };
-use judge::Refusal;
+use ask::ApiServer;
+use judge::{Bound, Refusal};
 use kube::Client;
 use policy_hub::Announce;
 use policy_objects::Named;
 use policy_rpc::{Admit, Caller, Office};
 use policy_wire::proto::{AnnounceRequest, ReportRequest};
 use reviews::Reviews;
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 use tonic::Status;
 
 /// Lets agents in.
 pub(crate) struct Gate {
     office: Arc<Office>,
     desk: Arc<Desk>,
-    reviews: Reviews,
+    reviews: Reviews<ApiServer>,
     agents: Arc<Agents>,
     metrics: Arc<Metrics>,
     refused: Rarely,
@@ -39,15 +43,31 @@ impl Gate {
         metrics: Arc<Metrics>,
     ) -> Self {
         let account: Account = agents.account.clone();
-        let reviews = Reviews::new(client, audience, account, metrics.clone());
+        let api = ApiServer { client, audience, agents: account.clone(), metrics: metrics.clone() };
+        let reviews = Reviews::new(api, account);
         Self { office, desk, reviews, agents, metrics, refused: Rarely::default() }
     }
 
     async fn caller(&self, token: &str) -> Result<Caller, Refusal> {
-        let reviewed = self.reviews.of(token).await?;
+        let reviewed = self.reviews.of(token, &self.agents).await?;
         // Each time anew: a pod may have gone since its token was shown.
         let node = judge::node(&reviewed.bound, &self.agents)?;
-        Ok(Caller { node, until: reviewed.until })
+        let Bound { pod, uid, .. } = reviewed.bound;
+        Ok(Caller { node, pod, uid, until: reviewed.until })
+    }
+
+    /// What somebody is told who is not let in, or not any longer.
+    fn refused(&self, refusal: &Refusal) -> Status {
+        let why = refusal.to_string();
+        self.refuse(refusal.reason(), &why);
+        match refusal {
+            Refusal::Token(_) | Refusal::Audience(_) => Status::unauthenticated(why),
+            Refusal::Account(_) | Refusal::Unbound | Refusal::Node { .. } => {
+                Status::permission_denied(why)
+            }
+            // The watch may be a moment behind.
+            Refusal::Pod(_) | Refusal::Unasked(_) => Status::unavailable(why),
+        }
     }
 
     fn refuse(&self, reason: &'static str, why: &str) {
@@ -61,18 +81,20 @@ impl Gate {
 #[tonic::async_trait]
 impl Admit for Gate {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
-        self.caller(token).await.map_err(|refusal| {
-            let why = refusal.to_string();
-            self.refuse(refusal.reason(), &why);
-            match refusal {
-                Refusal::Token(_) | Refusal::Audience(_) => Status::unauthenticated(why),
-                Refusal::Account(_) | Refusal::Unbound | Refusal::Node { .. } => {
-                    Status::permission_denied(why)
-                }
-                // The watch may be a moment behind.
-                Refusal::Pod(_) | Refusal::Unasked(_) => Status::unavailable(why),
-            }
-        })
+        self.caller(token).await.map_err(|refusal| self.refused(&refusal))
+    }
+
+    fn still(&self, caller: &Caller) -> Result<(), Status> {
+        let Caller { node, pod, uid, .. } = caller;
+        judge::still(pod, uid, node, &self.agents).map_err(|refusal| self.refused(&refusal))
+    }
+
+    fn stuck(&self, node: &str) {
+        self.metrics.stuck();
+        if let Some(unsaid) = self.refused.now() {
+            let why = "it took nothing, or held nothing, for long: what it lacks it is told when it comes back";
+            tracing::warn!(node, why, unsaid, "a node's stream is ended");
+        }
     }
 
     async fn announce(&self, caller: &Caller, request: AnnounceRequest) -> Result<(), Status> {
@@ -105,8 +127,8 @@ impl Admit for Gate {
         ))
     }
 
-    fn held(&self, node: &str, generation: u64) {
-        self.metrics.propagation.held(node, generation);
+    fn held(&self, node: &str, generation: u64, since: Instant) {
+        self.metrics.propagation.held(node, generation, since);
     }
 
     fn ended(&self, node: &str) {

@@ -47,33 +47,40 @@ impl Agents {
         Self { account, pods: Mutex::default() }
     }
 
-    /// A pod is there; if it is an agent's it is kept.
+    /// A pod is there; if it is an agent's it is kept. What was known under its name, if that was another.
     pub(crate) fn saw(
         &self,
         namespace: &str,
         account: &str,
         name: &str,
         agent: impl FnOnce() -> Agent,
-    ) {
+    ) -> Option<Agent> {
         if namespace != self.account.namespace {
-            return;
+            return None;
         }
-        if account == self.account.name {
-            self.pods().insert(name.to_owned(), agent());
-        } else {
-            self.pods().remove(name);
+        let mut pods = self.pods();
+        if account != self.account.name {
+            return pods.remove(name);
+        }
+        let agent = agent();
+        match pods.get_mut(name) {
+            Some(known) if *known == agent => None,
+            Some(known) => Some(std::mem::replace(known, agent)),
+            None => {
+                pods.insert(name.to_owned(), agent);
+                None
+            }
         }
     }
 
-    /// A pod is gone.
-    pub(crate) fn gone(&self, namespace: &str, name: &str, uid: &str) {
+    /// A pod is gone. If it was an agent's: what was known of it.
+    pub(crate) fn gone(&self, namespace: &str, name: &str, uid: &str) -> Option<Agent> {
         if namespace != self.account.namespace {
-            return;
+            return None;
         }
         let mut pods = self.pods();
-        if pods.get(name).is_some_and(|agent| agent.uid == uid || uid.is_empty()) {
-            pods.remove(name);
-        }
+        let is_it = pods.get(name).is_some_and(|agent| agent.uid == uid || uid.is_empty());
+        if is_it { pods.remove(name) } else { None }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Agent> {

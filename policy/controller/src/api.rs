@@ -4,15 +4,16 @@
 //! of and how far bookmarks have come, which is what replicas compare themselves by.
 
 use crate::{
-    backoff::up_to,
     fault::{Fault, Sort},
     kinds,
     lines::Lines,
 };
+use config_apiserver::Backoff;
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use policy_objects::Kind;
+use serde::Deserialize;
 use std::{future::Future, time::Duration};
 use tokio::time::timeout;
 
@@ -23,12 +24,35 @@ const SHORT: Duration = Duration::from_secs(15);
 /// How long a watch lasts; up to a half more, so that not all end at once.
 const WATCH: Duration = Duration::from_secs(240);
 
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+/// Short: an API server that comes back is asked by a few replicas, and every node waits for what they read.
+const PAUSE_LAST: Duration = Duration::from_secs(10);
+
+/// The pauses between attempts.
+pub(crate) fn backoff() -> Backoff {
+    Backoff::between(PAUSE_FIRST, PAUSE_LAST)
+}
+
 /// What to ask for.
 #[derive(Clone)]
 pub(crate) struct Source {
     client: Client,
     pub(crate) kind: Kind,
     page: u32,
+    /// A watch that says nothing for so long is begun again.
+    pub(crate) silence: Duration,
+}
+
+/// Of a list, which version it is of.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: Version,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    resource_version: String,
 }
 
 /// What there is of a kind whose objects are not found.
@@ -43,8 +67,8 @@ pub(crate) enum Defined {
 }
 
 impl Source {
-    pub(crate) fn new(client: Client, kind: Kind, page: u32) -> Self {
-        Self { client, kind, page }
+    pub(crate) fn new(client: Client, kind: Kind, page: u32, silence: Duration) -> Self {
+        Self { client, kind, page, silence }
     }
 
     /// The kind, as people and access rules name it.
@@ -66,9 +90,18 @@ impl Source {
         self.in_time("list", PAGE, self.client.request_text(request)).await
     }
 
+    /// The version that a list is of now: not less than all that was ever told, unless the cluster was set back.
+    pub(crate) async fn newest(&self) -> Result<String, Fault> {
+        let request = self.request("list", &[("limit", "1")])?;
+        let text = self.in_time("list", SHORT, self.client.request_text(request)).await?;
+        let list: Versioned = serde_json::from_str(&text)
+            .map_err(|error| Fault::odd("list", &self.resource(), &error.to_string()))?;
+        Ok(list.metadata.resource_version)
+    }
+
     /// What happens from this version on.
     pub(crate) async fn watch(&self, from: &str) -> Result<Lines, Fault> {
-        let lasts = WATCH + up_to(WATCH / 2);
+        let lasts = WATCH + config_apiserver::up_to(WATCH / 2);
         let lasts = lasts.as_secs().to_string();
         let pairs = [
             ("watch", "true"),

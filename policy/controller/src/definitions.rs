@@ -1,6 +1,5 @@
 //! Word of kinds that come and go: definitions are watched, by their metadata alone.
 
-use crate::backoff::Backoff;
 use futures::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -14,7 +13,7 @@ use tokio::{sync::watch, time::sleep};
 /// Counts every change of a definition, for ever. A change that is missed does no harm: absent kinds are
 /// looked for from time to time as well.
 pub(crate) async fn count(client: Client, changes: watch::Sender<u64>) {
-    let mut backoff = Backoff::default();
+    let mut backoff = crate::api::backoff();
     loop {
         let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.clone());
         let mut events = pin!(watcher(api, watcher::Config::default()));

@@ -1,7 +1,7 @@
 //! What the API server refused or did not answer, sorted by what can be done next.
 
+use config_model::causes;
 use serde_json::Value;
-use std::error::Error;
 
 /// What can be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Fault {
         if let kube::Error::Api(status) = error {
             return Self::of_code(status.code, &status.message, verb, resource);
         }
-        Self::unreachable(verb, resource, &chain(error))
+        Self::unreachable(verb, resource, &causes(error))
     }
 
     pub(crate) fn unreachable(verb: &str, resource: &str, why: &str) -> Self {
@@ -82,21 +82,6 @@ impl Fault {
         };
         Self { sort, cause: format!("cannot {verb} {resource}: {message}"), next_step }
     }
-}
-
-/// The error and its sources, each once: some repeat their source in their own text.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use crate::{
     api::{Defined, Source},
-    backoff::Backoff,
     board::{Board, may_be_absent},
     fault::{Fault, Sort},
     intake::{Intake, Line},
@@ -19,9 +18,6 @@ use tokio::{
 
 /// As many lines are taken in at once.
 const BATCH: usize = 64;
-/// A watch that says nothing for so long may have lost its peer, as bookmarks come about each minute: it is begun
-/// again, where it was.
-const SILENCE: Duration = Duration::from_secs(90);
 /// A watch that ends within this has not been one.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// How often an absent kind is looked for, whether or not its definition was heard of.
@@ -34,8 +30,11 @@ pub(crate) struct Feed {
     board: Arc<Board>,
     /// Counts changes of definitions.
     definitions: watch::Receiver<u64>,
+    /// Counts how often the cluster was found set back, by whichever kind found it first.
+    setbacks: watch::Sender<u64>,
+    setback: watch::Receiver<u64>,
     known: Known,
-    backoff: Backoff,
+    backoff: config_apiserver::Backoff,
 }
 
 /// How a watch ended.
@@ -52,9 +51,11 @@ impl Feed {
         intake: Intake,
         board: Arc<Board>,
         definitions: watch::Receiver<u64>,
+        setbacks: watch::Sender<u64>,
     ) -> Self {
-        let (known, backoff) = (Known::default(), Backoff::default());
-        Self { source, intake, board, definitions, known, backoff }
+        let (known, backoff) = (Known::default(), crate::api::backoff());
+        let setback = setbacks.subscribe();
+        Self { source, intake, board, definitions, setbacks, setback, known, backoff }
     }
 
     /// Reads for ever.
@@ -62,11 +63,12 @@ impl Feed {
         let kind = self.source.kind;
         loop {
             self.definitions.mark_unchanged();
+            self.setback.mark_unchanged();
             match self.list().await {
                 Ok(version) => {
                     self.backoff.reset();
                     self.board.good(kind, self.known.len());
-                    self.reach(&version);
+                    self.is_of(&version);
                     self.is_listed();
                     self.follow(version).await;
                     self.intake.metrics.relisted(kind);
@@ -87,7 +89,7 @@ impl Feed {
             let text = self.source.page(&next).await?;
             let page = self.intake.page(self.source.kind, text.as_bytes(), &mut self.known);
             let page = page.map_err(|error| {
-                Fault::odd("list", &self.source.resource(), &crate::fault::chain(&error))
+                Fault::odd("list", &self.source.resource(), &config_model::causes(&error))
             })?;
             if page.next.is_empty() {
                 let gone = self.known.end();
@@ -100,14 +102,44 @@ impl Feed {
 
     /// Watches until all has to be listed anew.
     async fn follow(&mut self, mut version: String) {
+        let mut is_first = true;
         loop {
-            match self.watch(&mut version).await {
+            // What has just been listed is not ahead of the cluster.
+            let ended =
+                if std::mem::take(&mut is_first) { None } else { self.look_back(&version).await };
+            let ended = match ended {
+                Some(ended) => ended,
+                None => self.watch(&mut version).await,
+            };
+            match ended {
                 Ended::Lost => return,
                 Ended::Broken(None) => {}
                 Ended::Broken(Some(fault)) => self.failed(&fault).await,
             }
             self.intake.metrics.restarted(self.source.kind);
         }
+    }
+
+    /// Whether the cluster is at least as far as we are. If it is not, it was set back to an earlier state, as by a
+    /// backup of etcd: a watch would be silent until it is as far again, and then tell of another course of things.
+    async fn look_back(&mut self, version: &str) -> Option<Ended> {
+        let newest = match self.source.newest().await {
+            Ok(newest) => newest,
+            Err(fault) if fault.is_no_kind() => return Some(Ended::Lost),
+            Err(fault) => return Some(Ended::Broken(Some(fault))),
+        };
+        // Another kind may have found it meanwhile.
+        if self.setback.has_changed().unwrap_or(false) {
+            return Some(Ended::Lost);
+        }
+        let (now, ours): (u64, u64) = (newest.parse().ok()?, version.parse().ok()?);
+        if now >= ours {
+            return None;
+        }
+        let kind = self.source.kind.text();
+        tracing::warn!(kind, now, ours, "the cluster was set back: everything is read anew");
+        self.setbacks.send_modify(|setbacks| *setbacks = setbacks.wrapping_add(1));
+        Some(Ended::Lost)
     }
 
     async fn watch(&mut self, version: &mut String) -> Ended {
@@ -127,7 +159,12 @@ impl Feed {
         let begun = Instant::now();
         loop {
             let fault = |why: &str| Some(Fault::unreachable("watch", &self.source.resource(), why));
-            let first = match timeout(SILENCE, lines.next()).await {
+            let first = tokio::select! {
+                // What came before a restore is of another course of things.
+                _ = self.setback.changed() => return Ended::Lost,
+                first = timeout(self.source.silence, lines.next()) => first,
+            };
+            let first = match first {
                 Ok(Ok(Some(line))) => line,
                 // It has lasted as long as was asked for.
                 Ok(Ok(None)) if begun.elapsed() > AT_ONCE => return Ended::Broken(None),
@@ -192,6 +229,13 @@ impl Feed {
         }
     }
 
+    /// All of it was listed, and is of this version.
+    fn is_of(&self, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.intake.office.with(|hub| hub.relisted(self.source.kind.text(), version));
+        }
+    }
+
     /// The API server finds no such kind: if nothing defines it, all of it is gone, and it is waited for.
     async fn absent(&mut self, fault: Fault) {
         let why = match self.source.defined().await {
@@ -209,6 +253,7 @@ impl Feed {
         };
         let gone = self.known.clear();
         self.intake.gone(self.source.kind, &gone, &mut self.known);
+        self.intake.office.with(|hub| hub.unreach(self.source.kind.text()));
         self.board.absent(self.source.kind, &why);
         self.is_listed();
         self.backoff.reset();

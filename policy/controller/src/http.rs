@@ -8,15 +8,33 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use policy_rpc::Office;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use policy_rpc::{Bounds, Leave, Office, Place, Strangers};
 use std::{
     io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+/// How long it may take to say what is asked.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long a connection may take in all: each is for one answer.
+const TALK: Duration = Duration::from_secs(10);
+/// As many connections at once. The kubelet and what scrapes have one or two each.
+const CONNECTIONS: Bounds =
+    Bounds { strangers: 128, share: 8, within: TALK, fair: Duration::from_secs(1) };
 
 /// What is shown, and where it comes from.
 #[derive(Clone)]
@@ -29,14 +47,44 @@ pub(crate) struct Health {
     pub(crate) is_ending: Arc<AtomicBool>,
 }
 
-/// Serves, for ever.
+/// Serves, for ever. Whoever opens many connections keeps nobody at another address from an answer.
 pub(crate) async fn serve(listener: TcpListener, health: Health) -> io::Result<()> {
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(health);
-    axum::serve(listener, router).await
+    let strangers = Strangers::new(CONNECTIONS);
+    loop {
+        match listener.accept().await {
+            Ok((tcp, from)) => {
+                // If its address has too many it is closed.
+                if let Some(entered) = strangers.enter(from.ip()).await {
+                    tokio::spawn(answer(tcp, router.clone(), entered));
+                }
+            }
+            Err(error) => {
+                // Out of descriptors, for one: others may end meanwhile.
+                tracing::debug!(%error, "a connection cannot be taken");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn answer(tcp: TcpStream, router: Router, (_place, leave): (Place, Leave)) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+    let talk = http.serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
+    tokio::select! {
+        talk = timeout(TALK, talk) => {
+            if let Ok(Err(error)) = talk {
+                tracing::debug!(%error, "who looks is not answered");
+            }
+        }
+        // There are too many.
+        _ = leave => {}
+    }
 }
 
 impl Health {
@@ -76,3 +124,6 @@ async fn metrics(State(health): State<Health>) -> Response {
     health.metrics.board(&health.board);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], health.metrics.page()).into_response()
 }
+
+#[cfg(test)]
+mod tests;

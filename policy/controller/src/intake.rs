@@ -92,6 +92,7 @@ impl Intake {
     pub(crate) fn lines(&self, kind: Kind, lines: &[Line], known: &mut Known) {
         let begun = Instant::now();
         let (generation, touched) = self.office.apply(|hub| {
+            self.metrics.queued(begun.elapsed());
             let before = hub.generation();
             let mut take = Take { hub, known, kind, intake: self };
             lines.iter().for_each(|line| take.line(line));
@@ -158,13 +159,22 @@ impl Take<'_> {
 
     fn agent(&self, pod: &PodView<'_>) {
         let (meta, agents) = (&pod.meta, &self.intake.agents);
-        if pod.phase == Phase::Ended {
-            return agents.gone(&meta.namespace, &meta.name, "");
+        let was = if pod.phase == Phase::Ended {
+            agents.gone(&meta.namespace, &meta.name, "")
+        } else {
+            agents.saw(&meta.namespace, &pod.service_account, &meta.name, || Agent {
+                uid: meta.uid.to_string(),
+                node: pod.node.to_string(),
+            })
+        };
+        self.ends(was);
+    }
+
+    /// An agent's pod is not there any more as it was: a stream of its has to end.
+    fn ends(&self, agent: Option<Agent>) {
+        if let Some(agent) = agent {
+            self.intake.office.look_again(&agent.node);
         }
-        agents.saw(&meta.namespace, &pod.service_account, &meta.name, || Agent {
-            uid: meta.uid.to_string(),
-            node: pod.node.to_string(),
-        });
     }
 
     fn line(&mut self, line: &Line) {
@@ -226,7 +236,7 @@ impl Take<'_> {
         let Gone { namespace, name, uid } = gone;
         self.known.remove(namespace, name, uid);
         if self.kind == Kind::Pod {
-            self.intake.agents.gone(namespace, name, uid);
+            self.ends(self.intake.agents.gone(namespace, name, uid));
         }
         if self.kind == Kind::Node {
             self.intake.desk.node_gone(name);

@@ -3,7 +3,6 @@
 mod candidate;
 
 use crate::{
-    backoff::up_to,
     fault::{Fault, Sort},
     metrics::Metrics,
     status::Desk,
@@ -69,7 +68,7 @@ impl Elector {
                 Err(_) => {}
                 Ok(()) => said.clear(),
             }
-            let pause = self.lasts / 5 + up_to(self.lasts / 10);
+            let pause = self.lasts / 5 + config_apiserver::up_to(self.lasts / 10);
             if self.waits(pause, &candidate, &mut stop).await.is_err() {
                 break;
             }
@@ -105,6 +104,8 @@ impl Elector {
         let sent = now();
         let params = PostParams::default();
         let written = match candidate.look(lease.as_ref().map(seen), sent) {
+            // One that has not read everything takes no reports, and must not keep others from taking them.
+            _ if !self.office.with(|hub| hub.is_loaded()) => return Ok(()),
             Next::Leave => return Ok(()),
             Next::Create => ask("create", self.api.create(&params, &self.lease(None))).await?,
             Next::Take | Next::Renew => {

@@ -2,13 +2,17 @@
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
-use policy_controller::{Options, logging, run};
+use config_settings::LogTo;
+use policy_controller::{Options, run};
 use std::{process::ExitCode, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Our own crates: what they say counts from the level that is set.
+const OURS: [&str; 4] = ["ferrule_controller", "policy_controller", "policy_rpc", "policy_hub"];
+
 fn main() -> ExitCode {
     let options = Options::parse();
-    logging::start(options.log_format, options.log_level);
+    options.log(&OURS).start(&LogTo::Stderr, "standard error");
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-controller");
     match replica(options) {
         Ok(()) => ExitCode::SUCCESS,

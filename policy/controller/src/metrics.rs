@@ -13,12 +13,14 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) propagation: Propagation,
+    queue: Histogram,
     compute: HistogramVec,
     unreadable: IntCounterVec,
     relists: IntCounterVec,
     restarts: IntCounterVec,
     refused: IntCounterVec,
     refused_announcements: IntCounterVec,
+    stuck: IntCounter,
     reviews: IntCounterVec,
     statuses: IntCounterVec,
     pub(crate) certificates: IntCounter,
@@ -65,6 +67,7 @@ impl Metrics {
         )?;
         Ok(Self {
             propagation: Propagation::new(took, unfinished),
+            queue: make.queue()?,
             compute: make.compute()?,
             unreadable: make.counters(
                 "unreadable_total",
@@ -82,6 +85,10 @@ impl Metrics {
                 "refused_announcements_total",
                 "Addresses of pods that agents told in vain, by reason",
                 "reason",
+            )?,
+            stuck: make.counter(
+                "stuck_streams_total",
+                "Streams ended as their nodes took nothing, or held nothing, for long",
             )?,
             reviews: make.counters(
                 "token_reviews_total",
@@ -109,6 +116,10 @@ impl Metrics {
         })
     }
 
+    pub(crate) fn queued(&self, waited: Duration) {
+        self.queue.observe(waited.as_secs_f64());
+    }
+
     pub(crate) fn computed(&self, kind: Kind, took: Duration) {
         self.compute.with_label_values(&[kind.text()]).observe(took.as_secs_f64());
     }
@@ -131,6 +142,10 @@ impl Metrics {
 
     pub(crate) fn refused_announcement(&self, reason: &str) {
         self.refused_announcements.with_label_values(&[reason]).inc();
+    }
+
+    pub(crate) fn stuck(&self) {
+        self.stuck.inc();
     }
 
     pub(crate) fn wrote(&self, outcome: &str) {
@@ -187,6 +202,12 @@ impl Make<'_> {
 
     fn opts(name: &str, help: &str) -> Opts {
         Opts::new(format!("ferrule_controller_{name}"), help)
+    }
+
+    fn queue(&self) -> prometheus::Result<Histogram> {
+        let help = "How long what a watch said waits until it is taken in";
+        let opts = HistogramOpts::from(Self::opts("queue_seconds", help));
+        self.registered(Histogram::with_opts(opts.buckets(PROPAGATION.to_vec()))?)
     }
 
     fn compute(&self) -> prometheus::Result<HistogramVec> {

@@ -2,7 +2,9 @@
 
 use crate::agents::Account;
 use clap::{Parser, ValueEnum};
+use config_log::{Form, Log};
 use config_model::registry;
+use config_settings as settings;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Tells each node what it needs of network policy. Every flag can be given by the environment instead.
@@ -97,6 +99,11 @@ pub struct Options {
     #[arg(long, env = "FERRULE_CONTROLLER_PAGE", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub page: u32,
+    /// A watch that says nothing for so long may have lost its peer, as bookmarks come about each minute: it is
+    /// begun again, where it was
+    #[arg(long, env = "FERRULE_CONTROLLER_WATCH_SILENCE", value_name = "TIME", hide = true,
+        default_value = "90s", value_parser = duration)]
+    pub watch_silence: Duration,
     /// Lines for people or for programs
     #[arg(long, env = "FERRULE_CONTROLLER_LOG_FORMAT", default_value = "json")]
     pub log_format: LogFormat,
@@ -128,6 +135,21 @@ pub enum LogLevel {
 }
 
 impl Options {
+    /// What is logged, and how; these crates are our own.
+    pub fn log(&self, ours: &'static [&'static str]) -> Log {
+        let level = match self.log_level {
+            LogLevel::Debug => settings::LogLevel::Debug,
+            LogLevel::Info => settings::LogLevel::Info,
+            LogLevel::Warn => settings::LogLevel::Warn,
+            LogLevel::Error => settings::LogLevel::Error,
+        };
+        let form = match self.log_format {
+            LogFormat::Json => Form::Json,
+            LogFormat::Text => Form::Text,
+        };
+        Log { ours, level, form }
+    }
+
     /// Where nodes reach this replica with reports.
     pub fn reports_to(&self) -> Option<SocketAddr> {
         let own = || Some(SocketAddr::new(self.pod_ip?, self.listen.port()));
@@ -201,9 +223,27 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
+    use clap::CommandFactory as _;
 
     fn parse(args: &[&str]) -> Result<Options, clap::Error> {
         Options::try_parse_from([&["ferrule-controller"], args].concat())
+    }
+
+    #[test]
+    fn the_reference_page_has_every_flag_as_it_is_read() {
+        let command = Options::command();
+        let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+        let text =
+            |text: Option<&std::ffi::OsStr>| text.and_then(|t| t.to_str()).unwrap().to_owned();
+        let read = shown.map(|arg| {
+            let default = arg.get_default_values().first().map(|default| text(Some(default)));
+            let flag = arg.get_long().unwrap().to_owned();
+            let meaning = arg.get_help().unwrap().to_string();
+            [flag, text(arg.get_env()), default.unwrap_or_default(), meaning]
+        });
+        let page = settings::CONTROLLER.iter();
+        let page = page.map(|at| [at.flag, at.variable, at.default, at.meaning].map(str::to_owned));
+        assert_eq!(read.collect::<Vec<_>>(), page.collect::<Vec<_>>());
     }
 
     #[test]

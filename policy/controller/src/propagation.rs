@@ -31,7 +31,9 @@ struct Open {
 struct Event {
     generation: u64,
     begun: Instant,
-    /// Who does not hold it yet.
+    /// When it was held last of all that have said so.
+    held: Instant,
+    /// Who has not said so.
     nodes: BTreeSet<String>,
 }
 
@@ -50,18 +52,18 @@ impl Propagation {
             self.unfinished.inc();
         }
         if !nodes.is_empty() && open.events.len() < FOLLOWED {
-            open.events.push_back(Event { generation, begun, nodes });
+            open.events.push_back(Event { generation, begun, held: begun, nodes });
         }
     }
 
-    /// A node says that it holds a generation.
-    pub(crate) fn held(&self, node: &str, generation: u64) {
+    /// A node says that it holds a generation, and since when.
+    pub(crate) fn held(&self, node: &str, generation: u64, since: Instant) {
         let mut open = self.open();
         match open.held.get_mut(node) {
             Some(held) => *held = generation,
             None => drop(open.held.insert(node.to_owned(), generation)),
         }
-        self.without(&mut open, node, generation);
+        self.without(&mut open, node, generation, since);
     }
 
     /// A node's stream is over.
@@ -75,13 +77,16 @@ impl Propagation {
         open.events.retain(|event| !event.nodes.is_empty());
     }
 
-    fn without(&self, open: &mut Open, node: &str, generation: u64) {
+    fn without(&self, open: &mut Open, node: &str, generation: u64, since: Instant) {
         open.events.retain_mut(|event| {
-            if event.generation > generation || !event.nodes.remove(node) || !event.nodes.is_empty()
-            {
+            if event.generation > generation || !event.nodes.remove(node) {
                 return true;
             }
-            self.took.observe(event.begun.elapsed().as_secs_f64());
+            event.held = event.held.max(since);
+            if !event.nodes.is_empty() {
+                return true;
+            }
+            self.took.observe((event.held - event.begun).as_secs_f64());
             false
         });
     }
@@ -109,23 +114,25 @@ mod tests {
 
     #[test]
     fn an_event_is_measured_when_the_last_node_holds_it() {
-        let propagation = propagation();
-        propagation.held("a", 1);
-        propagation.held("b", 1);
+        let (propagation, begun) = (propagation(), Instant::now());
+        propagation.held("a", 1, begun);
+        propagation.held("b", 1, begun);
         // c has no stream.
-        propagation.told(2, nodes(&["a", "b", "c"]), Instant::now());
-        propagation.held("a", 2);
+        propagation.told(2, nodes(&["a", "b", "c"]), begun);
+        propagation.held("a", 2, begun + Duration::from_secs(3));
         assert_eq!(propagation.took.get_sample_count(), 0);
-        propagation.held("b", 3);
+        // It says so later, and held it before.
+        propagation.held("b", 3, begun + Duration::from_secs(2));
         assert_eq!(propagation.took.get_sample_count(), 1);
+        assert!((propagation.took.get_sample_sum() - 3.0).abs() < 1e-6);
         assert!(propagation.open().events.is_empty());
     }
 
     #[test]
     fn a_node_that_goes_is_not_waited_for_and_one_that_was_faster_neither() {
         let propagation = propagation();
-        propagation.held("a", 1);
-        propagation.held("b", 5);
+        propagation.held("a", 1, Instant::now());
+        propagation.held("b", 5, Instant::now());
         propagation.told(2, nodes(&["a", "b"]), Instant::now());
         propagation.ended("a");
         assert!(propagation.open().events.is_empty());
@@ -135,7 +142,7 @@ mod tests {
     #[test]
     fn no_more_events_are_followed_than_is_said() {
         let propagation = propagation();
-        propagation.held("a", 0);
+        propagation.held("a", 0, Instant::now());
         (1..1_000).for_each(|at| propagation.told(at, nodes(&["a"]), Instant::now()));
         assert_eq!(propagation.open().events.len(), FOLLOWED);
     }

@@ -5,7 +5,8 @@ use crate::{
     agents::Agents,
     api::Source,
     board::Board,
-    connect, definitions,
+    definitions,
+    dismissals::Dismissals,
     feed::Feed,
     http::{self, Health},
     intake::Intake,
@@ -73,7 +74,8 @@ struct Replica {
 /// What cannot be had at the start, by its flag; or which part of it has ended.
 pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result<()> {
     options.check()?;
-    let client = connect::client(&options).await?;
+    let client = config_apiserver::client(options.kubeconfig.as_deref(), None).await;
+    let client = client.context("reach the API server; --kubeconfig says by which file")?;
     let listener = bind(options.listen, "--listen").await?;
     // The port may have been left to the kernel.
     options.listen = listener.local_addr().context("--listen")?;
@@ -102,13 +104,15 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
         let port = listener.local_addr().context("--view")?.port();
         replica.answer(listener, port, shown.clone());
     }
-    replica.read();
+    let definitions = replica.read();
     let (end, ended) = watch::channel(false);
-    let serving = replica.serve(listener, shown, ended.clone())?;
+    let mut serving = replica.serve(listener, shown, ended.clone())?;
     let (stand_down, stood_down) = watch::channel(false);
-    let leading = replica.lead(stood_down)?;
+    let mut leading = replica.lead(stood_down, definitions)?;
     let outcome = tokio::select! {
         () = stop => Ok(()),
+        _ = &mut serving => Err(anyhow!("nobody takes nodes in any more")),
+        _ = &mut leading => Err(anyhow!("nobody stands for the Lease any more")),
         over = replica.tasks.join_next() => Err(match over {
             Some(Ok(what)) => anyhow!("{what} has ended"),
             Some(Err(error)) => anyhow!(error).context("a part of the replica broke off"),
@@ -189,28 +193,37 @@ impl Replica {
         });
     }
 
-    /// Every kind that policy reads.
-    fn read(&mut self) {
+    /// Every kind that policy reads. What counts the changes of definitions.
+    fn read(&mut self) -> watch::Receiver<u64> {
         let (changes, definitions) = watch::channel(0);
+        let setbacks = watch::Sender::new(0);
         let client = self.client.clone();
         self.tasks.spawn(async move {
             definitions::count(client, changes).await;
             "the watch of definitions"
         });
+        let Options { page, watch_silence, .. } = *self.options;
         for kind in Kind::ALL {
-            let source = Source::new(self.client.clone(), kind, self.options.page);
+            let source = Source::new(self.client.clone(), kind, page, watch_silence);
             let intake = Intake {
                 office: self.office.clone(),
                 agents: self.agents.clone(),
                 desk: self.desk.clone(),
                 metrics: self.metrics.clone(),
             };
-            let feed = Feed::new(source, intake, self.board.clone(), definitions.clone());
+            let feed = Feed::new(
+                source,
+                intake,
+                self.board.clone(),
+                definitions.clone(),
+                setbacks.clone(),
+            );
             self.tasks.spawn(async move {
                 feed.run().await;
                 "the reading of a kind"
             });
         }
+        definitions
     }
 
     /// The nodes' streams.
@@ -249,7 +262,11 @@ impl Replica {
     }
 
     /// The Lease.
-    fn lead(&mut self, ended: watch::Receiver<bool>) -> Result<JoinHandle<()>> {
+    fn lead(
+        &mut self,
+        ended: watch::Receiver<bool>,
+        definitions: watch::Receiver<u64>,
+    ) -> Result<JoinHandle<()>> {
         let options = self.options.clone();
         let reports_to = options.reports_to().map(|at| at.to_string());
         if reports_to.is_none() {
@@ -265,7 +282,7 @@ impl Replica {
         let (client, desk, metrics) =
             (self.client.clone(), self.desk.clone(), self.metrics.clone());
         self.tasks.spawn(async move {
-            status::keep(client, desk, metrics, led).await;
+            status::keep(client, desk, metrics, led, definitions).await;
             // Nobody stands for election at the end, and that is no fault of this one.
             std::future::pending::<()>().await;
             "the writing of status"
@@ -295,18 +312,25 @@ impl Replica {
         let streams = self.office.followers().len();
         sleep(self.options.grace).await;
         self.office.close();
-        let until = Instant::now() + ENDS;
+        let (until, mut dismissals) = (Instant::now() + ENDS, Dismissals::default());
         loop {
             let followers = self.office.followers();
             if followers.is_empty() || Instant::now() >= until {
                 break;
             }
-            followers.iter().take(DISMISSED).for_each(|node| self.office.dismiss(node));
+            let next = dismissals.next(followers, DISMISSED);
+            next.iter().for_each(|node| self.office.dismiss(node));
             sleep(BETWEEN).await;
         }
         end.send_replace(true);
         let left = until.saturating_duration_since(Instant::now());
-        let ends = async { tokio::join!(leading, serving) };
+        // One that has ended already is not to be waited for again.
+        let ended = async |part: JoinHandle<()>| {
+            if !part.is_finished() {
+                drop(part.await)
+            }
+        };
+        let ends = async { tokio::join!(ended(leading), ended(serving)) };
         if timeout(left.max(BETWEEN), ends).await.is_err() {
             tracing::warn!("some nodes did not take the end of their stream");
         }

@@ -32,6 +32,7 @@ const TIDY: Duration = Duration::from_secs(30);
 /// Where reports come in, while this replica holds the Lease.
 pub(crate) struct Desk {
     office: Arc<Office>,
+    /// Locked after the hub, and before what was heard.
     book: Mutex<Option<Book>>,
     /// What nodes have in force, for people who ask.
     heard: Mutex<Heard>,
@@ -51,8 +52,17 @@ impl Desk {
         let now_ms = self.office.now_ms();
         let mut book = self.book();
         let Some(book) = book.as_mut() else { return false };
-        self.heard().take(node, &request, now_ms);
-        let reports: Vec<Report> = request.realized.into_iter().map(report).collect();
+        let mut heard = self.heard();
+        // What has changed says nothing of the rest: the node then says all.
+        if !request.full && !heard.knows(node) {
+            return false;
+        }
+        heard.take(node, &request, now_ms);
+        drop(heard);
+        let unenforced = request.unenforced;
+        let reports = request.realized.into_iter().map(report);
+        let reports: Vec<Report> =
+            reports.map(|it| if unenforced { it.unenforced() } else { it }).collect();
         book.report(node, request.full, &reports, now_ms);
         true
     }
@@ -112,6 +122,19 @@ impl Desk {
         }
     }
 
+    /// Whether something waits for the kind of our objects.
+    fn has_nowhere(&self) -> bool {
+        self.book().as_ref().is_some_and(Book::has_nowhere)
+    }
+
+    /// The kind of our objects is there.
+    fn somewhere(&self) {
+        let now_ms = self.office.now_ms();
+        if let Some(book) = self.book().as_mut() {
+            book.somewhere(now_ms);
+        }
+    }
+
     fn tidy(&self) {
         if let Some(book) = self.book().as_mut() {
             book.tidy();
@@ -144,38 +167,60 @@ pub(crate) async fn keep(
     desk: Arc<Desk>,
     metrics: Arc<Metrics>,
     mut leads: watch::Receiver<bool>,
+    mut definitions: watch::Receiver<u64>,
 ) {
     let writer = Arc::new(Writer::new(client, metrics));
     // An error means that nobody stands for election any more: this replica ends.
     while leads.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {
-            () = hold(&writer, &desk) => {}
+            () = hold(&writer, &desk, &mut definitions) => {}
             _ = leads.wait_for(|leads| !*leads) => {}
         }
     }
 }
 
-async fn hold(writer: &Arc<Writer>, desk: &Arc<Desk>) {
-    // What the one before wrote of policies that are well now is to go.
-    let found = writer.ours().await;
+async fn hold(writer: &Arc<Writer>, desk: &Arc<Desk>, definitions: &mut watch::Receiver<u64>) {
+    definitions.mark_unchanged();
     desk.catch_up();
-    desk.found(&found);
+    // What the one before wrote of policies that are well now is to go.
+    let mut is_seen = see(writer, desk).await;
     let mut tidy = interval(TIDY);
     loop {
         desk.catch_up();
-        let mut writes = JoinSet::new();
-        for write in desk.due() {
-            let (writer, desk) = (writer.clone(), desk.clone());
-            writes.spawn(async move {
-                let outcome = writer.write(&write).await;
-                desk.done(&write.uid, outcome);
-            });
-        }
-        // Dropped with us: then another leads, and what was under way is its own to write.
-        while writes.join_next().await.is_some() {}
-        tokio::select! {
-            () = sleep(LOOK) => {}
-            _ = tidy.tick() => desk.tidy(),
+        write(writer, desk).await;
+        let is_time = tokio::select! {
+            () = sleep(LOOK) => false,
+            _ = tidy.tick() => {
+                desk.tidy();
+                true
+            }
+            // If nobody watches definitions, time alone says when to look.
+            Ok(()) = definitions.changed() => true,
+        };
+        // The kind of our objects may have come since, or come back.
+        if is_time && (!is_seen || desk.has_nowhere()) {
+            is_seen = see(writer, desk).await;
         }
     }
+}
+
+/// Looks for our objects. Says whether they were seen: not without their kind.
+async fn see(writer: &Writer, desk: &Desk) -> bool {
+    let Some(found) = writer.ours().await else { return false };
+    desk.found(&found);
+    desk.somewhere();
+    true
+}
+
+async fn write(writer: &Arc<Writer>, desk: &Arc<Desk>) {
+    let mut writes = JoinSet::new();
+    for write in desk.due() {
+        let (writer, desk) = (writer.clone(), desk.clone());
+        writes.spawn(async move {
+            let outcome = writer.write(&write).await;
+            desk.done(&write.uid, outcome);
+        });
+    }
+    // Dropped with us: then another leads, and what was under way is its own to write.
+    while writes.join_next().await.is_some() {}
 }

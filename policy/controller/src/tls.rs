@@ -14,8 +14,12 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
     sign::CertifiedKey,
 };
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 use tokio::sync::watch;
+use x509_parser::parse_x509_certificate;
 
 /// Shows certificates, one after another.
 pub(crate) struct Showing {
@@ -24,6 +28,8 @@ pub(crate) struct Showing {
     /// Why there is none; nothing once there is one.
     lacks: watch::Sender<Option<String>>,
     last: Vec<u8>,
+    /// When the one that is shown ends, in seconds since 1970.
+    ends: i64,
 }
 
 impl Showing {
@@ -32,16 +38,21 @@ impl Showing {
         metrics: Arc<Metrics>,
     ) -> (Self, watch::Receiver<Option<String>>) {
         let (lacks, seen) = watch::channel(Some("no certificate is made yet".to_owned()));
-        (Self { shown, metrics, lacks, last: Vec::new() }, seen)
+        (Self { shown, metrics, lacks, last: Vec::new(), ends: i64::MIN }, seen)
     }
 
     /// Shows this one from now on, if it is another.
     fn show(&mut self, certificate: &[u8], key: &[u8]) -> Result<()> {
         let both = [certificate, key].concat();
         if both == self.last {
+            if self.has_ended() {
+                self.lacks("the certificate has expired");
+            }
             return Ok(());
         }
-        self.shown.show(read(certificate, key)?);
+        let certified = read(certificate, key)?;
+        self.ends = end_of(&certified)?;
+        self.shown.show(certified);
         self.last = both;
         self.metrics.certificates.inc();
         self.lacks.send_replace(None);
@@ -49,10 +60,16 @@ impl Showing {
         Ok(())
     }
 
-    /// There is none, or the one that is shown cannot be renewed.
+    fn has_ended(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_secs()).is_ok_and(|now| now >= self.ends)
+    }
+
+    /// There is none, or the one that is shown has expired and cannot be renewed.
     fn lacks(&self, why: &str) {
+        let has_ended = self.has_ended();
         let is_news = self.lacks.send_if_modified(|lacks| {
-            let is_news = lacks.as_deref().is_some_and(|before| before != why);
+            let is_news = has_ended && lacks.as_deref() != Some(why);
             if is_news {
                 *lacks = Some(why.to_owned());
             }
@@ -62,6 +79,13 @@ impl Showing {
             tracing::warn!(why, "there is no certificate to show");
         }
     }
+}
+
+/// When a certificate ends, in seconds since 1970.
+fn end_of(certified: &CertifiedKey) -> Result<i64> {
+    let certificate = certified.end_entity_cert().context("read the certificate")?;
+    let (_, parsed) = parse_x509_certificate(certificate).context("read the certificate")?;
+    Ok(parsed.validity().not_after.timestamp())
 }
 
 fn read(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {

@@ -6,7 +6,7 @@ mod registered;
 
 pub(crate) use registered::Registered;
 
-use crate::{backoff::Backoff, status::Desk};
+use crate::status::Desk;
 use anyhow::{Context as _, Result};
 use axum::{
     Router,
@@ -18,20 +18,23 @@ use axum::{
 use front::Front;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::Client;
-use policy_rpc::{Office, Shown};
+use policy_rpc::{Bounds, Office, Shown, Strangers};
 use policy_view::{Answer, Asked, answer};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// How many connections there may be: the API server keeps a few.
+/// How many connections of the API server there may be: it keeps a few.
 const CONNECTIONS: usize = 64;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// As many handshakes at once, before it is known whose connection it is.
+const HANDSHAKES: Bounds =
+    Bounds { strangers: 128, share: 8, within: HANDSHAKE, fair: Duration::from_secs(1) };
 /// How long one that asks nothing is kept.
 const IDLE: Duration = Duration::from_secs(600);
 /// How often it is looked whom the API server speaks through.
@@ -59,7 +62,7 @@ async fn keep_looking(
     found: watch::Sender<Option<TlsAcceptor>>,
 ) {
     let mut known = None;
-    let mut backoff = Backoff::default();
+    let mut backoff = crate::api::backoff();
     loop {
         match Front::look(&client).await {
             Ok(front) if known.as_ref() != Some(&front) => match front.acceptor(shown.clone()) {
@@ -91,6 +94,7 @@ async fn accept(
     mut front: watch::Receiver<Option<TlsAcceptor>>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let strangers = Strangers::new(HANDSHAKES);
     loop {
         // Before it is known whom to answer, connections wait with the kernel.
         let acceptor = match front.wait_for(Option::is_some).await {
@@ -98,13 +102,23 @@ async fn accept(
             Err(_) => return,
         };
         let Some(acceptor) = acceptor else { return };
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((tcp, _)) => {
-                let view = view.clone();
+            Ok((tcp, from)) => {
+                // If its address has too many it is closed.
+                let Some((place, leave)) = strangers.enter(from.ip()).await else { continue };
+                let (view, room) = (view.clone(), room.clone());
                 tokio::spawn(async move {
-                    let _permit = permit;
-                    if let Err(error) = converse(tcp, acceptor, view).await {
+                    let entered = tokio::select! {
+                        entered = timeout(HANDSHAKE, enter(tcp, acceptor, room)) => entered,
+                        // There are too many.
+                        _ = leave => return,
+                    };
+                    drop(place);
+                    let talk = async {
+                        let (tls, _permit) = entered.context("no TLS, or no room, in time")??;
+                        converse(tls, view).await
+                    };
+                    if let Err(error) = talk.await {
                         tracing::debug!(error = format!("{error:#}"), "who asks is not answered");
                     }
                 });
@@ -117,8 +131,17 @@ async fn accept(
     }
 }
 
-async fn converse(tcp: TcpStream, acceptor: TlsAcceptor, view: View) -> Result<()> {
-    let tls = timeout(HANDSHAKE, acceptor.accept(tcp)).await.context("no TLS in time")??;
+/// Whoever has made TLS is the API server; as many of its connections as there may be are taken.
+async fn enter(
+    tcp: TcpStream,
+    acceptor: TlsAcceptor,
+    room: Arc<Semaphore>,
+) -> Result<(TlsStream<TcpStream>, OwnedSemaphorePermit)> {
+    let tls = acceptor.accept(tcp).await?;
+    Ok((tls, room.acquire_owned().await?))
+}
+
+async fn converse(tls: TlsStream<TcpStream>, view: View) -> Result<()> {
     let router = Router::new().fallback(ask).with_state(view);
     let service = TowerToHyperService::new(router);
     let talk =
@@ -148,9 +171,13 @@ async fn ask(State(view): State<View>, request: Request<Body>) -> Response {
 impl View {
     fn answer(&self, asked: &Asked<'_>) -> Answer {
         let now_ms = self.office.now_ms();
-        let heard = self.desk.heard();
-        let reporting: BTreeSet<String> = heard.nodes().map(str::to_owned).collect();
-        let realized = |node: &str| heard.realized(node, now_ms);
-        self.office.with(|hub| answer(hub, asked, &realized, &reporting))
+        self.office.with(|hub| {
+            // After the hub's lock, as where a node that is gone is forgotten: the other way round each would wait
+            // for the other.
+            let heard = self.desk.heard();
+            let reporting: BTreeSet<String> = heard.nodes().map(str::to_owned).collect();
+            let realized = |node: &str| heard.realized(node, now_ms);
+            answer(hub, asked, &realized, &reporting)
+        })
     }
 }

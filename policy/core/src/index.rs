@@ -204,6 +204,12 @@ impl Index {
         snapshot
     }
 
+    /// Whether a namespace's object is known. Of one that is not, only its name is, and none of its labels.
+    pub fn knows_namespace(&self, name: &str) -> bool {
+        let found = self.matching.spaces.find(name);
+        found.is_some_and(|space| self.matching.spaces[space].known)
+    }
+
     /// The policies that are about a pod, in the order of their names; none for a pod that policy does not know.
     pub fn policies_of(&self, namespace: &str, name: &str) -> Vec<PolicyKey> {
         let Some(id) = self.entities.find(&self.matching, namespace, name) else {

@@ -284,6 +284,7 @@ pub(crate) fn service(namespace: &str, name: &str, pods: Option<&str>) -> Object
         meta: meta(namespace, name),
         selector: Read::Known(pods.map(select)),
         cluster_ips: Read::Known(vec![ip(VIP)]),
+        outer_ips: Vec::new(),
         ports: Vec::new(),
     })
 }

@@ -4,6 +4,7 @@ mod announce;
 mod look;
 mod take;
 mod tell;
+mod unread;
 
 pub use announce::Announce;
 pub use look::{AgentLook, PolicyLook};
@@ -12,17 +13,20 @@ pub use tell::{Begun, Says, Stream, Telling};
 use crate::{
     announced::Announced,
     history::History,
+    mirrors::Mirrors,
     outbox::{Outbox, Turn},
     outside::Outside,
     policies::{sent, uid_of, uid_text},
+    reached::Reached,
     turns::{Needed, NeededBy, PolicyTurn, Turns},
+    wholes::Wholes,
 };
 use policy_core::{
-    Policy, Tier, compile,
-    index::{Event, GroupId, Index},
+    Policy, PolicyKey, Tier, compile,
+    index::{Event, Index},
 };
 use policy_objects::Object;
-use policy_wire::{Digest, Entry, ObjectId};
+use policy_wire::{Entry, ObjectId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -65,24 +69,17 @@ pub struct Hub {
     generation: u64,
     policies: BTreeMap<String, Kept>,
     history: History,
-    wholes: BTreeMap<GroupId, Whole>,
-    wholes_bytes: usize,
+    wholes: Wholes,
     nodes: BTreeMap<String, Outbox>,
     streams: u64,
-    reached: BTreeMap<String, u64>,
+    reached: Reached,
     touched: BTreeSet<String>,
     announced: Announced,
     outside: Outside,
-    reports_to: String,
+    mirrors: Mirrors,
+    /// By namespace that is not read yet: nodes, and UIDs of their pods that they are not told of before.
+    unread: BTreeMap<String, BTreeSet<(String, String)>>,
     turns: Turns,
-}
-
-/// An address group as it is sent to who does not have it.
-#[derive(Clone, Debug)]
-struct Whole {
-    digest: Digest,
-    entries: Arc<[Entry]>,
-    bytes: usize,
 }
 
 impl Hub {
@@ -96,15 +93,15 @@ impl Hub {
             generation: 0,
             policies: BTreeMap::new(),
             history: History::default(),
-            wholes: BTreeMap::new(),
-            wholes_bytes: 0,
+            wholes: Wholes::default(),
             nodes: BTreeMap::new(),
             streams: 0,
-            reached: BTreeMap::new(),
+            reached: Reached::default(),
             touched: BTreeSet::new(),
             announced: Announced::default(),
             outside: Outside::default(),
-            reports_to: String::new(),
+            mirrors: Mirrors::default(),
+            unread: BTreeMap::new(),
             turns: Turns::default(),
         }
     }
@@ -138,15 +135,23 @@ impl Hub {
 
     /// How far a kind has been read: all of it up to this resource version has been applied.
     pub fn reach(&mut self, kind: &str, version: u64) {
-        match self.reached.get_mut(kind) {
-            Some(reached) => *reached = version.max(*reached),
-            None => drop(self.reached.insert(kind.to_owned(), version)),
-        }
+        self.reached.raise(kind, version);
+    }
+
+    /// A kind has been listed anew, all of it as it was at this resource version. That is less than before if the
+    /// cluster was set back to an earlier state.
+    pub fn relisted(&mut self, kind: &str, version: u64) {
+        self.reached.set(kind, version);
+    }
+
+    /// The cluster does not have a kind any more: nothing is read of it.
+    pub fn unreach(&mut self, kind: &str) {
+        self.reached.forget(kind);
     }
 
     /// How far each kind has been read.
     pub fn reached(&self) -> &BTreeMap<String, u64> {
-        &self.reached
+        self.reached.kinds()
     }
 
     /// The newest generation.
@@ -156,13 +161,12 @@ impl Hub {
 
     /// Where reports are to go, address and port; empty if nobody takes them now.
     pub fn reports_to(&self) -> &str {
-        &self.reports_to
+        self.reached.reports_to()
     }
 
     /// Another takes the reports from now on: all nodes are told.
     pub fn set_reports_to(&mut self, at: &str) {
-        if self.reports_to != at {
-            at.clone_into(&mut self.reports_to);
+        if self.reached.report_to(at) {
             self.touched.extend(self.nodes.keys().cloned());
         }
     }
@@ -201,7 +205,19 @@ impl Hub {
             }
             return;
         }
+        if self.loading {
+            self.gone_early(&event);
+        }
         self.object(event);
+    }
+
+    /// A policy that goes before all is read: the index tells no deltas then.
+    fn gone_early(&mut self, event: &Event<'_>) {
+        let Event::Gone { kind, namespace, name, uid } = event else { return };
+        let (namespace, name) = ((*namespace).to_owned(), (*name).to_owned());
+        let key = PolicyKey { kind: *kind, namespace, name };
+        let uid = if uid.is_empty() { key.to_string() } else { (*uid).to_owned() };
+        self.policies.remove(&uid);
     }
 
     /// The nodes that have something to be told since this was asked last.

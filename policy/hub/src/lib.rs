@@ -7,13 +7,17 @@
 //! it is told then is the difference between the last that it was told and the newest.
 
 mod announced;
+mod claims;
 mod history;
 mod hub;
+mod mirrors;
 mod outbox;
 mod outside;
 mod policies;
+mod reached;
 mod refused;
 mod turns;
+mod wholes;
 
 pub use hub::{AgentLook, Announce, Begun, Hub, Measures, PolicyLook, Says, Stream, Telling};
 pub use refused::Refused;

@@ -93,6 +93,11 @@ impl Outbox {
         }
     }
 
+    /// The first generation on its way of which the node has said nothing.
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        self.under_way.front().map(|told| told.generation)
+    }
+
     /// A stream begins where the one before it broke off: what was under way may be lost. Says whether the
     /// node's generation is one from which that can be told.
     pub(crate) fn resume(&mut self, generation: u64) -> bool {

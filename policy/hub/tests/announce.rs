@@ -1,8 +1,10 @@
 //! What an agent says of its pods' addresses: when it is taken, when it ends, and why it is refused.
 
 use policy_core::index::Event;
-use policy_hub::{Announce, Hub, Refused};
-use policy_objects::{Kind, Meta, Named, Node, Phase, Pod, Read, Service, page::PodView};
+use policy_hub::{Announce, Begun, Hub, Refused, Says};
+use policy_objects::{Kind, MIRROR, Meta, Named, Node, Phase, Pod, Read, Service, page::PodView};
+use policy_wire::{Held, parts, proto::Part};
+use prost::Message as _;
 use std::net::IpAddr;
 
 fn address(text: &str) -> IpAddr {
@@ -39,7 +41,17 @@ fn node(name: &str, its: &str) -> Node {
 fn service(its: &str) -> Service {
     let meta = Meta { namespace: "shop".to_owned(), name: "till".to_owned(), ..Meta::default() };
     let (selector, cluster_ips) = (Read::Known(None), Read::Known(vec![address(its)]));
-    Service { meta, selector, cluster_ips, ports: Vec::new() }
+    Service { meta, selector, cluster_ips, outer_ips: Vec::new(), ports: Vec::new() }
+}
+
+/// The same one, also reached from outside.
+fn reached_at(outer: &str) -> Service {
+    Service { outer_ips: vec![address(outer)], ..service("172.20.0.1") }
+}
+
+/// A pod with its node's network, at an address that the node does not name.
+fn on_host(name: &str, its: &str) -> Pod {
+    Pod { host_network: true, ..pod(name, "n2", &[its]) }
 }
 
 /// Two nodes, a Service, a pod without address on the first node and one with an address on the second.
@@ -183,6 +195,15 @@ fn an_object_that_says_that_the_address_is_its_own_is_right() {
     let mut hub = announced();
     hub.apply(Event::Node(&node("n3", "10.0.0.1")));
     assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    let mut hub = announced();
+    hub.apply(Event::Service(&reached_at("10.0.0.1")));
+    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    let mut hub = announced();
+    hub.apply(Event::Pod(&on_host("agent", "10.0.0.1")));
+    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    let mut hub = announced();
+    hub.apply(Event::PodView(&PodView::from(&on_host("agent", "::ffff:10.0.0.1"))));
+    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
 }
 
 #[test]
@@ -233,6 +254,40 @@ fn what_is_anothers_is_refused() {
     announced.apply(Event::Pod(&pod("other", "n1", &[])));
     announced.announce("n1", &said("other", &["10.0.0.1"]), 0).expect("it is taken");
     refuses(announced, "n1", &said("new", &["10.0.0.1"]), "address_in_use");
+}
+
+#[test]
+fn an_address_of_a_host_or_of_a_service_seen_from_outside_is_refused_as_long_as_it_is_that() {
+    let new = || said("new", &["10.0.0.7"]);
+    let with = |pod: Pod| {
+        let mut hub = hub();
+        hub.apply(Event::Pod(&pod));
+        hub
+    };
+    let refused = refuses(with(on_host("agent", "10.0.0.7")), "n1", &new(), "address_in_use");
+    assert!(refused.is_retryable());
+    assert!(refused.to_string().contains("shop/agent"), "{refused}");
+    let mut hub_with = with(on_host("agent", "10.0.0.7"));
+    hub_with.apply(Event::Pod(&Pod { phase: Phase::Ended, ..on_host("agent", "10.0.0.7") }));
+    hub_with.announce("n1", &new(), 0).expect("it has ended");
+    let gone = |kind, name, uid| Event::Gone { kind, namespace: "shop", name, uid };
+    let mut hub_with = with(on_host("agent", "10.0.0.7"));
+    hub_with.apply(gone(Kind::Pod, "agent", "another"));
+    hub_with.announce("n1", &new(), 0).expect_err("the end of another is not its own");
+    hub_with.apply(gone(Kind::Pod, "agent", "uid of agent"));
+    hub_with.announce("n1", &new(), 0).expect("it is gone");
+    let reached = || {
+        let mut hub = hub();
+        hub.apply(Event::Service(&reached_at("10.0.0.7")));
+        hub
+    };
+    assert!(!refuses(reached(), "n1", &new(), "address_of_service").is_retryable());
+    let mut hub_with = reached();
+    hub_with.apply(Event::Service(&service("172.20.0.1")));
+    hub_with.announce("n1", &new(), 0).expect("it is reached there no more");
+    let mut hub_with = reached();
+    hub_with.apply(gone(Kind::Service, "till", ""));
+    hub_with.announce("n1", &new(), 0).expect("it is gone");
 }
 
 #[test]
@@ -318,4 +373,47 @@ fn a_node_has_so_many_at_most_that_wait() {
     hub.announce("n2", &said("p3b", &["10.9.9.9"]), 0).expect("another node has its own room");
     hub.tidy(60_000);
     announce(&mut hub, 1_024, 60_000).expect("there is room again");
+}
+
+/// What stands for a static pod of the first node.
+fn mirror(runtime: &str) -> Pod {
+    let mut pod = pod("static", "n1", &[]);
+    pod.meta.annotations.insert(MIRROR.to_owned(), runtime.to_owned());
+    pod
+}
+
+#[test]
+fn a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it_to_its_name_alone() {
+    for lent in [false, true] {
+        let mut hub = hub();
+        match lent {
+            true => hub.apply(Event::PodView(&PodView::from(&mirror("of the kubelet")))),
+            false => hub.apply(Event::Pod(&mirror("of the kubelet"))),
+        }
+        let Begun::Compared(stream) = hub.begin("n1", &Says::default()) else { panic!("it") };
+        let telling = hub.tell(&stream).expect("what there is");
+        let mut held = Held::default();
+        held.begin(&hub.epoch());
+        for part in parts(telling.generation, &telling.changes) {
+            held.take(Part::decode(part).expect("a part")).expect("it can be applied");
+        }
+        let entry = held.entry("of the kubelet", "shop", "static").expect("its entry");
+        assert_eq!(entry.uid, "uid of static");
+        assert!(held.entry("of the kubelet", "shop", "new").is_none());
+        // It is announced by that UID as well, and has the address until its object says something else.
+        let by = |uid: &str| Announce { uid: uid.to_owned(), ..said("static", &["10.0.0.7"]) };
+        hub.announce("n1", &by("of the kubelet"), 0).expect("it is taken");
+        assert_eq!(told(&hub, "n1", "static"), ["10.0.0.7"]);
+        hub.apply(Event::Pod(&Pod {
+            addresses: vec![address("10.0.0.8")],
+            ..mirror("of the kubelet")
+        }));
+        assert_eq!(told(&hub, "n1", "static"), ["10.0.0.8"]);
+        hub.announce("n1", &by("uid of static"), 0).expect("by its own as ever");
+    }
+    let mut hub = hub();
+    // What somebody else writes in such a place is no other pod's UID.
+    hub.apply(Event::Pod(&mirror("uid of new")));
+    let stranger = Announce { uid: "of the kubelet".to_owned(), ..said("static", &["10.0.0.7"]) };
+    refuses(hub, "n1", &stranger, "other_uid");
 }

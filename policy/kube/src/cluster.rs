@@ -1,6 +1,7 @@
 //! The way to the API server.
 
-use crate::{KubeError, error::chain};
+use crate::KubeError;
+use config_model::causes;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -26,7 +27,7 @@ impl Cluster {
     /// # Errors
     /// If there is none, or it cannot be used.
     pub async fn connect(file: Option<&Path>, context: Option<&str>) -> Result<Self, KubeError> {
-        let unusable = |error: &dyn std::error::Error| KubeError::Config { cause: chain(error) };
+        let unusable = |error: &dyn std::error::Error| KubeError::Config { cause: causes(error) };
         let options = KubeConfigOptions {
             context: context.map(str::to_owned),
             ..KubeConfigOptions::default()

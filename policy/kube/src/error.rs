@@ -1,5 +1,6 @@
 //! What went wrong, for whom it goes wrong, and what to do.
 
+use config_model::causes;
 use thiserror::Error;
 
 /// Why a cluster is not read.
@@ -54,10 +55,15 @@ pub enum KubeError {
 }
 
 impl KubeError {
+    /// What came is not what was asked for.
+    pub fn odd(verb: &'static str, what: &str, error: &dyn std::error::Error) -> Self {
+        Self::Failed { verb, what: what.to_owned(), cause: causes(error) }
+    }
+
     pub(crate) fn of(error: &kube::Error, verb: &'static str, what: &str) -> Self {
         let what = what.to_owned();
         let kube::Error::Api(status) = error else {
-            return Self::Failed { verb, what, cause: chain(error) };
+            return Self::Failed { verb, what, cause: causes(error) };
         };
         let said = status.message.clone();
         match status.code {
@@ -67,18 +73,4 @@ impl KubeError {
             _ => Self::Failed { verb, what, cause: said },
         }
     }
-}
-
-/// The error and its sources, each once: some repeat their source in their own text.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -87,17 +87,17 @@ fn form(next: &str) -> String {
 /// Takes a page in.
 fn take(resource: &Resource, bytes: &[u8], listed: &mut Listed) -> Result<Page, String> {
     let versions: Versions =
-        serde_json::from_slice(bytes).map_err(|error| crate::error::chain(&error))?;
+        serde_json::from_slice(bytes).map_err(|error| config_model::causes(&error))?;
     let mut versions = versions.items.unwrap_or_default().into_iter();
     let mut each = |read| {
         let version = versions.next().and_then(|item| item.metadata.resource_version.parse().ok());
         listed.items.push(Item { read, version: version.unwrap_or_default() });
     };
     if let Some(kind) = resource.kind {
-        return page::objects(kind, bytes, each).map_err(|error| crate::error::chain(&error));
+        return page::objects(kind, bytes, each).map_err(|error| config_model::causes(&error));
     }
     Object::read_all(bytes).into_iter().for_each(&mut each);
-    let list: List = serde_json::from_slice(bytes).map_err(|error| crate::error::chain(&error))?;
+    let list: List = serde_json::from_slice(bytes).map_err(|error| config_model::causes(&error))?;
     Ok(Page { next: list.metadata.next, ..Page::default() })
 }
 

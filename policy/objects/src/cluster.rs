@@ -68,6 +68,9 @@ pub struct Service {
     pub selector: Read<Option<Selector>>,
     /// `spec.clusterIPs`, or `spec.clusterIP`; empty for a headless one.
     pub cluster_ips: Read<Vec<IpAddr>>,
+    /// Where it is reached besides: `spec.externalIPs`, and what a load balancer has in `status`. Not
+    /// `spec.loadBalancerIP`, which is a wish.
+    pub outer_ips: Vec<IpAddr>,
     /// Its ports.
     pub ports: Vec<ServicePort>,
 }

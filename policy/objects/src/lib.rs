@@ -41,7 +41,7 @@ pub use cluster_policy::{
     NamespacedPods, ProtocolMatch,
 };
 pub use kind::{Kind, Object};
-pub use meta::{LOGGING, Meta, NAME_LABEL};
+pub use meta::{LOGGING, MIRROR, Meta, NAME_LABEL};
 pub use network_policy::{
     Flavor, NetworkPeer, NetworkPolicy, NetworkPort, NetworkRule, PolicyType,
 };

@@ -13,7 +13,7 @@ pub struct Meta {
     pub uid: String,
     /// Its labels.
     pub labels: Labels,
-    /// Its annotations that policy reads: [`LOGGING`] of namespaces and no other.
+    /// Its annotations that policy reads: [`LOGGING`] of namespaces, [`MIRROR`] of pods, and no other.
     pub annotations: Labels,
     /// When it was made, as written (`2026-01-31T10:00:00Z`, which sorts as text); empty if it is not said.
     pub created: String,
@@ -23,6 +23,11 @@ pub struct Meta {
 
 /// The label of a namespace that is its name.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// The annotation of a mirror pod, which stands in the API for a static pod of a node: the UID that the kubelet has given
+/// that one, and tells the runtime. The API server gives the mirror pod another. It can be set at creation alone, and by
+/// whoever may create the pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The annotation of a namespace that has its NetworkPolicies logged.
 pub const LOGGING: &str = "networkpolicy.antrea.io/enable-logging";

@@ -129,7 +129,7 @@ fn dispatch(
         Kind::Pod => Object::Pod(cluster::pod(meta, spec, status, notes)),
         Kind::Namespace => Object::Namespace(cluster::namespace(meta)),
         Kind::Node => Object::Node(cluster::node(meta, status, notes)),
-        Kind::Service => Object::Service(cluster::service(meta, spec, notes)),
+        Kind::Service => Object::Service(cluster::service(meta, spec, status, notes)),
         Kind::NetworkPolicy => flavored(meta, Flavor::Kubernetes, notes),
         Kind::AwsApplicationNetworkPolicy => flavored(meta, Flavor::Aws, notes),
         Kind::ClusterNetworkPolicy => cluster(meta, Dialect::Upstream, notes),

@@ -1,7 +1,10 @@
 //! How messages of the stream become bytes.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
-use policy_wire::proto::{self, FollowReply, FollowRequest};
+use policy_wire::{
+    Mark,
+    proto::{self, FollowReply, FollowRequest},
+};
 use prost::{
     Message as _,
     encoding::{WireType, encode_key, encode_varint},
@@ -9,7 +12,7 @@ use prost::{
 use std::marker::PhantomData;
 use tonic::{
     Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
 /// What a replica says.
@@ -19,6 +22,8 @@ pub enum Reply {
     Message(FollowReply),
     /// A part of a generation, encoded already; a node that reads it has it as a message.
     Part(Bytes),
+    /// A bookmark, the larger part of which is encoded already; the same.
+    Bookmark(Mark),
 }
 
 /// The codec of the stream, for both ends.
@@ -39,8 +44,18 @@ impl<E, D> Default for FollowCodec<E, D> {
     }
 }
 
-/// The field of a part in a reply.
+/// The fields of a part and of a bookmark in a reply.
 const PART: u32 = 2;
+const BOOKMARK: u32 = 3;
+/// What a stream has ready for messages, each way, in bytes: most are small, and a replica has thousands of streams.
+const READY: usize = 512;
+/// How much is put together before it is sent, in bytes. What is larger goes out alone, and the bookmark after it has
+/// another buffer: the large one is not kept for as long as the stream lasts.
+const TOGETHER: usize = 1 << 10;
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(READY, TOGETHER)
+}
 
 impl Encoder for Writer<Reply> {
     type Item = Reply;
@@ -59,7 +74,19 @@ impl Encoder for Writer<Reply> {
                 to.put(part);
                 Ok(())
             }
+            Reply::Bookmark(mark) => {
+                let length = mark.encoded_len();
+                to.reserve(length + 16);
+                encode_key(BOOKMARK, WireType::LengthDelimited, to);
+                encode_varint(length as u64, to);
+                mark.encode(to);
+                Ok(())
+            }
         }
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }
 
@@ -70,6 +97,10 @@ impl Encoder for Writer<FollowRequest> {
     fn encode(&mut self, item: FollowRequest, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
         item.encode(to).map_err(|error| Status::internal(error.to_string()))
     }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
 }
 
 impl Decoder for Reader<Reply> {
@@ -79,6 +110,10 @@ impl Decoder for Reader<Reply> {
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Reply>, Status> {
         Ok(Some(Reply::Message(read(from)?)))
     }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
 }
 
 impl Decoder for Reader<FollowRequest> {
@@ -87,6 +122,10 @@ impl Decoder for Reader<FollowRequest> {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<FollowRequest>, Status> {
         read(from).map(Some)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }
 

@@ -1,11 +1,13 @@
 //! Where nodes come in: TLS before anything else.
 
+use crate::strangers::{Bounds, Leave, Place, Strangers, Visitor};
 use rustls::{
     ServerConfig,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use std::{
+    future::Future,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -16,8 +18,8 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
-    time::timeout,
+    sync::mpsc,
+    time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
@@ -26,8 +28,6 @@ use tracing::debug;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How many may be under way.
-const HANDSHAKES: usize = 256;
 
 /// The certificate that is shown, which may be another from one connection to the next.
 #[derive(Debug, Default)]
@@ -51,15 +51,57 @@ impl ResolvesServerCert for Shown {
 pub struct Secured {
     tls: TlsStream<TcpStream>,
     from: SocketAddr,
+    place: Place,
+    stay: Stay,
 }
 
-/// Lets connections in, as they are made. A peer that is slow or speaks no TLS keeps nobody else waiting.
+/// Whether a connection may stay.
+#[derive(Debug)]
+enum Stay {
+    /// It has yet to show a good token.
+    Asked(Leave),
+    Granted,
+    Denied,
+}
+
+impl Stay {
+    fn poll(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Self::Asked(leave) = self {
+            match Pin::new(leave).poll(cx) {
+                Poll::Ready(Ok(())) => *self = Self::Granted,
+                Poll::Ready(Err(_)) => *self = Self::Denied,
+                Poll::Pending => {}
+            }
+        }
+        match self {
+            Self::Asked(_) | Self::Granted => Ok(()),
+            Self::Denied => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "no good token was shown in time"))
+            }
+        }
+    }
+}
+
+/// Lets connections in, as they are made. A peer that is slow, speaks no TLS, or shows no good token keeps nobody
+/// else waiting for long.
 ///
 /// # Errors
 /// If there is no such configuration of TLS.
 pub fn door(
     listener: TcpListener,
     shown: Arc<Shown>,
+) -> io::Result<ReceiverStream<io::Result<Secured>>> {
+    door_within(listener, shown, Bounds::default())
+}
+
+/// The same, with other bounds for who has not shown a good token.
+///
+/// # Errors
+/// As [`door`].
+pub fn door_within(
+    listener: TcpListener,
+    shown: Arc<Shown>,
+    bounds: Bounds,
 ) -> io::Result<ReceiverStream<io::Result<Secured>>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
@@ -72,19 +114,26 @@ pub fn door(
     config.send_tls13_tickets = 0;
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (inside, through) = mpsc::channel(16);
-    tokio::spawn(accept(listener, acceptor, inside));
+    tokio::spawn(accept(listener, acceptor, bounds, inside));
     Ok(ReceiverStream::new(through))
 }
 
 async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
+    bounds: Bounds,
     inside: mpsc::Sender<io::Result<Secured>>,
 ) {
-    let room = Arc::new(Semaphore::new(HANDSHAKES));
+    let strangers = Strangers::new(bounds);
+    let mut sweep = interval(strangers.every());
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            _ = sweep.tick() => {
+                strangers.sweep();
+                continue;
+            }
             () = inside.closed() => return,
         };
         let (tcp, from) = match accepted {
@@ -96,13 +145,24 @@ async fn accept(
                 continue;
             }
         };
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let Some((place, mut leave)) = strangers.enter(from.ip()).await else {
+            debug!(%from, "a connection is not taken: there are too many of its address");
+            continue;
+        };
         let (acceptor, inside) = (acceptor.clone(), inside.clone());
         tokio::spawn(async move {
-            let _permit = permit;
             let _ = tcp.set_nodelay(true);
-            match timeout(HANDSHAKE, acceptor.accept(tcp)).await {
-                Ok(Ok(tls)) => drop(inside.send(Ok(Secured { tls, from })).await),
+            let made = tokio::select! {
+                made = timeout(HANDSHAKE, acceptor.accept(tcp)) => made,
+                // There are too many.
+                _ = &mut leave => return,
+            };
+            match made {
+                Ok(Ok(tls)) => {
+                    let secured = Secured { tls, from, place, stay: Stay::Asked(leave) };
+                    // An error means that nobody is served any more.
+                    let _ = inside.send(Ok(secured)).await;
+                }
                 Ok(Err(error)) => debug!(%from, %error, "no TLS was made"),
                 Err(_) => debug!(%from, "no TLS was made in time"),
             }
@@ -111,10 +171,25 @@ async fn accept(
 }
 
 impl Connected for Secured {
-    type ConnectInfo = SocketAddr;
+    type ConnectInfo = Visitor;
 
-    fn connect_info(&self) -> SocketAddr {
-        self.from
+    fn connect_info(&self) -> Visitor {
+        self.place.0.clone()
+    }
+}
+
+impl Secured {
+    /// Asked before anything is read or written: a peer that takes nothing may keep its connection from being read,
+    /// one that sends nothing from being written to. Both are polled by one task, so one of them wakes it.
+    fn may_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let stays = self.stay.poll(cx).and_then(|()| match self.place.0.has_ended(cx) {
+            true => {
+                let why = "a stream on it took nothing for long";
+                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            }
+            false => Ok(()),
+        });
+        stays.inspect_err(|error| debug!(from = %self.from, %error, "a connection is ended"))
     }
 }
 
@@ -124,6 +199,7 @@ impl AsyncRead for Secured {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.may_stay(cx)?;
         Pin::new(&mut self.tls).poll_read(cx, buf)
     }
 }
@@ -134,10 +210,12 @@ impl AsyncWrite for Secured {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.may_stay(cx)?;
         Pin::new(&mut self.tls).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.may_stay(cx)?;
         Pin::new(&mut self.tls).poll_flush(cx)
     }
 
@@ -145,3 +223,6 @@ impl AsyncWrite for Secured {
         Pin::new(&mut self.tls).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! A node's end of the stream.
 
 use crate::{Desk, Reply, Trust, generated::policies_client::PoliciesClient};
+use futures::{StreamExt as _, stream};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use policy_wire::proto::{
@@ -9,8 +10,11 @@ use policy_wire::proto::{
 };
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use thiserror::Error;
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::{
+    net::TcpStream,
+    sync::mpsc,
+    time::{Instant, timeout, timeout_at},
+};
 use tonic::{
     Request, Status, Streaming,
     metadata::{Ascii, MetadataValue},
@@ -21,10 +25,15 @@ use tonic::{
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long the first answer may take.
 const WELCOME: Duration = Duration::from_secs(10);
+/// How late it may be said that the node holds a generation. An event that 5,000 nodes are told of has reached them
+/// by then: what they answer does not keep it from the last of them.
+const LATE: Duration = Duration::from_millis(300);
 /// How large a message may be.
 const MESSAGE_BYTES: usize = 16 << 20;
 /// A connection of which nothing is heard is asked so often, and given up after as long again.
 const ALIVE: Duration = Duration::from_secs(15);
+
+type Holds = mpsc::Receiver<(u64, Instant)>;
 
 /// Why a stream did not begin, or ended.
 #[derive(Debug, Error)]
@@ -81,7 +90,8 @@ pub struct Follow {
     at: SocketAddr,
     welcome: Welcome,
     replies: Streaming<Reply>,
-    requests: mpsc::Sender<FollowRequest>,
+    /// The generations that the node holds, and since when.
+    held: mpsc::Sender<(u64, Instant)>,
     client: PoliciesClient<Channel>,
     token: MetadataValue<Ascii>,
 }
@@ -99,11 +109,10 @@ impl Follow {
     ) -> Result<Self, FollowError> {
         let mut client = connect(at, trust).await?;
         let token = bearer(token)?;
-        let (requests, sent) = mpsc::channel(8);
+        let (held, holds) = mpsc::channel(8);
         let hello = FollowRequest { of: Some(follow_request::Of::Hello(hello)) };
-        // There is room for the first.
-        let _ = requests.try_send(hello);
-        let mut request = Request::new(ReceiverStream::new(sent));
+        let says = stream::unfold(holds, applied);
+        let mut request = Request::new(stream::iter([hello]).chain(says));
         request.metadata_mut().insert("authorization", token.clone());
         let refused = |status: Status| FollowError::Refused { at, status: Box::new(status) };
         let late = |_| FollowError::Odd { at, what: "does not answer" };
@@ -112,7 +121,7 @@ impl Follow {
         let first = timeout(WELCOME, replies.message()).await.map_err(late)?.map_err(refused)?;
         match of(first) {
             Some(follow_reply::Of::Welcome(welcome)) => {
-                Ok(Self { at, welcome, replies, requests, client, token })
+                Ok(Self { at, welcome, replies, held, client, token })
             }
             Some(follow_reply::Of::Behind(behind)) => {
                 let reached = behind.reached.into_iter();
@@ -151,14 +160,13 @@ impl Follow {
         }
     }
 
-    /// Tells that the node holds a generation.
+    /// The node holds a generation: the replica is told a little later, or with the next.
     ///
     /// # Errors
     /// If the stream is over.
     pub async fn holds(&self, generation: u64) -> Result<(), FollowError> {
-        let applied = follow_request::Of::Applied(Applied { generation });
-        let sent = self.requests.send(FollowRequest { of: Some(applied) }).await;
-        sent.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
+        let said = self.held.send((generation, Instant::now())).await;
+        said.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
     }
 
     /// The same replica, for single questions over the same connection.
@@ -189,6 +197,23 @@ impl Follow {
     }
 }
 
+/// What is said next of the generations that the node holds.
+async fn applied(mut holds: Holds) -> Option<(FollowRequest, Holds)> {
+    let first = holds.recv().await?;
+    let next = timeout_at(first.1 + LATE, holds.recv()).await.ok().flatten();
+    let since = |at: Instant| u32::try_from(at.elapsed().as_millis()).unwrap_or(u32::MAX);
+    let before = next.and(Some(first));
+    let (generation, at) = next.unwrap_or(first);
+    let applied = Applied {
+        generation,
+        for_ms: since(at),
+        before: before.map_or(0, |(generation, _)| generation),
+        before_for_ms: before.map_or(0, |(_, at)| since(at)),
+    };
+    let applied = follow_request::Of::Applied(applied);
+    Some((FollowRequest { of: Some(applied) }, holds))
+}
+
 pub(crate) fn bearer(token: &str) -> Result<MetadataValue<Ascii>, FollowError> {
     let bearer = MetadataValue::try_from(format!("Bearer {token}"));
     let mut token = bearer.map_err(|_| FollowError::Token)?;
@@ -206,7 +231,7 @@ pub(crate) fn with_token<T>(message: T, token: &MetadataValue<Ascii>) -> Request
 fn of(reply: Option<Reply>) -> Option<follow_reply::Of> {
     match reply {
         Some(Reply::Message(message)) => message.of,
-        Some(Reply::Part(_)) | None => None,
+        Some(Reply::Part(_) | Reply::Bookmark(_)) | None => None,
     }
 }
 
@@ -232,16 +257,35 @@ pub(crate) async fn connect(
     let unreachable = |why: String| FollowError::Unreachable { at, why };
     let connecting = timeout(CONNECT, endpoint.connect_with_connector(connector)).await;
     let channel = connecting.map_err(|_| unreachable(format!("no answer in {CONNECT:?}")))?;
-    let channel = channel.map_err(|error| unreachable(chain(&error)))?;
+    let channel = channel.map_err(|error| unreachable(config_model::causes(&error)))?;
     Ok(PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn two_generations_are_one_message_that_says_since_when_each_is_held() {
+        let (held, holds) = mpsc::channel(8);
+        let ago = |ms| Instant::now() - Duration::from_millis(ms);
+        held.send((4, ago(90))).await.unwrap();
+        held.send((5, ago(40))).await.unwrap();
+        let said = |request: FollowRequest| match request.of {
+            Some(follow_request::Of::Applied(applied)) => applied,
+            other => panic!("{other:?}"),
+        };
+        let (request, holds) = applied(holds).await.unwrap();
+        let both = said(request);
+        assert_eq!((both.generation, both.before), (5, 4));
+        assert!(both.for_ms >= 40 && both.before_for_ms >= 50 + both.for_ms - 1, "{both:?}");
+        // One alone is not held back for another.
+        held.send((6, Instant::now() - LATE)).await.unwrap();
+        let (request, _holds) = applied(holds).await.unwrap();
+        let alone = said(request);
+        assert_eq!((alone.generation, alone.before, alone.before_for_ms), (6, 0, 0));
+        assert!(u128::from(alone.for_ms) >= LATE.as_millis(), "{alone:?}");
     }
-    text
 }

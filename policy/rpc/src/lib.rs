@@ -10,7 +10,13 @@ mod desk;
 mod door;
 mod follow;
 #[cfg(feature = "server")]
+mod hello;
+#[cfg(feature = "server")]
 mod serve;
+#[cfg(feature = "server")]
+mod strangers;
+#[cfg(feature = "server")]
+mod teller;
 mod tls;
 
 /// Made by the build script.
@@ -29,8 +35,10 @@ pub mod generated {
 pub use codec::{FollowCodec, Reply};
 pub use desk::Desk;
 #[cfg(feature = "server")]
-pub use door::{Secured, Shown, door};
+pub use door::{Secured, Shown, door, door_within};
 pub use follow::{Follow, FollowError, Heard};
 #[cfg(feature = "server")]
 pub use serve::{Admit, Caller, Office, Serving};
+#[cfg(feature = "server")]
+pub use strangers::{Bounds, Leave, Place, Strangers, Visitor};
 pub use tls::{Trust, TrustError};

@@ -3,14 +3,15 @@
 use crate::{
     Reply,
     generated::policies_server::{Policies, PoliciesServer},
+    hello::{says, version},
+    strangers::Visitor,
+    teller::Teller,
 };
-use policy_hub::{Begun, Hub, Says, Stream};
-use policy_wire::{
-    Digest, ObjectId, VERSIONS, parts,
-    proto::{
-        AnnounceReply, AnnounceRequest, Behind, FollowRequest, Hello, How, Reached, ReportReply,
-        ReportRequest, Welcome, follow_reply, follow_request,
-    },
+use futures::channel::mpsc;
+use policy_hub::{Begun, Hub, Says};
+use policy_wire::proto::{
+    AnnounceReply, AnnounceRequest, Behind, FollowRequest, How, Reached, ReportReply,
+    ReportRequest, Welcome, follow_reply, follow_request,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,27 +21,31 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::{
-    sync::{Notify, mpsc},
-    time::{interval, timeout},
-};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::{sync::Notify, time::timeout};
 use tonic::{Request, Response, Status, Streaming};
 
 /// How long a node may take to say what it holds.
 const HELLO: Duration = Duration::from_secs(10);
-/// How often a node is told how far the cluster was read, if nothing changes.
-const BOOKMARK: Duration = Duration::from_secs(30);
+/// How many replies wait for the node to take them: the last part of a generation, and how far the node is then,
+/// which go out as one. The channel has room for one more for its sender.
+const SAID: usize = 1;
 /// What a node is told whose stream ends because the replica does.
-const ENDS: &str = "this replica ends: go on with another";
+pub(crate) const ENDS: &str = "this replica ends: go on with another";
+/// How long a node may take nothing of what is sent, or say of nothing that it holds it. What it lacks then it is
+/// told when it comes back.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How large a message of a node may be: what it holds is some 40 bytes an object.
 const MESSAGE_BYTES: usize = 8 << 20;
 
 /// Who calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The node that the caller's pod is bound to.
     pub node: String,
+    /// That pod's name.
+    pub pod: String,
+    /// And its UID.
+    pub uid: String,
     /// When its token ends; the stream ends with it.
     pub until: Option<Instant>,
 }
@@ -51,14 +56,25 @@ pub trait Admit: Send + Sync + 'static {
     /// Who has this token, or why nobody is let in with it.
     async fn admit(&self, token: &str) -> Result<Caller, Status>;
 
+    /// Whether who was let in may go on, or why not. It is asked often, so it is to know by itself.
+    ///
+    /// # Errors
+    /// With what the caller is told.
+    fn still(&self, _caller: &Caller) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// A node's pod has its address.
     async fn announce(&self, caller: &Caller, announce: AnnounceRequest) -> Result<(), Status>;
 
     /// What became of policies on a node.
     async fn report(&self, caller: &Caller, report: ReportRequest) -> Result<(), Status>;
 
-    /// A node says that it holds a generation; for those who measure.
-    fn held(&self, _node: &str, _generation: u64) {}
+    /// A node says that it holds a generation, and since when; for those who measure.
+    fn held(&self, _node: &str, _generation: u64, _since: Instant) {}
+
+    /// A node's stream is ended, as it took nothing, or held nothing, for long.
+    fn stuck(&self, _node: &str) {}
 
     /// A node's stream is over; for those who measure.
     fn ended(&self, _node: &str) {}
@@ -74,10 +90,12 @@ pub struct Office {
 
 /// Wakes the stream of one node.
 #[derive(Debug, Default)]
-struct Bell {
-    rung: Notify,
+pub(crate) struct Bell {
+    pub(crate) rung: Notify,
     /// The stream is to end.
-    is_dismissed: AtomicBool,
+    pub(crate) is_dismissed: AtomicBool,
+    /// It is to be looked at again whether it may go on.
+    pub(crate) is_doubted: AtomicBool,
 }
 
 /// The service of one replica.
@@ -85,6 +103,7 @@ struct Bell {
 pub struct Serving {
     office: Arc<Office>,
     admit: Arc<dyn Admit>,
+    patience: Duration,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -145,6 +164,14 @@ impl Office {
         }
     }
 
+    /// A node's stream looks again whether it may go on.
+    pub fn look_again(&self, node: &str) {
+        if let Some(bell) = lock(&self.bells).get(node) {
+            bell.is_doubted.store(true, Ordering::SeqCst);
+            bell.rung.notify_one();
+        }
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -154,15 +181,37 @@ impl Office {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn bell(&self, node: &str) -> Arc<Bell> {
-        lock(&self.bells).entry(node.to_owned()).or_default().clone()
+    /// A node begins a stream. Its bell is its own: a ring for this one must not be heard by one that is over, which
+    /// is told so.
+    fn begin(&self, node: &str, says: &Says) -> (Begun, [u8; 16], Arc<Bell>) {
+        let bell = Arc::<Bell>::default();
+        let (begun, epoch, over) = self.with(|hub| {
+            let begun = hub.begin(node, says);
+            let begins = matches!(begun, Begun::Kept(_) | Begun::Compared(_));
+            // Under the hub's lock, so that of two who begin at once the later one has the bell as well.
+            let over = begins.then(|| lock(&self.bells).insert(node.to_owned(), bell.clone()));
+            (begun, hub.epoch(), over.flatten())
+        });
+        if let Some(over) = over {
+            over.rung.notify_one();
+        }
+        (begun, epoch, bell)
     }
 }
 
 impl Serving {
     /// The service, to be put into a server.
     pub fn new(office: Arc<Office>, admit: Arc<dyn Admit>) -> PoliciesServer<Self> {
-        let server = PoliciesServer::new(Self { office, admit });
+        Self::patient(office, admit, PATIENCE)
+    }
+
+    /// The same, with another patience with nodes that take or hold nothing.
+    pub fn patient(
+        office: Arc<Office>,
+        admit: Arc<dyn Admit>,
+        patience: Duration,
+    ) -> PoliciesServer<Self> {
+        let server = PoliciesServer::new(Self { office, admit, patience });
         server.max_decoding_message_size(MESSAGE_BYTES)
     }
 
@@ -171,19 +220,28 @@ impl Serving {
         let text = header.and_then(|value| value.to_str().ok());
         let token = text.and_then(|text| text.strip_prefix("Bearer "));
         let token = token.ok_or_else(|| Status::unauthenticated("there is no bearer token"))?;
-        self.admit.admit(token).await
+        let visitor = request.extensions().get::<Visitor>();
+        let _asking = visitor.map(Visitor::asks);
+        let caller = self.admit.admit(token).await;
+        match (&caller, visitor) {
+            (Ok(_), Some(visitor)) => visitor.is_known(),
+            (Err(_), Some(visitor)) => visitor.is_refused(),
+            (_, None) => {}
+        }
+        caller
     }
 }
 
 #[tonic::async_trait]
 impl Policies for Serving {
-    type FollowStream = ReceiverStream<Result<Reply, Status>>;
+    type FollowStream = mpsc::Receiver<Result<Reply, Status>>;
 
     async fn follow(
         &self,
         request: Request<Streaming<FollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let caller = self.caller(&request).await?;
+        let visitor = request.extensions().get::<Visitor>().cloned();
         if self.office.is_closed() {
             return Err(Status::unavailable(ENDS));
         }
@@ -197,8 +255,8 @@ impl Policies for Serving {
         let version = version(&hello)?;
         let says = says(&hello)?;
         let node = caller.node.clone();
-        let (replies, stream) = mpsc::channel(1);
-        let (begun, epoch) = self.office.with(|hub| (hub.begin(&node, &says), hub.epoch()));
+        let (mut replies, stream) = mpsc::channel(SAID);
+        let (begun, epoch, bell) = self.office.begin(&node, &says);
         let (how, follows) = match begun {
             Begun::Kept(follows) => (How::Kept, follows),
             Begun::Compared(follows) => (How::Compared, follows),
@@ -211,17 +269,16 @@ impl Policies for Serving {
                 let behind = follow_reply::Of::Behind(Behind { reached }).into();
                 // There is room for the first.
                 let _ = replies.try_send(Ok(behind));
-                return Ok(Response::new(ReceiverStream::new(stream)));
+                return Ok(Response::new(stream));
             }
         };
         let welcome = Welcome { version, epoch: epoch.to_vec(), how: how.into() };
         let _ = replies.try_send(Ok(follow_reply::Of::Welcome(welcome).into()));
-        let office = self.office.clone();
-        let bell = office.bell(&node);
-        let (until, admit) = (caller.until, self.admit.clone());
-        let teller = Teller { office, admit, follows, replies, bell, until };
+        let (office, admit) = (self.office.clone(), self.admit.clone());
+        let patience = self.patience;
+        let teller = Teller { office, admit, caller, follows, replies, bell, visitor, patience };
         tokio::spawn(teller.run(requests));
-        Ok(Response::new(ReceiverStream::new(stream)))
+        Ok(Response::new(stream))
     }
 
     async fn announce(
@@ -241,140 +298,4 @@ impl Policies for Serving {
         self.admit.report(&caller, request.into_inner()).await?;
         Ok(Response::new(ReportReply {}))
     }
-}
-
-/// One stream, until it is over.
-struct Teller {
-    office: Arc<Office>,
-    admit: Arc<dyn Admit>,
-    follows: Stream,
-    replies: mpsc::Sender<Result<Reply, Status>>,
-    bell: Arc<Bell>,
-    until: Option<Instant>,
-}
-
-/// The stream is over.
-struct Over;
-
-impl Teller {
-    async fn run(self, mut requests: Streaming<FollowRequest>) {
-        let _ = self.talk(&mut requests).await;
-        let now_ms = self.office.now_ms();
-        let was_current = self.office.with(|hub| {
-            let is_current = hub.is_current(&self.follows);
-            hub.end(&self.follows, now_ms);
-            is_current
-        });
-        if was_current {
-            self.admit.ended(&self.follows.node);
-        }
-    }
-
-    async fn talk(&self, requests: &mut Streaming<FollowRequest>) -> Result<(), Over> {
-        let mut ticks = interval(BOOKMARK);
-        ticks.tick().await;
-        let mut reports_to = String::new();
-        loop {
-            if self.bell.is_dismissed.load(Ordering::SeqCst) {
-                return self.ends(Status::unavailable(ENDS)).await;
-            }
-            if !self.office.with(|hub| hub.is_current(&self.follows)) {
-                return self.ends(Status::aborted("the node has begun another stream")).await;
-            }
-            // Where reports go is said at once.
-            let now = self.office.with(|hub| hub.reports_to().to_owned());
-            if self.tell().await? || now != reports_to {
-                self.bookmark().await?;
-            }
-            reports_to = now;
-            tokio::select! {
-                () = self.bell.rung.notified() => {}
-                _ = ticks.tick() => self.bookmark().await?,
-                () = ended(self.until) => {
-                    return self.ends(Status::unauthenticated("the token has ended")).await;
-                }
-                request = requests.message() => match request {
-                    Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
-                        self.office.with(|hub| hub.held(&self.follows, applied.generation));
-                        self.admit.held(&self.follows.node, applied.generation);
-                    }
-                    Ok(Some(_)) => {
-                        return self.ends(Status::invalid_argument("Hello is said once")).await;
-                    }
-                    Ok(None) | Err(_) => return Err(Over),
-                },
-                () = self.replies.closed() => return Err(Over),
-            }
-        }
-    }
-
-    /// Tells all that there is, as fast as the node takes it. Says whether there was something.
-    async fn tell(&self) -> Result<bool, Over> {
-        let mut told = false;
-        while let Some(telling) = self.office.with(|hub| hub.tell(&self.follows)) {
-            for part in parts(telling.generation, &telling.changes) {
-                self.send(Ok(Reply::Part(part))).await?;
-            }
-            told = true;
-        }
-        Ok(told)
-    }
-
-    async fn bookmark(&self) -> Result<(), Over> {
-        match self.office.with(|hub| hub.bookmark(&self.follows)) {
-            Some(bookmark) => self.send(Ok(follow_reply::Of::Bookmark(bookmark).into())).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn ends(&self, why: Status) -> Result<(), Over> {
-        self.send(Err(why)).await
-    }
-
-    async fn send(&self, reply: Result<Reply, Status>) -> Result<(), Over> {
-        self.replies.send(reply).await.map_err(|_| Over)
-    }
-}
-
-async fn ended(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn version(hello: &Hello) -> Result<u32, Status> {
-    let theirs = hello.versions.unwrap_or_default();
-    let newest = theirs.newest.min(*VERSIONS.end());
-    if newest >= theirs.oldest.max(*VERSIONS.start()) {
-        return Ok(newest);
-    }
-    Err(Status::failed_precondition(format!(
-        "no common version: the node speaks {} to {}, this replica {} to {}",
-        theirs.oldest,
-        theirs.newest,
-        VERSIONS.start(),
-        VERSIONS.end()
-    )))
-}
-
-fn says(hello: &Hello) -> Result<Says, Status> {
-    let mut holds = BTreeMap::new();
-    for digest in &hello.holds {
-        let bad =
-            |what: String| Status::invalid_argument(format!("a digest of the node's: {what}"));
-        let id = digest.id.as_ref().ok_or_else(|| bad("it says not of what".to_owned()))?;
-        let id = ObjectId::read(id).map_err(|why| bad(why.to_string()))?;
-        let hash = digest.hash.as_slice().try_into();
-        let hash = hash.map_err(|_| bad("it is not 16 bytes long".to_owned()))?;
-        holds.insert(id, Digest(hash));
-    }
-    let reached = hello.reached.iter().map(|reached| (reached.kind.clone(), reached.version));
-    Ok(Says {
-        epoch: hello.epoch.clone(),
-        generation: hello.generation,
-        reached: reached.collect(),
-        holds,
-        take_behind: hello.take_behind,
-    })
 }

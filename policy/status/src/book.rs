@@ -1,8 +1,10 @@
 //! The book.
 
+mod early;
 mod policy;
 
 use crate::{Realization, bits::Bits, names::Names};
+use early::Early;
 use policy::{Kept, Stands};
 use policy_core::PolicyKey;
 use policy_objects::Kind;
@@ -16,10 +18,12 @@ pub(crate) const FIRST_REPORTS_MS: u64 = 60_000;
 pub(crate) const PATIENCE_MS: u64 = 10_000;
 /// How long what is not there is not looked for.
 const NOWHERE_MS: u64 = 60_000;
+/// Why a policy is not in force on a node whose agent has no backend.
+const NO_BACKEND: &str = "computed, and nothing enforces it: its agent has no backend";
 /// How many policies are looked at for one answer.
 const LOOKS: usize = 10_000;
-/// How many policies may be reported of that are not known yet.
-const UNKNOWN: usize = 4_096;
+/// How long a policy's UID may be, in bytes; no API server gives longer ones.
+const UID: usize = 128;
 
 /// Which nodes are to have a policy, and at which generation of its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +45,17 @@ pub struct Report {
     pub error: String,
     /// The node no longer has it.
     pub gone: bool,
+}
+
+impl Report {
+    /// The same of a node on which nothing enforces policy: what it has is computed alone.
+    #[must_use]
+    pub fn unenforced(mut self) -> Self {
+        if self.error.is_empty() {
+            NO_BACKEND.clone_into(&mut self.error);
+        }
+        self
+    }
 }
 
 /// What is to be written of a policy.
@@ -75,7 +90,7 @@ pub struct Book {
     policies: BTreeMap<String, Kept>,
     /// When to look at which policy.
     agenda: BTreeSet<(u64, String)>,
-    unknown: usize,
+    early: Early,
     /// NetworkPolicies that are not known yet, and have an object of ours.
     found: BTreeSet<String>,
 }
@@ -89,7 +104,7 @@ impl Book {
             heard: Bits::default(),
             policies: BTreeMap::new(),
             agenda: BTreeSet::new(),
-            unknown: 0,
+            early: Early::default(),
             found: BTreeSet::new(),
         }
     }
@@ -103,10 +118,10 @@ impl Book {
         spread: Spread,
         now_ms: u64,
     ) {
-        let Self { policies, names, unknown, .. } = self;
+        let Self { policies, names, early, .. } = self;
         let kept = policies.entry(uid.to_owned()).or_default();
-        if kept.key.is_none() && !kept.is_new() {
-            *unknown = unknown.saturating_sub(1);
+        if kept.key.is_none() {
+            early.over(uid);
         }
         kept.turn(key, generation);
         if self.found.remove(uid) {
@@ -133,6 +148,7 @@ impl Book {
     /// A policy is gone; its status or our object goes with it.
     pub fn policy_gone(&mut self, uid: &str) {
         self.found.remove(uid);
+        self.early.over(uid);
         if let Some(kept) = self.policies.remove(uid) {
             kept.at_ms.map(|at_ms| self.agenda.remove(&(at_ms, uid.to_owned())));
         }
@@ -158,16 +174,14 @@ impl Book {
             self.heard.insert(node);
         }
         for Report { uid, generation, error, gone } in reports {
-            let is_known = self.policies.contains_key(uid);
-            if !is_known && (*gone || self.unknown >= UNKNOWN) {
+            let is_known = self.policies.get(uid).is_some_and(|kept| kept.key.is_some());
+            if uid.len() > UID || !(is_known || self.early.takes(node, uid, *gone)) {
                 continue;
             }
-            self.unknown += usize::from(!is_known);
             let kept = self.policies.entry(uid.clone()).or_default();
             kept.hear(node, *generation, (!gone).then_some(error.as_str()));
             if kept.key.is_none() && !kept.is_reported() {
                 self.policies.remove(uid);
-                self.unknown -= 1;
                 continue;
             }
             self.look(uid, now_ms);
@@ -183,6 +197,7 @@ impl Book {
     }
 
     fn forget(&mut self, node: u32, now_ms: u64) {
+        self.early.forget(node);
         let mut touched = Vec::new();
         for (uid, kept) in &mut self.policies {
             // Also of those of which it had not said a word: whether it is silent has changed.
@@ -197,7 +212,6 @@ impl Book {
                 .is_some_and(|kept| kept.key.is_none() && !kept.is_reported());
             if is_nothing {
                 self.policies.remove(&uid);
-                self.unknown -= 1;
             } else {
                 self.look(&uid, now_ms);
             }
@@ -243,6 +257,23 @@ impl Book {
         };
         if outcome != Outcome::Nowhere {
             self.look(uid, now_ms);
+        }
+    }
+
+    /// Whether there are NetworkPolicies of which nothing is said, as there was no place for it.
+    pub fn has_nowhere(&self) -> bool {
+        self.policies.values().any(Kept::has_nowhere)
+    }
+
+    /// There is a place for what is said of NetworkPolicies now: it is not waited for any longer.
+    pub fn somewhere(&mut self, now_ms: u64) {
+        let waiting = self.policies.iter().filter(|(_, kept)| kept.has_nowhere());
+        let uids: Vec<String> = waiting.map(|(uid, _)| uid.clone()).collect();
+        for uid in uids {
+            if let Some(kept) = self.policies.get_mut(&uid) {
+                kept.stands = Stands::Unread;
+            }
+            self.look(&uid, now_ms);
         }
     }
 

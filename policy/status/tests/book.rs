@@ -298,6 +298,25 @@ fn at_most_ten_nodes_are_named() {
 }
 
 #[test]
+fn what_a_node_without_a_backend_has_is_not_in_force() {
+    let mut book = Book::new(0);
+    book.policy("r", &key("r"), 1, spread(&["n1", "n2"]), 0);
+    book.report("n1", true, &[report("r", "").unenforced()], 0);
+    book.report("n2", true, &[report("r", "")], 0);
+    let says = book.realization("r").expect("it is known");
+    assert_eq!((says.realized, says.failing, says.phase()), (1, 1, Phase::Failed));
+    let why = "in force on 1 of 2 nodes; 1 cannot enforce it: n1 (computed, and nothing enforces it: its agent \
+               has no backend)";
+    assert_eq!(says.to_string(), why);
+    // With a backend, of another run of the agent.
+    book.report("n1", true, &[report("r", "")], 0);
+    assert_eq!(book.realization("r").expect("it is known").phase(), Phase::Realized);
+    // What it says of itself counts more.
+    let broken = report("r", "it is broken").unenforced();
+    assert_eq!(broken.error, "it is broken");
+}
+
+#[test]
 fn what_is_not_there_is_not_looked_for_within_a_minute_and_then_if_there_is_news() {
     let mut book = Book::new(0);
     book.policy("r", &key("r"), 1, spread(&["n1"]), 0);
@@ -308,4 +327,54 @@ fn what_is_not_there_is_not_looked_for_within_a_minute_and_then_if_there_is_news
     book.report("n1", false, &[report("r", "")], 10_000);
     assert_eq!(book.wake_at(), Some(60_000));
     assert_eq!(book.due(60_000, 10).len(), 1);
+}
+
+#[test]
+fn what_had_no_place_is_written_as_soon_as_there_is_one() {
+    let mut book = Book::new(0);
+    book.report("n1", true, &[report("p", "it is broken"), report("r", "it is broken")], 0);
+    book.policy("p", &key("p"), 1, spread(&["n1"]), 0);
+    book.policy("r", &key("r"), 1, spread(&["n1"]), 0);
+    assert!(!book.has_nowhere());
+    for write in [book.due(0, 10), book.due(10_000, 10)].concat() {
+        book.done(&write.uid, Outcome::Nowhere, 10_000);
+    }
+    assert!(book.has_nowhere());
+    assert_eq!(book.wake_at(), None);
+    book.somewhere(12_000);
+    assert!(!book.has_nowhere());
+    let due = book.due(15_000, 10);
+    let uids: Vec<&str> = due.iter().map(|write| write.uid.as_str()).collect();
+    assert_eq!(uids, ["p"], "the other has a place of its own, where it was not found");
+    book.done("p", Outcome::Stands, 15_000);
+    book.somewhere(16_000);
+    assert_eq!(book.due(30_000, 10), Vec::new());
+}
+
+fn reports(uids: impl Iterator<Item = String>) -> Vec<Report> {
+    uids.map(|uid| Report { uid, generation: 1, error: String::new(), gone: false }).collect()
+}
+
+#[test]
+fn a_node_that_makes_policies_up_crowds_out_no_early_report_of_another() {
+    let mut book = Book::new(0);
+    let made_up = reports((0..10_000).map(|at| format!("made-up-{at}")));
+    book.report("liar", true, &made_up, 0);
+    book.report("liar", false, &made_up, 0);
+    book.report("n1", true, &reports(["p".to_owned()].into_iter()), 0);
+    book.policy("p", &key("p"), 1, Spread::All(vec!["n1".to_owned()]), 0);
+    let is = book.realization("p").expect("a policy");
+    assert_eq!((is.desired, is.realized), (1, 1));
+}
+
+#[test]
+fn an_over_long_uid_is_no_policy() {
+    let mut book = Book::new(0);
+    let (longest, longer) = ("p".repeat(128), "p".repeat(129));
+    book.report("n1", true, &reports([longest.clone(), longer.clone()].into_iter()), 0);
+    let mut realized = |uid: &str| {
+        book.policy(uid, &key("p"), 1, Spread::All(vec!["n1".to_owned()]), 0);
+        book.realization(uid).map(|is| is.realized)
+    };
+    assert_eq!((realized(&longest), realized(&longer)), (Some(1), Some(0)));
 }

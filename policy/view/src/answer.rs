@@ -85,7 +85,7 @@ impl All<'_> {
     }
 
     fn agent(&self, node: &str) -> Option<Agent> {
-        let newest = self.hub.measures().generation;
+        let newest = self.hub.generation();
         let stream = self.hub.agent(node).map(|look| stream(&look, newest));
         let realized = (self.realized)(node);
         let known = stream.is_some() || realized.is_some();

@@ -46,13 +46,26 @@ pub struct Stream {
 pub struct Realized {
     /// How long ago the node reported, in seconds.
     pub seconds_ago: u64,
-    /// How many policies are in force.
+    /// How many policies are in force; or computed and held alone, where nothing enforces them.
     pub policies: usize,
+    /// The node's agent has no backend: nothing is in force there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unenforced: bool,
     /// By kind the resource version up to which the cluster is in force.
     pub reached: BTreeMap<String, u64>,
     /// Policies that are not in force, by their UIDs; at most [`FAILING`](crate::Heard::FAILING).
     pub failing: Vec<Failing>,
 }
+
+impl Realized {
+    /// Whether it is too old to count: agents tell all every ten minutes.
+    pub fn is_stale(&self) -> bool {
+        self.seconds_ago > STALE_SECONDS
+    }
+}
+
+/// What was reported before that is not known to be so now.
+const STALE_SECONDS: u64 = 900;
 
 /// A policy that a node does not enforce.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,6 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const KINDS: usize = 64;
 /// How many policies are kept of a node.
 const POLICIES: usize = 100_000;
+/// How long a policy's UID may be, in bytes; no API server gives longer ones.
+const UID: usize = 128;
+/// How long the name of a kind may be, in bytes: its own and its group's.
+const KIND: usize = 63 + 1 + 253;
+/// Of how many policies of a node it is kept why they are not in force.
+const REASONS: usize = 1_000;
+/// What is said of the others.
+const NO_REASON: &str = "it says of too many why to keep it";
 /// How long a reason may be, in bytes.
 const REASON: usize = 1024;
 
@@ -23,6 +31,7 @@ struct Node {
     good: BTreeSet<String>,
     bad: BTreeMap<String, (i64, String)>,
     reached: BTreeMap<String, u64>,
+    unenforced: bool,
 }
 
 impl Heard {
@@ -35,8 +44,9 @@ impl Heard {
         if report.full {
             *node = Node::default();
         }
-        node.at_ms = now_ms;
-        for realized in &report.realized {
+        (node.at_ms, node.unenforced) = (now_ms, report.unenforced);
+        // What is longer than it can be is no policy and no kind.
+        for realized in report.realized.iter().filter(|realized| realized.uid.len() <= UID) {
             node.good.remove(&realized.uid);
             node.bad.remove(&realized.uid);
             if realized.gone || node.good.len() + node.bad.len() >= POLICIES {
@@ -45,12 +55,15 @@ impl Heard {
             match realized.error.as_str() {
                 "" => drop(node.good.insert(realized.uid.clone())),
                 why => {
-                    let said = (realized.generation, cut(why).to_owned());
+                    let is_kept = node.bad.len() < REASONS;
+                    let why = if is_kept { cut(why) } else { NO_REASON };
+                    let said = (realized.generation, why.to_owned());
                     node.bad.insert(realized.uid.clone(), said);
                 }
             }
         }
-        for reached in report.reached.iter().take(KINDS) {
+        let reached = report.reached.iter().filter(|reached| reached.kind.len() <= KIND);
+        for reached in reached.take(KINDS) {
             node.reached.insert(reached.kind.clone(), reached.version);
         }
         while node.reached.len() > KINDS {
@@ -68,6 +81,11 @@ impl Heard {
         self.nodes.clear();
     }
 
+    /// Whether a node has reported.
+    pub fn knows(&self, node: &str) -> bool {
+        self.nodes.contains_key(node)
+    }
+
     /// The nodes that have reported.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)
@@ -82,6 +100,7 @@ impl Heard {
         Some(Realized {
             seconds_ago: now_ms.saturating_sub(node.at_ms) / 1000,
             policies: node.good.len(),
+            unenforced: node.unenforced,
             reached: node.reached.clone(),
             failing: failing.collect(),
         })
@@ -106,7 +125,7 @@ mod tests {
         let reached = reached
             .iter()
             .map(|(kind, version)| Reached { kind: (*kind).to_owned(), version: *version });
-        ReportRequest { full, realized, reached: reached.collect() }
+        ReportRequest { full, realized, reached: reached.collect(), unenforced: false }
     }
 
     #[test]
@@ -129,6 +148,17 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_a_backend_is_known_by_its_last_report() {
+        let mut heard = Heard::default();
+        for unenforced in [true, false, true] {
+            let report = report(true, vec![said("a", "", false)], &[("Pod", 7)]);
+            heard.take("n", &ReportRequest { unenforced, ..report }, 0);
+            let seen = heard.realized("n", 0).unwrap_or_default();
+            assert_eq!((seen.unenforced, seen.policies), (unenforced, 1));
+        }
+    }
+
+    #[test]
     fn a_node_that_says_too_much_is_cut_off() {
         let mut heard = Heard::default();
         let kinds: Vec<String> = (0..200).map(|n| format!("kind-{n:03}")).collect();
@@ -138,5 +168,22 @@ mod tests {
         heard.take("n", &report(false, vec![], &[("Pod", 1)]), 0);
         let seen = heard.realized("n", 0).unwrap_or_default();
         assert_eq!((seen.reached.len(), seen.failing[0].error.len()), (KINDS, REASON));
+    }
+
+    #[test]
+    fn names_that_are_too_long_are_none_and_few_reasons_are_kept() {
+        let mut heard = Heard::default();
+        let (uid, kind) = ("u".repeat(UID), "k".repeat(KIND));
+        let (longer, other) = (format!("{uid}u"), format!("{kind}k"));
+        let of = vec![said(&uid, "", false), said(&longer, "", false), said(&longer, "no", false)];
+        heard.take("n", &report(true, of, &[(&kind, 1), (&other, 1)]), 0);
+        let seen = heard.realized("n", 0).unwrap_or_default();
+        assert_eq!((seen.policies, seen.failing), (1, vec![]));
+        assert_eq!(seen.reached.into_keys().collect::<Vec<_>>(), [kind]);
+        let many = (0..2 * REASONS).map(|at| said(&format!("{at}"), "no room", false));
+        heard.take("n", &report(true, many.collect(), &[]), 0);
+        let bad = &heard.nodes["n"].bad;
+        let kept = bad.values().filter(|(_, why)| why == "no room").count();
+        assert_eq!((bad.len(), kept), (2 * REASONS, REASONS));
     }
 }

@@ -260,6 +260,7 @@ pub(crate) fn pod(sent: &proto::Pod) -> Read<Pod> {
         name: sent.name.clone(),
         addresses: addresses(&sent.addresses)?,
         ports: ports(&sent.ports)?,
+        runtime_uid: sent.runtime_uid.clone(),
     })
 }
 

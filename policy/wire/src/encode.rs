@@ -44,6 +44,7 @@ impl From<&Pod> for proto::Change {
             name: pod.name.clone(),
             addresses: pod.addresses.iter().map(address).collect(),
             ports: pod.ports.iter().map(named_port).collect(),
+            runtime_uid: pod.runtime_uid.clone(),
         })
         .into()
     }

@@ -126,10 +126,19 @@ impl Held {
     /// How far the cluster was read for the generation that is held.
     pub fn mark(&mut self, bookmark: &proto::Bookmark) {
         if bookmark.generation <= self.generation {
-            for proto::Reached { kind, version } in &bookmark.reached {
-                self.reached.insert(kind.clone(), *version);
-            }
+            let told = bookmark.reached.iter();
+            // All of it: a kind that the cluster does not have any more is not waited for.
+            self.reached = told.map(|told| (told.kind.clone(), told.version)).collect();
         }
+    }
+
+    /// A pod's entry, by the UID that a runtime gives it: its own or, of a static pod, the kubelet's. The name must be
+    /// the pod's as well, as what stands for a static pod may say any UID.
+    pub fn entry(&self, uid: &str, namespace: &str, name: &str) -> Option<&Pod> {
+        let is_named = |pod: &&Pod| pod.namespace == namespace && pod.name == name;
+        let is_static = |pod: &&Pod| pod.runtime_uid == uid && !uid.is_empty() && is_named(pod);
+        let own = self.pods.get(uid).filter(is_named);
+        own.or_else(|| self.pods.values().find(is_static))
     }
 
     /// The digests of everything that is held, in the order of ids.

@@ -6,6 +6,7 @@
 
 mod decode;
 pub mod encode;
+pub mod group;
 mod held;
 mod object;
 mod part;
@@ -24,7 +25,7 @@ pub mod proto {
 pub use decode::Unreadable;
 pub use held::{Fault, Held, Progress};
 pub use object::{Digest, ObjectId, digest_of};
-pub use part::{Entry, PART_BYTES, entry, parts};
+pub use part::{Entry, Mark, PART_BYTES, Reach, entry, parts};
 
 #[cfg(test)]
 mod tests;

@@ -21,12 +21,18 @@ pub enum ObjectId {
     Node,
 }
 
-/// The first half of SHA-1 over an object's encoding: what differs has another.
+/// The first half of SHA-1 over an object's encoding, of a large group's over those of its buckets
+/// ([`group`](crate::group)): what differs has another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 16]);
 
-/// The digest of an object as it is encoded.
+/// The digest of an object.
 pub fn digest_of(object: &proto::Change) -> Digest {
+    if let Some(proto::change::Of::AddressGroup(group)) = &object.of
+        && let Some(digest) = crate::group::of_whole(group)
+    {
+        return digest;
+    }
     Digest::of(&object.encode_to_vec())
 }
 

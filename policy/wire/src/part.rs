@@ -1,7 +1,7 @@
 //! Parts of a generation, put together from changes that were encoded once for all nodes.
 
 use crate::{Digest, decode, proto, told};
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
     Message as _,
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
@@ -17,7 +17,7 @@ pub struct Entry {
 }
 
 /// How large a part becomes before the next is begun, in bytes. One change is never cut.
-pub const PART_BYTES: usize = 256 << 10;
+pub const PART_BYTES: usize = 32 << 10;
 
 const CHANGES: u32 = 2;
 
@@ -35,7 +35,7 @@ pub fn entry(change: &proto::Change) -> Entry {
 }
 
 impl Entry {
-    /// The digest of the object, if this is all of one.
+    /// The digest of the object, if this is all of one: of a policy, a group of few members, a bucket.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.bytes[self.head..])
     }
@@ -45,6 +45,13 @@ impl Entry {
         let change = proto::Change::decode(&self.bytes[self.head..]).ok()?;
         let proto::change::Of::Policy(policy) = change.of? else { return None };
         decode::policy(&policy).ok()
+    }
+
+    /// The members that it adds to a group, if it is such a change.
+    pub fn added(&self) -> Option<Vec<proto::Member>> {
+        let change = proto::Change::decode(&self.bytes[self.head..]).ok()?;
+        let proto::change::Of::AddressChange(change) = change.of? else { return None };
+        Some(change.added)
     }
 
     /// Its length in bytes.
@@ -81,5 +88,55 @@ pub fn parts(generation: u64, changes: &[Entry]) -> Vec<Bytes> {
             return parts;
         }
         from = upto;
+    }
+}
+
+/// How far the cluster was read and where reports are to go, as they stand in a [`proto::Bookmark`]. Nodes are told
+/// the same: it is encoded once for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach(Bytes);
+
+/// A [`proto::Bookmark`] as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Which generation the node holds.
+    pub generation: u64,
+    /// What is the same for all nodes.
+    pub reach: Reach,
+}
+
+impl Reach {
+    /// Encodes the resource versions up to which kinds were read, and where reports go; empty if nowhere.
+    pub fn new<'a>(kinds: impl IntoIterator<Item = (&'a str, u64)>, reports_to: &str) -> Self {
+        let reached = kinds.into_iter();
+        let reached = reached.map(|(kind, version)| proto::Reached { kind: kind.into(), version });
+        let (reached, reports_to) = (reached.collect(), reports_to.to_owned());
+        Self(proto::Bookmark { generation: 0, reached, reports_to }.encode_to_vec().into())
+    }
+}
+
+impl Mark {
+    /// The generation's field, and how long it is: a message is its fields, in any order.
+    fn head(&self) -> proto::Bookmark {
+        proto::Bookmark { generation: self.generation, ..proto::Bookmark::default() }
+    }
+
+    /// How long it is, in bytes.
+    pub fn encoded_len(&self) -> usize {
+        self.head().encoded_len() + self.reach.0.len()
+    }
+
+    /// Writes it.
+    pub fn encode(&self, to: &mut impl BufMut) {
+        // Room was made: nothing else can fail.
+        let _ = self.head().encode(to);
+        to.put_slice(&self.reach.0);
+    }
+
+    /// As who reads it has it.
+    pub fn message(&self) -> proto::Bookmark {
+        // What was encoded here can be read.
+        let reach = proto::Bookmark::decode(self.reach.0.clone()).unwrap_or_default();
+        proto::Bookmark { generation: self.generation, ..reach }
     }
 }

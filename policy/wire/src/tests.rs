@@ -1,7 +1,7 @@
 //! What is sent is what is read; what is not is said, and changes nothing.
 
 use crate::{
-    Fault, Held, ObjectId, Progress, digest_of, encode, entry, parts,
+    Fault, Held, Mark, ObjectId, Progress, Reach, digest_of, encode, entry, parts,
     proto::{self, change},
     told::{AddressGroup, Alike, Far, Isolation, Member, Peers, Place, Pod, Policy, Rule},
 };
@@ -146,8 +146,15 @@ fn ports() -> impl Strategy<Value = Vec<ContainerPort>> {
 }
 
 fn pod() -> impl Strategy<Value = Pod> {
-    (uid(), word(), word(), vec(address(), 0..3), ports()).prop_map(
-        |(uid, namespace, name, addresses, ports)| Pod { uid, namespace, name, addresses, ports },
+    (uid(), word(), word(), vec(address(), 0..3), ports(), "[a-f0-9]{0,4}").prop_map(
+        |(uid, namespace, name, addresses, ports, runtime_uid)| Pod {
+            uid,
+            namespace,
+            name,
+            addresses,
+            ports,
+            runtime_uid,
+        },
     )
 }
 
@@ -375,4 +382,57 @@ fn parts_out_of_order_are_refused_and_a_new_stream_begins_anew() {
     assert!(held.take(part(5, true)).is_err());
     held.begin(&[1; 16]);
     assert_eq!(held.generation, 0, "of another replica generations are counted anew");
+}
+
+#[test]
+fn a_large_group_has_the_digest_of_what_is_in_it() {
+    let id = GroupId([7; 16]);
+    let member = |number: u16, last: u8| {
+        let (namespace, name) = ("shop".to_owned(), format!("web-{number}"));
+        let [high, low] = number.to_be_bytes();
+        let addresses = vec![IpAddr::from([10, high, low, last])];
+        let key = MemberKey { namespace, name, uid: format!("uid of {number}") };
+        (key, Member { addresses, ports: Vec::new() })
+    };
+    let digest = |group: &AddressGroup| digest_of(&encode::address_group(id, group));
+    for many in [256, 257, 2_000] {
+        let members = (0..many).map(|number| member(number, 1)).collect();
+        let first = AddressGroup { members, holds: Holds::default() };
+        let mut digests = std::collections::BTreeSet::from([digest(&first)]);
+        let mut others = vec![first.clone(); 4];
+        others[0].members.extend([member(3, 2)]);
+        others[1].members.extend([member(many, 1)]);
+        others[2].members.pop_first();
+        others[3].holds.unusable = Some("it is not there".to_owned());
+        digests.extend(others.iter().map(digest));
+        assert_eq!(digests.len(), 5, "{many} members");
+        let held = |group: &AddressGroup| {
+            let mut held = Held::default();
+            take(&mut held, sent(1, &[encode::address_group(id, group)])).expect("a group");
+            held.digests()[0].1
+        };
+        assert_eq!(held(&first), digest(&first));
+        // As it came to be does not matter.
+        let mut again = others[0].clone();
+        again.members.extend([member(3, 1)]);
+        assert_eq!(digest(&again), digest(&first));
+    }
+}
+
+#[test]
+fn a_bookmark_encoded_once_for_all_is_read_as_a_bookmark() {
+    let reach = Reach::new([("Pod", 7), ("Tier.crd.antrea.io", u64::MAX)], "10.0.0.9:9443");
+    for (generation, reach) in [(0, reach.clone()), (u64::MAX, reach), (3, Reach::default())] {
+        let mark = Mark { generation, reach };
+        let mut bytes = Vec::new();
+        mark.encode(&mut bytes);
+        assert_eq!(bytes.len(), mark.encoded_len());
+        let read = proto::Bookmark::decode(bytes.as_slice()).expect("a bookmark");
+        assert_eq!(read, mark.message());
+        assert_eq!(read.generation, generation);
+    }
+    let mark = Mark { generation: 5, reach: Reach::new([("Pod", 7)], "10.0.0.9:9443") };
+    let reached = vec![proto::Reached { kind: "Pod".to_owned(), version: 7 }];
+    let reports_to = "10.0.0.9:9443".to_owned();
+    assert_eq!(mark.message(), proto::Bookmark { generation: 5, reached, reports_to });
 }

@@ -126,6 +126,9 @@ pub struct Pod {
     pub addresses: Vec<IpAddr>,
     /// Its named ports, in the order in which a name is looked for.
     pub ports: Vec<ContainerPort>,
+    /// Of a static pod the UID by which its kubelet and its runtime know it; of others empty. Any user may have put it
+    /// there: it names a pod of this namespace and name alone, and is no key.
+    pub runtime_uid: String,
 }
 
 /// With whom, by address.

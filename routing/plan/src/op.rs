@@ -1,7 +1,7 @@
 //! Operations, what the kernel's answers to them mean, and the order that executors keep.
 
 use crate::{IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Neighbour, Route, Rule, SysctlName};
-use config_model::{EniId, Mac};
+use config_model::{EniId, Mac, registry};
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 /// What an operation is for. A refusal stops the rest of its own subject and of no other.
@@ -293,6 +293,8 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         {
             Outcome::AlreadySo
         }
+        // What waits for its deletion may be deleted by another, as with its network namespace.
+        Action::SetGroup(_, registry::GROUP_REAP) if gone => Outcome::AlreadySo,
         Action::AddVlan(_)
         | Action::SetUp(_)
         | Action::SetMtu(..)

@@ -103,6 +103,10 @@ fn an_error_number_means_what_it_means_for_its_object() {
         assert_eq!(outcome(&Action::DeleteRule(rule.clone()), Err(errno)), Outcome::AlreadySo);
         assert_eq!(outcome(&Action::DeleteRoute(route.clone()), Err(errno)), Outcome::AlreadySo);
         assert_eq!(outcome(&Action::DeleteLink(link.clone()), Err(errno)), Outcome::AlreadySo);
+        let reap = Action::SetGroup(link.clone(), registry::GROUP_REAP);
+        assert_eq!(outcome(&reap, Err(errno)), Outcome::AlreadySo);
+        let keep = Action::SetGroup(link.clone(), 0);
+        assert_eq!(outcome(&keep, Err(errno)), Outcome::Refused(errno));
         // To bring up what is not there is no success.
         assert_eq!(outcome(&Action::SetUp(link.clone()), Err(errno)), Outcome::Refused(errno));
         let add = outcome(&Action::ReplaceRoute(route.clone()), Err(errno));

@@ -19,21 +19,25 @@ fn agents_come_to_hold_all_and_every_figure_is_told() {
             "all_connected",
             "first_bytes_a_node",
             "memory_an_agent",
+            "connect_work_an_agent",
             "event_to_the_last_p50",
             "event_to_the_last_p99",
             "event_bytes_a_node",
+            "event_work",
             "churn_events",
             "churn_behind_p50",
             "churn_behind_p99",
             "churn_bytes_a_node",
+            "churn_work_an_event",
             "resync_all",
             "resync_bytes_a_node",
+            "resync_work_an_agent",
         ] {
             let name = format!("agents_{agents}_{what}");
             let found = figures.iter().find(|figure| figure["name"] == name.as_str());
             let found = found.unwrap_or_else(|| panic!("{name} is not told"));
             assert!(found["value"].is_number(), "{found}");
-            if what.contains("bytes") {
+            if what.contains("bytes") || what.contains("work") {
                 assert!(found["value"].as_f64().unwrap() > 0.0, "{found}");
             }
         }

@@ -1,5 +1,7 @@
 //! A cluster that runs: what a test needs of it, and its end.
 
+mod saved;
+
 use crate::{Access, Identity, Program, access::FRONT, component::Component};
 use anyhow::{Context as _, Result, bail};
 use kube::{
@@ -92,7 +94,7 @@ impl Cluster {
             outlives,
             temporary,
         };
-        cluster.launch("etcd", cluster.etcd_args())?;
+        cluster.launch(ETCD, cluster.etcd_args())?;
         cluster.launch_api_server()?;
         for part in cluster.wanted.parts.clone() {
             let (name, args) = match part {
@@ -140,9 +142,13 @@ impl Cluster {
 
     /// Ends the API server; etcd and its data stay.
     pub fn stop_api_server(&mut self) {
+        self.stop(API_SERVER);
+    }
+
+    fn stop(&mut self, name: &str) {
         let mut rest = Vec::new();
         for mut component in self.running.drain(..) {
-            if component.name() == API_SERVER {
+            if component.name() == name {
                 component.stop();
             } else {
                 rest.push(component);
@@ -191,12 +197,16 @@ impl Cluster {
         }
     }
 
+    fn data(&self) -> PathBuf {
+        self.folder.join(ETCD)
+    }
+
     fn etcd_args(&self) -> Vec<String> {
         let clients = format!("http://127.0.0.1:{}", self.etcd_port);
         // Nobody joins: any free port does.
         let peers = "http://127.0.0.1:0";
         flags(&[
-            ("data-dir", &self.folder.join("etcd").display().to_string()),
+            ("data-dir", &self.data().display().to_string()),
             ("listen-client-urls", &clients),
             ("advertise-client-urls", &clients),
             ("listen-peer-urls", peers),
@@ -283,7 +293,7 @@ impl Drop for Cluster {
 
 /// Ends what an earlier command started to stay in this folder; the names of what ran.
 pub(crate) fn stop_what_stayed(folder: &Path) -> Vec<&'static str> {
-    let names = ["kube-scheduler", "kube-controller-manager", API_SERVER, "etcd"];
+    let names = ["kube-scheduler", "kube-controller-manager", API_SERVER, ETCD];
     let running = names.into_iter().filter_map(|name| Component::found(name, folder));
     let stop = |mut component: Component| {
         component.stop();
@@ -294,7 +304,7 @@ pub(crate) fn stop_what_stayed(folder: &Path) -> Vec<&'static str> {
 
 /// The components of this folder that run.
 pub(crate) fn what_runs(folder: &Path) -> Vec<&'static str> {
-    let names = ["etcd", API_SERVER, "kube-controller-manager", "kube-scheduler"];
+    let names = [ETCD, API_SERVER, "kube-controller-manager", "kube-scheduler"];
     names.into_iter().filter(|name| Component::found(name, folder).is_some()).collect()
 }
 
@@ -353,5 +363,6 @@ pub(crate) fn forget(folder: &Path) -> Result<()> {
 }
 
 const API_SERVER: &str = "kube-apiserver";
+const ETCD: &str = "etcd";
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -163,10 +163,13 @@ fn is_known(pod: &Pod) -> bool {
 /// Whether an object other than this pod says that an address is its own.
 fn is_said(made: &Made, address: IpAddr, own: &Named) -> bool {
     made.objects.iter().any(|object| match object {
-        Object::Pod(pod) => is_known(pod) && name(pod) != *own && pod.addresses.contains(&address),
+        Object::Pod(pod) => {
+            pod.phase == Phase::Live && name(pod) != *own && pod.addresses.contains(&address)
+        }
         Object::Node(node) => node.addresses.contains(&address),
         Object::Service(service) => {
-            service.cluster_ips.known().is_some_and(|addresses| addresses.contains(&address))
+            let of_cluster = service.cluster_ips.known();
+            of_cluster.into_iter().chain([&service.outer_ips]).flatten().any(|its| *its == address)
         }
         Object::Namespace(_) | Object::Tier(_) | Object::Group(_) => false,
         Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => false,

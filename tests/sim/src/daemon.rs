@@ -408,7 +408,7 @@ impl World {
                 });
             }
             Effect::AskForTrunk => self.ask_for_trunk(),
-            Effect::Persist(_) => {}
+            Effect::Persist(_) | Effect::Forget { .. } => {}
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("none"),
         default: "none",
         meaning: "What the agent puts policies into force with. `none`: nothing; it receives them, \
-                  reports all of them as in force and lets every pod through that it was told of.",
+                  reports that nothing enforces them and lets every pod through that it was told of.",
         set: |d, v| {
             let backends = [("none", PolicyBackend::None)];
             parse::choice(v, &backends, "none").map(|backend| d.settings.agent.backend = backend)

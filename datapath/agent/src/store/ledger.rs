@@ -1,9 +1,6 @@
 //! The file: read once at the start, appended to, and written anew beside itself.
 
-use super::{
-    OpenError,
-    folder::{Folder, Written as _},
-};
+use config_folder::{Folder, OpenError, Written as _};
 use datapath_node::{
     LocalPod,
     store::{self, Damage, HEADER, Record, Replayed},

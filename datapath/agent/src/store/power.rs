@@ -3,14 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
-mod disk;
-
 use super::Ledger;
+use config_folder::power::{Disk, Lie, State, Step, left};
 use datapath_node::{
     LocalPod, PodId,
     store::{Record, Replayed, image, replay},
 };
-use disk::{Disk, Lie, Step};
 use policy_wire::{
     encode,
     proto::{Change, Part, change},
@@ -20,7 +18,7 @@ use std::collections::BTreeSet;
 
 fn pod(uid: &str) -> LocalPod {
     let pod = PodId { uid: uid.to_owned(), namespace: "shop".to_owned(), name: uid.to_owned() };
-    LocalPod { pod, addresses: ["10.0.0.9".parse().unwrap()].into() }
+    LocalPod { pod, container: "c-0".to_owned(), addresses: ["10.0.0.9".parse().unwrap()].into() }
 }
 
 fn part(generation: u64, last: bool, changes: Vec<Change>) -> Record {
@@ -114,7 +112,7 @@ fn first_loss(lie: Lie) -> Option<String> {
         let handed = marked(|step| if let Step::Handed(n) = step { Some(*n) } else { None });
         let told = marked(|step| if let Step::Told(n) = step { Some(*n) } else { None });
         let allowed = allowed(&states, told, handed);
-        for state in disk::left(&disk::State::default(), &steps[..cut]) {
+        for state in left(&State::default(), &steps[..cut]) {
             cuts += 1;
             let found = Disk::holding(&state);
             let (_, back, aside) = open(&found);
@@ -134,9 +132,9 @@ fn first_loss(lie: Lie) -> Option<String> {
 }
 
 /// The power is cut again while the file is put right.
-fn second_loss(before: &disk::State, steps: &[Step], back: &Back) -> Option<String> {
+fn second_loss(before: &State, steps: &[Step], back: &Back) -> Option<String> {
     (0..=steps.len()).find_map(|cut| {
-        disk::left(before, &steps[..cut]).into_iter().find_map(|state| {
+        left(before, &steps[..cut]).into_iter().find_map(|state| {
             let (_, again, aside) = open(&Disk::holding(&state));
             (aside || again != *back)
                 .then(|| format!("after step {cut}: {again:?} is not {back:?}"))

@@ -1,9 +1,11 @@
-//! The real program against real replicas: the controller's own stream over TLS on loopback, the socket, the disk.
+//! The real program against real replicas: the controller's own stream over TLS, the socket, the disk, and where
+//! replicas are by a real API server.
 
-#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics and tells its skips")]
 
 mod admit;
 mod disk;
+mod endpoints;
 mod node;
 mod replica;
 mod streams;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// Longer than anything here takes, on a machine with other work as well.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Node {
     pub(crate) folder: TempDir,
@@ -121,11 +121,15 @@ impl Node {
     }
 
     /// Waits until the agent says so of itself.
-    pub(crate) fn until(&self, what: &str, is: impl Fn(&StatusReply) -> bool) -> StatusReply {
+    pub(crate) fn until(
+        &self,
+        what: &str,
+        mut is: impl FnMut(&StatusReply) -> bool,
+    ) -> StatusReply {
         let mut last = None;
         poll(what, || {
             last = self.status().ok();
-            last.as_ref().is_some_and(&is).then(|| last.clone().unwrap())
+            last.as_ref().is_some_and(&mut is).then(|| last.clone().unwrap())
         })
     }
 
@@ -183,7 +187,7 @@ impl Drop for Agent {
 
 fn pod(name: &str, uid: &str) -> AgentPod {
     let name = PodName { namespace: "shop".to_owned(), name: name.to_owned() };
-    AgentPod { uid: uid.to_owned(), name }
+    AgentPod { uid: uid.to_owned(), name, container: String::new() }
 }
 
 /// Waits for what must come.

@@ -14,6 +14,7 @@ use rustls::{
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Instant,
 };
 use tokio::{net::TcpListener, runtime::Runtime};
 use tonic::{Status, transport::Server};
@@ -50,6 +51,8 @@ impl Authority {
 pub(crate) struct Heard {
     pub(crate) announced: Arc<Mutex<Vec<AnnounceRequest>>>,
     pub(crate) reports: Arc<Mutex<Vec<ReportRequest>>>,
+    /// Generations that the node says it holds, on all its streams.
+    pub(crate) held: Arc<Mutex<Vec<u64>>>,
 }
 
 /// Lets in whoever has a token `node:NAME`.
@@ -59,7 +62,7 @@ struct ByName(Heard);
 impl Admit for ByName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
         match token.split_once(':') {
-            Some(("node", node)) => Ok(Caller { node: node.to_owned(), until: None }),
+            Some(("node", node)) => Ok(Caller { node: node.to_owned(), ..Caller::default() }),
             _ => Err(Status::unauthenticated("no such token")),
         }
     }
@@ -73,6 +76,10 @@ impl Admit for ByName {
         self.0.reports.lock().unwrap().push(report);
         Ok(())
     }
+
+    fn held(&self, _: &str, generation: u64, _: Instant) {
+        self.0.held.lock().unwrap().push(generation);
+    }
 }
 
 pub(crate) struct Replica {
@@ -85,6 +92,11 @@ pub(crate) struct Replica {
 impl Replica {
     /// One that serves this hub, at a port of its own.
     pub(crate) fn start(authority: &Authority, hub: Hub) -> Self {
+        Self::start_at(authority, hub, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// One that serves this hub there.
+    pub(crate) fn start_at(authority: &Authority, hub: Hub, at: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
         let shown = Arc::new(Shown::default());
@@ -93,7 +105,7 @@ impl Replica {
         let heard = Heard::default();
         let service = Serving::new(office.clone(), Arc::new(ByName(heard.clone())));
         let at = runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listener = TcpListener::bind(at).await.unwrap();
             let at = listener.local_addr().unwrap();
             let inside = door(listener, shown).unwrap();
             tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));

@@ -30,6 +30,25 @@ fn an_agent_goes_on_with_another_replica_and_loses_nothing() {
     }
 }
 
+/// A replica ends a stream whose node does not say that it holds what it was told, also if that is nothing new.
+#[test]
+fn what_is_held_is_said_on_each_stream_also_if_nothing_has_changed() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let _agent = node.start(&[&replica]);
+    let generation = replica.office.with(|hub| hub.generation());
+    let said = || {
+        let held = replica.heard.held.lock().unwrap();
+        held.iter().filter(|held| **held == generation).count()
+    };
+    for times in 1..=3 {
+        poll("the replica hears what the node holds", || (said() >= times).then_some(()));
+        replica.office.dismiss("n1");
+    }
+}
+
 #[test]
 fn a_replica_that_has_read_less_is_not_followed() {
     let authority = Authority::new();
@@ -47,6 +66,40 @@ fn a_replica_that_has_read_less_is_not_followed() {
     lagging.office.with(|hub| hub.reach("Pod", 100));
     lagging.pod("n1", "web-0", "u-0");
     node.until("it has caught up", |s| s.replica == lagging.at.to_string() && !s.behind);
+}
+
+#[test]
+fn where_all_have_read_less_the_newest_is_taken_in_the_end_and_that_is_said() {
+    let authority = Authority::new();
+    let ahead = Replica::start(&authority, hub(1, 100));
+    ahead.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let agent = node.start(&[&ahead]);
+    node.until("the node was told", |status| status.pods == 1);
+    assert!(agent.terminate());
+    ahead.kill();
+    let [older, newer] =
+        [(2, 97), (3, 99)].map(|(epoch, reached)| Replica::start(&authority, hub(epoch, reached)));
+    newer.pod("n1", "web-1", "u-1");
+    newer.pod("n1", "web-2", "u-2");
+    let _agent = node.start(&[&older, &newer]);
+    let status = node.until("both are refused", |s| s.alone.contains("has read less than"));
+    assert_eq!((status.pods, status.behind), (1, false), "what is held stays");
+    let status = node.until("one is taken all the same", |s| !s.replica.is_empty());
+    assert_eq!((status.replica, status.behind), (newer.at.to_string(), true));
+    node.until_log("no replica has read as far as this node holds: the newest is taken");
+    let page = node.page("/metrics");
+    for line in ["ferrule_agent_behind 1", "ferrule_agent_streams_total{behind=\"true\"} 1"] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    // It tells what there is by what it has read, and that is in force.
+    node.until("its word counts", |s| s.pods == 2 && s.behind);
+    assert_eq!(node.admit("web-1", "u-1", Mode::Strict).unwrap(), Admitted::Enforced);
+    // It has read as much as the node held before.
+    newer.office.with(|hub| hub.reach("Pod", 100));
+    newer.pod("n1", "web-3", "u-3");
+    node.until("it has caught up", |s| s.pods == 3 && !s.behind);
+    assert!(node.page("/metrics").contains("ferrule_agent_behind 0"));
 }
 
 #[test]
@@ -103,6 +156,7 @@ fn who_takes_reports_is_told_what_is_in_force_also_by_nodes_that_follow_another(
         reports.iter().find(|report| of(report)).cloned()
     };
     let first = poll("all was reported", || told(&other, "uid-of-p"));
+    assert!(first.unenforced, "the program has no backend");
     let [policy] = first.realized.as_slice() else { panic!("{first:?}") };
     assert_eq!((policy.generation, policy.error.as_str()), (3, ""));
     assert!(other.heard.reports.lock().unwrap()[0].full, "the first says all that there is");

@@ -5,17 +5,10 @@ use crate::waiting::{Mode, WAIT, WAITING_MAX};
 
 impl Node {
     /// A pod starts: it waits until policy holds for it, and every replica is to know its addresses.
-    pub fn admit(
-        &mut self,
-        pod: PodId,
-        addresses: BTreeSet<IpAddr>,
-        mode: Mode,
-        now: Time,
-    ) -> Ticket {
+    pub fn admit(&mut self, local: LocalPod, mode: Mode, now: Time) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let one = Waiting { pod: pod.clone(), mode, until: now + WAIT, needs: None };
-        let local = LocalPod { pod, addresses };
+        let one = Waiting { pod: local.pod.clone(), mode, until: now + WAIT, needs: None };
         if self.waiting.len() >= WAITING_MAX || !self.room_for(&local.pod.uid) {
             let why = "this node has more pods that start than it can follow".to_owned();
             self.effects.push(Effect::Answer { ticket, answer: one.given_up(why) });
@@ -23,6 +16,8 @@ impl Node {
         }
         self.effects.push(Effect::Announce(local.clone()));
         self.waiting.insert(ticket, one);
+        // Somebody waits: a backend that is well again is not left alone for its whole pause.
+        self.retry_at = self.retry_at.map(|at| at.min(now + RETRY_FIRST));
         if self.local.get(&local.pod.uid) == Some(&local) {
             self.entries();
             self.settle(now);
@@ -34,13 +29,17 @@ impl Node {
         ticket
     }
 
-    /// A pod has ended: by its UID or, where that is not known, by its name.
-    pub fn forget(&mut self, pod: &PodId, now: Time) {
-        let is_it = |local: &PodId| match pod.uid.is_empty() {
+    /// A pod's sandbox has ended: by the pod's UID or, where that is not known, by its name. Where a container ID is
+    /// said, a pod that has started anew in another sandbox is none of it.
+    pub fn forget(&mut self, pod: &PodId, container: &str, now: Time) {
+        let is_named = |local: &PodId| match pod.uid.is_empty() {
             true => (&local.namespace, &local.name) == (&pod.namespace, &pod.name),
             false => local.uid == pod.uid,
         };
-        let gone = self.local.values().filter(|local| is_it(&local.pod));
+        let is_in = |local: &LocalPod| {
+            container.is_empty() || local.container.is_empty() || local.container == container
+        };
+        let gone = self.local.values().filter(|local| is_named(&local.pod) && is_in(local));
         let gone: Vec<String> = gone.map(|local| local.pod.uid.clone()).collect();
         if gone.is_empty() {
             return;
@@ -57,10 +56,12 @@ impl Node {
         if self.local.len() < START_LIMIT || self.local.contains_key(uid) {
             return true;
         }
-        let is_forgotten = |uid: &&String| {
-            !self.held.pods.contains_key(*uid) && self.waiting.values().all(|w| w.pod.uid != **uid)
+        let is_forgotten = |local: &&LocalPod| {
+            let uid = &local.pod.uid;
+            self.entry(&local.pod).is_none() && self.waiting.values().all(|w| w.pod.uid != *uid)
         };
-        let Some(uid) = self.local.keys().find(is_forgotten).cloned() else { return false };
+        let forgotten = self.local.values().find(is_forgotten).map(|local| local.pod.uid.clone());
+        let Some(uid) = forgotten else { return false };
         Arc::make_mut(&mut self.local).remove(&uid);
         self.effects.push(Effect::Keep(vec![Record::Ended { uid }]));
         true
@@ -69,12 +70,15 @@ impl Node {
     /// Who waits and has an entry now needs this state; who has none any more needs one anew.
     pub(super) fn entries(&mut self) {
         for one in self.waiting.values_mut() {
-            let entry = self.held.pods.get(&one.pod.uid);
-            let is_its = entry.is_some_and(|entry| {
-                (&entry.namespace, &entry.name) == (&one.pod.namespace, &one.pod.name)
-            });
-            one.needs = is_its.then(|| one.needs.unwrap_or(self.revision));
+            let PodId { uid, namespace, name } = &one.pod;
+            let entry = self.held.entry(uid, namespace, name);
+            one.needs = entry.map(|_| one.needs.unwrap_or(self.revision));
         }
+    }
+
+    /// What this node was told of a pod. A static pod is known here by another UID than in the API.
+    fn entry(&self, pod: &PodId) -> Option<&policy_wire::told::Pod> {
+        self.held.entry(&pod.uid, &pod.namespace, &pod.name)
     }
 
     /// Answers those for whom policy holds, and those who have waited long enough.
@@ -82,7 +86,7 @@ impl Node {
         let mut answers = Vec::new();
         for (ticket, one) in &self.waiting {
             let in_force = one.needs.is_some_and(|needs| needs <= self.applied);
-            let answer = match in_force && self.fails(&one.pod.uid).is_none() {
+            let answer = match in_force && self.fails(&one.pod).is_none() {
                 true => Some(Answer::Enforced),
                 false if now >= one.until => Some(one.given_up(self.why(one))),
                 false => None,
@@ -96,10 +100,11 @@ impl Node {
     }
 
     /// A policy about this pod that is not in force, and why.
-    fn fails(&self, uid: &str) -> Option<String> {
+    fn fails(&self, pod: &PodId) -> Option<String> {
         if self.failing.is_empty() {
             return None;
         }
+        let uid = &self.entry(pod)?.uid;
         policies_of(&self.held, uid).into_iter().find_map(|policy| {
             let why = self.failing.get(&policy.uid)?;
             Some(format!("{} is not in force: {why}", policy.key))
@@ -127,7 +132,7 @@ impl Node {
         if let Some(why) = &self.trouble {
             return format!("what policy says of pod {pod} is not in force: {why}");
         }
-        match self.fails(&pod.uid) {
+        match self.fails(pod) {
             Some(why) if needs <= self.applied => format!("of pod {pod}: {why}"),
             Some(_) | None => {
                 format!("what policy says of pod {pod} is being put into force still")

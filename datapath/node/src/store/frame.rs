@@ -1,8 +1,7 @@
 //! Records as bytes: length, checksum, kind, body. A file that was cut off anywhere still tells which of its records
 //! are whole.
 
-use super::{Record, announced, announcement};
-use policy_wire::proto::AnnounceRequest;
+use super::{Record, Started, announcement, started};
 use prost::Message as _;
 use std::fmt;
 
@@ -61,7 +60,8 @@ pub fn encode(record: &Record, out: &mut Vec<u8>) {
         Record::Part(bytes) => (2, bytes),
         Record::Bookmark(bytes) => (3, bytes),
         Record::Started(pod) => {
-            announced = announcement(pod).encode_to_vec();
+            let container = pod.container.clone();
+            announced = Started { pod: Some(announcement(pod)), container }.encode_to_vec();
             (4, &announced)
         }
         Record::Ended { uid } => (5, uid.as_bytes()),
@@ -117,44 +117,17 @@ fn record_at(rest: &[u8]) -> Result<(Record, usize), bool> {
         1 => Some(Record::Begun { epoch: body.to_vec() }),
         2 => Some(Record::Part(body.to_vec())),
         3 => Some(Record::Bookmark(body.to_vec())),
-        4 => AnnounceRequest::decode(body).ok().and_then(announced).map(Record::Started),
+        4 => Started::decode(body).ok().and_then(started).map(Record::Started),
         5 => String::from_utf8(body.to_vec()).ok().map(|uid| Record::Ended { uid }),
         _ => None,
     };
     record.map(|record| (record, PREFIX + length)).ok_or(false)
 }
 
-/// CRC-32 as in IEEE 802.3.
+/// CRC-32 as in IEEE 802.3, of both.
 fn crc32(kind: u8, body: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| {
-        let [low, ..] = crc.to_le_bytes();
-        (crc >> 8) ^ CRC_TABLE[usize::from(low ^ byte)]
-    };
-    !body.iter().fold(step(!0, &kind), step)
-}
-
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    let mut value: u32 = 0;
-    while at < 256 {
-        let mut crc = value;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-        value += 1;
-    }
-    table
-};
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_checksum_is_that_of_the_standard() {
-        assert_eq!(super::crc32(b'1', b"23456789"), 0xcbf4_3926);
-    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&[kind]);
+    hasher.update(body);
+    hasher.finalize()
 }

@@ -2,7 +2,8 @@
 
 use super::{entry, group, name, part, policy, removed, uid};
 use crate::{
-    Answer, Applied, Desired, Effect, Mode, Node, PodId, Ticket, WAIT, desired::policies_of, store,
+    Answer, Applied, Desired, Effect, LocalPod, Mode, Node, PodId, Ticket, WAIT,
+    desired::policies_of, store,
 };
 use config_model::{Span, Time};
 use policy_wire::{ObjectId, proto};
@@ -21,13 +22,15 @@ enum Deed {
     PolicyGone(u8),
     /// A part that comes to nothing, since its generation breaks off or cannot be.
     Torn(u8),
+    /// A generation in two parts; in between nobody can say where replicas are, or the stream is over.
+    Halves(u8, u8, bool),
     Wrong,
     /// The stream is another's.
     Moved(u8),
     Alone,
     /// Pods start and end here.
     Start(u8, bool, u8),
-    End(u8, bool),
+    End(u8, bool, u8),
     /// The backend has put into force what it was given; but for a policy; not at all.
     InForce,
     ButFor(u8),
@@ -45,17 +48,23 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => (of.clone(), vec(pod.clone(), 0..3)).prop_map(|(of, pods)| Deed::Policy(of, pods)),
         1 => of.clone().prop_map(Deed::PolicyGone),
         1 => pod.clone().prop_map(Deed::Torn),
+        2 => (pod.clone(), pod.clone(), any::<bool>()).prop_map(|(a, b, over)| Deed::Halves(a, b, over)),
         1 => Just(Deed::Wrong),
         1 => (1_u8..4).prop_map(Deed::Moved),
         1 => Just(Deed::Alone),
         4 => (pod.clone(), any::<bool>(), 0_u8..2).prop_map(|(p, s, a)| Deed::Start(p, s, a)),
-        1 => (pod, any::<bool>()).prop_map(|(pod, named)| Deed::End(pod, named)),
+        1 => (pod, any::<bool>(), 0_u8..3).prop_map(|(pod, named, c)| Deed::End(pod, named, c)),
         4 => Just(Deed::InForce),
         1 => of.prop_map(Deed::ButFor),
         1 => Just(Deed::NotAtAll),
         2 => (0_u16..2500).prop_map(Deed::Passes),
         1 => Just(Deed::Restart),
     ]
+}
+
+/// A container ID; the third is not known.
+fn sandbox(number: u8) -> String {
+    if number < 2 { format!("c-{number}") } else { String::new() }
 }
 
 struct Life {
@@ -118,6 +127,17 @@ impl Life {
                 self.node.alone("it broke off".to_owned());
                 self.moved(1);
             }
+            Deed::Halves(one, other, over) => {
+                self.generation += 1;
+                let last = part(self.generation, vec![entry(other)]);
+                let first = proto::Part { last: false, ..part(self.generation, vec![entry(one)]) };
+                self.node.part(first, self.now);
+                match over {
+                    true => self.node.alone("it broke off".to_owned()),
+                    false => self.node.unlisted("no API server".to_owned()),
+                }
+                self.node.part(last, self.now);
+            }
             Deed::Wrong => {
                 self.tell(vec![proto::Change { of: None }]);
                 self.tell(vec![entry(0)]);
@@ -127,10 +147,10 @@ impl Life {
             Deed::Moved(replica) => self.moved(replica),
             Deed::Alone => self.node.alone("none answers".to_owned()),
             Deed::Start(pod, strict, address) => self.start(pod, strict, address),
-            Deed::End(pod, named) => {
+            Deed::End(pod, named, container) => {
                 let id = if named { uid(pod) } else { String::new() };
                 let gone = PodId { uid: id, namespace: "shop".into(), name: name(pod) };
-                self.node.forget(&gone, self.now);
+                self.node.forget(&gone, &sandbox(container), self.now);
             }
             Deed::InForce => self.came(Applied::Done(BTreeMap::new())),
             Deed::ButFor(of) => {
@@ -151,7 +171,9 @@ impl Life {
         let id = PodId { uid: uid(pod), namespace: "shop".into(), name: name(pod) };
         let mode = if strict { Mode::Strict } else { Mode::Standard };
         let addresses: BTreeSet<IpAddr> = [Ipv4Addr::new(10, 0, 0, address).into()].into();
-        let ticket = self.node.admit(id.clone(), addresses, mode, self.now);
+        // Of each pod there are two sandboxes, with an address each.
+        let local = LocalPod { pod: id.clone(), container: sandbox(address), addresses };
+        let ticket = self.node.admit(local, mode, self.now);
         self.asked.insert(ticket, (id, mode, self.now));
     }
 
@@ -301,4 +323,55 @@ fn a_change_that_does_not_fit_is_compared_and_not_asked_for_again() {
     life.tell(vec![entry(1)]);
     assert_eq!(life.node.overview().counts[3], 2);
     assert_eq!(life.node.hello(false).epoch, [2; 16]);
+}
+
+#[test]
+fn the_end_of_an_earlier_sandbox_leaves_a_later_one_alone() {
+    let mut life = Life::begin();
+    life.does(Deed::Bound(0));
+    life.does(Deed::Start(0, true, 0));
+    life.does(Deed::Start(0, true, 1));
+    for named in [true, false] {
+        life.does(Deed::End(0, named, 0));
+        assert_eq!(life.node.overview().local, 1, "it runs in another sandbox");
+    }
+    life.does(Deed::InForce);
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 2);
+    life.does(Deed::End(0, true, 1));
+    assert_eq!(life.node.overview().local, 0);
+    life.does(Deed::Restart);
+}
+
+#[test]
+fn what_was_never_told_is_not_put_into_force() {
+    let mut life = Life::begin();
+    life.does(Deed::Start(0, true, 0));
+    assert!(life.given.is_none(), "a backend may hold better from before");
+    life.does(Deed::Restart);
+    life.does(Deed::Start(1, true, 1));
+    assert!(life.given.is_none(), "the disk has pods, and nothing that was told");
+    // A cluster without anything is told as well.
+    life.tell(Vec::new());
+    life.carry_out();
+    assert_eq!(life.given.as_ref().map(|given| given.local.len()), Some(2));
+    life.does(Deed::Restart);
+    assert!(life.given.is_some());
+}
+
+#[test]
+fn a_pod_that_starts_has_a_backend_tried_again_soon() {
+    let mut life = Life::begin();
+    life.does(Deed::Bound(0));
+    for _ in 0..10 {
+        life.does(Deed::NotAtAll);
+        life.does(Deed::Passes(u16::MAX));
+    }
+    life.does(Deed::NotAtAll);
+    life.does(Deed::Passes(1000));
+    assert!(life.given.is_none(), "it has failed for long");
+    life.does(Deed::Start(0, true, 0));
+    life.does(Deed::Passes(250));
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 1);
 }

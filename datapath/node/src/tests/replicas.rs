@@ -79,3 +79,45 @@ fn the_newest_of_those_that_are_behind_is_taken_after_half_a_minute() {
     let Next::Wait(until) = replicas.next(now, 0) else { panic!("no pause") };
     assert!(!dialed(replicas.next(until, 0)).1);
 }
+
+#[test]
+fn one_is_left_out_when_it_is_ready_no_more_and_others_are() {
+    let mut replicas = Replicas::new("n");
+    let at = *three().first().unwrap();
+    assert!(!replicas.is_left_out(at), "no others are known");
+    replicas.ready(&three());
+    assert!(!replicas.is_left_out(at));
+    replicas.ready(&three().into_iter().skip(1).collect());
+    assert!(replicas.is_left_out(at));
+    replicas.ready(&BTreeSet::new());
+    assert!(!replicas.is_left_out(at), "none is better");
+}
+
+#[test]
+fn patience_with_those_behind_begins_anew_after_a_round_in_which_nobody_was() {
+    let mut replicas = Replicas::new("n");
+    replicas.ready(&three());
+    let mut now = Time(50_000);
+    for round in 0..2 {
+        // One is behind at first, then for minutes none answers.
+        let (began, mut was_behind) = (now, false);
+        while now.since(began) < Span::seconds(120) {
+            match replicas.next(now, 0) {
+                Next::Dial { at, take_behind: false } => {
+                    if !was_behind {
+                        replicas.is_behind(at, 5, now);
+                    }
+                    was_behind = true;
+                }
+                Next::Dial { take_behind: true, .. } => {
+                    panic!("round {round}: one was taken that had been behind for a moment")
+                }
+                Next::Wait(until) => now = until,
+                Next::Nobody => panic!("there are three"),
+            }
+        }
+    }
+    // Nor is it remembered while there is nobody.
+    replicas.ready(&[].into());
+    assert_eq!(replicas.next(now, 0), Next::Nobody);
+}

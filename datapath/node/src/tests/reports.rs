@@ -149,3 +149,34 @@ fn a_report_that_did_not_arrive_is_sent_again_with_pauses() {
     assert!(pauses.is_sorted() && pauses[0] >= Span::seconds(1), "{pauses:?}");
     assert_eq!(pauses.last(), Some(&Span::seconds(60)));
 }
+
+#[test]
+fn a_replica_that_had_read_less_is_behind_until_it_has_caught_up() {
+    let mut told = Told::new();
+    told.tell(policy(1, &[0]));
+    told.bookmark(10, "");
+    let behind = |told: &Told| told.node.overview().behind;
+    assert!(!behind(&told));
+    let began = |told: &mut Told, behind: bool| {
+        told.node.began("10.9.9.3:1".parse().unwrap(), &[2; 16], behind);
+        told.generation = 0;
+    };
+    began(&mut told, true);
+    assert!(behind(&told));
+    told.tell(Vec::new());
+    told.bookmark(7, "");
+    assert!(behind(&told), "it has read less");
+    // What this node holds now says less than it did.
+    told.bookmark(9, "");
+    assert!(behind(&told));
+    told.bookmark(10, "");
+    assert!(!behind(&told), "it has read as much");
+    // One that has read as much by the time that its stream begins.
+    began(&mut told, true);
+    told.tell(Vec::new());
+    told.bookmark(12, "");
+    assert!(!behind(&told));
+    began(&mut told, true);
+    began(&mut told, false);
+    assert!(!behind(&told));
+}

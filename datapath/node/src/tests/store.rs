@@ -10,7 +10,7 @@ use prost::Message as _;
 fn started() -> LocalPod {
     let pod = PodId { uid: "u-9".into(), namespace: "shop".into(), name: "web-9".into() };
     let addresses = ["10.0.0.9", "fd00::9"].map(|text| text.parse().unwrap());
-    LocalPod { pod, addresses: addresses.into() }
+    LocalPod { pod, container: "c-9".into(), addresses: addresses.into() }
 }
 
 fn records() -> Vec<Record> {

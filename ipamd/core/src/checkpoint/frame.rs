@@ -2,6 +2,7 @@
 //! its records are whole.
 
 use super::Record;
+use crc32fast::hash as crc32;
 use std::fmt;
 
 /// The first line of the file.
@@ -120,38 +121,4 @@ fn hex(digits: &[u8]) -> Option<u32> {
     let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
     let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| lower(&b)))?;
     u32::from_str_radix(text, 16).ok()
-}
-
-/// CRC-32 as in IEEE 802.3.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        let [low, ..] = crc.to_le_bytes();
-        (crc >> 8) ^ CRC_TABLE[usize::from(low ^ byte)]
-    })
-}
-
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    let mut value: u32 = 0;
-    while at < 256 {
-        let mut crc = value;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-        value += 1;
-    }
-    table
-};
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_checksum_is_that_of_the_standard() {
-        assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926);
-    }
 }

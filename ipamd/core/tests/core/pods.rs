@@ -75,6 +75,7 @@ fn a_reservation_never_confirmed_lapses_and_then_cools() {
     assert_eq!(world.address_of(1), None);
     assert_eq!(world.core.counts().cooling, 1);
     assert_eq!(world.told_of(Topic::ReservationLapsed), 1);
+    assert_eq!(world.forgotten, [(key(1), pod(1))]);
     let late = world.confirm(1);
     assert_eq!(world.answers[&late], Answer::Confirmed { confirmed: false });
 }
@@ -91,6 +92,20 @@ fn a_confirmed_pod_does_not_lapse_and_a_repeated_reserve_extends() {
     assert_eq!(world.answers[&confirmed], Answer::Confirmed { confirmed: true });
     world.pass(Span::seconds(3600));
     assert!(world.core.inspect(&key(1)).unwrap().confirmed);
+    world.release(1);
+    assert_eq!(world.forgotten, [], "its DEL tells of it");
+}
+
+#[test]
+fn a_reservation_that_lapses_after_a_restart_is_told_all_the_same() {
+    let mut world = small(PoolConfig::default());
+    world.plugins_finish = false;
+    world.reserve(1);
+    world.restart();
+    world.pass(Span::millis(59_900));
+    assert_eq!(world.forgotten, []);
+    world.pass(Span::millis(200));
+    assert_eq!(world.forgotten, [(key(1), pod(1))]);
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(crate) struct World {
     asked: BTreeMap<Ticket, PodKey>,
     tickets: u64,
     pub(crate) notices: Vec<Notice>,
+    /// Whom the core wants who enforces policy to forget.
+    pub(crate) forgotten: Vec<(PodKey, PodName)>,
     /// What pods were told: key → addresses, until they are released or lapse.
     pub(crate) told: BTreeMap<PodKey, Vec<IpAddr>>,
     released_at: BTreeMap<IpAddr, Time>,
@@ -135,6 +137,7 @@ impl World {
             asked: BTreeMap::new(),
             tickets: 0,
             notices: Vec::new(),
+            forgotten: Vec::new(),
             told: BTreeMap::new(),
             released_at: BTreeMap::new(),
             stolen: BTreeSet::new(),
@@ -202,6 +205,7 @@ impl World {
             }
             Effect::AskForTrunk => self.trunk_wishes.push(self.now),
             Effect::NodeChanged => self.next_pass = self.next_pass.min(self.now + PASS_SOON),
+            Effect::Forget { key, pod } => self.forgotten.push((key, pod)),
             Effect::Report(notice) => self.notices.push(notice),
         }
     }

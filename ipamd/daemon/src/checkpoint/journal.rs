@@ -1,6 +1,6 @@
 //! Bytes on disk: append and sync, or replace the whole atomically.
 
-use super::folder::{DiskFolder, Folder, Written as _};
+use config_folder::{DiskFolder, Folder, OpenError, Written as _};
 use ipamd_core::{
     Checkpoint, Record,
     frame::{self, Damage, Recovered},
@@ -49,28 +49,6 @@ pub struct Opened<F: Folder = DiskFolder> {
     /// What was wrong with it.
     pub damage: Option<Damage>,
     bytes: Vec<u8>,
-}
-
-/// Why the checkpoint cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error("another daemon uses {}", folder.display())]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The disk refuses.
-    #[error("{attempt} {}", path.display())]
-    Disk {
-        /// What was tried.
-        attempt: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        cause: io::Error,
-    },
 }
 
 impl Opened {

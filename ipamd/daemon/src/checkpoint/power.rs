@@ -3,14 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
-mod disk;
-
 use super::{
     FileJournal, Journal as _, Opened,
     ledger::{Ledger, needs_sync},
 };
+use config_folder::power::{Disk, Lie, State, Step, left};
 use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
-use disk::{Disk, Lie, Step};
 use ipamd_core::{Checkpoint, RECORD_FORMAT, Record};
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -145,7 +143,7 @@ fn first_loss(lie: Lie) -> Option<String> {
             handed: marked(|step| if let Step::Handed(n) = step { Some(*n) } else { None }),
             kept: marked(|step| if let Step::Told(n) = step { Some(*n) } else { None }),
         };
-        for state in disk::left(&disk::State::default(), &steps[..cut]) {
+        for state in left(&State::default(), &steps[..cut]) {
             cuts += 1;
             let found = Disk::holding(&state);
             let (_, back) = open(&found);
@@ -165,9 +163,9 @@ fn first_loss(lie: Lie) -> Option<String> {
 }
 
 /// The power is cut again while the checkpoint is put right.
-fn second_loss(before: &disk::State, steps: &[Step], back: &Checkpoint) -> Option<String> {
+fn second_loss(before: &State, steps: &[Step], back: &Checkpoint) -> Option<String> {
     (0..=steps.len()).find_map(|cut| {
-        disk::left(before, &steps[..cut]).into_iter().find_map(|state| {
+        left(before, &steps[..cut]).into_iter().find_map(|state| {
             let (_, again) = open(&Disk::holding(&state));
             (again != *back).then(|| format!("after step {cut}: {again:?} is not {back:?}"))
         })

@@ -11,7 +11,12 @@ use ipamd_core::{
     AttachmentState, Cards, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment,
     SeenEni, Start,
 };
+use ipamd_rpc::{
+    agent::{Admitted, Agent, AgentPod, Mode, wire::StatusReply},
+    server::{Health, listen},
+};
 use std::{
+    collections::BTreeSet,
     io,
     net::{IpAddr, Ipv4Addr},
     sync::mpsc as blocking,
@@ -87,7 +92,7 @@ fn primary() -> SeenEni {
     }
 }
 
-fn beginning(journal: SlowDisk) -> Beginning {
+fn beginning(journal: SlowDisk, reservation_lifetime: Span) -> Beginning {
     let eni = primary();
     let node = NodeFacts {
         instance_id: InstanceId::new("i-1"),
@@ -102,7 +107,7 @@ fn beginning(journal: SlowDisk) -> Beginning {
         tags: BTreeMap::new(),
     };
     let limits = Limits::one_card(1, u16::from(ADDRESSES) + 1);
-    let targets = PoolConfig { cooldown: Span(0), ..PoolConfig::default() };
+    let targets = PoolConfig { cooldown: Span(0), reservation_lifetime, ..PoolConfig::default() };
     let start = Start { boot_id: "boot".to_owned(), seed: 7 };
     let restored = Checkpoint::default();
     let writer = Writer::start(journal, restored.clone()).unwrap();
@@ -131,6 +136,10 @@ fn reserve(n: u8) -> Question {
 
 /// A loop that nobody has given an address book yet.
 fn starting() -> (Inbox, tokio::task::JoinHandle<()>) {
+    starting_beside(None)
+}
+
+fn starting_beside(agent: Option<AgentAt>) -> (Inbox, tokio::task::JoinHandle<()>) {
     let (inbox, inputs) = Inbox::open();
     let (_, starting) = watch::channel(String::new());
     let around = Surroundings {
@@ -138,9 +147,33 @@ fn starting() -> (Inbox, tokio::task::JoinHandle<()>) {
         metrics: Arc::new(Metrics::new()),
         repair: Trigger::default(),
         cluster: Cluster::default(),
+        agent,
         starting,
     };
     (inbox, tokio::spawn(EventLoop::new(inputs, around).run()))
+}
+
+/// From here on the loop has a book with all addresses.
+async fn begin_with(inbox: &Inbox, begin: Beginning) {
+    inbox.send(Input::Begin(Box::new(begin))).await.unwrap();
+    let now = clock::now();
+    for event in [
+        Event::Sighting { witness: Witness::Imds, started: now, enis: vec![primary()] },
+        Event::Sighting { witness: Witness::Ec2, started: now, enis: vec![primary()] },
+        Event::EniReady { eni: EniId::new("eni-0") },
+    ] {
+        inbox.send(Input::Cloud(event)).await.unwrap();
+    }
+    let seen = Seen {
+        started: clock::now(),
+        in_use: Default::default(),
+        ready: Vec::new(),
+        not_ready: Vec::new(),
+    };
+    inbox.send(Input::Seen(seen)).await.unwrap();
+    while inbox.view().await.unwrap().snapshot.counts.usable < u64::from(ADDRESSES) {
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[tokio::test]
@@ -162,26 +195,8 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
     let (leave, wait) = blocking::channel();
     let (told, mut writes) = mpsc::unbounded_channel();
     let (inbox, task) = starting();
-    let begin = beginning(SlowDisk { leave: wait, writes: told });
-    inbox.send(Input::Begin(Box::new(begin))).await.unwrap();
-    let now = clock::now();
-    for event in [
-        Event::Sighting { witness: Witness::Imds, started: now, enis: vec![primary()] },
-        Event::Sighting { witness: Witness::Ec2, started: now, enis: vec![primary()] },
-        Event::EniReady { eni: EniId::new("eni-0") },
-    ] {
-        inbox.send(Input::Cloud(event)).await.unwrap();
-    }
-    let seen = Seen {
-        started: clock::now(),
-        in_use: Default::default(),
-        ready: Vec::new(),
-        not_ready: Vec::new(),
-    };
-    inbox.send(Input::Seen(seen)).await.unwrap();
-    while inbox.view().await.unwrap().snapshot.counts.usable < u64::from(ADDRESSES) {
-        sleep(Duration::from_millis(1)).await;
-    }
+    let begin = beginning(SlowDisk { leave: wait, writes: told }, Span::seconds(60));
+    begin_with(&inbox, begin).await;
 
     let mut burst = JoinSet::new();
     for n in 0..ADDRESSES {
@@ -210,4 +225,82 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
         sizes.push(size);
     }
     assert!(sizes.len() <= 3, "forty requests in {} writes: {sizes:?}", sizes.len());
+}
+
+/// An agent that tells the test whom it is to forget.
+struct Forgetful(mpsc::UnboundedSender<AgentPod>);
+
+impl Agent for Forgetful {
+    async fn admit(
+        &self,
+        _: AgentPod,
+        _: BTreeSet<IpAddr>,
+        _: Mode,
+    ) -> Result<Admitted, tonic::Status> {
+        Err(tonic::Status::unimplemented("nobody asks"))
+    }
+
+    async fn forget(&self, pod: AgentPod) -> Result<(), tonic::Status> {
+        let _ = self.0.send(pod);
+        Ok(())
+    }
+
+    async fn status(&self) -> Result<StatusReply, tonic::Status> {
+        Err(tonic::Status::unimplemented("nobody asks"))
+    }
+}
+
+#[tokio::test]
+async fn the_agent_is_told_of_a_pod_that_never_came_unless_another_sandbox_of_it_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let incoming = listen(&socket).await.unwrap();
+    let (told, mut forgotten) = mpsc::unbounded_channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let serving = tokio::spawn(async move {
+        let health = Health::starting().await;
+        let agent = Arc::new(Forgetful(told));
+        let stopped = async { drop(stopped.await) };
+        ipamd_rpc::agent::serve(incoming, agent, &health, stopped).await
+    });
+    let (leave, wait) = blocking::channel();
+    let (written, _writes) = mpsc::unbounded_channel();
+    for _ in 0..100 {
+        leave.send(()).unwrap();
+    }
+    let (inbox, task) = starting_beside(Some(AgentAt { socket, mode: Mode::Strict }));
+    let disk = SlowDisk { leave: wait, writes: written };
+    begin_with(&inbox, beginning(disk, Span::seconds(5))).await;
+    // Of pod 1 another sandbox comes to be; that of pod 3 does as well; that of pod 2 never does.
+    let mut again = reserve(1);
+    let Question::Reserve { key: second, .. } = &mut again else { panic!() };
+    *second = PodKey::new("aws-cni", "c1-again", "eth0").unwrap();
+    let second = second.clone();
+    for question in [reserve(1), again, reserve(3), reserve(2)] {
+        let answer = inbox.ask(question).await.unwrap();
+        assert!(matches!(answer, Answer::Reserved { .. }), "{answer:?}");
+    }
+    let third = PodKey::new("aws-cni", "c3", "eth0").unwrap();
+    for key in [second, third] {
+        let host_interface = "eni0".to_owned();
+        let answer = inbox.ask(Question::Confirm { key, host_interface }).await.unwrap();
+        assert_eq!(answer, Answer::Confirmed { confirmed: true });
+    }
+    // Pod 4 comes when pod 2 has lapsed, and lapses seconds later: what is wrongly said of pod 1 comes between.
+    for pod in [2, 4] {
+        if pod == 4 {
+            assert!(matches!(inbox.ask(reserve(4)).await.unwrap(), Answer::Reserved { .. }));
+        }
+        let gone = tokio::time::timeout(Duration::from_secs(60), forgotten.recv()).await;
+        let gone = gone.expect("nobody told the agent").unwrap();
+        let (name, container) = (format!("pod-{pod}"), format!("c{pod}"));
+        assert_eq!((gone.name.name.as_str(), gone.container.as_str()), (&*name, &*container));
+    }
+    inbox.send(Input::Finish).await.unwrap();
+    task.await.unwrap();
+    stop.send(()).unwrap();
+    // Until all that was being said has been heard.
+    let more = tokio::time::timeout(Duration::from_secs(60), forgotten.recv()).await;
+    assert!(more.expect("somebody may still tell the agent").is_none());
+    serving.await.unwrap().unwrap();
 }

@@ -105,9 +105,9 @@ impl<A: Agent> agent_server::Agent for Endpoint<A> {
 }
 
 fn pod(sent: Option<wire::Pod>) -> Result<AgentPod, Status> {
-    let wire::Pod { uid, namespace, name } = sent.unwrap_or_default();
+    let wire::Pod { uid, namespace, name, container } = sent.unwrap_or_default();
     if namespace.is_empty() || name.is_empty() {
         return Err(Status::invalid_argument("the pod is not named"));
     }
-    Ok(AgentPod { uid, name: PodName { namespace, name } })
+    Ok(AgentPod { uid, name: PodName { namespace, name }, container })
 }

@@ -102,6 +102,7 @@ impl Reserve {
             netns: self.netns,
             wait_ms: u32::try_from(self.wait.0).unwrap_or(u32::MAX),
             multi_nic: self.multi_nic,
+            awaits_agent: true,
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::MAX_REQUESTS;
 use crate::{
-    Collect, Collected, Confirm, Held, Malformed, PoolStatus, Release, Released, Reserve,
-    ReserveOutcome,
+    Collect, Collected, Confirm, Held, Malformed, PoolStatus, Reason, Refusal, Release, Released,
+    Reserve, ReserveOutcome,
+    agent::Mode,
     message::conversion::{self, reply},
     negotiate,
     policy::Enforcer,
@@ -72,6 +73,32 @@ impl From<Malformed> for Status {
     }
 }
 
+/// A plugin of a release that knows no agent would start the pod without asking it.
+fn heedless(pod: &str, mode: Mode) -> Option<Refusal> {
+    let why =
+        "the plugin ferrule-cni on this node is older than ferrule-agent and does not wait for it";
+    match mode {
+        Mode::Standard => {
+            tracing::warn!(
+                pod,
+                why,
+                "the pod starts open; install the plugin of the daemon's release"
+            );
+            None
+        }
+        Mode::Strict => {
+            tracing::warn!(pod, why, "the pod does not start");
+            Some(Refusal {
+                reason: Reason::TryAgain,
+                message: format!("policy would not hold for pod {pod}: {why}"),
+                next_step:
+                    "let ferrule-ipamd install put the plugin of the daemon's release in place"
+                        .to_owned(),
+            })
+        }
+    }
+}
+
 pub(super) struct Endpoint<I> {
     ipam: Arc<I>,
     /// A reservation may wait for an address, and only a release brings one back: so those that
@@ -127,8 +154,21 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         let trace = trace::span(request.metadata());
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.waiting, request.versions)?;
+        let enforcer = self.ipam.enforcer();
+        if let (Some(Enforcer::Own(agent)), false) = (&enforcer, request.awaits_agent) {
+            let pod = request.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+            let pod = pod.unwrap_or_default();
+            if let Some(refusal) = heedless(&pod, agent.mode) {
+                let outcome = Some(ReserveOutcome::Refused(refusal).into());
+                return Ok(Response::new(wire::ReserveReply {
+                    version,
+                    outcome,
+                    ..wire::ReserveReply::default()
+                }));
+            }
+        }
         let outcome = self.ipam.reserve(request.try_into()?).instrument(trace).await?;
-        let (policy_agent, agent) = conversion::told(self.ipam.enforcer());
+        let (policy_agent, agent) = conversion::told(enforcer);
         let outcome = Some(outcome.into());
         Ok(Response::new(wire::ReserveReply { version, outcome, policy_agent, agent }))
     }
@@ -191,3 +231,6 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         Ok(Response::new(reply::collected(collected, version)))
     }
 }
+
+#[cfg(test)]
+mod tests;

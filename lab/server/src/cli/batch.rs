@@ -139,7 +139,7 @@ where
             // The others would hear the same.
             Some(Ok((_, Err(down @ ClientError::Down { .. })))) => return Err(down.into()),
             Some(Ok((pod, Err(err)))) => {
-                say(&format!("{pod}: {}", chain(&err)));
+                say(&format!("{pod}: {}", config_model::causes(&err)));
                 outcome.failed.push(Failed { pod, why: reason(err) });
             }
         }
@@ -155,11 +155,8 @@ fn reason(err: ClientError) -> Refusal {
         ClientError::Refused(refusal) => refusal,
         other @ (ClientError::Down { .. }
         | ClientError::Broken(_)
-        | ClientError::Unexpected { .. }) => Refusal { error: chain(&other), cni: None },
+        | ClientError::Unexpected { .. }) => {
+            Refusal { error: config_model::causes(&other), cni: None }
+        }
     }
-}
-
-fn chain(err: &ClientError) -> String {
-    let source = std::error::Error::source(err);
-    source.map_or_else(|| err.to_string(), |source| format!("{err}: {source}"))
 }

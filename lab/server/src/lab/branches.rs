@@ -39,7 +39,7 @@ pub(crate) async fn control(lab: Arc<Lab>) {
 pub(crate) async fn control_in(cluster: Cluster, lab: Arc<Lab>) {
     let mut said = None;
     loop {
-        let why = lab.control_round(&cluster).await.err().map(|err| chain(&err));
+        let why = lab.control_round(&cluster).await.err().map(|err| config_model::causes(&err));
         if let Some(why) = why.as_ref().filter(|why| said.as_ref() != Some(*why)) {
             tracing::warn!(why, "the resource controller tries again");
         }
@@ -150,12 +150,6 @@ impl Lab {
             all.iter().map(view).collect()
         })
     }
-}
-
-/// The causes of an error in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// As the real one, it looks more often than anybody waits.

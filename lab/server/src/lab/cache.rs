@@ -16,12 +16,13 @@ pub(super) fn keep(
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(LabError::file("make", folder))?;
     }
+    let uid = call.uid();
     let args: Vec<[&str; 2]> = vec![
         ["IgnoreUnknown", "1"],
         ["K8S_POD_NAMESPACE", call.namespace],
         ["K8S_POD_NAME", call.name],
         ["K8S_POD_INFRA_CONTAINER_ID", call.container_id],
-        ["K8S_POD_UID", ""],
+        ["K8S_POD_UID", &uid],
     ];
     let text = json!({
         "kind": KIND,

@@ -122,9 +122,19 @@ impl Call<'_> {
     fn args(&self) -> String {
         format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};\
-             K8S_POD_UID=",
-            self.namespace, self.name, self.container_id
+             K8S_POD_UID={}",
+            self.namespace,
+            self.name,
+            self.container_id,
+            self.uid()
         )
+    }
+
+    /// In the shape of a pod's UID; a pod of the lab has one sandbox all its life.
+    pub(super) fn uid(&self) -> String {
+        let part = |from: usize, to: usize| self.container_id.get(from..to).unwrap_or_default();
+        let (first, second, last) = (part(0, 8), part(8, 12), part(18, 30));
+        format!("{first}-{second}-4{}-8{}-{last}", part(12, 15), part(15, 18))
     }
 }
 

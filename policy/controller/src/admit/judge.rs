@@ -99,13 +99,19 @@ fn bound(user: UserInfo) -> Option<Bound> {
 /// Compares it with the pods that were seen.
 pub(crate) fn node(bound: &Bound, agents: &Agents) -> Result<String, Refusal> {
     let Bound { pod, uid, node } = bound;
+    still(pod, uid, node, agents)?;
+    Ok(node.clone())
+}
+
+/// The same of a pod that was let in before.
+pub(crate) fn still(pod: &str, uid: &str, node: &str, agents: &Agents) -> Result<(), Refusal> {
     match agents.find(pod) {
-        Some(agent) if agent.uid == *uid && agent.node == *node => Ok(agent.node),
-        Some(agent) if agent.uid == *uid => {
-            let (pod, says) = (pod.clone(), node.clone());
+        Some(agent) if agent.uid == uid && agent.node == node => Ok(()),
+        Some(agent) if agent.uid == uid => {
+            let (pod, says) = (pod.to_owned(), node.to_owned());
             Err(Refusal::Node { pod, is: agent.node, says })
         }
-        Some(_) | None => Err(Refusal::Pod(pod.clone())),
+        Some(_) | None => Err(Refusal::Pod(pod.to_owned())),
     }
 }
 

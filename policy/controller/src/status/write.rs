@@ -1,7 +1,6 @@
 //! One policy's status, in the cluster.
 
 use crate::{
-    backoff::Backoff,
     fault::{Fault, Sort},
     kinds,
     metrics::Metrics,
@@ -42,18 +41,19 @@ impl Writer {
         Self { client, metrics, said: Rarely::default() }
     }
 
-    /// The UIDs of the NetworkPolicies of which there is an object of ours.
-    pub(super) async fn ours(&self) -> Vec<String> {
-        let mut backoff = Backoff::default();
+    /// The UIDs of the NetworkPolicies of which there is an object of ours; nothing if they cannot be listed, for
+    /// one because their kind is absent.
+    pub(super) async fn ours(&self) -> Option<Vec<String>> {
+        let mut backoff = crate::api::backoff();
         for _ in 0..LOOKS {
             match self.listed().await {
-                Ok(uids) => return uids,
-                Err(fault) if fault.sort == Sort::NotFound => return Vec::new(),
+                Ok(uids) => return Some(uids),
+                Err(fault) if fault.sort == Sort::NotFound => return None,
                 Err(fault) => self.say(&fault),
             }
             sleep(backoff.pause()).await;
         }
-        Vec::new()
+        None
     }
 
     async fn listed(&self) -> Result<Vec<String>, Fault> {

@@ -5,7 +5,7 @@ use super::{
     made::take,
     plan::{Kept, Lives, Step, step},
 };
-use crate::{backoff::Backoff, fault::Fault, fault::Sort, options::Options};
+use crate::{fault::Fault, fault::Sort, options::Options};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
@@ -60,7 +60,7 @@ impl Keeper {
 
     /// For ever: looks, makes what is due, publishes, shows.
     pub(super) async fn run(self, showing: &mut Showing) {
-        let (mut backoff, mut said) = (Backoff::default(), String::new());
+        let (mut backoff, mut said) = (crate::api::backoff(), String::new());
         loop {
             match self.turn(showing).await {
                 Ok(()) => {

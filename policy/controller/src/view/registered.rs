@@ -1,7 +1,6 @@
 //! How the API server finds the replica that people are to ask, and knows its certificate: the holder of the Lease, since
 //! nodes report to it. It leads the Service to itself, and keeps the APIService.
 
-use crate::backoff::Backoff;
 use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -46,7 +45,7 @@ pub(crate) struct Registered {
 impl Registered {
     /// Registers while this replica leads, and again whenever the authority changes.
     pub(crate) async fn keep(self, mut leads: watch::Receiver<bool>) {
-        let mut backoff = Backoff::default();
+        let mut backoff = crate::api::backoff();
         let mut said = String::new();
         while leads.wait_for(|leads| *leads).await.is_ok() {
             match timeout(ANSWER, self.register()).await.context("there is no answer in time") {

@@ -34,7 +34,15 @@ impl Agent {
 
     /// Begins a stream at a replica.
     pub(crate) async fn begin(&mut self, at: SocketAddr) -> Result<How, FollowError> {
-        let hello = hello(&self.held);
+        self.begin_with(at, hello(&self.held)).await
+    }
+
+    /// The same, whatever the replica has read.
+    pub(crate) async fn begin_behind(&mut self, at: SocketAddr) -> Result<How, FollowError> {
+        self.begin_with(at, Hello { take_behind: true, ..hello(&self.held) }).await
+    }
+
+    async fn begin_with(&mut self, at: SocketAddr, hello: Hello) -> Result<How, FollowError> {
         let follow = Follow::begin(at, &self.trust, &self.token, hello).await?;
         self.held.begin(&follow.welcome().epoch);
         let how = follow.welcome().how();
@@ -88,8 +96,18 @@ impl Agent {
             let (uid, generation) = (policy.uid.clone(), policy.generation);
             Realized { uid, generation, error: (*error).to_owned(), gone: false }
         });
-        let report = ReportRequest { full, realized: realized.collect(), reached: Vec::new() };
+        let report =
+            ReportRequest { full, realized: realized.collect(), ..ReportRequest::default() };
         self.follow.as_mut().unwrap().report(report).await
+    }
+
+    /// The same as soon as the replica takes it: the book may be begun a moment after nodes are told where it is.
+    pub(crate) async fn reports(&mut self, full: bool, of: &[(&str, &str)]) {
+        let last = Instant::now() + PATIENCE;
+        while let Err(status) = self.report(full, of).await {
+            assert!(Instant::now() < last, "{status}");
+            sleep(std::time::Duration::from_millis(100)).await;
+        }
     }
 
     /// Tells of a pod's address.

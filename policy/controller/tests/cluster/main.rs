@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod agent;
+mod announce;
+mod between;
 mod certificates;
 mod conflicts;
 mod follows;
@@ -10,6 +12,7 @@ mod kinds;
 mod outages;
 mod replica;
 mod reports;
+mod setback;
 mod tokens;
 mod view;
 mod whole;

@@ -2,47 +2,10 @@
 
 use crate::{
     agent::Agent,
+    between::Between,
     replica::Replica,
     world::{World, network_policy, pod, until},
 };
-use std::net::SocketAddr;
-use tests_cluster::Identity;
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    sync::watch,
-};
-
-/// Stands between a replica and the API server, and can be shut.
-struct Between {
-    at: SocketAddr,
-    open: watch::Sender<bool>,
-}
-
-impl Between {
-    async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = listener.local_addr().unwrap();
-        let (open, state) = watch::channel(true);
-        tokio::spawn(async move {
-            while let Ok((mut near, _)) = listener.accept().await {
-                let mut state = state.clone();
-                if *state.borrow() {
-                    tokio::spawn(async move {
-                        let Ok(mut far) = TcpStream::connect(("127.0.0.1", port)).await else {
-                            return;
-                        };
-                        tokio::select! {
-                            _ = copy_bidirectional(&mut near, &mut far) => {}
-                            _ = state.wait_for(|open| !*open) => {}
-                        }
-                    });
-                }
-            }
-        });
-        Self { at, open }
-    }
-}
 
 /// What was deleted while the replica could not see it is found by listing anew: the API server has forgotten
 /// where the watch was.
@@ -57,9 +20,7 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
         world.make(object.clone()).await;
     }
     let between = Between::to(world.cluster.port()).await;
-    let user = format!("system:serviceaccount:kube-system:{}", config_crds::CONTROLLER_ACCOUNT);
-    let server = format!("https://{}", between.at);
-    let kubeconfig = world.cluster.kubeconfig_at("cut", &Identity::user(&user), &server).unwrap();
+    let kubeconfig = world.kubeconfig_by(&between);
     let replica = Replica::start(&kubeconfig, &[]).await;
     replica.ready().await;
     let token = world.token(&node, "ferrule-controller").await;
@@ -68,7 +29,7 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
     let begun =
         |agent: &Agent| agent.policies() == ["kept", "old"] && agent.pods() == ["web-1", "web-2"];
     agent.until("what there is", begun).await;
-    between.open.send_replace(false);
+    between.shut();
     until("it says that pods are not read", || async {
         let shown = replica.get("/readyz").await?;
         shown.contains("Pod: failing").then_some(())
@@ -82,7 +43,7 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
     assert!(replica.get("/readyz").await.unwrap().starts_with("HTTP/1.0 200"));
     assert!(begun(&agent));
     world.cluster.start_api_server().unwrap();
-    between.open.send_replace(true);
+    between.open();
     let ended = |agent: &Agent| agent.policies() == ["kept", "new"] && agent.pods() == ["web-1"];
     agent.until("what there is now", ended).await;
     until("all is read again", || async {
@@ -94,4 +55,29 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
     assert!(relists >= 1.0, "nothing was listed anew");
     world.make(pod("default", "web-3", "n1", "web")).await;
     agent.until("the watch goes on", |agent| agent.pods() == ["web-1", "web-3"]).await;
+}
+
+/// As when a middlebox forgets the connection: no word comes, and no end.
+#[tokio::test]
+async fn a_connection_that_falls_silent_without_an_end_is_given_up_and_the_watch_goes_on() {
+    let world = World::new().await;
+    let node = world.node("n1").await;
+    world.make(network_policy("old", "web", "db")).await;
+    world.make(pod("default", "web-1", "n1", "web")).await;
+    let between = Between::to(world.cluster.port()).await;
+    let kubeconfig = world.kubeconfig_by(&between);
+    let replica = Replica::start(&kubeconfig, &["--watch-silence", "5s"]).await;
+    replica.ready().await;
+    let token = world.token(&node, "ferrule-controller").await;
+    let mut agent = Agent::new(token, &world.bundle().await);
+    agent.begins(replica.at).await;
+    agent.until("what there is", |agent| agent.policies() == ["old"]).await;
+    between.stall();
+    world.make(network_policy("new", "web", "db")).await;
+    world.make(pod("default", "web-2", "n1", "web")).await;
+    let ended =
+        |agent: &Agent| agent.policies() == ["new", "old"] && agent.pods() == ["web-1", "web-2"];
+    agent.until("what has come since", ended).await;
+    let relists = replica.metric("ferrule_controller_relists_total", "").await;
+    assert_eq!(relists, 0.0, "the watches go on where they were");
 }

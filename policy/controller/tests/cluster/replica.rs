@@ -34,7 +34,9 @@ impl Replica {
     pub(crate) async fn start(kubeconfig: &Path, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-controller"));
         command.arg("--kubeconfig").arg(kubeconfig);
-        command.args(["--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);
+        let listen =
+            if args.contains(&"--listen") { &[][..] } else { &["--listen", "127.0.0.1:0"] };
+        command.args(listen).args(["--health", "127.0.0.1:0"]);
         let grace = if args.contains(&"--grace") { &[][..] } else { &["--grace", "500ms"] };
         command.args(["--lease-lasts", "5s"]).args(grace).args(args);
         command.env_clear().stdin(Stdio::null()).stderr(Stdio::piped());

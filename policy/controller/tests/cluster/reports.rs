@@ -127,3 +127,51 @@ async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its
     })
     .await;
 }
+
+/// The kind of our objects is installed after the Lease was taken, and after one was to be written.
+#[tokio::test]
+async fn what_had_no_kind_to_be_written_as_is_written_once_that_is_installed() {
+    let world = World::new().await;
+    let node = world.node("n1").await;
+    world.make(network_policy("web", "web", "db")).await;
+    world.make(pod("default", "web-1", "n1", "web")).await;
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
+    replica.ready().await;
+    let token = world.token(&node, AUDIENCE).await;
+    let mut agent = Agent::new(token, &world.bundle().await);
+    agent.begins(replica.at).await;
+    let here = replica.at.to_string();
+    agent.until("reports come here", |agent| agent.reports_to == here).await;
+    agent.until("the policy", |agent| agent.policies() == ["web"]).await;
+    agent.reports(true, &[("web", "no room")]).await;
+    until("there is no place for it", || async {
+        let nowhere = "outcome=\"nowhere\"";
+        let count = replica.metric("ferrule_controller_statuses_total", nowhere).await;
+        (count >= 1.0).then_some(())
+    })
+    .await;
+    let definition = config_crds::realization_crd();
+    world.make(definition.clone()).await;
+    let is_said = || async {
+        let status = world.get(&realization("web")).await?["status"].clone();
+        (status["failures"][0]["why"] == "no room").then_some(())
+    };
+    until("it has failed on its node", is_said).await;
+    // And once more: all objects go with their kind.
+    world.delete(&definition).await;
+    until("the kind is gone", || async { world.get(&definition).await.is_none().then_some(()) })
+        .await;
+    agent.reports(true, &[("web", "no memory")]).await;
+    until("there is no place for it again", || async {
+        let nowhere = "outcome=\"nowhere\"";
+        let count = replica.metric("ferrule_controller_statuses_total", nowhere).await;
+        (count >= 2.0).then_some(())
+    })
+    .await;
+    world.make(definition).await;
+    until("it is said again", || async {
+        let status = world.get(&realization("web")).await?["status"].clone();
+        (status["failures"][0]["why"] == "no memory").then_some(())
+    })
+    .await;
+}

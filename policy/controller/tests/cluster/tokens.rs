@@ -14,9 +14,17 @@ use rcgen::{KeyPair, SigningKey as _};
 use serde_json::json;
 use std::{
     fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tonic::Code;
 
 const AUDIENCE: &str = "ferrule-controller";
@@ -67,7 +75,7 @@ async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_gone_has_no_say_even_while_its_token_is_remembered() {
+async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is_remembered() {
     let world = World::new().await;
     let pod = world.node("n1").await;
     let replica = Replica::start(&world.kubeconfig, &[]).await;
@@ -75,6 +83,8 @@ async fn a_pod_that_is_gone_has_no_say_even_while_its_token_is_remembered() {
     let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &world.bundle().await);
     agent.begins(replica.at).await;
     world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
+    let FollowError::Refused { status, .. } = agent.over().await else { panic!("no reason") };
+    assert!(status.message().contains("agent-n1 is not known here"), "{status}");
     let last = Instant::now() + PATIENCE;
     loop {
         match agent.begin(replica.at).await {
@@ -96,6 +106,98 @@ async fn a_pod_that_is_gone_has_no_say_even_while_its_token_is_remembered() {
     })
     .await;
 }
+
+/// Whoever reaches the port can make up tokens: those that name no agent's pod are shown to nobody, and those that
+/// name one delay that one alone.
+#[tokio::test]
+async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
+    let world = World::new().await;
+    let (pod, other) = (world.node("n1").await, world.node("n2").await);
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
+    replica.ready().await;
+    let bundle = world.bundle().await;
+    let good = world.token(&pod, AUDIENCE).await;
+    Agent::new(good.clone(), &bundle).begins(replica.at).await;
+    // Its pod is known from here on.
+    Agent::new(world.token(&other, AUDIENCE).await, &bundle).begins(replica.at).await;
+    let reviews = || replica.metric(REVIEWS, "");
+    let before = reviews().await;
+    let mut unknown = pod.clone();
+    unknown.metadata.uid = Some("made-up".to_owned());
+    for number in 0..MADE_UP {
+        for token in [format!("made.up.{number}"), signed(&world, &unknown, "n1", 600).await] {
+            let begun =
+                Follow::begin(replica.at, &trust(&bundle), &token, hello(&Held::default())).await;
+            assert!(matches!(begun, Err(FollowError::Refused { .. })), "{begun:?}");
+        }
+    }
+    assert_eq!(reviews().await, before, "made-up tokens were shown to the API server");
+    // As if somebody had seen the UID of an agent's pod.
+    let flood = Flood::begin(replica.at, &bundle, &good);
+    until("most are turned away", || async { (flood.turned_away() >= MADE_UP).then_some(()) })
+        .await;
+    // One that the API server has to be asked of is let in at once all the same, and so is a call with the token
+    // that was taken of the pod that is meant.
+    Agent::new(world.token(&other, AUDIENCE).await, &bundle).begin(replica.at).await.unwrap();
+    Agent::new(good, &bundle).begin(replica.at).await.unwrap();
+    // Those are still under way. Who was turned away was shown to nobody.
+    let shown = flood.end().await;
+    let refused = replica.metric(REVIEWS, "result=\"refused\"").await;
+    assert!(refused <= f64::from(shown), "{refused} were shown, and {shown} not turned away");
+    // Also the one whose pod it is is let in with its next.
+    Agent::new(world.token(&pod, AUDIENCE).await, &bundle).begins(replica.at).await;
+}
+
+/// Many who come again and again, each time with another forged token of one pod.
+struct Flood {
+    told: Arc<Told>,
+    all: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Told {
+    tried: AtomicU32,
+    turned_away: AtomicU32,
+    is_over: AtomicBool,
+}
+
+impl Flood {
+    fn begin(at: SocketAddr, bundle: &str, good: &str) -> Self {
+        let (told, mut all) = (Arc::<Told>::default(), JoinSet::new());
+        for _ in 0..MADE_UP {
+            let (told, trust) = (told.clone(), trust(bundle));
+            let stem = good[..good.len() - 8].to_owned();
+            all.spawn(async move {
+                while !told.is_over.load(Ordering::SeqCst) {
+                    let number = told.tried.fetch_add(1, Ordering::SeqCst);
+                    let forged = format!("{stem}{number:08}");
+                    let begun = Follow::begin(at, &trust, &forged, hello(&Held::default())).await;
+                    let error = begun.expect_err("what is forged is refused");
+                    if error.to_string().contains("too many tokens are shown for its pod") {
+                        told.turned_away.fetch_add(1, Ordering::SeqCst);
+                    }
+                    sleep(Duration::from_millis(50)).await;
+                }
+            });
+        }
+        Self { told, all }
+    }
+
+    fn turned_away(&self) -> u32 {
+        self.told.turned_away.load(Ordering::SeqCst)
+    }
+
+    /// Ends it; as many may have been shown to the API server.
+    async fn end(self) -> u32 {
+        self.told.is_over.store(true, Ordering::SeqCst);
+        self.all.join_all().await;
+        let turned_away = self.told.turned_away.load(Ordering::SeqCst);
+        self.told.tried.load(Ordering::SeqCst) - turned_away
+    }
+}
+
+const MADE_UP: u32 = 20;
+const REVIEWS: &str = "ferrule_controller_token_reviews_total";
 
 /// A token such as the API server makes, with the key that it makes them with: one that has ended cannot be had
 /// of it within ten minutes, and one of another node never.

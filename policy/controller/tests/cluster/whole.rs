@@ -1,109 +1,58 @@
-//! A cluster that fills while replicas die, the leader changes and the API server is away: every node ends with
+//! A cluster that fills while replicas die, the leader changes, watches are cut and the API server is away: no node ever
+//! holds what neither the cluster before nor the one after has, none ever lacks what both have, and each ends with
 //! what a fresh reading of all objects says that it is to hold.
 
+mod bounds;
+mod follower;
+mod plan;
+mod production;
+mod writing;
+
 use crate::{
-    agent::{hello, trust},
+    agent::trust,
+    between::Between,
     replica::Replica,
-    world::{PATIENCE, World, antrea_policy, cluster_policy, network_policy, pod},
+    world::{PATIENCE, World},
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-    core::{ApiResource, GroupVersionKind},
-};
-use policy_core::{compile, index::Event};
-use policy_hub::{Begun, Hub, Says};
+use bounds::{Bounds, hub, told};
+use follower::Follower;
+use plan::{NODES, PODS, POLICIES, Phase, node, phases};
+use policy_hub::Hub;
 use policy_kube::Cluster;
 use policy_objects::Object;
-use policy_rpc::{Follow, Heard, Trust};
-use policy_wire::{Held, Progress};
-use serde_json::{Value, json};
+use policy_wire::{Digest, ObjectId};
+use production::Production;
 use std::{
-    net::SocketAddr,
+    collections::{BTreeMap, BTreeSet},
+    net::{SocketAddr, TcpListener},
     path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 use tokio::{
-    sync::watch,
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, sleep},
 };
+use writing::Writing;
 
-const NODES: usize = 50;
-const PODS: usize = 2_000;
-const POLICIES: usize = 500;
-/// How many write side by side.
-const WRITERS: usize = 16;
+/// As many nodes have the production agent.
+const PRODUCTION: usize = 3;
 /// How long the API server is away.
 const AWAY: Duration = Duration::from_secs(60);
-const GROUPS: [&str; 2] = ["crd.antrea.io", "policy.networking.k8s.io"];
+/// How often all connections of the replicas to the API server are cut, at first.
+const CUTS: Duration = Duration::from_secs(4);
+const GROUPS: [&str; 3] = ["crd.antrea.io", "networking.k8s.aws", "policy.networking.k8s.io"];
 
-/// A node that follows whichever replica lets it, and what it holds.
-struct Follower {
-    name: String,
-    token: String,
-    held: Mutex<Held>,
-    applied: AtomicUsize,
-}
-
-impl Follower {
-    async fn run(self: Arc<Self>, trust: Trust, replicas: watch::Receiver<Vec<SocketAddr>>) {
-        let mut turn = self.name.len() + self.token.len();
-        loop {
-            turn += 1;
-            let at = {
-                let replicas = replicas.borrow();
-                replicas[turn % replicas.len()]
-            };
-            let hello = hello(&self.held.lock().unwrap());
-            if let Ok(follow) = Follow::begin(at, &trust, &self.token, hello).await {
-                self.held.lock().unwrap().begin(&follow.welcome().epoch);
-                self.hear(follow).await;
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    /// Until the stream is over.
-    async fn hear(&self, mut follow: Follow) {
-        loop {
-            let holds = match follow.heard().await {
-                Ok(Heard::Part(part)) => {
-                    let mut held = self.held.lock().unwrap();
-                    // What does not fit to what is held would be a lost or a doubled change.
-                    match held.take(part).unwrap() {
-                        Progress::Holds(_) => Some(held.generation),
-                        _ => None,
-                    }
-                }
-                Ok(Heard::Bookmark(bookmark)) => {
-                    let mut held = self.held.lock().unwrap();
-                    let before = held.reached.clone();
-                    held.mark(&bookmark);
-                    let back = before.iter().find(|(kind, version)| {
-                        held.reached.get(*kind).is_none_or(|reached| reached < version)
-                    });
-                    assert_eq!(back, None, "{} was taken back: {:?}", self.name, held.reached);
-                    None
-                }
-                Err(_) => return,
-            };
-            if let Some(generation) = holds {
-                self.applied.fetch_add(1, Ordering::Relaxed);
-                if follow.holds(generation).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
+/// All nodes.
+struct Nodes {
+    followers: Vec<Arc<Follower>>,
+    agents: Vec<Arc<Production>>,
+    running: JoinSet<()>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_fills_while_everything_breaks_and_each_node_ends_with_what_it_is_to_hold() {
+async fn a_cluster_fills_while_everything_breaks_and_no_node_holds_too_much_or_too_little() {
+    spawn_blocking(production::program).await.unwrap();
     let mut world = World::alone().await;
     for group in GROUPS {
         world.define(group).await;
@@ -113,228 +62,261 @@ async fn a_cluster_fills_while_everything_breaks_and_each_node_ends_with_what_it
         let agent = world.node(&node(number)).await;
         tokens.push(world.token(&agent, "ferrule-controller").await);
     }
-    let mut replicas = vec![
-        Replica::start(&world.kubeconfig, &[]).await,
-        Replica::start(&world.kubeconfig, &[]).await,
-    ];
+    let there = read(world.cluster.kubeconfig()).await;
+    let bounds = spawn_blocking(move || bounds_of(&there)).await.unwrap();
+    let [first, second, third] = &phases()[..] else { panic!("three phases") };
+    let between = Between::to(world.cluster.port()).await;
+    let at = free();
+    let kubeconfig = world.kubeconfig_by(&between);
+    let start = |slot: usize| {
+        let (kubeconfig, at) = (kubeconfig.clone(), at[slot].to_string());
+        async move { Replica::start(&kubeconfig, &["--listen", &at]).await }
+    };
+    let mut replicas = vec![start(0).await, start(1).await];
     for replica in &replicas {
         replica.ready().await;
     }
-    let at = |replicas: &[Replica]| replicas.iter().map(|replica| replica.at).collect::<Vec<_>>();
-    let (known, seen) = watch::channel(at(&replicas));
-    let trust = trust(&world.bundle().await);
-    let mut running = JoinSet::new();
-    let mut followers = Vec::new();
-    for (number, token) in tokens.into_iter().enumerate() {
-        let (held, applied) = (Mutex::default(), AtomicUsize::new(0));
-        let follower = Arc::new(Follower { name: node(number), token, held, applied });
-        running.spawn(follower.clone().run(trust.clone(), seen.clone()));
-        followers.push(follower);
-    }
-    let writing = Writing::begin(&world.client);
-    writing.reaches((PODS + POLICIES) / 4).await;
-    // The leader dies, and another comes for it.
+    let mut nodes = Nodes::start(&world.bundle().await, tokens, at);
+
+    // The leader dies, and another comes in its place; an agent dies; watches are cut.
+    nodes.may_hold(&bounds[0]);
+    let writing = Writing::begin(&world.client, first);
+    writing.reaches(first.steps.len() / 3).await;
     drop(replicas.remove(0));
-    replicas.push(Replica::start(&world.kubeconfig, &[]).await);
-    known.send_replace(at(&replicas));
-    writing.reaches((PODS + POLICIES) / 2).await;
+    nodes.agents[0].kill_and_restart();
+    replicas.push(start(0).await);
+    while !writing.is_done() {
+        between.cut();
+        sleep(CUTS).await;
+    }
+    writing.end().await;
+    nodes.alike(world.cluster.kubeconfig()).await;
+
+    // The API server goes on where replicas do not see it, and then is away: it forgets where their watches were.
+    nodes.may_hold(&bounds[1]);
+    let writing = Writing::begin(&world.client, second);
+    writing.reaches(second.steps.len() / 4).await;
+    between.shut();
+    writing.reaches(second.steps.len() / 2).await;
     world.cluster.stop_api_server();
+    nodes.agents[1].kill_and_restart();
     sleep(AWAY).await;
     world.cluster.start_api_server().unwrap();
-    writing.reaches((PODS + POLICIES) * 3 / 4).await;
+    between.open();
+    writing.reaches(second.steps.len() * 3 / 4).await;
+    between.cut();
     drop(replicas.remove(0));
-    known.send_replace(at(&replicas));
-    replicas[0].ready().await;
     writing.end().await;
-    alike(world.cluster.kubeconfig(), &followers).await;
-    let told: usize = followers.iter().map(|it| it.applied.load(Ordering::Relaxed)).sum();
-    assert!(told > NODES, "{told} generations were told");
-    assert!(running.try_join_next().is_none(), "a node has ended");
-}
+    replicas[0].ready().await;
+    nodes.alike(world.cluster.kubeconfig()).await;
+    let relists = replicas[0].metric("ferrule_controller_relists_total", "").await;
+    assert!(relists >= 1.0, "no watch has lost its place");
 
-fn node(number: usize) -> String {
-    format!("n{number}")
-}
-
-/// What is written, and how far it is.
-struct Writing {
-    done: Arc<AtomicUsize>,
-    tasks: JoinSet<()>,
-}
-
-impl Writing {
-    fn begin(client: &Client) -> Self {
-        let (done, next) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let mut tasks = JoinSet::new();
-        for _ in 0..WRITERS {
-            let (client, done, next) = (client.clone(), done.clone(), next.clone());
-            tasks.spawn(async move {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= PODS + POLICIES {
-                        return;
-                    }
-                    write(&client, number).await;
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        Self { done, tasks }
-    }
-
-    async fn reaches(&self, wanted: usize) {
-        let last = Instant::now() + 4 * PATIENCE;
-        while self.done.load(Ordering::Relaxed) < wanted {
-            assert!(Instant::now() < last, "{wanted} objects are not written");
-            sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    async fn end(mut self) {
-        self.reaches(PODS + POLICIES).await;
-        while let Some(ended) = self.tasks.join_next().await {
-            ended.unwrap();
-        }
-    }
-}
-
-/// Every fifth object is a policy; some of each are deleted again.
-async fn write(client: &Client, number: usize) {
-    let ratio = (PODS + POLICIES) / POLICIES;
-    let (app, other) = (format!("app-{}", number % 40), format!("app-{}", number % 37));
-    if number.is_multiple_of(ratio) {
-        let name = format!("policy-{number}");
-        let policy = match number / ratio % 4 {
-            0 | 1 => network_policy(&name, &app, &other),
-            2 => antrea_policy(&name, &app),
-            _ => {
-                let mut policy = cluster_policy(&name);
-                let labels = json!({ "app": app });
-                policy["spec"]["subject"]["pods"]["podSelector"]["matchLabels"] = labels;
-                policy["spec"]["priority"] = json!(number % 1_000);
-                policy
-            }
-        };
-        create(client, &policy).await;
-        if number.is_multiple_of(9) {
-            delete(client, &policy).await;
-        }
-        return;
-    }
-    let name = format!("pod-{number}");
-    let made = pod("default", &name, &node(number % NODES), &app);
-    create(client, &made).await;
-    let address = format!("10.1.{}.{}", number / 250, number % 250 + 1);
-    let status = json!({ "status": {
-        "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }],
-    } });
-    let (params, patch) = (PatchParams::default(), Patch::Merge(status));
-    again(|| async { api(client, &made).patch_status(&name, &params, &patch).await.map(drop) })
-        .await;
-    if number.is_multiple_of(11) {
-        delete(client, &made).await;
-    }
-}
-
-async fn create(client: &Client, object: &Value) {
-    let wanted: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-    again(|| async {
-        match api(client, object).create(&PostParams::default(), &wanted).await {
-            // An earlier attempt came through, and its answer did not.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            other => other.map(drop),
-        }
-    })
-    .await;
-}
-
-async fn delete(client: &Client, object: &Value) {
-    let name = object["metadata"]["name"].as_str().unwrap();
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    again(|| async {
-        match api(client, object).delete(name, &now).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map(drop),
-        }
-    })
-    .await;
-}
-
-/// Tries until the API server does it: it is away for a while.
-async fn again<F>(what: impl Fn() -> F)
-where
-    F: Future<Output = kube::Result<()>>,
-{
-    let last = Instant::now() + AWAY + PATIENCE;
-    while let Err(error) = what().await {
-        assert!(Instant::now() < last, "{error}");
-        sleep(Duration::from_millis(250)).await;
-    }
-}
-
-fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
-    let version = object["apiVersion"].as_str().unwrap();
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-    let resource = ApiResource::from_gvk(&kind);
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    }
-}
-
-/// Waits until each node holds what a hub that has read all objects anew would tell it.
-async fn alike(kubeconfig: &Path, followers: &[Arc<Follower>]) {
-    let mut hub = fresh(kubeconfig).await;
+    // Pods change from group to group, with one replica.
+    nodes.may_hold(&bounds[2]);
+    let writing = Writing::begin(&world.client, third);
+    writing.reaches(third.steps.len() / 2).await;
+    between.cut();
+    replicas.push(start(1).await);
+    writing.end().await;
+    let hub = nodes.alike(world.cluster.kubeconfig()).await;
     let pods: usize = (0..NODES).map(|it| hub.index().node_state(&node(it)).pods.len()).sum();
-    assert!(pods > PODS * 4 / 5 && hub.measures().policies > POLICIES / 2, "{:?}", hub.measures());
-    let last = Instant::now() + 2 * PATIENCE;
-    for follower in followers {
-        loop {
-            let digests = follower.held.lock().unwrap().digests().into_iter().collect();
-            let lacks = lacks(&mut hub, &follower.name, digests);
-            if lacks == 0 {
-                break;
+    assert!(pods > PODS * 4 / 5 && hub.measures().policies > POLICIES * 3 / 4, "{pods} pods");
+    let taken = nodes.followers.iter().map(|it| it.applied.load(Ordering::Relaxed));
+    assert!(taken.sum::<usize>() > NODES, "nothing was told");
+}
+
+impl Nodes {
+    fn start(bundle: &str, tokens: Vec<String>, replicas: [SocketAddr; 2]) -> Self {
+        let (mut followers, mut agents) = (Vec::new(), Vec::new());
+        let mut running = JoinSet::new();
+        let trust = trust(bundle);
+        for (number, token) in tokens.into_iter().enumerate() {
+            if number < PRODUCTION {
+                let agent = Production::start(&node(number), &token, bundle, replicas);
+                agents.push(Arc::new(agent));
+                continue;
             }
-            assert!(Instant::now() < last, "{} lacks {lacks} objects", follower.name);
-            sleep(Duration::from_millis(500)).await;
+            let follower = Arc::new(Follower::new(node(number), token));
+            running.spawn(follower.clone().run(trust.clone(), replicas));
+            followers.push(follower);
+        }
+        Self { followers, agents, running }
+    }
+
+    /// Nothing changes now; what may be held from now on is each node's.
+    fn may_hold(&mut self, bounds: &BTreeMap<String, Arc<Bounds>>) {
+        for follower in &self.followers {
+            follower.may_hold(bounds[&follower.name].clone());
+        }
+        let watched = self.running.len() > self.followers.len();
+        for agent in &self.agents {
+            agent.may_hold(bounds[&agent.name].clone());
+            if !watched {
+                self.running.spawn(agent.clone().watch());
+            }
         }
     }
-}
 
-/// How many objects a node that holds these would be told of.
-fn lacks(
-    hub: &mut Hub,
-    node: &str,
-    holds: std::collections::BTreeMap<policy_wire::ObjectId, policy_wire::Digest>,
-) -> usize {
-    let Begun::Compared(stream) = hub.begin(node, &Says { holds, ..Says::default() }) else {
-        panic!("the hub has no other stream");
-    };
-    let lacks = hub.tell(&stream).map_or(0, |telling| telling.changes.len());
-    hub.end(&stream, 0);
-    lacks
-}
-
-async fn fresh(kubeconfig: &Path) -> Hub {
-    let cluster = Cluster::connect(Some(kubeconfig), None).await.unwrap();
-    let mut hub = Hub::new([9; 16], 9);
-    for resource in cluster.served().await.unwrap() {
-        for item in cluster.list(&resource, |_| ()).await.unwrap().items {
-            let object = item.read.unwrap().object;
-            match &object {
-                Object::Pod(pod) => hub.apply(Event::Pod(pod)),
-                Object::Namespace(namespace) => hub.apply(Event::Namespace(namespace)),
-                Object::Node(node) => hub.apply(Event::Node(node)),
-                Object::Service(service) => hub.apply(Event::Service(service)),
-                Object::Tier(tier) => hub.apply(Event::Tier(tier)),
-                Object::Group(group) => hub.apply(Event::Group(group)),
-                Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
-                    hub.policy(&compile(&object).unwrap(), object.meta().generation);
+    /// Waits until each node holds what a hub that has read all objects anew would tell it.
+    async fn alike(&mut self, kubeconfig: &Path) -> Hub {
+        let objects = read(kubeconfig).await;
+        let mut hub = hub(&objects);
+        let last = Instant::now() + 2 * PATIENCE;
+        let names = self.followers.iter().map(|it| it.name.clone());
+        for name in names.chain(self.agents.iter().map(|it| it.name.clone())).collect::<Vec<_>>() {
+            let wanted: BTreeMap<ObjectId, Digest> =
+                told(&mut hub, &name).digests().into_iter().collect();
+            assert!(wanted.len() > POLICIES / 3, "{name} is to hold {} objects", wanted.len());
+            loop {
+                let is = self.holds(&name);
+                if is == wanted {
+                    break;
                 }
+                let lacks = wanted.iter().filter(|(id, digest)| is.get(id) != Some(digest)).count();
+                let extra = is.keys().filter(|id| !wanted.contains_key(id)).count();
+                assert!(Instant::now() < last, "{name} lacks {lacks}, and has {extra} too many");
+                sleep(Duration::from_millis(500)).await;
             }
         }
+        if let Some(ended) = self.running.try_join_next() {
+            ended.unwrap();
+            panic!("a node has ended");
+        }
+        hub
     }
-    hub.loaded();
-    hub
+
+    fn holds(&self, name: &str) -> BTreeMap<ObjectId, Digest> {
+        let of_agent = || self.agents.iter().find(|it| it.name == name).unwrap().held().digests();
+        match self.followers.iter().find(|it| it.name == name) {
+            Some(follower) => follower.held.lock().unwrap().digests().into_iter().collect(),
+            None => of_agent().into_iter().collect(),
+        }
+    }
+}
+
+/// Of each phase, of each node.
+fn bounds_of(there: &[Object]) -> Vec<BTreeMap<String, Arc<Bounds>>> {
+    let read = |world: &plan::World| -> Hub {
+        let made = world.values().map(|object| {
+            let mut object = object.clone();
+            object["metadata"]["uid"] = plan::key(&object).into();
+            Object::read_value(&object).unwrap().object
+        });
+        let made: Vec<Object> = made.collect();
+        hub(there.iter().chain(&made))
+    };
+    let of = |phase: &Phase| {
+        let (mut least, most) = (read(&phase.least()), phase.most());
+        let mut most: Vec<Hub> = most.iter().map(read).collect();
+        let names = (0..NODES).map(node);
+        names
+            .map(|name| (name.clone(), Arc::new(Bounds::of(&mut least, &mut most, &name))))
+            .collect()
+    };
+    phases().iter().map(of).collect()
+}
+
+/// All objects that policy reads.
+async fn read(kubeconfig: &Path) -> Vec<Object> {
+    let cluster = Cluster::connect(Some(kubeconfig), None).await.unwrap();
+    let mut objects = Vec::new();
+    for resource in cluster.served().await.unwrap() {
+        let items = cluster.list(&resource, |_| ()).await.unwrap().items;
+        objects.extend(items.into_iter().map(|item| item.read.unwrap().object));
+    }
+    objects
+}
+
+/// Where replicas listen, one after the other.
+fn free() -> [SocketAddr; 2] {
+    let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    bound.map(|listener| listener.local_addr().unwrap())
+}
+
+/// The judge of the test above can condemn.
+#[test]
+fn what_neither_world_has_is_too_much_and_what_both_have_is_not_to_be_missed() {
+    let phases = phases();
+    let read = |world: &plan::World| -> Vec<Object> {
+        let nodes = (0..NODES).map(|number| {
+            serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node(number)}})
+        });
+        let space = serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"},
+        });
+        let all = nodes.chain([space]).chain(world.values().cloned());
+        let all = all.map(|mut object| {
+            object["metadata"]["uid"] = plan::key(&object).into();
+            Object::read_value(&object).unwrap().object
+        });
+        all.collect()
+    };
+    let phase = &phases[1];
+    let (least, most) = (read(&phase.least()), phase.most());
+    let mut most: Vec<Hub> = most.iter().map(|world| hub(&read(world))).collect();
+    let bounds = Bounds::of(&mut hub(&least), &mut most, "n7");
+    let from = told(&mut hub(&read(&phase.after)), "n7");
+    let kinds: BTreeSet<_> = from.policies.values().map(|policy| policy.key.kind).collect();
+    assert_eq!(kinds.len(), 6, "not of all kinds: {kinds:?}");
+    assert!(from.applied.len() > 10 && from.addresses.len() > 10, "{from:?}");
+    let ids = |held: &policy_wire::Held| held.objects().map(|(id, _)| id).collect::<BTreeSet<_>>();
+    let wrong = |world: &plan::World| {
+        let held = told(&mut hub(&read(world)), "n7");
+        let mut names = BTreeMap::new();
+        assert_eq!(bounds.wrong_of(&from, &ids(&from), &mut names), None);
+        // As if the node came from there to here.
+        let touched = ids(&from).union(&ids(&held)).cloned().collect();
+        (bounds.wrong(&held), bounds.wrong_of(&held, &touched, &mut names))
+    };
+    for world in [&phase.before, &phase.after] {
+        assert_eq!(wrong(world), (None, None));
+    }
+    // Some made, some deleted, in no order at all.
+    let mut mixed = phase.before.clone();
+    for (number, (key, object)) in phase.after.iter().enumerate() {
+        if number % 3 == 0 {
+            mixed.insert(key.clone(), object.clone());
+        }
+    }
+    assert_eq!(wrong(&mixed), (None, None));
+    let stays = |kind: &str, count: usize| {
+        let all = phase.least();
+        let of_kind = |(_, object): &(&String, &serde_json::Value)| object["kind"] == kind;
+        let found = all.iter().filter(of_kind).nth(count).unwrap();
+        (found.0.clone(), found.1.clone())
+    };
+    let with = |key: &str, object: serde_json::Value| {
+        let mut world = phase.after.clone();
+        world.insert(key.to_owned(), object);
+        wrong(&world)
+    };
+    let without = |key: &str| {
+        let mut world = phase.after.clone();
+        world.remove(key);
+        wrong(&world)
+    };
+    let of_node = |(_, pod): &(String, serde_json::Value)| pod["spec"]["nodeName"] == "n7";
+    let (key, pod) = (0..PODS).map(|count| stays("Pod", count)).find(of_node).unwrap();
+    let mut extra = pod.clone();
+    extra["metadata"]["name"] = "one-more".into();
+    extra["status"]["podIPs"][0]["ip"] = "10.8.8.8".into();
+    let (whole, part) = with("one more", extra);
+    assert!(whole.unwrap().contains("one-more") && part.unwrap().contains("one-more"));
+    let mut moved = pod.clone();
+    moved["status"]["podIPs"][0]["ip"] = "10.9.9.9".into();
+    let (whole, part) = with(&key, moved);
+    assert!(whole.unwrap().contains("10.9.9.9") && part.unwrap().contains("10.9.9.9"));
+    let (whole, part) = without(&key);
+    assert!(whole.unwrap().contains("it lacks") && part.unwrap().contains("it lacks"));
+    for kind in ["NetworkPolicy", "ApplicationNetworkPolicy", "ClusterNetworkPolicy"] {
+        // One of those that are about pods of this node.
+        let found =
+            (0..40).map(|count| stays(kind, count)).find(|(key, _)| without(key).0.is_some());
+        let (key, mut policy) = found.unwrap();
+        assert!(without(&key).0.unwrap().contains("it lacks"), "{key}");
+        policy["spec"]["egress"] = serde_json::json!([]);
+        policy["spec"]["ingress"] = serde_json::json!([]);
+        assert!(with(&key, policy).0.is_some(), "{key}");
+    }
 }

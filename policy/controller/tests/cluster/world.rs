@@ -1,12 +1,13 @@
 //! An API server, and in it what the tests need: nodes, agents' pods and their tokens.
 
+use crate::between::Between;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{ConfigMap, Pod, ServiceAccount},
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
@@ -47,8 +48,7 @@ impl World {
         let room = ROOM.acquire().await.unwrap();
         let cluster = Cluster::start(&Wanted::default()).unwrap();
         let client = cluster.client().await.unwrap();
-        let user = format!("system:serviceaccount:{SYSTEM}:{}", config_crds::CONTROLLER_ACCOUNT);
-        let kubeconfig = cluster.kubeconfig_of("controller", &Identity::user(&user)).unwrap();
+        let kubeconfig = cluster.kubeconfig_of("controller", &controller()).unwrap();
         let world = Self { cluster, client, kubeconfig, _room: room };
         for object in config_crds::controller_rbac() {
             world.make(object).await;
@@ -61,6 +61,12 @@ impl World {
                 .await;
         }
         world
+    }
+
+    /// The controller's kubeconfig, for an API server that is reached by way of something.
+    pub(crate) fn kubeconfig_by(&self, between: &Between) -> PathBuf {
+        let name = format!("by-{}", between.at.port());
+        self.cluster.kubeconfig_at(&name, &controller(), &between.url()).unwrap()
     }
 
     /// Makes an object.
@@ -79,6 +85,13 @@ impl World {
         .await
     }
 
+    /// Writes an object's status, as who runs it would.
+    pub(crate) async fn status(&self, object: &Value, status: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.api(object).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     /// Takes an object away at once.
     pub(crate) async fn delete(&self, object: &Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -87,14 +100,7 @@ impl World {
     }
 
     fn api(&self, object: &Value) -> Api<DynamicObject> {
-        let version = object["apiVersion"].as_str().unwrap();
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-        let resource = ApiResource::from_gvk(&kind);
-        match object["metadata"]["namespace"].as_str() {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        }
+        api(&self.client, object)
     }
 
     /// Makes the kinds of these definitions known, and waits until objects of them can be made.
@@ -174,6 +180,10 @@ impl World {
     }
 }
 
+fn controller() -> Identity {
+    Identity::user(&format!("system:serviceaccount:{SYSTEM}:{}", config_crds::CONTROLLER_ACCOUNT))
+}
+
 /// The definitions of the kinds of policy of a group.
 pub(crate) fn definitions(group: &str) -> Vec<Value> {
     let of = |definition: &Value| definition["spec"]["group"] == group;
@@ -230,6 +240,18 @@ pub(crate) fn cluster_policy(name: &str) -> Value {
             "egress": [{"action": "Deny", "to": [{"networks": ["192.0.2.0/24"]}]}],
         },
     })
+}
+
+/// Where an object is asked for.
+pub(crate) fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
+    let version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+    let resource = ApiResource::from_gvk(&kind);
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
 }
 
 /// Asks until there is an answer.

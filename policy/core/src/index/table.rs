@@ -40,9 +40,13 @@ pub(super) struct Seed {
     shared: SharedSeed,
 }
 
+/// Digits of the golden ratio: no seed that anybody would choose is this.
+const NOT_ZERO: u64 = 0x9e37_79b9_7f4a_7c15;
+
 impl Seed {
     pub(super) fn new(seed: u64) -> Self {
-        Self { own: seed.rotate_left(32), shared: SharedSeed::from_u64(seed) }
+        // The hasher begins with this, and what it begins with zero it multiplies by zero.
+        Self { own: seed.rotate_left(32) ^ NOT_ZERO, shared: SharedSeed::from_u64(seed) }
     }
 
     pub(super) fn hash(&self, key: impl Hash) -> Mark {

@@ -9,11 +9,11 @@
 use super::Hub;
 use crate::{
     announced::{OF_A_NODE, OF_A_POD, OF_ALL, Word},
-    outside::{Why, why},
+    outside::{Holder, Why, why},
     refused::Refused,
 };
 use policy_core::index::{Event, KnownPod};
-use policy_objects::{Kind, Meta, Named, Pod, page::PodView};
+use policy_objects::{Kind, MIRROR, Meta, Named, Pod, page::PodView};
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// What an agent says of a pod of its node.
@@ -35,6 +35,7 @@ struct Said<'a> {
     node: &'a str,
     why: Option<Why>,
     addresses: &'a [IpAddr],
+    mirror: Option<&'a str>,
 }
 
 impl Hub {
@@ -46,6 +47,7 @@ impl Hub {
     /// If that cannot be or must not be, and nothing changes; among others if the pod or its node is not known
     /// here yet, which is to be tried again ([`Refused::is_retryable`]).
     pub fn announce(&mut self, node: &str, said: &Announce, now_ms: u64) -> Result<(), Refused> {
+        let said = &self.of_the_api(said);
         let known = self.admitted(node, said)?;
         let status = match self.announced.get(&said.pod).filter(|word| word.uid == said.uid) {
             Some(word) => word.status.clone(),
@@ -63,6 +65,17 @@ impl Hub {
         self.readdress(&said.pod, &word.uid, &word.all());
         self.announced.put(said.pod.clone(), word);
         Ok(())
+    }
+
+    /// A static pod by the UID of what stands for it in the API.
+    fn of_the_api(&self, said: &Announce) -> Announce {
+        let Named { namespace, name } = &said.pod;
+        let known = self.index.known_pod(namespace, name).filter(|known| {
+            let runtime = self.mirrors.runtime_uid(namespace, name, &known.uid);
+            runtime.is_some_and(|runtime| runtime == said.uid)
+        });
+        let uid = known.map_or_else(|| said.uid.clone(), |known| known.uid);
+        Announce { uid, ..said.clone() }
     }
 
     /// The pod, if it is the node's to speak of.
@@ -113,6 +126,11 @@ impl Hub {
             }
             if let Some(holder) = holders.pods.into_iter().find(|holder| *holder != pod) {
                 return Err(Refused::OfPod { pod, address, holder });
+            }
+            match self.outside.holder(address) {
+                Some(Holder::Pod(holder)) => return Err(Refused::OfPod { pod, address, holder }),
+                Some(Holder::Service) => return Err(Refused::OfService { pod, address }),
+                None => {}
             }
         }
         Ok(new)
@@ -171,18 +189,36 @@ impl Hub {
                 if let Some(addresses) = service.cluster_ips.known() {
                     self.yield_to(addresses, None);
                 }
+                self.yield_to(&service.outer_ips, None);
+                let Meta { namespace, name, uid, .. } = &service.meta;
+                self.outside.hear_service(namespace, name, uid, &service.outer_ips);
+                self.indexed(event);
+            }
+            Event::Gone { kind: Kind::Service, namespace, name, uid } => {
+                self.outside.service_gone(namespace, name, uid);
                 self.indexed(event);
             }
             Event::Gone { kind: Kind::Pod, namespace, name, uid } => {
                 self.indexed(event);
                 self.outside.gone(namespace, name, uid);
+                self.mirrors.gone(namespace, name, uid);
                 if self.announced.len() > 0 && self.index.known_pod(namespace, name).is_none() {
                     self.announced.remove(&named(namespace, name));
                 }
             }
-            Event::Namespace(_)
-            | Event::NamespaceView(_)
-            | Event::Tier(_)
+            Event::Namespace(namespace) => {
+                self.indexed(event);
+                self.namespace_read(&namespace.meta.name);
+            }
+            Event::NamespaceView(namespace) => {
+                self.indexed(event);
+                self.namespace_read(&namespace.meta.name);
+            }
+            Event::Gone { kind: Kind::Namespace, name, .. } => {
+                self.indexed(event);
+                self.namespace_gone(name);
+            }
+            Event::Tier(_)
             | Event::Group(_)
             | Event::Policy(_)
             | Event::PolicyView(_)
@@ -197,13 +233,14 @@ impl Hub {
 
     /// A pod's object is new or has changed: the addresses that it has with what its agent said, if that stands.
     fn of_pod(&mut self, said: &Said<'_>) -> Option<Vec<IpAddr>> {
-        let Said { namespace, name, uid, node, why, addresses } = *said;
-        self.outside.hear(namespace, name, uid, why);
+        let Said { namespace, name, uid, node, why, addresses, mirror } = *said;
+        self.outside.hear((namespace, name, uid), why, addresses);
+        self.mirrors.hear((namespace, name, uid), mirror.filter(|_| why.is_none()));
         if self.announced.len() == 0 {
             return None;
         }
         let pod = named(namespace, name);
-        if why.is_none() {
+        if why != Some(Why::Ended) {
             self.yield_to(addresses, Some(&pod));
         }
         let word = self.announced.get(&pod)?;
@@ -242,14 +279,16 @@ impl<'a> Said<'a> {
     fn of(pod: &'a Pod) -> Self {
         let Pod { meta: Meta { namespace, name, uid, .. }, node, addresses, .. } = pod;
         let why = why(pod.host_network, pod.phase);
-        Said { namespace, name, uid, node, why, addresses }
+        let mirror = pod.meta.annotations.get(MIRROR).map(String::as_str);
+        Said { namespace, name, uid, node, why, addresses, mirror }
     }
 
     fn lent(pod: &'a PodView<'_>) -> Self {
         let why = why(pod.host_network, pod.phase);
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         let (uid, node) = (&*pod.meta.uid, &*pod.node);
-        Said { namespace, name, uid, node, why, addresses: &pod.addresses }
+        let mirror = pod.mirror.as_deref();
+        Said { namespace, name, uid, node, why, addresses: &pod.addresses, mirror }
     }
 }
 

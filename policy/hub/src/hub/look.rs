@@ -50,7 +50,7 @@ impl Hub {
     pub fn policies_behind(&self, uid: &str, most: usize) -> Vec<PolicyLook> {
         use std::ops::Bound::{Excluded, Unbounded};
         let behind = self.policies.range::<str, _>((Excluded(uid), Unbounded));
-        behind.take(most).filter_map(|(uid, _)| self.policy_look(uid)).collect()
+        behind.filter_map(|(uid, _)| self.policy_look(uid)).take(most).collect()
     }
 
     /// The policy of this UID.

@@ -4,14 +4,12 @@ use super::{Hub, Kept};
 use crate::{
     outbox::Turn,
     policies::{sent, uid_text},
+    wholes::sent_member,
 };
-use policy_core::index::{
-    Change, Deltas, GroupDelta, Member, MemberKey, NodeDelta, PolicyDelta, Role,
-};
+use policy_core::index::{Change, Deltas, GroupDelta, MemberKey, NodeDelta, PolicyDelta, Role};
 use policy_wire::{
     Entry, ObjectId, encode, entry,
     proto::{self, change},
-    told,
 };
 
 impl Hub {
@@ -53,8 +51,10 @@ impl Hub {
     fn address(&mut self, delta: &GroupDelta) {
         let (id, object) = (delta.id, ObjectId::Address(delta.id));
         let changes = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
-        if changes || delta.change != Change::Changed {
-            self.forget_whole(id);
+        match delta.change {
+            Change::Changed if changes => self.wholes.change(delta),
+            Change::Changed => {}
+            Change::Added | Change::Removed => self.wholes.forget(id),
         }
         // Who has just begun to need it is told all of it, and no change.
         self.turn_all(&object, &delta.left, Turn::Left);
@@ -63,7 +63,9 @@ impl Hub {
             Change::Added => self.history.begin(id, self.generation),
             Change::Removed => self.history.end(id),
             Change::Changed if changes => {
-                self.history.add(id, self.generation, address_change(delta));
+                for entry in address_changes(delta) {
+                    self.history.add(id, self.generation, entry);
+                }
                 let span = self.index.group_span(Role::Address, id);
                 self.turn_all(&object, &span, Turn::Changed);
             }
@@ -158,20 +160,23 @@ fn left<'a>(nodes: &'a [NodeDelta], pod: &MemberKey) -> Option<&'a str> {
     left.map(|node| node.node.as_str())
 }
 
-fn address_change(delta: &GroupDelta) -> Entry {
+/// A change of a group, cut where many members come or go at once: a message has a bound. Those that go are told
+/// first, as one may come in place of another of its key. The node applies the whole generation or nothing of it.
+fn address_changes(delta: &GroupDelta) -> Vec<Entry> {
+    let change = || proto::AddressChange { id: delta.id.0.to_vec(), ..Default::default() };
+    let removed = delta.removed.chunks(CHANGE_MEMBERS).map(|keys| {
+        let removed = keys.iter().map(encode::member_key).collect();
+        proto::AddressChange { removed, ..change() }
+    });
+    let added = delta.added.chunks(CHANGE_MEMBERS).map(|members| {
+        let added = members.iter().map(|member| sent_member(member)).collect();
+        proto::AddressChange { added, ..change() }
+    });
     let holds = delta.holds.as_ref().map(encode::holds);
-    entry(
-        &change::Of::AddressChange(proto::AddressChange {
-            id: delta.id.0.to_vec(),
-            added: delta.added.iter().map(|member| sent_member(member)).collect(),
-            removed: delta.removed.iter().map(encode::member_key).collect(),
-            holds,
-        })
-        .into(),
-    )
+    let holds = holds.map(|holds| proto::AddressChange { holds: Some(holds), ..change() });
+    let changes = removed.chain(added).chain(holds);
+    changes.map(|change| entry(&change::Of::AddressChange(change).into())).collect()
 }
 
-pub(super) fn sent_member(member: &Member) -> proto::Member {
-    let (addresses, ports) = (member.addresses.clone(), member.ports.clone());
-    encode::member(&member.key(), &told::Member { addresses, ports })
-}
+/// As many members of a group come or go in one change: of the largest names that is less than a megabyte.
+const CHANGE_MEMBERS: usize = 2_000;

@@ -1,13 +1,14 @@
 //! Streams: how they begin, and what each is told.
 
-use super::{Hub, Whole, take::sent_member};
+use super::Hub;
 use crate::{
     outbox::{Outbox, Owed},
     policies::uid_text,
+    wholes::Whole,
 };
 use policy_core::index::{GroupId, Member, Needs, NodeState, Role};
 use policy_wire::{
-    Digest, Entry, ObjectId, digest_of, encode, entry,
+    Digest, Entry, Mark, ObjectId, digest_of, encode, entry,
     proto::{self, change},
     told,
 };
@@ -15,10 +16,6 @@ use std::collections::BTreeMap;
 
 /// How long a node without a stream is remembered, in milliseconds: it goes on where it was.
 const REMEMBERED_MS: u64 = 60_000;
-/// How many members of a group one change has at most, so that no message is too large.
-const MEMBERS_AT_ONCE: usize = 2_000;
-/// How much of whole groups is kept as it is sent, in bytes.
-const WHOLE_BYTES: usize = 64 << 20;
 
 /// A node's stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,10 +70,11 @@ impl Hub {
             return Begun::NotYet;
         }
         let is_behind = |(kind, version): (&String, &u64)| {
-            self.reached.get(kind).is_some_and(|reached| reached < version)
+            // A kind that was not read here at all, neither.
+            self.reached.kinds().get(kind).is_none_or(|reached| reached < version)
         };
         if !holds.take_behind && holds.reached.iter().any(is_behind) {
-            return Begun::Behind(self.reached.clone());
+            return Begun::Behind(self.reached.kinds().clone());
         }
         self.streams += 1;
         let stream = Stream { node: node.to_owned(), number: self.streams };
@@ -84,7 +82,8 @@ impl Hub {
         let outbox = self.nodes.entry(node.to_owned()).or_default();
         (outbox.stream, outbox.alone_since) = (stream.number, None);
         let is_ours = holds.epoch == self.epoch;
-        if is_ours && outbox.resume(holds.generation) {
+        // Who has begun and was told nothing yet holds no generation, whatever it holds.
+        if is_ours && holds.generation > 0 && outbox.resume(holds.generation) {
             return Begun::Kept(stream);
         }
         let owed = self.compare(node, &holds.holds);
@@ -112,24 +111,24 @@ impl Hub {
         Some(Telling { generation, changes })
     }
 
-    /// The node says that it holds a generation.
-    pub fn held(&mut self, stream: &Stream, generation: u64) {
-        if let Some(outbox) = self.mine(stream) {
-            outbox.held(generation);
-        }
+    /// The node says that it holds a generation. Says whether it is to be told more, now that it keeps up.
+    pub fn held(&mut self, stream: &Stream, generation: u64) -> bool {
+        let Some(outbox) = self.mine(stream) else { return false };
+        outbox.held(generation);
+        outbox.is_due()
+    }
+
+    /// The first generation on its way to the node of which it has not said that it holds it.
+    pub fn awaited(&self, stream: &Stream) -> Option<u64> {
+        let outbox = self.nodes.get(&stream.node);
+        outbox.filter(|outbox| outbox.stream == stream.number)?.awaited()
     }
 
     /// How far the node is when it holds what it was told last; `None` while it is owed something.
-    pub fn bookmark(&self, stream: &Stream) -> Option<proto::Bookmark> {
+    pub fn bookmark(&self, stream: &Stream) -> Option<Mark> {
         let outbox = self.nodes.get(&stream.node)?;
-        let reached = self.reached.iter();
-        let reached =
-            reached.map(|(kind, version)| proto::Reached { kind: kind.clone(), version: *version });
-        (outbox.stream == stream.number && outbox.is_even()).then(|| proto::Bookmark {
-            generation: outbox.last(),
-            reached: reached.collect(),
-            reports_to: self.reports_to.clone(),
-        })
+        let is_even = outbox.stream == stream.number && outbox.is_even();
+        is_even.then(|| Mark { generation: outbox.last(), reach: self.reached.said() })
     }
 
     /// Whether the node's stream is still this one.
@@ -200,8 +199,8 @@ impl Hub {
             part.push((ObjectId::Applied(*id), digest));
         }
         part.push((ObjectId::Node, digest_of(&encode::node(&own.addresses))));
-        for pod in own.pods.values() {
-            part.push((ObjectId::Pod(pod.uid.clone()), digest_of(&sent_pod(pod))));
+        for pod in own.pods.values().filter(|pod| self.may_be_told(pod)).collect::<Vec<_>>() {
+            part.push((ObjectId::Pod(pod.uid.clone()), digest_of(&self.sent_pod(pod))));
         }
         part
     }
@@ -215,42 +214,15 @@ impl Hub {
 
     /// A group as it is sent to who does not have it.
     fn whole(&mut self, id: GroupId) -> Option<Whole> {
-        if let Some(whole) = self.wholes.get(&id) {
-            return Some(whole.clone());
-        }
-        let state = self.index.group_state(Role::Address, id)?;
-        let members: Vec<proto::Member> =
-            state.members.values().map(|member| sent_member(member)).collect();
-        let holds = encode::holds(&state.holds);
-        let all = proto::AddressGroup { id: id.0.to_vec(), members, holds: Some(holds) };
-        let mut all: proto::Change = change::Of::AddressGroup(all).into();
-        let digest = digest_of(&all);
-        let mut entries = Vec::new();
-        if let Some(change::Of::AddressGroup(group)) = &mut all.of {
-            let rest = group.members.split_off(group.members.len().min(MEMBERS_AT_ONCE));
-            entries.push(entry(&all));
-            for some in rest.chunks(MEMBERS_AT_ONCE) {
-                let (added, removed) = (some.to_vec(), Vec::new());
-                let change =
-                    proto::AddressChange { id: id.0.to_vec(), added, removed, holds: None };
-                entries.push(entry(&change::Of::AddressChange(change).into()));
-            }
-        }
-        let bytes = entries.iter().map(Entry::len).sum();
-        let whole = Whole { digest, entries: entries.into(), bytes };
-        if self.wholes_bytes + bytes > WHOLE_BYTES {
-            self.wholes.clear();
-            self.wholes_bytes = 0;
-        }
-        self.wholes_bytes += bytes;
-        self.wholes.insert(id, whole.clone());
-        Some(whole)
+        let Self { wholes, index, .. } = self;
+        wholes.get(id, || index.group_state(Role::Address, id))
     }
 
-    pub(super) fn forget_whole(&mut self, id: GroupId) {
-        if let Some(whole) = self.wholes.remove(&id) {
-            self.wholes_bytes -= whole.bytes;
-        }
+    fn sent_pod(&self, pod: &Member) -> proto::Change {
+        let Member { namespace, name, uid, addresses, ports, .. } = pod.clone();
+        let runtime_uid = self.mirrors.runtime_uid(&namespace, &name, &uid).unwrap_or_default();
+        let runtime_uid = runtime_uid.to_owned();
+        (&told::Pod { uid, namespace, name, addresses, ports, runtime_uid }).into()
     }
 
     fn changes(
@@ -274,7 +246,8 @@ impl Hub {
             }
             ObjectId::Pod(uid) => {
                 let pod = own.pods.values().find(|pod| pod.uid == *uid);
-                changes.extend(pod.map(|pod| entry(&sent_pod(pod))));
+                let told = pod.filter(|pod| self.may_be_told(pod));
+                changes.extend(told.map(|pod| entry(&self.sent_pod(pod))));
             }
             ObjectId::Address(id) => {
                 let since = if owed.whole { None } else { self.history.after(*id, base) };
@@ -301,9 +274,4 @@ fn applied_change(id: GroupId, pods: &BTreeMap<String, bool>) -> Entry {
     };
     let change = proto::AppliedChange { id: id.0.to_vec(), added: of(true), removed: of(false) };
     entry(&change::Of::AppliedChange(change).into())
-}
-
-fn sent_pod(pod: &Member) -> proto::Change {
-    let Member { namespace, name, uid, addresses, ports, .. } = pod.clone();
-    (&told::Pod { uid, namespace, name, addresses, ports }).into()
 }

@@ -79,6 +79,23 @@ pub(super) fn meta<'p>(
     })
 }
 
+/// Reads one of an object's annotations.
+pub(super) fn annotation<'p>(
+    scan: &mut Scan<'p>,
+    wanted: &str,
+    into: &mut Option<Cow<'p, str>>,
+) -> Option<()> {
+    let mut seen = Once::default();
+    scan.some_object(|scan, key| {
+        if key != wanted {
+            return scan.skip();
+        }
+        seen.see(0)?;
+        *into = Some(Cow::Borrowed(scan.text()?));
+        Some(())
+    })
+}
+
 fn texts<'p>(scan: &mut Scan<'p>) -> Option<Vec<(Cow<'p, str>, Cow<'p, str>)>> {
     let mut texts = Vec::new();
     scan.some_object(|scan, key| {
@@ -106,14 +123,7 @@ pub(super) fn namespace<'p>(scan: &mut Scan<'p>) -> Option<NamespaceView<'p>> {
                 return scan.skip();
             }
             seen.see(1)?;
-            scan.some_object(|scan, key| {
-                if key != LOGGING {
-                    return scan.skip();
-                }
-                seen.see(2)?;
-                logging = Some(Cow::Borrowed(scan.text()?));
-                Some(())
-            })
+            annotation(scan, LOGGING, &mut logging)
         })?);
         Some(())
     })?;

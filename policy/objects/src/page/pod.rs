@@ -1,8 +1,8 @@
 //! Pods.
 
-use super::meta::{MetaView, meta};
+use super::meta::{MetaView, annotation, meta};
 use super::scan::{Once, Scan};
-use crate::{ContainerPort, Meta, Phase, Pod, Protocol};
+use crate::{ContainerPort, MIRROR, Meta, Phase, Pod, Protocol};
 use std::borrow::Cow;
 use std::net::IpAddr;
 
@@ -23,6 +23,8 @@ pub struct PodView<'a> {
     pub addresses: Vec<IpAddr>,
     /// Its named ports.
     pub ports: Vec<PortView<'a>>,
+    /// Its annotation `kubernetes.io/config.mirror`.
+    pub mirror: Option<Cow<'a, str>>,
 }
 
 /// A named port, lent by a page.
@@ -40,10 +42,17 @@ pub struct PortView<'a> {
 pub(super) fn pod<'p>(scan: &mut Scan<'p>) -> Option<PodView<'p>> {
     let mut seen = Once::default();
     let (mut read, mut spec, mut status) = (None, Spec::default(), Status::default());
+    let mut mirror = None;
     scan.object(|scan, key| match key {
         "metadata" => {
             seen.see(0)?;
-            read = Some(meta(scan, true, |scan, _| scan.skip())?);
+            read = Some(meta(scan, true, |scan, key| {
+                if key != "annotations" {
+                    return scan.skip();
+                }
+                seen.see(3)?;
+                annotation(scan, MIRROR, &mut mirror)
+            })?);
             Some(())
         }
         "spec" => {
@@ -75,6 +84,7 @@ pub(super) fn pod<'p>(scan: &mut Scan<'p>) -> Option<PodView<'p>> {
         },
         addresses: status.addresses,
         ports: spec.ports,
+        mirror,
     })
 }
 
@@ -239,6 +249,7 @@ impl<'a> From<&'a Pod> for PodView<'a> {
             phase: pod.phase,
             addresses: pod.addresses.clone(),
             ports: pod.ports.iter().map(port).collect(),
+            mirror: pod.meta.annotations.get(MIRROR).map(Cow::from),
         }
     }
 }
@@ -250,8 +261,12 @@ impl From<PodView<'_>> for Pod {
             protocol: port.protocol,
             port: port.port,
         };
+        let mut meta = Meta::from(view.meta);
+        if let Some(mirror) = view.mirror {
+            meta.annotations.insert(MIRROR.to_owned(), mirror.into_owned());
+        }
         Self {
-            meta: Meta::from(view.meta),
+            meta,
             node: view.node.into_owned(),
             host_network: view.host_network,
             service_account: view.service_account.into_owned(),

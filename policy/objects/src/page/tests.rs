@@ -1,5 +1,5 @@
 use super::*;
-use crate::{LOGGING, Pod};
+use crate::{LOGGING, MIRROR, Pod};
 use serde_json::json;
 
 fn page(kind: &str, items: &[Value]) -> Vec<u8> {
@@ -319,6 +319,20 @@ fn a_namespace_has_the_label_of_its_name() {
     assert_eq!(lent[0].meta.annotations[LOGGING], "true");
     let read = Object::read_as(Kind::Namespace, &items[0]).expect("a namespace");
     assert_eq!(Object::Namespace(lent.remove(0)), read.object);
+}
+
+#[test]
+fn a_mirror_pod_has_the_uid_of_its_static_pod_and_no_other_annotation() {
+    let items = [json!({"metadata": {
+        "name": "p", "namespace": "n", "uid": "of the API",
+        "annotations": {"a": "1", MIRROR: "of the kubelet", "kubernetes.io/config.source": "file"},
+    }, "spec": {}, "status": {}})];
+    let mut lent = Vec::new();
+    pods(&page("Pod", &items), |item| lent.push(Pod::from(item.expect("one")))).expect("a page");
+    let wanted = [(MIRROR.to_owned(), "of the kubelet".to_owned())].into();
+    assert_eq!(lent[0].meta.annotations, wanted);
+    let read = Object::read_as(Kind::Pod, &items[0]).expect("a pod");
+    assert_eq!(Object::Pod(lent.remove(0)), read.object);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn node_address(item: &At<'_>) -> Result<Option<IpAddr>, Doubt> {
     })
 }
 
-pub(super) fn service(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Service {
+pub(super) fn service(meta: Meta, spec: &At<'_>, status: &At<'_>, notes: &mut Notes) -> Service {
     let mut ports = Vec::new();
     for item in items(spec, "ports", notes) {
         push(service_port(&item), &mut ports, notes);
@@ -105,7 +105,24 @@ pub(super) fn service(meta: Meta, spec: &At<'_>, notes: &mut Notes) -> Service {
         known(service_selector(spec), "rules about its pods allow nothing or deny all", notes);
     let cluster_ips =
         known(cluster_ips(spec), "rules with its address allow nothing or deny all", notes);
-    Service { meta, selector, cluster_ips, ports }
+    Service { meta, selector, cluster_ips, outer_ips: outer_ips(spec, status, notes), ports }
+}
+
+/// What is not understood of them is passed over: no policy reads them.
+fn outer_ips(spec: &At<'_>, status: &At<'_>, notes: &mut Notes) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for item in values(spec, "externalIPs", notes) {
+        push(address(&item), &mut addresses, notes);
+    }
+    if let Some(balancer) = status.get("loadBalancer") {
+        for item in items(&balancer, "ingress", notes) {
+            // Others have a name alone.
+            if let Some(at) = item.get("ip").filter(|at| at.value.as_str() != Some("")) {
+                push(address(&at), &mut addresses, notes);
+            }
+        }
+    }
+    addresses
 }
 
 fn cluster_ips(spec: &At<'_>) -> Result<Vec<IpAddr>, Doubt> {

@@ -1,7 +1,7 @@
 //! An object's identity.
 
 use super::tree::{At, Doubt, Notes};
-use crate::{Kind, LOGGING, Labels, Meta};
+use crate::{Kind, LOGGING, Labels, MIRROR, Meta};
 
 /// `None` if there is no name.
 pub(super) fn meta(at: &At<'_>, kind: Kind, notes: &mut Notes) -> Option<Meta> {
@@ -11,7 +11,21 @@ pub(super) fn meta(at: &At<'_>, kind: Kind, notes: &mut Notes) -> Option<Meta> {
         name,
         uid: text(at, "uid", notes),
         labels: at.get("labels").map(|labels| all(&labels, notes)).unwrap_or_default(),
-        annotations: if kind == Kind::Namespace { chosen(at, notes) } else { Labels::new() },
+        annotations: match kind {
+            Kind::Namespace => chosen(at, LOGGING, notes),
+            Kind::Pod => chosen(at, MIRROR, notes),
+            Kind::Node
+            | Kind::Service
+            | Kind::NetworkPolicy
+            | Kind::ClusterNetworkPolicy
+            | Kind::AntreaTier
+            | Kind::AntreaClusterGroup
+            | Kind::AntreaGroup
+            | Kind::AntreaClusterNetworkPolicy
+            | Kind::AntreaNetworkPolicy
+            | Kind::AwsClusterNetworkPolicy
+            | Kind::AwsApplicationNetworkPolicy => Labels::new(),
+        },
         created: text(at, "creationTimestamp", notes),
         generation: generation(at, notes),
     })
@@ -77,12 +91,12 @@ fn all(at: &At<'_>, notes: &mut Notes) -> Labels {
     labels
 }
 
-fn chosen(at: &At<'_>, notes: &mut Notes) -> Labels {
+fn chosen(at: &At<'_>, wanted: &str, notes: &mut Notes) -> Labels {
     let Some(all) = at.get("annotations") else { return Labels::new() };
     if let Err(doubt) = all.entries().map(drop) {
         notes.fail(&doubt, "it is not read");
     }
-    let value = text(&all, LOGGING, notes);
-    let said = all.get(LOGGING).is_some_and(|at| at.value.is_string());
-    said.then(|| (LOGGING.to_owned(), value)).into_iter().collect()
+    let value = text(&all, wanted, notes);
+    let said = all.get(wanted).is_some_and(|at| at.value.is_string());
+    said.then(|| (wanted.to_owned(), value)).into_iter().collect()
 }

@@ -21,7 +21,11 @@ fn pod(spec: &Value, status: &Value) -> (Pod, Vec<Note>) {
 }
 
 fn service(spec: &Value) -> (Service, Vec<Note>) {
-    let (object, notes) = read("Service", spec, &json!({}));
+    service_with(spec, &json!({}))
+}
+
+fn service_with(spec: &Value, status: &Value) -> (Service, Vec<Note>) {
+    let (object, notes) = read("Service", spec, status);
     let Object::Service(service) = object else { panic!("another kind") };
     (service, notes)
 }
@@ -189,6 +193,41 @@ fn a_service_has_addresses_ports_and_perhaps_a_selector() {
     let (bare, _) = service(&json!({"clusterIP": "10.100.0.2", "selector": {}}));
     assert_eq!(bare.cluster_ips.known().map(Vec::len), Some(1));
     assert_eq!(bare.selector, Read::Known(None));
+}
+
+#[test]
+fn a_service_is_reached_at_external_addresses_and_at_its_load_balancers() {
+    let outer = |spec: Value, status: Value| {
+        let (read, notes) = service_with(&spec, &status);
+        let all: Vec<String> = read.outer_ips.iter().map(ToString::to_string).collect();
+        let odd = fields(&notes, Severity::Error).into_iter().map(ToOwned::to_owned);
+        (all, odd.collect::<Vec<String>>())
+    };
+    let (all, notes) = outer(
+        json!({"externalIPs": ["198.51.100.7", "2001:db8::7"], "loadBalancerIP": "198.51.100.8"}),
+        json!({"loadBalancer": {"ingress": [
+            {"ip": "198.51.100.9"}, {"hostname": "a.elb.amazonaws.com"},
+        ]}}),
+    );
+    assert_eq!(all, ["198.51.100.7", "2001:db8::7", "198.51.100.9"]);
+    assert!(notes.is_empty(), "{notes:?}");
+    let (all, notes) = outer(
+        json!({"externalIPs": ["x", "198.51.100.7", 7]}),
+        json!({"loadBalancer": {"ingress": [{"ip": "y"}, "z", {"ip": "198.51.100.9"}]}}),
+    );
+    assert_eq!(all, ["198.51.100.7", "198.51.100.9"]);
+    assert_eq!(
+        notes,
+        [
+            "spec.externalIPs[0]",
+            "spec.externalIPs[2]",
+            "status.loadBalancer.ingress[1]",
+            "status.loadBalancer.ingress[0].ip",
+        ]
+    );
+    for odd in [json!("x"), json!({"loadBalancer": "x"}), json!({"loadBalancer": {"ingress": 1}})] {
+        assert_eq!(outer(json!({}), odd).0, Vec::<String>::new());
+    }
 }
 
 #[test]

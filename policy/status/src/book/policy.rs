@@ -3,6 +3,7 @@
 use super::PATIENCE_MS;
 use crate::{Failing, NAMED, Phase, Realization, bits::Bits, names::Names};
 use policy_core::PolicyKey;
+use policy_objects::Kind;
 use std::collections::BTreeMap;
 
 /// How much of what a node says is kept, in characters.
@@ -46,14 +47,15 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Nothing was said of it so far.
-    pub(super) fn is_new(&self) -> bool {
-        self.key.is_none() && !self.is_reported()
-    }
-
     /// Whether a node has said something that holds.
     pub(super) fn is_reported(&self) -> bool {
         !(self.ahead.is_empty() && self.realized.is_empty() && self.failing.is_empty())
+    }
+
+    /// A NetworkPolicy of which something was to be said, and there was no place for it.
+    pub(super) fn has_nowhere(&self) -> bool {
+        let is_ours = |key: &PolicyKey| key.kind == Kind::NetworkPolicy;
+        self.stands == Stands::Nowhere && self.key.as_ref().is_some_and(is_ours)
     }
 
     /// It is new, or has changed.

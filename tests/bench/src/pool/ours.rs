@@ -140,7 +140,10 @@ impl Ours {
                 self.ask(ask, Errand::Look { witness, started: now }, desk);
             }
             Effect::NodeChanged => self.pass_soon(now, DEBOUNCE, desk),
-            Effect::Persist(_) | Effect::Report(_) | Effect::AskForTrunk => {}
+            Effect::Persist(_)
+            | Effect::Report(_)
+            | Effect::AskForTrunk
+            | Effect::Forget { .. } => {}
         }
     }
 

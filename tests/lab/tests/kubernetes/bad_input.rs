@@ -87,8 +87,17 @@ fn eniconfigs_that_are_missing_empty_or_of_no_subnet_are_told_and_others_serve()
         world.make_pod(node, &pod_of(node))?;
     }
     let refused: Vec<_> = std::thread::scope(|scope| {
-        let add = |node| lab.refused(&["pod", "add", node, "--pod", &pod_of(node)]);
-        let adds = nodes.map(|(node, ..)| scope.spawn(move || add(node)));
+        // An ADD at whose end a link has not come yet speaks of that link.
+        let add = |node, words: [&str; 2]| {
+            let mut said = String::new();
+            wait_for("an ADD to tell of the ENIConfig", PATIENCE, || {
+                said = lab.refused(&["pod", "add", node, "--pod", &pod_of(node)])?;
+                ensure!(words.iter().all(|word| said.contains(word)), "the plugin said: {said}");
+                Ok(true)
+            })?;
+            anyhow::Ok(said)
+        };
+        let adds = nodes.map(|(node, _, words, _)| scope.spawn(move || add(node, words)));
         adds.into_iter().map(|add| add.join()).collect()
     });
     for ((node, _, words, next), refused) in nodes.into_iter().zip(refused) {

@@ -15,7 +15,10 @@ use std::{
     future::pending,
     net::{IpAddr, Ipv4Addr},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -496,13 +499,25 @@ pub(crate) struct OwnAgent {
 
 struct Answers {
     book: Arc<Scripted>,
+    /// It says once that it ends, as one does that is restarted, before it answers.
+    ends: AtomicBool,
     answer: Admitted,
 }
 
 impl OwnAgent {
     /// Serves at the node's `agent.sock`.
     pub(crate) fn start(node: &Node, daemon: &Daemon, answer: Admitted) -> Self {
-        let answers = Arc::new(Answers { book: Arc::clone(&daemon.book), answer });
+        Self::serve(node, daemon, false, answer)
+    }
+
+    /// Serves there, and ends in the first question.
+    pub(crate) fn restarted(node: &Node, daemon: &Daemon, answer: Admitted) -> Self {
+        Self::serve(node, daemon, true, answer)
+    }
+
+    fn serve(node: &Node, daemon: &Daemon, ends: bool, answer: Admitted) -> Self {
+        let book = Arc::clone(&daemon.book);
+        let answers = Arc::new(Answers { book, ends: ends.into(), answer });
         let serve = async |incoming| {
             let health = Health::starting().await;
             ipamd_rpc::agent::serve(incoming, answers, &health, pending()).await.unwrap();
@@ -529,13 +544,17 @@ impl ipamd_rpc::agent::Agent for Answers {
         mode: Mode,
     ) -> Result<Admitted, Status> {
         let mut book = self.book.0.lock().unwrap();
-        book.asked.push(format!("admit {} {} {addresses:?} {mode:?}", pod.name, pod.uid));
-        Ok(self.answer.clone())
+        let AgentPod { uid, name, container } = pod;
+        book.asked.push(format!("admit {name} {uid} in {container} {addresses:?} {mode:?}"));
+        match self.ends.swap(false, Ordering::SeqCst) {
+            true => Err(Status::unavailable("the agent ends")),
+            false => Ok(self.answer.clone()),
+        }
     }
 
     async fn forget(&self, pod: AgentPod) -> Result<(), Status> {
         let mut book = self.book.0.lock().unwrap();
-        book.asked.push(format!("forget {} {}", pod.name, pod.uid));
+        book.asked.push(format!("forget {} {} in {}", pod.name, pod.uid, pod.container));
         Ok(())
     }
 

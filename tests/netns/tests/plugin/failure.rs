@@ -154,7 +154,7 @@ fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
         let daemon = Daemon::start(node);
         daemon.book(|book| book.hang_on_confirm = true);
         let mut conf = node.conf();
-        conf["addWait"] = serde_json::json!(1);
+        conf["addWait"] = serde_json::json!(5);
         let sandbox = node.sandbox("c1", "web-0");
         node.call_with("ADD", &sandbox, &conf).run().error(11);
         assert_eq!(node.host_state(), before);
@@ -177,10 +177,39 @@ fn a_daemon_that_is_going_away_fails_no_pod_before_its_wait_is_over() {
         // Of one that says so for ever, the reason is told.
         let _third = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let mut conf = node.conf();
-        conf["addWait"] = serde_json::json!(1);
+        conf["addWait"] = serde_json::json!(5);
         let late = node.call_with("ADD", &node.sandbox("c2", "web-1"), &conf).run();
         let (message, _) = late.error(11);
         assert!(message.contains("default/web-1") && message.contains("subnet-0"), "{message}");
+    });
+}
+
+#[test]
+fn what_a_daemon_said_when_it_went_is_told_also_if_none_comes_back() {
+    on_a_node(|node| {
+        let mood = Mood::Empty(Reason::Stopping);
+        let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let mut conf = node.conf();
+        conf["addWait"] = serde_json::json!(5);
+        let add = node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).start();
+        node.wait_until("the plugin asks again", || daemon.book(|book| book.asked.len() > 1));
+        daemon.kill();
+        let (message, _) = Ended::of(add).error(11);
+        assert!(message.contains("default/web-0") && message.contains("subnet-0"), "{message}");
+    });
+}
+
+#[test]
+fn the_words_of_a_daemon_that_came_back_are_told_and_not_those_of_the_one_before() {
+    on_a_node(|node| {
+        let mood = Mood::Empty(Reason::Stopping);
+        let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
+        node.wait_until("the plugin asks again", || daemon.book(|book| book.asked.len() > 1));
+        daemon.kill();
+        let _of_another_version = Daemon::start_of_another_version(node);
+        let (message, _) = Ended::of(add).error(11);
+        assert!(message.contains("version"), "{message}");
     });
 }
 

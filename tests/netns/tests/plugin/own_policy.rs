@@ -2,7 +2,7 @@
 //! told of its DEL.
 
 use crate::{
-    daemon::{Book, Daemon, OwnAgent},
+    daemon::{Book, Daemon, Mood, OwnAgent},
     node::{Node, on_a_node},
 };
 use ipamd_rpc::agent::{Admitted, Mode};
@@ -32,10 +32,10 @@ fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         let address = result["ips"][0]["address"].as_str().unwrap().trim_end_matches("/32");
-        let admit = format!("admit default/web-0 uid-c1 {{{address}}} Strict");
+        let admit = format!("admit default/web-0 uid-c1 in c1 {{{address}}} Strict");
         assert_eq!(asked(&daemon), ["reserve c1", &admit, "confirm c1"]);
         node.first_del(&sandbox, &result).run().is_silent_success();
-        assert_eq!(asked(&daemon), ["release PodDeleted c1", "forget default/web-0 uid-c1"]);
+        assert_eq!(asked(&daemon), ["release PodDeleted c1", "forget default/web-0 uid-c1 in c1"]);
         // Without it a DEL succeeds all the same.
         let sandbox = node.sandbox("c2", "web-1");
         let result = node.add(&sandbox);
@@ -54,7 +54,42 @@ fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
         let _agent = OwnAgent::start(node, &daemon, refused);
         let message = fails(node, &daemon, 11);
         assert!(message.contains("default/web-0") && message.contains("nobody told of it"));
+        let asked = asked(&daemon);
+        let [_, admit, forget, _] = asked.as_slice() else { panic!("{asked:?}") };
+        assert!(admit.starts_with("admit default/web-0 uid-c1 in c1"), "{admit}");
+        assert_eq!(forget, "forget default/web-0 uid-c1 in c1");
     });
+}
+
+#[test]
+fn of_a_pod_that_was_let_in_and_does_not_come_the_agent_is_told() {
+    on_a_node(|node| {
+        let mut book = Book::with_own_policy(node, Mode::Strict);
+        book.mood = Mood::Forgetful;
+        let daemon = Daemon::start_with(node, book);
+        let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
+        let message = fails(node, &daemon, 11);
+        assert!(message.contains("the reservation lapsed"), "{message}");
+        let asked = asked(&daemon);
+        let forget = "forget default/web-0 uid-c1 in c1";
+        assert_eq!(asked[2..], ["confirm c1", forget, "release SetupFailed c1"]);
+    });
+}
+
+#[test]
+fn an_agent_that_is_restarted_in_the_middle_is_asked_again() {
+    for mode in [Mode::Strict, Mode::Standard] {
+        on_a_node(|node| {
+            let daemon = Daemon::start_with(node, Book::with_own_policy(node, mode));
+            let _agent = OwnAgent::restarted(node, &daemon, Admitted::Enforced);
+            node.add(&node.sandbox("c1", "web-0"));
+            let asked = asked(&daemon);
+            let [_, first, second, last] = asked.as_slice() else { panic!("{asked:?}") };
+            assert!(first.starts_with("admit default/web-0 uid-c1 in c1"), "{first}");
+            assert_eq!((first, last.as_str()), (second, "confirm c1"));
+            assert!(!node.log().contains("without its policies"), "{}", node.log());
+        });
+    }
 }
 
 #[test]
@@ -81,7 +116,7 @@ fn where_it_is_standard_a_pod_starts_open_and_the_log_says_so() {
         assert!(
             asked(&daemon)
                 .iter()
-                .any(|told| told.contains("web-1 uid-c2") && told.ends_with("Standard"))
+                .any(|told| told.contains("web-1 uid-c2 in c2") && told.ends_with("Standard"))
         );
     });
 }

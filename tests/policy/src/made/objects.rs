@@ -5,11 +5,10 @@ use super::parts::{
     labels, meta, namespaces, nodes, one_address, one_of, pods, read,
 };
 use policy_objects::{
-    ContainerPort, Group, GroupSpec, Named, Namespace, Node, Object, Phase, Pod, Protocol, Read,
-    Service, ServicePort, Tier,
+    ContainerPort, Group, GroupSpec, Named, Namespace, Node, Object, Phase, Pod, Protocol, Service,
+    ServicePort, Tier,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use std::net::IpAddr;
 
 /// The nodes' names and addresses.
 pub(super) const NODES: &[(&str, &[&str])] =
@@ -57,6 +56,8 @@ pub(super) fn pod() -> impl Strategy<Value = Object> {
             meta.uid = format!("{}-{namespace}-{name}", age.1);
             let node = place.map_or(String::new(), |(name, _)| (*name).to_owned());
             let addresses = match place.filter(|_| host_network) {
+                // One that its Node does not name, which is nevertheless the host's.
+                Some(_) if age.1 == 0 => vec![address("10.0.2.7")],
                 Some((_, its)) => its.iter().copied().map(address).collect(),
                 None => addresses,
             };
@@ -93,10 +94,12 @@ pub(super) fn named_service() -> impl Strategy<Value = Named> {
 pub(super) fn service() -> impl Strategy<Value = Object> {
     let addresses = vec(one_address(SERVICE_ADDRESSES), 1..=1);
     let port = ServicePort { name: String::new(), protocol: Protocol::Tcp, port: 80, target: None };
-    (named_service(), read(option::weighted(0.9, pods())), read(addresses)).prop_map(
-        move |(named, selector, cluster_ips): (Named, _, Read<Vec<IpAddr>>)| {
-            let meta = meta(&named.namespace, &named.name);
-            Object::Service(Service { meta, selector, cluster_ips, ports: vec![port.clone()] })
+    // Now and then one that a pod is announced with.
+    let outer_ips = prop_oneof![3 => Just(vec![]), 1 => Just(vec![address("10.0.2.8")])];
+    (named_service(), read(option::weighted(0.9, pods())), read(addresses), outer_ips).prop_map(
+        move |(named, selector, cluster_ips, outer_ips)| {
+            let (meta, ports) = (meta(&named.namespace, &named.name), vec![port.clone()]);
+            Object::Service(Service { meta, selector, cluster_ips, outer_ips, ports })
         },
     )
 }

@@ -289,7 +289,13 @@ fn service(name: &str, vips: &[&str]) -> Service {
     let (namespace, name) = ("x".to_owned(), name.to_owned());
     let meta = Meta { namespace, name, ..Meta::default() };
     let cluster_ips = Read::Known(vips.iter().map(|text| ip(text)).collect());
-    Service { meta, selector: Read::Known(Some(only("app", "a"))), cluster_ips, ports: Vec::new() }
+    Service {
+        meta,
+        selector: Read::Known(Some(only("app", "a"))),
+        cluster_ips,
+        outer_ips: Vec::new(),
+        ports: Vec::new(),
+    }
 }
 
 /// Pods of app=a may ask for the Service `s`.
@@ -401,4 +407,16 @@ fn a_group_that_is_not_understood_has_everybody_as_a_subject_and_nobody_as_a_pee
     assert_eq!(turn(Read::Unknown(unknown)), [(2, true, 1), (0, true, 1)]);
     assert_eq!(turn(Read::Known(GroupSpec::External)), [(0, false, 0), (0, true, 0)]);
     assert_eq!(turn(Read::Known(of_a)), [(1, false, 1), (1, false, 1)]);
+}
+
+#[test]
+fn with_no_seed_are_addresses_alike() {
+    use crate::index::table::Seed;
+    for seed in [0, 1, 1 << 32, u64::MAX] {
+        let seed = Seed::new(seed);
+        let address = |number: u32| std::net::IpAddr::from(number.to_be_bytes());
+        let marks = (0..10_000).map(|number| seed.hash(address(number)).spread());
+        let marks: std::collections::BTreeSet<u64> = marks.collect();
+        assert!(marks.len() > 9_990, "{} of {seed:?}", marks.len());
+    }
 }

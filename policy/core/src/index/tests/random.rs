@@ -267,7 +267,10 @@ fn group() -> impl Strategy<Value = Group> {
 fn service() -> impl Strategy<Value = Service> {
     let name = meta(text(&["s", "t"]));
     (name, read(proptest::option::of(selector())), read(vec(address(), 0..3))).prop_map(
-        |(meta, selector, cluster_ips)| Service { meta, selector, cluster_ips, ports: Vec::new() },
+        |(meta, selector, cluster_ips)| {
+            let (outer_ips, ports) = (Vec::new(), Vec::new());
+            Service { meta, selector, cluster_ips, outer_ips, ports }
+        },
     )
 }
 

@@ -95,7 +95,10 @@ async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
                             Err(_) => break,
                         }
                     }
-                    Heard::Bookmark(bookmark) => held.mark(&bookmark),
+                    Heard::Bookmark(bookmark) => {
+                        agent.bytes.fetch_add(bookmark.encoded_len() as u64, Ordering::AcqRel);
+                        held.mark(&bookmark);
+                    }
                 }
             }
         }

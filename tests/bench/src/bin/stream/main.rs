@@ -11,6 +11,10 @@ mod replica;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike as _,
+};
 use replica::Replica;
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -121,12 +125,20 @@ impl<'a> Measured<'a> {
 
     fn told(&mut self, what: &str, value: f64, unit: &'static str) {
         self.bench.push(Figure::told(&self.name(what), value, unit));
-        self.say(&format!("{what}: {value:.1} {unit}"));
+        self.say(&format!("{what}: {value:.2} {unit}"));
     }
 
     fn bounded(&mut self, what: &str, value: f64, unit: &'static str, target: f64) {
         self.bench.push(Figure::bounded(&self.name(what), value, unit, target));
-        self.say(&format!("{what}: {value:.1} {unit}"));
+        self.say(&format!("{what}: {value:.2} {unit}"));
+    }
+
+    /// What the replica's processor did since then, for each: it says more than time does where others work too.
+    #[expect(clippy::cast_precision_loss, reason = "figures are read by people")]
+    fn worked(&mut self, what: &str, since: Duration, each: usize) -> Result<()> {
+        let took = worked()?.saturating_sub(since);
+        self.told(what, figures::ms(took) / each.max(1) as f64, "ms");
+        Ok(())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "figures are read by people")]
@@ -135,28 +147,31 @@ impl<'a> Measured<'a> {
     }
 
     fn connect(&mut self) -> Result<Others> {
-        let (before, begun) = (resident()?, Instant::now());
+        let (before, begun, since) = (resident()?, Instant::now(), worked()?);
         let mut others = Others::start(&self.replica, self.number)?;
         let (_, bytes) = others.hold(self.replica.generation())?;
         self.told("all_connected", figures::ms(begun.elapsed()), "ms");
         self.told("first_bytes_a_node", self.a_node(bytes), "bytes");
         let memory = self.a_node(resident()?.saturating_sub(before)) / 1024.0;
         self.bounded("memory_an_agent", memory, "KiB", 48.0);
+        self.worked("connect_work_an_agent", since, self.number)?;
         Ok(others)
     }
 
-    /// One event at a time, which every node is told of.
+    /// One event at a time, which every node is told of: the next comes when the replica knows that all hold it.
     fn events(&mut self, others: &mut Others) -> Result<()> {
-        let (mut late, mut all) = (Samples::default(), 0);
+        let (mut late, mut all, since) = (Samples::default(), 0, worked()?);
         for _ in 0..self.args.events {
             let (took, bytes) = self.event(others)?;
             late.push(took);
             all += bytes;
+            self.replica.hears_of_all()?;
         }
         self.bounded("event_to_the_last_p50", late.p50(), "ms", self.target);
         self.told("event_to_the_last_p99", late.p99(), "ms");
         let each = self.a_node(all) / f64::from(self.args.events);
         self.told("event_bytes_a_node", each, "bytes");
+        self.worked("event_work", since, self.args.events as usize)?;
         Ok(())
     }
 
@@ -169,7 +184,7 @@ impl<'a> Measured<'a> {
 
     /// A hundred pods a second are others; each second one event is told to all among those that few are told.
     fn churn(&mut self, others: &mut Others) -> Result<()> {
-        let (mut churned, begun) = (0_u64, Instant::now());
+        let (mut churned, begun, since) = (0_u64, Instant::now(), worked()?);
         let (mut behind, mut all) = (Samples::default(), 0);
         while begun.elapsed() < Duration::from_secs(self.args.churn) {
             let due = begun + Duration::from_millis(churned * 10);
@@ -189,6 +204,7 @@ impl<'a> Measured<'a> {
         self.told("churn_behind_p99", behind.p99(), "ms");
         let seconds = begun.elapsed().as_secs_f64();
         self.told("churn_bytes_a_node", self.a_node(all) / seconds, "B/s");
+        self.worked("churn_work_an_event", since, usize::try_from(churned)?)?;
         Ok(())
     }
 
@@ -197,10 +213,12 @@ impl<'a> Measured<'a> {
         let begun = now();
         self.replica.replace()?;
         self.say("another replica is there");
+        let since = worked()?;
         let (last, bytes) = others.hold_anew(self.replica.generation())?;
         let took = Duration::from_nanos(last.saturating_sub(begun));
         self.told("resync_all", figures::ms(took), "ms");
         self.told("resync_bytes_a_node", self.a_node(bytes), "bytes");
+        self.worked("resync_work_an_agent", since, self.number)?;
         Ok(())
     }
 }
@@ -259,6 +277,16 @@ impl Others {
 fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     time.map_or(0, |time| u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What this process has had of processors.
+fn worked() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("ask what this process has used")?;
+    Ok([usage.user_time(), usage.system_time()]
+        .map(|part| part.num_microseconds())
+        .iter()
+        .sum::<i64>())
+    .map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default()))
 }
 
 /// Bytes of this process that are in memory.

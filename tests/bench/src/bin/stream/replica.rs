@@ -1,9 +1,9 @@
 //! One replica with its cluster, and what happens to that.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use policy_core::{compile, index::Event};
 use policy_hub::Hub;
-use policy_objects::Object;
+use policy_objects::{Kind, Object};
 use policy_rpc::{Admit, Caller, Office, Serving, Shown, door};
 use policy_wire::proto::{AnnounceRequest, ReportRequest};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -13,7 +13,12 @@ use rustls::{
     sign::CertifiedKey,
 };
 use serde_json::json;
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tempfile::NamedTempFile;
 use tokio::{net::TcpListener, runtime::Runtime};
 use tonic::{Status, transport::Server};
@@ -22,6 +27,10 @@ pub(crate) const NAME: &str = "ferrule-controller";
 /// Policies, a namespace each five.
 const POLICIES: usize = 500;
 const SPACES: usize = 100;
+/// The resource version up to which everything is read at first.
+const VERSION: u64 = 1_000_000;
+/// How long agents may take to say that they hold an event.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The token is the node's name.
 struct ByName;
@@ -29,7 +38,7 @@ struct ByName;
 #[tonic::async_trait]
 impl Admit for ByName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
-        Ok(Caller { node: token.to_owned(), until: None })
+        Ok(Caller { node: token.to_owned(), ..Caller::default() })
     }
 
     async fn announce(&self, _: &Caller, _: AnnounceRequest) -> Result<(), Status> {
@@ -87,14 +96,26 @@ impl Replica {
         self.office.with(|hub| hub.measures().generation)
     }
 
+    /// Waits until all agents have said that they hold everything.
+    pub(crate) fn hears_of_all(&self) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while self.office.with(|hub| hub.measures().owed) > 0 {
+            ensure!(Instant::now() < until, "agents do not say that they hold everything");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
     /// A pod that every node has to know of comes.
     pub(crate) fn event_for_all(&mut self) -> u64 {
         self.extra += 1;
         let number = self.nodes * self.pods + self.extra;
         let pod = pod(number, self.nodes, "all");
+        let version = self.version();
         self.office.with(|hub| {
             feed(hub, &pod);
-            hub.measures().generation
+            hub.reach(Kind::Pod.text(), version);
+            hub.generation()
         })
     }
 
@@ -104,7 +125,16 @@ impl Replica {
         let number = self.churned * 7 % (self.nodes * self.pods);
         let app = format!("app{}", self.churned % 5);
         let pod = pod(number, self.nodes, &app);
-        self.office.with(|hub| feed(hub, &pod));
+        let version = self.version();
+        self.office.with(|hub| {
+            feed(hub, &pod);
+            hub.reach(Kind::Pod.text(), version);
+        });
+    }
+
+    /// The resource version of the last that happened.
+    fn version(&self) -> u64 {
+        VERSION + (self.extra + self.churned) as u64
     }
 
     /// Ends this replica with its streams, and begins another at the same place.
@@ -117,12 +147,13 @@ impl Replica {
         for extra in 1..=self.extra {
             feed(&mut hub, &pod(self.nodes * self.pods + extra, self.nodes, "all"));
         }
+        hub.reach(Kind::Pod.text(), self.version());
         self.office = Office::new(hub);
         let listener = loop {
             // The one before lets go of the port as it ends.
             match std::net::TcpListener::bind(self.at) {
                 Ok(listener) => break listener,
-                Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         };
         self.serving = Some(serve(listener, &self.shown, &self.office)?);
@@ -190,6 +221,9 @@ fn cluster(nodes: usize, pods: usize, epoch: u8) -> Hub {
             "ingress": [{"action": "Deny", "from": [{"pods": {"namespaceSelector": {},
                 "podSelector": {"matchLabels": {"app": "all"}}}}]}]}})),
     );
+    for kind in Kind::ALL {
+        hub.reach(kind.text(), VERSION);
+    }
     hub.loaded();
     hub
 }

@@ -1,12 +1,14 @@
 //! What nodes hold of their streams beside an evaluation of all objects, while objects come and go, nodes are
 //! slow, streams break off, nodes start again and go to another replica, and agents tell their pods' addresses.
 
-use policy_core::{compile, index::Event as Happened};
-use policy_hub::{Announce, Begun, Hub, Needed, NeededBy, PolicyTurn, Says, Stream};
-use policy_objects::{Object, page::PolicyView};
-use policy_wire::{Held, ObjectId, Progress, parts, proto};
+mod burst;
+mod end;
+
+use end::{End, feed, fresh, lend, sent};
+use policy_core::index::Event as Happened;
+use policy_hub::{Announce, Hub, Needed, NeededBy, PolicyTurn};
+use policy_wire::Held;
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
-use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use tests_policy::{
     announced::{self, Said, Words, says},
@@ -49,17 +51,6 @@ fn fold(spans: &mut Spans, turn: PolicyTurn) {
             }
         }
     }
-}
-
-/// A node.
-#[derive(Default)]
-struct End {
-    held: Held,
-    /// Which replica it follows.
-    replica: usize,
-    stream: Option<Stream>,
-    /// Parts that were sent and have not come.
-    sent: Vec<proto::Part>,
 }
 
 /// What happens next.
@@ -116,31 +107,6 @@ fn doing() -> impl Strategy<Value = Doing> {
         1 => Just(Doing::Sleeps),
         1 => Just(Doing::StartsAnew),
     ]
-}
-
-fn feed(hub: &mut Hub, object: &Object) {
-    match object {
-        Object::Pod(pod) => hub.apply(Happened::Pod(pod)),
-        Object::Namespace(namespace) => hub.apply(Happened::Namespace(namespace)),
-        Object::Node(node) => hub.apply(Happened::Node(node)),
-        Object::Service(service) => hub.apply(Happened::Service(service)),
-        Object::Tier(tier) => hub.apply(Happened::Tier(tier)),
-        Object::Group(group) => hub.apply(Happened::Group(group)),
-        Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
-            let generation = object.meta().generation;
-            hub.policy(&compile(object).expect("a policy is compiled"), generation);
-        }
-    }
-}
-
-/// The same, of policies that a page can lend.
-fn lend(hub: &mut Hub, object: &Object) {
-    let lent =
-        if let Object::NetworkPolicy(policy) = object { PolicyView::of(policy) } else { None };
-    match lent {
-        Some(lent) => hub.apply(Happened::PolicyView(&lent)),
-        None => feed(hub, object),
-    }
 }
 
 impl Cluster {
@@ -245,77 +211,6 @@ impl Cluster {
         hub.tidy(self.now_ms);
         Ok(())
     }
-}
-
-fn sent(hub: &mut Hub, stream: &Stream) -> Vec<proto::Part> {
-    let Some(telling) = hub.tell(stream) else { return Vec::new() };
-    let parts = parts(telling.generation, &telling.changes);
-    parts.iter().map(|part| proto::Part::decode(&**part).expect("a part")).collect()
-}
-
-impl End {
-    fn breaks(&mut self, hub: &mut Hub, now_ms: u64) {
-        // Half of what is on its way may have come.
-        let half = self.sent.len() / 2;
-        for part in self.sent.drain(..).take(half) {
-            drop(self.held.take(part));
-        }
-        if let Some(stream) = self.stream.take() {
-            hub.end(&stream, now_ms);
-        }
-    }
-
-    /// Takes all that there is.
-    fn follow(&mut self, node: &str, hub: &mut Hub) -> Result<(), TestCaseError> {
-        if self.stream.is_none() {
-            let says = Says {
-                epoch: self.held.epoch.clone(),
-                generation: self.held.generation,
-                reached: self.held.reached.clone(),
-                holds: self.held.digests().into_iter().collect(),
-                take_behind: false,
-            };
-            let begun = hub.begin(node, &says);
-            let (Begun::Kept(stream) | Begun::Compared(stream)) = begun else {
-                return Err(TestCaseError::fail(format!("{begun:?}")));
-            };
-            self.held.begin(&hub.epoch());
-            self.stream = Some(stream);
-        }
-        let stream = self.stream.clone().expect("a stream");
-        loop {
-            let parts = std::mem::take(&mut self.sent);
-            for part in parts {
-                let taken =
-                    self.held.take(part).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
-                if let Progress::Holds(_) = taken {
-                    hub.held(&stream, self.held.generation);
-                }
-            }
-            self.sent = sent(hub, &stream);
-            if self.sent.is_empty() {
-                break;
-            }
-        }
-        let bookmark = hub.bookmark(&stream).expect("it has been told everything");
-        prop_assert_eq!(bookmark.generation, self.held.generation);
-        self.held.mark(&bookmark);
-        Ok(())
-    }
-
-    fn objects(&self) -> BTreeMap<ObjectId, proto::Change> {
-        self.held.objects().collect()
-    }
-}
-
-/// What a node holds that is told by a replica that has just read everything.
-fn fresh(made: &Made, node: &str) -> End {
-    let mut hub = Hub::new([9; 16], 7);
-    made.objects.iter().for_each(|object| feed(&mut hub, object));
-    hub.loaded();
-    let mut end = End::default();
-    end.follow(node, &mut hub).expect("a stream");
-    end
 }
 
 /// The turns of policies add up to what there is, however they are taken.

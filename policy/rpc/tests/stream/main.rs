@@ -1,9 +1,13 @@
 //! Real streams over TLS on loopback, between the service and the nodes' client.
 
+mod bounds;
+
 use policy_core::index::Event;
 use policy_hub::Hub;
 use policy_objects::Object;
-use policy_rpc::{Admit, Caller, Follow, FollowError, Heard, Office, Serving, Shown, Trust, door};
+use policy_rpc::{
+    Admit, Bounds, Caller, Follow, FollowError, Heard, Office, Serving, Shown, Trust, door_within,
+};
 use policy_wire::{
     Held, Progress,
     proto::{AnnounceRequest, Digest, Hello, Reached, ReportRequest, Versions},
@@ -16,7 +20,10 @@ use rustls::{
 };
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{net::TcpListener, time::timeout};
@@ -25,15 +32,26 @@ use tonic::{Code, Status, transport::Server};
 const NAME: &str = "ferrule-controller";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lets in whoever has a token `node:NAME`; `short:NAME` ends soon.
-struct ByName;
+/// Lets in whoever has a token `node:NAME`; `short:NAME` ends soon, `slow:NAME` takes long to look at.
+#[derive(Default)]
+struct ByName {
+    /// The nodes whose pods are gone.
+    gone: Mutex<Vec<String>>,
+    stuck: AtomicUsize,
+}
 
 #[tonic::async_trait]
 impl Admit for ByName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
-        let caller = |node: &str, until| Caller { node: node.to_owned(), until };
+        let caller =
+            |node: &str, until| Caller { node: node.to_owned(), until, ..Caller::default() };
         match token.split_once(':') {
             Some(("node", node)) => Ok(caller(node, None)),
+            // Its answer takes longer than a stranger may.
+            Some(("slow", node)) => {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                Ok(caller(node, None))
+            }
             Some(("short", node)) => {
                 Ok(caller(node, Some(Instant::now() + Duration::from_millis(300))))
             }
@@ -51,12 +69,25 @@ impl Admit for ByName {
     async fn report(&self, _: &Caller, _: ReportRequest) -> Result<(), Status> {
         Ok(())
     }
+
+    fn still(&self, caller: &Caller) -> Result<(), Status> {
+        match self.gone.lock().expect("no panic").contains(&caller.node) {
+            true => Err(Status::unavailable("its pod is gone")),
+            false => Ok(()),
+        }
+    }
+
+    fn stuck(&self, _: &str) {
+        self.stuck.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 struct Replica {
     at: SocketAddr,
     office: Arc<Office>,
+    admit: Arc<ByName>,
     trust: Trust,
+    pem: String,
     shown: Arc<Shown>,
     authority: Issuer<'static, KeyPair>,
 }
@@ -79,17 +110,45 @@ fn certified(authority: &Issuer<'_, KeyPair>) -> CertifiedKey {
 }
 
 async fn replica(hub: Hub) -> Replica {
+    replica_within(hub, Bounds::default()).await
+}
+
+async fn replica_within(hub: Hub, bounds: Bounds) -> Replica {
+    replica_with(hub, bounds, 6 * PATIENCE).await
+}
+
+async fn replica_with(hub: Hub, bounds: Bounds, patience: Duration) -> Replica {
     let (authority, pem) = authority();
     let shown = Arc::new(Shown::default());
     shown.show(certified(&authority));
+    let office = Office::new(hub);
+    let admit = Arc::<ByName>::default();
+    let at = serve(&office, &admit, &shown, bounds, patience).await;
+    let trust = Trust::new(pem.as_bytes(), NAME).expect("the authority");
+    Replica { at, office, admit, trust, pem, shown, authority }
+}
+
+async fn serve(
+    office: &Arc<Office>,
+    admit: &Arc<ByName>,
+    shown: &Arc<Shown>,
+    bounds: Bounds,
+    patience: Duration,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
-    let office = Office::new(hub);
-    let service = Serving::new(office.clone(), Arc::new(ByName));
-    let inside = door(listener, shown.clone()).expect("TLS");
+    let service = Serving::patient(office.clone(), admit.clone(), patience);
+    let inside = door_within(listener, shown.clone(), bounds).expect("TLS");
     tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
-    let trust = Trust::new(pem.as_bytes(), NAME).expect("the authority");
-    Replica { at, office, trust, shown, authority }
+    at
+}
+
+impl Replica {
+    /// From now on this replica bears nodes that are as slow as this machine.
+    async fn be_patient(&mut self) {
+        let Self { office, admit, shown, .. } = self;
+        self.at = serve(office, admit, shown, Bounds::default(), 6 * PATIENCE).await;
+    }
 }
 
 fn hub() -> Hub {

@@ -1,6 +1,12 @@
-//! A folder in memory that writes down what is done to it, and what a power cut may leave of that.
+//! A folder in memory that writes down what is done to it, and what a power cut may leave of that. For tests.
 
-use crate::store::folder::{Folder, Written};
+#![expect(
+    clippy::unwrap_used,
+    clippy::unreachable,
+    reason = "a test stops where its premise fails"
+)]
+
+use crate::{Folder, Written};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -10,66 +16,92 @@ use std::{
 
 /// One thing that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
+    /// A file got a name. Files are known by number, since names change.
     Create {
+        /// The name.
         name: String,
+        /// The file.
         file: usize,
     },
+    /// Bytes were written.
     Append {
+        /// To this file.
         file: usize,
+        /// These.
         bytes: Vec<u8>,
     },
+    /// What was written to this file was made durable.
     SyncFile(usize),
+    /// A file got another name.
     Rename {
+        /// The old one.
         from: String,
+        /// The new one.
         to: String,
+        /// The file.
         file: usize,
     },
+    /// A name went.
     Remove {
+        /// Which.
         name: String,
     },
+    /// The names were made durable.
     SyncNames,
-    /// So many writes were handed over.
+    /// So much was handed over, by the test's own count.
     Handed(usize),
-    /// So many are to be kept.
+    /// So much is told to be kept.
     Told(usize),
 }
 
 /// What the disk only pretends to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lie {
+pub enum Lie {
+    /// Nothing.
     None,
+    /// To make bytes durable.
     FilesNotSynced,
+    /// To make names durable.
     NamesNotSynced,
 }
 
 /// What is on the disk: names, and bytes behind them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct State(BTreeMap<String, Vec<u8>>);
+pub struct State(BTreeMap<String, Vec<u8>>);
 
-/// The folder. Clones are the same one.
-#[derive(Clone)]
-pub(super) struct Disk {
+/// A folder in memory. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Disk {
     inner: Arc<Mutex<Inner>>,
 }
 
+#[derive(Debug)]
 struct Inner {
     lie: Lie,
     full: bool,
     names: BTreeMap<String, usize>,
     files: Vec<Vec<u8>>,
     steps: Vec<Step>,
+    written: usize,
 }
 
 impl Disk {
-    pub(super) fn new(lie: Lie) -> Self {
-        let (names, files) = (BTreeMap::new(), Vec::new());
-        let inner = Inner { lie, full: false, names, files, steps: Vec::new() };
+    /// An empty one.
+    pub fn new(lie: Lie) -> Self {
+        let inner = Inner {
+            lie,
+            full: false,
+            names: BTreeMap::new(),
+            files: Vec::new(),
+            steps: Vec::new(),
+            written: 0,
+        };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// One that holds this, durably.
-    pub(super) fn holding(state: &State) -> Self {
+    pub fn holding(state: &State) -> Self {
         let disk = Self::new(Lie::None);
         let mut inner = disk.lock();
         for (name, bytes) in &state.0 {
@@ -81,26 +113,46 @@ impl Disk {
         disk
     }
 
-    /// From now on half of each write has no room; or all have again.
-    pub(super) fn refuse(&self, full: bool) {
-        self.lock().full = full;
-    }
-
-    pub(super) fn steps(&self) -> Vec<Step> {
+    /// What was done to it.
+    pub fn steps(&self) -> Vec<Step> {
         self.lock().steps.clone()
     }
 
-    pub(super) fn mark(&self, step: Step) {
+    /// Writes down a step of the test's own.
+    pub fn mark(&self, step: Step) {
         self.lock().steps.push(step);
+    }
+
+    /// From now on half of each write has no room; or all have again.
+    pub fn refuse(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    /// How many bytes were ever written.
+    pub fn written(&self) -> usize {
+        self.lock().written
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
     }
+
+    fn make(&self, name: &str, anew: bool) -> io::Result<Open> {
+        let mut inner = self.lock();
+        if anew && inner.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let file = inner.files.len();
+        inner.files.push(Vec::new());
+        inner.names.insert(name.to_owned(), file);
+        inner.steps.push(Step::Create { name: name.to_owned(), file });
+        Ok(Open { disk: self.clone(), file })
+    }
 }
 
 /// A file of it.
-pub(super) struct Open {
+#[derive(Debug)]
+pub struct Open {
     disk: Disk,
     file: usize,
 }
@@ -115,12 +167,11 @@ impl Folder for Disk {
     }
 
     fn create(&self, name: &str) -> io::Result<Open> {
-        let mut inner = self.lock();
-        let file = inner.files.len();
-        inner.files.push(Vec::new());
-        inner.names.insert(name.to_owned(), file);
-        inner.steps.push(Step::Create { name: name.to_owned(), file });
-        Ok(Open { disk: self.clone(), file })
+        self.make(name, false)
+    }
+
+    fn create_new(&self, name: &str) -> io::Result<Open> {
+        self.make(name, true)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -157,6 +208,7 @@ impl Written for Open {
         let full = inner.full;
         let bytes = if full { &bytes[..bytes.len() / 2] } else { bytes };
         inner.files[self.file].extend_from_slice(bytes);
+        inner.written += bytes.len();
         inner.steps.push(Step::Append { file: self.file, bytes: bytes.to_vec() });
         if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
@@ -171,47 +223,44 @@ impl Written for Open {
 }
 
 /// Everything that a power cut after these steps may leave of a disk that held `before`.
-pub(super) fn left(before: &State, steps: &[Step]) -> BTreeSet<State> {
+pub fn left(before: &State, steps: &[Step]) -> BTreeSet<State> {
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     let mut files: BTreeMap<usize, (Vec<u8>, Vec<&[u8]>)> = BTreeMap::new();
     for (file, (name, bytes)) in before.0.iter().enumerate() {
         names.insert(name.clone(), file);
         files.insert(file, (bytes.clone(), Vec::new()));
     }
-    let mut unsynced: Vec<&Step> = Vec::new();
+    let mut unsynced_names: Vec<&Step> = Vec::new();
     for step in steps {
         match step {
             Step::Create { file, .. } => {
                 files.insert(*file, Default::default());
-                unsynced.push(step);
+                unsynced_names.push(step);
             }
-            Step::Rename { .. } | Step::Remove { .. } => unsynced.push(step),
+            Step::Rename { .. } | Step::Remove { .. } => unsynced_names.push(step),
             Step::Append { file, bytes } => files.get_mut(file).unwrap().1.push(bytes),
             Step::SyncFile(file) => {
                 let (durable, pending) = files.get_mut(file).unwrap();
                 pending.drain(..).for_each(|bytes| durable.extend_from_slice(bytes));
             }
-            Step::SyncNames => unsynced.drain(..).for_each(|step| name(&mut names, step)),
+            Step::SyncNames => {
+                unsynced_names.drain(..).for_each(|step| rename(&mut names, step));
+            }
             Step::Handed(_) | Step::Told(_) => {}
         }
     }
     let mut states = BTreeSet::new();
-    for choice in 0..1_u32 << unsynced.len() {
+    for choice in 0..1_u32 << unsynced_names.len() {
         let mut names = names.clone();
-        let chosen = unsynced.iter().enumerate().filter(|(n, _)| choice & (1 << n) != 0);
-        chosen.for_each(|(_, step)| name(&mut names, step));
+        let chosen = unsynced_names.iter().enumerate().filter(|(n, _)| choice & (1 << n) != 0);
+        chosen.for_each(|(_, step)| rename(&mut names, step));
         let mut so_far = vec![State::default()];
         for (name, file) in names {
             let (durable, pending) = &files[&file];
             let variants = contents(durable, pending);
-            let with = |state: &State, bytes: &Vec<u8>| {
-                let mut state = state.clone();
-                state.0.insert(name.clone(), bytes.clone());
-                state
-            };
             so_far = so_far
                 .iter()
-                .flat_map(|state| variants.iter().map(|bytes| with(state, bytes)))
+                .flat_map(|state| variants.iter().map(|bytes| with(state, &name, bytes)))
                 .collect();
         }
         states.extend(so_far);
@@ -219,7 +268,13 @@ pub(super) fn left(before: &State, steps: &[Step]) -> BTreeSet<State> {
     states
 }
 
-fn name(names: &mut BTreeMap<String, usize>, step: &Step) {
+fn with(state: &State, name: &str, bytes: &[u8]) -> State {
+    let mut state = state.clone();
+    state.0.insert(name.to_owned(), bytes.to_vec());
+    state
+}
+
+fn rename(names: &mut BTreeMap<String, usize>, step: &Step) {
     match step {
         Step::Create { name, file } => {
             names.insert(name.clone(), *file);
@@ -239,7 +294,8 @@ fn name(names: &mut BTreeMap<String, usize>, step: &Step) {
     }
 }
 
-/// Each append that was not synced may be there, half there, blank or absent, whatever became of the others.
+/// Each append that was not synced may be there, half there, blank or absent, whatever became of
+/// the others.
 fn contents(durable: &[u8], pending: &[&[u8]]) -> BTreeSet<Vec<u8>> {
     let mut found = BTreeSet::new();
     for choice in 0..1_u32 << (2 * pending.len()) {

@@ -1,7 +1,3 @@
-//! The folder of the checkpoint: few enough verbs that a test can carry them out too, and cut the
-//! power between any two.
-
-use super::journal::OpenError;
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
@@ -13,8 +9,9 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use thiserror::Error;
 
-/// What the checkpoint does with its folder. Nothing is durable before it is synced: neither a
+/// What is done with the folder. Nothing is durable before it is synced: neither a
 /// file's bytes nor the folder's names.
 pub trait Folder: Clone + Send + 'static {
     /// A file that is written.
@@ -44,6 +41,12 @@ pub trait Folder: Clone + Send + 'static {
     /// When it keeps its name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
+    /// Takes a file away.
+    ///
+    /// # Errors
+    /// Also when there is none.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
     /// Makes the names durable.
     ///
     /// # Errors
@@ -69,7 +72,29 @@ pub trait Written: Send + 'static {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A folder on disk; holds a lock against a second daemon for as long as a clone of it lives.
+/// Why a program's folder cannot be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{} is in use by another process", folder.display())]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The disk refuses.
+    #[error("{attempt} {}", path.display())]
+    Disk {
+        /// What was tried.
+        attempt: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// A folder on disk; holds a lock against a second process for as long as a clone of it lives.
 #[derive(Clone, Debug)]
 pub struct DiskFolder {
     path: PathBuf,
@@ -80,7 +105,7 @@ impl DiskFolder {
     /// Makes the folder if need be, durably, and locks it.
     ///
     /// # Errors
-    /// When another daemon has it, or the disk refuses.
+    /// When another process has it, or the disk refuses.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let disk = |attempt, path: &Path| {
             let path = path.to_owned();
@@ -115,6 +140,10 @@ impl Folder for DiskFolder {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,0 +1,104 @@
+use config_model::causes;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use thiserror::Error;
+
+/// How long a connection may take to be there.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+pub enum Unusable {
+    /// The kubeconfig cannot be used.
+    #[error("the kubeconfig {}: {cause}", path.display())]
+    Kubeconfig {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// This is no pod with a service account's token.
+    #[error("this is no pod with a service account's token, and no kubeconfig is named: {0}")]
+    NoPod(String),
+    /// The API server's endpoint is no URL.
+    #[error("the endpoint {endpoint:?} is no URL: {cause}")]
+    Endpoint {
+        /// As it was given.
+        endpoint: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// What was read makes no client.
+    #[error("make a client: {0}")]
+    Client(String),
+}
+
+/// Makes a client by a kubeconfig, or as the service account of the pod that this is. `endpoint` (a URL or, as client-go
+/// has it, a bare host) stands for the API server's address that either names.
+///
+/// That reads files but reaches nobody, so it succeeds with an API server that is down.
+///
+/// # Errors
+/// What is missing.
+pub async fn client(kubeconfig: Option<&Path>, endpoint: Option<&str>) -> Result<Client, Unusable> {
+    let mut config = match kubeconfig {
+        Some(path) => by_file(path).await?,
+        // The service account's files do without the environment when the endpoint is given.
+        None if endpoint.is_some() => in_pod(Config::incluster_dns())?,
+        None => in_pod(Config::incluster())?,
+    };
+    if let Some(endpoint) = endpoint {
+        config.cluster_url = url(endpoint)?;
+    }
+    config.connect_timeout = Some(CONNECT);
+    // Each request has its own bound and its own way to try again.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| Unusable::Client(causes(&error)))
+}
+
+async fn by_file(path: &Path) -> Result<Config, Unusable> {
+    let unusable = |cause| Unusable::Kubeconfig { path: path.to_owned(), cause };
+    let read = Kubeconfig::read_from(path).map_err(|error| unusable(causes(&error)))?;
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+    config.map_err(|error| unusable(causes(&error)))
+}
+
+fn in_pod(config: Result<Config, kube::config::InClusterError>) -> Result<Config, Unusable> {
+    config.map_err(|error| Unusable::NoPod(causes(&error)))
+}
+
+fn url(endpoint: &str) -> Result<http::Uri, Unusable> {
+    let endpoint = endpoint.trim_end_matches('/');
+    let is_url = endpoint.contains("://");
+    let text = if is_url { endpoint.to_owned() } else { format!("https://{endpoint}") };
+    text.parse().map_err(|error: http::uri::InvalidUri| Unusable::Endpoint {
+        endpoint: endpoint.to_owned(),
+        cause: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_url_or_a_host() {
+        for (endpoint, uri) in [
+            ("https://abc.eks.amazonaws.com", "https://abc.eks.amazonaws.com/"),
+            ("https://abc.eks.amazonaws.com/", "https://abc.eks.amazonaws.com/"),
+            ("abc.eks.amazonaws.com:443", "https://abc.eks.amazonaws.com:443/"),
+            ("http://[fd00::1]:8080", "http://[fd00::1]:8080/"),
+        ] {
+            assert_eq!(url(endpoint).unwrap().to_string(), uri);
+        }
+        assert!(url("https://a b").unwrap_err().to_string().contains("https://a b"));
+    }
+}

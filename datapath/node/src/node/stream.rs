@@ -1,0 +1,141 @@
+//! What a replica says on its stream.
+
+use super::*;
+
+impl Node {
+    /// What a replica is told first.
+    pub fn hello(&self, take_behind: bool) -> Hello {
+        let digest = |(id, digest): (policy_wire::ObjectId, policy_wire::Digest)| proto::Digest {
+            id: Some(id.to_proto()),
+            hash: digest.0.to_vec(),
+        };
+        Hello {
+            versions: Some(proto::Versions { oldest: *VERSIONS.start(), newest: *VERSIONS.end() }),
+            // Where a change did not fit, the same change would not fit again.
+            epoch: if self.distrust { Vec::new() } else { self.held.epoch.clone() },
+            generation: if self.distrust { 0 } else { self.held.generation },
+            reached: reached(&self.held.reached),
+            holds: self.held.digests().into_iter().map(digest).collect(),
+            take_behind,
+        }
+    }
+
+    /// How far a replica that has read so far lags behind what is held.
+    pub fn lag(&self, theirs: &BTreeMap<String, u64>) -> u64 {
+        let lag = |(kind, ours): (&String, &u64)| {
+            ours.saturating_sub(theirs.get(kind).copied().unwrap_or(*ours))
+        };
+        self.held.reached.iter().map(lag).fold(0, u64::saturating_add)
+    }
+
+    /// A stream has begun; `behind`: the replica had read less than this node holds.
+    pub fn began(&mut self, at: SocketAddr, epoch: &[u8], behind: bool) {
+        Arc::make_mut(&mut self.held).begin(epoch);
+        self.parts.clear();
+        self.deaf = false;
+        let lacks = if behind { self.held.reached.clone() } else { BTreeMap::new() };
+        self.contact = Contact::With { at, lacks };
+        self.effects.push(Effect::Keep(vec![Record::Begun { epoch: epoch.to_vec() }]));
+    }
+
+    /// None is followed, and why.
+    pub fn alone(&mut self, why: String) {
+        self.contact = Contact::None(why);
+        self.deaf = true;
+        self.forget_parts();
+    }
+
+    /// Where replicas are cannot be learnt, and why. Who is followed is followed on.
+    pub fn unlisted(&mut self, why: String) {
+        if let Contact::None(known) = &mut self.contact {
+            *known = why;
+        }
+    }
+
+    /// A part of a generation came.
+    pub fn part(&mut self, part: proto::Part, now: Time) {
+        if self.deaf {
+            return;
+        }
+        let generation = part.generation;
+        self.parts.push(Record::Part(part.encode_to_vec()));
+        let taken = match self.parts.len() > PARTS_MAX {
+            true => Err(Fault::OutOfOrder { generation, held: self.held.generation }),
+            false => Arc::make_mut(&mut self.held).take(part),
+        };
+        match taken {
+            Ok(Progress::Waits) => {}
+            Ok(Progress::Holds(touched)) => {
+                self.distrust = false;
+                let was_told = mem::replace(&mut self.told, true);
+                let mut records = mem::take(&mut self.parts);
+                let gone: Vec<String> = pods_among(&touched)
+                    .filter(|uid| !self.held.pods.contains_key(*uid))
+                    .filter(|uid| self.local.contains_key(*uid))
+                    .map(str::to_owned)
+                    .collect();
+                for uid in gone {
+                    Arc::make_mut(&mut self.local).remove(&uid);
+                    records.push(Record::Ended { uid });
+                }
+                self.effects.push(Effect::Keep(records));
+                self.effects.push(Effect::Holds(generation));
+                // One that brings nothing is in force as the one before is, if there was one.
+                if !touched.is_empty() || !was_told {
+                    self.changed(now);
+                }
+            }
+            Err(fault) => {
+                (self.deaf, self.distrust) = (true, true);
+                self.forget_parts();
+                self.effects.push(Effect::FollowAnew(fault));
+            }
+        }
+    }
+
+    /// How far the cluster was read, and who takes reports.
+    pub fn bookmark(&mut self, bookmark: &proto::Bookmark, now: Time) {
+        if self.deaf {
+            return;
+        }
+        let told = bookmark.reached.iter();
+        let told: BTreeMap<_, _> = told.map(|told| (told.kind.clone(), told.version)).collect();
+        self.caught_up(&told);
+        if told != self.held.reached {
+            Arc::make_mut(&mut self.held).mark(bookmark);
+            let record = Record::Bookmark(bookmark.encode_to_vec());
+            self.effects.push(Effect::Keep(vec![record]));
+        }
+        if bookmark.generation <= self.held.generation && self.marks.len() < MARKS_MAX {
+            self.marks.push_back((self.revision, self.held.reached.clone()));
+            self.marked(now);
+        }
+        let epoch = self.held.epoch.clone();
+        let to = bookmark.reports_to.parse().ok().map(|at| ReportTo { at, epoch });
+        self.reports.to(to, now);
+        self.tick(now);
+    }
+
+    /// Whether a replica that had read less has read as much by now. A kind that it does not know is not waited for.
+    fn caught_up(&mut self, told: &BTreeMap<String, u64>) {
+        let Contact::With { lacks, .. } = &mut self.contact else { return };
+        let has = |(kind, was): (&String, &u64)| told.get(kind).is_none_or(|is| is >= was);
+        if lacks.iter().all(has) {
+            lacks.clear();
+        }
+    }
+
+    /// Parts of a generation that does not come to its end: those for the disk and those that are taken in go together.
+    fn forget_parts(&mut self) {
+        self.parts.clear();
+        let held = Arc::make_mut(&mut self.held);
+        let epoch = held.epoch.clone();
+        held.begin(&epoch);
+    }
+}
+
+fn reached(of: &BTreeMap<String, u64>) -> Vec<proto::Reached> {
+    let one =
+        |(kind, version): (&String, &u64)| proto::Reached { kind: kind.clone(), version: *version };
+    of.iter().map(one).collect()
+}

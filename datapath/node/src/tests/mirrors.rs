@@ -1,0 +1,94 @@
+//! Static pods, which their node knows by another UID than the API.
+
+use super::{entry, part, policy, removed};
+use crate::{Answer, Applied, Effect, LocalPod, Mode, Node, PodId, WAIT};
+use config_model::Time;
+use policy_wire::{ObjectId, proto::Change, told::Pod};
+use std::collections::BTreeMap;
+
+/// What stands in the API for a static pod. Its UID there is that of [`policy`]'s first pod.
+fn mirror(runtime_uid: &str) -> Change {
+    let (namespace, name) = ("kube-system".to_owned(), "dns-n1".to_owned());
+    let (uid, runtime_uid) = ("u-0".to_owned(), runtime_uid.to_owned());
+    (&Pod { uid, namespace, name, runtime_uid, ..Pod::default() }).into()
+}
+
+fn local(uid: &str, namespace: &str, name: &str) -> LocalPod {
+    let pod = PodId { uid: uid.into(), namespace: namespace.into(), name: name.into() };
+    LocalPod { pod, container: "c".to_owned(), addresses: ["10.0.0.9".parse().unwrap()].into() }
+}
+
+/// What a pod that starts is answered, once the backend has said this.
+fn answer(node: &mut Node, pod: LocalPod, came: &Applied) -> Answer {
+    let now = Time(1_000);
+    node.admit(pod, Mode::Strict, now);
+    let mut ticks = 0;
+    loop {
+        for effect in node.take_effects() {
+            match effect {
+                Effect::Apply(desired) => node.applied(desired.revision, came.clone(), now),
+                Effect::Answer { answer, .. } => return answer,
+                Effect::Announce(_)
+                | Effect::Holds(_)
+                | Effect::FollowAnew(_)
+                | Effect::Keep(_)
+                | Effect::Report(_) => {}
+            }
+        }
+        // Once more at the end of its time.
+        node.tick(if ticks == 0 { now } else { now + WAIT });
+        ticks += 1;
+        assert!(ticks < 10, "it is not answered");
+    }
+}
+
+fn told(changes: Vec<Change>) -> Node {
+    let mut node = Node::new(Default::default(), BTreeMap::new());
+    node.began("10.9.9.1:1".parse().unwrap(), &[1; 16], false);
+    node.part(part(1, changes), Time(0));
+    node
+}
+
+#[test]
+fn a_static_pod_finds_the_entry_of_what_stands_for_it() {
+    let all = [vec![mirror("of the kubelet"), entry(1)], policy(1, &[0])].concat();
+    let mut node = told(all);
+    let done = Applied::Done(BTreeMap::new());
+    let its = || local("of the kubelet", "kube-system", "dns-n1");
+    assert_eq!(answer(&mut node, its(), &done), Answer::Enforced);
+    // Whoever made the object may have written any UID: it is that of no pod of another name.
+    for other in [
+        local("of the kubelet", "shop", "dns-n1"),
+        local("of the kubelet", "kube-system", "web-1"),
+        local("another", "kube-system", "dns-n1"),
+    ] {
+        assert!(matches!(answer(&mut node, other, &done), Answer::Refused(_)));
+    }
+    assert!(node.image().1.contains_key("of the kubelet"));
+}
+
+#[test]
+fn a_policy_about_it_that_is_not_in_force_is_known() {
+    let mut node = told([vec![mirror("of the kubelet")], policy(1, &[0])].concat());
+    let failing = Applied::Done([("policy-1".to_owned(), "no room".to_owned())].into());
+    let its = local("of the kubelet", "kube-system", "dns-n1");
+    let Answer::Refused(why) = answer(&mut node, its, &failing) else { panic!("it may start") };
+    assert!(why.contains("no room"), "{why}");
+}
+
+#[test]
+fn who_deletes_what_stands_for_it_ends_no_static_pod() {
+    let mut node = told(vec![mirror("of the kubelet")]);
+    let its = local("of the kubelet", "kube-system", "dns-n1");
+    assert_eq!(answer(&mut node, its, &Applied::Done(BTreeMap::new())), Answer::Enforced);
+    node.part(part(2, vec![removed(&ObjectId::Pod("u-0".to_owned()))]), Time(2_000));
+    assert!(node.image().1.contains_key("of the kubelet"), "it runs");
+}
+
+#[test]
+fn no_uid_is_that_of_no_pod() {
+    let mut node = told(vec![mirror("")]);
+    let nobody = local("", "kube-system", "dns-n1");
+    let answered = answer(&mut node, nobody, &Applied::Done(BTreeMap::new()));
+    assert!(matches!(answered, Answer::Refused(_)));
+}

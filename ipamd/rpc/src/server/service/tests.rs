@@ -1,0 +1,88 @@
+//! What callers of a release that knows no agent are answered.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+use super::*;
+use crate::agent::AgentAt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use wire::{ipam_server::Ipam as _, reserve_reply::Outcome};
+
+/// A daemon of a node whose agent is in this mode; it counts what it is asked for, and has nothing.
+struct Policed {
+    mode: Mode,
+    asked: AtomicUsize,
+}
+
+fn nothing<T>() -> Result<T, Unable> {
+    Err(Unable { message: "it has nothing".to_owned() })
+}
+
+impl Ipam for Policed {
+    async fn reserve(&self, _: Reserve) -> Result<ReserveOutcome, Unable> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        nothing()
+    }
+
+    async fn confirm(&self, _: Confirm) -> Result<bool, Unable> {
+        nothing()
+    }
+
+    async fn release(&self, _: Release) -> Result<Released, Unable> {
+        nothing()
+    }
+
+    async fn inspect(&self, _: PodKey) -> Result<Option<Held>, Unable> {
+        nothing()
+    }
+
+    async fn status(&self) -> Result<PoolStatus, Unable> {
+        nothing()
+    }
+
+    async fn collect(&self, _: Collect) -> Result<Collected, Unable> {
+        nothing()
+    }
+
+    async fn holds(&self, _: &PodName) -> Result<bool, Unable> {
+        nothing()
+    }
+
+    fn enforcer(&self) -> Option<Enforcer> {
+        Some(Enforcer::Own(AgentAt { socket: "/run/agent.sock".into(), mode: self.mode }))
+    }
+}
+
+/// What a caller is answered, and how often the daemon was asked for it.
+async fn answered(mode: Mode, awaits_agent: bool) -> (Result<Outcome, Status>, usize) {
+    let daemon = Arc::new(Policed { mode, asked: AtomicUsize::new(0) });
+    let endpoint = Endpoint::new(Arc::clone(&daemon));
+    let key = wire::Key { network: "n".into(), container_id: "c".into(), ifname: "eth0".into() };
+    let pod = wire::Pod { namespace: "shop".into(), name: "web-0".into(), ..wire::Pod::default() };
+    let request = wire::ReserveRequest {
+        versions: Some(wire::Versions {
+            oldest: crate::SPOKEN.oldest,
+            newest: crate::SPOKEN.newest,
+        }),
+        key: Some(key),
+        pod: Some(pod),
+        awaits_agent,
+        ..wire::ReserveRequest::default()
+    };
+    let reply = endpoint.reserve(Request::new(request)).await;
+    let outcome = reply.map(|reply| reply.into_inner().outcome.unwrap());
+    (outcome, daemon.asked.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_plugin_that_would_not_ask_the_agent_gets_nothing_where_that_is_strict() {
+    let (outcome, asked) = answered(Mode::Strict, false).await;
+    let Ok(Outcome::Refused(refusal)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(asked, 0);
+    assert_eq!(refusal.reason(), wire::refusal::Reason::TryAgain);
+    assert!(refusal.message.contains("shop/web-0"), "{refusal:?}");
+    assert!(refusal.next_step.contains("ferrule-ipamd install"), "{refusal:?}");
+    for (mode, awaits) in [(Mode::Strict, true), (Mode::Standard, false), (Mode::Standard, true)] {
+        let (outcome, asked) = answered(mode, awaits).await;
+        assert_eq!(asked, 1, "{mode:?} {awaits}: {outcome:?}");
+    }
+}

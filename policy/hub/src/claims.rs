@@ -1,0 +1,78 @@
+//! Addresses that objects have and the index does not know: no agent's pod can have one of them.
+
+use policy_objects::Named;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// Who claims what. It is as large as what the objects say, and forgets an object with its end.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// The object's UID, and its addresses; never none.
+    of: BTreeMap<Named, (String, Vec<IpAddr>)>,
+    by: BTreeMap<IpAddr, BTreeSet<Named>>,
+}
+
+impl Claims {
+    /// An object is new or has changed: it has these addresses, and no others.
+    pub(crate) fn put(&mut self, object: Named, uid: &str, addresses: &[IpAddr]) {
+        self.remove(&object, "");
+        if addresses.is_empty() {
+            return;
+        }
+        let addresses: Vec<IpAddr> = addresses.iter().map(IpAddr::to_canonical).collect();
+        for address in &addresses {
+            self.by.entry(*address).or_default().insert(object.clone());
+        }
+        self.of.insert(object, (uid.to_owned(), addresses));
+    }
+
+    /// An object is gone; with a UID, if it is that one.
+    pub(crate) fn remove(&mut self, object: &Named, uid: &str) {
+        if !self.of.get(object).is_some_and(|(its, _)| uid.is_empty() || its == uid) {
+            return;
+        }
+        let (_, addresses) = self.of.remove(object).unwrap_or_default();
+        for address in addresses {
+            if let Some(objects) = self.by.get_mut(&address) {
+                objects.remove(object);
+                if objects.is_empty() {
+                    self.by.remove(&address);
+                }
+            }
+        }
+    }
+
+    /// Whose an address is; of several the first by name.
+    pub(crate) fn holder(&self, address: IpAddr) -> Option<&Named> {
+        self.by.get(&address)?.first()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Named {
+        Named { namespace: "shop".to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn an_address_is_claimed_as_long_as_one_object_has_it() {
+        let (one, other): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let mut claims = Claims::default();
+        // An object may say the same twice, also in IPv6's way.
+        let mapped = IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, 1]);
+        claims.put(named("a"), "1", &[one, mapped]);
+        claims.put(named("b"), "2", &[one, other]);
+        assert_eq!(claims.holder(one), Some(&named("a")));
+        claims.put(named("a"), "1", &[]);
+        assert_eq!(claims.holder(one), Some(&named("b")));
+        claims.remove(&named("b"), "of before");
+        assert_eq!(claims.holder(other), Some(&named("b")));
+        claims.remove(&named("b"), "2");
+        assert_eq!((claims.holder(one), claims.holder(other)), (None, None));
+        assert!(claims.of.is_empty() && claims.by.is_empty());
+    }
+}

@@ -1,0 +1,72 @@
+//! The digest of an address group of many members.
+//!
+//! Its members are put into buckets by their keys, and the digest is one of the buckets' digests: who keeps
+//! these makes it anew after a change at the cost of a bucket, however large the group is.
+
+use crate::{Digest, digest_of, encode, proto};
+use policy_core::index::{GroupId, MemberKey};
+use prost::Message as _;
+use proto::change;
+
+/// How many members a group has that has no buckets.
+pub const FEW: usize = 256;
+/// How many buckets the others have.
+pub const BUCKETS: usize = 256;
+
+/// The bucket of a member. UIDs decide it as well, which are random: nobody fills one by names of his choice.
+pub fn bucket_of(key: &MemberKey) -> usize {
+    of_key(&encode::member_key(key))
+}
+
+fn of_key(key: &proto::MemberKey) -> usize {
+    let Digest([first, ..]) = Digest::of(&key.encode_to_vec());
+    usize::from(first)
+}
+
+/// A bucket of a group, as a change that adds its members: these in the order of their keys.
+pub fn bucket(id: GroupId, members: Vec<proto::Member>) -> proto::Change {
+    of_members(&id.0, members)
+}
+
+fn of_members(id: &[u8], added: Vec<proto::Member>) -> proto::Change {
+    let (removed, holds) = (Vec::new(), None);
+    change::Of::AddressChange(proto::AddressChange { id: id.to_vec(), added, removed, holds })
+        .into()
+}
+
+/// The digest of a group of many members: from that of the group without them, and those of all buckets; an
+/// empty one has none.
+pub fn digest_of_many(
+    without: Digest,
+    buckets: impl IntoIterator<Item = Option<Digest>>,
+) -> Digest {
+    // No encoding begins with this byte: none is mistaken for such a list.
+    let mut all = Vec::with_capacity(1 + (1 + BUCKETS) * without.0.len());
+    all.push(0);
+    all.extend(without.0);
+    for bucket in buckets {
+        all.extend(bucket.map_or([0; 16], |digest| digest.0));
+    }
+    Digest::of(&all)
+}
+
+/// The digest of a group, if it has many members.
+pub(crate) fn of_whole(group: &proto::AddressGroup) -> Option<Digest> {
+    if group.members.len() <= FEW {
+        return None;
+    }
+    let mut buckets = vec![Vec::new(); BUCKETS];
+    for member in &group.members {
+        buckets[of_key(member.key.as_ref().unwrap_or(&NOBODY))].push(member.clone());
+    }
+    let (id, holds) = (group.id.clone(), group.holds.clone());
+    let without = proto::AddressGroup { id, members: Vec::new(), holds };
+    let without = digest_of(&change::Of::AddressGroup(without).into());
+    let digest = |members: Vec<proto::Member>| {
+        (!members.is_empty()).then(|| digest_of(&of_members(&group.id, members)))
+    };
+    Some(digest_of_many(without, buckets.into_iter().map(digest)))
+}
+
+const NOBODY: proto::MemberKey =
+    proto::MemberKey { namespace: String::new(), name: String::new(), uid: String::new() };

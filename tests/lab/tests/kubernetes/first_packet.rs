@@ -1,0 +1,303 @@
+//! Pods under policy, from the runtime's call to the controller: what an ADD is answered while the controller is well,
+//! slow, gone or restarted. Every program is the production one.
+
+use crate::{
+    policed::{
+        Agent, Controllers, Place,
+        gate::{Gate, Pace},
+        model::{Model, entry},
+        sandbox::{Answer, Sandbox, Started, once, until_all_start},
+    },
+    world::{PATIENCE, World},
+};
+use anyhow::{Context as _, Result, ensure};
+use datapath_node::store::Replayed;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, net::Ipv4Addr, ops::Range, path::Path, time::Duration};
+use tests_lab::{Lab, programs, wait_for};
+
+const NODE: &str = "node1";
+/// Of each kind of trouble as many pods.
+const SHARE: usize = 50;
+/// How long each piece of what a slow controller says is under way: it is followed still, also over a new connection.
+const SLOW: Duration = Duration::from_millis(700);
+/// An ADD that is to be tried again.
+const AGAIN: i64 = 11;
+
+/// A node under policy, and the cluster that it is a member of.
+struct Scene {
+    world: World,
+    lab: Lab,
+    place: Place,
+    controllers: Controllers,
+    gate: Gate,
+}
+
+impl Scene {
+    /// The first replica writes the authority that nodes trust; it is gone then.
+    fn set(bin: &Path, name: &str, mode: &str) -> Result<Self> {
+        let world = World::new()?;
+        world.make_node(NODE, &json!({}))?;
+        for policy in policies() {
+            world.apply(&policy)?;
+        }
+        let mode = format!("NETWORK_POLICY_ENFORCING_MODE={mode}");
+        let lab = world.lab(
+            bin,
+            name,
+            &[
+                &["--nodes", "1", "--type", "m5.4xlarge", "--env", "FERRULE_POLICY=true"],
+                &["--env", &mode, "--env", "ENABLE_PREFIX_DELEGATION=true"][..],
+            ]
+            .concat(),
+        )?;
+        let controllers = Controllers::new(&world, bin)?;
+        let gate = Gate::open(&lab, NODE, Ipv4Addr::LOCALHOST)?;
+        let replica = controllers.start()?;
+        let place = Place::new(&world, bin, NODE)?;
+        drop(replica);
+        Ok(Self { world, lab, place, controllers, gate })
+    }
+
+    fn agent(&self) -> Result<Agent> {
+        self.place.start(&self.lab, &["--replica", &self.gate.at.to_string()])
+    }
+
+    /// Makes pods with these numbers in the cluster, bound to the node.
+    fn pods(&self, numbers: Range<usize>) -> Result<Vec<Started>> {
+        numbers.map(|number| self.pod(&format!("pod-{number}"), app(number))).collect()
+    }
+
+    fn pod(&self, name: &str, app: &str) -> Result<Started> {
+        let pod: Pod = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
+            "spec": {
+                "nodeName": NODE, "automountServiceAccountToken": false,
+                "containers": [{"name": "c", "image": "none.invalid/none"}],
+            },
+        }))?;
+        let pods: Api<Pod> = Api::namespaced(self.world.client.clone(), "default");
+        let made = self.world.runtime.block_on(pods.create(&PostParams::default(), &pod))?;
+        Ok(Started { name: name.to_owned(), uid: made.uid().context("a pod without UID")? })
+    }
+
+    /// Another pod of the same name, as of a StatefulSet.
+    fn replaced(&self, name: &str, app: &str) -> Result<Started> {
+        let pods: Api<Pod> = Api::namespaced(self.world.client.clone(), "default");
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.world.runtime.block_on(pods.delete(name, &now))?;
+        self.pod(name, app)
+    }
+
+    fn model(&self) -> Result<Model> {
+        Model::read(&self.world.runtime, self.world.cluster.kubeconfig())
+    }
+
+    /// Starts pods until all run. Each that does is one that the node was told of, with all that policy says of it.
+    fn start(&self, pods: &[Started]) -> Result<()> {
+        let model = self.model()?;
+        for (pod, answers) in pods.iter().zip(until_all_start(&self.lab, NODE, pods, PATIENCE)?) {
+            let (_, failed) = answers.split_last().context("no answer")?;
+            for answer in failed {
+                ensure_again(pod, answer)?;
+            }
+            self.ensure_told(&model, pod)?;
+        }
+        Ok(())
+    }
+
+    /// The disk has it a moment after the agent.
+    fn ensure_told(&self, model: &Model, pod: &Started) -> Result<()> {
+        wait_for(&format!("the entry of {}", pod.name), PATIENCE, || {
+            ensure_entry(&self.place.kept()?, model, pod).map(|()| true)
+        })
+    }
+
+    /// Starts pods once, of which the node cannot have been told: none runs.
+    fn ensure_none_starts(&self, pods: &[Started]) -> Result<()> {
+        for (pod, answer) in pods.iter().zip(once(&self.lab, NODE, pods)?) {
+            ensure_again(pod, &answer)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the node holds of a pod is what policy says of it, and what policy says is what the test means.
+fn ensure_entry(kept: &Replayed, model: &Model, pod: &Started) -> Result<()> {
+    let (held, meant) = (entry(kept, &pod.uid), model.policies_of(&pod.name));
+    ensure!(held.as_ref() == Some(&meant), "{pod:?}: {held:?} is held, {meant:?} is meant");
+    Ok(())
+}
+
+fn ensure_again(pod: &Started, answer: &Answer) -> Result<()> {
+    let Answer::Fails(code, message) = answer else {
+        anyhow::bail!("{pod:?} runs, and the node was not told of it: {answer:?}")
+    };
+    ensure!(*code == AGAIN && message.contains(&pod.name), "{pod:?}: {answer:?}");
+    Ok(())
+}
+
+/// Two of three pods are isolated, the third is not; the controller tells of each.
+fn app(number: usize) -> &'static str {
+    ["web", "db", "free"][number % 3]
+}
+
+fn policies() -> Vec<Value> {
+    let policy = |name: &str, selector: Value, rules: Value| {
+        let mut spec = json!({ "podSelector": selector });
+        spec.as_object_mut().expect("an object").extend(rules.as_object().expect("one").clone());
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        })
+    };
+    let of = |app: &str| json!({"matchLabels": {"app": app}});
+    let both = json!({"matchExpressions": [
+        {"key": "app", "operator": "In", "values": ["web", "db"]},
+    ]});
+    vec![
+        policy("web-in", of("web"), json!({"ingress": [{"from": [{"podSelector": of("free")}]}]})),
+        policy("db-in", of("db"), json!({"ingress": [{"from": [{"podSelector": of("web")}]}]})),
+        policy("no-out", both, json!({"policyTypes": ["Egress"]})),
+    ]
+}
+
+fn share(which: usize) -> Range<usize> {
+    which * SHARE..(which + 1) * SHARE
+}
+
+#[test]
+fn no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_restarted()
+-> Result<()> {
+    let name =
+        "no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_restarted";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let scene = Scene::set(&bin, "t-first", "strict")?;
+
+    // As usual: pods start as soon as they are bound.
+    let replica = scene.controllers.start()?;
+    scene.gate.lead_to(Some(replica.at));
+    let agent = scene.agent()?;
+    let usual = scene.pods(share(0))?;
+    scene.start(&usual)?;
+    let model = scene.model()?;
+    let policies: BTreeSet<usize> =
+        usual.iter().map(|pod| model.policies_of(&pod.name).len()).collect();
+    ensure!(policies == BTreeSet::from([0, 2]), "{policies:?}");
+
+    // Slow: nothing comes while pods start; what it says comes late afterwards.
+    scene.gate.pace(Pace::Held);
+    let slow = scene.pods(share(1))?;
+    scene.ensure_none_starts(&slow)?;
+    scene.gate.pace(Pace::Slow(SLOW));
+    scene.start(&slow)?;
+    scene.gate.pace(Pace::Free);
+
+    // Gone, and the agent begins with what it has on its disk.
+    scene.gate.lead_to(None);
+    drop(replica);
+    drop(agent);
+    let kept = scene.place.kept()?;
+    let known = usual.iter().chain(&slow).filter(|pod| entry(&kept, &pod.uid).is_some()).count();
+    ensure!(known == usual.len() + slow.len(), "{known} pods are on the disk");
+    scene.ensure_none_starts(&usual[..3])?;
+    let agent = scene.agent()?;
+    let gone = scene.pods(share(2))?;
+    scene.ensure_none_starts(&gone)?;
+    let model = scene.model()?;
+    for pod in &usual[..6] {
+        let sandbox = Sandbox::new(&scene.lab, NODE, pod)?;
+        let Answer::Starts(result) = sandbox.add()? else {
+            anyhow::bail!("{pod:?} does not start, and the node knows all of it")
+        };
+        ensure_entry(&scene.place.kept()?, &model, pod)?;
+        sandbox.del(&result)?;
+    }
+    // Another pod of a name that is known, which is isolated where the one before was not.
+    let old = &usual[2];
+    let new = scene.replaced(&old.name, "web")?;
+    let answer = Sandbox::new(&scene.lab, NODE, &new)?.add()?;
+    ensure_again(&new, &answer)?;
+    let Answer::Fails(_, said) = &answer else { unreachable!("it fails") };
+    ensure!(said.contains(&format!("it knows UID {} of that name", old.uid)), "{said}");
+    let replica = scene.controllers.start()?;
+    scene.gate.lead_to(Some(replica.at));
+    scene.start(&gone)?;
+    scene.start(std::slice::from_ref(&new))?;
+
+    // Restarted, while pods start.
+    let restarted = scene.pods(share(3))?;
+    std::thread::scope(|scope| -> Result<()> {
+        let starting = scope.spawn(|| scene.start(&restarted));
+        scene.gate.lead_to(None);
+        drop(replica);
+        let replica = scene.controllers.start()?;
+        scene.gate.lead_to(Some(replica.at));
+        let started = starting.join().ok().context("it panicked")?;
+        started?;
+        alike(&scene)
+    })?;
+    let metrics = scene.place.metrics()?;
+    ensure!(!metrics.contains("ferrule_agent_admitted_total{answer=\"open\"}"), "{metrics}");
+    drop(agent);
+    scene.lab.down()
+}
+
+/// The node comes to hold what a fresh reading of all objects says.
+fn alike(scene: &Scene) -> Result<()> {
+    let mut model = scene.model()?;
+    wait_for("the node to hold all that it is to hold", PATIENCE, || {
+        let lacks = model.lacks(NODE, &scene.place.kept()?.held);
+        ensure!(lacks == 0, "it lacks {lacks} objects");
+        Ok(true)
+    })
+}
+
+#[test]
+fn where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of_each() -> Result<()>
+{
+    let name = "where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of_each";
+    const PODS: usize = 12;
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let scene = Scene::set(&bin, "t-open", "standard")?;
+    let agent = scene.agent()?;
+    let pods = scene.pods(0..PODS)?;
+    for (pod, answer) in pods.iter().zip(once(&scene.lab, NODE, &pods)?) {
+        ensure!(matches!(answer, Answer::Starts(_)), "{pod:?}: {answer:?}");
+        let why = "no replica of the controller is followed";
+        scene.lab.wait_for_line(NODE, &[&pod.name, "starts without its policies", why])?;
+        let log = scene.place.log();
+        let told = log.lines().any(|it| it.contains("starts open") && it.contains(&pod.uid));
+        ensure!(told, "the agent does not tell of {pod:?}: {log}");
+    }
+    let metrics = scene.place.metrics()?;
+    let open = format!("ferrule_agent_admitted_total{{answer=\"open\"}} {PODS}");
+    ensure!(metrics.contains(&open), "{metrics}");
+    // Without the agent as well.
+    drop(agent);
+    let more = scene.pods(PODS..PODS + 1)?;
+    let answers = once(&scene.lab, NODE, &more)?;
+    ensure!(matches!(answers.as_slice(), [Answer::Starts(_)]), "{answers:?}");
+    let why = "ferrule-agent takes no calls";
+    scene.lab.wait_for_line(NODE, &[&more[0].name, "starts without its policies", why])?;
+    // With a controller those that follow are not open.
+    let replica = scene.controllers.start()?;
+    scene.gate.lead_to(Some(replica.at));
+    let agent = scene.agent()?;
+    scene.place.until(&agent, "the node to be told", |status| status.pods > PODS as u64)?;
+    let pod = scene.pods(PODS + 1..PODS + 2)?;
+    scene
+        .place
+        .until(&agent, "the node to be told of it", |status| status.pods > PODS as u64 + 1)?;
+    let answers = once(&scene.lab, NODE, &pod)?;
+    ensure!(matches!(answers.as_slice(), [Answer::Starts(_)]), "{answers:?}");
+    let metrics = scene.place.metrics()?;
+    ensure!(metrics.contains("ferrule_agent_admitted_total{answer=\"enforced\"} 1"), "{metrics}");
+    scene.lab.down()
+}

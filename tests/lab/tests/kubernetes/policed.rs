@@ -1,0 +1,261 @@
+//! Nodes under policy: replicas of the controller, the agent on a node, and what a node is to hold.
+
+pub(crate) mod gate;
+pub(crate) mod model;
+pub(crate) mod sandbox;
+
+use crate::world::{PATIENCE, World};
+use anyhow::{Context as _, Result, ensure};
+use config_crds::{AGENT_ACCOUNT, CONTROLLER_ACCOUNT, NAMESPACE, agent_rbac, controller_rbac};
+use config_model::registry::{CONTROLLER_CA, CONTROLLER_NAME};
+use datapath_node::store::{Replayed, decode, replay};
+use ipamd_rpc::agent::{AgentAt, Mode, wire::StatusReply};
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{ConfigMap, Pod, ServiceAccount},
+};
+use kube::{Api, ResourceExt as _, api::PostParams};
+use serde_json::{Value, json};
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
+use tempfile::TempDir;
+use tests_cluster::Identity;
+use tests_lab::{Lab, wait_for};
+
+static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+
+/// What the controllers are, before the first of them.
+pub(crate) struct Controllers {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    folder: TempDir,
+}
+
+/// A replica: the production program on this machine. It dies with its value.
+pub(crate) struct Replica {
+    child: Child,
+    /// Where nodes come in.
+    pub(crate) at: SocketAddr,
+}
+
+impl Controllers {
+    /// Gives them and the agents what rights their manifests give.
+    pub(crate) fn new(world: &World, bin: &Path) -> Result<Self> {
+        for object in controller_rbac().into_iter().chain(agent_rbac()) {
+            world.apply(&object)?;
+        }
+        world.apply(&json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": AGENT_ACCOUNT, "namespace": NAMESPACE},
+        }))?;
+        let identity = Identity::service_account(NAMESPACE, CONTROLLER_ACCOUNT);
+        let kubeconfig = world.cluster.kubeconfig_of("controller", &identity)?;
+        let folder = tempfile::tempdir()?;
+        Ok(Self { program: bin.join("ferrule-controller"), kubeconfig, folder })
+    }
+
+    /// Starts a replica, and waits until it serves nodes.
+    pub(crate) fn start(&self) -> Result<Replica> {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let log = self.folder.path().join(format!("replica-{number}.log"));
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig);
+        command.args(["--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);
+        command.args(["--lease-lasts", "5s", "--grace", "500ms"]).env_clear();
+        let child = command.stdin(Stdio::null()).stderr(File::create(&log)?).spawn();
+        let child = child.with_context(|| self.program.display().to_string())?;
+        let mut replica = Replica { child, at: SocketAddr::from(([0; 4], 0)) };
+        let mut health = None;
+        wait_for("a replica's addresses", PATIENCE, || {
+            let log = fs::read_to_string(&log)?;
+            let at = |flag: &str| {
+                let mut lines = log.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+                let line = lines.find(|line| line["message"] == flag).context("not said yet")?;
+                Ok::<SocketAddr, anyhow::Error>(line["at"].as_str().context("no address")?.parse()?)
+            };
+            (replica.at, health) = (at("--listen")?, Some(at("--health")?));
+            Ok(true)
+        })?;
+        let health = health.context("no address of its health")?;
+        wait_for("a replica to be ready", PATIENCE, || {
+            let answer = get(health, "/readyz")?;
+            ensure!(answer.starts_with("HTTP/1.0 200"), "{answer}\n{}", fs::read_to_string(&log)?);
+            Ok(true)
+        })?;
+        Ok(replica)
+    }
+}
+
+impl Drop for Replica {
+    /// As by a power cut.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn get(at: SocketAddr, path: &str) -> Result<String> {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(at)?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// A node's place for an agent: what it is started with and what it leaves.
+pub(crate) struct Place {
+    node: String,
+    program: PathBuf,
+    folder: TempDir,
+}
+
+/// An agent that runs on its node. It dies with its value.
+pub(crate) struct Agent {
+    child: Child,
+}
+
+impl Place {
+    /// Makes the agent's pod on this node, and gives it the token and the authority that kubelet would.
+    pub(crate) fn new(world: &World, bin: &Path, node: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("ca.crt"), authority(world)?)?;
+        fs::write(folder.path().join("token"), token(world, node)?)?;
+        Ok(Self { node: node.to_owned(), program: bin.join("ferrule-agent"), folder })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts the agent with these words on its command line, and waits until it answers.
+    pub(crate) fn start(&self, lab: &Lab, words: &[&str]) -> Result<Agent> {
+        let log = File::options().create(true).append(true).open(self.path("agent.log"))?;
+        let files = [
+            ("FERRULE_AGENT_STATE_DIR", self.path("state")),
+            ("FERRULE_CONTROLLER_CA", self.path("ca.crt")),
+            ("FERRULE_CONTROLLER_TOKEN", self.path("token")),
+        ];
+        let mut vars = vec![format!("MY_NODE_NAME={}", self.node)];
+        vars.extend(files.iter().map(|(name, path)| format!("{name}={}", path.display())));
+        vars.push(format!("FERRULE_AGENT_METRICS=unix:{}", self.path("metrics.sock").display()));
+        vars.push(format!("CLUSTER_ENDPOINT=https://{API_SERVER}"));
+        let program = self.program.display().to_string();
+        let mut call = vec!["node", "exec", &self.node, "--", "env"];
+        call.extend(vars.iter().map(String::as_str));
+        call.extend([program.as_str(), "--backend", "none"]);
+        call.extend(words);
+        let mut command = lab.command(&call);
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().context("start the agent")?;
+        let agent = Agent { child };
+        wait_for("the agent to answer", PATIENCE, || self.status(&agent).map(|_| true))?;
+        Ok(agent)
+    }
+
+    /// What the agent says of itself.
+    pub(crate) fn status(&self, agent: &Agent) -> Result<StatusReply> {
+        // The socket is in the node's own /run.
+        let root = Path::new("/proc").join(agent.child.id().to_string()).join("root");
+        let socket = root.join(config_model::registry::AGENT_SOCKET.trim_start_matches('/'));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let asked = AgentAt { socket, mode: Mode::Strict };
+        let status = runtime.block_on(asked.status(Instant::now() + PATIENCE));
+        status.with_context(|| self.log())
+    }
+
+    /// Waits until the agent says so of itself.
+    pub(crate) fn until(
+        &self,
+        agent: &Agent,
+        what: &str,
+        is: impl Fn(&StatusReply) -> bool,
+    ) -> Result<()> {
+        wait_for(what, PATIENCE, || {
+            let status = self.status(agent)?;
+            ensure!(is(&status), "{status:?}");
+            Ok(true)
+        })
+    }
+
+    /// What the agent would begin with.
+    pub(crate) fn kept(&self) -> Result<Replayed> {
+        let file = self.path("state/policy.log");
+        let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
+        Ok(replay(decode(&bytes).records))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("agent.log")).unwrap_or_default()
+    }
+
+    /// `/metrics` as it is now.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::os::unix::net::UnixStream::connect(self.path("metrics.sock"))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    }
+}
+
+impl Drop for Agent {
+    /// As by a power cut.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What nodes know the controller by, once it is published.
+fn authority(world: &World) -> Result<String> {
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let mut found = None;
+    wait_for("the controller's authority", PATIENCE, || {
+        let map = world.runtime.block_on(maps.get_opt(CONTROLLER_CA))?.context("no ConfigMap")?;
+        found = map.data.and_then(|mut data| data.remove("ca.crt"));
+        Ok(found.is_some())
+    })?;
+    found.context("no authority")
+}
+
+/// A token that is bound to the agent's pod on the node.
+fn token(world: &World, node: &str) -> Result<String> {
+    let name = format!("agent-{node}");
+    let pod: Pod = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "nodeName": node, "hostNetwork": true, "serviceAccountName": AGENT_ACCOUNT,
+            "containers": [{"name": "agent", "image": "none.invalid/none"}],
+        },
+    }))?;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let made = world.runtime.block_on(pods.create(&PostParams::default(), &pod))?;
+    let bound = BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(name),
+        uid: made.uid(),
+    };
+    let spec = TokenRequestSpec {
+        audiences: Some(vec![CONTROLLER_NAME.to_owned()]),
+        bound_object_ref: Some(bound),
+        expiration_seconds: Some(3_600),
+    };
+    let wish = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let how = PostParams::default();
+    let made = accounts.create_token_request(AGENT_ACCOUNT, &how, &wish);
+    let made = world.runtime.block_on(made)?;
+    made.status.and_then(|status| status.token).context("a token request without a token")
+}
+
+/// Where nodes of a lab find the API server.
+pub(crate) const API_SERVER: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);

@@ -1,0 +1,74 @@
+//! What policy says of pods, read anew from all objects of the cluster.
+
+use anyhow::{Context as _, Result};
+use datapath_node::store::Replayed;
+use policy_core::{compile, index::Event};
+use policy_hub::{Begun, Hub, Says};
+use policy_kube::Cluster;
+use policy_objects::Object;
+use policy_wire::Held;
+use std::{collections::BTreeSet, path::Path};
+use tokio::runtime::Runtime;
+
+/// The cluster as it is.
+pub(crate) struct Model(Hub);
+
+impl Model {
+    /// Reads all objects.
+    pub(crate) fn read(runtime: &Runtime, kubeconfig: &Path) -> Result<Self> {
+        runtime.block_on(async {
+            let cluster = Cluster::connect(Some(kubeconfig), None).await?;
+            let mut hub = Hub::new([9; 16], 9);
+            for resource in cluster.served().await? {
+                for item in cluster.list(&resource, |_| ()).await?.items {
+                    take(&mut hub, &item.read.context("an object that cannot be read")?.object)?;
+                }
+            }
+            hub.loaded();
+            Ok(Self(hub))
+        })
+    }
+
+    /// The names of the policies that are about a pod.
+    pub(crate) fn policies_of(&self, name: &str) -> BTreeSet<String> {
+        let found = self.0.index().policies_of("default", name);
+        found.into_iter().map(|policy| policy.name).collect()
+    }
+
+    /// How many objects a node that holds these would be told of.
+    pub(crate) fn lacks(&mut self, node: &str, held: &Held) -> usize {
+        let says = Says { holds: held.digests().into_iter().collect(), ..Says::default() };
+        let Begun::Compared(stream) = self.0.begin(node, &says) else { return usize::MAX };
+        let lacks = self.0.tell(&stream).map_or(0, |telling| telling.changes.len());
+        self.0.end(&stream, 0);
+        lacks
+    }
+}
+
+fn take(hub: &mut Hub, object: &Object) -> Result<()> {
+    match object {
+        Object::Pod(pod) => hub.apply(Event::Pod(pod)),
+        Object::Namespace(namespace) => hub.apply(Event::Namespace(namespace)),
+        Object::Node(node) => hub.apply(Event::Node(node)),
+        Object::Service(service) => hub.apply(Event::Service(service)),
+        Object::Tier(tier) => hub.apply(Event::Tier(tier)),
+        Object::Group(group) => hub.apply(Event::Group(group)),
+        Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
+            let form = compile(object).context("a policy without a form")?;
+            hub.policy(&form, object.meta().generation);
+        }
+    }
+    Ok(())
+}
+
+/// The names of the policies that a node holds about the pod with this UID; nothing if it has no entry of it.
+pub(crate) fn entry(kept: &Replayed, uid: &str) -> Option<BTreeSet<String>> {
+    let held = &kept.held;
+    held.pods.get(uid)?;
+    let policies = held.policies.values().filter(|policy| {
+        let closed = policy.isolation.iter().flat_map(|isolation| &isolation.applied);
+        let mut groups = closed.chain(policy.rules.iter().flat_map(|rule| &rule.applied));
+        groups.any(|group| held.applied.get(group).is_some_and(|of| of.contains(uid)))
+    });
+    Some(policies.map(|policy| policy.key.name.clone()).collect())
+}

@@ -1,0 +1,154 @@
+//! Pods that the test starts as kubelet and a runtime do: with their UIDs, and again when that fails.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread::{scope, sleep},
+    time::{Duration, Instant},
+};
+use tests_lab::Lab;
+
+/// As many ADDs are under way at once.
+const AT_ONCE: usize = 12;
+/// Between the attempts of one pod.
+const AGAIN: Duration = Duration::from_millis(300);
+/// Where the lab looks for what the plugin has to say.
+const PLUGIN_LOG: &str = "/var/log/ferrule/plugin.log";
+
+/// A pod of the namespace `default`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Started {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+/// What an ADD was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer {
+    /// The pod starts.
+    Starts(Value),
+    /// It does not: code and message.
+    Fails(i64, String),
+}
+
+/// A sandbox of a pod.
+pub(crate) struct Sandbox<'a> {
+    lab: &'a Lab,
+    node: &'a str,
+    pod: &'a Started,
+    number: usize,
+}
+
+static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+
+impl<'a> Sandbox<'a> {
+    /// Makes its network namespace.
+    pub(crate) fn new(lab: &'a Lab, node: &'a str, pod: &'a Started) -> Result<Self> {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        lab.on_node(node, &["ip", "netns", "add", &format!("policed-{number}")])?;
+        Ok(Self { lab, node, pod, number })
+    }
+
+    /// Calls the plugin once.
+    pub(crate) fn call(&self, verb: &str, prev_result: &Value) -> Result<Answer> {
+        let netconf = json!({
+            "cniVersion": "1.0.0", "name": "aws-cni", "type": "ferrule-cni", "mtu": "9001",
+            "vethPrefix": "eni", "addWait": "60", "prevResult": prev_result,
+            "pluginLogFile": PLUGIN_LOG,
+        });
+        let Started { name, uid } = self.pod;
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID={uid}"
+        );
+        let (id, netns) =
+            (format!("{:064x}", self.number), format!("/run/netns/policed-{}", self.number));
+        let vars = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", &id),
+            ("CNI_NETNS", &netns),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_ARGS", &args),
+        ];
+        let ended = self.lab.plugin(self.node, &vars, &netconf)?;
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let value: Value = match said.trim() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).with_context(|| said.clone())?,
+        };
+        if ended.status.success() {
+            return Ok(Answer::Starts(value));
+        }
+        let code = value["code"].as_i64();
+        let code = code.with_context(|| {
+            format!("{verb} of {name}: {said} {}", String::from_utf8_lossy(&ended.stderr))
+        })?;
+        Ok(Answer::Fails(code, value["msg"].as_str().unwrap_or_default().to_owned()))
+    }
+
+    pub(crate) fn add(&self) -> Result<Answer> {
+        self.call("ADD", &Value::Null)
+    }
+
+    /// As when the pod's sandbox is killed.
+    pub(crate) fn del(&self, result: &Value) -> Result<()> {
+        let answer = self.call("DEL", result)?;
+        ensure!(answer == Answer::Starts(Value::Null), "{answer:?}");
+        let name = format!("policed-{}", self.number);
+        self.lab.on_node(self.node, &["ip", "netns", "del", &name]).map(drop)
+    }
+}
+
+/// Starts these pods side by side, each once; their answers in the same order.
+pub(crate) fn once(lab: &Lab, node: &str, pods: &[Started]) -> Result<Vec<Answer>> {
+    side_by_side(pods, |pod| Sandbox::new(lab, node, pod)?.add())
+}
+
+/// Starts these pods side by side, again and again as kubelet does; for each all of its answers, of which the last is
+/// its start.
+pub(crate) fn until_all_start(
+    lab: &Lab,
+    node: &str,
+    pods: &[Started],
+    patience: Duration,
+) -> Result<Vec<Vec<Answer>>> {
+    let last = Instant::now() + patience;
+    side_by_side(pods, |pod| {
+        let sandbox = Sandbox::new(lab, node, pod)?;
+        let mut answers = Vec::new();
+        loop {
+            answers.push(sandbox.add()?);
+            if let Some(Answer::Starts(_)) = answers.last() {
+                return Ok(answers);
+            }
+            ensure!(Instant::now() < last, "{}: {:?}", pod.name, answers.last());
+            sleep(AGAIN);
+        }
+    })
+}
+
+fn side_by_side<T: Send>(
+    pods: &[Started],
+    start: impl Fn(&Started) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let (next, start) = (&next, &start);
+    let parts = scope(|scope| {
+        let workers = (0..AT_ONCE).map(|_| {
+            scope.spawn(move || {
+                let mut done = Vec::new();
+                while let Some(pod) = pods.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    done.push((pod.name.clone(), start(pod)?));
+                }
+                Ok::<_, anyhow::Error>(done)
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
+    });
+    let mut all = std::collections::BTreeMap::new();
+    for part in parts {
+        all.extend(part.ok().context("a worker panicked")??);
+    }
+    pods.iter().map(|pod| all.remove(&pod.name).context("a pod without answer")).collect()
+}
