@@ -68,6 +68,7 @@ fn files() -> Vec<(PathBuf, String)> {
         .collect();
     files.push(("docs/settings.md".into(), config_settings::reference_page()));
     files.extend(config_crds::manifests());
+    files.extend(config_iam::files());
     files
 }
 

@@ -25,6 +25,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-model", Layer::Model),
     ("policy-objects", Layer::Model),
     ("config-settings", Layer::Pure),
+    ("config-iam", Layer::Pure),
     ("ipamd-core", Layer::Pure),
     ("routing-plan", Layer::Pure),
     ("cli-doctor", Layer::Pure),

@@ -186,7 +186,10 @@ impl World {
             subnet_cidr_v6,
             security_groups: self.ec2.groups.clone(),
             description: format!("aws-K8S-{instance}"),
-            tags: BTreeMap::from([(TAG_INSTANCE.to_owned(), instance.to_string())]),
+            tags: [(TAG_INSTANCE.to_owned(), instance.to_string())]
+                .into_iter()
+                .chain(self.ec2.iam.is_some().then(crate::iam::cluster_tag))
+                .collect(),
             instance_id: instance,
         }
     }

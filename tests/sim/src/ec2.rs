@@ -7,6 +7,7 @@ pub(crate) use translate::{answer, blocks, request, seen_by_ec2, seen_by_imds};
 
 use crate::{
     dice::draw,
+    iam::Iam,
     plan::{Mode, Setup, Weather},
     remedy::Answered,
 };
@@ -37,6 +38,8 @@ pub(crate) struct Ec2 {
     trips: u64,
     /// So many of a hundred calls never arrive.
     pub(crate) lost: Vec<u8>,
+    /// What the node's role may do, where that is asked.
+    pub(crate) iam: Option<Iam>,
     /// ENIs of other tenants.
     pub(crate) tenants: Vec<EniId>,
     /// How the node's ENIs stand, and at which version of the cloud that was.
@@ -78,6 +81,7 @@ impl Ec2 {
             seed,
             trips: 0,
             lost: Vec::new(),
+            iam: None,
             tenants: Vec::new(),
             enis: (u64::MAX, Vec::new()),
         })
@@ -112,6 +116,10 @@ impl Ec2 {
         request: Request,
     ) -> Result<Response, CloudFault> {
         let action = request.action().name();
+        if let Some(iam) = &mut self.iam {
+            let enis = self.cloud.all_enis(now);
+            iam.admit(&request, &enis).map_err(|error| refused(action, &error))?;
+        }
         self.cloud.call(now, &self.caller, request).map_err(|error| match error {
             CallError::Refused(error) => refused(action, &error),
             CallError::ReplyLost => unknown("Dispatch", "the connection was closed"),

@@ -25,6 +25,7 @@ mod desired;
 mod dice;
 mod ec2;
 mod host;
+mod iam;
 mod judge;
 mod kubelet;
 #[allow(dead_code, reason = "here nobody waits until it is empty")]
@@ -41,7 +42,9 @@ mod shrink;
 mod trace;
 mod world;
 
+pub use config_iam::Scope;
 pub use corpus::{CORPUS, read_corpus};
+pub use iam::{Asked, Refusal};
 pub use judge::{Law, Violation};
 pub use plan::{Death, Deed, Mode, Plan, Setup, Step, Weather};
 pub use planted::Planted;

@@ -125,7 +125,7 @@ fn work(args: &Args, found: &Found, next: &AtomicU64) {
 
 /// Tells a life: as it is, or the shortest that breaks the same law.
 fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
-    let watching = Watching { keep: 60, live, planted: args.planted };
+    let watching = Watching { keep: 60, live, planted: args.planted, iam: None };
     let outcome = run(plan, watching);
     let Some(violation) = outcome.violation else {
         println!("seed {} ({}): no law is broken", plan.seed, plan.setup.mode);

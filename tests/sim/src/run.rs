@@ -1,6 +1,7 @@
 //! A plan from beginning to end: the life, the quiet after it, the exam.
 
 use crate::{
+    iam::{Asked, Iam},
     judge::{Law, Violation},
     kubelet::pod_name,
     plan::Plan,
@@ -8,6 +9,7 @@ use crate::{
     trace::Trace,
     world::{DAY_ONE, Happening, World},
 };
+use config_iam::Scope;
 use config_model::Span;
 
 /// How a run is watched.
@@ -19,6 +21,8 @@ pub struct Watching {
     pub live: bool,
     /// A fault at the seams.
     pub planted: Option<Planted>,
+    /// The node's role has the policy of this scope, and the node a cluster's name.
+    pub iam: Option<Scope>,
 }
 
 /// How a run ended.
@@ -32,6 +36,8 @@ pub struct Outcome {
     pub happenings: u64,
     /// How long the node lived.
     pub lived: Span,
+    /// What was asked of EC2, with [`Watching::iam`].
+    pub asked: Asked,
 }
 
 /// Runs a plan.
@@ -41,18 +47,25 @@ pub fn run(plan: &Plan, watching: Watching) -> Outcome {
         Ok(world) => world,
         Err(what) => {
             let violation = Violation { law: Law::World, at: DAY_ONE, what };
-            let lived = Span(0);
-            return Outcome { violation: Some(violation), trace: Vec::new(), happenings: 0, lived };
+            return Outcome {
+                violation: Some(violation),
+                trace: Vec::new(),
+                happenings: 0,
+                lived: Span(0),
+                asked: Asked::default(),
+            };
         }
     };
+    world.ec2.iam = watching.iam.map(|scope| Iam::new(plan.setup.mode, scope));
     world.run_until(DAY_ONE + plan.quiet_from);
     world.calm_down();
     world.come_to_rest();
     world.sit_exam();
     world.come_to_rest();
     let lived = world.now.since(DAY_ONE);
+    let asked = world.ec2.iam.take().map(Iam::into_asked).unwrap_or_default();
     let (violation, trace, happenings) = world.finish();
-    Outcome { violation, trace, happenings, lived }
+    Outcome { violation, trace, happenings, lived, asked }
 }
 
 impl World {

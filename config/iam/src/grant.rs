@@ -1,0 +1,234 @@
+//! The calls that the code makes.
+
+/// How addresses come to pods, as far as EC2 is asked for other things by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// IPv4: secondary addresses or /28 prefixes, custom networking, subnet discovery, several
+    /// network cards, security groups for pods. All make the same calls.
+    Ipv4,
+    /// IPv6: one /80 prefix, of the primary ENI, is enough for all pods.
+    Ipv6,
+    /// IPv6 on nodes that make ENIs: with several network cards, or where the primary ENI is not for
+    /// pods.
+    Ipv6Enis,
+    /// `DISABLE_NETWORK_RESOURCE_PROVISIONING=true`: somebody else makes ENIs and addresses.
+    ReadOnly,
+}
+
+impl Mode {
+    /// All of them. `ENABLE_IMDS_ONLY_MODE=true` needs no policy.
+    pub const ALL: &[Self] = &[Self::Ipv4, Self::Ipv6, Self::Ipv6Enis, Self::ReadOnly];
+
+    /// Its word in the names of files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+            Self::Ipv6Enis => "ipv6-enis",
+            Self::ReadOnly => "read-only",
+        }
+    }
+}
+
+/// What EC2 checks a call on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// The ENI.
+    NetworkInterface,
+    /// The subnet that it is in.
+    Subnet,
+    /// A security group that it gets.
+    SecurityGroup,
+    /// The instance that it is attached to.
+    Instance,
+}
+
+impl Resource {
+    /// Its kind in an ARN.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NetworkInterface => "network-interface",
+            Self::Subnet => "subnet",
+            Self::SecurityGroup => "security-group",
+            Self::Instance => "instance",
+        }
+    }
+}
+
+/// Where a test sees the call made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// In simulated lives of a node.
+    InLives,
+    /// Not in those, but where this says.
+    Elsewhere(&'static str),
+}
+
+/// One action that the daemon calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    /// EC2's name of it.
+    pub action: &'static str,
+    /// What EC2 checks it on; nothing for actions that know no resources.
+    pub on: &'static [Resource],
+    /// In which modes it is called.
+    pub modes: &'static [Mode],
+    /// What for.
+    pub purpose: &'static str,
+    /// What breaks without it.
+    pub without: &'static str,
+    /// Where a test sees it called.
+    pub seen: Seen,
+}
+
+/// Every call that the daemon makes. The policy controller, the agent and the plugin make none.
+pub fn grants() -> &'static [Grant] {
+    GRANTS
+}
+
+use Mode::{Ipv4, Ipv6, Ipv6Enis};
+use Resource::{Instance, NetworkInterface, SecurityGroup, Subnet};
+
+const MAKING: &[Mode] = &[Ipv4, Ipv6Enis];
+
+const GRANTS: &[Grant] = &[
+    Grant {
+        action: "DescribeInstanceTypes",
+        on: &[],
+        modes: Mode::ALL,
+        purpose: "how many ENIs and addresses the instance may have; once a start",
+        without: "Pods that run keep running and free addresses are given out, but no ENI and no \
+                  address is asked for: nobody knows how many the instance may have.",
+        seen: Seen::Elsewhere("before the core begins: `ipamd/daemon/tests`, `tests/lab`"),
+    },
+    Grant {
+        action: "DescribeNetworkInterfaces",
+        on: &[],
+        modes: Mode::ALL,
+        purpose: "the second witness beside IMDS of what the node has; what became of a call whose \
+                  answer was lost; ENIs that nobody uses",
+        without: "The daemon does not begin: it takes over no pod on the word of IMDS alone. If the \
+                  right is lost later, nothing is given back and nothing that vanished is dropped.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "DescribeSubnets",
+        on: &[],
+        modes: MAKING,
+        purpose: "which subnets of the zone may be used and have room (`ENABLE_SUBNET_DISCOVERY`)",
+        without: "New ENIs go to the node's own subnet, and a full one is not noticed to have room again \
+                  before it is tried.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "CreateNetworkInterface",
+        on: &[NetworkInterface, Subnet, SecurityGroup],
+        modes: MAKING,
+        purpose: "more ENIs",
+        without: "The pool ends with what the attached ENIs hold; then ADDs wait and fail with code 11.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "AttachNetworkInterface",
+        on: &[NetworkInterface, Instance],
+        modes: MAKING,
+        purpose: "to the node",
+        without: "As without CreateNetworkInterface; what was made is deleted again.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "ModifyNetworkInterfaceAttribute",
+        on: &[NetworkInterface, Instance, SecurityGroup],
+        modes: MAKING,
+        purpose: "so that an ENI goes with its instance, and has the primary ENI's security groups",
+        without: "ENIs stay behind when instances are terminated, and use up addresses until the \
+                  cluster's collector or a person deletes them; security groups of secondary ENIs are \
+                  not mended.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "AssignPrivateIpAddresses",
+        on: &[NetworkInterface],
+        modes: &[Ipv4],
+        purpose: "secondary addresses and /28 prefixes",
+        without: "An ENI has only what it was made with, and the primary one nothing for pods: the pool \
+                  grows by whole ENIs, as long as there may be more.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "UnassignPrivateIpAddresses",
+        on: &[NetworkInterface],
+        modes: &[Ipv4],
+        purpose: "gives free ones back to the subnet",
+        without: "Free addresses above the warm targets stay with the node, and the subnet runs dry \
+                  sooner.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "AssignIpv6Addresses",
+        on: &[NetworkInterface],
+        modes: &[Ipv6, Ipv6Enis],
+        purpose: "a /80 prefix for an ENI",
+        without: "The primary ENI has no address for pods, and ADDs wait and fail with code 11.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "UnassignIpv6Addresses",
+        on: &[NetworkInterface],
+        modes: &[Ipv6Enis],
+        purpose: "gives a /80 prefix back",
+        without: "A prefix that nobody needs stays.",
+        seen: Seen::Elsewhere(
+            "`ipamd/cloud/tests/lab`: no simulated node of IPv6 has several ENIs",
+        ),
+    },
+    Grant {
+        action: "DetachNetworkInterface",
+        on: &[NetworkInterface, Instance],
+        modes: MAKING,
+        purpose: "gives an ENI back that no pod needs",
+        without: "ENIs that no pod needs stay attached.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "DeleteNetworkInterface",
+        on: &[NetworkInterface],
+        modes: MAKING,
+        purpose: "and deletes it; also ENIs of the cluster that nobody uses, where CLUSTER_NAME is set",
+        without: "ENIs stay in the subnet that are attached to nothing.",
+        seen: Seen::InLives,
+    },
+    Grant {
+        action: "CreateTags",
+        on: &[NetworkInterface],
+        modes: &[Ipv4, Ipv6, Ipv6Enis],
+        purpose: "whose an ENI is: with its creation, and on those that lack it",
+        without: "No ENI can be made, since each is made with its tags. ENIs that others made are used, \
+                  and not marked as such.",
+        seen: Seen::InLives,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_action_stands_there_once_and_says_what_it_is_for() {
+        let names: BTreeSet<&str> = GRANTS.iter().map(|grant| grant.action).collect();
+        assert_eq!(names.len(), GRANTS.len());
+        for grant in GRANTS {
+            assert!(!grant.modes.is_empty() && !grant.purpose.is_empty(), "{grant:?}");
+            assert!(grant.without.ends_with('.'), "{grant:?}");
+            assert_eq!(grant.on.is_empty(), grant.action.starts_with("Describe"), "{grant:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_change_anything_is_allowed_nothing_that_does() {
+        for grant in GRANTS.iter().filter(|grant| grant.modes.contains(&Mode::ReadOnly)) {
+            assert!(grant.action.starts_with("Describe"), "{grant:?}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The node's role: IAM as EC2 asks it, for the documents that we hand out.
+//!
+//! EC2 looks at each resource of a call by itself; a statement allows the call on it if action, ARN
+//! and all conditions fit. The documents are written with placeholders, so here a region, an
+//! account, a VPC and a cluster have these names.
+
+use crate::plan::Mode;
+use config_iam::{
+    ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, Document, Mode as Needs, REGION, Scope, Statement,
+    TAG_CLUSTER, VPC, policy,
+};
+use config_model::EniId;
+use lab_cloud::{Ec2Error, NetworkInterface, Request};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// Condition keys and their values.
+type Context = BTreeMap<String, String>;
+
+/// The role with its policy, and what it was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Iam {
+    document: Document,
+    asked: Asked,
+}
+
+/// What was asked of EC2.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Every action that was called.
+    pub actions: BTreeSet<String>,
+    /// What the policy did not allow.
+    pub refused: BTreeSet<Refusal>,
+}
+
+/// A call that the policy did not allow.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// Which action.
+    pub action: String,
+    /// On what.
+    pub resource: String,
+    /// Whether the ENI had the cluster's tag by then; `None` for other resources.
+    pub tagged: Option<bool>,
+}
+
+/// One thing that EC2 checks.
+struct Check {
+    action: &'static str,
+    arn: String,
+    context: Context,
+}
+
+/// The tags of ENIs that a daemon has of the cluster's name.
+pub(crate) fn cluster_tag() -> (String, String) {
+    (TAG_CLUSTER.to_owned(), CLUSTER.to_owned())
+}
+
+impl Mode {
+    /// Whose policy its nodes need.
+    pub fn needs(self) -> Needs {
+        match self {
+            Self::Ipv6 => Needs::Ipv6,
+            Self::NotProvisioned | Self::ImdsOnly => Needs::ReadOnly,
+            _ => Needs::Ipv4,
+        }
+    }
+}
+
+impl Iam {
+    pub(crate) fn new(mode: Mode, scope: Scope) -> Self {
+        Self { document: policy(mode.needs(), scope), asked: Asked::default() }
+    }
+
+    pub(crate) fn into_asked(self) -> Asked {
+        self.asked
+    }
+
+    /// Whether the role may do this.
+    pub(crate) fn admit(
+        &mut self,
+        request: &Request,
+        enis: &[Arc<NetworkInterface>],
+    ) -> Result<(), Ec2Error> {
+        for check in checks(request, enis) {
+            self.asked.actions.insert(check.action.to_owned());
+            if self.document.statement.iter().any(|statement| check.passes(statement)) {
+                continue;
+            }
+            let tagged = check
+                .arn
+                .contains(":network-interface/eni-")
+                .then(|| check.context.contains_key(&format!("aws:ResourceTag/{TAG_CLUSTER}")));
+            let message =
+                format!("not authorized to perform: ec2:{} on {}", check.action, check.arn);
+            let resource = check.arn;
+            self.asked.refused.insert(Refusal {
+                action: check.action.to_owned(),
+                resource,
+                tagged,
+            });
+            return Err(Ec2Error::new("UnauthorizedOperation", &message).with_status(403));
+        }
+        Ok(())
+    }
+}
+
+impl Check {
+    fn passes(&self, statement: &Statement) -> bool {
+        statement.action.contains(&format!("ec2:{}", self.action))
+            && statement.resource.iter().any(|pattern| fits(pattern, &self.arn))
+            && statement.condition.iter().all(|(operator, keys)| {
+                keys.iter().all(|(key, value)| self.meets(operator, key, value))
+            })
+    }
+
+    fn meets(&self, operator: &str, key: &str, value: &str) -> bool {
+        let wanted = if value == CLUSTER_OF_SESSION { CLUSTER } else { value };
+        let found = self.context.get(key).map(String::as_str);
+        match operator {
+            "StringEquals" | "ArnEquals" => found == Some(wanted),
+            "StringEqualsIfExists" => found.is_none_or(|found| found == wanted),
+            // What nobody has written here yet must not pass by chance.
+            _ => false,
+        }
+    }
+}
+
+/// What EC2 checks of a request, by its reference of actions, resources and keys.
+fn checks(request: &Request, enis: &[Arc<NetworkInterface>]) -> Vec<Check> {
+    let action = request.action().name();
+    let everywhere = || Context::from([("aws:RequestedRegion".to_owned(), REGION.to_owned())]);
+    let check =
+        |kind: &str, id: &str, context: Context| Check { action, arn: arn(kind, id), context };
+    let of_vpc = |kind: &str, id: &str| {
+        let mut context = everywhere();
+        context.insert("ec2:Vpc".to_owned(), arn("vpc", VPC));
+        check(kind, id, context)
+    };
+    let eni = |id: &Option<EniId>| {
+        let id = id.clone().unwrap_or_else(|| EniId::new("eni-none"));
+        let mut of = of_vpc("network-interface", id.as_str());
+        let found = enis.iter().find(|eni| eni.id == id);
+        of.context.extend(found.into_iter().flat_map(|eni| {
+            eni.tags.iter().map(|(key, value)| (format!("aws:ResourceTag/{key}"), value.clone()))
+        }));
+        of
+    };
+    let instance = || {
+        let mut context = everywhere();
+        for (tag, value) in [
+            (format!("kubernetes.io/cluster/{CLUSTER}"), "owned"),
+            ("eks:cluster-name".into(), CLUSTER),
+        ] {
+            context.insert(format!("aws:ResourceTag/{tag}"), value.to_owned());
+        }
+        check("instance", "i-1", context)
+    };
+    let group = |id: &config_model::SecurityGroupId| of_vpc("security-group", id.as_str());
+    match request {
+        Request::CreateNetworkInterface(new) => {
+            let mut tags = everywhere();
+            let given = new.tag_specifications.iter().flat_map(|of| &of.tags);
+            tags.extend(
+                given.map(|tag| (format!("aws:RequestTag/{}", tag.key), tag.value.clone())),
+            );
+            let subnet = new.subnet_id.as_ref().map_or("subnet-none", |id| id.as_str());
+            let mut tagging = tags.clone();
+            tagging.insert("ec2:CreateAction".to_owned(), action.to_owned());
+            let made = check("network-interface", "*", tags);
+            let tagged = Check { action: "CreateTags", context: tagging, arn: made.arn.clone() };
+            let place = [made, of_vpc("subnet", subnet)];
+            place.into_iter().chain(new.groups.iter().map(group)).chain([tagged]).collect()
+        }
+        Request::AttachNetworkInterface(it) => vec![eni(&it.network_interface_id), instance()],
+        Request::DetachNetworkInterface(it) => {
+            let of = enis.iter().find(|eni| {
+                eni.attachment.as_ref().map(|attachment| &attachment.id)
+                    == it.attachment_id.as_ref()
+            });
+            vec![eni(&of.map(|eni| eni.id.clone())), instance()]
+        }
+        Request::ModifyNetworkInterfaceAttribute(it) => {
+            let mut all = vec![eni(&it.network_interface_id)];
+            all.extend(it.attachment.is_some().then(instance));
+            all.extend(it.groups.iter().map(group));
+            all
+        }
+        Request::AssignPrivateIpAddresses(it) => vec![eni(&it.network_interface_id)],
+        Request::UnassignPrivateIpAddresses(it) => vec![eni(&it.network_interface_id)],
+        Request::AssignIpv6Addresses(it) => vec![eni(&it.network_interface_id)],
+        Request::UnassignIpv6Addresses(it) => vec![eni(&it.network_interface_id)],
+        Request::DeleteNetworkInterface(it) => vec![eni(&it.network_interface_id)],
+        Request::CreateTags(it) => {
+            let of = |id: &String| {
+                let mut check = eni(&Some(EniId::new(id.as_str())));
+                let tags = it.tags.iter();
+                check.context.extend(
+                    tags.map(|tag| (format!("aws:RequestTag/{}", tag.key), tag.value.clone())),
+                );
+                check
+            };
+            it.resources.iter().map(of).collect()
+        }
+        // EC2 knows no resources for the others.
+        _ => vec![Check { action, arn: "*".to_owned(), context: everywhere() }],
+    }
+}
+
+fn arn(kind: &str, id: &str) -> String {
+    format!("arn:aws:ec2:{REGION}:{ACCOUNT}:{kind}/{id}")
+}
+
+/// Whether an ARN is of a pattern; an asterisk stands for anything.
+fn fits(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
+            text.char_indices()
+                .map(|(at, _)| at)
+                .chain([text.len()])
+                .any(|at| text.get(at..).is_some_and(|tail| fits(rest, tail)))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use lab_cloud::{DeleteNetworkInterface, DescribeSubnets};
+
+    fn judge(scope: Scope, mode: Mode, request: Request) -> Result<(), Ec2Error> {
+        Iam::new(mode, scope).admit(&request, &[])
+    }
+
+    #[test]
+    fn an_eni_without_the_clusters_tag_is_not_deleted_within_a_cluster() {
+        let delete = DeleteNetworkInterface {
+            network_interface_id: Some(EniId::new("eni-1")),
+            dry_run: false,
+        };
+        judge(Scope::Account, Mode::Secondary, delete.clone().into()).unwrap();
+        let refused = judge(Scope::Cluster, Mode::Secondary, delete.clone().into()).unwrap_err();
+        assert_eq!(refused.code, "UnauthorizedOperation");
+        assert!(judge(Scope::Session, Mode::Secondary, delete.clone().into()).is_err());
+        assert!(judge(Scope::Account, Mode::NotProvisioned, delete.into()).is_err());
+    }
+
+    #[test]
+    fn what_knows_no_resources_is_allowed_by_action() {
+        for scope in Scope::ALL {
+            judge(*scope, Mode::Discovery, DescribeSubnets::default().into()).unwrap();
+            assert!(
+                judge(*scope, Mode::NotProvisioned, DescribeSubnets::default().into()).is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn an_asterisk_in_an_arn_stands_for_anything() {
+        assert!(fits("arn:*:ec2:*:*:subnet/*", "arn:aws:ec2:eu-west-1:1:subnet/subnet-1"));
+        assert!(!fits("arn:*:ec2:*:*:subnet/*", "arn:aws:ec2:eu-west-1:1:instance/i-1"));
+        assert!(fits("*", "arn") && fits("a", "a") && !fits("a", "ab"));
+    }
+}
