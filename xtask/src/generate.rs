@@ -67,8 +67,10 @@ fn files() -> Vec<(PathBuf, String)> {
         .map(|krate| (PathBuf::from(krate.replacen('-', "/", 1)).join("clippy.toml"), purity()))
         .collect();
     files.push(("docs/settings.md".into(), config_settings::reference_page()));
+    files.extend(config_chart::files().into_iter().map(|(path, text)| (path.into(), text)));
     files.extend(config_crds::manifests());
     files.extend(config_iam::files());
+    files.extend(config_crds::chart());
     files
 }
 

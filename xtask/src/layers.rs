@@ -26,6 +26,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("policy-objects", Layer::Model),
     ("config-settings", Layer::Pure),
     ("config-iam", Layer::Pure),
+    ("config-chart", Layer::Pure),
     ("ipamd-core", Layer::Pure),
     ("routing-plan", Layer::Pure),
     ("cli-doctor", Layer::Pure),
@@ -90,6 +91,7 @@ const BUILDS_MESSAGES: &[&str] = &["prost-build", "protox"];
 /// A crate may stand on another of its layer where one speaks of what the other computes, or goes a way that the
 /// other knows.
 const STANDS_ON: &[(&str, &str)] = &[
+    ("config-chart", "config-settings"),
     ("policy-wire", "policy-core"),
     ("policy-hub", "policy-core"),
     ("policy-hub", "policy-wire"),

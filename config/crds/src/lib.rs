@@ -16,7 +16,7 @@ pub use cni_node::{
     BranchInterface, CniNode, CniNodeSpec, CniNodeStatus, Feature, ManagedBy, TrunkInterface,
 };
 pub use eni_config::{EniConfig, EniConfigSpec, EniConfigStatus};
-pub use manifest::{cni_node_crd, eni_config_crd, manifests, policy_crds, realization_crd};
+pub use manifest::{chart, cni_node_crd, eni_config_crd, manifests, policy_crds, realization_crd};
 pub use policy::{
     AntreaClusterGroup, AntreaClusterGroupSpec, AntreaClusterNetworkPolicy,
     AntreaClusterNetworkPolicySpec, AntreaGroup, AntreaGroupSpec, AntreaNetworkPolicy,

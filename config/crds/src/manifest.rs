@@ -30,6 +30,61 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
     ]
 }
 
+/// The same for the chart, which gives them names and says when they are needed.
+pub fn chart() -> Vec<(PathBuf, String)> {
+    let file = |name: &str, head: &str, objects: &[Value]| {
+        (PathBuf::from("charts/ferrule").join(name), text(head, objects))
+    };
+    vec![
+        file("crds/eniconfigs.yaml", ENI_CONFIGS, &[eni_config_crd()]),
+        file("files/crds/cninodes.yaml", CNI_NODES, &[cni_node_crd()]),
+        file("files/crds/policy-upstream.yaml", UPSTREAM, &upstream_crds()),
+        file("files/crds/policy-antrea.yaml", ANTREA, &antrea_crds()),
+        file("files/crds/policy-aws.yaml", AWS, &aws_crds()),
+        file("files/crds/policy-realizations.yaml", REALIZATIONS, &[realization_crd()]),
+        file("files/rights.yaml", CHART_RIGHTS, &[chart_rights()]),
+    ]
+}
+
+/// What each account may do, by account and scope.
+fn chart_rights() -> Value {
+    let rows = |rights: &[Right]| -> Vec<Value> { rights.iter().flat_map(chart_rows).collect() };
+    json!({
+        "daemon": { "cluster": rows(CLUSTER_RIGHTS), "namespace": rows(RIGHTS_IN_NAMESPACE) },
+        "agent": { "cluster": [], "namespace": rows(AGENT_RIGHTS_IN_NAMESPACE) },
+        "controller": {
+            "cluster": rows(CONTROLLER_CLUSTER_RIGHTS),
+            "namespace": rows(CONTROLLER_RIGHTS_IN_NAMESPACE),
+        },
+    })
+}
+
+/// A right, and the setting without which it is not needed; in two where that is so for one verb.
+fn chart_rows(right: &Right) -> Vec<Value> {
+    let row = |verbs: &[&str], when: Option<&str>| {
+        let Right { group, resource, names, purpose, .. } = right;
+        let mut row =
+            json!({ "group": group, "resource": resource, "verbs": verbs, "purpose": purpose });
+        if !names.is_empty() {
+            row["names"] = json!(names);
+        }
+        if let Some(when) = when {
+            row["when"] = json!(when);
+        }
+        row
+    };
+    match right.resource {
+        "pods" if right.verbs.contains(&"patch") => {
+            let rest: Vec<&str> =
+                right.verbs.iter().copied().filter(|verb| *verb != "patch").collect();
+            vec![row(&rest, None), row(&["patch"], Some("ANNOTATE_POD_IP"))]
+        }
+        "eniconfigs" => vec![row(right.verbs, Some("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG"))],
+        "cninodes" => vec![row(right.verbs, Some("ENABLE_POD_ENI"))],
+        _ => vec![row(right.verbs, None)],
+    }
+}
+
 /// The definition of ENIConfig.
 pub fn eni_config_crd() -> Value {
     let mut crd = definition(EniConfig::crd());
@@ -206,6 +261,8 @@ fn text(head: &str, objects: &[Value]) -> String {
     text
 }
 
+const CHART_RIGHTS: &str =
+    "What the accounts may do, and what for; with `when`, only where that setting is on.\n";
 const ENI_CONFIGS: &str =
     "The schema that amazon-vpc-cni gives ENIConfig; existing objects hold.\n";
 const CNI_NODES: &str = "The schema that the VPC resource controller gives CNINode. On EKS the controller brings it:\n\
@@ -228,7 +285,7 @@ mod tests {
     #[test]
     fn the_committed_manifests_are_the_generated_ones() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (path, text) in manifests() {
+        for (path, text) in manifests().into_iter().chain(chart()) {
             let committed = fs::read_to_string(root.join(&path)).unwrap_or_default();
             let path = path.display();
             assert!(committed == text, "{path} is old; write it anew: cargo xtask generate");

@@ -1,0 +1,66 @@
+//! The configuration schema of the form for EKS add-ons: what may be given with an add-on, in the form that EKS
+//! reads (draft 06, every value of the environment as text).
+
+use crate::{
+    env,
+    schema::{choices, closed, pretty, tree},
+    table::{Effect, Shape, Value, table},
+};
+use config_settings::{Kind, Setting};
+use serde_json::{Value as Json, json};
+
+/// The schema.
+pub(crate) fn text() -> String {
+    let values = table().filter(|value| is_offered(value));
+    let mut values = tree(values.map(|value| (value.path, of_shape(value.shape))));
+    values["title"] = json!("Ferrule");
+    pretty(&json!({
+        "$schema": "http://json-schema.org/draft-06/schema#",
+        "$ref": "#/definitions/Ferrule",
+        "definitions": { "Ferrule": values },
+    }))
+}
+
+/// Names of objects and whole Kubernetes objects are EKS's to set; what is idle or refused is nobody's.
+fn is_offered(value: &Value) -> bool {
+    let never = ["nameOverride", "fullnameOverride", "image", "imagePullSecrets", "serviceAccount"];
+    let top = value.path.split('.').next().unwrap_or_default();
+    value.effect == Effect::Used && !never.contains(&top) && !top.starts_with("extraVolume")
+}
+
+fn of_shape(shape: Shape) -> Json {
+    match shape {
+        Shape::Bool => json!({ "type": "boolean" }),
+        Shape::BoolText | Shape::MaybeBool => json!({ "type": "string", "format": "boolean" }),
+        Shape::Int(least) => json!({ "type": "integer", "minimum": least }),
+        Shape::MaybeInt => json!({ "type": "string", "format": "integer" }),
+        Shape::Text | Shape::MaybeText | Shape::Digits => json!({ "type": "string" }),
+        Shape::Choice(words) => json!({ "type": "string", "enum": words }),
+        Shape::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        Shape::Env => {
+            let mut schema = closed();
+            for setting in env::settings().filter(|setting| !env::is_refused(setting)) {
+                schema["properties"][setting.name] = of_setting(setting);
+            }
+            for idle in env::idle().iter().filter(|idle| idle.is_done) {
+                schema["properties"][idle.name] = json!({ "type": "string" });
+            }
+            schema
+        }
+        Shape::Object(_) | Shape::Probe | Shape::Rights | Shape::Subnets => {
+            json!({ "type": "object" })
+        }
+        Shape::List(_) => json!({ "type": "array", "items": { "type": "object" } }),
+    }
+}
+
+fn of_setting(setting: &Setting) -> Json {
+    match setting.kind {
+        Kind::Bool => json!({ "type": "string", "format": "boolean" }),
+        Kind::Int(_) => json!({ "type": "string", "format": "integer" }),
+        Kind::Choice(words) => json!({ "type": "string", "enum": choices(words) }),
+        Kind::Text | Kind::Path | Kind::Address | Kind::Cidrs | Kind::Tags | Kind::Plugins => {
+            json!({ "type": "string" })
+        }
+    }
+}

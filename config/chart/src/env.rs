@@ -1,0 +1,114 @@
+//! What may stand in the map `env`, beside the settings.
+
+use config_settings::{Effect, Setting, table};
+
+/// Settings that the chart fills in itself: they go with mounts, or with another value.
+pub fn given_by_chart(name: &str) -> Option<&'static str> {
+    let by = match name {
+        "MY_NODE_NAME" | "MY_POD_NAME" => "it is filled in for each pod",
+        "HOST_CNI_BIN_PATH"
+        | "HOST_CNI_CONFDIR_PATH"
+        | "FERRULE_STATE_DIR"
+        | "FERRULE_SOCKET"
+        | "FERRULE_PROC_SYS_NET"
+        | "FERRULE_AGENT_SOCKET"
+        | "FERRULE_AGENT_STATE_DIR"
+        | "FERRULE_CONTROLLER_CA"
+        | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts it there",
+        "FERRULE_POLICY" => "enableNetworkPolicy sets it",
+        "FERRULE_AGENT_BACKEND" => "policy.backend sets it",
+        "FERRULE_AGENT_METRICS" => "nodeAgent.metricsBindAddr sets it",
+        "FERRULE_AGENT_LOG_FILE" => "nodeAgent.networkPolicyAgentLogFileLocation sets it",
+        "FERRULE_AGENT_LOGLEVEL" => "nodeAgent.logLevel sets it",
+        "FERRULE_CONTROLLER_SERVICE" | "FERRULE_CONTROLLER_NAME" => {
+            "the chart makes the controller"
+        }
+        _ => return None,
+    };
+    Some(by)
+}
+
+/// The settings that an operator may give.
+pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
+    table().filter(|setting| given_by_chart(setting.name).is_none())
+}
+
+/// Whether a setting is refused in this version in some of its values.
+pub(crate) fn is_refused(setting: &Setting) -> bool {
+    matches!(setting.effect, Effect::Refused { .. })
+}
+
+/// A variable of amazon-vpc-cni that Ferrule has no setting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// The variable.
+    pub name: &'static str,
+    /// What comes of it.
+    pub told: &'static str,
+    /// Whether the chart does what it asks for in another way.
+    pub is_done: bool,
+}
+
+/// Those of them that are accepted.
+pub fn idle() -> &'static [Idle] {
+    &[
+        Idle {
+            name: "AWS_EC2_ENDPOINT",
+            told: "The chart passes it on as `AWS_ENDPOINT_URL_EC2`, which the SDK reads.",
+            is_done: true,
+        },
+        Idle {
+            name: "DISABLE_POD_V6",
+            told: "The chart chains the plugin `tuning`, which turns IPv6 off in pods; it must be in the \
+                   plugins' folder. Not together with `FERRULE_CHAINED_PLUGINS`.",
+            is_done: true,
+        },
+        Idle {
+            name: "VPC_CNI_VERSION",
+            told: "No effect: Ferrule tells EC2 its own version.",
+            is_done: false,
+        },
+        Idle {
+            name: "ENABLE_NFTABLES",
+            told: "No effect, as with amazon-vpc-cni since 1.13.2: see `FERRULE_NAT_BACKEND`.",
+            is_done: false,
+        },
+        Idle {
+            name: "AWS_VPC_K8S_CNI_CONFIGURE_RPFILTER",
+            told: "No effect, as with amazon-vpc-cni since 1.12.1.",
+            is_done: false,
+        },
+        Idle {
+            name: "AWS_VPC_K8S_EGRESS_V4_PLUGIN_LOG_FILE",
+            told: "No effect: the plugin does this itself, and logs to `AWS_VPC_K8S_PLUGIN_LOG_FILE`.",
+            is_done: false,
+        },
+        Idle {
+            name: "AWS_VPC_K8S_EGRESS_V6_PLUGIN_LOG_FILE",
+            told: "No effect: the plugin does this itself, and logs to `AWS_VPC_K8S_PLUGIN_LOG_FILE`.",
+            is_done: false,
+        },
+    ]
+}
+
+/// Variables that libraries read.
+pub const OTHERS: &[&str] = &[
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_EC2",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_EC2_METADATA_DISABLED",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+    "AWS_USE_DUALSTACK_ENDPOINT",
+    "AWS_USE_FIPS_ENDPOINT",
+    "AWS_STS_REGIONAL_ENDPOINTS",
+    "AWS_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "KUBERNETES_SERVICE_HOST",
+    "KUBERNETES_SERVICE_PORT",
+    "RUST_BACKTRACE",
+];
