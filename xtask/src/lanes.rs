@@ -75,7 +75,14 @@ const LANES: &[Lane] = &[
         needs: &[Need::Linker, Need::Go, Need::Iproute],
         root: false,
         run: |tally| {
-            let crates = ["tests-cluster", "ipamd-kube", "policy-kube", "policy-controller", "cli"];
+            let crates = [
+                "lab-kubernetes",
+                "tests-cluster",
+                "ipamd-kube",
+                "policy-kube",
+                "policy-controller",
+                "cli",
+            ];
             cargo_test(tally, &crates, &[])?;
             // By itself, as it is built alone.
             cargo_test(tally, &["datapath-agent"], &[])

@@ -53,6 +53,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("install-disk", Layer::Adapter),
     ("lab-fabric", Layer::Adapter),
     ("lab-kube", Layer::Adapter),
+    ("lab-kubernetes", Layer::Adapter),
     ("cni", Layer::Binary),
     ("cli", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),
@@ -102,6 +103,8 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("datapath-node", "policy-core"),
     ("datapath-node", "policy-wire"),
     ("ipamd-kube", "config-apiserver"),
+    // Its nodes are the fabric's.
+    ("lab-kubernetes", "lab-fabric"),
 ];
 
 /// Crates that must not be found anywhere below a crate, with the reason.

@@ -1,0 +1,3 @@
+module ferrule/lab/probe
+
+go 1.26.0

@@ -1,0 +1,284 @@
+// Command probe is what pods of the lab run: the sandbox's first process, a server that tells who
+// it is, and a client that says what it got. One static program, so that an image needs nothing else.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `usage: probe VERB
+  pause                      wait for the end; reap what is left behind
+  sleep [TIME]               the same, for a time such as 10s
+  serve [PORT]               HTTP on PORT (8080): / tells host name, addresses and caller; /echo echoes;
+                             TCP on PORT+1 and UDP on PORT+2 echo lines, each with the host name before it
+  get URL [TIMEOUT]          GET; prints the body, ends with 1 unless the status is 2xx
+  tcp HOST:PORT [TEXT]       sends a line, prints the answer
+  udp HOST:PORT [TEXT]       the same with a datagram
+  lookup NAME                the addresses of a name
+  hold HOST:PORT [COUNT [EVERY]]
+                             keeps COUNT (1) TCP connections and sends a line on each EVERY (100ms), until
+                             it is ended; prints one JSON object at the end: sent, answered, broken`
+
+func main() {
+	args := os.Args[1:]
+	if len(args) == 0 {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
+	at := func(n int, otherwise string) string {
+		if len(args) > n {
+			return args[n]
+		}
+		return otherwise
+	}
+	var err error
+	switch args[0] {
+	case "pause":
+		pause(nil)
+	case "sleep":
+		var length time.Duration
+		if length, err = time.ParseDuration(at(1, "876000h")); err == nil {
+			pause(time.After(length))
+		}
+	case "serve":
+		err = serve(at(1, "8080"))
+	case "get":
+		err = get(at(1, ""), at(2, "5s"))
+	case "tcp", "udp":
+		err = exchange(args[0], at(1, ""), at(2, "hello"))
+	case "lookup":
+		err = lookup(at(1, ""))
+	case "hold":
+		err = hold(at(1, ""), at(2, "1"), at(3, "100ms"))
+	default:
+		err = errors.New(usage)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+// pause waits for a signal to end or for the time, and reaps orphans meanwhile: as the first process
+// of a pod it becomes their parent.
+func pause(over <-chan time.Time) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
+	for {
+		select {
+		case <-over:
+			return
+		case got := <-signals:
+			if got != syscall.SIGCHLD {
+				return
+			}
+			for {
+				if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+func serve(text string) error {
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	tcp, err := net.Listen("tcp", fmt.Sprintf(":%d", port+1))
+	if err != nil {
+		return err
+	}
+	udp, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port+2))
+	if err != nil {
+		return err
+	}
+	go echoStreams(tcp, host)
+	go echoDatagrams(udp, host)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{
+			"host": host, "addresses": addresses(), "caller": r.RemoteAddr, "asked": r.Host,
+		})
+	})
+	server := &http.Server{Addr: fmt.Sprintf(":%d", port), Handler: mux}
+	go func() {
+		pause(nil)
+		server.Shutdown(context.Background())
+	}()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func addresses() []string {
+	var found []string
+	all, _ := net.InterfaceAddrs()
+	for _, one := range all {
+		if network, ok := one.(*net.IPNet); ok && !network.IP.IsLoopback() && !network.IP.IsLinkLocalUnicast() {
+			found = append(found, network.IP.String())
+		}
+	}
+	return found
+}
+
+func echoStreams(listener net.Listener, host string) {
+	for {
+		stream, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer stream.Close()
+			lines := bufio.NewScanner(stream)
+			for lines.Scan() {
+				if _, err := fmt.Fprintf(stream, "%s %s\n", host, lines.Text()); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func echoDatagrams(socket net.PacketConn, host string) {
+	buffer := make([]byte, 65536)
+	for {
+		length, from, err := socket.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		socket.WriteTo(append([]byte(host+" "), buffer[:length]...), from)
+	}
+}
+
+func get(url, patience string) error {
+	timeout, err := time.ParseDuration(patience)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Timeout: timeout}
+	answer, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(os.Stdout, answer.Body); err != nil {
+		return err
+	}
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("%s: %s", url, answer.Status)
+	}
+	return nil
+}
+
+func exchange(network, address, text string) error {
+	stream, err := net.DialTimeout(network, address, patience)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	stream.SetDeadline(time.Now().Add(patience))
+	if _, err := fmt.Fprintln(stream, text); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(stream).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.TrimSpace(line))
+	return nil
+}
+
+func lookup(name string) error {
+	within, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupHost(within, name)
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.Join(found, "\n"))
+	return nil
+}
+
+// hold keeps connections open and counts what becomes of them.
+func hold(address, many, every string) error {
+	count, err := strconv.Atoi(many)
+	if err != nil {
+		return err
+	}
+	pace, err := time.ParseDuration(every)
+	if err != nil {
+		return err
+	}
+	type tally struct{ sent, answered, broken int }
+	results := make(chan tally, count)
+	over, stop := context.WithCancel(context.Background())
+	for range count {
+		go func() {
+			var mine tally
+			defer func() { results <- mine }()
+			stream, err := net.DialTimeout("tcp", address, patience)
+			if err != nil {
+				mine.broken = 1
+				return
+			}
+			defer stream.Close()
+			answers := bufio.NewReader(stream)
+			for over.Err() == nil {
+				mine.sent++
+				stream.SetDeadline(time.Now().Add(holdPatience))
+				if _, err := fmt.Fprintln(stream, mine.sent); err != nil {
+					mine.broken = 1
+					return
+				}
+				if _, err := answers.ReadString('\n'); err != nil {
+					mine.broken = 1
+					return
+				}
+				mine.answered++
+				select {
+				case <-over.Done():
+				case <-time.After(pace):
+				}
+			}
+		}()
+	}
+	fmt.Fprintln(os.Stderr, "holding", count)
+	pause(nil)
+	stop()
+	var all tally
+	for range count {
+		one := <-results
+		all.sent, all.answered, all.broken = all.sent+one.sent, all.answered+one.answered, all.broken+one.broken
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]int{
+		"connections": count, "sent": all.sent, "answered": all.answered, "broken": all.broken,
+	})
+}
+
+const (
+	patience = 5 * time.Second
+	// Longer than the network may be away before anybody calls it broken.
+	holdPatience = 30 * time.Second
+)

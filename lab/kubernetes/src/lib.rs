@@ -1,0 +1,24 @@
+//! A real Kubernetes on this machine: etcd, API server, controller manager, scheduler; kubelets, runtimes and
+//! proxies on nodes of the lab; and the programs of others that run with them.
+//!
+//! Everything is built from its Go modules the first time and kept outside the clone ([`Program`]; ours are in
+//! `programs/`). [`Cluster`] starts a control plane on loopback and ends it when it is dropped; should its process be
+//! killed, the kernel ends it.
+//!
+//! ```no_run
+//! # fn main() -> anyhow::Result<()> {
+//! let cluster = lab_kubernetes::Cluster::start(&lab_kubernetes::Wanted::default())?;
+//! println!("KUBECONFIG={}", cluster.kubeconfig().display());
+//! # Ok(())
+//! # }
+//! ```
+
+mod access;
+mod component;
+pub mod keep;
+mod program;
+mod started;
+
+pub use access::{Access, Identity};
+pub use program::{Program, VERSION};
+pub use started::{Cluster, Part, Wanted, client};
