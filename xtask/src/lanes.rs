@@ -60,7 +60,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "loopback",
         what: "adapters on loopback and unix sockets; boto3 and the EC2 SDK against the lab's EC2",
-        needs: &[Need::Linker, Need::Python],
+        needs: &[Need::Linker, Need::Python, Need::Iproute, Need::Nft],
         root: false,
         run: |tally| {
             let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];

@@ -37,6 +37,7 @@ pub use fabric::{Applied, Fabric};
 pub use internet::{INTERNET_HOST, INTERNET_HOST_V6, InternetHost, public_address_of};
 pub use node::{Node, OWN_FOLDERS};
 pub use remove::Removed;
+pub use tool::tools_are_there;
 pub use wanted::{
     EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol, Subnet, Vpc, Wanted,
 };

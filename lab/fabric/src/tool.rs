@@ -4,7 +4,8 @@ use crate::FabricError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
-    io::Write as _,
+    io::{self, Write as _},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -65,6 +66,20 @@ struct Tool {
 
 const IP: Tool = Tool { program: "ip", package: "iproute2" };
 const NFT: Tool = Tool { program: "nft", package: "nftables" };
+
+/// Says which of the tools this machine lacks: better before a lab is made than in the middle.
+///
+/// # Errors
+/// Names the first that is not there, and its package.
+pub fn tools_are_there() -> Result<(), FabricError> {
+    let path = search_path();
+    let missing =
+        |tool: &Tool| !path.split(':').any(|dir| Path::new(dir).join(tool.program).is_file());
+    [IP, NFT].into_iter().find(missing).map_or(Ok(()), |Tool { program, package }| {
+        let cause = io::Error::new(io::ErrorKind::NotFound, format!("it is nowhere in {path}"));
+        Err(FabricError::Tool { tool: program, package, cause })
+    })
+}
 
 fn run(tool: Tool, args: &[&str], stdin: &str, action: &str) -> Result<String, FabricError> {
     let Tool { program, package } = tool;

@@ -57,6 +57,7 @@ impl Tool {
         if self.client.get::<StatusView>("/status").await.is_ok() {
             bail!("lab {name} is up already; see: ferrule-lab --name {name} status");
         }
+        lab_fabric::tools_are_there()?;
         bin_dir(args)?;
         check(cloud_spec(args)?, args)?;
         check_kubeconfigs(args)?;
