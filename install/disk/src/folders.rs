@@ -18,6 +18,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Folders<D = RealDisk> {
     brought: PathBuf,
+    lent: Option<PathBuf>,
     bin: PathBuf,
     conf: PathBuf,
     disk: D,
@@ -34,7 +35,14 @@ impl<D: Disk> Folders<D> {
     /// The same on another disk.
     pub fn on(disk: D, brought: &Path, bin: &Path, conf: &Path) -> Self {
         let [brought, bin, conf] = [brought, bin, conf].map(Path::to_owned);
-        Self { brought, bin, conf, disk }
+        Self { brought, lent: None, bin, conf, disk }
+    }
+
+    /// With the CNI project's plugins of a folder, if there is one: those that the node lacks are
+    /// brought.
+    #[must_use]
+    pub fn lending(self, plugins: &Path) -> Self {
+        Self { lent: plugins.is_dir().then(|| plugins.to_owned()), ..self }
     }
 
     /// Waits until nobody else works on these folders, and keeps others from it meanwhile.
@@ -112,15 +120,21 @@ impl<D: Disk> Locked<'_, D> {
         let node = header(own).map_err(unread(own))?;
         let node =
             Machine::of(&node).ok_or_else(|| unread(own)(io::ErrorKind::InvalidData.into()))?;
+        let machine = |path: &Path| header(path).map_err(unread(path)).map(|it| Machine::of(&it));
         let mut brought = BTreeMap::new();
         for name in BROUGHT {
             let path = self.folders.brought.join(name);
             if path.exists() {
-                let header = header(&path).map_err(unread(&path))?;
-                brought.insert(name.to_owned(), Machine::of(&header));
+                brought.insert(name.to_owned(), machine(&path)?);
             }
         }
-        self.apply(programs(&brought, node, &self.observe()?)?, each)
+        let mut lent = BTreeMap::new();
+        if let Some(plugins) = &self.folders.lent {
+            for (name, path) in files(plugins)? {
+                lent.insert(name, machine(&path)?);
+            }
+        }
+        self.apply(programs(&brought, &lent, node, &self.observe()?)?, each)
     }
 
     /// Makes ours the network of the node.
@@ -174,10 +188,15 @@ impl<D: Disk> Locked<'_, D> {
     }
 
     fn step(&self, op: &Op) -> io::Result<()> {
-        let Folders { brought, bin, conf, disk } = self.folders;
+        let Folders { brought, lent, bin, conf, disk } = self.folders;
         match op {
             Op::Bring { name } => {
                 let mut source = File::open(brought.join(name))?;
+                self.put(bin, name, PROGRAM_MODE, &mut source)
+            }
+            Op::Lend { name } => {
+                let plugins = lent.as_ref().ok_or(io::ErrorKind::NotFound)?;
+                let mut source = File::open(plugins.join(name))?;
                 self.put(bin, name, PROGRAM_MODE, &mut source)
             }
             Op::Write { name, bytes } => self.put(conf, name, CONF_MODE, &mut &bytes[..]),
@@ -214,7 +233,7 @@ impl<D: Disk> Locked<'_, D> {
 
 fn place(op: &Op) -> Place {
     match op {
-        Op::Bring { .. } => Place::Programs,
+        Op::Bring { .. } | Op::Lend { .. } => Place::Programs,
         Op::Write { .. } | Op::Rename { .. } => Place::Networks,
         Op::Remove { place, .. } => *place,
     }

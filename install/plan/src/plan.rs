@@ -62,6 +62,11 @@ pub enum Op {
         /// Its name.
         name: String,
     },
+    /// Brings a plugin of the CNI project that nobody has brought.
+    Lend {
+        /// Its name.
+        name: String,
+    },
     /// Writes a file of the networks' folder, in place of one that has its name.
     Write {
         /// Its name.
@@ -89,6 +94,7 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bring { name } => write!(f, "bring program {name}"),
+            Self::Lend { name } => write!(f, "bring plugin {name}, which nobody has brought"),
             Self::Write { name, .. } => write!(f, "write {name}"),
             Self::Rename { from, to } if *to == aside(from) => {
                 write!(f, "put {from} aside as {to}")
@@ -236,19 +242,22 @@ pub fn temporary(name: &str) -> String {
     format!(".{name}{TEMPORARY}")
 }
 
-/// Brings the programs: those of `brought`, which are as `machines` tells, to a node of this one.
+/// Brings the programs: those of `brought`, and of `lent`, the CNI project's plugins, those that the node
+/// lacks; each with the machine that it was built for, to a node of this one. A plugin that is there
+/// is whoever brought it's, also if it was us: it stays as it is.
 ///
 /// # Errors
-/// When one of them cannot run there, or the plugin is not among them.
+/// When one of them cannot run there, or our plugin is not among them.
 pub fn programs(
     brought: &BTreeMap<String, Option<Machine>>,
+    lent: &BTreeMap<String, Option<Machine>>,
     node: Machine,
     seen: &Observed,
 ) -> Result<Plan, Refusal> {
     if !brought.contains_key(PLUGIN) {
         return Err(Refusal::NoPlugin);
     }
-    for (name, machine) in brought {
+    for (name, machine) in brought.iter().chain(lent) {
         match *machine {
             Some(machine) if machine == node => {}
             Some(program) => {
@@ -260,6 +269,9 @@ pub fn programs(
     let mut ops = leftovers(Place::Programs, seen.programs.keys());
     let missing = |name: &&String| seen.programs.get(*name) != Some(&Standing::AsBrought);
     ops.extend(brought.keys().filter(missing).map(|name| Op::Bring { name: name.clone() }));
+    let nobodys =
+        |name: &&String| !seen.programs.contains_key(*name) && !brought.contains_key(*name);
+    ops.extend(lent.keys().filter(nobodys).map(|name| Op::Lend { name: name.clone() }));
     Ok(Plan { ops, notes: Vec::new() })
 }
 

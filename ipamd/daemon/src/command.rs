@@ -89,9 +89,9 @@ Usage: ferrule-ipamd                    be the daemon
        ferrule-ipamd --help
 
 install copies ferrule-cni, and ferrule if it is there, from this program's own folder to
-HOST_CNI_BIN_PATH, waits until the daemon can serve pods, writes 05-ferrule.conflist to
-HOST_CNI_CONFDIR_PATH, and puts aside configurations that would be used in its stead. Run again, it
-changes what differs and nothing else.
+HOST_CNI_BIN_PATH, and of /opt/cni/plugins those that are missing there; waits until the daemon can
+serve pods, writes 05-ferrule.conflist to HOST_CNI_CONFDIR_PATH, and puts aside configurations that
+would be used in its stead. Run again, it changes what differs and nothing else.
   --only-programs   only copy the programs: for an init container, before the daemon runs
   --stay            go on looking until SIGTERM, and put right what is changed
   --timeout SECONDS how long to wait for the daemon (300)

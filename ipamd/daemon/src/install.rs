@@ -100,7 +100,8 @@ pub fn uninstall(
 }
 
 fn folders(settings: &Settings, brought: &Path) -> Folders {
-    Folders::new(brought, &settings.host_bin_dir, &settings.host_conf_dir)
+    let folders = Folders::new(brought, &settings.host_bin_dir, &settings.host_conf_dir);
+    folders.lending(Path::new(PLUGINS))
 }
 
 /// Tells each step and, in the end, what people should know.
@@ -211,6 +212,8 @@ async fn unready(socket: &Path) -> Option<String> {
     }
 }
 
+/// Where the image has the CNI project's plugins.
+const PLUGINS: &str = "/opt/cni/plugins";
 /// A node is up within minutes; a longer wait would only hide why.
 const TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECTING: Duration = Duration::from_secs(1);

@@ -291,6 +291,28 @@ fn a_program_of_another_machine_or_half_of_one_is_refused_and_nothing_is_done() 
 }
 
 #[test]
+fn plugins_of_the_image_come_where_they_are_missing_and_stay_in_the_end() {
+    let node = Node::new();
+    let lent = node.path("plugins");
+    let folders = || node.on(RealDisk).lending(&lent);
+    // An image without them is as good.
+    folders().lock().unwrap().bring_programs(|_| ()).unwrap();
+    fs::create_dir(&lent).unwrap();
+    for name in ["loopback", "portmap"] {
+        fs::write(lent.join(name), program(name)).unwrap();
+    }
+    fs::write(node.path("bin/portmap"), "theirs").unwrap();
+    let done = install(&folders()).unwrap();
+    assert_eq!(done[0], "bring plugin loopback, which nobody has brought");
+    assert_eq!(mode(&node.path("bin/loopback")), 0o755);
+    assert_eq!(fs::read(node.path("bin/loopback")).unwrap(), program("loopback"));
+    assert_eq!(fs::read(node.path("bin/portmap")).unwrap(), b"theirs");
+    assert_eq!(install(&folders()).unwrap(), Vec::<String>::new());
+    uninstall(&folders()).unwrap();
+    assert_eq!(node.holds("bin").into_keys().collect::<Vec<_>>(), ["loopback", "portmap"]);
+}
+
+#[test]
 fn a_network_that_is_a_link_to_nowhere_goes_aside_as_it_is() {
     let node = Node::new();
     let link = node.path("net.d/00-link.conflist");

@@ -30,6 +30,10 @@ fn text(conflist: &Conflist, cni_version: &str) -> String {
 fn apply(op: &Op, on: &mut Observed) {
     match op {
         Op::Bring { name } => drop(on.programs.insert(name.clone(), Standing::AsBrought)),
+        Op::Lend { name } => {
+            let there = on.programs.insert(name.clone(), Standing::Other);
+            assert_eq!(there, None, "somebody has brought {name}");
+        }
         Op::Write { name, bytes } => drop(on.confs.insert(name.clone(), bytes.clone())),
         Op::Rename { from, to } => {
             let bytes = on.confs.remove(from).expect("what is renamed is there");
@@ -237,35 +241,58 @@ fn a_conflist_never_names_a_plugin_that_is_not_there() {
     assert!(refusal.to_string().contains("ferrule-cni"), "{refusal}");
 }
 
+fn header(number: u8) -> Option<Machine> {
+    let mut header = [0x7f, b'E', b'L', b'F', 2, 1].to_vec();
+    header.resize(18, 0);
+    Machine::of(&[&header[..], &[number, 0]].concat())
+}
+
 #[test]
 fn programs_are_brought_once_and_only_those_that_run_here() {
-    let header = |number: u8| {
-        let mut header = [0x7f, b'E', b'L', b'F', 2, 1].to_vec();
-        header.resize(18, 0);
-        Machine::of(&[&header[..], &[number, 0]].concat())
-    };
     let here = header(0x3e).unwrap();
+    let none = BTreeMap::new();
     let ours = |plugin| {
         BTreeMap::from([(PLUGIN.to_owned(), plugin), ("ferrule".to_owned(), header(0x3e))])
     };
     let mut seen = Observed::default();
     seen.programs.insert(temporary(PLUGIN), Standing::Other);
     seen.programs.insert("bridge".to_owned(), Standing::Other);
-    let plan = programs(&ours(header(0x3e)), here, &seen).unwrap();
+    let plan = programs(&ours(header(0x3e)), &none, here, &seen).unwrap();
     let unfinished = "remove .ferrule-cni.ferrule-new";
     assert_eq!(said(&plan), [unfinished, "bring program ferrule", "bring program ferrule-cni"]);
     let after = done(&plan, &seen);
-    assert_eq!(programs(&ours(header(0x3e)), here, &after).unwrap(), Plan::default());
+    assert_eq!(programs(&ours(header(0x3e)), &none, here, &after).unwrap(), Plan::default());
     assert_eq!(
         said(&remove(&[PLUGIN, "ferrule"], false, &after).unwrap())[..2],
         ["remove ferrule-cni", "remove ferrule"]
     );
 
-    let other = programs(&ours(header(0xb7)), here, &seen).unwrap_err().to_string();
+    let other = programs(&ours(header(0xb7)), &none, here, &seen).unwrap_err().to_string();
     assert!(other.contains("aarch64") && other.contains("x86-64"), "{other}");
-    let none = programs(&ours(None), here, &seen).unwrap_err();
-    assert_eq!(none, Refusal::NoProgram { name: PLUGIN.to_owned() });
-    assert_eq!(programs(&BTreeMap::new(), here, &seen), Err(Refusal::NoPlugin));
+    let unknown = programs(&ours(None), &none, here, &seen).unwrap_err();
+    assert_eq!(unknown, Refusal::NoProgram { name: PLUGIN.to_owned() });
+    assert_eq!(programs(&none, &none, here, &seen), Err(Refusal::NoPlugin));
+}
+
+#[test]
+fn plugins_that_the_node_lacks_are_brought_and_others_stay_as_they_are() {
+    let here = header(0x3e).unwrap();
+    let ours = BTreeMap::from([(PLUGIN.to_owned(), header(0x3e))]);
+    let lent = ["loopback", "portmap", PLUGIN].map(|name| (name.to_owned(), header(0x3e)));
+    let lent = BTreeMap::from(lent);
+    let mut seen = Observed::default();
+    seen.programs.insert("portmap".to_owned(), Standing::Other);
+    let plan = programs(&ours, &lent, here, &seen).unwrap();
+    let brought = ["bring program ferrule-cni", "bring plugin loopback, which nobody has brought"];
+    assert_eq!(said(&plan), brought);
+    let after = done(&plan, &seen);
+    assert_eq!(programs(&ours, &lent, here, &after).unwrap(), Plan::default());
+    // Others may need them as well.
+    assert_eq!(said(&remove(&[PLUGIN], false, &after).unwrap()), ["remove ferrule-cni"]);
+
+    let foreign = BTreeMap::from([("loopback".to_owned(), header(0xb7))]);
+    let refusal = programs(&ours, &foreign, here, &seen).unwrap_err();
+    assert!(refusal.to_string().contains("loopback was built for aarch64"), "{refusal}");
 }
 
 #[test]
