@@ -99,6 +99,22 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("cli", "ferrule"),
 ];
 
+/// What the image has, beside the plugin: not the lab.
+fn in_the_image() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let plugin = ("cni", "ferrule-cni");
+    PROGRAMS.into_iter().chain([plugin]).filter(|(of, _)| *of != "lab-server")
+}
+
+/// The programs of the image.
+pub(crate) fn image_programs() -> impl Iterator<Item = &'static str> {
+    in_the_image().map(|(_, name)| name)
+}
+
+/// The crates that they are built from.
+pub(crate) fn image_crates() -> impl Iterator<Item = &'static str> {
+    in_the_image().map(|(of, _)| of)
+}
+
 /// Builds what runs on a node, beside the cluster and in the lab, and gathers it in one folder.
 ///
 /// # Errors

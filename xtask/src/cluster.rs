@@ -4,12 +4,15 @@ use crate::{
     binaries,
     deps::{self, Need},
 };
-use anyhow::{Context as _, Result};
-use std::process::ExitCode;
+use anyhow::{Context as _, Result, ensure};
+use std::{
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to do, and its options: up, down, status, --help
+    /// What to do, and its options: up, down, status, program, --help
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }
@@ -20,4 +23,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--"]).args(&args.words);
     let status = cargo.status().context("run the program of tests/cluster")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A program that is built from its Go modules once: `kubectl`, `helm`, or the folder `plugins`.
+///
+/// # Errors
+/// When it cannot be built; what was said is above.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    deps::install(&[Need::Linker, Need::Go])?;
+    let mut cargo = binaries::cargo();
+    cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--", "program", name]);
+    cargo.stderr(Stdio::inherit());
+    let output = cargo.output().context("run the program of tests/cluster")?;
+    ensure!(output.status.success(), "{name} could not be built: its words are above");
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }

@@ -28,6 +28,8 @@ pub(crate) enum Need {
     Runtime,
     /// QEMU and a shell for its machine.
     Machine,
+    /// What makes the image's base and the image.
+    Image,
     /// The CNI project's plugins, which amazon-vpc-cni's conflist chains.
     Plugins,
 }
@@ -105,6 +107,12 @@ const PACKAGES: &[Package] = &[
         elsewhere: "QEMU (qemu-system-x86_64), a static busybox and strip; the kernel is Debian's",
     },
     Package {
+        need: Need::Image,
+        debian: "buildah mmdebstrap",
+        present: || ["buildah", "mmdebstrap"].into_iter().all(on_path),
+        elsewhere: "buildah and mmdebstrap",
+    },
+    Package {
         need: Need::Plugins,
         debian: "containernetworking-plugins",
         present: || Path::new("/usr/lib/cni/portmap").is_file(),
@@ -130,6 +138,7 @@ pub(crate) const ALL: &[Need] = &[
     Need::Go,
     Need::Runtime,
     Need::Machine,
+    Need::Image,
     Need::Plugins,
 ];
 

@@ -10,6 +10,7 @@ mod demo;
 mod deps;
 mod fuzz;
 mod generate;
+mod image;
 mod interrupt;
 mod lanes;
 mod layers;
@@ -56,6 +57,8 @@ enum Command {
     InstallDeps(deps::Args),
     /// Build the programs and print where they are
     Build(binaries::Args),
+    /// Build the image by the Containerfile, try it, tell its size
+    Image(image::Args),
 }
 
 fn main() -> ExitCode {
@@ -80,5 +83,6 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Generate(args) => generate::run(&args),
         Command::InstallDeps(args) => deps::run(&args),
         Command::Build(args) => binaries::run(&args),
+        Command::Image(args) => image::run(&args),
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use tests_cluster::{Part, VERSION, Wanted, keep};
+use tests_cluster::{Part, Program, VERSION, Wanted, keep};
 
 #[derive(Parser)]
 #[command(
@@ -43,6 +43,21 @@ enum Verb {
     Down,
     /// What runs
     Status,
+    /// Build one of the programs that go with it, if it is not in the cache, and print where it is
+    Program {
+        /// Which
+        name: Name,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// kubectl of the same version
+    Kubectl,
+    /// Helm
+    Helm,
+    /// The CNI project's plugins: a folder
+    Plugins,
 }
 
 #[derive(Serialize)]
@@ -77,7 +92,19 @@ fn main() -> Result<()> {
             show(&cli.dir, cli.output)
         }
         Verb::Status => show(&cli.dir, cli.output),
+        Verb::Program { name } => say_where(name),
     }
+}
+
+#[expect(clippy::print_stdout, reason = "that is what it is asked for")]
+fn say_where(name: Name) -> Result<()> {
+    let program = match name {
+        Name::Kubectl => Program::kubectl(),
+        Name::Helm => Program::helm(),
+        Name::Plugins => Program::plugins(),
+    };
+    println!("{}", program?.path().display());
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "that is what it is asked for")]

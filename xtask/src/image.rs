@@ -1,0 +1,139 @@
+//! `cargo xtask image`: the image of the `Containerfile`, from programs that are built here, on a base
+//! of Debian's packages; what is in it, and how large that is.
+//!
+//! buildah works in a store of its own below the user's cache, without mounts and without a registry.
+
+mod base;
+mod buildah;
+mod gather;
+mod sbom;
+mod size;
+
+use crate::{
+    binaries::{self, Profile},
+    deps::{self, Need},
+    generate, say,
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use buildah::{Store, Try};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Instant,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How the programs are built
+    #[arg(long, value_enum, default_value = "release")]
+    profile: Profile,
+    /// The image's name
+    #[arg(long, default_value = NAME)]
+    tag: String,
+    /// Where the image goes, as an archive that `docker load` and `podman load` take; by default
+    /// image.tar beside the programs
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Put it into the containerds of a lab's cluster, of the lab of that name
+    #[arg(long, value_name = "LAB", num_args = 0..=1)]
+    load: Option<Option<String>>,
+    /// Only put what the image has besides its base into this folder, for the Containerfile
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["tag", "output", "load"])]
+    gather: Option<PathBuf>,
+    /// dpkg's folder of the base, whose packages the list of parts is to name
+    #[arg(long, value_name = "FOLDER", requires = "gather")]
+    packages: Option<PathBuf>,
+}
+
+/// The image's name where nobody gives it another: no registry has it.
+pub(crate) const NAME: &str = concat!("localhost/ferrule:", env!("CARGO_PKG_VERSION"));
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(folder) = &args.gather {
+        gather::into(args.profile, folder, args.packages.as_deref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let archive = match &args.output {
+        Some(path) => std::path::absolute(path).context("where the archive goes")?,
+        None => archive(args.profile),
+    };
+    make(args.profile, &args.tag, &archive)?;
+    if let Some(lab) = &args.load {
+        load(args.profile, lab.as_deref(), &archive)?;
+    }
+    say::result(&archive.display().to_string());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the image of this profile goes.
+pub(crate) fn archive(profile: Profile) -> PathBuf {
+    binaries::target_dir().join("ferrule").join(profile.folder()).join("image.tar")
+}
+
+/// Builds the image, tries each program in it, and tells its size.
+///
+/// # Errors
+/// Tells the step that failed; the words of the program that did are above.
+pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<()> {
+    if !deps::is_root() {
+        bail!("an image has files of root: run this as root, by sudo -E for one");
+    }
+    deps::install(&[Need::Linker, Need::Go, Need::Image])?;
+    let store = Store::open()?;
+    let base = base::ready(&store)?;
+    let context = tempfile::tempdir().context("make a folder for what goes into the image")?;
+    gather::into(profile, &context.path().join("prebuilt"), Some(base.packages.path()))?;
+    let began = Instant::now();
+    say::step(&format!("building {tag}"));
+    let root = generate::root();
+    store.build(&root.join("Containerfile"), context.path(), tag, &base.name, &revision())?;
+    say::good(&format!("built in {}", say::took(began)));
+    say::step("trying each program in it, as nobody in particular");
+    store.try_all(tag, TRIED)?;
+    store.write(tag, archive)?;
+    size::tell(archive, &context.path().join("prebuilt"))
+}
+
+/// Puts an archive into the containerds of a lab's cluster.
+///
+/// # Errors
+/// When the lab has no cluster, or one of its containerds refuses; the tool's words are above.
+pub(crate) fn load(profile: Profile, lab: Option<&str>, archive: &Path) -> Result<()> {
+    say::step("loading it into the cluster's containerds");
+    let folder = binaries::target_dir().join("ferrule").join(profile.folder());
+    let mut tool = Command::new(folder.join("ferrule-lab"));
+    if let Some(lab) = lab {
+        tool.args(["--name", lab]);
+    }
+    let status = tool.args(["cluster", "load-image"]).arg(archive).status();
+    let status = status.with_context(|| format!("start ferrule-lab of {}", folder.display()))?;
+    ensure!(status.success(), "ferrule-lab cluster load-image: {status}");
+    Ok(())
+}
+
+/// The commit, for the image's label.
+fn revision() -> String {
+    let mut git = Command::new("git");
+    git.args(["-C"]).arg(generate::root()).args(["rev-parse", "HEAD"]);
+    let told = git.output().ok().filter(|output| output.status.success());
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    told.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// Every program of the image and of its base that ours call, and what it must say.
+const TRIED: &[Try] = &[
+    Try::saying("/usr/local/bin/ferrule", &["--version"], VERSION),
+    Try::saying("/usr/local/bin/ferrule-ipamd", &["--version"], VERSION),
+    Try::saying("/usr/local/bin/ferrule-agent", &["--version"], VERSION),
+    Try::saying("/usr/local/bin/ferrule-controller", &["--help"], "ferrule-controller"),
+    Try::plugin("/usr/local/bin/ferrule-cni"),
+    Try::plugin("/opt/cni/plugins/loopback"),
+    Try::plugin("/opt/cni/plugins/portmap"),
+    Try::plugin("/opt/cni/plugins/bandwidth"),
+    Try::plugin("/opt/cni/plugins/tuning"),
+    Try::saying("/usr/sbin/nft", &["--version"], "nftables"),
+    Try::saying("/usr/sbin/iptables-nft-save", &["--version"], "nf_tables"),
+    Try::saying("/usr/sbin/iptables-legacy-save", &["--version"], "legacy"),
+];
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");

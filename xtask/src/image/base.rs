@@ -1,0 +1,95 @@
+//! The base: what Debian's packages have that our programs need, and no shell.
+
+use super::buildah::Store;
+use crate::say;
+use anyhow::{Context as _, Result, ensure};
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, SystemTime},
+};
+use tempfile::TempDir;
+
+/// A base in the store.
+pub(super) struct Base {
+    /// Its name there.
+    pub(super) name: String,
+    /// dpkg's folder of it.
+    pub(super) packages: TempDir,
+}
+
+/// The base, made anew if there is none of this month.
+///
+/// # Errors
+/// When there is none and none can be made: the mirror of Debian is asked for its packages.
+pub(super) fn ready(store: &Store) -> Result<Base> {
+    let mut hash = DefaultHasher::new();
+    (PACKAGES, SUITE, HOOK).hash(&mut hash);
+    let key = format!("{:016x}", hash.finish());
+    let files = store.folder().join(format!("base-{SUITE}-{key}.tar"));
+    let made = |files: &Path| fs::metadata(files).and_then(|found| found.modified()).ok();
+    let fresh = |at: SystemTime| at.elapsed().is_ok_and(|age| age < RENEWED_AFTER);
+    if !made(&files).is_some_and(fresh) {
+        say::step(&format!("a base of Debian {SUITE}'s packages: {PACKAGES}, ca-certificates"));
+        match make(&files) {
+            Err(error) if files.is_file() => {
+                say::note(&format!(
+                    "the base of before is used, as there is no new one: {error:#}"
+                ));
+            }
+            done => done?,
+        }
+    }
+    let at = made(&files).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let at = at.with_context(|| format!("when {} was made", files.display()))?;
+    let name = format!("localhost/ferrule-base:{SUITE}-{key}-{}", at.as_secs());
+    if !store.has(&name) {
+        store.import(&files, &name)?;
+    }
+    Ok(Base { name, packages: packages(&files)? })
+}
+
+fn make(files: &Path) -> Result<()> {
+    let hook = tempfile::NamedTempFile::new().context("make a file for the hook")?;
+    fs::write(&hook, HOOK).context("write the hook")?;
+    let unfinished = files.with_extension("next");
+    let status = Command::new("mmdebstrap")
+        .args(["--quiet", "--variant=extract", "--skip=output/dev,output/mknod", "--format=tar"])
+        .arg(format!("--include={PACKAGES}"))
+        .arg(format!("--extract-hook=sh {} \"$1\"", hook.path().display()))
+        .arg(SUITE)
+        .arg(&unfinished)
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(std::io::stderr()))
+        .status()
+        .context("start mmdebstrap")?;
+    ensure!(
+        status.success(),
+        "mmdebstrap: {status}; its words are above: it needs a mirror of Debian's packages"
+    );
+    fs::rename(&unfinished, files).with_context(|| format!("move it to {}", files.display()))
+}
+
+/// What dpkg knows of the base.
+fn packages(files: &Path) -> Result<TempDir> {
+    let folder = tempfile::tempdir().context("make a folder for the list of packages")?;
+    let status = Command::new("tar")
+        .args(["--extract", "--strip-components=4", "--file"])
+        .arg(files)
+        .arg("--directory")
+        .arg(folder.path())
+        .arg("./var/lib/dpkg")
+        .status()
+        .context("start tar")?;
+    ensure!(status.success(), "tar finds no list of packages in {}: {status}", files.display());
+    Ok(folder)
+}
+
+const SUITE: &str = "bookworm";
+/// What the programs call, and what they are linked with; the certificates come by the hook.
+const PACKAGES: &str = "base-files,libc6,libgcc-s1,iptables,nftables";
+const HOOK: &str = include_str!("base.sh");
+/// As long as fixes of security in its packages may be missing.
+const RENEWED_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -1,0 +1,74 @@
+//! What the image has besides its base: a folder that is laid over it.
+
+use super::sbom;
+use crate::{
+    binaries::{self, Profile},
+    cluster, generate, say,
+};
+use anyhow::{Context as _, Result, ensure};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Programs, plugins, licence and the list of all parts.
+///
+/// # Errors
+/// When something cannot be built or copied.
+pub(super) fn into(profile: Profile, folder: &Path, packages: Option<&Path>) -> Result<()> {
+    let built = binaries::build(profile)?;
+    let [programs, plugins, papers] = [PROGRAMS, PLUGINS, PAPERS].map(|path| folder.join(path));
+    for path in [&programs, &plugins, &papers] {
+        fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
+    }
+    for name in binaries::image_programs() {
+        let to = programs.join(name);
+        copy(&built.dir.join(name), &to, 0o755)?;
+        strip(&to)?;
+    }
+    let brought = plugins_of_the_cni_project()?;
+    for from in &brought {
+        let name = from.file_name().context("a plugin without a name")?;
+        copy(from, &plugins.join(name), 0o755)?;
+    }
+    copy(&generate::root().join("LICENSE"), &papers.join("LICENSE"), 0o644)?;
+    say::step("a list of its parts, for scanners");
+    let list = sbom::of_the_image(&brought, packages)?;
+    let parts = list["components"].as_array().map_or(0, Vec::len);
+    let path = papers.join("sbom.json");
+    let text = serde_json::to_string_pretty(&list).context("write the list")?;
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    say::good(&format!("{parts} parts, in /{PAPERS}/sbom.json"));
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let context = || format!("copy {} to {}", from.display(), to.display());
+    fs::copy(from, to).with_context(context)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode)).with_context(context)
+}
+
+/// What debuggers read stays with whoever built it.
+fn strip(program: &Path) -> Result<()> {
+    let strip =
+        Command::new("strip").arg("--strip-debug").arg(program).stdin(Stdio::null()).status();
+    let status = strip.context("start strip, which comes with the linker")?;
+    ensure!(status.success(), "strip {}: {status}", program.display());
+    Ok(())
+}
+
+fn plugins_of_the_cni_project() -> Result<Vec<PathBuf>> {
+    let folder = cluster::program("plugins")?;
+    let entries = fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| Ok(entry.context("read the plugins")?.path()))
+        .collect::<Result<_>>()?;
+    found.sort();
+    Ok(found)
+}
+
+const PROGRAMS: &str = "usr/local/bin";
+const PLUGINS: &str = "opt/cni/plugins";
+const PAPERS: &str = "usr/share/doc/ferrule";
