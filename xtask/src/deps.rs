@@ -30,6 +30,8 @@ pub(crate) enum Need {
     Machine,
     /// What makes the image's base and the image.
     Image,
+    /// `promtool`, Prometheus' own judge of metrics and rules.
+    Prometheus,
     /// The CNI project's plugins, which amazon-vpc-cni's conflist chains.
     Plugins,
 }
@@ -113,6 +115,12 @@ const PACKAGES: &[Package] = &[
         elsewhere: "buildah and mmdebstrap",
     },
     Package {
+        need: Need::Prometheus,
+        debian: "prometheus",
+        present: || on_path("promtool"),
+        elsewhere: "Prometheus (the program promtool)",
+    },
+    Package {
         need: Need::Plugins,
         debian: "containernetworking-plugins",
         present: || Path::new("/usr/lib/cni/portmap").is_file(),
@@ -139,6 +147,7 @@ pub(crate) const ALL: &[Need] = &[
     Need::Runtime,
     Need::Machine,
     Need::Image,
+    Need::Prometheus,
     Need::Plugins,
 ];
 
@@ -215,6 +224,7 @@ pub(crate) fn install(needs: &[Need]) -> Result<()> {
 }
 
 fn apt(args: &[&str]) -> Result<()> {
+    let _quiet = NoServices::begin()?;
     let status = Command::new("apt-get")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -227,3 +237,38 @@ fn apt(args: &[&str]) -> Result<()> {
     }
     Ok(())
 }
+
+/// While this lives, packages that are installed start none of their services: programs are wanted,
+/// and a Prometheus or containerd that nobody asked for would take ports and memory.
+struct NoServices {
+    ours: bool,
+}
+
+impl NoServices {
+    fn begin() -> Result<Self> {
+        use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
+        let mut options = std::fs::OpenOptions::new();
+        match options.write(true).create_new(true).mode(0o755).open(SERVICE_POLICY) {
+            Ok(mut file) => {
+                file.write_all(b"#!/bin/sh\nexit 101\n")?;
+                Ok(Self { ours: true })
+            }
+            // Somebody has a policy of their own.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Ok(Self { ours: false })
+            }
+            Err(error) => Err(error).with_context(|| format!("write {SERVICE_POLICY}")),
+        }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = std::fs::remove_file(SERVICE_POLICY);
+        }
+    }
+}
+
+/// What Debian's packages ask before they start a service; 101 forbids it.
+const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";

@@ -71,6 +71,7 @@ fn files() -> Vec<(PathBuf, String)> {
     files.extend(config_crds::manifests());
     files.extend(config_iam::files());
     files.extend(config_crds::chart());
+    files.push(("docs/guide/metrics.md".into(), config_metrics::page()));
     files
 }
 

@@ -60,7 +60,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "loopback",
         what: "adapters on loopback and unix sockets; boto3 and the EC2 SDK against the lab's EC2",
-        needs: &[Need::Linker, Need::Python, Need::Iproute, Need::Nft],
+        needs: &[Need::Linker, Need::Python, Need::Prometheus, Need::Iproute, Need::Nft],
         root: false,
         run: |tally| {
             let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
@@ -70,9 +70,16 @@ const LANES: &[Lane] = &[
         },
     },
     Lane {
+        name: "chart",
+        what: "the chart's rules, runbooks and dashboard, by promtool",
+        needs: &[Need::Linker, Need::Prometheus],
+        root: false,
+        run: |tally| cargo_test(tally, &["tests-metrics"], &[]),
+    },
+    Lane {
         name: "cluster",
         what: "against a real Kubernetes API server, built from its modules the first time",
-        needs: &[Need::Linker, Need::Go, Need::Iproute],
+        needs: &[Need::Linker, Need::Go, Need::Iproute, Need::Prometheus],
         root: false,
         run: |tally| {
             let crates = [

@@ -27,6 +27,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-settings", Layer::Pure),
     ("config-iam", Layer::Pure),
     ("config-chart", Layer::Pure),
+    ("config-metrics", Layer::Pure),
     ("ipamd-core", Layer::Pure),
     ("routing-plan", Layer::Pure),
     ("cli-doctor", Layer::Pure),
@@ -43,6 +44,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-apiserver", Layer::Adapter),
     ("config-folder", Layer::Adapter),
     ("config-log", Layer::Adapter),
+    ("config-meter", Layer::Adapter),
     ("ipamd-cloud", Layer::Adapter),
     ("ipamd-kube", Layer::Adapter),
     ("ipamd-rpc", Layer::Adapter),
@@ -68,6 +70,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-bench", Layer::Workshop),
     ("tests-sim", Layer::Workshop),
     ("tests-fuzz", Layer::Workshop),
+    ("tests-metrics", Layer::Workshop),
     ("tests-policy", Layer::Workshop),
     ("xtask", Layer::Workshop),
 ];

@@ -1,15 +1,14 @@
 //! What is counted and measured.
 
+use config_meter::{Error, Meter};
+use config_metrics::Program;
 use datapath_node::{Answer, Overview};
-use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder, core::Collector,
-};
+use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
 use std::{fmt, time::Duration};
 
 /// Every metric of the agent.
 pub(crate) struct Metrics {
-    registry: Registry,
+    meter: Meter,
     admitted: IntCounterVec,
     admit_seconds: Histogram,
     announced: IntCounterVec,
@@ -32,65 +31,41 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
-        let counters = |name: &str, help: &str, label: &str| {
-            kept(&registry, IntCounterVec::new(Opts::new(name, help), &[label])?)
+    pub(crate) fn new() -> Result<Self, Error> {
+        let meter = Meter::new(Program::Agent, env!("CARGO_PKG_VERSION"))?;
+        let metrics = Self {
+            admitted: meter.counters("ferrule_agent_admitted_total")?,
+            admit_seconds: meter.histogram("ferrule_agent_admit_seconds")?,
+            announced: meter.counters("ferrule_agent_announcements_total")?,
+            reports: meter.counters("ferrule_agent_reports_total")?,
+            generations: meter.counters("ferrule_agent_generations_total")?,
+            streams: meter.counters("ferrule_agent_streams_total")?,
+            held: meter.gauges("ferrule_agent_held")?,
+            following: meter.gauge("ferrule_agent_following")?,
+            behind: meter.gauge("ferrule_agent_behind")?,
+            failing: meter.gauge("ferrule_agent_failing_policies")?,
+            waiting: meter.gauge("ferrule_agent_waiting_pods")?,
+            lag: meter.gauge("ferrule_agent_backend_lag")?,
+            disk: meter.gauge("ferrule_agent_disk_failing")?,
+            meter,
         };
-        let gauge = |name: &str, help: &str| kept(&registry, IntGauge::new(name, help)?);
-        let seconds = HistogramOpts::new(
-            "ferrule_agent_admit_seconds",
-            "How long a pod that started waited until policy held for it, or for the answer that it does not.",
-        )
-        .buckets(vec![0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0]);
-        Ok(Self {
-            admitted: counters(
-                "ferrule_agent_admitted_total",
-                "Pods that started, by the answer that they got.",
-                "answer",
-            )?,
-            admit_seconds: kept(&registry, Histogram::with_opts(seconds)?)?,
-            announced: counters(
-                "ferrule_agent_announcements_total",
-                "Announcements of pods' addresses to a replica, by what became of them.",
-                "outcome",
-            )?,
-            reports: counters(
-                "ferrule_agent_reports_total",
-                "Reports of what became of policies, by what became of them.",
-                "outcome",
-            )?,
-            generations: counters(
-                "ferrule_agent_generations_total",
-                "Generations of what the node is told, by what became of them.",
-                "outcome",
-            )?,
-            streams: counters(
-                "ferrule_agent_streams_total",
-                "Streams that began, by whether the replica had read less than the node held.",
-                "behind",
-            )?,
-            held: kept(
-                &registry,
-                IntGaugeVec::new(
-                    Opts::new("ferrule_agent_held", "Objects that are held, by kind."),
-                    &["kind"],
-                )?,
-            )?,
-            following: gauge(
-                "ferrule_agent_following",
-                "1 if a replica of the controller is followed.",
-            )?,
-            behind: gauge(
-                "ferrule_agent_behind",
-                "1 if that replica has read less than this node held when it was taken.",
-            )?,
-            failing: gauge("ferrule_agent_failing_policies", "Policies that are not in force.")?,
-            waiting: gauge("ferrule_agent_waiting_pods", "Pods that start and wait.")?,
-            lag: gauge("ferrule_agent_backend_lag", "States that are held and not yet in force.")?,
-            disk: gauge("ferrule_agent_disk_failing", "1 if what is held is not on the disk.")?,
-            registry,
-        })
+        metrics.begin_series();
+        Ok(metrics)
+    }
+
+    /// Series that alerts look at, with 0: Prometheus sees no increase in one that begins at 1.
+    fn begin_series(&self) {
+        for (counters, values) in [
+            (&self.admitted, &["enforced", "open", "refused"][..]),
+            (&self.announced, &["accepted", "dropped", "failed"]),
+            (&self.reports, &["arrived", "failed"]),
+            (&self.generations, &["held", "refused"]),
+            (&self.streams, &["true", "false"]),
+        ] {
+            for value in values {
+                counters.with_label_values(&[*value]);
+            }
+        }
     }
 
     pub(crate) fn admitted(&self, answer: &Answer, took: Duration) {
@@ -120,7 +95,7 @@ impl Metrics {
     }
 
     /// The page, with the state as it is now if that is known.
-    pub(crate) fn page(&self, now: Option<&(Overview, Option<String>)>) -> Vec<u8> {
+    pub(crate) fn page(&self, now: Option<&(Overview, Option<String>)>) -> String {
         if let Some((overview, disk)) = now {
             let set = |gauge: &IntGauge, value: usize| {
                 gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -137,18 +112,29 @@ impl Metrics {
             self.lag.set(i64::try_from(lag).unwrap_or(i64::MAX));
             set(&self.disk, usize::from(disk.is_some()));
         }
-        let mut page = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut page) {
-            tracing::error!(%error, "metrics cannot be written");
-        }
-        page
+        self.meter.page()
     }
 }
 
-fn kept<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: C,
-) -> Result<C, prometheus::Error> {
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use config_metrics::Program;
+    use tests_support::promtool;
+
+    /// Of those by kind of object there are none before the state is known.
+    #[test]
+    fn every_metric_of_the_catalogue_is_exposed_from_the_start() {
+        let page = Metrics::new().unwrap().page(None);
+        for metric in Program::Agent.metrics() {
+            let line = format!("# TYPE {} {}\n", metric.name, metric.kind.name());
+            let late = metric.name == "ferrule_agent_held";
+            assert_eq!(page.contains(&line), !late, "{line}{page}");
+        }
+        if promtool::is_there("every_metric_of_the_catalogue_is_exposed") {
+            assert_eq!(promtool::complaints(&page).unwrap(), Vec::<String>::new());
+        }
+    }
 }

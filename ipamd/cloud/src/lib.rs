@@ -17,3 +17,4 @@ mod remedy;
 pub use cloud::{Cloud, Node, TypeLimits};
 pub use ec2::{ConnectError, Ec2, Options};
 pub use observer::{CallReport, Observer, Service};
+pub use remedy::Refusal;

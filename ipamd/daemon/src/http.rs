@@ -3,7 +3,10 @@
 mod introspect;
 mod wall;
 
-use crate::{cluster::Cluster, inbox::Inbox, metrics::Metrics, repair::PassReport, view::View};
+use crate::{
+    cluster::Cluster, inbox::Inbox, install::Standing, metrics::Metrics, repair::PassReport,
+    view::View,
+};
 use axum::{
     Router,
     extract::State,
@@ -98,6 +101,9 @@ async fn metrics(State(shown): State<Shown>) -> Response {
     // Counters are told even when the loop does not answer.
     if let Some(view) = shown.view().await {
         shown.metrics.set_gauges(&view, &shown.cluster, &shown.reports.borrow());
+    }
+    if let Some(standing) = Standing::read(&shown.settings) {
+        shown.metrics.network(&standing);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
 }

@@ -4,6 +4,9 @@
 //! succeed. What is done stands in `install-plan`, how in `install-disk`; here is the waiting.
 
 mod pods;
+mod standing;
+
+pub(crate) use standing::Standing;
 
 use anyhow::{Context as _, Result, bail};
 use config_settings::Settings;
@@ -63,12 +66,30 @@ pub async fn install(
         return Ok(());
     }
     let mut failed = Said::default();
+    let mut standing = Standing::default();
     loop {
+        if let Err(error) = standing.tell(settings) {
+            failed.say(
+                format!("the daemon cannot be told how the network stands: {error}"),
+                &mut say,
+            );
+        }
         tokio::select! {
             () = tokio::time::sleep(LOOK_AGAIN) => {}
-            () = &mut ended => return Ok(()),
+            () = &mut ended => {
+                Standing::forget(settings);
+                return Ok(());
+            }
         }
-        match look_again(&folders, settings, &wanted, &mut say).await {
+        let mut done = 0_u32;
+        let mut each = |text: &str| {
+            done += 1;
+            say(text);
+        };
+        let looked = look_again(&folders, settings, &wanted, &mut each).await;
+        standing.restored += u64::from(done > 0);
+        standing.failing = looked.as_ref().err().map(|error| format!("{error:#}"));
+        match looked {
             Ok(notes) => {
                 let new = notes.iter().filter(|note| !known.contains(note));
                 new.for_each(|note| say(&note.to_string()));

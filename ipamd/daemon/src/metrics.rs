@@ -2,31 +2,34 @@
 
 mod gauges;
 mod latency;
+mod nat;
 
-use crate::{cluster::Cluster, repair::PassReport, view::View};
+use crate::{cluster::Cluster, install::Standing, repair::PassReport, view::View};
+use config_meter::Meter;
+use config_metrics::Program;
 use gauges::Gauges;
-use ipamd_cloud::{CallReport, Service};
-use ipamd_core::{Action, Answer, Notice, RefusalReason, ReleaseCause, Topic};
+use ipamd_cloud::{CallReport, Refusal, Service};
+use ipamd_core::{Action, Answer, Notice, RefusalReason, ReleaseCause, Severity, Topic};
 use latency::LatencySums;
-use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
-};
+use nat::NatMetrics;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use routing_plan::nat::Backend;
 use std::{fmt, time::Duration};
 
 /// Every metric of the daemon.
 pub struct Metrics {
-    registry: Registry,
+    meter: Meter,
     /// `awscni_add_ip_req_count`
     pub(crate) add_requests: IntCounter,
     del_requests: IntCounterVec,
     no_address: IntCounter,
     api_latency: LatencySums,
     api_errors: IntCounterVec,
+    utils_errors: IntCounterVec,
     ec2_requests: IntCounterVec,
     ec2_errors: IntCounterVec,
     ipamd_errors: IntCounterVec,
+    pod_eni_errors: IntCounterVec,
     initialization: HistogramVec,
     startup: HistogramVec,
     add_duration: HistogramVec,
@@ -35,6 +38,7 @@ pub struct Metrics {
     reconciled: IntCounterVec,
     in_progress: IntGaugeVec,
     calls: IntCounterVec,
+    refusals: IntCounterVec,
     call_duration: HistogramVec,
     call_wait: HistogramVec,
     notices: IntCounterVec,
@@ -44,8 +48,9 @@ pub struct Metrics {
     pass_failures: IntCounter,
     drift_duration: Histogram,
     unsettled_passes: IntGauge,
-    nat_backend: IntGaugeVec,
-    nat_passes: IntCounterVec,
+    nat: NatMetrics,
+    network_restored: IntCounter,
+    network_failing: IntGauge,
     gauges: Gauges,
 }
 
@@ -67,138 +72,81 @@ impl Metrics {
     /// # Panics
     /// Never: names are unique and valid, which a test holds by calling this.
     pub fn new() -> Self {
-        let registry = Registry::new();
-        let of = |name, help| counter(&registry, name, help);
-        let by = |name, help, labels: &[&str]| counters(&registry, name, help, labels);
-        let timed = |name, help, buckets| {
-            keep(&registry, Histogram::with_opts(histogram_opts(name, help, buckets)))
-        };
-        let timed_by = |name, help, buckets, labels: &[&str]| {
-            keep(&registry, HistogramVec::new(histogram_opts(name, help, buckets), labels))
-        };
-        register_constants(&registry);
-        let in_progress = keep(
-            &registry,
-            IntGaugeVec::new(
-                Opts::new("awscni_ipamd_action_inprogress", "What the daemon does just now"),
-                &["fn"],
-            ),
-        );
-        Self {
-            add_requests: of("awscni_add_ip_req_count", "Requests of ADDs for an address"),
-            del_requests: by("awscni_del_ip_req_count", "Requests of DELs, by reason", &["reason"]),
-            no_address: of(
-                "awscni_no_available_ip_addresses",
-                "ADDs that were refused because there was no address",
-            ),
-            api_latency: keep(&registry, LatencySums::new()),
-            api_errors: by(
-                "awscni_aws_api_error_count",
-                "Calls to AWS that failed, by error code",
-                &["api", "error"],
-            ),
-            ec2_requests: by("awscni_ec2api_req_count", "Calls to EC2", &["fn"]),
-            ec2_errors: by("awscni_ec2api_error_count", "Calls to EC2 that failed", &["fn"]),
-            ipamd_errors: by("awscni_ipamd_error_count", "Errors of the daemon", &["fn"]),
-            initialization: timed_by(
-                "awscni_ipamd_node_initialization_duration_seconds",
-                "From start to an address book",
-                &SLOW,
-                &["success"],
-            ),
-            startup: timed_by(
-                "awscni_ipamd_startup_duration_seconds",
-                "From start to the first usable address",
-                &SLOW,
-                &["success", "with_api_server", "failure_reason"],
-            ),
-            add_duration: timed_by(
-                "ferrule_add_duration_seconds",
-                "From an ADD's request to its durable answer",
-                &QUICK,
-                &["result"],
-            ),
-            release_duration: timed(
-                "ferrule_del_duration_seconds",
-                "From a DEL's request to its durable answer",
-                &QUICK,
-            ),
-            confirm_duration: timed(
-                "ferrule_confirm_duration_seconds",
-                "From a confirmation to its durable answer",
-                &QUICK,
-            ),
-            reconciled: by(
-                "awscni_reconcile_count",
-                "ENIs and addresses that were found or found gone",
-                &["fn"],
-            ),
-            calls: by(
-                "ferrule_ec2_calls_total",
-                "Calls to EC2 and IMDS, by action and result (ok or the error code)",
-                &["action", "result"],
-            ),
-            call_duration: timed_by(
-                "ferrule_ec2_call_duration_seconds",
-                "How long calls to EC2 and IMDS took",
-                &SLOW,
-                &["action"],
-            ),
-            call_wait: timed_by(
-                "ferrule_ec2_call_wait_seconds",
-                "How long calls to EC2 waited for their budget",
-                &SLOW,
-                &["action"],
-            ),
-            notices: by(
-                "ferrule_notices_total",
-                "Notices of the address book, by topic and severity",
-                &["topic", "severity"],
-            ),
-            repairs: by(
-                "ferrule_repairs_total",
-                "Operations by which host networking was put right, by kind",
-                &["kind"],
-            ),
-            refused_repairs: by(
-                "ferrule_repairs_refused_total",
-                "Operations that the kernel refused, by kind",
-                &["kind"],
-            ),
-            pass_duration: timed(
-                "ferrule_repair_pass_duration_seconds",
-                "How long a pass over host networking took",
-                &QUICK,
-            ),
-            pass_failures: of(
-                "ferrule_repair_pass_failures_total",
-                "Passes that could not observe the kernel",
-            ),
-            drift_duration: timed(
-                "ferrule_drift_repair_seconds",
-                "From word of a change to the end of the pass that repaired it",
-                &QUICK,
-            ),
-            nat_backend: keep(
-                &registry,
-                IntGaugeVec::new(
-                    Opts::new("awscni_connmark_backend", "1 at who writes netfilter's rules"),
-                    &["backend"],
-                ),
-            ),
-            nat_passes: by(
-                "awscni_connmark_reconcile_total",
-                "Looks at netfilter's rules, by result: unchanged, changed, failed",
-                &["result"],
-            ),
-            unsettled_passes: gauge(
-                &registry,
-                "ferrule_repair_unsettled_passes",
-                "Passes in a row that still found something to repair",
-            ),
-            gauges: Gauges::new(&registry, &in_progress),
+        let meter = made(Meter::new(Program::Ipamd, env!("CARGO_PKG_VERSION")));
+        register_constants(&meter);
+        let of = |name| made(meter.counter(name));
+        let by = |name| made(meter.counters(name));
+        let timed = |name| made(meter.histogram(name));
+        let timed_by = |name| made(meter.histograms(name));
+        let in_progress = made(meter.gauges("awscni_ipamd_action_inprogress"));
+        let metrics = Self {
+            add_requests: of("awscni_add_ip_req_count"),
+            del_requests: by("awscni_del_ip_req_count"),
+            no_address: of("awscni_no_available_ip_addresses"),
+            api_latency: made(LatencySums::new(&meter)),
+            api_errors: by("awscni_aws_api_error_count"),
+            utils_errors: by("awscni_aws_utils_error_count"),
+            ec2_requests: by("awscni_ec2api_req_count"),
+            ec2_errors: by("awscni_ec2api_error_count"),
+            ipamd_errors: by("awscni_ipamd_error_count"),
+            pod_eni_errors: by("awscni_pod_eni_error_count"),
+            initialization: timed_by("awscni_ipamd_node_initialization_duration_seconds"),
+            startup: timed_by("awscni_ipamd_startup_duration_seconds"),
+            add_duration: timed_by("ferrule_add_duration_seconds"),
+            release_duration: timed("ferrule_del_duration_seconds"),
+            confirm_duration: timed("ferrule_confirm_duration_seconds"),
+            reconciled: by("awscni_reconcile_count"),
+            calls: by("ferrule_ec2_calls_total"),
+            refusals: by("ferrule_ec2_refusals_total"),
+            call_duration: timed_by("ferrule_ec2_call_duration_seconds"),
+            call_wait: timed_by("ferrule_ec2_call_wait_seconds"),
+            notices: by("ferrule_notices_total"),
+            repairs: by("ferrule_repairs_total"),
+            refused_repairs: by("ferrule_repairs_refused_total"),
+            pass_duration: timed("ferrule_repair_pass_duration_seconds"),
+            pass_failures: of("ferrule_repair_pass_failures_total"),
+            drift_duration: timed("ferrule_drift_repair_seconds"),
+            nat: NatMetrics::new(&meter),
+            network_restored: of("ferrule_network_restorations_total"),
+            network_failing: made(meter.gauge("ferrule_network_failing")),
+            unsettled_passes: made(meter.gauge("ferrule_repair_unsettled_passes")),
+            gauges: Gauges::new(&meter, &in_progress),
             in_progress,
-            registry,
+            meter,
+        };
+        metrics.begin_series();
+        metrics
+    }
+
+    /// Series that alerts look at, with 0: Prometheus sees no increase in one that begins at 1.
+    fn begin_series(&self) {
+        for grant in config_iam::grants() {
+            self.ec2_requests.with_label_values(&[grant.action]);
+            self.ec2_errors.with_label_values(&[grant.action]);
+            let both = [Refusal::Denied, Refusal::Throttled];
+            let of_room = [Refusal::LimitReached, Refusal::NoRoom];
+            let takes_room = TAKES_ROOM.contains(&grant.action);
+            for refusal in both.into_iter().chain(of_room.into_iter().filter(|_| takes_room)) {
+                self.refusals.with_label_values(&[grant.action, refusal.name()]);
+            }
+        }
+        for (topic, severity) in ALERTED {
+            self.notices.with_label_values(&[topic.name(), severity_name(severity)]);
+        }
+        for result in ["ok", "try_again", "exhausted"] {
+            self.add_duration.with_label_values(&[result]);
+        }
+        for (counters, values) in [
+            (&self.del_requests, &["PodDeleted", "SetupNSFailed"][..]),
+            (&self.pod_eni_errors, &["nodeInit", TRUNK]),
+            (&self.reconciled, &RECONCILED),
+        ] {
+            for value in values {
+                counters.with_label_values(&[*value]);
+            }
+        }
+        for name in ["increaseDatastorePool", "decreaseDatastorePool", "nodeIPPoolReconcile"] {
+            self.in_progress.with_label_values(&[name]);
         }
     }
 
@@ -249,6 +197,13 @@ impl Metrics {
             self.api_errors.with_label_values(&[action, code]).inc();
             if ec2 {
                 self.ec2_errors.with_label_values(&[action]).inc();
+                let refusal = Refusal::of(code);
+                if let Some(refusal) = refusal {
+                    self.refusals.with_label_values(&[action, refusal.name()]).inc();
+                }
+                if refusal != Some(Refusal::Throttled) {
+                    self.utils_errors.with_label_values(&[action, code]).inc();
+                }
             }
         }
     }
@@ -286,13 +241,12 @@ impl Metrics {
         if let Some(name) = reconciled {
             self.reconciled.with_label_values(&[name]).inc();
         }
-        let severity = match notice.severity {
-            ipamd_core::Severity::Info => "info",
-            ipamd_core::Severity::Warning => "warning",
-            ipamd_core::Severity::Error => "error",
-        };
+        let severity = severity_name(notice.severity);
         self.notices.with_label_values(&[notice.topic.name(), severity]).inc();
-        if notice.severity == ipamd_core::Severity::Error {
+        if notice.topic == Topic::TrunkMissing && notice.severity != Severity::Info {
+            self.pod_eni_errors.with_label_values(&[TRUNK]).inc();
+        }
+        if notice.severity == Severity::Error {
             self.ipamd_errors.with_label_values(&[notice.topic.name()]).inc();
         }
     }
@@ -321,16 +275,19 @@ impl Metrics {
 
     /// Netfilter was looked at, and is as desired by that backend.
     pub(crate) fn nat_passed(&self, backend: Backend, result: &str) {
-        for other in Backend::ALL {
-            let value = i64::from(other == backend);
-            self.nat_backend.with_label_values(&[other.name()]).set(value);
-        }
-        self.nat_passes.with_label_values(&[result]).inc();
+        self.nat.passed(backend, result);
     }
 
     /// Netfilter could not be looked at, or not be changed.
     pub(crate) fn nat_failed(&self) {
-        self.nat_passes.with_label_values(&["failed"]).inc();
+        self.nat.failed();
+    }
+
+    /// The installer tells how the node's network stands; what it counts begins anew with it.
+    pub(crate) fn network(&self, standing: &Standing) {
+        self.network_restored.reset();
+        self.network_restored.inc_by(standing.restored);
+        self.network_failing.set(standing.failing.is_some().into());
     }
 
     pub(crate) fn pass_failed(&self) {
@@ -339,10 +296,7 @@ impl Metrics {
 
     /// The page that Prometheus reads, its gauges as they were last set.
     pub fn page(&self) -> String {
-        let mut page = Vec::new();
-        // Writing to memory does not fail; a family that cannot be written is left out.
-        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut page);
-        String::from_utf8(page).unwrap_or_default()
+        self.meter.page()
     }
 
     /// Sets the gauges of the pool.
@@ -365,43 +319,49 @@ fn in_progress(action: Action) -> Option<&'static str> {
 }
 
 /// Names that dashboards have and that do not change here.
-fn register_constants(registry: &Registry) {
-    let info = Opts::new("awscni_build_info", "The daemon's version")
-        .const_label("version", env!("CARGO_PKG_VERSION"))
-        .const_label("goversion", "");
-    keep(registry, IntGauge::with_opts(info)).set(1);
-    for (name, help) in [
-        ("awscni_force_removed_enis", "ENIs dropped with pods on them; never done here"),
-        ("awscni_force_removed_ips", "Addresses dropped from pods; never done here"),
-    ] {
-        counter(registry, name, help);
+fn register_constants(meter: &Meter) {
+    let info = made(meter.gauges("awscni_build_info"));
+    info.with_label_values(&[env!("CARGO_PKG_VERSION"), ""]).set(1);
+    for name in ["awscni_force_removed_enis", "awscni_force_removed_ips"] {
+        made(meter.counter(name));
     }
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    keep(registry, IntCounter::new(name, help))
+/// A metric that the catalogue has.
+fn made<T>(metric: Result<T, config_meter::Error>) -> T {
+    metric.expect("the catalogue has the metric, and it is made once")
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    keep(registry, IntCounterVec::new(Opts::new(name, help), labels))
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    }
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    keep(registry, IntGauge::new(name, help))
-}
+/// Actions that may find no room in a subnet or a limit reached.
+const TAKES_ROOM: [&str; 4] = [
+    "CreateNetworkInterface",
+    "AttachNetworkInterface",
+    "AssignPrivateIpAddresses",
+    "AssignIpv6Addresses",
+];
+/// Notices that somebody is alerted of.
+const ALERTED: [(Topic, Severity); 8] = [
+    (Topic::SubnetExhausted, Severity::Error),
+    (Topic::SubnetFragmented, Severity::Warning),
+    (Topic::LimitReached, Severity::Warning),
+    (Topic::AttachStuck, Severity::Error),
+    (Topic::AssignedVanished, Severity::Error),
+    (Topic::EniConfigInvalid, Severity::Error),
+    (Topic::TrunkMissing, Severity::Warning),
+    (Topic::KernelDirty, Severity::Warning),
+];
+/// amazon-vpc-cni's words.
+const TRUNK: &str = "tryEnableSecurityGroupsForPods";
+const RECONCILED: [&str; 4] =
+    ["eniReconcileAdd", "eniDataStorePoolReconcileAdd", "eniReconcileDel", "eniIPPoolReconcileDel"];
 
-fn keep<C: Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
-    let metric = made.expect("names and labels are valid");
-    registry.register(Box::new(metric.clone())).expect("names are unique");
-    metric
-}
-
-fn histogram_opts(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
-    HistogramOpts::new(name, help).buckets(buckets.to_vec())
-}
-
-/// Seconds, for what should take milliseconds.
-const QUICK: [f64; 14] =
-    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
-/// Seconds, for what involves the cloud.
-const SLOW: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,16 @@
 //! What is counted and measured.
 
 use crate::{board::Board, propagation::Propagation};
+use config_meter::{Error, Meter};
+use config_metrics::Program;
 use policy_hub::Measures;
 use policy_objects::Kind;
-use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
-};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// Every metric of a replica.
 pub(crate) struct Metrics {
-    registry: Registry,
+    meter: Meter,
     pub(crate) propagation: Propagation,
     queue: Histogram,
     compute: HistogramVec,
@@ -23,7 +22,8 @@ pub(crate) struct Metrics {
     stuck: IntCounter,
     reviews: IntCounterVec,
     statuses: IntCounterVec,
-    pub(crate) certificates: IntCounter,
+    certificates: IntCounter,
+    certificate_ends: IntGauge,
     leads: IntGauge,
     loaded: IntGauge,
     generation: IntGauge,
@@ -42,78 +42,67 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// From 10 µs, which one event costs, to some seconds.
-const COMPUTE: [f64; 9] = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0];
-/// From a millisecond to a minute.
-const PROPAGATION: [f64; 13] =
-    [1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
-
 impl Metrics {
     /// All at nothing.
     ///
     /// # Errors
     /// If two have one name, which a test would find.
-    pub(crate) fn new() -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let make = Make(&registry);
-        let took = HistogramOpts::new(
-            "ferrule_controller_propagation_seconds",
-            "From an event's coming in until the last node that it concerns holds it",
-        );
-        let took = make.registered(Histogram::with_opts(took.buckets(PROPAGATION.to_vec()))?)?;
-        let unfinished = make.counter(
-            "propagation_unfinished_total",
-            "Events that some node did not hold within a minute",
-        )?;
+    pub(crate) fn new() -> Result<Self, Error> {
+        let meter = Meter::new(Program::Controller, env!("CARGO_PKG_VERSION"))?;
+        let of = |name: &str| meter.counter(&named(name));
+        let by = |name: &str| meter.counters(&named(name));
+        let gauge = |name: &str| meter.gauge(&named(name));
+        let gauges = |name: &str| meter.gauges(&named(name));
         Ok(Self {
-            propagation: Propagation::new(took, unfinished),
-            queue: make.queue()?,
-            compute: make.compute()?,
-            unreadable: make.counters(
-                "unreadable_total",
-                "Objects without a name, passed over",
-                "kind",
-            )?,
-            relists: make.counters("relists_total", "Lists after the first", "kind")?,
-            restarts: make.counters("watch_restarts_total", "Watches begun again", "kind")?,
-            refused: make.counters(
-                "refused_total",
-                "What nodes asked for in vain, by reason",
-                "reason",
-            )?,
-            refused_announcements: make.counters(
-                "refused_announcements_total",
-                "Addresses of pods that agents told in vain, by reason",
-                "reason",
-            )?,
-            stuck: make.counter(
-                "stuck_streams_total",
-                "Streams ended as their nodes took nothing, or held nothing, for long",
-            )?,
-            reviews: make.counters(
-                "token_reviews_total",
-                "Tokens shown to the API server",
-                "result",
-            )?,
-            statuses: make.counters(
-                "statuses_total",
-                "Statuses of policies, by what became of them",
-                "outcome",
-            )?,
-            certificates: make
-                .counter("certificates_total", "Certificates shown, one after another")?,
-            leads: make.gauge("leads", "Whether this replica writes status")?,
-            loaded: make.gauge("loaded", "Whether every kind is read")?,
-            generation: make.gauge("generation", "The newest generation of this run")?,
-            policies: make.gauge("policies", "Policies of all kinds")?,
-            groups: make.gauge("groups", "Groups of both roles")?,
-            streams: make.gauge("streams", "Nodes with a stream")?,
-            owed: make.gauge("owed_objects", "What nodes have yet to be told, all together")?,
-            history: make.gauge("history_bytes", "Kept for nodes that are behind")?,
-            objects: make.gauges("objects", "Objects read", "kind")?,
-            reached: make.gauges("reached_version", "How far each kind was read", "kind")?,
-            registry,
-        })
+            propagation: Propagation::new(
+                meter.histogram(&named("propagation_seconds"))?,
+                of("propagation_unfinished_total")?,
+            ),
+            queue: meter.histogram(&named("queue_seconds"))?,
+            compute: meter.histograms(&named("compute_seconds"))?,
+            unreadable: by("unreadable_total")?,
+            relists: by("relists_total")?,
+            restarts: by("watch_restarts_total")?,
+            refused: by("refused_total")?,
+            refused_announcements: by("refused_announcements_total")?,
+            stuck: of("stuck_streams_total")?,
+            reviews: by("token_reviews_total")?,
+            statuses: by("statuses_total")?,
+            certificates: of("certificates_total")?,
+            certificate_ends: gauge("certificate_expiry_timestamp_seconds")?,
+            leads: gauge("leads")?,
+            loaded: gauge("loaded")?,
+            generation: gauge("generation")?,
+            policies: gauge("policies")?,
+            groups: gauge("groups")?,
+            streams: gauge("streams")?,
+            owed: gauge("owed_objects")?,
+            history: gauge("history_bytes")?,
+            objects: gauges("objects")?,
+            reached: gauges("reached_version")?,
+            meter,
+        }
+        .with_series_begun())
+    }
+
+    /// Series that alerts look at, with 0: Prometheus sees no increase in one that begins at 1.
+    fn with_series_begun(self) -> Self {
+        for result in ["taken", "refused", "error"] {
+            self.reviews.with_label_values(&[result]);
+        }
+        for outcome in ["written", "refused", "nowhere"] {
+            self.statuses.with_label_values(&[outcome]);
+        }
+        for kind in Kind::ALL {
+            self.restarts.with_label_values(&[kind.text()]);
+        }
+        self
+    }
+
+    /// Another certificate is shown; when it ends, in seconds since 1970.
+    pub(crate) fn certificate(&self, ends: i64) {
+        self.certificates.inc();
+        self.certificate_ends.set(ends);
     }
 
     pub(crate) fn queued(&self, waited: Duration) {
@@ -182,55 +171,14 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn page(&self) -> Vec<u8> {
-        let mut page = Vec::new();
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut page) {
-            tracing::warn!(%error, "metrics cannot be written");
-        }
-        page
+    pub(crate) fn page(&self) -> String {
+        self.meter.page()
     }
 }
 
-/// Makes metrics of the controller's and registers them.
-struct Make<'a>(&'a Registry);
-
-impl Make<'_> {
-    fn registered<C: Collector + Clone + 'static>(&self, collector: C) -> prometheus::Result<C> {
-        self.0.register(Box::new(collector.clone()))?;
-        Ok(collector)
-    }
-
-    fn opts(name: &str, help: &str) -> Opts {
-        Opts::new(format!("ferrule_controller_{name}"), help)
-    }
-
-    fn queue(&self) -> prometheus::Result<Histogram> {
-        let help = "How long what a watch said waits until it is taken in";
-        let opts = HistogramOpts::from(Self::opts("queue_seconds", help));
-        self.registered(Histogram::with_opts(opts.buckets(PROPAGATION.to_vec()))?)
-    }
-
-    fn compute(&self) -> prometheus::Result<HistogramVec> {
-        let opts =
-            HistogramOpts::from(Self::opts("compute_seconds", "What one event costs the index"));
-        self.registered(HistogramVec::new(opts.buckets(COMPUTE.to_vec()), &["kind"])?)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> prometheus::Result<IntCounter> {
-        self.registered(IntCounter::with_opts(Self::opts(name, help))?)
-    }
-
-    fn counters(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntCounterVec> {
-        self.registered(IntCounterVec::new(Self::opts(name, help), &[label])?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<IntGauge> {
-        self.registered(IntGauge::with_opts(Self::opts(name, help))?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntGaugeVec> {
-        self.registered(IntGaugeVec::new(Self::opts(name, help), &[label])?)
-    }
+/// The controller's names begin alike.
+fn named(name: &str) -> String {
+    format!("ferrule_controller_{name}")
 }
 
 #[cfg(test)]
@@ -238,12 +186,37 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
+    use tests_support::promtool;
+
+    /// Those by kind or reason come with the first of it.
+    #[test]
+    fn every_metric_of_the_catalogue_is_made_and_prometheus_has_nothing_to_say_of_it() {
+        let metrics = Metrics::new().unwrap();
+        metrics.queued(Duration::from_millis(1));
+        metrics.computed(Kind::Pod, Duration::from_millis(1));
+        metrics.unreadable(Kind::Pod);
+        metrics.relisted(Kind::Pod);
+        metrics.refused("audience");
+        metrics.refused_announcement("unknown");
+        metrics.certificate(2_000_000_000);
+        metrics.objects.with_label_values(&["Pod"]);
+        metrics.reached.with_label_values(&["Pod"]);
+        let page = metrics.page();
+        for metric in Program::Controller.metrics() {
+            let line = format!("# TYPE {} {}", metric.name, metric.kind.name());
+            assert!(page.lines().any(|found| found == line), "no {line} in:\n{page}");
+        }
+        assert!(page.contains("_certificate_expiry_timestamp_seconds 2000000000\n"), "{page}");
+        if promtool::is_there("every_metric_of_the_catalogue_is_made") {
+            assert_eq!(promtool::complaints(&page).unwrap(), Vec::<String>::new());
+        }
+    }
 
     #[test]
     fn every_metric_has_its_name_to_itself() {
         let metrics = Metrics::new().unwrap();
         metrics.refused("audience");
-        let page = String::from_utf8(metrics.page()).unwrap();
+        let page = metrics.page();
         assert!(page.contains("ferrule_controller_refused_total{reason=\"audience\"} 1"), "{page}");
     }
 }

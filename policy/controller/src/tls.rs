@@ -54,7 +54,7 @@ impl Showing {
         self.ends = end_of(&certified)?;
         self.shown.show(certified);
         self.last = both;
-        self.metrics.certificates.inc();
+        self.metrics.certificate(self.ends);
         self.lacks.send_replace(None);
         tracing::info!("another certificate is shown");
         Ok(())

@@ -43,7 +43,7 @@ impl Dumps {
     /// When that does not come to be, or one of the programs fails.
     pub fn of_whole(lab: &Lab, node: &str) -> Result<Self> {
         wait_for(&format!("{node} to be whole"), PATIENCE, || {
-            let looks = lab.metric(node, "awscni_connmark_reconcile_total", &["unchanged"])?;
+            let looks = lab.metric(node, "ferrule_netfilter_passes_total", &["unchanged"])?;
             Ok(looks > Some(0.0) && lab.is(node, "ready")?)
         })?;
         Self::of(lab, node)

@@ -216,7 +216,7 @@ fn lives(test: &str, backend: &str) -> Result<()> {
     let then = Dumps::of_whole(&lab, NODE)?;
     ensure!(then.contain("SNAT") || then.contain("snat"), "nothing translates addresses");
     let chosen = format!("backend=\"{backend}\"");
-    let chosen = lab.metric(NODE, "awscni_connmark_backend", &[&chosen])?;
+    let chosen = lab.metric(NODE, "ferrule_netfilter_backend", &[&chosen])?;
     ensure!(chosen == Some(1.0), "another backend was chosen");
     live(&lab, seed, deeds, &then)
         .with_context(|| format!("repeat it with FERRULE_LIFE_SEED={seed}"))?;

@@ -62,7 +62,7 @@ fn reach_the_internet(test: &str, lab: &str, rules: &str) -> Result<()> {
         all_hear(&lab, node)?;
         let labels = [format!("backend=\"{node}\"")];
         let labels = labels.each_ref().map(String::as_str);
-        ensure!(lab.metric(node, "awscni_connmark_backend", &labels)? == Some(1.0), "{node}");
+        ensure!(lab.metric(node, "ferrule_netfilter_backend", &labels)? == Some(1.0), "{node}");
         // Pods of the node and of others still see their real addresses.
         lab.run(&["check", "--tcp", "4"])?;
         lab.on_node(node, harm)?;

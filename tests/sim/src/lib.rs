@@ -34,6 +34,7 @@ mod outbox;
 mod plan;
 mod planted;
 mod plugin;
+#[allow(dead_code, unreachable_pub, reason = "the adapter shows it to the daemon's metrics")]
 #[path = "../../../ipamd/cloud/src/remedy.rs"]
 mod remedy;
 mod repair;

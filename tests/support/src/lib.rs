@@ -8,6 +8,7 @@ mod fake_kernel;
 pub mod kernel_contract;
 mod lookup;
 pub mod node;
+pub mod promtool;
 
 pub use fake_kernel::{Call, FakeKernel};
 pub use lookup::{lookup, lookup_incoming, pod_is_connected};

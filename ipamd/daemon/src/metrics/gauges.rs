@@ -1,14 +1,15 @@
 //! What is set anew whenever somebody looks.
 
-use super::{gauge, keep};
+use super::made;
 use crate::{
     cluster::Cluster,
     repair::PassReport,
     view::{HOST_NETWORKING, KUBERNETES, Phase, REASONS, View},
 };
+use config_meter::Meter;
 use ipamd_kube::Standing;
 use ipnet::IpNet;
-use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec};
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// The pool, the budgets and Kubernetes in numbers.
@@ -38,71 +39,33 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    pub(super) fn new(registry: &Registry, in_progress: &IntGaugeVec) -> Self {
-        let of = |name, help| gauge(registry, name, help);
-        let by = |name, help, labels: &[&str]| {
-            keep(registry, IntGaugeVec::new(Opts::new(name, help), labels))
-        };
-        let real_by = |name, help, labels: &[&str]| {
-            keep(registry, GaugeVec::new(Opts::new(name, help), labels))
-        };
+    pub(super) fn new(meter: &Meter, in_progress: &IntGaugeVec) -> Self {
+        let of = |name| made(meter.gauge(name));
+        let by = |name| made(meter.gauges(name));
+        let real_by = |name| made(meter.real_gauges(name));
         Self {
-            eni_allocated: of("awscni_eni_allocated", "ENIs that are attached"),
-            eni_max: of("awscni_eni_max", "ENIs that may be attached"),
-            ip_max: of("awscni_ip_max", "Addresses for pods that the ENIs may hold"),
-            total: of("awscni_total_ip_addresses", "Addresses for pods that the ENIs hold"),
-            prefixes: of("awscni_total_ipv4_prefixes", "IPv4 prefixes that the ENIs hold"),
-            assigned: of("awscni_assigned_ip_addresses", "Addresses that pods hold"),
-            assigned_per_eni: by(
-                "awscni_assigned_ip_per_eni",
-                "Addresses that pods hold, by ENI",
-                &["eni"],
-            ),
-            assigned_per_cidr: by(
-                "awscni_assigned_ip_per_cidr",
-                "Addresses that pods hold, by single address or prefix",
-                &["cidr"],
-            ),
+            eni_allocated: of("awscni_eni_allocated"),
+            eni_max: of("awscni_eni_max"),
+            ip_max: of("awscni_ip_max"),
+            total: of("awscni_total_ip_addresses"),
+            prefixes: of("awscni_total_ipv4_prefixes"),
+            assigned: of("awscni_assigned_ip_addresses"),
+            assigned_per_eni: by("awscni_assigned_ip_per_eni"),
+            assigned_per_cidr: by("awscni_assigned_ip_per_cidr"),
             initializing: in_progress.with_label_values(&["nodeInit"]),
-            free: of("ferrule_pool_free_addresses", "Addresses that no pod holds and none cools"),
-            usable: of("ferrule_pool_usable_addresses", "Free addresses that an ADD gets at once"),
-            cooling: of("ferrule_pool_cooling_addresses", "Addresses that cool"),
-            pool_assigned: of("ferrule_pool_assigned_addresses", "Addresses that pods hold"),
-            reserved: of(
-                "ferrule_pool_reserved_addresses",
-                "Addresses that pods hold whose ADD is not confirmed yet",
-            ),
-            warm_short: of(
-                "ferrule_pool_warm_short_addresses",
-                "Addresses that the pool lacks to its warm targets",
-            ),
-            waiting: of("ferrule_waiting_adds", "ADDs that wait for an address"),
-            calls: of("ferrule_ec2_calls_in_progress", "Calls to EC2 that are under way"),
-            trouble: by(
-                "ferrule_pool_trouble",
-                "1 for each reason for which the pool cannot serve",
-                &["reason"],
-            ),
-            budget_tokens: real_by(
-                "ferrule_ec2_budget_tokens",
-                "Calls that an action may make at once; below 0 it waits",
-                &["action"],
-            ),
-            budget_rate: real_by(
-                "ferrule_ec2_budget_rate",
-                "Calls per second that an action may make, as EC2 has taught",
-                &["action"],
-            ),
-            budget_burst: by(
-                "ferrule_ec2_budget_burst",
-                "Calls that an action may save up",
-                &["action"],
-            ),
-            kubernetes: by(
-                "ferrule_kubernetes_working",
-                "1 for each part of the work with the API server that works, 0 for others",
-                &["concern"],
-            ),
+            free: of("ferrule_pool_free_addresses"),
+            usable: of("ferrule_pool_usable_addresses"),
+            cooling: of("ferrule_pool_cooling_addresses"),
+            pool_assigned: of("ferrule_pool_assigned_addresses"),
+            reserved: of("ferrule_pool_reserved_addresses"),
+            warm_short: of("ferrule_pool_warm_short_addresses"),
+            waiting: of("ferrule_waiting_adds"),
+            calls: of("ferrule_ec2_calls_in_progress"),
+            trouble: by("ferrule_pool_trouble"),
+            budget_tokens: real_by("ferrule_ec2_budget_tokens"),
+            budget_rate: real_by("ferrule_ec2_budget_rate"),
+            budget_burst: by("ferrule_ec2_budget_burst"),
+            kubernetes: by("ferrule_kubernetes_working"),
         }
     }
 
@@ -144,6 +107,19 @@ impl Gauges {
         for (concern, standing) in cluster.standings() {
             let works = standing == Standing::Good;
             self.kubernetes.with_label_values(&[concern.name()]).set(works.into());
+        }
+    }
+
+    /// A series of each that has none before it is set.
+    #[cfg(test)]
+    pub(super) fn sample(&self) {
+        for of in [&self.assigned_per_eni, &self.assigned_per_cidr, &self.trouble] {
+            of.with_label_values(&["one"]);
+        }
+        self.kubernetes.with_label_values(&["one"]);
+        self.budget_burst.with_label_values(&["one"]);
+        for of in [&self.budget_tokens, &self.budget_rate] {
+            of.with_label_values(&["one"]);
         }
     }
 

@@ -1,19 +1,18 @@
 //! `awscni_aws_api_latency_ms`: a summary without quantiles, which the prometheus crate does not
 //! make itself.
 
+use config_meter::Meter;
 use prometheus::{
     core::{Collector, Desc},
     proto::{LabelPair, Metric, MetricFamily, MetricType, Summary},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 const NAME: &str = "awscni_aws_api_latency_ms";
-const HELP: &str = "How long calls to AWS took, in milliseconds";
-const LABELS: [&str; 3] = ["api", "error", "status"];
 
 /// By call, whether it failed, and HTTP status.
 type Sums = BTreeMap<(String, bool, Option<u16>), (u64, f64)>;
@@ -26,10 +25,9 @@ pub(super) struct LatencySums {
 }
 
 impl LatencySums {
-    pub(super) fn new() -> prometheus::Result<Self> {
-        let labels = LABELS.iter().map(ToString::to_string).collect();
-        let desc = Desc::new(NAME.to_owned(), HELP.to_owned(), labels, HashMap::new())?;
-        Ok(Self { desc, sums: Arc::default() })
+    pub(super) fn new(meter: &Meter) -> Result<Self, config_meter::Error> {
+        let desc = meter.desc(NAME)?;
+        meter.keep(Self { desc, sums: Arc::default() })
     }
 
     pub(super) fn observe(&self, api: &str, failed: bool, status: Option<u16>, took: Duration) {
@@ -54,19 +52,21 @@ impl Collector for LatencySums {
             let error = failed.to_string();
             // As there: a call without an answer counts as 200.
             let status = status.unwrap_or(200).to_string();
-            let labels = LABELS.iter().zip([api, &error, &status]).map(|(name, value)| {
-                let mut label = LabelPair::default();
-                label.set_name((*name).to_owned());
-                label.set_value(value.clone());
-                label
-            });
+            let labels = self.desc.variable_labels.iter().zip([api, &error, &status]).map(
+                |(name, value)| {
+                    let mut label = LabelPair::default();
+                    label.set_name(name.clone());
+                    label.set_value(value.clone());
+                    label
+                },
+            );
             let mut metric = Metric::from_label(labels.collect());
             metric.set_summary(summary);
             metric
         });
         let mut family = MetricFamily::default();
         family.set_name(NAME.to_owned());
-        family.set_help(HELP.to_owned());
+        family.set_help(self.desc.help.clone());
         family.set_field_type(MetricType::SUMMARY);
         family.set_metric(metrics.collect());
         vec![family]

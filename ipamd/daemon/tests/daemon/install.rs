@@ -175,10 +175,20 @@ fn one_that_stays_puts_right_what_is_changed_and_ends_by_sigterm() {
     fs::write(bin.join("ferrule-cni"), "something else").unwrap();
     hear(&mut installer, &format!("write {CONFLIST}"));
     assert_eq!(fs::read(bin.join("ferrule-cni")).unwrap(), fs::read("/bin/true").unwrap());
+    // The daemon's metrics tell of it, for as long as the installer is there.
+    let told = node.folder.path().join("network.json");
+    let as_told = || fs::read_to_string(&told).unwrap_or_default();
+    node.eventually("the daemon is told", || as_told() == r#"{"restored":1,"failing":null}"#);
+    fs::remove_dir_all(&conf).unwrap();
+    hear(&mut installer, "net.d");
+    node.eventually("the daemon is told that it fails", || as_told().contains(r#""failing":""#));
+    fs::create_dir(&conf).unwrap();
+    hear(&mut installer, &format!("write {CONFLIST}"));
     let id = nix::unistd::Pid::from_raw(i32::try_from(installer.id()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(installer.wait().unwrap().success());
     assert_eq!(names(&conf), [CONFLIST]);
+    assert!(!told.exists(), "nobody looks any more");
     daemon.terminate();
 }
 

@@ -9,6 +9,7 @@ use std::{
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
 };
+use tests_support::promtool;
 
 /// The body at a path of introspection; null while nobody answers.
 fn get(node: &TestNode, path: &str) -> Value {
@@ -52,6 +53,23 @@ fn introspection_has_amazons_shapes_and_tells_no_container_id() {
     assert_eq!(explained["kubernetes"], Value::Null);
     assert_eq!(explained["budgets"][0]["action"], "AssignPrivateIpAddresses");
     daemon.terminate();
+}
+
+/// Its complaints are of names that amazon-vpc-cni has made.
+#[test]
+fn prometheus_has_nothing_to_say_of_our_metrics() {
+    if !promtool::is_there("prometheus_has_nothing_to_say_of_our_metrics") {
+        return;
+    }
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    node.add(&key("a"));
+    node.release(&key("a"));
+    daemon.terminate();
+    let complaints = promtool::complaints(&node.metrics.page()).unwrap();
+    let of_ours: Vec<_> = complaints.iter().filter(|it| !it.starts_with("awscni_")).collect();
+    assert!(of_ours.is_empty(), "{of_ours:?}");
+    assert!(!complaints.is_empty(), "amazon-vpc-cni's names are not as Prometheus would have them");
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn services_lead_where_they_should_beside_every_backend() -> Result<()> {
         }
         let labels = [&*format!("backend=\"{backend}\"")];
         wait_for(&format!("{node} uses {backend}"), PATIENCE, || {
-            Ok(lab.metric(node, "awscni_connmark_backend", &labels)? == Some(1.0))
+            Ok(lab.metric(node, "ferrule_netfilter_backend", &labels)? == Some(1.0))
         })?;
     }
     lab.down()

@@ -1,0 +1,37 @@
+//! The dashboard: queries for metrics that there are, and nothing of one installation.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use tests_metrics::{DASHBOARD, document, queries, unknown};
+
+#[test]
+fn each_panel_asks_for_metrics_that_there_are() -> Result<()> {
+    let dashboard = document(DASHBOARD)?;
+    let queries = queries(&dashboard);
+    ensure!(queries.len() > 20, "only {} queries", queries.len());
+    for query in queries {
+        ensure!(unknown(&query).is_empty(), "{query} asks for {:?}", unknown(&query));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_data_source_is_chosen_by_who_looks() -> Result<()> {
+    let dashboard = document(DASHBOARD)?;
+    let mut ids = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().context("no panels")? {
+        ensure!(ids.insert(panel["id"].as_u64()), "two panels have one id: {panel}");
+        ensure!(panel["title"].is_string(), "a panel has no title: {panel}");
+        if panel["type"] == "row" {
+            continue;
+        }
+        ensure!(panel["description"].is_string(), "{} says nothing of itself", panel["title"]);
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        for source in targets.chain([panel]).map(|it| &it["datasource"]["uid"]) {
+            ensure!(source == "${datasource}", "{}: {source}", panel["title"]);
+        }
+    }
+    ensure!(dashboard["id"] == Value::Null, "an id is one Grafana's");
+    Ok(())
+}

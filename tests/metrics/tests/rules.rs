@@ -1,0 +1,99 @@
+//! Alerts: over metrics that there are, each with its runbook, each fired by promtool.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::{collections::BTreeSet, fs};
+use tests_metrics::{RULES, RUNBOOKS, alerts, at_root, document, text, unknown};
+use tests_support::promtool;
+
+/// What promtool is to be shown: series, and which alerts come of them.
+const CASES: &str = "tests/metrics/rules/ferrule.test.yaml";
+
+fn names(rules: &Value) -> BTreeSet<String> {
+    alerts(rules).filter_map(|alert| alert["alert"].as_str()).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_alert_asks_for_metrics_that_there_are_and_says_what_people_need() -> Result<()> {
+    let rules = document(RULES)?;
+    for alert in alerts(&rules) {
+        let name = alert["alert"].as_str().context("a rule without a name")?;
+        let expr = alert["expr"].as_str().context("a rule without an expression")?;
+        ensure!(unknown(expr).is_empty(), "{name} asks for {:?}", unknown(expr));
+        let severity = alert["labels"]["severity"].as_str();
+        ensure!(matches!(severity, Some("critical" | "warning")), "{name}: {severity:?}");
+        let told = &alert["annotations"];
+        for annotation in ["summary", "description"] {
+            let text = told[annotation].as_str().unwrap_or_default();
+            ensure!(!text.is_empty(), "{name} has no {annotation}");
+        }
+        let runbook = told["runbook_url"].as_str().unwrap_or_default();
+        let section = format!("{RUNBOOKS}#{}", name.to_lowercase());
+        ensure!(runbook.ends_with(&section), "{name}: {runbook}");
+    }
+    Ok(())
+}
+
+#[test]
+fn each_alert_has_a_runbook_and_each_runbook_an_alert() -> Result<()> {
+    let page = text(RUNBOOKS)?;
+    let sections: BTreeSet<String> =
+        page.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_owned).collect();
+    assert_eq!(sections, names(&document(RULES)?));
+    // Runbooks lead to each other.
+    for link in page.split("](#").skip(1).filter_map(|rest| rest.split_once(')')) {
+        let there = sections.iter().any(|section| section.to_lowercase() == link.0);
+        ensure!(there, "a runbook leads to #{}", link.0);
+    }
+    Ok(())
+}
+
+/// Alerts that fire are to carry the labels that their texts speak of.
+#[test]
+fn each_alert_is_shown_to_fire_and_not_to_fire() -> Result<()> {
+    let rules = document(RULES)?;
+    let cases = document(CASES)?;
+    let (mut fire, mut calm) = (BTreeSet::new(), BTreeSet::new());
+    for case in cases["tests"].as_array().context("no cases")? {
+        for expected in case["alert_rule_test"].as_array().into_iter().flatten() {
+            let name = expected["alertname"].as_str().unwrap_or_default().to_owned();
+            let fired = expected["exp_alerts"].as_array().cloned().unwrap_or_default();
+            if fired.is_empty() {
+                calm.insert(name);
+                continue;
+            }
+            let alert = alerts(&rules).find(|alert| alert["alert"] == name.as_str());
+            let told = alert.context("a case of no alert")?["annotations"].to_string();
+            for label in told.split("$labels.").skip(1) {
+                let label: String =
+                    label.chars().take_while(|at| at.is_ascii_alphanumeric()).collect();
+                let carries = fired.iter().all(|alert| alert["exp_labels"][&label].is_string());
+                ensure!(carries, "{name} speaks of {label}, which it does not carry");
+            }
+            fire.insert(name);
+        }
+    }
+    let wanted = names(&rules);
+    assert_eq!((&fire, &calm), (&wanted, &wanted));
+    Ok(())
+}
+
+#[test]
+fn promtool_takes_the_rules_and_they_fire_when_they_should() -> Result<()> {
+    if !promtool::is_there("promtool_takes_the_rules_and_they_fire_when_they_should") {
+        return Ok(());
+    }
+    promtool::run(&["check", "rules", &at_root(RULES).display().to_string()])?;
+    // promtool compares annotations too, with each of their words: they are left out.
+    let mut rules = document(RULES)?;
+    for group in rules["groups"].as_array_mut().into_iter().flatten() {
+        for rule in group["rules"].as_array_mut().into_iter().flatten() {
+            rule.as_object_mut().context("a rule is no object")?.remove("annotations");
+        }
+    }
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("ferrule.yaml"), rules.to_string())?;
+    let cases = folder.path().join("ferrule.test.yaml");
+    fs::copy(at_root(CASES), &cases)?;
+    promtool::run(&["test", "rules", &cases.display().to_string()])
+}
