@@ -177,6 +177,14 @@ impl Fabric {
         })
     }
 
+    /// Runs `task` on a thread that is in the VPC's network: the sockets it opens are the VPC's own.
+    ///
+    /// # Errors
+    /// When the VPC is gone.
+    pub fn inside_vpc<T: Send>(&self, task: impl FnOnce() -> T + Send) -> Result<T, FabricError> {
+        self.router().run(task)
+    }
+
     /// Starts the internet's host: TCP and UDP echo on port 7 of [`crate::INTERNET_HOST`]. ICMP echo
     /// answers without it.
     ///

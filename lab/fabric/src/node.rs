@@ -24,8 +24,16 @@ pub(crate) use disk::make_private;
 ///
 /// All but `/run` are its disk and survive a reboot. The rest of its `/etc`, `/opt` and `/var` shows
 /// the machine's, and what is written there goes with the boot.
-pub const OWN_FOLDERS: [&str; 6] =
-    ["/run", "/etc/cni/net.d", "/opt/cni/bin", "/var/lib/cni", "/var/lib/ferrule", "/var/log"];
+pub const OWN_FOLDERS: [&str; 8] = [
+    "/run",
+    "/etc/cni/net.d",
+    "/opt/cni/bin",
+    "/var/lib/cni",
+    "/var/lib/containerd",
+    "/var/lib/ferrule",
+    "/var/lib/kubelet",
+    "/var/log",
+];
 
 /// A handle on a node; cheap to clone, holds nothing open.
 #[derive(Clone, Debug)]

@@ -55,14 +55,29 @@ impl Access {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
             .with_context(|| format!("protect {}", folder.display()))?;
-        let access = Self { folder: folder.to_owned(), authority: authority("ferrule-cluster")? };
+        let key = KeyPair::generate().context("make the authority's key")?;
+        let pem = key.serialize_pem();
+        let access = Self { folder: folder.to_owned(), authority: authority(NAME, key)? };
         access.write("ca.crt", &access.authority.pem())?;
+        access.write("ca.key", &pem)?;
         access.server(also_at)?;
         access.front()?;
         let key = KeyPair::generate().context("make the service accounts' key")?;
         access.write("accounts.key", &key.serialize_pem())?;
         access.write("accounts.pub", &key.public_key_pem())?;
         Ok(access)
+    }
+
+    /// The authority that an earlier command made in this folder.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join("ca.key");
+        let pem = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let key = KeyPair::from_pem(&pem).with_context(|| format!("use {}", path.display()))?;
+        // Of the same name and key: what it issues is good by the first one's certificate.
+        Ok(Self { folder: folder.to_owned(), authority: authority(NAME, key)? })
     }
 
     /// A file of the authority.
@@ -84,12 +99,35 @@ impl Access {
 
     /// What the API server shows to the servers of others that it asks, of an authority of its own.
     fn front(&self) -> Result<()> {
-        let by = authority("ferrule-cluster-front")?;
+        let key = KeyPair::generate().context("make the front's key")?;
+        let by = authority("ferrule-cluster-front", key)?;
         self.write("front-ca.crt", &by.pem())?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, FRONT);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.issue_by(&by, "front", params)
+    }
+
+    /// A server's certificate for this address; its path without `.crt` and `.key`.
+    pub(crate) fn server_of(&self, name: &str, at: IpAddr) -> Result<PathBuf> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::IpAddress(at));
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(name, params)?;
+        Ok(self.file(name))
+    }
+
+    /// A user's certificate; its path without `.crt` and `.key`.
+    pub(crate) fn client_of(&self, name: &str, who: &Identity) -> Result<PathBuf> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, who.user.as_str());
+        if let Some(group) = &who.group {
+            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(name, params)?;
+        Ok(self.file(name))
     }
 
     fn issue(&self, name: &str, params: CertificateParams) -> Result<()> {
@@ -112,13 +150,7 @@ impl Access {
 
     /// Writes a kubeconfig `NAME.kubeconfig` for this user at that server; its path.
     pub(crate) fn kubeconfig(&self, name: &str, who: &Identity, server: &str) -> Result<PathBuf> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, who.user.as_str());
-        if let Some(group) = &who.group {
-            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
-        }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(name, params)?;
+        self.client_of(name, who)?;
         // JSON is YAML; the server's name is given, so that a forwarded address works as well.
         let config = json!({
             "apiVersion": "v1",
@@ -161,15 +193,16 @@ impl Access {
     }
 }
 
-fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>> {
+fn authority(name: &str, key: KeyPair) -> Result<CertifiedIssuer<'static, KeyPair>> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let key = KeyPair::generate().context("make the authority's key")?;
     CertifiedIssuer::self_signed(params, key).context("make the authority's certificate")
 }
 
+/// The authority's name.
+const NAME: &str = "ferrule-cluster";
 /// Who the API server is to the servers of others.
 pub(crate) const FRONT: &str = "front-proxy-client";
 /// The first address of the services' range, at which pods would find the API server.

@@ -81,7 +81,7 @@ impl Component {
         self.name
     }
 
-    fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         match &self.process {
             Process::Own(child) => i32::try_from(child.id()).unwrap_or(i32::MAX),
             Process::Found { pid, .. } => *pid,
@@ -172,7 +172,7 @@ fn note(name: &str, folder: &Path) -> PathBuf {
 }
 
 /// Field 22 of `/proc/PID/stat`; none if there is no such process, or only its zombie.
-fn start_time(pid: i32) -> Option<u64> {
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -1,25 +1,90 @@
 //! Clusters that outlive the command that started them.
 
-use crate::{Cluster, Wanted, started};
-use anyhow::Result;
-use std::path::{Path, PathBuf};
+use crate::{
+    Cluster, Wanted,
+    component::Component,
+    started::{API_SERVER, ETCD, wait_until_ready},
+};
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Starts a cluster that keeps its state in `folder` and stays.
 ///
 /// # Errors
 /// As [`Cluster::start`]; [`down`] ends what was started before.
-pub fn up(folder: &Path, wanted: &Wanted) -> Result<()> {
-    Cluster::start_to_stay(folder, wanted).map(drop)
+pub fn up(folder: &Path, wanted: &Wanted) -> Result<Cluster> {
+    Cluster::start_to_stay(folder, wanted)
 }
 
 /// Ends the cluster of this folder; the components that ran.
 pub fn down(folder: &Path) -> Vec<&'static str> {
-    started::stop_what_stayed(folder)
+    // The last first: without its etcd the API server would not end.
+    let running = COMPONENTS.into_iter().rev().filter_map(|name| Component::found(name, folder));
+    let stop = |mut component: Component| {
+        component.stop();
+        component.name()
+    };
+    running.map(stop).collect()
+}
+
+/// Ends one component; its data stay.
+///
+/// # Errors
+/// When there is none of this name.
+pub fn stop(folder: &Path, name: &str) -> Result<()> {
+    if let Some(mut component) = Component::found(known(name)?, folder) {
+        component.stop();
+    }
+    Ok(())
+}
+
+/// Starts a component again as it was started before, and waits until the API server is ready.
+///
+/// # Errors
+/// When it does not start.
+pub fn start(folder: &Path, name: &str) -> Result<()> {
+    let name = known(name)?;
+    if Component::found(name, folder).is_none() {
+        let path = launch_file(folder, name);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let launch: Launch = serde_json::from_str(&text)
+            .with_context(|| format!("understand {}", path.display()))?;
+        let component = Component::start(&launch.program, name, &launch.args, folder, true)?;
+        component.note(folder)?;
+    }
+    if name == API_SERVER { wait_until_ready(&kubeconfig(folder), || Ok(())) } else { Ok(()) }
 }
 
 /// The components of this folder that run.
 pub fn what_runs(folder: &Path) -> Vec<&'static str> {
-    started::what_runs(folder)
+    let names = COMPONENTS.into_iter();
+    names.filter(|name| Component::found(name, folder).is_some()).collect()
+}
+
+/// A component that was started, whether it runs or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Its name.
+    pub name: &'static str,
+    /// Its process, if it runs.
+    pub pid: Option<i32>,
+    /// What it says.
+    pub log: PathBuf,
+}
+
+/// All components that were started in this folder.
+pub fn components(folder: &Path) -> Vec<Kept> {
+    let started = COMPONENTS.into_iter().filter(|name| launch_file(folder, name).is_file());
+    let kept = |name| Kept {
+        name,
+        pid: Component::found(name, folder).map(|component| component.pid()),
+        log: folder.join(format!("{name}.log")),
+    };
+    started.map(kept).collect()
 }
 
 /// The kubeconfig of one who may do everything.
@@ -32,5 +97,39 @@ pub fn kubeconfig(folder: &Path) -> PathBuf {
 /// # Errors
 /// When they cannot be removed.
 pub fn forget(folder: &Path) -> Result<()> {
-    started::forget(folder)
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
 }
+
+/// How a component was started.
+#[derive(Serialize, Deserialize)]
+struct Launch {
+    program: PathBuf,
+    args: Vec<String>,
+}
+
+/// Notes how a component is started.
+pub(crate) fn remember(folder: &Path, program: &Path, name: &str, args: &[String]) -> Result<()> {
+    let launch = Launch { program: program.to_owned(), args: args.to_vec() };
+    let path = launch_file(folder, name);
+    let text = serde_json::to_string_pretty(&launch).context("write a command line down")?;
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+}
+
+fn launch_file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.launch"))
+}
+
+fn known(name: &str) -> Result<&'static str> {
+    match COMPONENTS.into_iter().find(|known| *known == name) {
+        Some(known) => Ok(known),
+        None => bail!("there is no component {name}; there are {}", COMPONENTS.join(", ")),
+    }
+}
+
+/// In the order of their start.
+const COMPONENTS: [&str; 4] = [ETCD, API_SERVER, "kube-controller-manager", "kube-scheduler"];

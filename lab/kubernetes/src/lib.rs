@@ -15,10 +15,16 @@
 
 mod access;
 mod component;
+pub mod image;
 pub mod keep;
+pub mod node;
+pub mod objects;
 mod program;
 mod started;
 
 pub use access::{Access, Identity};
 pub use program::{Program, VERSION};
-pub use started::{Cluster, Part, Wanted, client};
+pub use started::{Cluster, InLab, Part, Wanted, client};
+
+/// Where pods find the name server: a Service.
+pub const CLUSTER_DNS: &str = "172.20.0.10";

@@ -2,12 +2,13 @@
 
 mod saved;
 
-use crate::{Access, Identity, Program, access::FRONT, component::Component};
+use crate::{Access, Identity, Program, access::FRONT, component::Component, keep};
 use anyhow::{Context as _, Result, bail};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::json;
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener},
@@ -34,6 +35,19 @@ pub struct Wanted {
     pub api_server_args: Vec<String>,
     /// More addresses that its certificate names: where something forwards to it.
     pub also_at: Vec<Ipv4Addr>,
+    /// Where it stands, if nodes are to join it.
+    pub lab: Option<InLab>,
+}
+
+/// A control plane's place beside a lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InLab {
+    /// The address of loopback at which it listens, at the port that nodes know.
+    pub at: Ipv4Addr,
+    /// The address at which nodes and pods find it.
+    pub advertised: Ipv4Addr,
+    /// The socket of a proxy that takes its connections to nodes into the VPC.
+    pub way_in: PathBuf,
 }
 
 /// A running cluster. Dropping it ends it and removes its files.
@@ -41,6 +55,7 @@ pub struct Cluster {
     program: Program,
     access: Access,
     folder: PathBuf,
+    at: Ipv4Addr,
     port: u16,
     etcd_port: u16,
     wanted: Wanted,
@@ -76,9 +91,15 @@ impl Cluster {
         temporary: Option<TempDir>,
     ) -> Result<Self> {
         let program = Program::ready()?;
-        let access = Access::create(&folder.join("access"), &wanted.also_at)?;
-        let [port, etcd_port] = free_ports()?;
-        let server = format!("https://127.0.0.1:{port}");
+        let beside = wanted.lab.iter().flat_map(|lab| [lab.at, lab.advertised]);
+        let also_at: Vec<_> = wanted.also_at.iter().copied().chain(beside).collect();
+        let access = Access::create(&folder.join("access"), &also_at)?;
+        let [free, etcd_port] = free_ports()?;
+        let (at, port) = match &wanted.lab {
+            Some(lab) => (lab.at, NODES_KNOW),
+            None => (Ipv4Addr::LOCALHOST, free),
+        };
+        let server = format!("https://{at}:{port}");
         let kubeconfig = access.kubeconfig("admin", &Identity::admin(), &server)?;
         let (folder, wanted) = (folder.to_owned(), wanted.clone());
         let running = Vec::new();
@@ -86,6 +107,7 @@ impl Cluster {
             program,
             access,
             folder,
+            at,
             port,
             etcd_port,
             wanted,
@@ -121,7 +143,7 @@ impl Cluster {
     /// # Errors
     /// When its files cannot be written.
     pub fn kubeconfig_of(&self, name: &str, who: &Identity) -> Result<PathBuf> {
-        self.kubeconfig_at(name, who, &format!("https://127.0.0.1:{}", self.port))
+        self.kubeconfig_at(name, who, &format!("https://{}:{}", self.at, self.port))
     }
 
     /// The same for an API server that is reached at another URL, for example through a forwarder.
@@ -166,35 +188,22 @@ impl Cluster {
     }
 
     fn launch(&mut self, name: &'static str, args: Vec<String>) -> Result<()> {
-        let program = self.program.path();
-        let component = Component::start(program, name, &args, &self.folder, self.outlives)?;
+        let program = self.program.path().to_owned();
+        let component = Component::start(&program, name, &args, &self.folder, self.outlives)?;
         if self.outlives {
             component.note(&self.folder)?;
+            keep::remember(&self.folder, &program, name, &args)?;
         }
         self.running.push(component);
         Ok(())
     }
 
     fn launch_api_server(&mut self) -> Result<()> {
-        self.launch(API_SERVER, self.api_server_args())?;
-        let until = Instant::now() + READY_WITHIN;
-        let kubeconfig = self.kubeconfig.clone();
-        loop {
-            for component in &mut self.running {
-                component.must_run()?;
-            }
-            // A test may itself run in a runtime, in which one cannot wait for another.
-            let ready =
-                std::thread::scope(|scope| scope.spawn(|| ask_whether_ready(&kubeconfig)).join());
-            match ready {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) if Instant::now() >= until => {
-                    return Err(error.context("the API server does not get ready"));
-                }
-                Ok(Err(_)) => std::thread::sleep(LOOK_AGAIN),
-                Err(_) => bail!("the wait for the API server broke off"),
-            }
-        }
+        let args = self.api_server_args()?;
+        self.launch(API_SERVER, args)?;
+        wait_until_ready(&self.kubeconfig, || {
+            self.running.iter_mut().try_for_each(Component::must_run)
+        })
     }
 
     fn data(&self) -> PathBuf {
@@ -217,13 +226,12 @@ impl Cluster {
         ])
     }
 
-    fn api_server_args(&self) -> Vec<String> {
+    fn api_server_args(&self) -> Result<Vec<String>> {
         let file = |name: &str| self.access.file(name).display().to_string();
         let (accounts, authority) = (file("accounts.key"), file("ca.crt"));
         let mut args = flags(&[
             ("etcd-servers", &format!("http://127.0.0.1:{}", self.etcd_port)),
-            ("bind-address", "127.0.0.1"),
-            ("advertise-address", "127.0.0.1"),
+            ("bind-address", &self.at.to_string()),
             ("secure-port", &self.port.to_string()),
             ("tls-cert-file", &file("server.crt")),
             ("tls-private-key-file", &file("server.key")),
@@ -240,12 +248,52 @@ impl Cluster {
             ("service-account-signing-key-file", &accounts),
             ("service-cluster-ip-range", "172.20.0.0/16"),
             ("authorization-mode", "Node,RBAC"),
+            ("enable-admission-plugins", "NodeRestriction"),
             ("allow-privileged", "true"),
-            // 127.0.0.1 is no address that Endpoints may have.
-            ("endpoint-reconciler-type", "none"),
         ]);
+        match &self.wanted.lab {
+            Some(lab) => args.extend(self.ways_to_nodes(lab)?),
+            None => args.extend(flags(&[
+                ("advertise-address", "127.0.0.1"),
+                // That is no address that Endpoints may have.
+                ("endpoint-reconciler-type", "none"),
+            ])),
+        }
         args.extend(self.wanted.api_server_args.iter().cloned());
-        args
+        Ok(args)
+    }
+
+    /// How it is found by nodes and pods, and finds them.
+    fn ways_to_nodes(&self, lab: &InLab) -> Result<Vec<String>> {
+        let who = Identity::user(KUBELETS_CLIENT);
+        let certificate = self.access.client_of("kubelets-client", &who)?;
+        // A connection to a node begins in the VPC.
+        let selector = json!({
+            "apiVersion": "apiserver.k8s.io/v1beta1",
+            "kind": "EgressSelectorConfiguration",
+            "egressSelections": [{
+                "name": "cluster",
+                "connection": {
+                    "proxyProtocol": "HTTPConnect",
+                    "transport": {"uds": {"udsName": lab.way_in}},
+                },
+            }],
+        });
+        let path = self.folder.join("egress.yaml");
+        fs::write(&path, selector.to_string())
+            .with_context(|| format!("write {}", path.display()))?;
+        let file = |name: &str| self.access.file(name).display().to_string();
+        Ok(flags(&[
+            ("advertise-address", &lab.advertised.to_string()),
+            ("egress-selector-config-file", &path.display().to_string()),
+            ("kubelet-preferred-address-types", "InternalIP"),
+            ("kubelet-certificate-authority", &file("ca.crt")),
+            (
+                "kubelet-client-certificate",
+                &certificate.with_extension("crt").display().to_string(),
+            ),
+            ("kubelet-client-key", &certificate.with_extension("key").display().to_string()),
+        ]))
     }
 
     fn manager_args(&self) -> Result<Vec<String>> {
@@ -291,21 +339,26 @@ impl Drop for Cluster {
     }
 }
 
-/// Ends what an earlier command started to stay in this folder; the names of what ran.
-pub(crate) fn stop_what_stayed(folder: &Path) -> Vec<&'static str> {
-    let names = ["kube-scheduler", "kube-controller-manager", API_SERVER, ETCD];
-    let running = names.into_iter().filter_map(|name| Component::found(name, folder));
-    let stop = |mut component: Component| {
-        component.stop();
-        component.name()
-    };
-    running.map(stop).collect()
-}
-
-/// The components of this folder that run.
-pub(crate) fn what_runs(folder: &Path) -> Vec<&'static str> {
-    let names = [ETCD, API_SERVER, "kube-controller-manager", "kube-scheduler"];
-    names.into_iter().filter(|name| Component::found(name, folder).is_some()).collect()
+/// Waits until the API server of this kubeconfig is ready, as long as all is `well`.
+pub(crate) fn wait_until_ready(
+    kubeconfig: &Path,
+    mut well: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let until = Instant::now() + READY_WITHIN;
+    loop {
+        well()?;
+        // A test may itself run in a runtime, in which one cannot wait for another.
+        let ready =
+            std::thread::scope(|scope| scope.spawn(|| ask_whether_ready(kubeconfig)).join());
+        match ready {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if Instant::now() >= until => {
+                return Err(error.context("the API server does not get ready"));
+            }
+            Ok(Err(_)) => std::thread::sleep(LOOK_AGAIN),
+            Err(_) => bail!("the wait for the API server broke off"),
+        }
+    }
 }
 
 fn ask_whether_ready(kubeconfig: &Path) -> Result<()> {
@@ -352,17 +405,11 @@ fn flags(flags: &[(&str, &str)]) -> Vec<String> {
     flags.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Removes the files of a cluster that has ended.
-pub(crate) fn forget(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", folder.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-const API_SERVER: &str = "kube-apiserver";
-const ETCD: &str = "etcd";
+pub(crate) const API_SERVER: &str = "kube-apiserver";
+pub(crate) const ETCD: &str = "etcd";
+/// The API server, as kubelets know it.
+pub(crate) const KUBELETS_CLIENT: &str = "kube-apiserver-kubelet-client";
+/// The port of the API server in a VPC.
+const NODES_KNOW: u16 = 443;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -4,6 +4,7 @@ mod args;
 mod batch;
 mod cloud_args;
 mod cloud_verbs;
+mod cluster;
 mod enter;
 mod fault_args;
 mod lifecycle;
@@ -88,8 +89,10 @@ impl Tool {
             Verb::Down => self.down(name).await,
             Verb::Status => {
                 let status = self.client.get("/status").await?;
-                self.print(&status, show::status)
+                let whole = cluster::WithCluster { status, cluster: self.cluster_of() };
+                self.print(&whole, show::whole)
             }
+            Verb::Cluster(verb) => self.cluster(name, verb).await,
             Verb::Node(verb) => self.node(name, verb).await,
             Verb::Pod(verb) => self.pod(verb).await,
             Verb::Subnet(verb) => self.subnet(verb).await,

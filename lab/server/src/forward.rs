@@ -38,7 +38,7 @@ async fn forward(mut from: TcpStream, to: SocketAddr) -> io::Result<()> {
 }
 
 /// When no connection can be accepted, the next one cannot either for a while.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ mod lab;
 mod live;
 mod loopback;
 mod serve;
+mod way_in;
 
 pub use lab::Cluster;
 pub use live::{LiveCloud, Lossy, Source};

@@ -7,6 +7,7 @@ use crate::{
         vpc,
     },
     live::LiveCloud,
+    way_in,
 };
 use lab_cloud::CloudSpec;
 use lab_fabric::{Fabric, FabricError, InternetHost, process};
@@ -66,6 +67,16 @@ impl Layout {
         self.dir.join("control.sock")
     }
 
+    /// Where the API server finds its way to nodes.
+    pub fn way_in(&self) -> PathBuf {
+        self.dir.join("vpc.sock")
+    }
+
+    /// The folder of the cluster whose nodes these are, if the lab has one.
+    pub fn cluster(&self) -> PathBuf {
+        self.dir.join("cluster")
+    }
+
     /// What the server writes.
     pub fn log(&self) -> PathBuf {
         self.dir.join("server.log")
@@ -123,8 +134,13 @@ async fn run(
     }
     if let (Some(listener), Some(cluster)) = (started.api_server, spec.cluster.clone()) {
         tasks.spawn(forward::serve(listener, cluster.api_server));
+        let (fabric, from) = started.way_in;
+        let socket = owners_socket(&layout.way_in())?;
+        if let Some(from) = from {
+            tasks.spawn(way_in::serve(socket, fabric, from));
+        }
     }
-    let socket = control_socket(&layout.socket())?;
+    let socket = owners_socket(&layout.socket())?;
     let router = control::router(Arc::clone(&lab));
     tasks.spawn(async move {
         let _ = axum::serve(socket, router).await;
@@ -145,6 +161,8 @@ struct Started {
     ec2: TcpListener,
     imds: TcpListener,
     api_server: Option<TcpListener>,
+    /// And the address from which it leads.
+    way_in: (Fabric, Option<Ipv4Addr>),
     controller: Option<lab_kube::Cluster>,
     _internet: InternetHost,
 }
@@ -169,9 +187,11 @@ async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<S
             .transpose()?;
         let internet = fabric.serve_internet()?;
         let looking = Fabric::open(&state_dir)?;
-        Ok((fabric, looking, ec2, imds, forwarded, internet))
+        let way_in = Fabric::open(&state_dir)?;
+        Ok((fabric, looking, way_in, ec2, imds, forwarded, internet))
     };
-    let (fabric, looking, ec2, imds, forwarded, internet) = crate::lab::blocking(made).await?;
+    let (fabric, looking, way_in, ec2, imds, forwarded, internet) =
+        crate::lab::blocking(made).await?;
     let bin_dir = spec.bin_dir.clone();
     let cluster = match (api_server, &spec.cluster) {
         (Some(address), Some(cluster)) => Some(cluster.as_nodes_see_it(address)?),
@@ -179,13 +199,14 @@ async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<S
     };
     let lab = Lab::new(spec.name.clone(), bin_dir, endpoint, cluster, cloud.clone(), looking);
     let (ec2, imds) = (listener(ec2)?, listener(imds)?);
-    let api_server = forwarded.map(listener).transpose()?;
+    let forwarded = forwarded.map(listener).transpose()?;
     Ok(Started {
         lab: Arc::new(lab),
         fabric,
         ec2,
         imds,
-        api_server,
+        api_server: forwarded,
+        way_in: (way_in, api_server),
         controller,
         _internet: internet,
     })
@@ -203,7 +224,7 @@ fn listener(std: std::net::TcpListener) -> Result<TcpListener, LabError> {
         .map_err(LabError::file("listen on", "a port in the VPC"))
 }
 
-fn control_socket(path: &Path) -> Result<UnixListener, LabError> {
+fn owners_socket(path: &Path) -> Result<UnixListener, LabError> {
     let socket = UnixListener::bind(path).map_err(LabError::file("listen on", path))?;
     let owner_only = Permissions::from_mode(0o600);
     std::fs::set_permissions(path, owner_only).map_err(LabError::file("protect", path))?;

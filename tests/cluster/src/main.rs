@@ -80,7 +80,7 @@ fn main() -> Result<()> {
             let all = vec![Part::ControllerManager, Part::Scheduler];
             let parts = if api_only { Vec::new() } else { all };
             let wanted = Wanted { parts, ..Wanted::default() };
-            if let Err(error) = keep::up(&cli.dir, &wanted) {
+            if let Err(error) = keep::up(&cli.dir, &wanted).map(drop) {
                 keep::down(&cli.dir);
                 return Err(error);
             }

@@ -46,6 +46,9 @@ pub enum Verb {
     Down,
     /// What the lab holds.
     Status,
+    /// A Kubernetes cluster of the lab's nodes.
+    #[command(subcommand)]
+    Cluster(ClusterVerb),
     /// Nodes.
     #[command(subcommand)]
     Node(NodeVerb),
@@ -152,6 +155,86 @@ pub struct UpArgs {
     /// How the first nodes are made.
     #[command(flatten)]
     pub node: NodeArgs,
+}
+
+/// What to do with the cluster.
+#[derive(Debug, Subcommand)]
+pub enum ClusterVerb {
+    /// Make a lab whose nodes run a container runtime, a kubelet and a proxy, beside a control plane on
+    /// this machine; leave it running.
+    Up(ClusterUp),
+    /// Remove the lab and its cluster.
+    Down,
+    /// Where the kubeconfig of one who may do everything is.
+    Kubeconfig,
+    /// Give an image to the nodes' runtimes.
+    LoadImage {
+        /// An archive, as `buildah push`, `podman save` or `docker save` writes it.
+        archive: PathBuf,
+        /// Only this node; may be given often.
+        #[arg(long = "node")]
+        nodes: Vec<String>,
+    },
+    /// What runs, by which process, and where it writes to.
+    Status,
+    /// Start runtime, kubelet and proxy of a node: after its boot, or of one that was added.
+    Join {
+        /// The node.
+        node: String,
+    },
+    /// Run a command beside a node's runtime, such as `ctr -n k8s.io tasks ls`.
+    Exec {
+        /// The node.
+        node: String,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// End a component of the control plane, such as kube-apiserver; its data stay.
+    Stop {
+        /// The component.
+        component: String,
+    },
+    /// Start it again.
+    Start {
+        /// The component.
+        component: String,
+    },
+}
+
+/// What a new cluster looks like.
+#[derive(Args, Clone, Debug)]
+pub struct ClusterUp {
+    /// How many nodes.
+    #[arg(long, default_value_t = 2)]
+    pub nodes: usize,
+    /// How Services reach their pods.
+    #[arg(long, value_enum, default_value_t = Proxy::Iptables)]
+    pub proxy: Proxy,
+    /// What gives pods their network. With none, nodes are not ready until something is installed.
+    #[arg(long, value_enum, default_value_t = Network::None)]
+    pub cni: Network,
+    /// Further options of `ferrule-lab up`, such as `--type m5.large`.
+    #[arg(last = true)]
+    pub lab: Vec<String>,
+}
+
+/// How Services reach their pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Proxy {
+    /// Chains of iptables.
+    Iptables,
+    /// A table of nftables.
+    Nftables,
+}
+
+/// What gives a cluster's pods their network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// Nothing: it is yet to be installed.
+    None,
+    /// Our daemon and plugin, as programs of the nodes.
+    Ferrule,
 }
 
 /// How calls of EC2 are throttled.

@@ -1,6 +1,6 @@
 //! `up`, `serve` and `down`.
 
-use super::{Tool, args::Throttling, args::UpArgs, args::millis, logs, say, show};
+use super::{Tool, args::Throttling, args::UpArgs, args::millis, cluster, logs, say, show};
 use crate::{
     control::{Cni, NodeView, StatusView},
     lab::Cluster,
@@ -42,7 +42,7 @@ pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCo
         dir: layout.dir().to_owned(),
         bin_dir: bin_dir(args)?,
         cloud: cloud_spec(args)?,
-        cluster: cluster(args),
+        cluster: api_server(args),
     };
     // Only now: paths in the arguments are relative to where `up` was said.
     std::env::set_current_dir("/").context("leave the folder of `up`")?;
@@ -53,14 +53,8 @@ pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCo
 
 impl Tool {
     pub(super) async fn up(&self, name: &str, args: &UpArgs) -> Result<ExitCode> {
-        let _one = lock(self.layout.dir()).with_context(|| format!("make lab {name}"))?;
-        if self.client.get::<StatusView>("/status").await.is_ok() {
-            bail!("lab {name} is up already; see: ferrule-lab --name {name} status");
-        }
-        lab_fabric::tools_are_there()?;
-        bin_dir(args)?;
-        check(cloud_spec(args)?, args)?;
-        check_kubeconfigs(args)?;
+        let _one = self.make_room(name).await?;
+        self.check(args)?;
         if self.layout.dir().exists() {
             say("removing what a lab of this name left behind");
             self.remove().await?;
@@ -84,21 +78,49 @@ impl Tool {
         }
     }
 
+    /// Sees that no lab of this name is up or coming up, as long as what is returned lives.
+    pub(super) async fn make_room(&self, name: &str) -> Result<UnixListener> {
+        let one = lock(self.layout.dir()).with_context(|| format!("make lab {name}"))?;
+        if self.client.get::<StatusView>("/status").await.is_ok() {
+            bail!("lab {name} is up already; see: ferrule-lab --name {name} status");
+        }
+        Ok(one)
+    }
+
+    /// Whether the server could begin with these.
+    pub(super) fn check(&self, args: &UpArgs) -> Result<()> {
+        lab_fabric::tools_are_there()?;
+        bin_dir(args)?;
+        check(cloud_spec(args)?, args)?;
+        check_kubeconfigs(args)
+    }
+
     async fn raise(&self, name: &str, args: &UpArgs) -> Result<StatusView> {
+        // The same command line with `serve` in the place of `up`.
+        self.raise_by(name, args, as_server(std::env::args_os().skip(1))).await
+    }
+
+    /// Raises a lab whose server is started with these arguments.
+    pub(super) async fn raise_by(
+        &self,
+        name: &str,
+        args: &UpArgs,
+        server: Vec<OsString>,
+    ) -> Result<StatusView> {
         say(&format!("lab {name}: the VPC"));
-        let mut server = self.start_server(name)?;
+        let mut server = self.start_server(name, server)?;
         self.wait_for(&mut server).await?;
         self.add_nodes(args).await?;
         Ok(self.client.get("/status").await?)
     }
 
-    /// The same command line with `serve` in the place of `up`, in the background.
-    fn start_server(&self, name: &str) -> Result<Child> {
+    /// In the background.
+    fn start_server(&self, name: &str, args: Vec<OsString>) -> Result<Child> {
         let layout = &self.layout;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(layout.dir())?;
         let log = fs::File::create(layout.log()).context("the server's log")?;
         Command::new(std::env::current_exe()?)
-            .args(as_server(std::env::args_os().skip(1)))
+            .args(args)
             .env("FERRULE_LAB_DIR", layout.dir().parent().unwrap_or(layout.dir()))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -151,7 +173,7 @@ impl Tool {
     }
 
     /// Ends the server, if there is one, then removes what is left.
-    async fn remove(&self) -> Result<()> {
+    pub(super) async fn remove(&self) -> Result<()> {
         let layout = self.layout.clone();
         tokio::task::spawn_blocking(move || remove(&layout)).await?
     }
@@ -184,6 +206,7 @@ fn as_server(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 fn remove(layout: &Layout) -> Result<()> {
     let fabric = layout.fabric();
+    cluster::before_removal(layout);
     if fabric.exists() {
         let processes = process::recorded(&fabric)?;
         // A server that is well takes its lab down itself.
@@ -193,6 +216,7 @@ fn remove(layout: &Layout) -> Result<()> {
         let removed = Fabric::remove(&fabric)?;
         say(&format!("removed {} processes, {} mounts", removed.processes, removed.mounts));
     }
+    cluster::after_removal(layout)?;
     match fs::remove_dir_all(layout.dir()) {
         // An `up` that was interrupted and a `down` do the same at once.
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -242,7 +266,7 @@ fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
     Ok(())
 }
 
-fn cluster(args: &UpArgs) -> Option<Cluster> {
+fn api_server(args: &UpArgs) -> Option<Cluster> {
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let kubeconfig = args.kubeconfig.as_ref().map(absolute);
     let controller = args.controller_kubeconfig.as_ref().map(absolute);

@@ -1,6 +1,10 @@
 //! Results for people: tables and sentences.
 
-use super::{batch::Outcome, show_cloud};
+use super::{
+    batch::Outcome,
+    cluster::{ClusterView, WithCluster},
+    show_cloud,
+};
 use crate::control::{
     CheckView, CountersView, EniView, FaultView, LogFile, NodeView, PodView, StatusView,
 };
@@ -20,6 +24,25 @@ pub(super) fn status(status: &StatusView) -> String {
         status.pods,
         nodes(&status.nodes)
     )
+}
+
+pub(super) fn whole(whole: &WithCluster) -> String {
+    let cluster = whole.cluster.as_ref().map(|view| format!("\n\n{}", cluster(view)));
+    format!("{}{}", status(&whole.status), cluster.unwrap_or_default())
+}
+
+pub(super) fn cluster(cluster: &ClusterView) -> String {
+    let mut out = table(&["program", "node", "process", "log"]);
+    for program in &cluster.programs {
+        out.add_row([
+            program.name.clone(),
+            program.node.clone().unwrap_or_else(|| "-".to_owned()),
+            program.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            program.log.display().to_string(),
+        ]);
+    }
+    let (version, kubeconfig) = (&cluster.version, cluster.kubeconfig.display());
+    format!("Kubernetes {version}\n{out}\n\nexport KUBECONFIG={kubeconfig}")
 }
 
 pub(super) fn nodes(nodes: &[NodeView]) -> String {

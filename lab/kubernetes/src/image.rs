@@ -1,0 +1,86 @@
+//! Images of one static program, made on this machine: no registry is asked.
+
+use crate::Program;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The image whose one process keeps a pod's namespaces.
+pub const PAUSE: &str = "localhost/pause:1";
+/// The image of what the lab's pods run.
+pub const PROBE: &str = "localhost/probe:1";
+/// The image of the cluster's name server.
+pub const COREDNS: &str = "localhost/coredns:1";
+
+/// The images that every node of the cluster has, packed in this folder.
+///
+/// # Errors
+/// When a program cannot be built, or an image not be written.
+pub fn usual(folder: &Path) -> Result<Vec<PathBuf>> {
+    let (probe, coredns) = (Program::probe()?, Program::coredns()?);
+    Ok(vec![
+        pack(folder, PAUSE, &probe, &["/probe", "pause"])?,
+        pack(folder, PROBE, &probe, &["/probe"])?,
+        pack(folder, COREDNS, &coredns, &["/coredns"])?,
+    ])
+}
+
+/// Packs a program as an image of this name; the archive's path.
+fn pack(folder: &Path, name: &str, program: &Program, entrypoint: &[&str]) -> Result<PathBuf> {
+    let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
+    let folder = folder.join(short);
+    let file = program.path().file_name().context("the program has no name")?;
+    fs::create_dir_all(folder.join("root")).context("make a folder for an image")?;
+    fs::copy(program.path(), folder.join("root").join(file))
+        .with_context(|| format!("copy {}", program.path().display()))?;
+    let file = file.to_str().context("a program whose name is not UTF-8")?;
+    let steady = ["--owner=0", "--group=0", "--mtime=@0", "-C", "root", "-cf", "layer.tar", file];
+    run(&folder, "tar", &steady)?;
+    let digest = run(&folder, "sha256sum", &["layer.tar"])?;
+    let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
+    let config = json!({
+        "architecture": architecture(), "os": "linux",
+        "config": {"Entrypoint": entrypoint, "Env": ["PATH=/"]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+    });
+    let manifest = json!([{
+        "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"],
+    }]);
+    for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
+        fs::write(folder.join(name), content.to_string())
+            .with_context(|| format!("write the image's {name}"))?;
+    }
+    run(&folder, "tar", &["-cf", "image.tar", "manifest.json", "config.json", "layer.tar"])?;
+    for inside in ["root", "layer.tar"] {
+        let path = folder.join(inside);
+        let removed =
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.with_context(|| format!("remove {}", path.display()))?;
+    }
+    Ok(folder.join("image.tar"))
+}
+
+/// This machine's, as OCI writes it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn run(folder: &Path, program: &str, args: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("start {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {}: {}: {said}", args.join(" "), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

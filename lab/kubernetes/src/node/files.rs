@@ -1,0 +1,148 @@
+//! The settings of a node's programs.
+
+use crate::{CLUSTER_DNS, image};
+use serde_json::json;
+use std::{net::Ipv4Addr, path::PathBuf};
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Its primary address.
+    pub address: Ipv4Addr,
+    /// Its instance.
+    pub instance: String,
+    /// The instance's type.
+    pub instance_type: String,
+    /// Its availability zone.
+    pub zone: String,
+    /// How many pods it takes.
+    pub max_pods: u32,
+    /// Where it finds the API server.
+    pub server: String,
+    /// How its proxy works.
+    pub proxy: ProxyMode,
+    /// The cgroup below which its pods are, without a slash.
+    pub cgroup: String,
+    /// The folder of the CNI project's plugins, which nodes' images bring.
+    pub plugins: PathBuf,
+}
+
+/// How Services reach their pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyMode {
+    /// Chains of iptables.
+    #[default]
+    Iptables,
+    /// A table of nftables.
+    Nftables,
+}
+
+impl NodeConfig {
+    /// What the kubelet says of its node beside what it finds out.
+    pub(super) fn labels(&self) -> String {
+        let region = self.zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+        [
+            ("node.kubernetes.io/instance-type", self.instance_type.as_str()),
+            ("topology.kubernetes.io/region", region),
+            ("topology.kubernetes.io/zone", &self.zone),
+        ]
+        .map(|(key, value)| format!("{key}={value}"))
+        .join(",")
+    }
+
+    /// JSON is YAML.
+    pub(super) fn kubelet(&self) -> String {
+        let never = "0%";
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "providerID": format!("aws:///{}/{}", self.zone, self.instance),
+            "address": "0.0.0.0",
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": true},
+                "x509": {"clientCAFile": "/var/lib/kubelet/ca.crt"},
+            },
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": "/var/lib/kubelet/serving.crt",
+            "tlsPrivateKeyFile": "/var/lib/kubelet/serving.key",
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}", self.cgroup),
+            // The machine may have the old ones only.
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            // A container in which the lab runs may not lower anybody's score.
+            "oomScoreAdj": 0,
+            "maxPods": self.max_pods,
+            "clusterDNS": [CLUSTER_DNS],
+            "clusterDomain": "cluster.local",
+            // Names outside are none of the lab's.
+            "resolvConf": "",
+            "kubeAPIQPS": 50,
+            "kubeAPIBurst": 100,
+            "volumePluginDir": "/var/lib/kubelet/plugins/volume",
+            // What fills the machine's disk is not the lab's doing alone.
+            "evictionHard": {
+                "memory.available": never, "nodefs.available": never,
+                "nodefs.inodesFree": never, "imagefs.available": never,
+                "imagefs.inodesFree": never,
+            },
+            "imageGCHighThresholdPercent": 100,
+        });
+        format!("{config:#}\n")
+    }
+
+    pub(super) fn proxy(&self) -> String {
+        let config = json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": self.proxy,
+            "hostnameOverride": self.name,
+            "clientConnection": {"kubeconfig": "/var/lib/kubelet/proxy.kubeconfig"},
+            // The table of connections is the whole machine's.
+            "conntrack": {
+                "maxPerCore": 0, "min": 0,
+                "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+            },
+            "metricsBindAddress": "127.0.0.1:10249",
+            "oomScoreAdj": 0,
+        });
+        format!("{config:#}\n")
+    }
+}
+
+pub(super) fn containerd() -> String {
+    format!(
+        r#"version = 2
+root = "/var/lib/containerd/root"
+state = "/run/containerd/state"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.internal.v1.tracing", "io.containerd.internal.v1.opt",
+]
+[grpc]
+  address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  # A container in which the lab runs may not lower anybody's score.
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  stream_server_address = "127.0.0.1"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/opt/cni/bin"
+    conf_dir = "/etc/cni/net.d"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+"#,
+        pause = image::PAUSE,
+    )
+}

@@ -1,0 +1,39 @@
+# The first process of a node: in its namespaces, and in process and mount namespaces of its own below
+# them. It keeps a runtime, a kubelet and a proxy running, as an init system would; with it they all end.
+# Arguments: the program of Kubernetes, the node's name, the node's address.
+set -u
+trap '' TERM
+kubernetes=$1 name=$2 address=$3
+
+# What pods mount may be seen by others of the node, as on a machine of its own.
+mount --make-rshared /
+mkdir -p /run/lab/sysctl /var/log/lab
+# The file itself: the node's process tree hides the one over which it is bound.
+cat /proc/sys/kernel/random/boot_id >/run/lab/boot_id
+mount -t proc proc /proc
+mount --bind /run/lab/boot_id /proc/sys/kernel/random/boot_id
+# A kubelet sets these for the whole machine. Here it writes to files, and the machine is left as it is.
+for key in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
+	kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+	file=/run/lab/sysctl/${key//\//.}
+	cat "/proc/sys/$key" >"$file" && mount --bind "$file" "/proc/sys/$key"
+done
+
+keep() {
+	local log=/var/log/lab/$1.log
+	shift
+	while :; do
+		"$@" >>"$log" 2>&1 </dev/null
+		echo "ended with $?; it is started again" >>"$log"
+		sleep 1
+	done
+}
+
+keep containerd containerd --config /var/lib/containerd/config.toml &
+until [ -S /run/containerd/containerd.sock ]; do sleep 0.05; done
+keep kubelet "$kubernetes" kubelet --config=/var/lib/kubelet/config.yaml \
+	--kubeconfig=/var/lib/kubelet/kubeconfig --hostname-override="$name" --node-ip="$address" \
+	--node-labels="$4" &
+keep kube-proxy "$kubernetes" kube-proxy --config=/var/lib/kubelet/proxy.yaml &
+# Orphans of the node become children of this shell, which waits for them.
+while :; do wait; done
