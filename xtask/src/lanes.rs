@@ -96,6 +96,13 @@ const LANES: &[Lane] = &[
         },
     },
     Lane {
+        name: "chart",
+        what: "the chart: Helm's linter, every two values together before a real API server, a life of it",
+        needs: &[Need::Linker, Need::Go],
+        root: false,
+        run: |tally| cargo_test(tally, &["tests-chart"], &[]),
+    },
+    Lane {
         name: "netns",
         what: "real kernel in namespaces of its own: routing, plugin, fabric, doctor",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables],

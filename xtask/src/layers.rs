@@ -65,6 +65,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-support", Layer::Workshop),
     ("tests-netns", Layer::Workshop),
     ("tests-cluster", Layer::Workshop),
+    ("tests-chart", Layer::Workshop),
     ("tests-cri", Layer::Workshop),
     ("tests-lab", Layer::Workshop),
     ("tests-bench", Layer::Workshop),

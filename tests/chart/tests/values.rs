@@ -1,0 +1,151 @@
+//! Every two choices of values together, each rendered and put before a real API server, and the environment that comes
+//! of it before the daemon's own reading.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+#[path = "values/choices.rs"]
+mod choices;
+#[path = "values/monitoring.rs"]
+mod monitoring;
+
+use config_settings::Settings;
+use lab_kubernetes::{Cluster, Wanted};
+use serde_json::{Value, json};
+use tests_chart::{Chart, Rendered, pairs, server::Server};
+
+/// The values of a row, with a line that tells what they are.
+fn row(numbers: &[usize]) -> (String, Value) {
+    let dimensions = choices::dimensions();
+    let (mut values, mut told) = (json!({}), Vec::new());
+    for ((dimension, choices), number) in dimensions.iter().zip(numbers) {
+        let (name, part) = choices.get(*number).unwrap();
+        merge(&mut values, part);
+        told.push(format!("{dimension}: {name}"));
+    }
+    (told.join(", "), values)
+}
+
+fn merge(into: &mut Value, part: &Value) {
+    let Some(map) = part.as_object().filter(|_| into.is_object()) else {
+        *into = part.clone();
+        return;
+    };
+    for (key, value) in map {
+        merge(&mut into[key], value);
+    }
+}
+
+fn rows() -> Vec<Vec<usize>> {
+    let sizes: Vec<usize> = choices::dimensions().iter().map(|(_, all)| all.len()).collect();
+    pairs::cover(&sizes)
+}
+
+#[tokio::test]
+async fn every_two_choices_of_values_are_taken_by_a_real_api_server() {
+    let chart = Chart::of_this_clone().unwrap();
+    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let client = cluster.client().await.unwrap();
+    // Kinds that objects of the chart are of; those of monitoring are others'.
+    let everything = json!({ "crds": {
+        "cniNode": true, "upstreamPolicies": true, "antreaPolicies": true, "awsPolicies": true,
+    }});
+    let mut definitions = monitoring::definitions();
+    let rendered = chart.render(&everything).unwrap();
+    definitions.extend(rendered.of_kind("CustomResourceDefinition").cloned());
+    let server = Server::look(client.clone()).await.unwrap();
+    for definition in &definitions {
+        server.apply(definition, false).await.unwrap();
+    }
+    let definitions: Vec<&Value> = definitions.iter().collect();
+    let server = Server::serving(client, &definitions).await.unwrap();
+    let (mut wrong, mut objects) = (Vec::new(), 0);
+    let rows = rows();
+    for numbers in &rows {
+        let (told, values) = row(numbers);
+        let rendered = match chart.render(&values) {
+            Ok(rendered) => rendered,
+            Err(error) => {
+                wrong.push(format!("[{told}] is not rendered: {error:#}"));
+                continue;
+            }
+        };
+        for object in &rendered.objects {
+            objects += 1;
+            if let Err(error) = server.apply(object, true).await {
+                wrong.push(format!("[{told}] {error:#}"));
+            }
+        }
+        wrong.extend(faults(&rendered).into_iter().map(|fault| format!("[{told}] {fault}")));
+    }
+    eprintln!("{} rows, {objects} objects", rows.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What holds whatever the values are.
+fn faults(rendered: &Rendered) -> Vec<String> {
+    let mut faults = Vec::new();
+    for kind in ["DaemonSet", "Deployment"] {
+        for object in rendered.of_kind(kind) {
+            let pod = &object["spec"]["template"]["spec"];
+            if pod["securityContext"]["seccompProfile"]["type"] != "RuntimeDefault" {
+                faults.push(format!("{kind}: its seccomp profile is not RuntimeDefault"));
+            }
+            if !pod["priorityClassName"].as_str().is_some_and(|class| class.starts_with("system-"))
+            {
+                faults.push(format!("{kind}: its priority is {}", pod["priorityClassName"]));
+            }
+            for container in containers(pod) {
+                faults.extend(container_faults(kind, container));
+            }
+        }
+    }
+    let daemon = rendered.of_kind("DaemonSet").next().unwrap();
+    faults.extend(environment_faults(daemon));
+    faults
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    let of = |name: &str| pod[name].as_array().into_iter().flatten();
+    of("initContainers").chain(of("containers"))
+}
+
+fn container_faults(kind: &str, container: &Value) -> Vec<String> {
+    let (name, context) = (&container["name"], &container["securityContext"]);
+    let mut faults = Vec::new();
+    let mut hold = |holds: bool, what: &str| {
+        if !holds {
+            faults.push(format!("{kind}, container {name}: {what}"));
+        }
+    };
+    hold(context["privileged"] != true, "it is privileged");
+    hold(context["allowPrivilegeEscalation"] == false, "it may gain privileges");
+    hold(context["readOnlyRootFilesystem"] == true, "its root can be written");
+    hold(context["capabilities"]["drop"] == json!(["ALL"]), "it keeps capabilities");
+    let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
+    let wanted = if *name == "ipamd" { json!(["NET_ADMIN", "NET_RAW"]) } else { json!([]) };
+    hold(json!(added) == wanted, "its capabilities are others");
+    hold(kind != "Deployment" || context["runAsUser"] != 0, "it is root");
+    faults
+}
+
+/// The containers of a node share one environment, and the daemon takes it.
+fn environment_faults(daemon: &Value) -> Vec<String> {
+    let pod = &daemon["spec"]["template"]["spec"];
+    let mut environments = containers(pod).map(|container| container["env"].clone());
+    let first = environments.next().unwrap();
+    let mut faults = Vec::new();
+    if environments.any(|other| other != first) {
+        faults.push("its containers have different environments".to_owned());
+    }
+    let pairs = first.as_array().into_iter().flatten().map(|variable| {
+        let text = |value: &Value| value.as_str().unwrap_or("node-1").to_owned();
+        (text(&variable["name"]), text(&variable["value"]))
+    });
+    match Settings::resolve(pairs) {
+        Ok((_, warnings)) => {
+            faults.extend(warnings.iter().map(|warning| format!("the daemon warns: {warning}")));
+        }
+        Err(refusal) => faults.push(format!("the daemon refuses: {refusal}")),
+    }
+    faults
+}
