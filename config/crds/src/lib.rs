@@ -32,5 +32,6 @@ pub use realization::{
 pub use rights::{
     AGENT_ACCOUNT, AGENT_RIGHTS_IN_NAMESPACE, CLUSTER_RIGHTS, CONTROLLER_ACCOUNT,
     CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE, NAMESPACE, RIGHTS_IN_NAMESPACE,
-    Right, SERVICE_ACCOUNT, agent_rbac, controller_rbac, rbac,
+    Right, SERVICE_ACCOUNT, VIEWER, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE, agent_rbac,
+    controller_rbac, rbac, viewer_rbac,
 };

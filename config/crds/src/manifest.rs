@@ -5,7 +5,8 @@ use crate::{
     AntreaNetworkPolicy, AntreaTier, ApplicationNetworkPolicy, AwsClusterNetworkPolicy,
     CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE,
     ClusterNetworkPolicy, CniNode, EniConfig, NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right,
-    agent_rbac, controller_rbac, rbac,
+    VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE, agent_rbac, controller_rbac, rbac,
+    viewer_rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -26,6 +27,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
         file("policy-realizations.yaml", REALIZATIONS, &[realization_crd()]),
         file("rbac-agent.yaml", &agent_rights(), &agent_rbac()),
         file("rbac-controller.yaml", &controller_rights(), &controller_rbac()),
+        file("rbac-viewer.yaml", &viewer_rights(), &viewer_rbac()),
         file("rbac.yaml", &rights(), &rbac()),
     ]
 }
@@ -234,6 +236,19 @@ fn agent_rights() -> String {
     let mut head = String::from("What the agent may do in its own namespace, and nothing else:\n");
     told(&mut head, AGENT_RIGHTS_IN_NAMESPACE.iter());
     head.push_str("The controller knows it by its tokens; agents that are given replicas need none of this.\n");
+    head
+}
+
+fn viewer_rights() -> String {
+    let mut head = String::from(
+        "What people need who ask with `ferrule status` and its like, and nothing else:\n",
+    );
+    told(&mut head, VIEWER_CLUSTER_RIGHTS.iter().chain(VIEWER_RIGHTS_IN_NAMESPACE));
+    head.push_str(
+        "Bind both roles to whom you trust with the nodes: who may forward to a pod with its node's network\n\
+         reaches what listens on that node's loopback. `ferrule check` makes and removes a namespace and needs\n\
+         the rights of an administrator.\n",
+    );
     head
 }
 

@@ -155,6 +155,46 @@ pub const AGENT_ACCOUNT: &str = "ferrule-agent";
 pub const AGENT_RIGHTS_IN_NAMESPACE: &[Right] =
     &[right("discovery.k8s.io", "endpointslices", READ, "where the controller's replicas are")];
 
+/// The roles of people who look, of the whole cluster and of the daemon's namespace. Nobody has them before they are bound.
+pub const VIEWER: &str = "ferrule-viewer";
+
+const LOOK: &[&str] = &["get", "list"];
+/// The older verb is what WebSocket clients were asked for before they were asked for both.
+const FORWARD: &[&str] = &["get", "create"];
+
+/// What `ferrule status`, `ferrule pod` and `ferrule policy` need in all namespaces.
+pub const VIEWER_CLUSTER_RIGHTS: &[Right] = &[
+    right("", "nodes", LOOK, "each node's readiness and conditions"),
+    right("", "pods", LOOK, "a pod's node, addresses and state; whom policies are about"),
+    right("", "events", LOOK, "why a pod waits"),
+    right("", "namespaces", LOOK, "their labels, in policies"),
+    right("", "services", LOOK, "policies that name them"),
+    right("networking.k8s.io", "networkpolicies", LOOK, "policy"),
+    right(UPSTREAM, "clusternetworkpolicies", LOOK, "policy"),
+    right(AWS, "clusternetworkpolicies", LOOK, "policy"),
+    right(AWS, "applicationnetworkpolicies", LOOK, "policy"),
+    right(ANTREA, "clusternetworkpolicies", LOOK, "policy"),
+    right(ANTREA, "networkpolicies", LOOK, "policy"),
+    right(ANTREA, "tiers", LOOK, "policy"),
+    right(ANTREA, "clustergroups", LOOK, "policy"),
+    right(ANTREA, "groups", LOOK, "policy"),
+    right("crd.k8s.amazonaws.com", "eniconfigs", LOOK, "ferrule bundle"),
+    right("vpcresources.k8s.aws", "cninodes", LOOK, "ferrule bundle"),
+    right("policy.ferrule.io", "networkpolicyrealizations", LOOK, "how far policy is enforced"),
+    right("view.policy.ferrule.io", "*", LOOK, "what the controller knows of policies and nodes"),
+];
+
+/// What they need in the daemon's namespace. Who may forward to a pod with its node's network reaches
+/// the ports of that node's loopback: it is a right for operators.
+pub const VIEWER_RIGHTS_IN_NAMESPACE: &[Right] = &[
+    right("", "pods/portforward", FORWARD, "asking each node's daemon, on its node's loopback"),
+    right("", "pods/log", &["get"], "ferrule bundle"),
+    right("", "configmaps", LOOK, "ferrule bundle"),
+    right("apps", "daemonsets", LOOK, "on which nodes a daemon is to be"),
+    right("apps", "deployments", LOOK, "ferrule bundle"),
+    right("coordination.k8s.io", "leases", LOOK, "which replica of the controller writes status"),
+];
+
 /// The daemon's service account, its roles and what binds them.
 pub fn rbac() -> Vec<Value> {
     rbac_of(SERVICE_ACCOUNT, CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE)
@@ -168,6 +208,14 @@ pub fn controller_rbac() -> Vec<Value> {
 /// The agent's.
 pub fn agent_rbac() -> Vec<Value> {
     rbac_of(AGENT_ACCOUNT, &[], AGENT_RIGHTS_IN_NAMESPACE)
+}
+
+/// The roles of people who look; whoever installs binds them.
+pub fn viewer_rbac() -> Vec<Value> {
+    let is_role = |object: &Value| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role"));
+    let mut objects = rbac_of(VIEWER, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE);
+    objects.retain(is_role);
+    objects
 }
 
 fn rbac_of(account: &str, in_cluster: &[Right], in_namespace: &[Right]) -> Vec<Value> {

@@ -87,6 +87,8 @@ pub const METRICS_PORT: u16 = 61_678;
 
 /// Where introspection listens. *Shared; a setting.*
 pub const INTROSPECTION_ADDRESS: &str = "127.0.0.1:61679";
+/// The port of the former.
+pub const INTROSPECTION_PORT: u16 = 61679;
 
 /// TCP port where nodes follow a replica of the policy controller; with its node's network.
 pub const CONTROLLER_PORT: u16 = 61_690;
