@@ -1,11 +1,14 @@
 //! The command line.
 
-use crate::policy::{CODES, PolicyVerb};
+use crate::{
+    cluster::{POD_CODES, PodArgs, STATUS_CODES, StatusArgs},
+    policy::{CODES, PolicyVerb},
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use config_model::registry;
 use std::path::PathBuf;
 
-/// Shows and checks what Ferrule does on a node.
+/// Shows and checks what Ferrule does in a cluster and on a node.
 #[derive(Debug, Parser)]
 #[command(name = "ferrule", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -17,6 +20,12 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Show each node of a cluster at a glance: its pool, and what is wrong with it
+    #[command(after_help = STATUS_CODES)]
+    Status(StatusArgs),
+    /// Show where a pod's network is (address, ENI, table, rules, veth, policies), and why it waits
+    #[command(after_help = POD_CODES)]
+    Pod(PodArgs),
     /// Check this node for what breaks pod networking, and say how to mend it
     ///
     /// Looks at links, rules, routes, kernel settings, network daemons, netfilter and the metadata
@@ -32,6 +41,12 @@ pub(crate) enum Verb {
     /// Tell who may talk to whom, and why, in a cluster or from files
     #[command(subcommand, after_help = CODES)]
     Policy(PolicyVerb),
+    /// Write what a shell completes command lines by
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// What to do with a node.
@@ -180,6 +195,9 @@ pub(crate) enum Output {
     /// One JSON document
     Json,
 }
+
+const COMPLETIONS: &str = "\
+For example: source <(ferrule completions bash)";
 
 const EXIT_CODES: &str = "\
 Exit code: 0 all is good, 1 something is to be mended, 2 nothing is known to be wrong but something

@@ -8,6 +8,7 @@
 //! `tests/lab/tests/migrate.rs`; `policy` in `cli/tests/policy.rs`.
 
 mod args;
+mod cluster;
 mod doctor;
 mod gather;
 mod migrate;
@@ -36,9 +37,12 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(err) => err.exit(),
     };
     let done = match &cli.verb {
+        Verb::Status(args) => cluster::status(args),
+        Verb::Pod(args) => cluster::pod(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Migrate(verb) => migrate::run(verb),
         Verb::Policy(verb) => policy::run(verb),
+        Verb::Completions { shell } => complete(*shell),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -48,4 +52,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(doctor::COULD_NOT_LOOK)
         }
     }
+}
+
+fn complete(shell: clap_complete::Shell) -> anyhow::Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ferrule", &mut script);
+    policy::raw(&String::from_utf8_lossy(&script))?;
+    Ok(0)
 }

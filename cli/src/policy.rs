@@ -14,11 +14,11 @@ mod realized;
 mod status;
 mod yaml;
 
-pub(crate) use args::{CODES, PolicyVerb};
+pub(crate) use args::{CODES, PolicyVerb, Where};
 
 use crate::args::Output;
 use anyhow::{Context as _, Result, anyhow};
-use args::{DiffArgs, Input, VerdictArgs, Where};
+use args::{DiffArgs, Input, VerdictArgs};
 use objects::Objects;
 use policy_core::{
     Decision, World, lint,
@@ -289,16 +289,16 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-fn document(value: &serde_json::Value) -> Result<()> {
+pub(crate) fn document(value: &serde_json::Value) -> Result<()> {
     raw(&(serde_json::to_string_pretty(value).context("write the answer")? + "\n"))
 }
 
-fn say(text: &str) -> Result<()> {
+pub(crate) fn say(text: &str) -> Result<()> {
     raw(&plain(text))
 }
 
 /// As it is: programs read it.
-fn raw(text: &str) -> Result<()> {
+pub(crate) fn raw(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         // Who reads has read enough, as `head` has; the exit code is the answer still.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -91,7 +91,7 @@ struct Bucket {
     /// Faults in a row that are not throttling, and the pause after the last one.
     faults: u32,
     /// What the last fault said, until a call goes through.
-    fault: Option<Arc<str>>,
+    fault: Option<(Arc<str>, Remedy)>,
     not_before: Time,
     /// Since when the action has been wanted and could not be called, and until when.
     wanted: Option<(Time, Time)>,
@@ -157,7 +157,7 @@ impl Budgets {
 
     /// What EC2 said when the action failed, if nothing has gone through since.
     pub(crate) fn fault(&self, action: Action) -> Option<Arc<str>> {
-        self.buckets.get(&action)?.fault.clone()
+        self.buckets.get(&action)?.fault.as_ref().map(|(text, _)| Arc::clone(text))
     }
 
     /// A call begun at `started` failed.
@@ -168,7 +168,7 @@ impl Budgets {
         started: Time,
         now: Time,
     ) -> Lesson {
-        self.bucket(action, now).fault = Some(Arc::from(fault.to_string()));
+        self.bucket(action, now).fault = Some((Arc::from(fault.to_string()), fault.remedy));
         let wait = match fault.remedy {
             Remedy::RetryAfter { wait } => wait.unwrap_or_default().min(LONGEST_WAIT),
             Remedy::TryElsewhere
@@ -220,7 +220,9 @@ impl Budgets {
                 action: *action,
                 milli_tokens: u64::try_from(bucket.tokens / 1000).unwrap_or(0),
                 rate_milli_per_second: bucket.rate,
+                ceiling_milli_per_second: bucket.ceiling.rate,
                 burst: bucket.burst(),
+                fault: bucket.fault,
             }
         };
         self.buckets.iter().map(view).collect()

@@ -1,6 +1,8 @@
 //! Why does the planner not do more, and what is a Reserve told that waited in vain?
 
-use crate::{Action, Cards, Core, Refusal, RefusalReason, Waiting, book::Eni, placement::Nowhere};
+use crate::{
+    Action, Cards, Core, Obstacle, Refusal, RefusalReason, Waiting, book::Eni, placement::Nowhere,
+};
 use config_model::{CardIndex, EniId, SubnetId, Time};
 use std::sync::Arc;
 
@@ -97,7 +99,34 @@ impl Why {
             | Self::Unschedulable
             | Self::NotOurs => "more addresses".to_owned(),
         };
-        Waiting { what, why: self.reason(), until: self.until() }
+        Waiting {
+            obstacle: self.obstacle(),
+            what,
+            why: self.reason(),
+            until: self.until(),
+            next_step: self.next_step(),
+        }
+    }
+
+    fn obstacle(&self) -> Obstacle {
+        match self {
+            Self::SubnetFull { .. } => Obstacle::SubnetFull,
+            Self::NoPlace { .. } => Obstacle::EniLimit,
+            Self::MaxPods { .. } => Obstacle::MaxPods,
+            // Facts that are on their way.
+            Self::Nowhere(Nowhere::EniConfigUnknown | Nowhere::SubnetsUnknown) => Obstacle::Time,
+            Self::Nowhere(Nowhere::EniConfigMissing { .. } | Nowhere::AllForbidden)
+            | Self::PlaceMissing { .. } => Obstacle::NoPlace,
+            Self::LimitsUntold { .. } => Obstacle::LimitsUnknown,
+            Self::Unschedulable => Obstacle::Unschedulable,
+            Self::NotOurs => Obstacle::NotOurs,
+            Self::AttachesStick { .. } => Obstacle::AttachStuck,
+            Self::NothingSeenYet
+            | Self::Paused { .. }
+            | Self::Busy { .. }
+            | Self::NotReady { .. }
+            | Self::TopUp { .. } => Obstacle::Time,
+        }
     }
 
     fn reason(&self) -> String {
@@ -195,9 +224,11 @@ impl Core {
         }
         let kept = self.book.cooling().filter(|(_, c)| c.until <= now && !c.kernel_clean);
         waiting.extend(kept.map(|(address, cooling)| Waiting {
+            obstacle: Obstacle::Time,
             what: address.to_string(),
             why: "its cooldown is over, but the kernel was not seen without it yet".to_owned(),
             until: (cooling.until > now).then_some(cooling.until),
+            next_step: "see which routes and rules of it the node still has (ip rule)".to_owned(),
         }));
         waiting
     }

@@ -118,10 +118,37 @@ pub struct Notice {
 /// Something the planner would do, and why it does not do it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
+    /// The kind of what is in the way.
+    pub obstacle: Obstacle,
     /// What would be done, or to what.
     pub what: String,
     /// Why not now.
     pub why: String,
     /// When it is tried again, if that is a matter of time.
     pub until: Option<Time>,
+    /// What a person can do.
+    pub next_step: String,
+}
+
+/// What keeps the planner from going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Obstacle {
+    /// A subnet has no free addresses.
+    SubnetFull,
+    /// The node has all ENIs that it may have, and they are full.
+    EniLimit,
+    /// The node runs no more pods.
+    MaxPods,
+    /// There is no place for a new ENI.
+    NoPlace,
+    /// What EC2 has to tell of the instance type is not known.
+    LimitsUnknown,
+    /// The node is cordoned, and its pool stays as it is.
+    Unschedulable,
+    /// The settings leave addresses to somebody else.
+    NotOurs,
+    /// Attached ENIs do not get ready.
+    AttachStuck,
+    /// Nothing but time: a call under way, a budget, a look.
+    Time,
 }

@@ -1,11 +1,14 @@
 //! The core's state for those who only look: the repair pass, introspection, metrics.
 
-use crate::{Action, BranchEni, EniKind, PodAddress, Waiting};
+use crate::{Action, BranchEni, EniKind, PodAddress, Remedy, Ticket, Waiting};
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, SubnetId, TableId, Time,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 /// The whole state at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,12 +28,25 @@ pub struct Snapshot {
     pub full: bool,
     /// What the planner waits for, and why.
     pub waiting: Vec<Waiting>,
+    /// The Reserves that have waited longest, in order.
+    pub waiters: Vec<WaiterView>,
     /// How often EC2 may be called, by action; those that were never called are left out.
     pub budgets: Vec<BudgetView>,
 }
 
+/// A Reserve that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// Whose answer it waits for.
+    pub ticket: Ticket,
+    /// The pod.
+    pub pod: PodName,
+    /// Whether it waits for its branch ENI, and not for an address of the pool.
+    pub branch: bool,
+}
+
 /// The token bucket of one action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetView {
     /// The action.
     pub action: Action,
@@ -38,8 +54,12 @@ pub struct BudgetView {
     pub milli_tokens: u64,
     /// Calls that come to it, in thousandths a second.
     pub rate_milli_per_second: u64,
+    /// What would come to it if EC2 throttled nothing.
+    pub ceiling_milli_per_second: u64,
     /// Calls that it holds at most.
     pub burst: u32,
+    /// What EC2 answered last, and what is to be done about it, if no call has gone through since.
+    pub fault: Option<(Arc<str>, Remedy)>,
 }
 
 /// An ENI.

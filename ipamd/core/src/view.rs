@@ -1,12 +1,15 @@
 //! What does the core look like from outside?
 
 use crate::{
-    CoolingView, Core, Counts, EniView, PodView, Snapshot,
+    CoolingView, Core, Counts, EniView, PodView, Snapshot, WaiterView,
     book::{Eni, Holder, Readiness},
     checkpoint::Holding,
+    waiting::Waiter,
 };
 use config_model::{CardIndex, PodKey, Time};
 
+/// Of more who wait, the number says enough.
+const WAITERS_TOLD: usize = 32;
 /// The card that every pod gets an address of.
 const FIRST: CardIndex = CardIndex(0);
 
@@ -34,6 +37,7 @@ impl Core {
             short: self.short(now),
             full: self.is_full(FIRST, now),
             waiting: self.explain(now),
+            waiters: self.queue.eldest(WAITERS_TOLD).map(waiter_view).collect(),
             budgets: self.budgets.views(now),
         }
     }
@@ -97,6 +101,11 @@ impl Core {
             since: holder.since,
         }
     }
+}
+
+fn waiter_view(waiter: &Waiter) -> WaiterView {
+    let Waiter { ticket, pod, branch, .. } = waiter;
+    WaiterView { ticket: *ticket, pod: pod.clone(), branch: branch.is_some() }
 }
 
 fn eni_view(eni: &Eni, leaving: bool) -> EniView {

@@ -57,6 +57,11 @@ impl Queue {
         self.one.is_empty() && self.all.is_empty()
     }
 
+    /// Those who came first, at most so many.
+    pub(crate) fn eldest(&self, most: usize) -> impl Iterator<Item = &Waiter> {
+        self.waiters.values().take(most)
+    }
+
     /// Whether some sandbox of the pod waits.
     pub(crate) fn has_pod(&self, pod: &PodName) -> bool {
         of(&self.by_pod, pod).next().is_some()

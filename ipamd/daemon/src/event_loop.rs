@@ -464,10 +464,14 @@ impl EventLoop {
             State::Starting { .. } => Phase::Starting(self.starting.borrow().clone()),
             State::Running(_) => Phase::Running,
         };
+        let snapshot = running.map_or_else(Snapshot::default, |it| it.core.snapshot(now));
+        let waited = |ticket| self.waiting.get(ticket).map(|it| it.since.elapsed());
+        let waited = snapshot.waiters.iter().map(|it| waited(&it.ticket).unwrap_or_default());
         View {
             now,
             phase,
-            snapshot: running.map_or_else(Snapshot::default, |it| it.core.snapshot(now)),
+            waited: waited.collect(),
+            snapshot,
             limits: running.map(|it| it.limits.clone()),
             targets: running.map(|it| it.targets.clone()),
             checkpoint_trouble: running.and_then(|it| it.progress.borrow().trouble.clone()),

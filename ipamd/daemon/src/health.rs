@@ -3,15 +3,21 @@
 use crate::{
     cluster::Cluster,
     inbox::Inbox,
+    install,
     nat::NatReport,
     repair::PassReport,
+    troubles::{self, Ledger, Standing},
     view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
+use config_settings::Settings;
 use ipamd_rpc::{
     PoolStatus,
     server::{Health, HealthName},
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{
     sync::watch,
     time::{interval, timeout},
@@ -22,31 +28,42 @@ pub(crate) struct Seen {
     pub(crate) passes: watch::Receiver<PassReport>,
     pub(crate) nat: watch::Receiver<NatReport>,
     pub(crate) egress: watch::Receiver<Option<String>>,
+    /// Which name the file in which the installer says how the node's network stands.
+    pub(crate) settings: Arc<Settings>,
+}
+
+/// Who is told.
+pub(crate) struct Told {
+    pub(crate) statuses: watch::Sender<PoolStatus>,
+    pub(crate) troubles: watch::Sender<Vec<Standing>>,
 }
 
 /// `live` says that the loop answers; `ready`, that the pool can serve. An empty pool does not make
 /// the daemon dead: a restart would not fill it.
 ///
 /// The node's condition in Kubernetes says the same as `ready`, and so does the answer to STATUS.
-pub(crate) async fn report(
-    health: Health,
-    inbox: Inbox,
-    cluster: Cluster,
-    seen: Seen,
-    statuses: watch::Sender<PoolStatus>,
-) {
+pub(crate) async fn report(health: Health, inbox: Inbox, cluster: Cluster, seen: Seen, told: Told) {
     let mut ticks = interval(EVERY);
     let mut readiness = Readiness::default();
     let mut said = None;
-    loop {
+    let mut ledger = Ledger::default();
+    let mut network = None;
+    for tick in 0_u64.. {
         ticks.tick().await;
+        if tick % NETWORK_EVERY == 0 {
+            network = install::Standing::read(&seen.settings);
+        }
         let view = timeout(ANSWER_TIME, inbox.view()).await.ok().and_then(Result::ok);
         let live = view.is_some();
         let troubles = troubles(view.as_ref(), &cluster, &seen);
         let ready = readiness.judge(!troubles.is_empty(), Instant::now());
         let texts: Vec<String> = troubles.iter().map(ToString::to_string).collect();
         let reasons = texts.join("; ");
-        statuses.send_replace(status(view.as_ref(), &troubles, ready));
+        told.statuses.send_replace(status(view.as_ref(), &troubles, ready));
+        if let Some(view) = &view {
+            let found = troubles::of(view, &cluster, &seen.host(), network.as_ref());
+            told.troubles.send_replace(ledger.see(found, view.now));
+        }
         match troubles.first().filter(|_| !ready) {
             Some(first) => cluster.pool(false, first.reason, &reasons),
             None => cluster.pool(ready, "serves", "the pool serves"),
@@ -85,10 +102,16 @@ fn troubles(view: Option<&View>, cluster: &Cluster, seen: &Seen) -> Vec<Trouble>
     };
     let mut troubles = view.troubles();
     troubles.extend(cluster.lacks().map(|lacks| trouble(KUBERNETES, lacks)));
-    let (passes, nat, egress) = (seen.passes.borrow(), seen.nat.borrow(), seen.egress.borrow());
-    let networking = passes.trouble.iter().chain(&nat.trouble).chain(&*egress);
-    troubles.extend(networking.map(|why| trouble(HOST_NETWORKING, why.clone())));
+    troubles.extend(seen.host().into_iter().map(|why| trouble(HOST_NETWORKING, why)));
     troubles
+}
+
+impl Seen {
+    /// What the host's networking lacks.
+    fn host(&self) -> Vec<String> {
+        let (passes, nat, egress) = (self.passes.borrow(), self.nat.borrow(), self.egress.borrow());
+        passes.trouble.iter().chain(&nat.trouble).chain(&*egress).cloned().collect()
+    }
 }
 
 /// A pool that a burst has emptied for a moment is at work, not in trouble.
@@ -111,6 +134,8 @@ impl Readiness {
 }
 
 const EVERY: Duration = Duration::from_millis(250);
+/// In ticks: the installer looks every ten seconds.
+const NETWORK_EVERY: u64 = 20;
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -165,6 +190,7 @@ mod tests {
             targets: None,
             checkpoint_trouble: None,
             queued: 0,
+            waited: Vec::new(),
             notices: VecDeque::new(),
         };
         let told = status(Some(&view), &[], true);

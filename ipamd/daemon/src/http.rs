@@ -1,11 +1,12 @@
 //! `/metrics` and introspection over HTTP, for those who only look.
 
 mod introspect;
+mod status;
 mod wall;
 
 use crate::{
-    cluster::Cluster, inbox::Inbox, install::Standing, metrics::Metrics, repair::PassReport,
-    view::View,
+    cluster::Cluster, inbox::Inbox, install, metrics::Metrics, repair::PassReport,
+    troubles::Standing, view::View,
 };
 use axum::{
     Router,
@@ -37,6 +38,7 @@ pub(crate) struct Shown {
     pub(crate) settings: Arc<Settings>,
     pub(crate) reports: watch::Receiver<PassReport>,
     pub(crate) cluster: Cluster,
+    pub(crate) troubles: watch::Receiver<Vec<Standing>>,
 }
 
 impl Shown {
@@ -58,7 +60,8 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
         .route("/v1/enis", get(enis))
         .route("/v1/ipamd-env-settings", get(ipamd_settings))
         .route("/v1/networkutils-env-settings", get(network_settings))
-        .route("/v1/ferrule/pods", get(pods))
+        .route(ipamd_view::PODS, get(pods))
+        .route(ipamd_view::STATUS, get(status))
         .route("/v1/ferrule/explain", get(explain))
         .fallback(commands)
         .with_state(shown);
@@ -102,7 +105,7 @@ async fn metrics(State(shown): State<Shown>) -> Response {
     if let Some(view) = shown.view().await {
         shown.metrics.set_gauges(&view, &shown.cluster, &shown.reports.borrow());
     }
-    if let Some(standing) = Standing::read(&shown.settings) {
+    if let Some(standing) = install::Standing::read(&shown.settings) {
         shown.metrics.network(&standing);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
@@ -114,6 +117,12 @@ async fn enis(State(shown): State<Shown>) -> Response {
 
 async fn pods(State(shown): State<Shown>) -> Response {
     answer(shown.view().await.map(|view| introspect::pods(&view)))
+}
+
+async fn status(State(shown): State<Shown>) -> Response {
+    let view = shown.view().await;
+    let troubles = shown.troubles.borrow().clone();
+    answer(view.map(|view| json!(status::status(&view, &shown.settings, &troubles))))
 }
 
 async fn explain(State(shown): State<Shown>) -> Response {
@@ -141,11 +150,12 @@ fn answer(body: Option<Value>) -> Response {
     }
 }
 
-const COMMANDS: [&str; 5] = [
+const COMMANDS: [&str; 6] = [
     "/v1/enis",
     "/v1/ipamd-env-settings",
     "/v1/networkutils-env-settings",
-    "/v1/ferrule/pods",
+    ipamd_view::PODS,
+    ipamd_view::STATUS,
     "/v1/ferrule/explain",
 ];
 const ANSWER_TIME: Duration = Duration::from_secs(2);

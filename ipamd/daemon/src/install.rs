@@ -68,6 +68,7 @@ pub async fn install(
     let mut failed = Said::default();
     let mut standing = Standing::default();
     loop {
+        standing.notes = known.iter().map(ToString::to_string).collect();
         if let Err(error) = standing.tell(settings) {
             failed.say(
                 format!("the daemon cannot be told how the network stands: {error}"),
@@ -84,6 +85,7 @@ pub async fn install(
         let mut done = 0_u32;
         let mut each = |text: &str| {
             done += 1;
+            standing.last = Some(text.to_owned());
             say(text);
         };
         let looked = look_again(&folders, settings, &wanted, &mut each).await;

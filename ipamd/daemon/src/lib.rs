@@ -30,6 +30,7 @@ mod service;
 mod sources;
 mod start;
 pub mod tombstones;
+mod troubles;
 mod view;
 
 pub use cluster::{Access, options as kubernetes};

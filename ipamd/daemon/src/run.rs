@@ -113,9 +113,16 @@ where
         trouble: egress_trouble,
     };
     tasks.spawn(translation.run());
-    let seen = Seen { passes: seen_reports.clone(), nat: seen_nat, egress: seen_egress };
+    let seen = Seen {
+        passes: seen_reports.clone(),
+        nat: seen_nat,
+        egress: seen_egress,
+        settings: Arc::clone(&settings),
+    };
     let (statuses, status) = watch::channel(health::starting());
-    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, statuses));
+    let (troubles, seen_troubles) = watch::channel(Vec::new());
+    let hearers = health::Told { statuses, troubles };
+    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, hearers));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
     if let Some(told) = told {
         tasks.spawn(told.pass_on(inbox.clone()));
@@ -126,6 +133,7 @@ where
         settings: Arc::clone(&settings),
         reports: seen_reports.clone(),
         cluster: cluster.clone(),
+        troubles: seen_troubles,
     };
     if settings.metrics {
         tasks.spawn(http::serve_metrics(shown.clone(), metrics_port));

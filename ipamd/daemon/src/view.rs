@@ -2,7 +2,7 @@
 
 use config_model::Time;
 use ipamd_core::{Limits, Notice, PoolConfig, Snapshot};
-use std::{collections::VecDeque, fmt};
+use std::{collections::VecDeque, fmt, time::Duration};
 
 /// How far the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub(crate) struct View {
     pub(crate) checkpoint_trouble: Option<String>,
     /// Requests that wait for the address book to be there.
     pub(crate) queued: usize,
+    /// How long the Reserves of the snapshot have waited, in its order.
+    pub(crate) waited: Vec<Duration>,
     /// The last notices, oldest first.
     pub(crate) notices: VecDeque<(Time, Notice)>,
 }

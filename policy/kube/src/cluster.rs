@@ -56,6 +56,11 @@ impl Cluster {
         Ok(Self { client, name })
     }
 
+    /// What speaks to the API server, for those who ask for more than policy does.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The context's name.
     pub fn name(&self) -> &str {
         &self.name

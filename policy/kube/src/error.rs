@@ -60,7 +60,8 @@ impl KubeError {
         Self::Failed { verb, what: what.to_owned(), cause: causes(error) }
     }
 
-    pub(crate) fn of(error: &kube::Error, verb: &'static str, what: &str) -> Self {
+    /// What the API server answered, or that it did not.
+    pub fn of(error: &kube::Error, verb: &'static str, what: &str) -> Self {
         let what = what.to_owned();
         let kube::Error::Api(status) = error else {
             return Self::Failed { verb, what, cause: causes(error) };

@@ -122,7 +122,7 @@ fn under_throttling_the_node_asks_ever_less_and_comes_back() {
     assert!(late < early, "{early} calls while a pod begins to wait, {late} later");
     let view = |world: &World| {
         let budgets = world.snapshot().budgets;
-        let of = budgets.iter().find(|budget| budget.action == Action::Create).copied();
+        let of = budgets.iter().find(|budget| budget.action == Action::Create).cloned();
         of.map(|budget| budget.rate_milli_per_second).unwrap_or_default()
     };
     assert!(view(&world) <= 250, "{}", view(&world));

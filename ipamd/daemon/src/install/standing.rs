@@ -9,11 +9,16 @@ use std::{
 
 /// What the installer has seen since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Standing {
     /// How often programs or conflist were not as they were left, and were put back.
     pub(crate) restored: u64,
     /// What it could not put right when it last looked.
     pub(crate) failing: Option<String>,
+    /// What was put back last.
+    pub(crate) last: Option<String>,
+    /// What people should know.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Standing {

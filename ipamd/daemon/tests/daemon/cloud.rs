@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) lagging_looks: u32,
     /// Why nobody tells what the instance type allows, if so.
     pub(crate) unknown_type: Option<CloudFault>,
+    /// An action that the node's role may not do.
+    pub(crate) denied: Option<Action>,
     /// Whether the metadata service answers.
     pub(crate) imds: bool,
     pub(crate) calls: Vec<Action>,
@@ -48,6 +50,7 @@ impl FakeCloud {
             free,
             lagging_looks: 0,
             unknown_type: None,
+            denied: None,
             imds: true,
             calls: Vec::new(),
             next: 10,
@@ -128,6 +131,13 @@ impl Cloud for FakeCloud {
     async fn execute(&self, call: CloudCall) -> Result<CloudAnswer, CloudFault> {
         let mut state = self.state();
         state.calls.push(call.action());
+        if state.denied == Some(call.action()) {
+            return Err(CloudFault {
+                code: "UnauthorizedOperation".to_owned(),
+                message: "You are not authorized to perform this operation.".to_owned(),
+                remedy: Remedy::TellOperator,
+            });
+        }
         match call {
             CloudCall::Assign { eni, want } => {
                 let blocks = singles(&state.take(want.blocks())?);

@@ -4,10 +4,14 @@ use crate::{
     cloud::FakeCloud,
     node::{TestNode, key},
 };
+use ipamd_core::Action;
+use ipamd_view::{Held, Severity, Status, Trouble};
 use serde_json::{Value, json};
 use std::{
+    fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,
+    time::Duration,
 };
 use tests_support::promtool;
 
@@ -70,6 +74,82 @@ fn prometheus_has_nothing_to_say_of_our_metrics() {
     let of_ours: Vec<_> = complaints.iter().filter(|it| !it.starts_with("awscni_")).collect();
     assert!(of_ours.is_empty(), "{of_ours:?}");
     assert!(!complaints.is_empty(), "amazon-vpc-cni's names are not as Prometheus would have them");
+}
+
+/// The document, once it says what is waited for.
+fn status_with(node: &TestNode, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    let read = || serde_json::from_value::<Status>(get(node, ipamd_view::STATUS)).ok();
+    node.eventually(what, || read().is_some_and(|status| wanted(&status)));
+    read().unwrap()
+}
+
+fn trouble<'a>(status: &'a Status, kind: &str) -> Option<&'a Trouble> {
+    status.troubles.iter().find(|trouble| trouble.kind == kind)
+}
+
+#[test]
+fn the_document_for_people_has_the_pool_in_numbers_and_who_holds_what() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let daemon = node.start();
+    let held = node.add(&key("a")).ipv4.unwrap().to_string();
+    let status = status_with(&node, "the pod is counted", |it| it.pool.assigned == 1);
+    assert_eq!((status.phase.as_str(), status.pool.max_enis), ("running", 2));
+    let limits = status.limits.unwrap();
+    assert_eq!((limits.enis, limits.ipv4_per_eni), (2, 5));
+    assert!(status.budgets.iter().any(|it| it.action == "AssignPrivateIpAddresses"));
+    let pods: Vec<Held> = serde_json::from_value(get(&node, ipamd_view::PODS)).unwrap();
+    assert_eq!(pods[0].address.as_deref(), Some(held.as_str()));
+    assert_eq!((pods[0].table, pods[0].host_interface.as_deref()), (Some(254), Some("eni0")));
+    daemon.terminate();
+}
+
+#[test]
+fn a_right_that_the_node_lacks_is_told_with_who_waits_for_it() {
+    let node = TestNode::new(FakeCloud::new(50));
+    node.cloud.state().denied = Some(Action::Assign);
+    let daemon = node.start();
+    let waiting = node.spawn(node.reserving(&key("a"), Duration::from_secs(120)));
+    let status = status_with(&node, "the denial", |it| {
+        trouble(it, "denied").is_some() && !it.waiting_adds.is_empty()
+    });
+    let denied = trouble(&status, "denied").unwrap();
+    assert_eq!(
+        (denied.severity, &*denied.object),
+        (Severity::Trouble, "ec2:AssignPrivateIpAddresses")
+    );
+    assert!(denied.cause.contains("not authorized"), "{denied:?}");
+    assert!(denied.next_step.starts_with("allow ec2:AssignPrivateIpAddresses"), "{denied:?}");
+    assert!(denied.since.is_some());
+    assert_eq!(status.waiting_adds[0].name, "pod-a");
+    assert_eq!(status.pool.waiting_adds, 1);
+    node.cloud.state().denied = None;
+    waiting.abort();
+    daemon.terminate();
+}
+
+#[test]
+fn a_subnet_that_is_full_is_told_by_its_id_and_over_when_it_is_over() {
+    let node = TestNode::new(FakeCloud::new(0));
+    let daemon = node.start();
+    let status = status_with(&node, "the full subnet", |it| trouble(it, "subnet_full").is_some());
+    let full = trouble(&status, "subnet_full").unwrap();
+    assert!(full.cause.contains("subnet-1"), "{full:?}");
+    assert!(full.next_step.contains("larger one"), "{full:?}");
+    daemon.terminate();
+}
+
+#[test]
+fn what_the_installer_says_of_the_nodes_network_is_in_the_document() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let standing = json!({ "restored": 1, "failing": "10-other.conflist cannot be put aside",
+        "last": "write 05-ferrule.conflist" });
+    let file = node.socket().with_file_name("network.json");
+    fs::write(file, standing.to_string()).unwrap();
+    let daemon = node.start();
+    let status = status_with(&node, "the installer's word", |it| trouble(it, "network").is_some());
+    assert!(trouble(&status, "network").unwrap().cause.contains("10-other.conflist"));
+    assert!(trouble(&status, "repaired").unwrap().cause.ends_with("write 05-ferrule.conflist"));
+    daemon.terminate();
 }
 
 #[test]

@@ -1,0 +1,150 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+use super::*;
+use serde_json::{Value, json};
+
+fn node(name: &str, labels: Value) -> Node {
+    let ready = json!({ "type": "Ready", "status": "True" });
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": labels }, "status": { "conditions": [ready] },
+    }))
+    .unwrap()
+}
+
+fn pod(node: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("ferrule-{node}"), "namespace": "kube-system" },
+        "spec": { "nodeName": node }, "status": { "phase": "Running" },
+    }))
+    .unwrap()
+}
+
+fn status(troubles: Value) -> Heard {
+    let status = json!({
+        "version": "0.1.0", "phase": "running",
+        "pool": { "enis": 2, "maxEnis": 4, "total": 20, "assigned": 12, "free": 7, "cooling": 1,
+            "waitingAdds": 1 },
+        "waitingAdds": [{ "namespace": "shop", "name": "web", "seconds": 12,
+            "reason": "subnet subnet-1 has no free addresses", "nextStep": "free addresses" }],
+        "budgets": [
+            { "action": "A", "milliPerSecond": 500, "ceilingMilliPerSecond": 2000 },
+            { "action": "B", "milliPerSecond": 2000, "ceilingMilliPerSecond": 2000 },
+        ],
+        "troubles": troubles,
+    });
+    Heard::Said(Box::new(serde_json::from_value(status).unwrap()))
+}
+
+fn cluster(names: &[&str]) -> Cluster {
+    let set = json!({ "metadata": { "name": "ferrule" } });
+    Cluster {
+        namespace: "kube-system".to_owned(),
+        nodes: names.iter().map(|name| node(name, json!({}))).collect(),
+        daemon_sets: vec![serde_json::from_value(set).unwrap()],
+        pods: names.iter().map(|name| pod(name)).collect(),
+        ..Cluster::default()
+    }
+}
+
+fn denied() -> Value {
+    json!([{ "kind": "denied", "severity": "trouble", "since": "2026-01-01T00:00:00Z",
+        "object": "ec2:AssignPrivateIpAddresses", "cause": "UnauthorizedOperation: no",
+        "nextStep": "allow ec2:AssignPrivateIpAddresses to the node's role" }])
+}
+
+#[test]
+fn a_node_is_a_line_and_what_is_wrong_stands_below_with_what_to_do() {
+    let mut cluster = cluster(&["n2", "n1"]);
+    cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
+    cluster.heard.insert("ferrule-n2".to_owned(), status(denied()));
+    let glance = Glance::of(&cluster);
+    assert!(!glance.is_good());
+    let text = glance.text(Width::Narrow);
+    let lines: Vec<&str> = text.lines().collect();
+    let heads =
+        "NODE   READY   ENIS   ADDRESSES   FREE   COOLING   WAITING   EC2   VERSION   STATE";
+    assert_eq!(lines[0], heads);
+    assert_eq!(
+        lines[1],
+        "n1     yes     2/4    12/20       7      1         1         25%   0.1.0     good"
+    );
+    assert!(lines[2].starts_with("n2     yes ") && lines[2].ends_with(" denied"), "{text}");
+    assert!(text.contains("waiting  n1: shop/web for 12 s: subnet subnet-1 has no free addresses"));
+    assert!(
+        text.ends_with(
+            "TROUBLE  n2: ec2:AssignPrivateIpAddresses: UnauthorizedOperation: no \
+             (since 2026-01-01T00:00:00Z)\n         \
+             next: allow ec2:AssignPrivateIpAddresses to the node's role\n"
+        ),
+        "{text}"
+    );
+    let wide = glance.text(Width::Wide);
+    assert!(wide.lines().next().unwrap().contains("POD"), "{wide}");
+}
+
+#[test]
+fn the_same_trouble_of_many_nodes_is_told_once() {
+    let names = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"];
+    let mut cluster = cluster(&names);
+    for name in names {
+        cluster.heard.insert(format!("ferrule-{name}"), status(denied()));
+    }
+    let text = Glance::of(&cluster).text(Width::Narrow);
+    assert_eq!(text.matches("TROUBLE").count(), 1, "{text}");
+    assert!(text.contains("TROUBLE  n1, n2, n3, n4, n5 and 2 more: ec2:"), "{text}");
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
+    let mut cluster = cluster(&["n1"]);
+    let why = Heard::Silent("no answer within 10 s".to_owned());
+    cluster.heard.insert("ferrule-n1".to_owned(), why);
+    let pool = json!({ "type": "IPPoolHealthy", "status": "False", "reason": "starting",
+        "message": "waits for EC2" });
+    cluster.nodes[0].status.conditions.push(serde_json::from_value(pool).unwrap());
+    let glance = Glance::of(&cluster);
+    let text = glance.text(Width::Narrow);
+    assert!(text.contains("unreachable"), "{text}");
+    assert!(text.contains("ferrule-ipamd: no answer within 10 s"), "{text}");
+    assert!(text.contains("IPPoolHealthy: starting: waits for EC2"), "{text}");
+    assert!(!glance.is_good());
+    let forbidden = "may not create pods/portforward".to_owned();
+    cluster.heard.insert("ferrule-n1".to_owned(), Heard::Silent(forbidden));
+    let text = Glance::of(&cluster).text(Width::Narrow);
+    assert!(text.contains("next: ask for the role ferrule-viewer"), "{text}");
+}
+
+#[test]
+fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
+    let mut cluster = cluster(&["n1"]);
+    cluster.pods.clear();
+    let glance = Glance::of(&cluster);
+    assert_eq!(glance.nodes[0].troubles[0].kind, "missing");
+    let fargate = json!({ "eks.amazonaws.com/compute-type": "fargate" });
+    cluster.nodes = vec![node("f", fargate)];
+    let glance = Glance::of(&cluster);
+    assert!(glance.is_good(), "{glance:?}");
+    assert!(glance.text(Width::Narrow).contains("none: a fargate node has a network of its own"));
+    let set = json!({ "metadata": { "name": "ferrule" }, "spec": { "template": { "spec": {
+        "nodeSelector": { "ferrule.io/network": "ferrule" } } } } });
+    cluster.daemon_sets = vec![serde_json::from_value(set).unwrap()];
+    cluster.nodes = vec![node("not-yet", json!({}))];
+    let glance = Glance::of(&cluster);
+    assert!(glance.is_good(), "{glance:?}");
+    let told = glance.text(Width::Narrow);
+    assert!(told.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{told}");
+    cluster.daemon_sets.clear();
+    let told = Glance::of(&cluster).text(Width::Narrow);
+    assert!(told.contains("install the chart, or name its namespace by --namespace"), "{told}");
+}
+
+#[test]
+fn a_lease_that_nobody_renews_is_trouble_of_the_cluster() {
+    let mut cluster = cluster(&[]);
+    let lost = Lease { holder: Some("c-1".to_owned()), renewed_seconds_ago: 60, lasts_seconds: 15 };
+    cluster.lease = Some(lost);
+    assert!(Glance::of(&cluster).is_good(), "there is no controller that should hold it");
+    cluster.controllers.push(pod("n1"));
+    let text = Glance::of(&cluster).text(Width::Narrow);
+    assert!(text.contains("TROUBLE  Lease ferrule-controller: c-1 has lost it"), "{text}");
+}

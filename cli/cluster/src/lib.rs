@@ -1,0 +1,22 @@
+//! What a cluster and its daemons say to what an operator is told: documents → tables, troubles, what to do.
+//!
+//! Pure: whoever calls asks the API server and each node's daemon, and hands over what came or why nothing
+//! came. Start with [`Glance`] for the nodes, [`Whereabouts`] for one pod, [`explain`] for kubelet's words.
+
+mod glance;
+mod objects;
+mod pod_state;
+mod table;
+mod whereabouts;
+mod words;
+
+pub use glance::{Cluster, Glance, Heard, Lease, NodeLine, Width};
+pub use objects::{
+    Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec, Event, Meta,
+    Node, NodeAddress, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Template,
+    TemplateSpec,
+};
+pub use pod_state::of_pod;
+pub use table::Table;
+pub use whereabouts::{AboutPod, Finding, Interface, Whereabouts};
+pub use words::{By, Explained, WORDS, Word, explain};

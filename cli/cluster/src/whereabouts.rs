@@ -1,0 +1,212 @@
+//! One pod: what its network is made of, which policies it has, and why it waits.
+
+mod text;
+
+use crate::{
+    objects::{Event, Node, Pod},
+    pod_state::of_pod,
+    words::{Explained, explain},
+};
+use ipamd_view::{Held, Severity, Status, Trouble, WaitingAdd};
+use serde::Serialize;
+
+/// What the API server, the pod's daemon and the controller said of it.
+#[derive(Clone, Debug, Default)]
+pub struct AboutPod {
+    /// The pod.
+    pub pod: Pod,
+    /// Its node.
+    pub node: Option<Node>,
+    /// What the daemon there holds for it.
+    pub held: Vec<Held>,
+    /// The daemon's own document, or why it says nothing.
+    pub daemon: Option<Result<Status, String>>,
+    /// The pod's events.
+    pub events: Vec<Event>,
+    /// The policies that it is subject to, or why they are not known.
+    pub policies: Option<Result<Vec<String>, String>>,
+}
+
+/// A pod, as it is told.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Whereabouts {
+    /// Its namespace and name.
+    pub pod: String,
+    /// `Running` and others.
+    pub phase: String,
+    /// The node it is bound to.
+    pub node: Option<String>,
+    /// Whether it has its node's network, and nothing of ours.
+    pub host_network: bool,
+    /// Its addresses, as Kubernetes has them.
+    pub addresses: Vec<String>,
+    /// What the daemon holds for it.
+    pub interfaces: Vec<Interface>,
+    /// The policies that it is subject to; none where it is not known.
+    pub policies: Option<Vec<String>>,
+    /// Why they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policies_unknown: Option<String>,
+    /// Why it waits, or what is wrong with it.
+    pub findings: Vec<Finding>,
+}
+
+/// What a pod's interface is made of on the node.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    /// As the daemon says it.
+    #[serde(flatten)]
+    pub held: Held,
+    /// Its rules on the node, if each pod has its own.
+    pub rules: Vec<String>,
+}
+
+/// Something that keeps the pod waiting, or is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Who says it.
+    pub by: String,
+    /// What.
+    pub said: String,
+    /// What it comes from, if that is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<String>,
+}
+
+impl Whereabouts {
+    /// What follows from what was said.
+    pub fn of(about: &AboutPod) -> Self {
+        let AboutPod { pod, held, policies, .. } = about;
+        let (policies, policies_unknown) = match policies.clone() {
+            Some(Ok(policies)) => (Some(policies), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        let shared = about.daemon.iter().flatten().any(|status| status.rules == COMPACT);
+        let interfaces = held.iter().map(|held| Interface {
+            rules: if shared { Vec::new() } else { rules(held) },
+            held: held.clone(),
+        });
+        Self {
+            pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
+            phase: pod.status.phase.clone(),
+            node: pod.spec.node_name.clone(),
+            host_network: pod.spec.host_network,
+            addresses: pod.status.pod_ips.iter().map(|it| it.ip.clone()).collect(),
+            interfaces: interfaces.collect(),
+            policies,
+            policies_unknown,
+            findings: findings(about),
+        }
+    }
+
+    /// Whether nothing keeps it waiting.
+    pub fn is_good(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+/// The rules that a pod's address has, as `ip rule` shows them.
+fn rules(held: &Held) -> Vec<String> {
+    let (Some(address), Some(table)) = (&held.address, held.table) else { return Vec::new() };
+    let to = format!("512: from all to {address} lookup main");
+    let from = format!("1536: from {address} lookup {table}");
+    std::iter::once(to).chain((table != MAIN).then_some(from)).collect()
+}
+
+fn findings(about: &AboutPod) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let waiting = waiting(about).map(|add| Finding {
+        by: "ferrule-ipamd".to_owned(),
+        said: format!("its ADD has waited for {} s: {}", add.seconds, add.reason),
+        cause: None,
+        next_step: Some(add.next_step.clone()),
+    });
+    found.extend(waiting);
+    found.extend(of_pod(&about.pod).iter().map(|trouble| of_trouble("its status", trouble)));
+    found.extend(about.events.iter().filter(|event| event.kind == "Warning").map(of_event));
+    found.extend(differs(about));
+    let runs = about.pod.status.phase == "Running";
+    match &about.daemon {
+        Some(Err(why)) => found.push(Finding {
+            by: "ferrule".to_owned(),
+            said: format!("the daemon of its node cannot be asked: {why}"),
+            cause: None,
+            next_step: Some("ferrule status".to_owned()),
+        }),
+        // What is wrong with the node is the reason of a pod that waits there.
+        Some(Ok(status)) if !runs => {
+            let severe = |it: &&Trouble| it.severity == Severity::Trouble;
+            let by = format!("node {}", about.pod.spec.node_name.as_deref().unwrap_or_default());
+            found.extend(status.troubles.iter().filter(severe).map(|it| of_trouble(&by, it)));
+        }
+        Some(Ok(_)) | None => {}
+    }
+    found
+}
+
+fn waiting(about: &AboutPod) -> Option<&WaitingAdd> {
+    let of = |add: &&WaitingAdd| {
+        add.namespace == about.pod.metadata.namespace && add.name == about.pod.metadata.name
+    };
+    about.daemon.as_ref()?.as_ref().ok()?.waiting_adds.iter().find(of)
+}
+
+fn of_trouble(by: &str, trouble: &Trouble) -> Finding {
+    Finding {
+        by: by.to_owned(),
+        said: format!("{}: {}", trouble.object, trouble.cause),
+        cause: None,
+        next_step: Some(trouble.next_step.clone()).filter(|next| !next.is_empty()),
+    }
+}
+
+fn of_event(event: &Event) -> Finding {
+    let times = event.count.filter(|count| *count > 1).map(|count| format!(", {count} times"));
+    let explained: Option<Explained> = explain(&event.message);
+    Finding {
+        by: format!("event {}{}", event.reason, times.unwrap_or_default()),
+        said: event.message.clone(),
+        cause: explained.map(|it| it.cause.to_owned()),
+        next_step: explained.map(|it| it.next_step.to_owned()),
+    }
+}
+
+/// What Kubernetes and the daemon say of its address must be the same.
+fn differs(about: &AboutPod) -> Option<Finding> {
+    let pod = &about.pod;
+    let told: Vec<&str> = pod.status.pod_ips.iter().map(|it| it.ip.as_str()).collect();
+    let said = match about.daemon {
+        Some(Ok(_)) if pod.status.phase == "Running" && !pod.spec.host_network => {
+            let held = about.held.iter().filter_map(|held| held.address.as_deref());
+            let held: Vec<&str> = held.collect();
+            match held.iter().any(|address| told.contains(address)) {
+                true => return None,
+                false if held.is_empty() => "the daemon holds no address for it".to_owned(),
+                false => format!("the daemon holds {} for it", held.join(", ")),
+            }
+        }
+        Some(_) | None => return None,
+    };
+    Some(Finding {
+        by: "ferrule".to_owned(),
+        said: format!("Kubernetes has it at {}, and {said}", told.join(", ")),
+        cause: Some(
+            "it was started by another network plugin, or its sandbox was made anew".to_owned(),
+        ),
+        next_step: Some("delete the pod, so that it starts anew".to_owned()),
+    })
+}
+
+const MAIN: u32 = 254;
+/// The word of [`Status::rules`](ipamd_view::Status) where pods share rules.
+const COMPACT: &str = "compact";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+use super::*;
+use serde_json::{Value, json};
+
+fn about(phase: &str, addresses: Value) -> AboutPod {
+    let pod = json!({
+        "metadata": { "namespace": "shop", "name": "web" }, "spec": { "nodeName": "n1" },
+        "status": { "phase": phase, "podIPs": addresses },
+    });
+    AboutPod { pod: serde_json::from_value(pod).unwrap(), ..AboutPod::default() }
+}
+
+fn held(table: u32) -> Held {
+    Held {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        address: Some("10.0.0.7".to_owned()),
+        eni: "eni-1".to_owned(),
+        device: Some(1),
+        card: Some(0),
+        table: Some(table),
+        confirmed: true,
+        host_interface: Some("eni0123456789a".to_owned()),
+        since: "2026-01-01T00:00:00Z".to_owned(),
+    }
+}
+
+#[test]
+fn a_pod_that_runs_is_told_with_all_that_it_is_made_of() {
+    let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
+    about.held = vec![held(2)];
+    about.daemon = Some(Ok(Status::default()));
+    about.policies = Some(Ok(vec!["NetworkPolicy shop/web".to_owned()]));
+    let told = Whereabouts::of(&about);
+    assert!(told.is_good());
+    let wanted = "\
+shop/web: Running on n1
+  address   10.0.0.7
+  held      10.0.0.7
+  ENI       eni-1 (device 1)
+  table     2
+  host veth eni0123456789a
+  rule      512: from all to 10.0.0.7 lookup main
+  rule      1536: from 10.0.0.7 lookup 2
+  since     2026-01-01T00:00:00Z
+  policy    NetworkPolicy shop/web
+";
+    assert_eq!(told.to_string(), wanted);
+    about.held = vec![held(MAIN)];
+    assert_eq!(Whereabouts::of(&about).interfaces[0].rules.len(), 1, "main needs no rule");
+    about.daemon = Some(Ok(Status { rules: COMPACT.to_owned(), ..Status::default() }));
+    assert!(Whereabouts::of(&about).interfaces[0].rules.is_empty(), "they are shared");
+}
+
+#[test]
+fn a_pod_that_waits_is_told_why_by_the_daemon_and_by_kubelets_words() {
+    let mut about = about("Pending", json!([]));
+    let status = json!({
+        "waitingAdds": [{ "namespace": "shop", "name": "web", "seconds": 9, "reason": "r",
+            "nextStep": "n" }],
+        "troubles": [{ "kind": "denied", "severity": "trouble", "object": "ec2:A", "cause": "no",
+            "nextStep": "allow ec2:A" }],
+    });
+    about.daemon = Some(Ok(serde_json::from_value(status).unwrap()));
+    about.events = vec![
+        Event { kind: "Normal".to_owned(), ..Event::default() },
+        Event {
+            kind: "Warning".to_owned(),
+            reason: "FailedCreatePodSandBox".to_owned(),
+            message: "plugin failed (add): subnet subnet-1 has no free addresses".to_owned(),
+            count: Some(4),
+            ..Event::default()
+        },
+    ];
+    let told = Whereabouts::of(&about).to_string();
+    assert!(told.contains("WHY       ferrule-ipamd: its ADD has waited for 9 s: r"), "{told}");
+    assert!(told.contains("event FailedCreatePodSandBox, 4 times: plugin failed"), "{told}");
+    assert!(told.contains("cause: the subnet of the node's ENIs is full"), "{told}");
+    assert!(told.contains("WHY       node n1: ec2:A: no\n            next: allow ec2:A"), "{told}");
+}
+
+#[test]
+fn an_address_that_the_daemon_does_not_hold_is_told() {
+    let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
+    about.daemon = Some(Ok(Status::default()));
+    let told = Whereabouts::of(&about);
+    assert!(told.findings[0].said.contains("the daemon holds no address for it"), "{told}");
+    about.held = vec![held(2)];
+    assert!(Whereabouts::of(&about).findings[0].said.contains("holds 10.0.0.7 for it"));
+    about.pod.spec.host_network = true;
+    assert!(Whereabouts::of(&about).is_good());
+}

@@ -1,0 +1,118 @@
+//! What is asked of the API server.
+
+use super::args::Target;
+use anyhow::{Result, anyhow};
+use form_urlencoded::Serializer;
+use kube::Client;
+use policy_kube::{Cluster, KubeError};
+use serde::{Deserialize, de::DeserializeOwned};
+
+/// A cluster, and where in it Ferrule is.
+#[derive(Clone)]
+pub(super) struct Api {
+    cluster: Cluster,
+    pub(super) namespace: String,
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+#[serde(bound = "T: DeserializeOwned")]
+struct Page<T> {
+    #[serde(default)]
+    metadata: PageMeta,
+    // Absent where Go had no item.
+    items: Option<Vec<T>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+impl Api {
+    pub(super) async fn connect(target: &Target) -> Result<Self> {
+        let which = &target.cluster;
+        let connected =
+            Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await;
+        let cluster = connected.map_err(|error| match error {
+            KubeError::Config { cause } => {
+                anyhow!("no cluster is named: {cause}; name one with --kubeconfig or KUBECONFIG")
+            }
+            error @ (KubeError::Forbidden { .. }
+            | KubeError::Unknown { .. }
+            | KubeError::NotFound { .. }
+            | KubeError::Failed { .. }) => error.into(),
+        })?;
+        Ok(Self { cluster, namespace: target.namespace.clone() })
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.cluster.client()
+    }
+
+    /// All objects of a list, page by page: what is not looked at is dropped with its page.
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selector: Selector<'_>,
+        what: &str,
+    ) -> Result<Vec<T>, KubeError> {
+        let mut all = Vec::new();
+        let mut next: Option<String> = None;
+        loop {
+            let mut query = Serializer::new(String::new());
+            query.append_pair("limit", PAGE);
+            match selector {
+                Selector::All => {}
+                Selector::Label(label) => drop(query.append_pair("labelSelector", label)),
+                Selector::Field(field) => drop(query.append_pair("fieldSelector", field)),
+            }
+            if let Some(next) = &next {
+                query.append_pair("continue", next);
+            }
+            let page: Page<T> =
+                self.read(&format!("{path}?{}", query.finish()), "list", what).await?;
+            all.extend(page.items.unwrap_or_default());
+            next = page.metadata.next.filter(|next| !next.is_empty());
+            if next.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// One object.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        what: &str,
+    ) -> Result<T, KubeError> {
+        self.read(path, "get", what).await
+    }
+
+    /// What a path answers, as it is.
+    pub(super) async fn text(&self, path: &str, what: &str) -> Result<String, KubeError> {
+        self.cluster.get(path, what).await
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        verb: &'static str,
+        what: &str,
+    ) -> Result<T, KubeError> {
+        let text = self.text(path, what).await?;
+        serde_json::from_str(&text).map_err(|error| KubeError::odd(verb, what, &error))
+    }
+}
+
+/// Which objects of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Selector<'a> {
+    All,
+    Label(&'a str),
+    Field(&'a str),
+}
+
+const PAGE: &str = "500";

@@ -1,0 +1,84 @@
+//! HTTP to a port of a pod, forwarded by the API server and the pod's kubelet: no port is open for it.
+//!
+//! In a pod with its node's network that reaches the node's loopback.
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::{Request, body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A port of a pod.
+#[derive(Clone, Debug)]
+pub(super) struct At<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) pod: &'a str,
+    pub(super) port: u16,
+}
+
+/// What a path answers within the time; the error is for people.
+pub(super) async fn get(
+    client: &Client,
+    at: &At<'_>,
+    path: &str,
+    within: Duration,
+) -> Result<Vec<u8>, String> {
+    match timeout(within, ask(client, at, path)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("no answer within {} s", within.as_secs())),
+    }
+}
+
+async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), at.namespace);
+    let mut forwarded = match pods.portforward(at.pod, &[at.port]).await {
+        Ok(forwarded) => forwarded,
+        Err(error) => return Err(why_not(at, &error)),
+    };
+    let (Some(stream), Some(refused)) =
+        (forwarded.take_stream(at.port), forwarded.take_error(at.port))
+    else {
+        return Err("the forwarded port has no stream".to_owned());
+    };
+    let answer = async {
+        let odd =
+            |what: &str, error: hyper::Error| format!("{what}: {}", config_model::causes(&error));
+        let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
+            .await
+            .map_err(|error| odd("speak to it", error))?;
+        let connection = tokio::spawn(connection);
+        let request = Request::get(path).header("Host", "localhost").body(Empty::new());
+        let request = request.map_err(|error| format!("ask for {path}: {error}"))?;
+        let response = sender.send_request(request).await.map_err(|error| odd("ask it", error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
+        let body = body.map_err(|error| format!("read its answer: {error}"))?.to_bytes().to_vec();
+        connection.abort();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let said = String::from_utf8_lossy(&body);
+        Err(format!("it answers {status} to {path}: {}", said.trim()))
+    };
+    tokio::select! {
+        biased;
+        // Without a word the port is good.
+        Some(said) = refused => Err(format!("its kubelet cannot forward port {}: {}", at.port, said.trim())),
+        answer = answer => answer,
+    }
+}
+
+fn why_not(at: &At<'_>, error: &kube::Error) -> String {
+    let At { namespace, port, .. } = at;
+    let kube::Error::Api(status) = error else {
+        return format!("cannot forward port {port}: {}", config_model::causes(error));
+    };
+    match status.code {
+        403 => format!("may not create pods/portforward in {namespace}: {}", status.message),
+        _ => format!("cannot forward port {port}: {}", status.message),
+    }
+}
+
+const BODY_MAX: usize = 16 << 20;

@@ -1,0 +1,36 @@
+//! How far something is that takes long, where somebody looks on.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+/// A line on standard error that is written over, once it takes long.
+pub(super) struct Progress {
+    begun: Instant,
+    told: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { begun: Instant::now(), told: false }
+    }
+
+    pub(super) fn tell(&mut self, text: &str) {
+        if self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
+            self.told = true;
+            // Nobody is left to tell if it is closed.
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.told {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(1);

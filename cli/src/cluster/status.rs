@@ -1,0 +1,140 @@
+//! `ferrule status`: all nodes at a glance.
+
+use super::{
+    TROUBLE,
+    api::{Api, Selector},
+    args::{Shape, StatusArgs, Target},
+    forward::{self, At},
+    progress::Progress,
+};
+use crate::policy::{document, say};
+use anyhow::{Result, anyhow, bail};
+use cli_cluster::{Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
+use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
+use kube::Client;
+use policy_kube::KubeError;
+use serde_json::json;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+/// Asks and prints; the exit code.
+pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
+    let api = Api::connect(&args.target).await?;
+    let glance = Glance::of(&look(&api, &args.target, &args.node).await?);
+    match args.output {
+        Shape::Text => say(&glance.text(Width::Narrow))?,
+        Shape::Wide => say(&glance.text(Width::Wide))?,
+        Shape::Json => document(&json!(glance))?,
+    }
+    Ok(if glance.is_good() { 0 } else { TROUBLE })
+}
+
+/// Whether a pod of the label is a daemon's.
+pub(super) fn is_daemon(pod: &Pod) -> bool {
+    pod.spec.containers.iter().any(|container| container.name == DAEMON)
+}
+
+/// Everything that `Glance` judges.
+pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<Cluster> {
+    let namespace = api.namespace.clone();
+    let mut nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
+    if !only.is_empty() {
+        let there = |name: &&String| nodes.iter().any(|node| node.metadata.name == **name);
+        if let Some(name) = only.iter().find(|name| !there(name)) {
+            bail!("there is no node {name}: see kubectl get nodes");
+        }
+        nodes.retain(|node| only.contains(&node.metadata.name));
+    }
+    let mut cluster = Cluster { namespace: namespace.clone(), nodes, ..Cluster::default() };
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let pods: Vec<Pod> = api.list(&path, Selector::Label(DAEMONS), "pods").await?;
+    cluster.pods = pods.into_iter().filter(is_daemon).collect();
+    let wanted = |pod: &Pod| {
+        let mut nodes = cluster.nodes.iter();
+        nodes.any(|node| pod.spec.node_name.as_ref() == Some(&node.metadata.name))
+    };
+    cluster.pods.retain(wanted);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
+    let sets = api.list::<DaemonSet>(&path, Selector::Label(DAEMONS), "daemonsets").await;
+    cluster.daemon_sets = or_unasked(sets, &mut cluster.unasked);
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let replicas = api.list(&path, Selector::Label(CONTROLLERS), "pods").await;
+    cluster.controllers = or_unasked(replicas, &mut cluster.unasked);
+    if !cluster.controllers.is_empty() {
+        match lease(api).await {
+            Ok(lease) => cluster.lease = Some(lease),
+            Err(error) => cluster.unasked.push(error.to_string()),
+        }
+    }
+    cluster.heard = ask_all(api, target, &cluster.pods).await?;
+    Ok(cluster)
+}
+
+fn or_unasked<T: Default>(asked: Result<T, KubeError>, unasked: &mut Vec<String>) -> T {
+    asked.unwrap_or_else(|error| {
+        unasked.push(error.to_string());
+        T::default()
+    })
+}
+
+async fn lease(api: &Api) -> Result<Lease, KubeError> {
+    let namespace = &api.namespace;
+    let path =
+        format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{CONTROLLER_LEASE}");
+    let spec = match api.get::<HeldLease>(&path, "lease").await {
+        Ok(lease) => lease.spec.unwrap_or_default(),
+        Err(KubeError::NotFound { .. }) => return Ok(Lease::default()),
+        Err(error) => return Err(error),
+    };
+    let renewed = spec.renew_time.map_or(0, |at| at.0.as_second());
+    let ago = Timestamp::now().as_second().saturating_sub(renewed);
+    let lasts = spec.lease_duration_seconds.unwrap_or_default();
+    Ok(Lease {
+        holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+        renewed_seconds_ago: u64::try_from(ago).unwrap_or_default(),
+        lasts_seconds: u64::try_from(lasts).unwrap_or_default(),
+    })
+}
+
+/// Asks the daemons side by side, some at a time.
+async fn ask_all(api: &Api, target: &Target, pods: &[Pod]) -> Result<BTreeMap<String, Heard>> {
+    let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+    let mut asking = JoinSet::new();
+    for pod in pods {
+        let (client, turns) = (api.client(), Arc::clone(&turns));
+        let (namespace, name) = (api.namespace.clone(), pod.metadata.name.clone());
+        let (port, within) = (target.introspection_port, Duration::from_secs(target.timeout));
+        asking.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            let at = At { namespace: &namespace, pod: &name, port };
+            let heard = ask(&client, &at, within).await;
+            (name, heard)
+        });
+    }
+    let mut progress = Progress::new();
+    let mut heard = BTreeMap::new();
+    while let Some(asked) = asking.join_next().await {
+        let (name, answer) = asked.map_err(|error| anyhow!("ask a daemon: {error}"))?;
+        heard.insert(name, answer);
+        progress.tell(&format!("asked {} of {} daemons", heard.len(), pods.len()));
+    }
+    Ok(heard)
+}
+
+async fn ask(client: &Client, at: &At<'_>, within: Duration) -> Heard {
+    let body = match forward::get(client, at, ipamd_view::STATUS, within).await {
+        Ok(body) => body,
+        Err(why) => return Heard::Silent(why),
+    };
+    match serde_json::from_slice(&body) {
+        Ok(status) => Heard::Said(Box::new(status)),
+        Err(error) => Heard::Silent(format!("its answer is not understood: {error}")),
+    }
+}
+
+/// The label of the DaemonSet's pods, and of the controller's.
+pub(super) const DAEMONS: &str = "app.kubernetes.io/name=ferrule";
+pub(super) const CONTROLLERS: &str = "app.kubernetes.io/name=ferrule-controller";
+const DAEMON: &str = "ipamd";
+const CONTROLLER_LEASE: &str = "ferrule-controller";
+const SIDE_BY_SIDE: usize = 16;

@@ -1,0 +1,193 @@
+//! `ferrule status` against a real API server, as an account with the rights of the role ferrule-viewer alone. No kubelet
+//! runs, so no daemon can be asked: each node is told with the reason.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+use tests_cluster::{Cluster, Identity, Wanted};
+
+/// Nobody makes the accounts that pods have by default.
+const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+#[tokio::test]
+async fn a_viewer_is_told_of_each_node_also_where_no_daemon_can_be_asked() {
+    let wanted = Wanted { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..Wanted::default() };
+    let cluster = Cluster::start(&wanted).unwrap();
+    let client = cluster.client().await.unwrap();
+    for role in config_crds::viewer_rbac() {
+        create(&client, role).await;
+    }
+    let viewer = cluster.kubeconfig_of("viewer", &Identity::user("viewer")).unwrap();
+    bind(&client, "ClusterRole", "viewer").await;
+
+    let told = status(&viewer, &[]);
+    let said = text(&told.stdout);
+    assert!(said.contains("not asked: may not get daemonsets"), "{said}");
+
+    bind(&client, "Role", "viewer").await;
+    node(&client, "n1", json!({})).await;
+    node(&client, "n2", json!({})).await;
+    node(&client, "f1", json!({ "eks.amazonaws.com/compute-type": "fargate" })).await;
+    let told = status(&viewer, &[]);
+    assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
+    assert!(text(&told.stdout).contains("there is none in the namespace kube-system"));
+
+    daemon_set(&client).await;
+    daemon(&client, "n1").await;
+    let told = status(&viewer, &[]);
+    let said = text(&told.stdout);
+    assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
+    let line = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("f1").contains("a fargate node has a network of its own"), "{said}");
+    assert!(line("n1").ends_with("unreachable"), "{said}");
+    assert!(line("n2").ends_with("missing"), "{said}");
+    assert!(said.contains("TROUBLE  n1: ferrule-ipamd: cannot forward port 61679: "), "{said}");
+    assert!(said.contains("kubectl -n kube-system describe daemonset ferrule"), "{said}");
+    let told = status(&viewer, &["--node", "f1"]);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stdout));
+    let told = status(&viewer, &["--node", "nobody"]);
+    assert!(text(&told.stderr).contains("there is no node nobody"), "{}", text(&told.stderr));
+    let told = status(&viewer, &["-o", "json"]);
+    let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(document["nodes"][1]["troubles"][0]["kind"], "unreachable", "{document}");
+    image(&client).await;
+    let said = text(&status(&viewer, &[]).stdout);
+    assert!(said.contains("repo/ferrule:9: ImagePullBackOff: not found"), "{said}");
+    without_forwarding(&client, &cluster).await;
+}
+
+/// Who may look at all but ask no daemon.
+async fn without_forwarding(client: &Client, cluster: &Cluster) {
+    let mut role = config_crds::viewer_rbac().pop().unwrap();
+    role["metadata"]["name"] = json!("no-forwarding");
+    let rules = role["rules"].as_array_mut().unwrap();
+    rules.retain(|rule| rule["resources"][0] != "pods/portforward");
+    create(client, role).await;
+    let who = Identity::user("lesser");
+    let lesser = cluster.kubeconfig_of("lesser", &who).unwrap();
+    bind(client, "ClusterRole", "lesser").await;
+    bind_to(client, "Role", "no-forwarding", "lesser").await;
+    let told = status(&lesser, &[]);
+    let said = text(&told.stdout);
+    assert!(said.contains("may not create pods/portforward in kube-system"), "{said}");
+    assert!(said.contains("ask for the role ferrule-viewer"), "{said}");
+}
+
+async fn node(client: &Client, name: &str, labels: Value) {
+    create(
+        client,
+        json!({ "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": name, "labels": labels } }),
+    )
+    .await;
+    // Port 1 of this machine: nobody listens there.
+    let status = json!({ "status": {
+        "conditions": [{ "type": "Ready", "status": "True" }],
+        "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
+        "daemonEndpoints": { "kubeletEndpoint": { "Port": 1 } },
+    } });
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+fn labels() -> Value {
+    json!({ "app.kubernetes.io/name": "ferrule" })
+}
+
+async fn daemon_set(client: &Client) {
+    create(
+        client,
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": { "name": "ferrule", "namespace": "kube-system", "labels": labels() },
+            "spec": { "selector": { "matchLabels": labels() }, "template": {
+                "metadata": { "labels": labels() },
+                "spec": { "containers": [{ "name": "ipamd", "image": "repo/ferrule:9" }] },
+            } },
+        }),
+    )
+    .await;
+}
+
+async fn daemon(client: &Client, node: &str) {
+    create(
+        client,
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "ferrule-x", "namespace": "kube-system", "labels": labels() },
+            "spec": {
+                "nodeName": node, "hostNetwork": true, "automountServiceAccountToken": false,
+                "containers": [{ "name": "ipamd", "image": "repo/ferrule:9" }],
+            },
+        }),
+    )
+    .await;
+    set_status(client, json!({ "phase": "Running" })).await;
+}
+
+async fn image(client: &Client) {
+    let waiting = json!({ "reason": "ImagePullBackOff", "message": "not found" });
+    set_status(client, json!({ "phase": "Pending", "containerStatuses": [{
+        "name": "ipamd", "image": "repo/ferrule:9", "imageID": "", "ready": false, "restartCount": 0,
+        "state": { "waiting": waiting },
+    }] }))
+    .await;
+}
+
+async fn set_status(client: &Client, status: Value) {
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "kube-system");
+    let patch = Patch::Merge(json!({ "status": status }));
+    pods.patch_status("ferrule-x", &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn bind(client: &Client, kind: &str, user: &str) {
+    bind_to(client, kind, config_crds::VIEWER, user).await;
+}
+
+async fn bind_to(client: &Client, kind: &str, role: &str, user: &str) {
+    let mut metadata = json!({ "name": format!("{role}-{user}") });
+    if kind == "Role" {
+        metadata["namespace"] = json!("kube-system");
+    }
+    let api = "rbac.authorization.k8s.io";
+    create(
+        client,
+        json!({
+            "apiVersion": RBAC, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": { "apiGroup": api, "kind": kind, "name": role },
+            "subjects": [{ "apiGroup": api, "kind": "User", "name": user }],
+        }),
+    )
+    .await;
+}
+
+async fn create(client: &Client, object: Value) {
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let types = object.types.clone().unwrap();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+    let api: Api<DynamicObject> = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+fn status(kubeconfig: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
+    command.arg("status").args(more).arg("--kubeconfig").arg(kubeconfig).env_remove("KUBECONFIG");
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

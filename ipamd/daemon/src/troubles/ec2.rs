@@ -1,0 +1,85 @@
+//! What EC2's last answers mean.
+
+use super::{Found, notice, trouble};
+use ipamd_core::{BudgetView, Remedy};
+
+/// What keeps an action from being called, if anything.
+pub(super) fn of(budget: &BudgetView) -> Option<Found> {
+    let action = budget.action;
+    let object = format!("ec2:{action}");
+    match &budget.fault {
+        Some((said, Remedy::TellOperator)) if is_denial(said) => {
+            Some(trouble("denied", &object, &**said, format!("allow {object} to the node's role")))
+        }
+        Some((said, Remedy::TellOperator)) => {
+            Some(trouble("refused", &object, &**said, "mend what EC2 names; it is tried again"))
+        }
+        Some((said, Remedy::LimitReached)) => {
+            Some(trouble("limit_reached", &object, &**said, QUOTA))
+        }
+        _ if budget.rate_milli_per_second < budget.ceiling_milli_per_second => {
+            let [rate, of] =
+                [budget.rate_milli_per_second, budget.ceiling_milli_per_second].map(per_second);
+            let cause = format!("EC2 throttles it: {rate} calls a second are made, of {of}");
+            Some(notice("throttled", &object, &cause, THROTTLED))
+        }
+        Some((said, Remedy::Unknown | Remedy::RetryAfter { .. })) => {
+            Some(notice("call_failed", &object, said, "it is tried again by itself"))
+        }
+        Some((_, Remedy::TryElsewhere | Remedy::Gone)) | None => None,
+    }
+}
+
+/// The codes with which EC2 and STS say that a right is missing.
+fn is_denial(said: &str) -> bool {
+    ["UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired"]
+        .iter()
+        .any(|code| said.starts_with(code))
+}
+
+fn per_second(milli: u64) -> String {
+    let text = format!("{}.{:03}", milli / 1000, milli % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+const QUOTA: &str = "ask AWS for a higher quota, or lower the warm targets of the nodes";
+const THROTTLED: &str =
+    "find in CloudTrail who calls most of the account, or ask AWS for a higher rate";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ipamd_core::Action;
+    use std::sync::Arc;
+
+    fn budget(rate: u64, fault: Option<(&str, Remedy)>) -> BudgetView {
+        BudgetView {
+            action: Action::Assign,
+            milli_tokens: 0,
+            rate_milli_per_second: rate,
+            ceiling_milli_per_second: 2000,
+            burst: 4,
+            fault: fault.map(|(said, remedy)| (Arc::from(said), remedy)),
+        }
+    }
+
+    #[test]
+    fn a_missing_right_is_told_by_its_name() {
+        let said = "UnauthorizedOperation: You are not authorized";
+        let found = of(&budget(2000, Some((said, Remedy::TellOperator)))).expect("a trouble");
+        assert_eq!((found.kind, found.object.as_str()), ("denied", "ec2:AssignPrivateIpAddresses"));
+        assert_eq!(found.next_step, "allow ec2:AssignPrivateIpAddresses to the node's role");
+        let said = "InvalidParameterValue: odd";
+        let found = of(&budget(2000, Some((said, Remedy::TellOperator)))).expect("a trouble");
+        assert_eq!(found.kind, "refused");
+    }
+
+    #[test]
+    fn throttling_says_what_is_left_of_the_rate() {
+        let throttled = Some(("RequestLimitExceeded: x", Remedy::RetryAfter { wait: None }));
+        let found = of(&budget(250, throttled)).expect("a notice");
+        let wanted = "EC2 throttles it: 0.25 calls a second are made, of 2";
+        assert_eq!((found.kind, found.cause.as_str()), ("throttled", wanted));
+        assert_eq!(of(&budget(2000, None)), None);
+    }
+}
