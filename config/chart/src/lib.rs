@@ -26,3 +26,66 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("docs/guide/values.md", page::text()),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+    #![expect(clippy::disallowed_methods, reason = "a test may read the repository's files")]
+
+    use super::*;
+    use serde_json::Value as Json;
+    use std::path::Path;
+
+    #[test]
+    fn the_committed_files_are_the_generated_ones() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (path, text) in files() {
+            let committed = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+            assert!(committed == text, "{path} is old; write it anew: cargo xtask generate");
+        }
+    }
+
+    /// The names of everything that may be given, with dots between.
+    fn names(schema: &Json, at: &str, into: &mut Vec<String>) {
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{at}.{name}");
+            names(inner, &path, into);
+            into.push(path);
+        }
+    }
+
+    #[test]
+    fn what_an_addon_may_be_given_is_a_part_of_the_values() {
+        let (mut addon, mut values) = (Vec::new(), Vec::new());
+        let read = |text: String| -> Json { serde_json::from_str(&text).unwrap() };
+        names(&read(addon::text())["definitions"]["Ferrule"], "", &mut addon);
+        names(&read(schema::text()), "", &mut values);
+        assert!(addon.iter().any(|name| name == ".env.WARM_IP_TARGET"), "{addon:?}");
+        for name in &addon {
+            assert!(values.contains(name), "{name}");
+        }
+    }
+
+    /// An add-on's environment as amazon-vpc-cni's public schema of 1.15 has it.
+    #[test]
+    fn an_addon_may_be_given_what_that_of_amazon_vpc_cni_may() {
+        let addon: Json = serde_json::from_str(&addon::text()).unwrap();
+        let env = &addon["definitions"]["Ferrule"]["properties"]["env"]["properties"];
+        for name in
+            "ADDITIONAL_ENI_TAGS ANNOTATE_POD_IP AWS_EC2_ENDPOINT AWS_EXTERNAL_SERVICE_CIDRS \
+            AWS_MANAGE_ENIS_NON_SCHEDULABLE AWS_VPC_CNI_NODE_PORT_SUPPORT AWS_VPC_ENI_MTU \
+            AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS \
+            AWS_VPC_K8S_CNI_EXTERNALSNAT AWS_VPC_K8S_CNI_LOGLEVEL AWS_VPC_K8S_CNI_LOG_FILE \
+            AWS_VPC_K8S_CNI_RANDOMIZESNAT AWS_VPC_K8S_CNI_VETHPREFIX AWS_VPC_K8S_PLUGIN_LOG_FILE \
+            AWS_VPC_K8S_PLUGIN_LOG_LEVEL CLUSTER_ENDPOINT DISABLE_INTROSPECTION \
+            DISABLE_LEAKED_ENI_CLEANUP DISABLE_METRICS DISABLE_NETWORK_RESOURCE_PROVISIONING \
+            DISABLE_POD_V6 ENABLE_BANDWIDTH_PLUGIN ENABLE_POD_ENI ENABLE_PREFIX_DELEGATION \
+            ENABLE_V4_EGRESS ENABLE_V6_EGRESS ENI_CONFIG_ANNOTATION_DEF ENI_CONFIG_LABEL_DEF \
+            INTROSPECTION_BIND_ADDRESS IP_COOLDOWN_PERIOD MAX_ENI MINIMUM_IP_TARGET \
+            POD_SECURITY_GROUP_ENFORCING_MODE WARM_ENI_TARGET WARM_IP_TARGET WARM_PREFIX_TARGET"
+                .split_whitespace()
+        {
+            assert!(env[name].is_object(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A release's life before a real API server: installed, upgraded, rolled back, gone.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use lab_kubernetes::{Cluster, Wanted};
+use serde_json::{Value, json};
+use tests_chart::Chart;
+
+#[tokio::test]
+async fn what_the_controller_wrote_stays_over_an_upgrade_and_definitions_stay_after_the_end() {
+    let chart = Chart::of_this_clone().unwrap();
+    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let client = cluster.client().await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    let helm = |verb: &str, words: &[&str], values: Option<&Value>| {
+        chart.command(cluster.kubeconfig(), verb, words, values).unwrap()
+    };
+    let values = json!({
+        "enableNetworkPolicy": true, "policy": { "backend": "none" },
+        "nodeAgent": { "healthProbeBindAddr": ":1" }, "env": { "VPC_CNI_VERSION": "v1" },
+    });
+    let notes = helm("install", &[], Some(&values));
+    for told in [
+        "nothing enforces network policies",
+        "nodeAgent.healthProbeBindAddr has no effect",
+        "env.VPC_CNI_VERSION has no effect",
+    ] {
+        assert!(notes.contains(told), "{told:?} is not in\n{notes}");
+    }
+    let write = json!({ "data": { "ca.crt": "-----BEGIN" } });
+    let params = PatchParams::default();
+    maps.patch("ferrule-controller-ca", &params, &Patch::Merge(&write)).await.unwrap();
+    let write = json!({ "data": { "kept.json": "e30=" } });
+    secrets.patch("ferrule-controller-tls", &params, &Patch::Merge(&write)).await.unwrap();
+
+    let mut other = values.clone();
+    other["controller"] = json!({ "replicas": 3 });
+    helm("upgrade", &[], Some(&other));
+    helm("rollback", &["1"], None);
+    assert!(maps.get("ferrule-controller-ca").await.unwrap().data.unwrap().contains_key("ca.crt"));
+    let secret = secrets.get("ferrule-controller-tls").await.unwrap();
+    assert!(secret.data.unwrap().contains_key("kept.json"));
+
+    helm("uninstall", &[], None);
+    assert!(secrets.get_opt("ferrule-controller-tls").await.unwrap().is_none());
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let there = definitions.list(&kube::api::ListParams::default()).await.unwrap();
+    let mut names: Vec<String> = there.iter().map(kube::ResourceExt::name_any).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["eniconfigs.crd.k8s.amazonaws.com", "networkpolicyrealizations.policy.ferrule.io"]
+    );
+    // One that leads nowhere would keep namespaces from being deleted.
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.view.policy.ferrule.io";
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    assert!(client.request::<Value>(request).await.is_err());
+    // And again, with what has stayed.
+    helm("install", &[], Some(&values));
+    assert!(!secrets.get("ferrule-controller-tls").await.unwrap().name_any().is_empty());
+}

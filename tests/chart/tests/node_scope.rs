@@ -1,0 +1,202 @@
+//! An account that all nodes share writes what is its own node's, by the token of a pod there, and nothing else.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use http::Request;
+use kube::{Client, Config, config::KubeConfigOptions};
+use lab_kubernetes::{Cluster, Wanted};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tests_chart::Chart;
+
+/// What is asked of the API server, and whether it is to be done.
+struct Row {
+    what: &'static str,
+    verb: &'static str,
+    path: &'static str,
+    body: Value,
+    done: bool,
+}
+
+/// Custom resources know no other; by this one lists of other objects are merged by their keys.
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+async fn ask(client: &Client, verb: &str, path: &str, body: &Value) -> Result<Value, String> {
+    let content = match verb {
+        "PATCH" if path.starts_with("/api/") => STRATEGIC,
+        "PATCH" => MERGE,
+        _ => "application/json",
+    };
+    let request = Request::builder().method(verb).uri(path).header("content-type", content);
+    let request = request.body(body.to_string().into_bytes()).unwrap();
+    client.request::<Value>(request).await.map_err(|error| error.to_string())
+}
+
+async fn must(client: &Client, verb: &str, path: &str, body: &Value) -> Value {
+    ask(client, verb, path, body).await.unwrap_or_else(|error| panic!("{verb} {path}: {error}"))
+}
+
+fn node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { "pool": "blue" } },
+        "spec": { "taints": [
+            { "key": "ferrule.io/not-ready", "effect": "NoSchedule" },
+            { "key": "mine", "effect": "NoSchedule" },
+        ]},
+        "status": { "capacity": { "pods": "10" } },
+    })
+}
+
+fn pod(name: &str, node: &str, account: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "annotations": { "kept": "so" } },
+        "spec": {
+            "nodeName": node, "serviceAccountName": account,
+            "containers": [{ "name": "c", "image": "i" }],
+        },
+    })
+}
+
+/// A client of the account by a token of this pod, or by one of no pod.
+async fn as_account(cluster: &Cluster, admin: &Client, pod: Option<&str>) -> Client {
+    let mut request = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {},
+    });
+    if let Some(pod) = pod {
+        request["spec"]["boundObjectRef"] =
+            json!({ "kind": "Pod", "apiVersion": "v1", "name": pod });
+    }
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/ferrule/token";
+    let answer = must(admin, "POST", path, &request).await;
+    let token = answer["status"]["token"].as_str().unwrap().to_owned();
+    let mut read = kube::config::Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    for named in &mut read.auth_infos {
+        named.auth_info = Some(kube::config::AuthInfo {
+            token: Some(token.clone().into()),
+            ..kube::config::AuthInfo::default()
+        });
+    }
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+fn rows() -> Vec<Row> {
+    let row = |what, verb, path, body, done| Row { what, verb, path, body, done };
+    let features = json!({ "spec": { "features": [{ "name": "SecurityGroupsForPods" }] } });
+    let condition = json!({ "status": { "conditions": [{
+        "type": "IPPoolHealthy", "status": "True", "reason": "serves", "message": "",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let annotation =
+        json!({ "metadata": { "annotations": { "vpc.amazonaws.com/pod-ips": "10.0.0.9" } } });
+    let label = json!({ "metadata": { "labels": { "role": "admin" } } });
+    let ready = json!({ "spec": { "taints": [{ "key": "mine", "effect": "NoSchedule" }] } });
+    let tainted = json!({ "spec": { "taints": [{ "key": "evil", "effect": "NoExecute" }] } });
+    let capacity = json!({ "status": { "capacity": { "pods": "1000" } } });
+    let image = json!({ "spec": { "containers": [{ "name": "c", "image": "evil" }] } });
+    let event = |instance: &str, name: &str| {
+        json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": { "name": name, "namespace": "default" },
+            "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "reason": "r", "action": "a",
+            "reportingController": "ferrule.io/ipamd", "reportingInstance": instance, "note": "n",
+            "regarding": { "kind": "Pod", "namespace": "default", "name": "own" },
+        })
+    };
+    let lease = |name: &str| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name },
+            "spec": { "holderIdentity": "node-a_1" },
+        })
+    };
+    let nodes = "/apis/vpcresources.k8s.aws/v1alpha1/cninodes";
+    let [own, other] = ["/api/v1/nodes/node-a", "/api/v1/nodes/node-b"];
+    let [own_status, other_status] = ["/api/v1/nodes/node-a/status", "/api/v1/nodes/node-b/status"];
+    let pods = "/api/v1/namespaces/default/pods";
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let joined = |base: &str, name: &str| -> &'static str { format!("{base}/{name}").leak() };
+    vec![
+        row("another's CNINode", "PATCH", joined(nodes, "node-b"), features.clone(), false),
+        row("its own CNINode", "PATCH", joined(nodes, "node-a"), features, true),
+        row("another node's condition", "PATCH", other_status, condition.clone(), false),
+        row("its own condition", "PATCH", own_status, condition, true),
+        row("its own node's capacity", "PATCH", own_status, capacity, false),
+        row("another node's taint", "PATCH", other, ready.clone(), false),
+        row("its own node's taint, away", "PATCH", own, ready, true),
+        row("its own node's taint, more", "PATCH", own, tainted, false),
+        row("its own node's labels", "PATCH", own, label.clone(), false),
+        row("its own pod's address", "PATCH", joined(pods, "own"), annotation.clone(), true),
+        row("another node's pod's address", "PATCH", joined(pods, "other"), annotation, false),
+        row("its own pod's labels", "PATCH", joined(pods, "own"), label, false),
+        row("its own pod's image", "PATCH", joined(pods, "own"), image, false),
+        row(
+            "its own pod's other annotations",
+            "PATCH",
+            joined(pods, "own"),
+            json!({ "metadata": { "annotations": { "kept": null } } }),
+            false,
+        ),
+        row("an event of its own", "POST", events, event("node-a", "one"), true),
+        row("an event of another's", "POST", events, event("node-b", "two"), false),
+        row("the collectors' Lease", "POST", leases, lease("ferrule-leaked-eni-collector-x"), true),
+        row("another Lease", "POST", leases, lease("kube-scheduler"), false),
+    ]
+}
+
+#[tokio::test]
+async fn a_nodes_token_writes_what_is_its_nodes_and_nothing_else() {
+    let chart = Chart::of_this_clone().unwrap();
+    // The nodes' account is to be held by the policy alone, whatever RBAC lets it do.
+    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let admin = cluster.client().await.unwrap();
+    let values = json!({
+        "crds": { "cniNode": true }, "env": { "ENABLE_POD_ENI": "true", "ANNOTATE_POD_IP": "true" },
+    });
+    chart.command(cluster.kubeconfig(), "install", &[], Some(&values)).unwrap();
+    let nodes = "/apis/vpcresources.k8s.aws/v1alpha1/cninodes";
+    for (name, other) in [("node-a", "own"), ("node-b", "other")] {
+        must(&admin, "POST", "/api/v1/nodes", &node(name)).await;
+        let object = json!({
+            "apiVersion": "vpcresources.k8s.aws/v1alpha1", "kind": "CNINode",
+            "metadata": { "name": name }, "spec": {},
+        });
+        must(&admin, "POST", nodes, &object).await;
+        let default = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" },
+        });
+        let accounts = "/api/v1/namespaces/default/serviceaccounts";
+        let _ = ask(&admin, "POST", accounts, &default).await;
+        must(&admin, "POST", "/api/v1/namespaces/default/pods", &pod(other, name, "default")).await;
+        let daemon = pod(&format!("ferrule-{name}"), name, "ferrule");
+        must(&admin, "POST", "/api/v1/namespaces/kube-system/pods", &daemon).await;
+    }
+    let client = as_account(&cluster, &admin, Some("ferrule-node-a")).await;
+    // It is in force once what it forbids is refused.
+    let until = Instant::now() + Duration::from_secs(60);
+    let probe = json!({ "metadata": { "labels": { "probe": "1" } } });
+    while ask(&client, "PATCH", "/api/v1/nodes/node-b?dryRun=All", &probe).await.is_ok() {
+        assert!(Instant::now() < until, "the policy does not come into force");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut wrong = Vec::new();
+    for Row { what, verb, path, body, done } in rows() {
+        let said = ask(&client, verb, path, &body).await;
+        let by_policy = |said: &str| said.contains("ferrule-node-scope");
+        match &said {
+            Ok(_) if done => {}
+            Err(said) if !done && by_policy(said) => {}
+            other => wrong.push(format!("{what}: {other:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    let unbound = as_account(&cluster, &admin, None).await;
+    let away = json!({ "spec": { "taints": null } });
+    let said = ask(&unbound, "PATCH", "/api/v1/nodes/node-a", &away).await.unwrap_err();
+    assert!(said.contains("names no node"), "{said}");
+    // Others are none of its business.
+    must(&admin, "PATCH", "/api/v1/nodes/node-a", &away).await;
+}
