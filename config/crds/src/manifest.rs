@@ -58,6 +58,10 @@ fn chart_rights() -> Value {
             "cluster": rows(CONTROLLER_CLUSTER_RIGHTS),
             "namespace": rows(CONTROLLER_RIGHTS_IN_NAMESPACE),
         },
+        "viewer": {
+            "cluster": rows(VIEWER_CLUSTER_RIGHTS),
+            "namespace": rows(VIEWER_RIGHTS_IN_NAMESPACE),
+        },
     })
 }
 
@@ -75,6 +79,10 @@ fn chart_rows(right: &Right) -> Vec<Value> {
         }
         row
     };
+    // Others than the daemon look at these kinds whatever its settings are.
+    if right.verbs.contains(&"get") {
+        return vec![row(right.verbs, None)];
+    }
     match right.resource {
         "pods" if right.verbs.contains(&"patch") => {
             let rest: Vec<&str> =

@@ -132,6 +132,14 @@ pub(super) const VALUES: &[Value] = &[
         ..OURS
     },
     Value {
+        path: "viewer.create",
+        shape: Shape::Bool,
+        default: "true",
+        meaning: "The roles `ferrule-viewer`, for people who ask with `ferrule status` and its like; nobody is bound \
+                  to them.",
+        ..OURS
+    },
+    Value {
         path: "crds.cniNode",
         shape: Shape::Bool,
         default: "false",
