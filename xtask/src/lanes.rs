@@ -153,6 +153,13 @@ const LANES: &[Lane] = &[
         run: |tally| in_labs(tally, "tests-cri", false),
     },
     Lane {
+        name: "whole",
+        what: "a whole cluster in the lab: control plane, kubelets, runtimes, pods, Services",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Runtime, Need::Go],
+        root: true,
+        run: |tally| in_labs(tally, "tests-whole", false),
+    },
+    Lane {
         name: "demo",
         what: "the demo, with its verdict",
         needs: &[Need::Linker, Need::Iproute, Need::Nft],
@@ -165,9 +172,18 @@ const LANES: &[Lane] = &[
     },
 ];
 
+/// Lanes that run only when they are asked for.
+const BY_NAME_ONLY: [&str; 1] = ["whole"];
+
+impl Lane {
+    fn is_by_name_only(&self) -> bool {
+        BY_NAME_ONLY.contains(&self.name)
+    }
+}
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lanes to run; none means all
+    /// The lanes to run; none means all but those that run by name only
     lanes: Vec<String>,
     /// Print the lanes and what each needs
     #[arg(long)]
@@ -201,7 +217,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.list {
         for lane in LANES {
             let root = if lane.root { " (root)" } else { "" };
-            say::result(&format!("{:9} {}{root}", lane.name, lane.what));
+            let by_name = if lane.is_by_name_only() { " (by name only)" } else { "" };
+            say::result(&format!("{:9} {}{root}{by_name}", lane.name, lane.what));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -209,7 +226,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(unknown) = args.lanes.iter().find(|n| LANES.iter().all(|l| l.name != n.as_str())) {
         anyhow::bail!("no lane is named {unknown:?}; the lanes are {}", names());
     }
-    let wanted = |lane: &&Lane| args.lanes.is_empty() || args.lanes.iter().any(|n| n == lane.name);
+    let wanted = |lane: &&Lane| match args.lanes.is_empty() {
+        true => !lane.is_by_name_only(),
+        false => args.lanes.iter().any(|name| name == lane.name),
+    };
     if args.ahead {
         build_ahead(LANES.iter().filter(wanted));
         return Ok(ExitCode::SUCCESS);
@@ -420,10 +440,10 @@ mod tests {
         assert_eq!(outcome("lint", 2, "5 s"), Err("lane lint: 2 failed, in 5 s".to_owned()));
     }
 
-    /// One that is misspelt would be run while others are.
+    /// One that is misspelt would be run while others are, or with all.
     #[test]
-    fn what_is_not_built_ahead_is_a_lane() {
-        for name in ALONE {
+    fn what_is_not_as_the_others_is_a_lane() {
+        for name in ALONE.into_iter().chain(BY_NAME_ONLY) {
             assert!(LANES.iter().any(|lane| lane.name == name), "{name}");
         }
     }

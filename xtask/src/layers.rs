@@ -75,6 +75,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-fuzz", Layer::Workshop),
     ("tests-metrics", Layer::Workshop),
     ("tests-policy", Layer::Workshop),
+    ("tests-whole", Layer::Workshop),
     ("xtask", Layer::Workshop),
 ];
 

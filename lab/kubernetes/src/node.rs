@@ -217,6 +217,21 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// Sees that this machine has what nodes run.
+///
+/// # Errors
+/// Names what is missing, and the packages of Debian that bring it.
+pub fn tools_are_there() -> Result<()> {
+    let there = |tool: &&str| SEARCH_PATH.split(':').any(|dir| Path::new(dir).join(tool).is_file());
+    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !there(tool)).collect();
+    ensure!(
+        missing.is_empty(),
+        "this machine has no {}; on Debian: apt-get install containerd runc iptables nftables",
+        missing.join(", ")
+    );
+    Ok(())
+}
+
 /// Removes what nodes with these cgroups left in the machine's, once nothing of them runs.
 ///
 /// # Errors
@@ -277,6 +292,9 @@ fn processes_beside(init: i32) -> Vec<(i32, Vec<String>)> {
     .collect()
 }
 
+/// What a node's programs call.
+const TOOLS: [&str; 9] =
+    ["bash", "containerd", "ctr", "iptables", "nft", "nsenter", "runc", "setsid", "unshare"];
 const SCRIPT: &str = include_str!("node/machine.sh");
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -39,6 +39,16 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Starts one whose nodes are a cluster; `args` follow `ferrule-lab cluster up`.
+    ///
+    /// # Errors
+    /// Carries what the tool said.
+    pub fn cluster(bin_dir: &Path, name: &str, args: &[&str]) -> Result<Self> {
+        let lab = Self { tool: bin_dir.join("ferrule-lab"), name: name.to_owned(), keep: false };
+        lab.run(&[&["cluster", "up"], args].concat())?;
+        Ok(lab)
+    }
+
     /// Leaves the lab running when the value goes.
     pub fn keep(&mut self) {
         self.keep = true;

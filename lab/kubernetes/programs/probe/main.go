@@ -5,6 +5,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +27,7 @@ const usage = `usage: probe VERB
   serve [PORT]               HTTP on PORT (8080): / tells host name, addresses and caller; /echo echoes;
                              TCP on PORT+1 and UDP on PORT+2 echo lines, each with the host name before it
   get URL [TIMEOUT]          GET; prints the body, ends with 1 unless the status is 2xx
+  api PATH                   GET from the cluster's API server by its Service, as the pod's service account
   tcp HOST:PORT [TEXT]       sends a line, prints the answer
   udp HOST:PORT [TEXT]       the same with a datagram
   lookup NAME                the addresses of a name
@@ -57,6 +60,8 @@ func main() {
 		err = serve(at(1, "8080"))
 	case "get":
 		err = get(at(1, ""), at(2, "5s"))
+	case "api":
+		err = api(at(1, "/version"))
 	case "tcp", "udp":
 		err = exchange(args[0], at(1, ""), at(2, "hello"))
 	case "lookup":
@@ -177,17 +182,49 @@ func get(url, patience string) error {
 	if err != nil {
 		return err
 	}
-	client := http.Client{Timeout: timeout}
-	answer, err := client.Get(url)
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	return show(&http.Client{Timeout: timeout}, request)
+}
+
+// api asks with what the kubelet put into every pod.
+func api(path string) error {
+	const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	authority, err := os.ReadFile(account + "ca.crt")
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(account + "token")
+	if err != nil {
+		return err
+	}
+	at := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	request, err := http.NewRequest(http.MethodGet, "https://"+at+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+string(token))
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	return show(&http.Client{Timeout: patience, Transport: transport}, request)
+}
+
+// show prints the body of the answer; it is an error unless the status is 2xx.
+func show(client *http.Client, request *http.Request) error {
+	answer, err := client.Do(request)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		words, _ := io.ReadAll(answer.Body)
+		return fmt.Errorf("%s: %s: %s", request.URL, answer.Status, words)
+	}
 	if _, err := io.Copy(os.Stdout, answer.Body); err != nil {
 		return err
-	}
-	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s", url, answer.Status)
 	}
 	return nil
 }

@@ -194,6 +194,7 @@ impl Tool {
     }
 
     async fn raise_cluster(&self, name: &str, args: &ClusterUp) -> Result<StatusView> {
+        node::tools_are_there()?;
         let folder = self.layout.cluster();
         let nothing = folder.join("no-programs");
         fs::create_dir_all(&nothing).with_context(|| format!("make {}", nothing.display()))?;
@@ -220,7 +221,7 @@ impl Tool {
         self.control_plane(&folder, loopback(name), advertised, &kept).await?;
         self.check(&up)?;
         let client = lab_kubernetes::client(&keep::kubeconfig(&folder)).await?;
-        prepare(&client).await?;
+        prepare(&client, args.cni).await?;
         let server = ["--name".into(), name.into(), "serve".into()].into_iter().chain(words);
         let status = self.raise_by(name, &up, server.collect()).await?;
         self.join(&folder, status.nodes.clone()).await?;
@@ -345,9 +346,13 @@ fn config(view: &NodeView, kept: &Kept, plugins: &Path) -> Result<NodeConfig> {
 }
 
 /// What the cluster holds from its first moment.
-async fn prepare(client: &Client) -> Result<()> {
-    let crds = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
-    let all = objects::usual().into_iter().chain(crds).chain(config_crds::rbac());
+async fn prepare(client: &Client, cni: Network) -> Result<()> {
+    let mut all = objects::usual();
+    if cni == Network::Ferrule {
+        // What a chart would bring otherwise.
+        all.extend([config_crds::eni_config_crd(), config_crds::cni_node_crd()]);
+        all.extend(config_crds::rbac());
+    }
     for object in all {
         // The first namespaces come a moment after the API server.
         wait_for(async || objects::apply(client, &object).await).await?;
