@@ -45,6 +45,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "ferrule.image" -}}
 {{- $image := .Values.image -}}
 {{- $tag := default .Chart.AppVersion $image.tag -}}
+{{- /* Values that were carried over from amazon-vpc-cni would have every node wait for an image that is not there. */ -}}
+{{- if has (toString $image.account) (list "602401143452" "151742754352" "013241004608" "961992271922") -}}
+{{- fail (printf "image.account=%s is where AWS keeps amazon-vpc-cni, and not Ferrule: name the account or the repository of your own that has its image" (toString $image.account)) -}}
+{{- end -}}
+{{- range list "override" "overrideRepository" -}}
+{{- if contains "amazon-k8s-cni" (toString (get $image .)) -}}
+{{- fail (printf "image.%s=%s is the image of amazon-vpc-cni: name that of Ferrule" . (get $image .)) -}}
+{{- end -}}
+{{- end -}}
 {{- if $image.override -}}
 {{- $image.override -}}
 {{- else if $image.overrideRepository -}}

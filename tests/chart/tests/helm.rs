@@ -78,6 +78,8 @@ fn what_does_not_fit_together_is_refused_by_both_names() {
     let rows = [
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
         (json!({ "image": { "account": "111122223333" } }), "image.region"),
+        (json!({ "image": { "account": "602401143452", "region": "us-west-2" } }), "image.account"),
+        (json!({ "image": { "override": "r.example/amazon-k8s-cni:v1.23.1" } }), "image.override"),
         (json!({ "eniConfig": { "create": true } }), "eniConfig.region"),
         (
             json!({ "env": { "DISABLE_POD_V6": "true", "FERRULE_CHAINED_PLUGINS": "[{}]" } }),
@@ -166,6 +168,18 @@ fn every_capability_and_every_folder_of_the_host_has_its_reason() {
         }
     }
     assert_eq!((capabilities, folders), (2, 9));
+}
+
+#[test]
+fn on_its_way_out_it_takes_the_configuration_away_and_writes_none() {
+    let rendered = chart().render(&json!({ "removal": true })).unwrap();
+    let daemon = rendered.of_kind("DaemonSet").next().unwrap();
+    let pod = &daemon["spec"]["template"]["spec"];
+    let command = &pod["initContainers"][0]["command"];
+    assert_eq!(*command, json!(["ferrule-ipamd", "uninstall", "--keep-programs"]));
+    let all = pod["containers"].as_array().unwrap();
+    let names: Vec<&str> = all.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ipamd"], "pods that are still to be deleted need the daemon");
 }
 
 /// Add-ons of EKS are rendered without a cluster to look at and without hooks.

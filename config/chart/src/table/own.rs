@@ -13,6 +13,16 @@ pub(super) const VALUES: &[Value] = &[
         ..OURS
     },
     Value {
+        path: "removal",
+        shape: Shape::Bool,
+        default: "false",
+        meaning: "Before `helm uninstall`, which knows nothing of nodes: each node's network configuration is taken away and \
+                  others' is given back, as `ferrule-ipamd uninstall --keep-programs` does; the daemon serves on for pods \
+                  that are still to be deleted. A node that was taken over and still has pods of Ferrule's refuses, and the \
+                  pod says so: drain it, or give it back by `ferrule migrate rollback`.",
+        ..OURS
+    },
+    Value {
         path: "dnsPolicy",
         shape: Shape::Choice(&["Default", "ClusterFirst", "ClusterFirstWithHostNet"]),
         default: r#""Default""#,

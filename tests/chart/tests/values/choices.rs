@@ -22,7 +22,11 @@ pub(crate) fn dimensions() -> Vec<Dimension> {
         ("extras", extras()),
         (
             "migration",
-            vec![("off", json!({})), ("by label", json!({ "migration": { "byLabel": true } }))],
+            vec![
+                ("off", json!({})),
+                ("by label", json!({ "migration": { "byLabel": true } })),
+                ("away", json!({ "removal": true })),
+            ],
         ),
         (
             "node scope",
