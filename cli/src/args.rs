@@ -1,8 +1,11 @@
 //! The command line.
 
 use crate::{
-    cluster::{POD_CODES, PodArgs, STATUS_CODES, StatusArgs},
+    cluster::{
+        BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
+    },
     policy::{CODES, PolicyVerb},
+    probe::ProbeVerb,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use config_model::registry;
@@ -26,6 +29,15 @@ pub(crate) enum Verb {
     /// Show where a pod's network is (address, ENI, table, rules, veth, policies), and why it waits
     #[command(after_help = POD_CODES)]
     Pod(PodArgs),
+    /// Test the whole cluster: from pods on each node to pods, Services, nodes, names and the internet
+    #[command(after_help = CHECK_CODES)]
+    Check(CheckArgs),
+    /// Write a redacted archive for those who help
+    #[command(after_help = BUNDLE)]
+    Bundle(BundleArgs),
+    /// What the pods of `check` run
+    #[command(subcommand, hide = true)]
+    Probe(ProbeVerb),
     /// Check this node for what breaks pod networking, and say how to mend it
     ///
     /// Looks at links, rules, routes, kernel settings, network daemons, netfilter and the metadata

@@ -5,12 +5,16 @@
 
 mod api;
 mod args;
+mod bundle;
+mod check;
 mod forward;
 mod pod;
 mod progress;
 mod status;
 
-pub(crate) use args::{POD_CODES, PodArgs, STATUS_CODES, StatusArgs};
+pub(crate) use args::{
+    BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -31,6 +35,22 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8> {
 /// The cluster is not reached, or there is no such pod.
 pub(crate) fn pod(args: &PodArgs) -> Result<u8> {
     run(pod::run(args))
+}
+
+/// Writes a support archive; the exit code.
+///
+/// # Errors
+/// The cluster is not reached, or the archive cannot be written.
+pub(crate) fn bundle(args: &BundleArgs) -> Result<u8> {
+    run(bundle::run(args))
+}
+
+/// Tries what pods must reach from every node; the exit code.
+///
+/// # Errors
+/// The cluster is not reached, probes cannot be made, or it was interrupted.
+pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
+    run(check::run(args))
 }
 
 fn run<T>(asked: impl Future<Output = Result<T>>) -> Result<T> {

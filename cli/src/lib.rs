@@ -14,6 +14,7 @@ mod gather;
 mod migrate;
 mod policy;
 mod print;
+mod probe;
 
 use args::{Cli, Verb};
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -39,6 +40,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match &cli.verb {
         Verb::Status(args) => cluster::status(args),
         Verb::Pod(args) => cluster::pod(args),
+        Verb::Bundle(args) => cluster::bundle(args),
+        Verb::Check(args) => cluster::check(args),
+        Verb::Probe(verb) => probe::run(verb),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Migrate(verb) => migrate::run(verb),
         Verb::Policy(verb) => policy::run(verb),

@@ -64,6 +64,48 @@ async fn a_viewer_is_told_of_each_node_also_where_no_daemon_can_be_asked() {
     let said = text(&status(&viewer, &[]).stdout);
     assert!(said.contains("repo/ferrule:9: ImagePullBackOff: not found"), "{said}");
     without_forwarding(&client, &cluster).await;
+    an_archive_says_what_could_not_be_got(&viewer);
+    probes_that_do_not_start_are_told_and_their_namespace_goes(&client, &cluster).await;
+}
+
+/// The rights of a viewer are enough for it.
+fn an_archive_says_what_could_not_be_got(viewer: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("b.tar.gz");
+    let told = ferrule("bundle", viewer, &["-o", file.to_str().unwrap()]);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let unpacked = Command::new("tar").arg("-xzf").arg(&file).arg("-C").arg(folder.path()).status();
+    assert!(unpacked.unwrap().success());
+    let read = |name: &str| -> Value {
+        let path = folder.path().join("ferrule-bundle").join(name);
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    let env = &read("cluster/pods.json")["items"][0]["spec"]["containers"][0]["env"];
+    assert_eq!(env[0], json!({ "name": "WARM_IP_TARGET", "value": "3" }));
+    assert_eq!(env[1], json!({ "name": "HTTPS_PROXY", "value": "REDACTED" }));
+    assert_eq!(read("status.json")["nodes"][1]["node"], "n1");
+    let index = read("index.json");
+    let missing = index["missing"].as_array().unwrap();
+    let why = |path: &str| missing.iter().find(|it| it["path"] == path).unwrap()["why"].to_string();
+    assert!(why("nodes/n1/status.json").contains("cannot forward port 61679"), "{index}");
+    assert!(why("cluster/cninodes.json").contains("there is no cninodes"), "{index}");
+}
+
+/// Without a controller of DaemonSets no probe comes.
+async fn probes_that_do_not_start_are_told_and_their_namespace_goes(
+    client: &Client,
+    cluster: &Cluster,
+) {
+    let told = ferrule("check", cluster.kubeconfig(), &["--wait", "1"]);
+    let said = text(&told.stdout);
+    assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
+    assert!(said.contains("FAIL  n1: its probe: no pod is on the node"), "{said}");
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    let all = namespaces.list(&kube::api::ListParams::default()).await.unwrap();
+    let ours = |name: &str| name.starts_with("ferrule-check-");
+    let left: Vec<_> =
+        all.iter().filter(|it| it.metadata.name.as_deref().is_some_and(ours)).collect();
+    assert!(left.iter().all(|it| it.metadata.deletion_timestamp.is_some()), "{left:?}");
 }
 
 /// Who may look at all but ask no daemon.
@@ -127,7 +169,10 @@ async fn daemon(client: &Client, node: &str) {
             "metadata": { "name": "ferrule-x", "namespace": "kube-system", "labels": labels() },
             "spec": {
                 "nodeName": node, "hostNetwork": true, "automountServiceAccountToken": false,
-                "containers": [{ "name": "ipamd", "image": "repo/ferrule:9" }],
+                "containers": [{ "name": "ipamd", "image": "repo/ferrule:9", "env": [
+                    { "name": "WARM_IP_TARGET", "value": "3" },
+                    { "name": "HTTPS_PROXY", "value": "http://user:word@proxy" },
+                ] }],
             },
         }),
     )
@@ -183,8 +228,12 @@ async fn create(client: &Client, object: Value) {
 }
 
 fn status(kubeconfig: &Path, more: &[&str]) -> Output {
+    ferrule("status", kubeconfig, more)
+}
+
+fn ferrule(verb: &str, kubeconfig: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
-    command.arg("status").args(more).arg("--kubeconfig").arg(kubeconfig).env_remove("KUBECONFIG");
+    command.arg(verb).args(more).arg("--kubeconfig").arg(kubeconfig).env_remove("KUBECONFIG");
     command.output().unwrap()
 }
 

@@ -1,15 +1,21 @@
 //! What a cluster and its daemons say to what an operator is told: documents → tables, troubles, what to do.
 //!
 //! Pure: whoever calls asks the API server and each node's daemon, and hands over what came or why nothing
-//! came. Start with [`Glance`] for the nodes, [`Whereabouts`] for one pod, [`explain`] for kubelet's words.
+//! came. Start with [`Glance`] for the nodes, [`Whereabouts`] for one pod, [`Matrix`] for the
+//! connectivity test, [`explain`] for kubelet's words.
 
+mod bundle;
+mod check;
 mod glance;
 mod objects;
 mod pod_state;
+mod redact;
 mod table;
 mod whereabouts;
 mod words;
 
+pub use bundle::{Bounds, Entry, Index, Missing};
+pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, tries};
 pub use glance::{Cluster, Glance, Heard, Lease, NodeLine, Width};
 pub use objects::{
     Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec, Event, Meta,
@@ -17,6 +23,7 @@ pub use objects::{
     TemplateSpec,
 };
 pub use pod_state::of_pod;
+pub use redact::{REDACTED, redact, redact_log};
 pub use table::Table;
 pub use whereabouts::{AboutPod, Finding, Interface, Whereabouts};
 pub use words::{By, Explained, WORDS, Word, explain};

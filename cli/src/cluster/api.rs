@@ -3,9 +3,11 @@
 use super::args::Target;
 use anyhow::{Result, anyhow};
 use form_urlencoded::Serializer;
+use http::{Request, request::Builder};
 use kube::Client;
 use policy_kube::{Cluster, KubeError};
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 /// A cluster, and where in it Ferrule is.
 #[derive(Clone)]
@@ -94,6 +96,31 @@ impl Api {
     /// What a path answers, as it is.
     pub(super) async fn text(&self, path: &str, what: &str) -> Result<String, KubeError> {
         self.cluster.get(path, what).await
+    }
+
+    /// Makes an object in a list, and returns it as it is then.
+    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
+        self.change(Request::post(path), "create", object).await
+    }
+
+    /// Removes an object.
+    pub(super) async fn delete(&self, path: &str) -> Result<(), KubeError> {
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+        self.change(Request::delete(path), "delete", &options).await.map(drop)
+    }
+
+    async fn change(
+        &self,
+        request: Builder,
+        verb: &'static str,
+        object: &Value,
+    ) -> Result<Value, KubeError> {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let body = serde_json::to_vec(object).unwrap_or_default();
+        let request = request.header("Content-Type", "application/json").body(body);
+        let request = request.map_err(|error| KubeError::odd(verb, &kind, &error))?;
+        let done = self.client().request::<Value>(request).await;
+        done.map_err(|error| KubeError::of(&error, verb, &kind))
     }
 
     async fn read<T: DeserializeOwned>(

@@ -3,6 +3,7 @@
 use crate::{args::Output, policy::Where};
 use clap::{Args, ValueEnum};
 use config_model::registry;
+use std::path::PathBuf;
 
 /// Where Ferrule is, and how long it may be silent.
 #[derive(Args, Clone, Debug)]
@@ -59,6 +60,58 @@ pub(crate) struct PodArgs {
     #[command(flatten)]
     pub(crate) target: Target,
 }
+
+/// What is tried, and with which pods.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The probes' image, with `ferrule` in its path; if none is named, that of Ferrule's own pods
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// Try to connect there, beyond the VPC
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) internet: Option<String>,
+    /// A name that the cluster's DNS has
+    #[arg(long, value_name = "NAME", default_value = "kubernetes.default.svc.cluster.local")]
+    pub(crate) name: String,
+    /// How long probes may take to be ready, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) wait: u64,
+    /// Leave the namespace with the probes
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// How it is printed
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    /// Where Ferrule is
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Where the archive is written.
+#[derive(Args, Debug)]
+pub(crate) struct BundleArgs {
+    /// The archive, a .tar.gz
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Where Ferrule is
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// After `ferrule bundle`.
+pub(crate) const BUNDLE: &str = "\
+In it: what each daemon tells of itself, logs and objects of Ferrule's own pods, nodes, and the events of
+their namespace. Never: Secrets, values of environment variables that are not known settings, words of
+logs that look like credentials. index.json says what is in it and what could not be got.
+Interrupted, it keeps what it has.";
+
+/// After `ferrule check`.
+pub(crate) const CHECK_CODES: &str = "\
+It makes a namespace ferrule-check-…, two pods on each node and a Service, and removes them however it
+ends; that needs the rights of an administrator. What a killed one has left:
+kubectl delete namespace -l app.kubernetes.io/managed-by=ferrule-check
+
+Exit code: 0 all is reached; 1 something is not, and it is told where to look; 2 it could not be tried.";
 
 /// After `ferrule pod`.
 pub(crate) const POD_CODES: &str = "\

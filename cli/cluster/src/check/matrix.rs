@@ -1,0 +1,149 @@
+//! What came of all tries, as a table, and why each that failed may have.
+
+use super::{Column, How, Outcome, Site, Try};
+use crate::table::Table;
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt};
+
+/// The result.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Matrix {
+    /// Each node, in order.
+    pub rows: Vec<Row>,
+    /// What failed.
+    pub failures: Vec<Failure>,
+}
+
+/// What came of the tries from one node.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The node.
+    pub node: String,
+    /// How many of how many were good.
+    pub cells: BTreeMap<Column, (usize, usize)>,
+}
+
+/// Something that failed.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// From which node.
+    pub from: String,
+    /// What was tried; none where no probe could try.
+    pub column: Option<Column>,
+    /// What exactly.
+    pub tried: String,
+    /// What went wrong.
+    pub said: String,
+    /// Where to look.
+    pub next_step: &'static str,
+}
+
+impl Matrix {
+    /// One more node. The error says why its probe tried nothing.
+    pub fn add(&mut self, site: &Site, tried: Result<Vec<(Column, Try, Outcome)>, String>) {
+        let mut row = Row { node: site.node.clone(), ..Row::default() };
+        let mut fail = |column: Option<Column>, tried: String, said: String| {
+            let next_step = column.map_or(NO_PROBE, next_step);
+            self.failures.push(Failure { from: site.node.clone(), column, tried, said, next_step });
+        };
+        match tried {
+            Err(why) => fail(None, "its probe".to_owned(), why),
+            Ok(tried) => {
+                for (column, what, outcome) in tried {
+                    let (good, all) = row.cells.entry(column).or_default();
+                    *good += usize::from(outcome.good);
+                    *all += 1;
+                    if !outcome.good {
+                        fail(Some(column), words(&what), outcome.said);
+                    }
+                }
+            }
+        }
+        self.rows.push(row);
+    }
+
+    /// Whether all that was tried was good, and something was tried from each node.
+    pub fn is_good(&self) -> bool {
+        self.failures.is_empty() && !self.rows.is_empty()
+    }
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut heads = vec!["FROM"];
+        heads.extend(Column::ALL.map(head));
+        let mut table = Table::new(&heads);
+        for row in &self.rows {
+            let cells = Column::ALL.map(|column| match row.cells.get(&column) {
+                None => "-".to_owned(),
+                Some((good, all)) if good == all => "ok".to_owned(),
+                Some((good, all)) => format!("FAIL {good}/{all}"),
+            });
+            table.row(std::iter::once(row.node.clone()).chain(cells));
+        }
+        write!(f, "{table}")?;
+        for failure in self.failures.iter().take(TOLD) {
+            let Failure { from, tried, said, next_step, .. } = failure;
+            writeln!(f, "FAIL  {from}: {tried}: {said}\n      next: {next_step}")?;
+        }
+        match self.failures.len().saturating_sub(TOLD) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more: -o json names them"),
+        }
+    }
+}
+
+fn head(column: Column) -> &'static str {
+    match column {
+        Column::SameNode => "SAME NODE",
+        Column::OtherNodes => "OTHER NODES",
+        Column::Service => "SERVICE",
+        Column::NodePort => "NODEPORT",
+        Column::Host => "HOST",
+        Column::Dns => "DNS",
+        Column::Internet => "INTERNET",
+    }
+}
+
+fn words(what: &Try) -> String {
+    let to = &what.to;
+    match what.how {
+        How::Tcp => format!("TCP to {to}"),
+        How::Http => format!("HTTP to {to}"),
+        How::Udp => format!("UDP to {to}"),
+        How::Dns => format!("the name {to}"),
+    }
+}
+
+fn next_step(column: Column) -> &'static str {
+    match column {
+        Column::SameNode => {
+            "both pods' routes and rules are on this node: `ferrule doctor` there, `ferrule status`"
+        }
+        Column::OtherNodes => {
+            "see that the nodes' security groups let pods reach each other, the VPC's route tables and \
+             network ACLs, and policies that hold in every namespace (`ferrule policy lint`)"
+        }
+        Column::Service => "see that kube-proxy runs on the node, and its log",
+        Column::NodePort => {
+            "see that kube-proxy runs, that security groups admit node ports, and \
+             AWS_VPC_CNI_NODE_PORT_SUPPORT; `ferrule doctor` finds strict rp_filter"
+        }
+        Column::Host => "see the node's firewall, and policies that deny egress to nodes",
+        Column::Dns => {
+            "see that the cluster's DNS runs (kubectl -n kube-system get pods -l k8s-app=kube-dns) and that \
+             security groups let pods reach it on port 53, UDP and TCP"
+        }
+        Column::Internet => {
+            "see the subnet's route to a NAT or internet gateway, and AWS_VPC_K8S_CNI_EXTERNALSNAT: without \
+             SNAT only a NAT gateway translates pods' addresses"
+        }
+    }
+}
+
+const NO_PROBE: &str =
+    "kubectl describe the pod; `ferrule status` tells what is wrong with the node";
+const TOLD: usize = 20;

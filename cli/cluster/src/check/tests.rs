@@ -1,0 +1,96 @@
+use super::*;
+
+fn site(number: usize) -> Site {
+    Site {
+        node: format!("n{number}"),
+        address: Some(format!("10.0.0.{number}")),
+        probe: Some(format!("probe-{number}")),
+        target: Some(format!("10.0.1.{number}")),
+        why_not: None,
+    }
+}
+
+fn around() -> Around {
+    Around {
+        port: 7777,
+        service: Some("172.20.0.9".to_owned()),
+        service_port: 80,
+        node_port: Some(30007),
+        name: "kubernetes.default.svc".to_owned(),
+        internet: None,
+    }
+}
+
+fn good(tries: Vec<(Column, Try)>) -> Vec<(Column, Try, Outcome)> {
+    let good = Outcome { good: true, ..Outcome::default() };
+    tries.into_iter().map(|(column, what)| (column, what, good.clone())).collect()
+}
+
+#[test]
+fn each_node_tries_its_own_target_and_those_of_others_over_tcp_and_udp() {
+    let all = [site(1), site(2), site(3)];
+    let tries = tries(&all[0], &all, &around());
+    let of = |column| -> Vec<String> {
+        let those = tries.iter().filter(|(of, _)| *of == column);
+        those.map(|(_, it)| format!("{:?} {}", it.how, it.to)).collect()
+    };
+    assert_eq!(of(Column::SameNode), ["Http 10.0.1.1:7777", "Udp 10.0.1.1:7777"]);
+    assert_eq!(of(Column::OtherNodes).len(), 4);
+    assert_eq!(of(Column::NodePort), ["Http 10.0.0.1:30007", "Http 10.0.0.2:30007"]);
+    assert_eq!(of(Column::Host), ["Tcp 10.0.0.1:10250"]);
+    assert!(of(Column::Internet).is_empty(), "it was not asked for");
+    let alone = super::tries(&all[0], &all[..1], &around());
+    assert!(alone.iter().all(|(column, _)| *column != Column::OtherNodes));
+}
+
+#[test]
+fn in_a_large_cluster_each_node_tries_some_and_every_node_is_tried() {
+    let all: Vec<Site> = (0..200).map(site).collect();
+    let mut tried = std::collections::BTreeSet::new();
+    for site in &all {
+        let tries = tries(site, &all, &around());
+        assert!(tries.len() < 30, "{}", tries.len());
+        tried.extend(
+            tries.into_iter().filter(|(of, _)| *of == Column::OtherNodes).map(|(_, it)| it.to),
+        );
+    }
+    assert_eq!(tried.len(), 200);
+}
+
+#[test]
+fn an_ipv6_address_stands_in_brackets() {
+    let all = [Site { target: Some("2001:db8::1".to_owned()), ..site(1) }];
+    let tries = tries(&all[0], &all, &around());
+    assert_eq!(tries[0].1.to, "[2001:db8::1]:7777");
+}
+
+#[test]
+fn the_matrix_says_where_it_fails_and_where_to_look() {
+    let all = [site(1), site(2)];
+    let mut matrix = Matrix::default();
+    matrix.add(&all[0], Ok(good(tries(&all[0], &all, &around()))));
+    assert!(matrix.is_good());
+    let mut second = good(tries(&all[1], &all, &around()));
+    for (column, _, outcome) in &mut second {
+        if *column == Column::OtherNodes {
+            *outcome = Outcome { said: "no answer within 3 s".to_owned(), ..Outcome::default() };
+        }
+    }
+    matrix.add(&all[1], Ok(second));
+    matrix.add(&site(3), Err("its pod waits: image".to_owned()));
+    assert!(!matrix.is_good());
+    let text = matrix.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..4],
+        [
+            "FROM   SAME NODE   OTHER NODES   SERVICE   NODEPORT   HOST   DNS   INTERNET",
+            "n1     ok          ok            ok        ok         ok     ok    -",
+            "n2     ok          FAIL 0/2      ok        ok         ok     ok    -",
+            "n3     -           -             -         -          -      -     -",
+        ]
+    );
+    assert!(text.contains("FAIL  n2: HTTP to 10.0.1.1:7777: no answer within 3 s\n"), "{text}");
+    assert!(text.contains("next: see that the nodes' security groups"), "{text}");
+    assert!(text.contains("FAIL  n3: its probe: its pod waits: image"), "{text}");
+}

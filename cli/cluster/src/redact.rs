@@ -1,0 +1,145 @@
+//! What leaves a cluster in an archive: objects without what may be secret, within bounds.
+
+use serde_json::{Value, json};
+
+/// An object without values of environment variables that are not known to be harmless, without what was last
+/// applied, and without who manages which field. A Secret keeps its name alone.
+pub fn redact(object: &mut Value) {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    if kind == "Secret" || kind == "SecretList" {
+        let metadata = json!({ "name": object["metadata"]["name"] });
+        *object = json!({ "kind": kind, "metadata": metadata, "redacted": true });
+        return;
+    }
+    walk(object);
+}
+
+fn walk(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if fields.get("kind").and_then(Value::as_str) == Some("Secret") {
+                fields.remove("data");
+                fields.remove("stringData");
+            }
+            fields.remove("managedFields");
+            if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
+                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            }
+            if let Some(Value::Array(env)) = fields.get_mut("env") {
+                env.iter_mut().for_each(variable);
+            }
+            fields.values_mut().for_each(walk);
+        }
+        Value::Array(items) => items.iter_mut().for_each(walk),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// One that only points somewhere has no value to hide.
+fn variable(variable: &mut Value) {
+    let name = variable["name"].as_str().unwrap_or_default();
+    let known = KNOWN.contains(&name) || KNOWN_PREFIXES.iter().any(|it| name.starts_with(it));
+    let telling = ["SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL"];
+    let harmless = known && !telling.iter().any(|word| name.contains(word));
+    if !harmless && variable.get("value").is_some() {
+        variable["value"] = json!(REDACTED);
+    }
+}
+
+/// The text of a log, without what looks like a credential, and no more than its end.
+pub fn redact_log(text: &str, most: usize) -> String {
+    let mut start = text.len().saturating_sub(most);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    let end = text.get(start..).unwrap_or_default();
+    let lines = end.lines().map(|line| {
+        let word = |word: &str| {
+            let bare = word.trim_matches(|it: char| !it.is_ascii_alphanumeric());
+            let secret = SECRET_PREFIXES.iter().any(|it| bare.starts_with(it)) && bare.len() >= 16;
+            if secret { REDACTED.to_owned() } else { word.to_owned() }
+        };
+        line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    });
+    lines.map(|line| line + "\n").collect()
+}
+
+/// What stands in the place of what is left out.
+pub const REDACTED: &str = "REDACTED";
+
+/// Settings of ours and of amazon-vpc-cni's; none of them is a secret.
+const KNOWN_PREFIXES: [&str; 8] = [
+    "FERRULE_",
+    "AWS_VPC_",
+    "WARM_",
+    "MINIMUM_",
+    "ENABLE_",
+    "DISABLE_",
+    "INTROSPECTION_",
+    "NETWORK_POLICY_",
+];
+const KNOWN: [&str; 13] = [
+    "ADDITIONAL_ENI_TAGS",
+    "ANNOTATE_POD_IP",
+    "AWS_EXTERNAL_SERVICE_CIDRS",
+    "AWS_MANAGE_ENIS_NON_SCHEDULABLE",
+    "AWS_REGION",
+    "CLUSTER_NAME",
+    "ENI_CONFIG_LABEL_DEF",
+    "IP_COOLDOWN_PERIOD",
+    "MAX_ENI",
+    "MY_NODE_NAME",
+    "MY_POD_NAME",
+    "POD_SECURITY_GROUP_ENFORCING_MODE",
+    "VPC_ID",
+];
+/// Access keys, and tokens, which are JSON in base64.
+const SECRET_PREFIXES: [&str; 3] = ["AKIA", "ASIA", "eyJ"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_unknown_variables_are_left_out_and_known_settings_stay() {
+        let mut pod = json!({ "kind": "Pod",
+            "metadata": { "name": "p", "managedFields": [1], "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "stays" } },
+            "spec": { "containers": [{ "env": [
+                { "name": "WARM_IP_TARGET", "value": "3" },
+                { "name": "HTTP_PROXY", "value": "http://user:pw@proxy" },
+                { "name": "FERRULE_SECRET", "value": "x" },
+                { "name": "MY_NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+            ] }] } });
+        redact(&mut pod);
+        let env = &pod["spec"]["containers"][0]["env"];
+        let values: Vec<&str> =
+            [0, 1, 2].map(|n| env[n]["value"].as_str().unwrap_or_default()).into();
+        assert_eq!(values, ["3", REDACTED, REDACTED]);
+        assert_eq!(env[3]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+        assert_eq!(pod["metadata"], json!({ "name": "p", "annotations": { "mine": "stays" } }));
+    }
+
+    #[test]
+    fn a_secret_is_never_told() {
+        let mut secret =
+            json!({ "kind": "Secret", "metadata": { "name": "s" }, "data": { "a": "eA==" } });
+        redact(&mut secret);
+        assert!(!secret.to_string().contains("eA=="), "{secret}");
+        let mut list = json!({ "kind": "List", "items": [
+            { "kind": "Secret", "data": { "a": "eA==" } }] });
+        redact(&mut list);
+        assert!(!list.to_string().contains("eA=="), "{list}");
+    }
+
+    #[test]
+    fn a_log_loses_its_beginning_and_what_looks_like_a_credential() {
+        let log = "first ä\nused AKIAIOSFODNN7EXAMPLE, ok\nbearer eyJhbGciOiJSUzI1NiIsImtpZCI6\n";
+        assert_eq!(
+            redact_log(log, 1000),
+            format!("first ä\nused {REDACTED} ok\nbearer {REDACTED}\n")
+        );
+        assert_eq!(redact_log("first\nlast\n", 5), "last\n");
+        assert_eq!(redact_log("ä", 1), "", "no half of a letter is left");
+    }
+}

@@ -1,0 +1,160 @@
+//! `ferrule bundle`: an archive for those who help, without secrets and within bounds.
+
+mod archive;
+
+use super::{
+    api::Api,
+    args::BundleArgs,
+    forward::{self, At},
+    progress::Progress,
+    status,
+};
+use anyhow::{Result, anyhow};
+use archive::Archive;
+use cli_cluster::{Glance, Pod, redact, redact_log};
+use config_model::registry;
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Gathers and writes; the exit code. Interrupted, it keeps what it has, and says so.
+pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
+    let api = Api::connect(&args.target).await?;
+    let file = args.output.clone().unwrap_or_else(name);
+    let mut archive = Archive::create(&file)?;
+    let done = tokio::select! {
+        gathered = gather(&api, args, &mut archive) => gathered.map(|()| false),
+        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| true).map_err(Into::into),
+    };
+    let (interrupted, failed) = match done {
+        Ok(interrupted) => (interrupted, None),
+        Err(error) => (false, Some(error)),
+    };
+    let said =
+        archive.finish(interrupted, failed.map(|error: anyhow::Error| format!("{error:#}")))?;
+    crate::policy::say(&format!("{}: {said}\n", file.display()))?;
+    Ok(0)
+}
+
+fn name() -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    PathBuf::from(format!("ferrule-bundle-{now}.tar.gz"))
+}
+
+async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<()> {
+    let mut progress = Progress::new();
+    let namespace = &api.namespace;
+    let ours = |of: &str| {
+        let label = "app.kubernetes.io%2Fname%20in%20%28ferrule%2Cferrule-controller%29";
+        format!("{of}?labelSelector={label}")
+    };
+    let core = format!("/api/v1/namespaces/{namespace}");
+    let apps = format!("/apis/apps/v1/namespaces/{namespace}");
+    let objects = [
+        ("version.json", "/version".to_owned()),
+        ("nodes.json", "/api/v1/nodes".to_owned()),
+        ("pods.json", ours(&format!("{core}/pods"))),
+        ("configmaps.json", ours(&format!("{core}/configmaps"))),
+        ("events.json", format!("{core}/events")),
+        ("daemonsets.json", ours(&format!("{apps}/daemonsets"))),
+        ("deployments.json", ours(&format!("{apps}/deployments"))),
+        ("eniconfigs.json", "/apis/crd.k8s.amazonaws.com/v1alpha1/eniconfigs".to_owned()),
+        ("cninodes.json", "/apis/vpcresources.k8s.aws/v1alpha1/cninodes".to_owned()),
+    ];
+    for (file, path) in objects {
+        progress.tell(&format!("reading {file}"));
+        object(api, archive, &format!("cluster/{file}"), &path).await?;
+    }
+    progress.tell("asking daemons");
+    let cluster = match status::look(api, &args.target, &[]).await {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            archive.miss("status.json", format!("{error:#}"));
+            return Ok(());
+        }
+    };
+    let glance = Glance::of(&cluster);
+    archive.put("status.json", &serde_json::to_vec_pretty(&glance)?)?;
+    let (pods, all) = (cluster.pods.iter().chain(&cluster.controllers), cluster.pods.len());
+    for (index, pod) in pods.enumerate() {
+        progress.tell(&format!("reading pod {} of {all}", index + 1));
+        if index < all {
+            introspection(api, args, archive, pod).await?;
+        }
+        logs(api, archive, pod).await?;
+    }
+    Ok(())
+}
+
+async fn object(api: &Api, archive: &mut Archive, file: &str, path: &str) -> Result<()> {
+    let what = Path::new(file).file_stem().and_then(|it| it.to_str()).unwrap_or(file);
+    match api.text(path, what).await {
+        Err(error) => archive.miss(file, error.to_string()),
+        Ok(text) => {
+            let read: Result<Value, _> = serde_json::from_str(&text);
+            let mut object = read.map_err(|error| anyhow!("read {file}: {error}"))?;
+            redact(&mut object);
+            archive.put(file, &serde_json::to_vec_pretty(&object)?)?;
+        }
+    }
+    Ok(())
+}
+
+async fn introspection(
+    api: &Api,
+    args: &BundleArgs,
+    archive: &mut Archive,
+    pod: &Pod,
+) -> Result<()> {
+    let node = pod.spec.node_name.as_deref().unwrap_or(&pod.metadata.name);
+    let within = Duration::from_secs(args.target.timeout);
+    let port = args.target.introspection_port;
+    for (port, path, file) in [
+        (port, ipamd_view::STATUS, "status.json"),
+        (port, "/v1/ferrule/explain", "explain.json"),
+        (port, ipamd_view::PODS, "pods.json"),
+        (port, "/v1/enis", "enis.json"),
+        (port, "/v1/ipamd-env-settings", "ipamd-settings.json"),
+        (port, "/v1/networkutils-env-settings", "network-settings.json"),
+        (registry::METRICS_PORT, "/metrics", "metrics.txt"),
+    ] {
+        let file = format!("nodes/{node}/{file}");
+        let at = At { namespace: &api.namespace, pod: &pod.metadata.name, port };
+        match forward::get(&api.client(), &at, path, within).await {
+            Ok(body) => archive.put(&file, &body)?,
+            Err(why) => {
+                archive.miss(&file, why);
+                // The others of a silent daemon are silent as well.
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn logs(api: &Api, archive: &mut Archive, pod: &Pod) -> Result<()> {
+    let name = &pod.metadata.name;
+    let log = format!("/api/v1/namespaces/{}/pods/{name}/log", api.namespace);
+    let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
+    for status in statuses {
+        let container = &status.name;
+        for (previous, suffix) in [(false, ""), (true, ".previous")] {
+            if previous && status.restart_count == 0 {
+                continue;
+            }
+            let path = format!("{log}?container={container}&previous={previous}&tailLines={LINES}");
+            let file = format!("logs/{name}/{container}{suffix}.log");
+            match api.text(&path, "log").await {
+                Ok(text) => {
+                    archive.put(&file, redact_log(&text, archive::BOUNDS.file).as_bytes())?
+                }
+                Err(error) => archive.miss(&file, error.to_string()),
+            }
+        }
+    }
+    Ok(())
+}
+
+const LINES: u32 = 5000;

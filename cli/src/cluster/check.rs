@@ -1,0 +1,236 @@
+//! `ferrule check`: pods on every node try to reach what pods must reach, and are gone afterwards.
+
+mod objects;
+
+use super::{
+    TROUBLE,
+    api::{Api, Selector},
+    args::CheckArgs,
+    forward::{self, At},
+    progress::Progress,
+    status::{DAEMONS, is_daemon},
+};
+use crate::{
+    args::Output,
+    policy::{document, say},
+    probe::{PORT, TRIES},
+};
+use anyhow::{Context as _, Result, anyhow, bail};
+use cli_cluster::{Around, Column, Matrix, Node, Outcome, Pod, Site, Try, of_pod, tries};
+use objects::{PROBE, TARGET};
+use serde_json::{Value, json};
+use std::{
+    io::Write as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+    task::JoinSet,
+    time::sleep,
+};
+
+/// What came of the tries from one node.
+type Tried = Result<Vec<(Column, Try, Outcome)>, String>;
+
+/// Tries and prints; the exit code. The namespace goes however it ends.
+pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
+    let api = Api::connect(&args.target).await?;
+    let image = match &args.image {
+        Some(image) => image.clone(),
+        None => our_image(&api).await?,
+    };
+    let namespace = format!("ferrule-check-{:x}", std::process::id());
+    let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let tried = tokio::select! {
+        tried = in_namespace(&api, args, &image, &namespace) => tried,
+        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+        _ = terminated.recv() => Err(anyhow!("ended")),
+    };
+    if args.keep {
+        tell(&format!("kept: kubectl delete namespace {namespace}"));
+    } else if let Err(error) = api.delete(&format!("/api/v1/namespaces/{namespace}")).await {
+        tell(&format!(
+            "the namespace {namespace} stays: {error}; kubectl delete namespace {namespace}"
+        ));
+    }
+    let matrix = tried?;
+    match args.output {
+        Output::Text => say(&matrix.to_string())?,
+        Output::Json => document(&json!(matrix))?,
+    }
+    Ok(if matrix.is_good() { 0 } else { TROUBLE })
+}
+
+fn tell(text: &str) {
+    // Nobody is left to tell if it is closed.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The image of the daemons has the probe in it.
+async fn our_image(api: &Api) -> Result<String> {
+    let path = format!("/api/v1/namespaces/{}/pods", api.namespace);
+    let pods: Vec<Pod> = api.list(&path, Selector::Label(DAEMONS), "pods").await?;
+    let daemon = pods.iter().find(|pod| is_daemon(pod));
+    let containers = daemon.map(|pod| pod.spec.containers.as_slice()).unwrap_or_default();
+    let found = containers.iter().find(|it| it.name == "ipamd").map(|it| it.image.clone());
+    found.ok_or_else(|| {
+        anyhow!(
+            "no pod of Ferrule's in the namespace {} names an image: name one by --image, with \
+             `ferrule` in its path",
+            api.namespace
+        )
+    })
+}
+
+async fn in_namespace(api: &Api, args: &CheckArgs, image: &str, namespace: &str) -> Result<Matrix> {
+    let mut progress = Progress::new();
+    progress.tell("making probes");
+    api.create("/api/v1/namespaces", &objects::namespace(namespace)).await?;
+    let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
+    for name in [PROBE, TARGET] {
+        api.create(&sets, &objects::daemon_set(name, image)).await?;
+    }
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    let service = api.create(&services, &objects::service()).await?;
+    let sites = sites(api, args, namespace, &mut progress).await?;
+    if sites.is_empty() {
+        bail!("no probe was made on any node: kubectl -n {namespace} get daemonsets");
+    }
+    let around = around(args, &service);
+    let mut matrix = Matrix::default();
+    let tried = ask_all(api, args, namespace, (&sites, &around), &mut progress).await?;
+    for (site, tried) in sites.iter().zip(tried) {
+        matrix.add(site, tried);
+    }
+    Ok(matrix)
+}
+
+fn around(args: &CheckArgs, service: &Value) -> Around {
+    let spec = &service["spec"];
+    let node_port = spec["ports"][0]["nodePort"].as_u64();
+    Around {
+        port: PORT,
+        service: spec["clusterIP"].as_str().filter(|it| *it != "None").map(str::to_owned),
+        service_port: objects::SERVICE_PORT,
+        node_port: node_port.and_then(|port| u16::try_from(port).ok()),
+        name: args.name.clone(),
+        internet: args.internet.clone(),
+    }
+}
+
+/// Waits until each node has its pods, or the time is over.
+async fn sites(
+    api: &Api,
+    args: &CheckArgs,
+    namespace: &str,
+    progress: &mut Progress,
+) -> Result<Vec<Site>> {
+    let nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
+    let give_up = Instant::now() + Duration::from_secs(args.wait);
+    loop {
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        let pods: Vec<Pod> = api.list(&path, Selector::All, "pods").await?;
+        let sites = by_node(&nodes, &pods);
+        let ready = sites.iter().filter(|site| site.why_not.is_none()).count();
+        if ready == sites.len() || Instant::now() >= give_up {
+            return Ok(sites);
+        }
+        progress.tell(&format!("waiting for probes: ready on {ready} of {} nodes", nodes.len()));
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The nodes on which the DaemonSets have pods, or will.
+fn by_node(nodes: &[Node], pods: &[Pod]) -> Vec<Site> {
+    let mut sites = Vec::new();
+    for node in nodes {
+        let name = &node.metadata.name;
+        let of = |app: &str| {
+            pods.iter().find(|pod| {
+                pod.spec.node_name.as_ref() == Some(name)
+                    && pod.metadata.labels.get("app").is_some_and(|it| it == app)
+            })
+        };
+        let (probe, target) = (of(PROBE), of(TARGET));
+        let why = |pod: Option<&Pod>| match pod {
+            None => Some("no pod is on the node".to_owned()),
+            Some(pod) => why_not(pod),
+        };
+        let address = |pod: &Pod| pod.status.pod_ips.first().map(|it| it.ip.clone());
+        let ready = |pod: &&Pod| why_not(pod).is_none();
+        sites.push(Site {
+            node: name.clone(),
+            address: node.internal_address().map(str::to_owned),
+            probe: probe.filter(ready).map(|pod| pod.metadata.name.clone()),
+            target: target.filter(ready).and_then(address),
+            why_not: why(probe).or_else(|| why(target)),
+        });
+    }
+    sites
+}
+
+/// Why a pod is not ready.
+fn why_not(pod: &Pod) -> Option<String> {
+    let ready = pod.status.conditions.iter().find(|it| it.kind == "Ready");
+    if ready.is_some_and(|it| it.status == "True") && !pod.status.pod_ips.is_empty() {
+        return None;
+    }
+    let said = of_pod(pod).first().map(|it| format!("{}: {}", it.object, it.cause));
+    let phase = &pod.status.phase;
+    Some(said.unwrap_or_else(|| format!("its pod {} is {phase}", pod.metadata.name)))
+}
+
+async fn ask_all(
+    api: &Api,
+    args: &CheckArgs,
+    namespace: &str,
+    (sites, around): (&[Site], &Around),
+    progress: &mut Progress,
+) -> Result<Vec<Tried>> {
+    let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+    let mut asking = JoinSet::new();
+    let mut tried: Vec<Tried> = Vec::new();
+    for (index, site) in sites.iter().enumerate() {
+        tried.push(Err(site.why_not.clone().unwrap_or_else(|| "it was not asked".to_owned())));
+        let Some(probe) = site.probe.clone() else { continue };
+        let wanted = tries(site, sites, around);
+        let (client, turns) = (api.client(), Arc::clone(&turns));
+        let (namespace, within) =
+            (namespace.to_owned(), Duration::from_secs(args.target.timeout.max(30)));
+        asking.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            let at = At { namespace: &namespace, pod: &probe, port: PORT };
+            let what: Vec<&Try> = wanted.iter().map(|(_, what)| what).collect();
+            let query = form_urlencoded::Serializer::new(String::new())
+                .append_pair("of", &serde_json::to_string(&what).unwrap_or_default())
+                .finish();
+            let answer = forward::get(&client, &at, &format!("{TRIES}?{query}"), within).await;
+            let outcomes: Result<Vec<Outcome>, String> = answer.and_then(|body| {
+                serde_json::from_slice(&body).map_err(|error| format!("its answer: {error}"))
+            });
+            let join = |outcomes: Vec<Outcome>| {
+                wanted
+                    .into_iter()
+                    .zip(outcomes)
+                    .map(|((column, what), it)| (column, what, it))
+                    .collect()
+            };
+            (index, outcomes.map(join))
+        });
+    }
+    let (all, mut done) = (asking.len(), 0);
+    while let Some(asked) = asking.join_next().await {
+        let (index, outcome) = asked.map_err(|error| anyhow!("ask a probe: {error}"))?;
+        if let Some(slot) = tried.get_mut(index) {
+            *slot = outcome;
+        }
+        done += 1;
+        progress.tell(&format!("tried from {done} of {all} nodes"));
+    }
+    Ok(tried)
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const SIDE_BY_SIDE: usize = 16;

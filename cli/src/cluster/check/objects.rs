@@ -1,0 +1,60 @@
+//! What is made for a test: a namespace, two DaemonSets of probes, a Service. It asks for no more than the strictest
+//! pod security grants.
+
+use crate::probe::PORT;
+use serde_json::{Value, json};
+
+/// The pods that try, and those that are tried beside them.
+pub(super) const PROBE: &str = "probe";
+pub(super) const TARGET: &str = "target";
+/// The Service's port.
+pub(super) const SERVICE_PORT: u16 = 80;
+
+pub(super) fn namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "labels": { "app.kubernetes.io/managed-by": "ferrule-check" } },
+    })
+}
+
+pub(super) fn daemon_set(name: &str, image: &str) -> Value {
+    let labels = json!({ "app": name });
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name },
+        "spec": { "selector": { "matchLabels": labels }, "template": {
+            "metadata": { "labels": labels },
+            "spec": {
+                "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "terminationGracePeriodSeconds": 1,
+                "tolerations": [{ "operator": "Exists" }],
+                "securityContext": {
+                    "runAsNonRoot": true, "runAsUser": 65532,
+                    "seccompProfile": { "type": "RuntimeDefault" },
+                },
+                "containers": [{
+                    "name": "probe", "image": image,
+                    "command": ["ferrule", "probe", "serve", "--port", PORT.to_string()],
+                    "readinessProbe": {
+                        "httpGet": { "path": "/", "port": PORT }, "periodSeconds": 1,
+                    },
+                    "resources": { "requests": { "cpu": "5m", "memory": "8Mi" } },
+                    "securityContext": {
+                        "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                        "capabilities": { "drop": ["ALL"] },
+                    },
+                }],
+            },
+        } },
+    })
+}
+
+pub(super) fn service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": TARGET },
+        "spec": {
+            "type": "NodePort", "selector": { "app": TARGET },
+            "ports": [{ "port": SERVICE_PORT, "targetPort": PORT, "protocol": "TCP" }],
+        },
+    })
+}

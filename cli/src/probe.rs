@@ -1,0 +1,106 @@
+//! `ferrule probe`: what the pods of `ferrule check` run. It answers over TCP, UDP and HTTP, and tries what it is asked to.
+
+mod trying;
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use cli_cluster::Try;
+use http_body_util::Full;
+use hyper::{
+    Request, Response, body::Bytes, body::Incoming, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use std::{convert::Infallible, net::Ipv6Addr, time::Duration};
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    task::JoinSet,
+};
+
+/// What a probe does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProbeVerb {
+    /// Answer, and try what is asked for, until it is ended
+    Serve {
+        /// Where to listen, TCP and UDP
+        #[arg(long, default_value_t = PORT)]
+        port: u16,
+    },
+}
+
+/// Serves for ever.
+///
+/// # Errors
+/// The port is taken.
+pub(crate) fn run(verb: &ProbeVerb) -> Result<u8> {
+    let ProbeVerb::Serve { port } = verb;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("start the probe")?.block_on(serve(*port))
+}
+
+async fn serve(port: u16) -> Result<u8> {
+    // Of both families, where the pod has both.
+    let (listener, datagrams) = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+        Ok(listener) => (listener, UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).await),
+        Err(_) => {
+            let listener = TcpListener::bind(("0.0.0.0", port)).await;
+            let listener = listener.with_context(|| format!("listen on port {port}"))?;
+            (listener, UdpSocket::bind(("0.0.0.0", port)).await)
+        }
+    };
+    let datagrams = datagrams.with_context(|| format!("take datagrams on port {port}"))?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(echo(datagrams));
+    let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .context("wait for the end")?;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ended.recv() => return Ok(0),
+            Some(_) = tasks.join_next() => continue,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(BREATH).await;
+            continue;
+        };
+        tasks.spawn(async move {
+            let connection =
+                http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
+            // Who hangs up has heard enough.
+            let _ = connection.await;
+        });
+    }
+}
+
+async fn echo(socket: UdpSocket) {
+    let mut datagram = [0; 2048];
+    loop {
+        match socket.recv_from(&mut datagram).await {
+            Ok((length, from)) => {
+                let said = datagram.get(..length).unwrap_or_default();
+                // Lost is lost, as with any datagram.
+                let _ = socket.send_to(said, from).await;
+            }
+            Err(_) => tokio::time::sleep(BREATH).await,
+        }
+    }
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let body = match request.uri().query() {
+        Some(query) if request.uri().path() == TRIES => {
+            let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "of");
+            let asked: Option<Vec<Try>> =
+                asked.and_then(|(_, text)| serde_json::from_str(&text).ok());
+            let outcomes = trying::all(asked.unwrap_or_default()).await;
+            serde_json::to_vec(&outcomes).unwrap_or_default()
+        }
+        Some(_) | None => trying::GREETING.as_bytes().to_vec(),
+    };
+    Ok(Response::new(Full::new(Bytes::from(body))))
+}
+
+/// Where probes listen.
+pub(crate) const PORT: u16 = 7777;
+/// Where they are asked to try something.
+pub(crate) const TRIES: &str = "/tries";
+const BREATH: Duration = Duration::from_millis(100);
