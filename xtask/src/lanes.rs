@@ -133,7 +133,15 @@ const LANES: &[Lane] = &[
     Lane {
         name: "lab",
         what: "whole nodes: production daemon, plugin, simulated EC2, faults; the real amazon-vpc-cni",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Go, Need::Plugins],
+        needs: &[
+            Need::Linker,
+            Need::Iproute,
+            Need::Nft,
+            Need::Iptables,
+            Need::Go,
+            Need::Plugins,
+            Need::Prometheus,
+        ],
         root: true,
         run: |tally| in_labs(tally, "tests-lab", true),
     },

@@ -134,6 +134,7 @@ impl Lab {
     /// When nothing answers there.
     pub fn get(&self, node: &str, port: u16, path: &str) -> Result<String> {
         // bash can speak TCP: a node needs no HTTP client of its own.
+        let path = path.replace('%', "%%");
         let script = format!(
             "exec 3<>/dev/tcp/127.0.0.1/{port}; \
              printf 'GET {path} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
