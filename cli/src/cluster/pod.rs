@@ -22,7 +22,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 /// Asks and prints; the exit code.
 pub(super) async fn run(args: &PodArgs) -> Result<u8> {
-    let Some((namespace, name)) = args.pod.split_once('/') else {
+    let words = args.pod.split_once('/');
+    let Some((namespace, name)) =
+        words.filter(|(space, name)| !space.is_empty() && !name.is_empty())
+    else {
         bail!("{:?} is no pod: name it as namespace/name", args.pod);
     };
     let api = Api::connect(&args.target).await?;

@@ -10,6 +10,7 @@ use super::{
 use crate::policy::{document, say};
 use anyhow::{Result, anyhow, bail};
 use cli_cluster::{Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
+use ipamd_view::Status;
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
 use policy_kube::KubeError;
@@ -126,7 +127,12 @@ async fn ask(client: &Client, at: &At<'_>, within: Duration) -> Heard {
         Ok(body) => body,
         Err(why) => return Heard::Silent(why),
     };
-    match serde_json::from_slice(&body) {
+    match serde_json::from_slice::<Status>(&body) {
+        // An older one answers what it does not know with what it knows.
+        Ok(status) if status.version.is_empty() => Heard::Silent(format!(
+            "it is of an older version, without {}: finish the upgrade",
+            ipamd_view::STATUS
+        )),
         Ok(status) => Heard::Said(Box::new(status)),
         Err(error) => Heard::Silent(format!("its answer is not understood: {error}")),
     }
