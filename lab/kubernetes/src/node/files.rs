@@ -146,3 +146,52 @@ disabled_plugins = [
         pause = image::PAUSE,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use serde_json::Value;
+
+    fn node() -> NodeConfig {
+        NodeConfig {
+            name: "node1".to_owned(),
+            address: Ipv4Addr::new(10, 0, 0, 7),
+            instance: "i-1".to_owned(),
+            instance_type: "m5.large".to_owned(),
+            zone: "eu-west-1a".to_owned(),
+            max_pods: 29,
+            server: "https://10.0.0.2:443".to_owned(),
+            proxy: ProxyMode::Nftables,
+            cgroup: "ferrule-lab.a.node1".to_owned(),
+            plugins: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn a_node_says_where_it_is() {
+        let labels = node().labels();
+        assert!(labels.contains("topology.kubernetes.io/region=eu-west-1,"), "{labels}");
+        assert!(labels.contains("topology.kubernetes.io/zone=eu-west-1a"), "{labels}");
+        let kubelet: Value = serde_json::from_str(&node().kubelet()).unwrap();
+        assert_eq!(kubelet["providerID"], "aws:///eu-west-1a/i-1");
+        assert_eq!(
+            (&kubelet["maxPods"], &kubelet["cgroupRoot"]),
+            (&json!(29), &json!("/ferrule-lab.a.node1"))
+        );
+    }
+
+    #[test]
+    fn nobody_comes_in_without_being_known() {
+        let kubelet: Value = serde_json::from_str(&node().kubelet()).unwrap();
+        assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);
+        assert_eq!(kubelet["authorization"]["mode"], "Webhook");
+    }
+
+    #[test]
+    fn a_proxy_works_as_it_is_told_to_and_leaves_the_machines_table_alone() {
+        let proxy: Value = serde_json::from_str(&node().proxy()).unwrap();
+        assert_eq!(proxy["mode"], "nftables");
+        assert_eq!(proxy["conntrack"]["maxPerCore"], 0);
+    }
+}

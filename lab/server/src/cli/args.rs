@@ -177,6 +177,12 @@ pub enum ClusterVerb {
     },
     /// What runs, by which process, and where it writes to.
     Status,
+    /// Where a program for the cluster's users is; built from its Go module if it is not there yet.
+    Program {
+        /// Which.
+        #[arg(value_enum)]
+        program: UsersProgram,
+    },
     /// Start runtime, kubelet and proxy of a node: after its boot, or of one that was added.
     Join {
         /// The node.
@@ -214,9 +220,21 @@ pub struct ClusterUp {
     /// What gives pods their network. With none, nodes are not ready until something is installed.
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub cni: Network,
+    /// Leave what there is when it does not come up, to be looked at.
+    #[arg(long)]
+    pub keep: bool,
     /// Further options of `ferrule-lab up`, such as `--type m5.large`.
     #[arg(last = true)]
     pub lab: Vec<String>,
+}
+
+/// A program for the cluster's users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UsersProgram {
+    /// Of the cluster's version.
+    Kubectl,
+    /// Helm.
+    Helm,
 }
 
 /// How Services reach their pods.

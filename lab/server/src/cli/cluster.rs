@@ -2,7 +2,7 @@
 
 use super::{
     Cli, Tool,
-    args::{ClusterUp, ClusterVerb, Network, Proxy, UpArgs, Verb},
+    args::{ClusterUp, ClusterVerb, Network, Proxy, UpArgs, UsersProgram, Verb},
     say, show,
 };
 use crate::{
@@ -83,6 +83,15 @@ impl Tool {
                 self.there(name)?;
                 let view = self.cluster_of().context("the lab has no cluster")?;
                 self.print(&view, show::cluster)
+            }
+            ClusterVerb::Program { program } => {
+                let program = match program {
+                    UsersProgram::Kubectl => spawn_blocking(Program::kubectl).await??,
+                    UsersProgram::Helm => spawn_blocking(Program::helm).await??,
+                };
+                self.print(&json!({ "program": program.path() }), |_| {
+                    program.path().display().to_string()
+                })
             }
             ClusterVerb::LoadImage { archive, nodes } => {
                 let folder = self.there(name)?;
@@ -177,7 +186,7 @@ impl Tool {
                     let whole = WithCluster { status, cluster: self.cluster_of() };
                     self.print(&whole, show::whole)
                 }
-                Err(err) if std::env::var_os("FERRULE_LAB_KEEP").is_some() => Err(err),
+                Err(err) if args.keep => Err(err),
                 Err(err) => {
                     if let Err(also) = self.remove().await {
                         say(&format!("{also:#}; run: ferrule-lab --name {name} down"));
