@@ -1,0 +1,92 @@
+//! The life of an installation: what is done to it, and that pods' connections do not notice.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics and tells what it counted")]
+
+use std::time::Duration;
+use tests_installed::{Counts, Given, Installed, Newcomers, Pod, Traffic};
+
+/// Connections each way between two nodes' pods: fifty in all.
+const EACH_WAY: u32 = 25;
+
+struct Flows {
+    held: Vec<Traffic>,
+    newcomers: Newcomers,
+}
+
+impl Flows {
+    fn between(one: &Pod, other: &Pod) -> Self {
+        let held = [(one, other), (other, one)];
+        let held = held.map(|(from, to)| Traffic::between(from, to, EACH_WAY).unwrap());
+        Self { held: held.into(), newcomers: Newcomers::between(one, other) }
+    }
+
+    fn end(self) {
+        for held in self.held {
+            let Counts { connections, answered, broken } = held.end().unwrap();
+            println!("{connections} connections, {answered} lines answered, {broken} broken");
+            assert_eq!((connections, broken), (u64::from(EACH_WAY), 0));
+            assert!(answered > connections, "only {answered} lines were answered");
+        }
+        let (answered, failed) = self.newcomers.end().unwrap();
+        println!("{answered} new connections, {} failed", failed.len());
+        assert!(answered > 0 && failed.is_empty(), "{answered} new connections, failed: {failed:?}");
+    }
+}
+
+/// How long the control plane is away. `FERRULE_AWAY_SECONDS` makes it longer.
+fn away() -> Duration {
+    let seconds = std::env::var("FERRULE_AWAY_SECONDS").ok();
+    Duration::from_secs(seconds.map_or(20, |seconds| seconds.parse().unwrap()))
+}
+
+#[test]
+fn connections_outlive_whatever_is_done_to_the_installation() {
+    let test = "connections_outlive_whatever_is_done_to_the_installation";
+    let Some(given) = Given::or_skip(test) else { return };
+    let cluster = Installed::bare(given, "life", 2).unwrap();
+    cluster.install(&[]).unwrap();
+    let pods = cluster.probes("steady").unwrap();
+    let [one, other] = &pods[..] else { panic!("{pods:?}") };
+    let flows = Flows::between(one, other);
+
+    println!("upgrade");
+    cluster.install(&["env.WARM_IP_TARGET=3", "podAnnotations.version=two"]).unwrap();
+    println!("roll back");
+    cluster.helm(&["rollback", "ferrule", "1"]).unwrap();
+    cluster.rolled_out().unwrap();
+
+    println!("the control plane goes away");
+    for part in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"] {
+        cluster.lab().run(&["cluster", "stop", part]).unwrap();
+    }
+    std::thread::sleep(away());
+    for part in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        cluster.lab().run(&["cluster", "start", part]).unwrap();
+    }
+    cluster.rolled_out().unwrap();
+    let later = cluster.probes("later").unwrap();
+    assert_eq!(later.len(), 2, "{later:?}");
+
+    println!("a node joins, is drained, and goes");
+    let joined = cluster.lab().json(&["node", "add"]).unwrap();
+    let joined = joined["name"].as_str().unwrap_or_default().to_owned();
+    cluster.lab().run(&["cluster", "join", &joined]).unwrap();
+    let archive = std::env::var("FERRULE_IMAGE").unwrap();
+    cluster.lab().run(&["cluster", "load-image", &archive, "--node", &joined]).unwrap();
+    cluster.rolled_out().unwrap();
+    let with_it = cluster.probes("steady").unwrap();
+    assert_eq!(with_it.len(), 3, "{with_it:?}");
+    let newest = with_it.iter().find(|pod| pod.node == joined).unwrap();
+    Flows::between(one, newest).end();
+    cluster.kubectl(&["drain", &joined, "--ignore-daemonsets", "--timeout=120s"]).unwrap();
+    cluster.lab().run(&["node", "terminate", &joined]).unwrap();
+    cluster.kubectl(&["delete", "node", &joined]).unwrap();
+    cluster.rolled_out().unwrap();
+
+    println!("uninstall");
+    cluster.helm(&["uninstall", "ferrule", "--wait"]).unwrap();
+    flows.end();
+    let after = cluster.pods("default", "app=steady").unwrap();
+    let after: Vec<_> = after.into_iter().filter(|pod| pod.node != joined).collect();
+    assert_eq!(after, pods, "pods were started again or changed");
+}
