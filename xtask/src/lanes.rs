@@ -7,7 +7,7 @@ use crate::{
     binaries::{self, Binaries},
     demo,
     deps::{self, Need},
-    generate,
+    generate, image,
     interrupt::Guard,
     layers, neighbour, say, vm,
 };
@@ -143,7 +143,7 @@ const LANES: &[Lane] = &[
             Need::Prometheus,
         ],
         root: true,
-        run: |tally| in_labs(tally, "tests-lab", true),
+        run: |tally| in_labs(tally, "tests-lab", true, &[]),
     },
     Lane {
         name: "cri",
@@ -158,14 +158,23 @@ const LANES: &[Lane] = &[
             Need::Go,
         ],
         root: true,
-        run: |tally| in_labs(tally, "tests-cri", false),
+        run: |tally| in_labs(tally, "tests-cri", false, &[]),
     },
     Lane {
         name: "whole",
         what: "a whole cluster in the lab: control plane, kubelets, runtimes, pods, Services",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Runtime, Need::Go],
         root: true,
-        run: |tally| in_labs(tally, "tests-whole", false),
+        run: |tally| {
+            let archive = image::archive(binaries::Profile::Dev);
+            if !tally.ahead {
+                image::make(binaries::Profile::Dev, image::NAME, &archive)?;
+            }
+            let chart = generate::root().join("charts/ferrule");
+            let env =
+                [("FERRULE_IMAGE", archive.as_os_str()), ("FERRULE_CHART", chart.as_os_str())];
+            in_labs(tally, "tests-whole", false, &env)
+        },
     },
     Lane {
         name: "demo",
@@ -351,7 +360,7 @@ fn with_binaries() -> Result<Binaries> {
 }
 
 /// Runs the tests of a crate that makes labs; with the next release as well, if its tests upgrade.
-fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool) -> Result<()> {
+fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool, given: &[(&str, &OsStr)]) -> Result<()> {
     let programs = with_binaries()?;
     let next = upgrades.then(neighbour::build).transpose()?;
     if tally.ahead {
@@ -362,6 +371,7 @@ fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool) -> Result<()> {
     let _guard = Guard::folder(&programs, &labs)?;
     let mut env =
         vec![("FERRULE_BIN_DIR", programs.dir.as_os_str()), ("FERRULE_LAB_DIR", labs.as_os_str())];
+    env.extend(given);
     env.extend(next.as_ref().map(|dir| ("FERRULE_NEXT_DIR", dir.as_os_str())));
     cargo_test(tally, &[krate], &env)
 }

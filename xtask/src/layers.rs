@@ -69,7 +69,6 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-cluster", Layer::Workshop),
     ("tests-chart", Layer::Workshop),
     ("tests-cri", Layer::Workshop),
-    ("tests-installed", Layer::Workshop),
     ("tests-lab", Layer::Workshop),
     ("tests-bench", Layer::Workshop),
     ("tests-sim", Layer::Workshop),

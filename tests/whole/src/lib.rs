@@ -2,6 +2,12 @@
 //!
 //! Everything goes through `ferrule-lab cluster` and `kubectl`, as a person would do it.
 
+mod installed;
+mod traffic;
+
+pub use installed::{Given, Installed, Pod};
+pub use traffic::{Answers, Counts, Newcomers, Traffic};
+
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_kubernetes::Program;
 use serde_json::Value;
@@ -30,6 +36,11 @@ impl Cluster {
         let lab = Lab::cluster(bin_dir, name, args)?;
         let kubeconfig = lab.run(&["cluster", "kubeconfig"])?.trim().into();
         Ok(Self { lab, kubectl, kubeconfig })
+    }
+
+    /// The kubeconfig of one who may do everything.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
     }
 
     /// `kubectl` as one who may do everything.

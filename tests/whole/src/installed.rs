@@ -1,24 +1,46 @@
 //! The cluster, and the hands that an operator has on it.
 
-use crate::Given;
-use anyhow::{Context as _, Result, bail, ensure};
+#![expect(clippy::print_stdout, reason = "a skip is told on standard output")]
+
+use crate::Cluster;
+use anyhow::{Context as _, Result, bail};
 use lab_kubernetes::{Program, image};
 use serde_json::{Value, json};
 use std::{
-    io::Write as _,
     path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 use tests_lab::Lab;
 
-/// A cluster of the lab. It is taken down when this is dropped.
+/// What a test is given by its lane.
+#[derive(Clone, Debug)]
+pub struct Given {
+    programs: PathBuf,
+    image: PathBuf,
+    chart: PathBuf,
+}
+
+impl Given {
+    /// What the lane gave; `None`, and a line that says so, where `test` cannot run.
+    pub fn or_skip(test: &str) -> Option<Self> {
+        let of = |name: &str| {
+            let value = std::env::var_os(name).map(PathBuf::from);
+            if value.is_none() {
+                println!("SKIP {test}: {name} is not set; run: cargo xtask test whole");
+            }
+            value
+        };
+        let programs = tests_lab::programs(test)?;
+        Some(Self { programs, image: of("FERRULE_IMAGE")?, chart: of("FERRULE_CHART")? })
+    }
+}
+
+/// A cluster of the lab with our image on its nodes. It is taken down when this is dropped.
 pub struct Installed {
     given: Given,
-    lab: Lab,
+    cluster: Cluster,
     helm: Program,
-    kubectl: Program,
-    kubeconfig: PathBuf,
 }
 
 /// A pod that runs.
@@ -40,19 +62,31 @@ impl Installed {
     /// # Errors
     /// With what the lab said.
     pub fn bare(given: Given, name: &str, nodes: usize) -> Result<Self> {
-        let (helm, kubectl) = (Program::helm()?, Program::kubectl()?);
-        let name = format!("{name}-{}", std::process::id());
+        let helm = Program::helm()?;
         let up = ["--nodes", &nodes.to_string(), "--cni", "none"];
-        let lab = Lab::cluster_up(&given.programs, &name, &up)?;
-        let kubeconfig = lab.run(&["cluster", "kubeconfig"])?.trim().into();
-        let archive = given.image.to_str().context("the image's path is not UTF-8")?;
-        lab.run(&["cluster", "load-image", archive])?;
-        Ok(Self { given, lab, helm, kubectl, kubeconfig })
+        let cluster = Cluster::up(&given.programs, name, &up)?;
+        let installed = Self { given, cluster, helm };
+        installed.load_image(&[])?;
+        Ok(installed)
     }
 
     /// The lab's tool.
     pub fn lab(&self) -> &Lab {
-        &self.lab
+        &self.cluster.lab
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Gives the image to all nodes, or as `args` say.
+    ///
+    /// # Errors
+    /// With what the lab said.
+    pub fn load_image(&self, args: &[&str]) -> Result<()> {
+        let archive = self.given.image.to_str().context("the image's path is not UTF-8")?;
+        self.lab().run(&[&["cluster", "load-image", archive], args].concat()).map(drop)
     }
 
     /// Installs the chart, or upgrades what is installed, and waits until it runs on every node.
@@ -60,7 +94,7 @@ impl Installed {
     /// # Errors
     /// With what helm or kubectl said, and what the cluster looks like.
     pub fn install(&self, sets: &[&str]) -> Result<()> {
-        let status = self.lab.json(&["status"])?;
+        let status = self.lab().json(&["status"])?;
         let ec2 = status["ec2_endpoint"].as_str().context("a lab without EC2")?;
         // The SDK's own setting; on EC2 there is none.
         let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }]);
@@ -91,7 +125,11 @@ impl Installed {
     /// With what it said.
     pub fn helm(&self, args: &[&str]) -> Result<String> {
         let mut helm = Command::new(self.helm.path());
-        said(helm.args(args).args(["--namespace", SPACE, "--kubeconfig"]).arg(&self.kubeconfig))
+        said(
+            helm.args(args)
+                .args(["--namespace", SPACE, "--kubeconfig"])
+                .arg(self.cluster.kubeconfig()),
+        )
     }
 
     /// Runs kubectl.
@@ -99,8 +137,7 @@ impl Installed {
     /// # Errors
     /// With what it said.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
-        let mut kubectl = Command::new(self.kubectl.path());
-        said(kubectl.arg("--kubeconfig").arg(&self.kubeconfig).args(args))
+        self.cluster.kubectl(args)
     }
 
     /// Runs the tool `ferrule` with the cluster's kubeconfig; what came of it, also when it failed.
@@ -109,26 +146,8 @@ impl Installed {
     /// When it cannot be started.
     pub fn ferrule(&self, args: &[&str]) -> Result<std::process::Output> {
         let mut tool = Command::new(self.given.programs.join("ferrule"));
-        tool.args(args).env("KUBECONFIG", &self.kubeconfig).stdin(Stdio::null());
+        tool.args(args).env("KUBECONFIG", self.cluster.kubeconfig()).stdin(Stdio::null());
         tool.output().context("start ferrule")
-    }
-
-    /// Makes or changes objects.
-    ///
-    /// # Errors
-    /// With what the API server said.
-    pub fn apply(&self, objects: &Value) -> Result<()> {
-        let mut kubectl = Command::new(self.kubectl.path());
-        kubectl.arg("--kubeconfig").arg(&self.kubeconfig).args(["apply", "-f", "-"]);
-        kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = kubectl.spawn().context("start kubectl")?;
-        let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
-        stdin.write_all(objects.to_string().as_bytes()).context("hand kubectl the objects")?;
-        drop(stdin);
-        let output = child.wait_with_output().context("wait for kubectl")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kubectl apply: {}: {said}", output.status);
-        Ok(())
     }
 
     /// A DaemonSet of the lab's probe, which serves on port 8080, echoes lines on 8081 and says who it is;
@@ -138,7 +157,7 @@ impl Installed {
     /// With what the cluster looks like when they do not come.
     pub fn probes(&self, name: &str) -> Result<Vec<Pod>> {
         let labels = json!({ "app": name });
-        self.apply(&json!({
+        self.cluster.apply(&[json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet",
             "metadata": { "name": name, "namespace": "default" },
             "spec": {
@@ -155,7 +174,7 @@ impl Installed {
                     },
                 },
             },
-        }))?;
+        })])?;
         self.kubectl(&["rollout", "status", &format!("daemonset/{name}"), WAIT])
             .with_context(|| self.state())?;
         self.pods("default", &format!("app={name}"))
@@ -166,8 +185,7 @@ impl Installed {
     /// # Errors
     /// With what kubectl said.
     pub fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Pod>> {
-        let list = self.kubectl(&["-n", namespace, "get", "pods", "-l", labels, "-o", "json"])?;
-        let list: Value = serde_json::from_str(&list).context("the list of pods")?;
+        let list = self.cluster.json(&["-n", namespace, "get", "pods", "-l", labels])?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut pods: Vec<Pod> = list["items"]
             .as_array()

@@ -1,9 +1,13 @@
 //! The life of an installation: what is done to it, and that pods' connections do not notice.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics and tells what it counted")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics and tells what it counted"
+)]
 
 use std::time::Duration;
-use tests_installed::{Counts, Given, Installed, Newcomers, Pod, Traffic};
+use tests_whole::{Counts, Given, Installed, Newcomers, Pod, Traffic};
 
 /// Connections each way between two nodes' pods: fifty in all.
 const EACH_WAY: u32 = 25;
@@ -29,7 +33,10 @@ impl Flows {
         }
         let (answered, failed) = self.newcomers.end().unwrap();
         println!("{answered} new connections, {} failed", failed.len());
-        assert!(answered > 0 && failed.is_empty(), "{answered} new connections, failed: {failed:?}");
+        assert!(
+            answered > 0 && failed.is_empty(),
+            "{answered} new connections, failed: {failed:?}"
+        );
     }
 }
 
@@ -71,8 +78,7 @@ fn connections_outlive_whatever_is_done_to_the_installation() {
     let joined = cluster.lab().json(&["node", "add"]).unwrap();
     let joined = joined["name"].as_str().unwrap_or_default().to_owned();
     cluster.lab().run(&["cluster", "join", &joined]).unwrap();
-    let archive = std::env::var("FERRULE_IMAGE").unwrap();
-    cluster.lab().run(&["cluster", "load-image", &archive, "--node", &joined]).unwrap();
+    cluster.load_image(&["--node", &joined]).unwrap();
     cluster.rolled_out().unwrap();
     let with_it = cluster.probes("steady").unwrap();
     assert_eq!(with_it.len(), 3, "{with_it:?}");

@@ -84,10 +84,13 @@ impl Drop for Traffic {
     }
 }
 
+/// How many were answered, and what the others said.
+pub type Answers = (u64, Vec<String>);
+
 /// A stream of new connections, one after the other.
 pub struct Newcomers {
     is_over: Arc<AtomicBool>,
-    opener: Option<JoinHandle<Result<(u64, Vec<String>)>>>,
+    opener: Option<JoinHandle<Result<Answers>>>,
 }
 
 impl Newcomers {
@@ -116,7 +119,7 @@ impl Newcomers {
     ///
     /// # Errors
     /// When none could be tried any more.
-    pub fn end(mut self) -> Result<(u64, Vec<String>)> {
+    pub fn end(mut self) -> Result<Answers> {
         self.is_over.store(true, Ordering::Relaxed);
         let opener = self.opener.take().context("they have ended before")?;
         opener.join().map_err(|_| anyhow::anyhow!("the opener of connections broke off"))?
@@ -148,14 +151,15 @@ fn namespace_of(pod: &Pod) -> Result<PathBuf> {
         let Ok(comm) = fs::read_to_string(folder.join("comm")) else { return false };
         let Ok(routes) = fs::read_to_string(folder.join("net/fib_trie")) else { return false };
         comm.trim() == "probe"
-            && routes.split(&local).skip(1).any(|rest| {
-                rest.lines().next().is_some_and(|line| line.contains("host LOCAL"))
-            })
+            && routes
+                .split(&local)
+                .skip(1)
+                .any(|rest| rest.lines().next().is_some_and(|line| line.contains("host LOCAL")))
     };
     let found = folders.into_iter().find(is_of_pod);
-    found.map(|folder| folder.join("ns/net")).with_context(|| {
-        format!("no process has the address {} of {}", pod.address, pod.name)
-    })
+    found
+        .map(|folder| folder.join("ns/net"))
+        .with_context(|| format!("no process has the address {} of {}", pod.address, pod.name))
 }
 
 fn terminate(child: &Child) -> Result<()> {
