@@ -2,7 +2,7 @@
 
 use super::{Glance, NodeLine};
 use crate::table::Table;
-use ipamd_view::{Budget, Severity, Trouble};
+use ipamd_view::{Budget, Severity, Trouble, WaitingAdd};
 use std::collections::BTreeMap;
 
 /// How much of each node is shown.
@@ -21,10 +21,11 @@ impl Glance {
         for unasked in &self.unasked {
             text.push_str(&format!("not asked: {unasked}\n"));
         }
-        for (node, add) in self.waiting() {
+        for (node, add, more) in self.waiting() {
             let pod = format!("{}/{}", add.namespace, add.name);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             text.push_str(&format!(
-                "waiting  {node}: {pod} for {} s: {}\n         next: {}\n",
+                "waiting  {node}: {pod} for {} s{more}: {}\n         next: {}\n",
                 add.seconds, add.reason, add.next_step
             ));
         }
@@ -64,12 +65,22 @@ impl Glance {
         table
     }
 
-    fn waiting(&self) -> impl Iterator<Item = (&str, &ipamd_view::WaitingAdd)> {
-        let adds = self.nodes.iter().flat_map(|line| {
-            let NodeLine { node, waiting_adds, .. } = line;
-            waiting_adds.iter().map(|add| (node.as_str(), add))
-        });
-        adds.take(WAITING_TOLD)
+    /// Who has waited longest on each node for the same, and how many more do.
+    fn waiting(&self) -> Vec<(&str, &WaitingAdd, usize)> {
+        let mut first: Vec<(&str, &WaitingAdd, usize)> = Vec::new();
+        for line in &self.nodes {
+            for add in &line.waiting_adds {
+                let same = |it: &&mut (&str, &WaitingAdd, usize)| {
+                    it.0 == line.node && it.1.reason == add.reason
+                };
+                match first.iter_mut().find(same) {
+                    Some((_, _, more)) => *more += 1,
+                    None => first.push((&line.node, add, 0)),
+                }
+            }
+        }
+        first.truncate(WAITING_TOLD);
+        first
     }
 
     /// The same of many nodes is told once.
