@@ -1,5 +1,7 @@
 //! The demo: two nodes, ninety pods, every pod to every other, with faults in the middle.
 
+mod cluster;
+
 use crate::{
     binaries,
     deps::{self, Need},
@@ -15,7 +17,10 @@ const NODES: usize = 2;
 const INSTANCE_TYPE: &str = "c5.xlarge";
 
 #[derive(clap::Args, Clone)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Leave the lab up in the end, and say how to look around
     #[arg(long)]
     keep: bool,
@@ -24,13 +29,22 @@ pub(crate) struct Args {
     pods: u16,
 }
 
+#[derive(clap::Subcommand, Clone)]
+enum What {
+    /// A cluster of three nodes: the image, the chart, sixty pods, a Service, and nothing left of them
+    Cluster(cluster::Args),
+}
+
 impl Default for Args {
     fn default() -> Self {
-        Self { keep: false, pods: 45 }
+        Self { what: None, keep: false, pods: 45 }
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(What::Cluster(args)) = &args.what {
+        return cluster::run(args);
+    }
     deps::need_root("demo")?;
     deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
     let programs = binaries::build(binaries::Profile::Dev)?;

@@ -10,7 +10,7 @@ mod sbom;
 mod size;
 
 use crate::{
-    binaries::{self, Profile},
+    binaries::{self, Binaries, Profile},
     deps::{self, Need},
     generate, say,
 };
@@ -57,9 +57,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(path) => std::path::absolute(path).context("where the archive goes")?,
         None => archive(args.profile),
     };
-    make(args.profile, &args.tag, &archive)?;
+    let built = make(args.profile, &args.tag, &archive)?;
     if let Some(lab) = &args.load {
-        load(args.profile, lab.as_deref(), &archive)?;
+        load(&built, lab.as_deref(), &archive)?;
     }
     say::result(&archive.display().to_string());
     Ok(ExitCode::SUCCESS)
@@ -70,11 +70,11 @@ pub(crate) fn archive(profile: Profile) -> PathBuf {
     binaries::target_dir().join("ferrule").join(profile.folder()).join("image.tar")
 }
 
-/// Builds the image, tries each program in it, and tells its size.
+/// Builds the programs and the image, tries each program in it, and tells its size.
 ///
 /// # Errors
 /// Tells the step that failed; the words of the program that did are above.
-pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<()> {
+pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<Binaries> {
     if !deps::is_root() {
         bail!("an image has files of root: run this as root, by sudo -E for one");
     }
@@ -82,7 +82,8 @@ pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<()> {
     let store = Store::open()?;
     let base = base::ready(&store)?;
     let context = tempfile::tempdir().context("make a folder for what goes into the image")?;
-    gather::into(profile, &context.path().join("prebuilt"), Some(base.packages.path()))?;
+    let laid = context.path().join("prebuilt");
+    let built = gather::into(profile, &laid, Some(base.packages.path()))?;
     let began = Instant::now();
     say::step(&format!("building {tag}"));
     let root = generate::root();
@@ -91,22 +92,22 @@ pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<()> {
     say::step("trying each program in it, as nobody in particular");
     store.try_all(tag, TRIED)?;
     store.write(tag, archive)?;
-    size::tell(archive, &context.path().join("prebuilt"))
+    size::tell(archive, &laid)?;
+    Ok(built)
 }
 
 /// Puts an archive into the containerds of a lab's cluster.
 ///
 /// # Errors
 /// When the lab has no cluster, or one of its containerds refuses; the tool's words are above.
-pub(crate) fn load(profile: Profile, lab: Option<&str>, archive: &Path) -> Result<()> {
+fn load(built: &Binaries, lab: Option<&str>, archive: &Path) -> Result<()> {
     say::step("loading it into the cluster's containerds");
-    let folder = binaries::target_dir().join("ferrule").join(profile.folder());
-    let mut tool = Command::new(folder.join("ferrule-lab"));
+    let mut tool = Command::new(built.lab());
     if let Some(lab) = lab {
         tool.args(["--name", lab]);
     }
     let status = tool.args(["cluster", "load-image"]).arg(archive).status();
-    let status = status.with_context(|| format!("start ferrule-lab of {}", folder.display()))?;
+    let status = status.context("start ferrule-lab")?;
     ensure!(status.success(), "ferrule-lab cluster load-image: {status}");
     Ok(())
 }

@@ -4,6 +4,7 @@
 use crate::say;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::{
+    fs::File,
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,6 +13,7 @@ use std::{
 /// Where images are built, and bases kept.
 pub(super) struct Store {
     folder: PathBuf,
+    _lock: File,
 }
 
 /// A program of an image, and what must come of it.
@@ -39,12 +41,18 @@ impl Try {
 }
 
 impl Store {
+    /// Waits until nobody else works in it, and takes away what a build that was killed has left.
+    ///
     /// # Errors
-    /// When there can be no such folder.
+    /// When there can be no such folder, or buildah refuses.
     pub(super) fn open() -> Result<Self> {
         let folder = cache()?.join("images");
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-        Ok(Self { folder })
+        let lock = File::open(&folder).and_then(|file| file.lock().map(|()| file));
+        let lock = lock.with_context(|| format!("lock {}", folder.display()))?;
+        let store = Self { folder, _lock: lock };
+        store.said(&["rm", "--all"])?;
+        Ok(store)
     }
 
     /// The folder that is kept.
@@ -144,8 +152,9 @@ impl Store {
         self.said(&["push", "--quiet", image, &to])?;
         std::fs::rename(&unfinished, archive)
             .with_context(|| format!("move the image to {}", archive.display()))?;
+        // What stages were made in, and they themselves.
+        self.said(&["rm", "--all"])?;
         self.said(&["rmi", image])?;
-        // Stages that had to be made on the way.
         self.said(&["rmi", "--prune"]).map(drop)
     }
 

@@ -2,7 +2,7 @@
 
 use super::sbom;
 use crate::{
-    binaries::{self, Profile},
+    binaries::{self, Binaries, Profile},
     cluster, generate, say,
 };
 use anyhow::{Context as _, Result, ensure};
@@ -13,11 +13,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Programs, plugins, licence and the list of all parts.
+/// Programs, plugins, licence and the list of all parts; where the programs were built.
 ///
 /// # Errors
 /// When something cannot be built or copied.
-pub(super) fn into(profile: Profile, folder: &Path, packages: Option<&Path>) -> Result<()> {
+pub(super) fn into(profile: Profile, folder: &Path, packages: Option<&Path>) -> Result<Binaries> {
     let built = binaries::build(profile)?;
     let [programs, plugins, papers] = [PROGRAMS, PLUGINS, PAPERS].map(|path| folder.join(path));
     for path in [&programs, &plugins, &papers] {
@@ -41,7 +41,7 @@ pub(super) fn into(profile: Profile, folder: &Path, packages: Option<&Path>) -> 
     let text = serde_json::to_string_pretty(&list).context("write the list")?;
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     say::good(&format!("{parts} parts, in /{PAPERS}/sbom.json"));
-    Ok(())
+    Ok(built)
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {

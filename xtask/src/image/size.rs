@@ -86,8 +86,8 @@ fn mib(bytes: u64) -> String {
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// The Containerfile's layers, in their order.
-const WHAT: [&str; 3] = ["Debian's packages", "the CNI project's plugins", "the programs"];
+/// What buildah makes of the Containerfile.
+const WHAT: [&str; 2] = ["Debian's packages", "programs and plugins"];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,384 @@
+//! The demo of a whole cluster: control plane, kubelets and containerds of three nodes of the lab,
+//! Ferrule installed by its chart, pods by the sixty.
+
+use crate::{
+    binaries::{Binaries, Profile},
+    cluster,
+    deps::{self, Need},
+    generate, image,
+    interrupt::Guard,
+    say,
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+use tests_lab::Lab;
+
+const NODES: usize = 3;
+const PODS: usize = 60;
+
+#[derive(clap::Args, Clone)]
+pub(super) struct Args {
+    /// Leave the cluster up in the end, and say how to look around
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    deps::need_root("demo cluster")?;
+    deps::install(&[
+        Need::Linker,
+        Need::Go,
+        Need::Iproute,
+        Need::Nft,
+        Need::Iptables,
+        Need::Runtime,
+        Need::Image,
+    ])?;
+    let archive = image::archive(Profile::Dev);
+    let programs = image::make(Profile::Dev, image::NAME, &archive)?;
+    let (helm, kubectl) = (cluster::program("helm")?, cluster::program("kubectl")?);
+    let name = format!("demo-{}", std::process::id());
+    let guard = Guard::lab(&programs, &name)?;
+    let started = Instant::now();
+
+    say::step(&format!("a VPC, a control plane and {NODES} nodes with kubelet and containerd"));
+    let nodes = NODES.to_string();
+    let up = ["--nodes", &nodes, "--cni", "none"];
+    let mut lab = Lab::cluster(&programs.dir, &name, &up)?;
+    let kubeconfig = lab.run(&["cluster", "kubeconfig"])?.trim().into();
+    let scene = Scene { lab: &lab, helm, kubectl, kubeconfig };
+    let outcome = scene.play(&programs, &archive);
+    if outcome.is_err() {
+        scene.tell_state();
+    }
+    if args.keep {
+        scene.look_around(&programs);
+        guard.release();
+        lab.keep();
+    } else {
+        say::step("taking the cluster down");
+        lab.down()?;
+    }
+    match outcome {
+        Ok(()) => {
+            say::result(&format!("demo: PASS in {}", say::took(started)));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            say::fail(&format!("{error:#}"));
+            say::result(&format!("demo: FAIL in {}", say::took(started)));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+struct Scene<'a> {
+    lab: &'a Lab,
+    helm: PathBuf,
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+/// What pods leave on a node while they run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Traces {
+    rules: BTreeSet<String>,
+    veths: BTreeSet<String>,
+    leases: BTreeSet<String>,
+}
+
+impl Scene<'_> {
+    fn play(&self, programs: &Binaries, archive: &Path) -> Result<()> {
+        say::step("the image, into the nodes' containerds");
+        let path = archive.to_str().context("the image's path is not UTF-8")?;
+        self.lab.run(&["cluster", "load-image", path])?;
+
+        let began = Instant::now();
+        say::step("installing charts/ferrule with helm");
+        self.install()?;
+        self.kubectl(&["-n", "kube-system", "rollout", "status", "daemonset/ferrule", WAIT])?;
+        self.kubectl(&["wait", "--for=condition=Ready", "node", "--all", WAIT])?;
+        say::good(&format!("{NODES} nodes are ready, in {}", say::took(began)));
+        self.kubectl(&["-n", "kube-system", "rollout", "status", "deployment/coredns", WAIT])?;
+        self.check(programs)?;
+
+        let nodes = self.nodes()?;
+        let before = self.traces(&nodes)?;
+        let began = Instant::now();
+        say::step(&format!("a Deployment of {PODS} pods, and a Service before them"));
+        self.apply(&pods())?;
+        self.kubectl(&["-n", SPACE, "rollout", "status", "deployment/hello", WAIT])?;
+        self.spread(&nodes)?;
+        say::good(&format!("{PODS} pods run, in {}", say::took(began)));
+        self.service_answers()?;
+
+        let began = Instant::now();
+        say::step("scaling to 0: no lease, rule or veth is to be left");
+        self.kubectl(&["-n", SPACE, "scale", "deployment/hello", "--replicas=0"])?;
+        self.kubectl(&["-n", SPACE, "wait", "--for=delete", "pod", "--all", WAIT])?;
+        // The daemon reaps veths in groups.
+        patiently(|| nothing_new(&before, &self.traces(&nodes)?))?;
+        say::good(&format!("nothing is left of them, in {}", say::took(began)));
+        Ok(())
+    }
+
+    fn install(&self) -> Result<()> {
+        let status = self.lab.json(&["status"])?;
+        let ec2 = status["ec2_endpoint"].as_str().context("a lab without EC2")?;
+        // The SDK's own setting; on EC2 there is none.
+        let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }]);
+        let chart = generate::root().join("charts/ferrule");
+        let mut helm = Command::new(&self.helm);
+        helm.args(["upgrade", "--install", "ferrule"]).arg(chart);
+        helm.args(["--namespace", "kube-system", "--kubeconfig"]).arg(&self.kubeconfig);
+        // The lab has the definitions already, as EKS has that of CNINodes.
+        helm.args(["--take-ownership", "--force-conflicts"]);
+        helm.args(["--set", "env.CLUSTER_NAME=lab", "--set-json", &format!("extraEnv={extra}")]);
+        said(&mut helm).map(drop)
+    }
+
+    /// `ferrule check`, where the tool has it.
+    fn check(&self, programs: &Binaries) -> Result<()> {
+        let mut asked = Command::new(programs.cli());
+        let known = asked.args(["check", "--help"]).output().context("start ferrule")?;
+        if !known.status.success() {
+            say::note("`ferrule check` is not there yet: pods and a Service are looked at below");
+            return Ok(());
+        }
+        say::step("ferrule check");
+        let mut check = Command::new(programs.cli());
+        check.arg("check").env("KUBECONFIG", &self.kubeconfig);
+        say::result(said(&mut check)?.trim_end());
+        say::good("every path works");
+        Ok(())
+    }
+
+    fn nodes(&self) -> Result<Vec<String>> {
+        let names = self.kubectl(&["get", "nodes", "-o", "name"])?;
+        let names = names.lines().filter_map(|line| line.strip_prefix("node/"));
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        ensure!(names.len() == NODES, "{} nodes, not {NODES}", names.len());
+        Ok(names)
+    }
+
+    /// As the kernel and the daemon's introspection have them.
+    fn traces(&self, nodes: &[String]) -> Result<BTreeMap<String, Traces>> {
+        nodes.iter().map(|node| Ok((node.clone(), self.traces_of(node)?))).collect()
+    }
+
+    fn traces_of(&self, node: &str) -> Result<Traces> {
+        let lines = |args: &[&str]| -> Result<BTreeSet<String>> {
+            let text = self.lab.on_node(node, args)?;
+            Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+        };
+        let rules = lines(&["ip", "-o", "rule"])?;
+        let links = lines(&["ip", "-o", "link", "show", "type", "veth"])?;
+        // "7: eni3f2a…@if3: <…"
+        let name = |line: &String| {
+            let name = line.split_whitespace().nth(1)?.split(['@', ':']).next()?;
+            name.starts_with("eni").then(|| name.to_owned())
+        };
+        let veths = links.iter().filter_map(name).collect();
+        let pods = self.lab.get(node, INTROSPECTION, "/v1/ferrule/pods")?;
+        let pods: Value = serde_json::from_str(&pods).context("the daemon's list of pods")?;
+        let pods = pods.as_array().context("the daemon's list of pods is no array")?;
+        let lease =
+            |pod: &Value| format!("{} of {}/{}", pod["address"], pod["namespace"], pod["name"]);
+        Ok(Traces { rules, veths, leases: pods.iter().map(lease).collect() })
+    }
+
+    /// Pods run on every node, each with an address of its own.
+    fn spread(&self, nodes: &[String]) -> Result<()> {
+        let pods = self.kubectl(&["-n", SPACE, "get", "pods", "-o", "json"])?;
+        let pods: Value = serde_json::from_str(&pods).context("the list of pods")?;
+        let pods = pods["items"].as_array().context("no list of pods")?;
+        ensure!(pods.len() == PODS, "{} pods, not {PODS}", pods.len());
+        let mut addresses = BTreeSet::new();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in pods {
+            let name = &pod["metadata"]["name"];
+            let address = pod["status"]["podIP"].as_str();
+            let address = address.with_context(|| format!("{name} has no address"))?;
+            ensure!(addresses.insert(address), "{address} is held twice, by {name} too");
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+            *counts.entry(node).or_default() += 1;
+        }
+        ensure!(counts.len() == nodes.len(), "pods run on {} nodes alone", counts.len());
+        let told: Vec<String> =
+            counts.iter().map(|(node, pods)| format!("{node}: {pods}")).collect();
+        say::note(&format!("pods by node: {}; no address is held twice", told.join(", ")));
+        Ok(())
+    }
+
+    /// From a pod of each node, by the Service's name, until several pods have answered.
+    fn service_answers(&self) -> Result<()> {
+        let url = format!("http://hello.{SPACE}.svc.cluster.local/");
+        let columns = "jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{\"\\n\"}{end}";
+        let pods = self.kubectl(&["-n", SPACE, "get", "pods", "-o", columns])?;
+        let one_of_each: BTreeMap<&str, &str> =
+            pods.lines().filter_map(|line| line.split_once(' ')).collect();
+        let mut heard = BTreeSet::new();
+        for pod in one_of_each.values() {
+            for _ in 0..4 {
+                let answer = self.kubectl(&["-n", SPACE, "exec", pod, "--", "/probe", "get", &url]);
+                heard.insert(answer.with_context(|| format!("{pod} asks {url}"))?);
+            }
+        }
+        ensure!(heard.len() > 1, "one pod alone answers for the Service: {heard:?}");
+        let nodes = one_of_each.len();
+        say::good(&format!("the Service answers pods of {nodes} nodes, by name"));
+        Ok(())
+    }
+
+    fn kubectl(&self, args: &[&str]) -> Result<String> {
+        said(Command::new(&self.kubectl).arg("--kubeconfig").arg(&self.kubeconfig).args(args))
+    }
+
+    fn apply(&self, objects: &Value) -> Result<()> {
+        let mut kubectl = Command::new(&self.kubectl);
+        kubectl.arg("--kubeconfig").arg(&self.kubeconfig).args(["apply", "-f", "-"]);
+        kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = kubectl.spawn().context("start kubectl")?;
+        let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
+        stdin.write_all(objects.to_string().as_bytes()).context("hand kubectl the objects")?;
+        drop(stdin);
+        let output = child.wait_with_output().context("wait for kubectl")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl apply: {}: {said}", output.status);
+        Ok(())
+    }
+
+    /// For whoever reads why it failed.
+    fn tell_state(&self) {
+        for args in [
+            &["get", "nodes,pods", "-A", "-o", "wide"][..],
+            &["get", "events", "-A", "--field-selector", "type=Warning"],
+            &["-n", "kube-system", "logs", "daemonset/ferrule", "--all-containers", "--tail=20"],
+        ] {
+            match self.kubectl(args) {
+                Ok(text) => text.lines().take(60).for_each(say::note),
+                Err(error) => say::note(&format!("{error:#}")),
+            }
+        }
+    }
+
+    fn look_around(&self, programs: &Binaries) {
+        let (kubeconfig, tool) = (self.kubeconfig.display(), self.lab.command_line());
+        say::step("the cluster is up; to look around:");
+        say::note(&format!("export KUBECONFIG={kubeconfig}"));
+        say::note(&format!("{} get nodes,pods -A -o wide", self.kubectl.display()));
+        say::note(&format!("{} --help", programs.cli().display()));
+        for line in ["status", "node exec node1 -- ip rule", "cluster status", "down"] {
+            say::note(&format!("{tool} {line}"));
+        }
+    }
+}
+
+/// Everything that is there was there before.
+fn nothing_new(before: &BTreeMap<String, Traces>, now: &BTreeMap<String, Traces>) -> Result<()> {
+    for (node, seen) in now {
+        let known = before.get(node).context("a node that was not there")?;
+        for (what, seen, known) in [
+            ("a rule", &seen.rules, &known.rules),
+            ("a veth", &seen.veths, &known.veths),
+            ("a lease", &seen.leases, &known.leases),
+        ] {
+            if let Some(left) = seen.difference(known).next() {
+                bail!("{what} is left on {node}: {left}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A namespace, sixty pods spread over the nodes, and their Service.
+fn pods() -> Value {
+    let labels = json!({ "app": "hello" });
+    json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SPACE } },
+        {
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "hello", "namespace": SPACE },
+            "spec": {
+                "replicas": PODS,
+                "selector": { "matchLabels": labels },
+                "template": {
+                    "metadata": { "labels": labels },
+                    "spec": {
+                        "terminationGracePeriodSeconds": 2,
+                        "topologySpreadConstraints": [{
+                            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                            "whenUnsatisfiable": "DoNotSchedule",
+                            "labelSelector": { "matchLabels": labels },
+                        }],
+                        "containers": [{
+                            "name": "hello", "image": PROBE, "args": ["serve", "8080"],
+                            "imagePullPolicy": "Never",
+                            "readinessProbe": { "httpGet": { "path": "/", "port": 8080 } },
+                        }],
+                    },
+                },
+            },
+        },
+        {
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": "hello", "namespace": SPACE },
+            "spec": { "selector": labels, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        },
+    ] })
+}
+
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output();
+    let name = command.get_program().display().to_string();
+    let output = output.with_context(|| format!("start {name}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{name} {}: {}\n{stdout}{stderr}", args.join(" "), output.status);
+    }
+    Ok(stdout)
+}
+
+fn patiently(look: impl Fn() -> Result<()>) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match look() {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > PATIENCE => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(500)),
+        }
+    }
+}
+
+const SPACE: &str = "demo";
+/// The image that every node of the lab's clusters has.
+const PROBE: &str = "localhost/probe:1";
+const INTROSPECTION: u16 = 61679;
+const WAIT: &str = "--timeout=300s";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_before_is_not_left_and_all_else_is() {
+        let node = |rules: &[&str]| {
+            let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
+            BTreeMap::from([("node1".to_owned(), Traces { rules, ..Traces::default() })])
+        };
+        let before = node(&["512: to 10.0.0.7", "1024:"]);
+        assert!(nothing_new(&before, &node(&["1024:"])).is_ok());
+        let left = nothing_new(&before, &node(&["1024:", "512: to 10.0.0.9"]));
+        assert!(left.is_err_and(|error| error.to_string().contains("10.0.0.9")));
+    }
+}
