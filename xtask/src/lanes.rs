@@ -5,7 +5,7 @@
 
 use crate::{
     binaries::{self, Binaries},
-    demo,
+    cluster, demo,
     deps::{self, Need},
     generate, image,
     interrupt::Guard,
@@ -71,10 +71,22 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "chart",
-        what: "the chart's rules, runbooks and dashboard, by promtool",
-        needs: &[Need::Linker, Need::Prometheus],
+        what: "the chart: Helm's linter, every two values together before a real API server, a life of it; \
+               its rules, runbooks and dashboard, by promtool; the pages' links, blocks and commands",
+        needs: &[Need::Linker, Need::Prometheus, Need::Go, Need::Iproute],
         root: false,
-        run: |tally| cargo_test(tally, &["tests-metrics"], &[]),
+        run: |tally| {
+            cargo_test(tally, &["tests-metrics"], &[])?;
+            cargo_test(tally, &["tests-chart"], &[])?;
+            let programs = with_binaries()?;
+            let (xtask, helm) = (std::env::current_exe()?, cluster::program("helm")?);
+            let env = [
+                ("FERRULE_BIN_DIR", programs.dir.as_os_str()),
+                ("FERRULE_XTASK", xtask.as_os_str()),
+                ("FERRULE_HELM", helm.as_os_str()),
+            ];
+            cargo_test(tally, &["tests-docs"], &env)
+        },
     },
     Lane {
         name: "cluster",
@@ -94,13 +106,6 @@ const LANES: &[Lane] = &[
             // By itself, as it is built alone.
             cargo_test(tally, &["datapath-agent"], &[])
         },
-    },
-    Lane {
-        name: "chart",
-        what: "the chart: Helm's linter, every two values together before a real API server, a life of it",
-        needs: &[Need::Linker, Need::Go],
-        root: false,
-        run: |tally| cargo_test(tally, &["tests-chart"], &[]),
     },
     Lane {
         name: "netns",

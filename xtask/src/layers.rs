@@ -71,6 +71,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-cri", Layer::Workshop),
     ("tests-lab", Layer::Workshop),
     ("tests-bench", Layer::Workshop),
+    ("tests-docs", Layer::Workshop),
     ("tests-sim", Layer::Workshop),
     ("tests-fuzz", Layer::Workshop),
     ("tests-metrics", Layer::Workshop),

@@ -1,0 +1,144 @@
+//! A page of Markdown, as far as these pages use it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+/// A page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The names of its headings, as links call them.
+    pub anchors: BTreeSet<String>,
+    /// Where it leads.
+    pub links: Vec<Link>,
+    /// Its blocks of code.
+    pub blocks: Vec<Block>,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The line that it is on, from 1.
+    pub line: usize,
+    /// Where it leads, as it is written.
+    pub to: String,
+}
+
+/// A block of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The line that begins it, from 1.
+    pub line: usize,
+    /// Its language, or nothing.
+    pub language: String,
+    /// What is in it, without the indentation of the block itself.
+    pub text: String,
+}
+
+impl Page {
+    /// Takes a text apart.
+    pub fn of(path: PathBuf, text: &str) -> Self {
+        let mut page =
+            Self { path, anchors: BTreeSet::new(), links: Vec::new(), blocks: Vec::new() };
+        let mut named: BTreeMap<String, usize> = BTreeMap::new();
+        let mut open: Option<(usize, Block)> = None;
+        for (at, line) in text.lines().enumerate() {
+            let number = at + 1;
+            let bare = line.trim_start();
+            if let Some((indent, block)) = &mut open {
+                if bare.trim_end() == FENCE {
+                    page.blocks.extend(open.take().map(|(_, block)| block));
+                } else {
+                    let own = line.len() - bare.len();
+                    block.text.push_str(line.get(own.min(*indent)..).unwrap_or_default());
+                    block.text.push('\n');
+                }
+            } else if let Some(language) = bare.strip_prefix(FENCE) {
+                let language = language.trim().to_owned();
+                let block = Block { line: number, language, text: String::new() };
+                open = Some((line.len() - bare.len(), block));
+            } else {
+                if let Some(heading) = heading(line) {
+                    let name = anchor(heading);
+                    let before = named.entry(name.clone()).or_default();
+                    let told = if *before == 0 { name } else { format!("{name}-{before}") };
+                    *before += 1;
+                    page.anchors.insert(told);
+                }
+                let to = links(line).into_iter().map(|to| Link { line: number, to });
+                page.links.extend(to);
+            }
+        }
+        page
+    }
+}
+
+/// The text of a heading.
+fn heading(line: &str) -> Option<&str> {
+    let text = line.trim_start_matches('#');
+    let level = line.len() - text.len();
+    (1..=6).contains(&level).then_some(text)?.strip_prefix(' ')
+}
+
+/// A heading's name, as GitHub and mdbook make it.
+pub fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+/// Where the links of a line lead, but for what stands between backticks.
+fn links(line: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    // Every second piece is code.
+    let told: Vec<&str> = line.split('`').collect();
+    let closed = told.len() % 2 == 1;
+    let mut text = String::new();
+    for (at, piece) in told.iter().enumerate() {
+        text.push_str(if at % 2 == 1 && closed { "code" } else { piece });
+    }
+    let mut rest = text.as_str();
+    while let Some((_, after)) = rest.split_once("](") {
+        let Some((to, after)) = after.split_once(')') else { break };
+        found.push(to.to_owned());
+        rest = after;
+    }
+    found
+}
+
+const FENCE: &str = "```";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(text: &str) -> Page {
+        Page::of(PathBuf::new(), text)
+    }
+
+    #[test]
+    fn a_heading_is_called_as_links_call_it() {
+        assert_eq!(anchor(" `ferrule-ipamd install`: the node"), "ferrule-ipamd-install-the-node");
+        let twice = page("# Back\ntext\n## Back\n#hash\n```\n# no heading\n```\n");
+        assert_eq!(twice.anchors.into_iter().collect::<Vec<_>>(), ["back", "back-1"]);
+    }
+
+    #[test]
+    fn links_are_found_and_code_is_not_one() {
+        let told = page("see [`x`](a.md#b), [c](d) and `[e](f)`\n```\n[g](h)\n```\n");
+        let links: Vec<_> = told.links.iter().map(|link| link.to.as_str()).collect();
+        assert_eq!(links, ["a.md#b", "d"]);
+    }
+
+    #[test]
+    fn a_block_in_a_list_loses_the_indentation_of_the_list_alone() {
+        let told = page("1. so\n\n   ```yaml\n   a:\n     b: 1\n   ```\n");
+        let [block] = &told.blocks[..] else { panic!("{:?}", told.blocks) };
+        assert_eq!((&*block.language, &*block.text, block.line), ("yaml", "a:\n  b: 1\n", 3));
+    }
+}

@@ -1,0 +1,91 @@
+//! Every page is in the book, every link leads somewhere, and every block is what it says it is.
+
+use anyhow::{Context as _, Result};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+use tests_docs::{page::Page, pages, root};
+
+fn by_path() -> Result<BTreeMap<PathBuf, Page>> {
+    let told = pages()?.into_iter().map(|page| Ok((page.path.canonicalize()?, page)));
+    told.collect()
+}
+
+/// Where it is, for people.
+fn name(path: &Path) -> String {
+    let root = root().canonicalize().unwrap_or_default();
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary_and_no_other() -> Result<()> {
+    let docs = root().join("docs").canonicalize()?;
+    let all = by_path()?;
+    let summary = docs.join("SUMMARY.md");
+    let told = &all.get(&summary).context("docs/SUMMARY.md")?.links;
+    let told: Vec<PathBuf> = told.iter().map(|link| docs.join(&link.to)).collect();
+    let once: BTreeSet<&PathBuf> = told.iter().collect();
+    assert_eq!(once.len(), told.len(), "a page is in it twice");
+    let there: BTreeSet<&PathBuf> =
+        all.keys().filter(|path| path.starts_with(&docs) && **path != summary).collect();
+    let names = |of: Vec<&&PathBuf>| of.into_iter().map(|path| name(path)).collect::<Vec<_>>();
+    let missing = names(there.difference(&once).collect());
+    assert!(missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
+    let unknown = names(once.difference(&there).collect());
+    assert!(unknown.is_empty(), "in docs/SUMMARY.md, and not there: {unknown:?}");
+    Ok(())
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() -> Result<()> {
+    let all = by_path()?;
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (path, page) in &all {
+        for link in &page.links {
+            if link.to.contains("://") || link.to.starts_with("mailto:") {
+                continue;
+            }
+            seen += 1;
+            let (file, anchor) = link.to.split_once('#').unwrap_or((&link.to, ""));
+            let folder = path.parent().context("a page in no folder")?;
+            let to =
+                if file.is_empty() { Ok(path.clone()) } else { folder.join(file).canonicalize() };
+            let anchors = to.as_ref().ok().and_then(|to| all.get(to)).map(|page| &page.anchors);
+            let known = anchors.is_some_and(|anchors| anchors.contains(anchor));
+            if to.is_err() || !(anchor.is_empty() || known) {
+                wrong.push(format!("{}:{}: {}", name(path), link.line, link.to));
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} links were seen");
+    assert!(wrong.is_empty(), "these lead nowhere:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn every_block_of_json_or_yaml_is_that() -> Result<()> {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (path, page) in &by_path()? {
+        for block in &page.blocks {
+            let fault = match block.language.as_str() {
+                "json" => serde_json::from_str::<serde_json::Value>(&block.text)
+                    .err()
+                    .map(|e| e.to_string()),
+                "yaml" => serde_saphyr::from_multiple::<serde_json::Value>(&block.text)
+                    .err()
+                    .map(|error| error.to_string()),
+                _ => continue,
+            };
+            seen += 1;
+            if let Some(fault) = fault {
+                wrong.push(format!("{}:{}: {fault}", name(path), block.line));
+            }
+        }
+    }
+    assert!(seen > 3, "only {seen} blocks were seen");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
