@@ -195,7 +195,7 @@ const LANES: &[Lane] = &[
 ];
 
 /// Lanes that run only when they are asked for.
-const BY_NAME_ONLY: [&str; 1] = ["whole"];
+const BY_NAME_ONLY: [&str; 2] = ["chart", "whole"];
 
 impl Lane {
     fn is_by_name_only(&self) -> bool {

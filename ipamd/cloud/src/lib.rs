@@ -12,9 +12,10 @@ mod cloud;
 mod ec2;
 mod imds;
 mod observer;
+mod refusal;
 mod remedy;
 
 pub use cloud::{Cloud, Node, TypeLimits};
 pub use ec2::{ConnectError, Ec2, Options};
 pub use observer::{CallReport, Observer, Service};
-pub use remedy::Refusal;
+pub use refusal::Refusal;
