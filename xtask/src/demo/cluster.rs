@@ -185,7 +185,9 @@ impl Scene<'_> {
             let text = self.lab.on_node(node, args)?;
             Ok(text.lines().map(|line| line.trim().to_owned()).collect())
         };
-        let rules = lines(&["ip", "-o", "rule"])?;
+        let mut rules = lines(&["ip", "-o", "rule"])?;
+        // An ENI's own: it may stay in the pool when its pods have gone.
+        rules.retain(|rule| !rule.starts_with(RULE_OF_AN_ENI));
         let links = lines(&["ip", "-o", "link", "show", "type", "veth"])?;
         // "7: eni3f2a…@if3: <…"
         let name = |line: &String| {
@@ -366,6 +368,7 @@ fn patiently(look: impl Fn() -> Result<()>) -> Result<()> {
     }
 }
 
+const RULE_OF_AN_ENI: &str = "32765:";
 const SPACE: &str = "demo";
 /// The image that every node of the lab's clusters has.
 const PROBE: &str = "localhost/probe:1";
