@@ -83,7 +83,9 @@ fn connections_outlive_whatever_is_done_to_the_installation() {
     let with_it = cluster.probes("steady").unwrap();
     assert_eq!(with_it.len(), 3, "{with_it:?}");
     let newest = with_it.iter().find(|pod| pod.node == joined).unwrap();
-    Flows::between(one, newest).end();
+    let with_newest = Flows::between(one, newest);
+    std::thread::sleep(Duration::from_secs(5));
+    with_newest.end();
     cluster.kubectl(&["drain", &joined, "--ignore-daemonsets", "--timeout=120s"]).unwrap();
     cluster.lab().run(&["node", "terminate", &joined]).unwrap();
     cluster.kubectl(&["delete", "node", &joined]).unwrap();
