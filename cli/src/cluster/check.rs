@@ -99,8 +99,27 @@ async fn in_namespace(api: &Api, args: &CheckArgs, image: &str, namespace: &str)
         bail!("no probe was made on any node: kubectl -n {namespace} get daemonsets");
     }
     let around = around(args, &service);
+    // The Service is new: proxies may learn of it a moment after its pods are ready.
+    for _ in 0..AGAIN {
+        let matrix = ask_once(api, args, namespace, (&sites, &around), &mut progress).await?;
+        if matrix.is_good() {
+            return Ok(matrix);
+        }
+        progress.tell("not everything was reached; trying once more");
+        sleep(REST).await;
+    }
+    ask_once(api, args, namespace, (&sites, &around), &mut progress).await
+}
+
+async fn ask_once(
+    api: &Api,
+    args: &CheckArgs,
+    namespace: &str,
+    (sites, around): (&[Site], &Around),
+    progress: &mut Progress,
+) -> Result<Matrix> {
+    let tried = ask_all(api, args, namespace, (sites, around), progress).await?;
     let mut matrix = Matrix::default();
-    let tried = ask_all(api, args, namespace, (&sites, &around), &mut progress).await?;
     for (site, tried) in sites.iter().zip(tried) {
         matrix.add(site, tried);
     }
@@ -234,3 +253,5 @@ async fn ask_all(
 
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const SIDE_BY_SIDE: usize = 16;
+const AGAIN: u32 = 2;
+const REST: Duration = Duration::from_secs(3);

@@ -101,8 +101,7 @@ impl Installed {
         let chart = self.given.chart.to_str().context("the chart's path is not UTF-8")?;
         let extra = format!("extraEnv={extra}");
         let mut args = vec!["upgrade", "--install", "ferrule", chart, "--set-json", &extra];
-        // The lab has the definitions of ENIConfigs and CNINodes already, as EKS has.
-        args.extend(["--take-ownership", "--force-conflicts", "--set", "env.CLUSTER_NAME=lab"]);
+        args.extend(["--set", "env.CLUSTER_NAME=lab"]);
         args.extend(sets.iter().flat_map(|set| ["--set", *set]));
         self.helm(&args)?;
         self.rolled_out()
