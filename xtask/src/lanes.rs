@@ -221,6 +221,8 @@ pub(crate) struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
+    /// The tests libtest listed under `failures:` and has not yet counted; none outside of such a list.
+    listed: Option<Vec<String>>,
     /// Nothing runs: tests are built for those who come to them.
     ahead: bool,
 }
@@ -417,6 +419,12 @@ fn read_line(tally: &mut Tally, line: &str) -> u64 {
     if let Some(skip) = line.find("SKIP ").map(|at| &line[at + 5..]) {
         tally.skipped.push(skip.to_owned());
     }
+    if line == "failures:" {
+        tally.listed = Some(Vec::new());
+    }
+    if let (Some(listed), Some(name)) = (&mut tally.listed, line.strip_prefix("    ")) {
+        listed.push(name.to_owned());
+    }
     let Some(result) = line.strip_prefix("test result: ") else { return 0 };
     let number = |word: &str| -> u64 {
         result
@@ -427,8 +435,13 @@ fn read_line(tally: &mut Tally, line: &str) -> u64 {
     };
     let (passed, failed) = (number("passed"), number("failed"));
     tally.passed += passed;
+    // What ends a long log names what failed: its beginning may be cut.
+    let mut names = tally.listed.take().unwrap_or_default().into_iter();
     for _ in 0..failed {
-        tally.failed.push("a test failed: see above".to_owned());
+        tally.failed.push(match names.next() {
+            Some(name) => format!("test {name} failed: see above"),
+            None => "a test failed: see above".to_owned(),
+        });
     }
     passed + failed
 }
@@ -478,8 +491,22 @@ mod tests {
             &mut tally,
             "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
         );
-        read_line(&mut tally, "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured");
-        read_line(&mut tally, "SKIP kernel: needs root");
-        assert_eq!((tally.passed, tally.failed.len(), tally.skipped.len()), (15, 2, 1));
+        // Words of a test between the two lists that libtest prints are no names.
+        let failing = [
+            "failures:",
+            "",
+            "failures:",
+            "    netlink::a_rule",
+            "    a_table",
+            "",
+            "test result: FAILED. 3 passed; 3 failed; 0 ignored; 0 measured",
+            "SKIP kernel: needs root",
+        ];
+        for line in failing {
+            read_line(&mut tally, line);
+        }
+        assert_eq!((tally.passed, tally.skipped.len()), (15, 1));
+        let told = ["test netlink::a_rule failed", "test a_table failed", "a test failed"];
+        assert_eq!(tally.failed, told.map(|text| format!("{text}: see above")));
     }
 }
