@@ -217,8 +217,8 @@ fn beside_the_floor(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Va
 
 /// Two nodes of m5.24xlarge, with addresses for 250 pods and those that come and go.
 fn beside(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {
-    let theirs = tests_lab::vpc_cni::built()?;
-    let theirs = theirs.to_str().context("a path that is not UTF-8")?;
+    let theirs = lab_programs::Program::vpc_cni()?;
+    let theirs = theirs.path().to_str().context("a path that is not UTF-8")?;
     say::step("two nodes of m5.24xlarge: ours, and one of amazon-vpc-cni");
     let name = format!("beside{}", std::process::id());
     let _guard = Guard::lab(programs, &name)?;

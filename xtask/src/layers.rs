@@ -58,6 +58,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("lab-fabric", Layer::Adapter),
     ("lab-kube", Layer::Adapter),
     ("lab-kubernetes", Layer::Adapter),
+    ("lab-programs", Layer::Adapter),
     ("cni", Layer::Binary),
     ("cli", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),
@@ -113,6 +114,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("ipamd-kube", "config-apiserver"),
     // Its nodes are the fabric's.
     ("lab-kubernetes", "lab-fabric"),
+    ("lab-kubernetes", "lab-programs"),
 ];
 
 /// Crates that must not be found anywhere below a crate, with the reason.

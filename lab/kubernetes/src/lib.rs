@@ -1,8 +1,7 @@
 //! A real Kubernetes on this machine: etcd, API server, controller manager, scheduler; kubelets, runtimes and
 //! proxies on nodes of the lab; and the programs of others that run with them.
 //!
-//! Everything is built from its Go modules the first time and kept outside the clone ([`Program`]; ours are in
-//! `programs/`). [`Cluster`] starts a control plane on loopback and ends it when it is dropped; should its process be
+//! Everything is built from its Go modules the first time and kept outside the clone ([`Program`]). [`Cluster`] starts a control plane on loopback and ends it when it is dropped; should its process be
 //! killed, the kernel ends it.
 //!
 //! ```no_run
@@ -15,15 +14,13 @@
 
 mod access;
 mod component;
-pub mod image;
 pub mod keep;
 pub mod node;
 pub mod objects;
-mod program;
 mod started;
 
 pub use access::{Access, Identity};
-pub use program::{Program, VERSION};
+pub use lab_programs::{KUBERNETES_VERSION as VERSION, Program, image};
 pub use started::{Cluster, InLab, Part, Wanted, client};
 
 /// Where pods find the name server: a Service.

@@ -1,6 +1,7 @@
 //! A node of the real amazon-vpc-cni beside one of ours: what the lab can take over and compare with.
 
 use anyhow::{Context as _, Result, ensure};
+use lab_programs::Program;
 use std::time::Duration;
 use tests_lab::{Lab, programs, vpc_cni, wait_for};
 
@@ -9,8 +10,8 @@ fn pods_of_amazon_vpc_cni_and_ours_reach_each_other() -> Result<()> {
     let Some(bin) = programs("pods_of_amazon_vpc_cni_and_ours_reach_each_other") else {
         return Ok(());
     };
-    let theirs = vpc_cni::built()?;
-    let theirs = theirs.to_str().context("a path that is not UTF-8")?;
+    let theirs = Program::vpc_cni()?;
+    let theirs = theirs.path().to_str().context("a path that is not UTF-8")?;
     let lab = Lab::up(&bin, "amazon", &["--nodes", "1", "--type", "m5.large"])?;
     let how = ["--type", "m5.large", "--cni", "amazon-vpc-cni", "--cni-dir", theirs];
     lab.run(&[&["node", "add", "theirs"][..], &how[..]].concat())?;

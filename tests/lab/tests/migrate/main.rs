@@ -5,6 +5,7 @@ mod agent;
 mod policy;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_programs::Program;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,8 +33,8 @@ fn lab_with(
     addresses: usize,
     settings: &[&str],
 ) -> Result<Lab> {
-    let theirs = vpc_cni::built()?;
-    let theirs = theirs.to_str().context("a path that is not UTF-8")?;
+    let theirs = Program::vpc_cni()?;
+    let theirs = theirs.path().to_str().context("a path that is not UTF-8")?;
     let lab = Lab::up(bin, name, &["--nodes", "0", "--throttling", "off"])?;
     let warm = format!("WARM_IP_TARGET={addresses}");
     let how = ["--type", kind, "--cni", "amazon-vpc-cni", "--cni-dir", theirs, "--env", &warm];

@@ -1,17 +1,14 @@
-//! Programs of others, built from their Go modules once and kept in the user's cache.
+//! What there is, and where it lies.
 
-mod recipe;
-
-pub use recipe::VERSION;
-
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::{
+    build,
+    recipe::{self, Recipe},
+};
+use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
-use recipe::{Recipe, Source};
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::Instant,
 };
 
 /// A program, or a folder of them, in the cache.
@@ -53,7 +50,7 @@ impl Program {
         recipe::COREDNS.ready()
     }
 
-    /// What the lab's pods run: see `programs/probe`.
+    /// What the lab's pods run: see `sources/probe`.
     ///
     /// # Errors
     /// As [`Program::ready`].
@@ -78,6 +75,22 @@ impl Program {
         recipe::PLUGINS.ready()
     }
 
+    /// containerd with its shim for runc and `ctr`: the folder that holds them and nothing else.
+    ///
+    /// # Errors
+    /// As [`Program::ready`].
+    pub fn containerd() -> Result<Self> {
+        recipe::CONTAINERD.ready()
+    }
+
+    /// amazon-vpc-cni: the folder of its agent and plugins, with the files that its image has beside them.
+    ///
+    /// # Errors
+    /// As [`Program::ready`].
+    pub fn vpc_cni() -> Result<Self> {
+        recipe::VPC_CNI.ready()
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
@@ -99,7 +112,7 @@ impl Recipe {
             .map_err(|(_, errno)| errno)
             .with_context(|| format!("lock {}", path.display()))?;
         if !place.exists() {
-            self.build(&place)?;
+            build::at(&place, self)?;
         }
         Ok(Program(place))
     }
@@ -122,54 +135,4 @@ impl Recipe {
         };
         Ok(base.join("ferrule").join(self.name))
     }
-
-    fn build(&self, place: &Path) -> Result<()> {
-        let folder = place.parent().context("the program lies in no folder")?;
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        let began = Instant::now();
-        let (what, version) = (self.what, self.version);
-        say(&format!("building {what} {version} from its modules; {}, this once", self.takes));
-        let unfinished = folder.join("unfinished");
-        let sources = tempfile::tempdir().context("make a folder for the sources")?;
-        let mut go = Command::new("go");
-        match self.source {
-            Source::Module { files, tags } => {
-                for (name, text) in files {
-                    let path = sources.path().join(name);
-                    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-                }
-                go.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false"]);
-                go.arg(format!("-tags={tags}")).args(["-ldflags", &self.link_flags()]);
-                go.arg("-o").arg(&unfinished).arg(".").current_dir(sources.path());
-            }
-            Source::Install { module, commands } => {
-                go.args(["install", "-trimpath", "-ldflags", &self.link_flags()]);
-                go.args(commands.iter().map(|command| format!("{module}/{command}@{version}")));
-                go.env("GOBIN", &unfinished);
-            }
-        }
-        go.env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
-        go.env("GOWORK", "off").stdin(Stdio::null()).stdout(Stdio::from(std::io::stderr()));
-        let status = match go.status() {
-            Ok(status) => status,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                bail!("there is no program named go: install Go 1.26 or newer (https://go.dev/dl)")
-            }
-            Err(error) => return Err(error).context("start go"),
-        };
-        ensure!(status.success(), "go build of {what} {version}: {status}; its words are above");
-        let made = match self.source {
-            Source::Install { commands: [_], .. } => unfinished.join(self.name),
-            Source::Install { .. } | Source::Module { .. } => unfinished,
-        };
-        fs::rename(&made, place)
-            .with_context(|| format!("move what was built to {}", place.display()))?;
-        say(&format!("built in {} s: {}", began.elapsed().as_secs(), place.display()));
-        Ok(())
-    }
-}
-
-#[expect(clippy::print_stderr, reason = "whoever waits for minutes should know what for")]
-fn say(text: &str) {
-    eprintln!("{text}");
 }

@@ -23,20 +23,23 @@ pub const COREDNS: &str = "localhost/coredns:1";
 pub fn usual(folder: &Path) -> Result<Vec<PathBuf>> {
     let (probe, coredns) = (Program::probe()?, Program::coredns()?);
     Ok(vec![
-        pack(folder, PAUSE, &probe, &["/probe", "pause"])?,
-        pack(folder, PROBE, &probe, &["/probe"])?,
-        pack(folder, COREDNS, &coredns, &["/coredns"])?,
+        pack(folder, PAUSE, probe.path(), &["/probe", "pause"])?,
+        pack(folder, PROBE, probe.path(), &["/probe"])?,
+        pack(folder, COREDNS, coredns.path(), &["/coredns"])?,
     ])
 }
 
-/// Packs a program as an image of this name; the archive's path.
-fn pack(folder: &Path, name: &str, program: &Program, entrypoint: &[&str]) -> Result<PathBuf> {
+/// Packs a static program as an image of this name, in a folder of its own below this one; the archive's path.
+///
+/// # Errors
+/// When it cannot be read, or the image not be written.
+pub fn pack(folder: &Path, name: &str, program: &Path, entrypoint: &[&str]) -> Result<PathBuf> {
     let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
     let folder = folder.join(short);
-    let file = program.path().file_name().context("the program has no name")?;
+    let file = program.file_name().context("the program has no name")?;
     fs::create_dir_all(folder.join("root")).context("make a folder for an image")?;
-    fs::copy(program.path(), folder.join("root").join(file))
-        .with_context(|| format!("copy {}", program.path().display()))?;
+    fs::copy(program, folder.join("root").join(file))
+        .with_context(|| format!("copy {}", program.display()))?;
     let file = file.to_str().context("a program whose name is not UTF-8")?;
     let steady = ["--owner=0", "--group=0", "--mtime=@0", "-C", "root", "-cf", "layer.tar", file];
     run(&folder, "tar", &steady)?;

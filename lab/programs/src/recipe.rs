@@ -3,49 +3,57 @@
 use sha1::{Digest as _, Sha1};
 
 /// How a program comes to be.
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     /// The program's name, which is its folder's also.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Its name for people.
-    pub(super) what: &'static str,
-    pub(super) version: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) version: &'static str,
     /// How long its build takes, in words.
-    pub(super) takes: &'static str,
-    pub(super) source: Source,
+    pub(crate) takes: &'static str,
+    pub(crate) source: Source,
     /// Where it learns its version.
     stamp: Stamp,
 }
 
 /// Where its sources are.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// A module of ours that names all it stands on.
     Module { files: &'static [(&'static str, &'static str)], tags: &'static str },
     /// Commands of a module of others, which stands by itself.
     Install { module: &'static str, commands: &'static [&'static str] },
+    /// A module of others that replaces modules, which `go install` refuses: it is built where it is the main one.
+    Main {
+        module: &'static str,
+        /// Each command's folder, and the name that its program gets.
+        commands: &'static [(&'static str, &'static str)],
+        /// What lies beside the programs.
+        files: &'static [&'static str],
+    },
 }
 
 enum Stamp {
     /// As Kubernetes' components do.
     Kubernetes,
-    /// A variable.
-    Variable(&'static str),
+    /// Variables.
+    Variables(&'static [&'static str]),
     None,
 }
 
 /// The files of one of our modules.
 macro_rules! module {
     ($name:literal, $($file:literal),+) => {
-        &[$(($file, include_str!(concat!("../../programs/", $name, "/", $file)))),+]
+        &[$(($file, include_str!(concat!("../sources/", $name, "/", $file)))),+]
     };
 }
 
-/// The version of Kubernetes that is built (`programs/kubernetes/go.mod`).
-pub const VERSION: &str = "v1.36.3";
+/// The version of Kubernetes that is built (`sources/kubernetes/go.mod`).
+pub const KUBERNETES_VERSION: &str = "v1.36.3";
 
-pub(super) const KUBERNETES: Recipe = Recipe {
+pub(crate) const KUBERNETES: Recipe = Recipe {
     name: "kubernetes",
     what: "Kubernetes",
-    version: VERSION,
+    version: KUBERNETES_VERSION,
     takes: "some minutes",
     source: Source::Module {
         files: module!("kubernetes", "go.mod", "go.sum", "main.go"),
@@ -54,16 +62,16 @@ pub(super) const KUBERNETES: Recipe = Recipe {
     stamp: Stamp::Kubernetes,
 };
 
-pub(super) const KUBECTL: Recipe = Recipe {
+pub(crate) const KUBECTL: Recipe = Recipe {
     name: "kubectl",
     what: "kubectl",
-    version: VERSION,
+    version: KUBERNETES_VERSION,
     takes: "a minute or two",
     source: Source::Module { files: module!("kubectl", "go.mod", "go.sum", "main.go"), tags: "" },
     stamp: Stamp::Kubernetes,
 };
 
-pub(super) const COREDNS: Recipe = Recipe {
+pub(crate) const COREDNS: Recipe = Recipe {
     name: "coredns",
     what: "CoreDNS",
     version: "v1.15.0",
@@ -75,7 +83,7 @@ pub(super) const COREDNS: Recipe = Recipe {
     stamp: Stamp::None,
 };
 
-pub(super) const PROBE: Recipe = Recipe {
+pub(crate) const PROBE: Recipe = Recipe {
     name: "probe",
     what: "the pods' program",
     version: "v1",
@@ -84,16 +92,16 @@ pub(super) const PROBE: Recipe = Recipe {
     stamp: Stamp::None,
 };
 
-pub(super) const HELM: Recipe = Recipe {
+pub(crate) const HELM: Recipe = Recipe {
     name: "helm",
     what: "Helm",
     version: "v4.3.1",
     takes: "two minutes",
     source: Source::Install { module: "helm.sh/helm/v4", commands: &["cmd/helm"] },
-    stamp: Stamp::Variable("helm.sh/helm/v4/internal/version.version"),
+    stamp: Stamp::Variables(&["helm.sh/helm/v4/internal/version.version"]),
 };
 
-pub(super) const PLUGINS: Recipe = Recipe {
+pub(crate) const PLUGINS: Recipe = Recipe {
     name: "plugins",
     what: "the CNI plugins",
     version: "v1.9.1",
@@ -107,14 +115,49 @@ pub(super) const PLUGINS: Recipe = Recipe {
             "plugins/meta/tuning",
         ],
     },
-    stamp: Stamp::Variable(
+    stamp: Stamp::Variables(&[
         "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
-    ),
+    ]),
+};
+
+pub(crate) const CONTAINERD: Recipe = Recipe {
+    name: "containerd",
+    what: "containerd",
+    version: "v2.4.2",
+    takes: "some minutes",
+    source: Source::Install {
+        module: "github.com/containerd/containerd/v2",
+        commands: &["cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"],
+    },
+    stamp: Stamp::Variables(&["github.com/containerd/containerd/v2/version.Version"]),
+};
+
+/// The version of amazon-vpc-cni that is built.
+pub const VPC_CNI_VERSION: &str = "v1.23.1";
+
+pub(crate) const VPC_CNI: Recipe = Recipe {
+    name: "vpc-cni",
+    what: "amazon-vpc-cni",
+    version: VPC_CNI_VERSION,
+    takes: "some minutes",
+    source: Source::Main {
+        module: "github.com/aws/amazon-vpc-cni-k8s",
+        commands: &[
+            ("cmd/aws-k8s-agent", "aws-k8s-agent"),
+            ("cmd/routed-eni-cni-plugin", "aws-cni"),
+            ("cmd/egress-cni-plugin", "egress-cni"),
+        ],
+        files: &["misc/10-aws.conflist", "misc/eni-max-pods.txt"],
+    },
+    stamp: Stamp::Variables(&[
+        "github.com/aws/amazon-vpc-cni-k8s/pkg/version.Version",
+        "main.version",
+    ]),
 };
 
 impl Recipe {
     /// Tells one state of the sources from another.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let Source::Module { files, .. } = self.source else { return self.version.to_owned() };
         let mut hash = Sha1::new();
         for (name, text) in files {
@@ -128,12 +171,16 @@ impl Recipe {
     }
 
     /// Strips the program and tells it its version, which none can find out by itself.
-    pub(super) fn link_flags(&self) -> String {
+    pub(crate) fn link_flags(&self) -> String {
         let version = self.version;
         let mut flags = "-s -w".to_owned();
         match self.stamp {
             Stamp::None => {}
-            Stamp::Variable(name) => flags.push_str(&format!(" -X {name}={version}")),
+            Stamp::Variables(names) => {
+                for name in names {
+                    flags.push_str(&format!(" -X {name}={version}"));
+                }
+            }
             Stamp::Kubernetes => {
                 let minor = version.split('.').nth(1).unwrap_or_default();
                 for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -160,14 +207,16 @@ mod tests {
     fn modules(recipe: &Recipe) -> &'static str {
         match recipe.source {
             Source::Module { files, .. } => files[0].1,
-            Source::Install { .. } => "",
+            Source::Install { .. } | Source::Main { .. } => "",
         }
     }
 
     #[test]
     fn the_versions_are_those_of_the_modules() {
-        assert!(modules(&KUBERNETES).contains(&format!("k8s.io/kubernetes {VERSION}\n")));
-        let of_kubectl = VERSION.replace("v1.", "v0.");
+        assert!(
+            modules(&KUBERNETES).contains(&format!("k8s.io/kubernetes {KUBERNETES_VERSION}\n"))
+        );
+        let of_kubectl = KUBERNETES_VERSION.replace("v1.", "v0.");
         assert!(modules(&KUBECTL).contains(&format!("k8s.io/kubectl {of_kubectl}\n")));
         let of_coredns = format!("github.com/coredns/coredns {}\n", COREDNS.version);
         assert!(modules(&COREDNS).contains(&of_coredns));

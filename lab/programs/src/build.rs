@@ -1,0 +1,133 @@
+//! How a program is built.
+
+use crate::recipe::{Recipe, Source};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+/// Builds it so that `place` is there whole or not at all.
+pub(crate) fn at(place: &Path, recipe: &Recipe) -> Result<()> {
+    let folder = place.parent().context("the program lies in no folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    let began = Instant::now();
+    let (what, version) = (recipe.what, recipe.version);
+    say(&format!("building {what} {version} from its modules; {}, this once", recipe.takes));
+    let unfinished = folder.join("unfinished");
+    let sources = tempfile::tempdir().context("make a folder for the sources")?;
+    let made = build(recipe, sources.path(), &unfinished)
+        .with_context(|| format!("build {what} {version}"))?;
+    fs::rename(&made, place)
+        .with_context(|| format!("move what was built to {}", place.display()))?;
+    say(&format!("built in {} s: {}", began.elapsed().as_secs(), place.display()));
+    Ok(())
+}
+
+/// Builds it by way of `out`; where it then is.
+fn build(recipe: &Recipe, sources: &Path, out: &Path) -> Result<PathBuf> {
+    let (version, link_flags) = (recipe.version, recipe.link_flags());
+    match recipe.source {
+        Source::Module { files, tags } => {
+            for (name, text) in files {
+                let path = sources.join(name);
+                fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+            }
+            let mut go = build_in(sources, &link_flags);
+            go.arg(format!("-tags={tags}")).arg("-o").arg(out).arg(".");
+            run(&mut go)?;
+        }
+        Source::Install { module, commands } => {
+            let mut go = go();
+            go.args(["install", "-trimpath", "-ldflags", &link_flags]);
+            go.args(commands.iter().map(|command| format!("{module}/{command}@{version}")));
+            run(go.env("GOBIN", out))?;
+            if let [_] = commands {
+                return Ok(out.join(recipe.name));
+            }
+        }
+        Source::Main { module, commands, files } => {
+            copy(&downloaded(&format!("{module}@{version}"))?, sources)?;
+            if out.exists() {
+                fs::remove_dir_all(out).with_context(|| format!("remove {}", out.display()))?;
+            }
+            fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
+            for (command, name) in commands {
+                let mut go = build_in(sources, &link_flags);
+                run(go.arg("-o").arg(out.join(name)).arg(format!("./{command}")))?;
+            }
+            for file in files {
+                let (from, name) = (sources.join(file), Path::new(file).file_name());
+                let to = out.join(name.context("a file without a name")?);
+                fs::copy(&from, to).with_context(|| format!("copy {}", from.display()))?;
+            }
+        }
+    }
+    Ok(out.to_owned())
+}
+
+/// `go build` of a module whose files are here.
+fn build_in(sources: &Path, link_flags: &str) -> Command {
+    let mut go = go();
+    go.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", link_flags]);
+    go.current_dir(sources);
+    go
+}
+
+fn go() -> Command {
+    let mut go = Command::new("go");
+    go.env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local").env("GOFLAGS", "").env("GOWORK", "off");
+    go.stdin(Stdio::null());
+    go
+}
+
+fn run(go: &mut Command) -> Result<()> {
+    let status = started(go.stdout(Stdio::from(std::io::stderr())).status())?;
+    ensure!(status.success(), "go: {status}; its words are above");
+    Ok(())
+}
+
+fn started<T>(outcome: std::io::Result<T>) -> Result<T> {
+    match outcome {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!("there is no program named go: install Go 1.26 or newer (https://go.dev/dl)")
+        }
+        outcome => outcome.context("start go"),
+    }
+}
+
+/// Where a module's files are, in Go's own cache.
+fn downloaded(module: &str) -> Result<PathBuf> {
+    let mut go = go();
+    go.args(["mod", "download", "-json", module]).current_dir("/").stderr(Stdio::inherit());
+    let output = started(go.output())?;
+    let told: Value = serde_json::from_slice(&output.stdout).context("read go mod download")?;
+    let folder = told["Dir"].as_str().map(PathBuf::from);
+    folder.with_context(|| format!("go mod download of {module}: {told}"))
+}
+
+/// Copies a folder's files and folders.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let entries = fs::read_dir(from).with_context(|| format!("list {}", from.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("list {}", from.display()))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        let made = if entry.file_type()?.is_dir() {
+            fs::create_dir_all(&target)
+                .map_err(anyhow::Error::from)
+                .and_then(|()| copy(&path, &target))
+        } else {
+            fs::copy(&path, &target).map(drop).map_err(anyhow::Error::from)
+        };
+        made.with_context(|| format!("copy {}", path.display()))?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "whoever waits for minutes should know what for")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
