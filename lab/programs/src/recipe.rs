@@ -121,7 +121,7 @@ pub(crate) const PLUGINS: Recipe = Recipe {
 };
 
 pub(crate) const CONTAINERD: Recipe = Recipe {
-    name: "containerd",
+    name: "runtime",
     what: "containerd",
     version: "v2.4.2",
     takes: "some minutes",
