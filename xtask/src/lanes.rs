@@ -95,6 +95,7 @@ const LANES: &[Lane] = &[
         root: false,
         run: |tally| {
             let crates = [
+                "lab-programs",
                 "lab-kubernetes",
                 "tests-cluster",
                 "ipamd-kube",
