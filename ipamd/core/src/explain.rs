@@ -168,6 +168,9 @@ impl Why {
                 "use a larger instance type, a higher MAX_ENI, or fewer pods per node"
             }
             Self::MaxPods { .. } => "raise the kubelet's maxPods, or delete pods",
+            Self::Paused { action, fault: Some(fault), .. } if is_denial(fault) => {
+                return format!("allow ec2:{action} to the node's role");
+            }
             Self::Paused { fault: Some(_), .. } => {
                 "mend what EC2 says; it is tried again by itself"
             }
@@ -243,7 +246,9 @@ impl Core {
                 next_step: why.next_step(),
             };
         }
-        let hopeful = self.whys.iter().find(|why| !why.final_()).or(limit);
+        // Whoever is told waited: that there is no hurry is no reason.
+        let hopeful = |why: &&Why| !why.final_() && !matches!(why, Why::TopUp { .. });
+        let hopeful = self.whys.iter().find(hopeful).or(limit);
         let message =
             hopeful.map_or_else(|| "no address came free in time".to_owned(), Why::reason);
         let next_step =
@@ -292,5 +297,28 @@ impl Core {
             && self.makings.is_empty()
             && self.departures.is_empty()
             && waited_for.iter().any(used_up)
+    }
+}
+
+/// Whether EC2 or STS says that a right is missing, by the code that its words begin with.
+pub fn is_denial(said: &str) -> bool {
+    ["UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired"]
+        .iter()
+        .any(|code| said.starts_with(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_a_missing_right_stops_is_told_which_to_allow() {
+        let of = |fault: &str| {
+            let (action, until) = (Action::Assign, Time(0));
+            Why::Paused { action, until, fault: Some(fault.into()) }.next_step()
+        };
+        let denied = of("UnauthorizedOperation: no");
+        assert_eq!(denied, "allow ec2:AssignPrivateIpAddresses to the node's role");
+        assert!(of("InvalidParameterValue: odd").contains("mend what EC2 says"));
     }
 }

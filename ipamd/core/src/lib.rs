@@ -45,5 +45,6 @@ pub use cluster::{BranchEni, ClusterFact, EniConfig};
 pub use config::{CallLimits, CardLimits, Family, Limits, NodeFacts, PoolConfig, Start};
 pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason};
 pub use event::{Cards, Event, ReleaseCause, Ticket, Witness};
+pub use explain::is_denial;
 pub use notice::{Notice, Obstacle, Severity, Topic, Waiting};
 pub use snapshot::{BudgetView, CoolingView, Counts, EniView, PodView, Snapshot, WaiterView};

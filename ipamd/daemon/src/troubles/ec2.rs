@@ -1,7 +1,7 @@
 //! What EC2's last answers mean.
 
 use super::{Found, notice, trouble};
-use ipamd_core::{BudgetView, Remedy};
+use ipamd_core::{BudgetView, Remedy, is_denial};
 
 /// What keeps an action from being called, if anything.
 pub(super) fn of(budget: &BudgetView) -> Option<Found> {
@@ -28,13 +28,6 @@ pub(super) fn of(budget: &BudgetView) -> Option<Found> {
         }
         Some((_, Remedy::TryElsewhere | Remedy::Gone)) | None => None,
     }
-}
-
-/// The codes with which EC2 and STS say that a right is missing.
-fn is_denial(said: &str) -> bool {
-    ["UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired"]
-        .iter()
-        .any(|code| said.starts_with(code))
 }
 
 fn per_second(milli: u64) -> String {
