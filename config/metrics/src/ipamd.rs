@@ -277,6 +277,6 @@ pub(crate) const METRICS: &[Metric] = &[
         "ferrule_kubernetes_working",
         &["concern"],
         "",
-        "1 for each part of the work with the API server that works, 0 for others",
+        "1 for each part of the work with the API server that works or has had nothing to do yet, 0 for others",
     ),
 ];

@@ -61,6 +61,12 @@ impl Concern {
             Self::Election => "election",
         }
     }
+
+    /// Whether it waits for the node rather than for the API server: nothing is wrong while there is nothing to
+    /// say.
+    pub fn waits_for_the_node(self) -> bool {
+        matches!(self, Self::Events | Self::PodIps | Self::Condition | Self::Taint)
+    }
 }
 
 impl fmt::Display for Concern {

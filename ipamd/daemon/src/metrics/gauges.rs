@@ -105,7 +105,11 @@ impl Gauges {
             self.budget_burst.with_label_values(&action).set(budget.burst.into());
         }
         for (concern, standing) in cluster.standings() {
-            let works = standing == Standing::Good;
+            let works = match standing {
+                Standing::Good => true,
+                Standing::Waiting(_) => concern.waits_for_the_node(),
+                Standing::Failing(_) => false,
+            };
             self.kubernetes.with_label_values(&[concern.name()]).set(works.into());
         }
     }
