@@ -130,7 +130,7 @@ fn findings(about: &AboutPod) -> Vec<Finding> {
     });
     found.extend(waiting);
     found.extend(of_pod(&about.pod).iter().map(|trouble| of_trouble("its status", trouble)));
-    found.extend(about.events.iter().filter(|event| event.kind == "Warning").map(of_event));
+    found.extend(of_events(&about.events));
     found.extend(differs(about));
     let runs = about.pod.status.phase == "Running";
     match &about.daemon {
@@ -167,8 +167,28 @@ fn of_trouble(by: &str, trouble: &Trouble) -> Finding {
     }
 }
 
-fn of_event(event: &Event) -> Finding {
-    let times = event.count.filter(|count| *count > 1).map(|count| format!(", {count} times"));
+/// Each warning once: kubelet writes one for every sandbox that fails, and only its id differs.
+fn of_events(events: &[Event]) -> Vec<Finding> {
+    let mut told: Vec<(String, &Event, u32)> = Vec::new();
+    for event in events.iter().filter(|event| event.kind == "Warning") {
+        let (same, times) = (without_sandbox(&event.message), event.count.unwrap_or(1).max(1));
+        match told.iter_mut().find(|(before, of, _)| *before == same && of.reason == event.reason) {
+            Some((_, latest, count)) => (*latest, *count) = (event, count.saturating_add(times)),
+            None => told.push((same, event, times)),
+        }
+    }
+    told.into_iter().map(|(_, event, times)| of_event(event, times)).collect()
+}
+
+fn without_sandbox(message: &str) -> String {
+    let message = message.strip_prefix(COMBINED).unwrap_or(message);
+    let is_id = |word: &str| word.len() == 64 && word.bytes().all(|at| at.is_ascii_hexdigit());
+    let words = message.split('"').map(|word| if is_id(word) { "" } else { word });
+    words.collect::<Vec<_>>().join("\"")
+}
+
+fn of_event(event: &Event, times: u32) -> Finding {
+    let times = (times > 1).then(|| format!(", {times} times"));
     let explained: Option<Explained> = explain(&event.message);
     Finding {
         by: format!("event {}{}", event.reason, times.unwrap_or_default()),
@@ -204,6 +224,8 @@ fn differs(about: &AboutPod) -> Option<Finding> {
     })
 }
 
+/// What the API server's clients put before the words of events that they no longer count apart.
+const COMBINED: &str = "(combined from similar events): ";
 const MAIN: u32 = 254;
 /// The word of [`Status::rules`](ipamd_view::Status) where pods share rules.
 const COMPACT: &str = "compact";

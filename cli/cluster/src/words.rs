@@ -219,6 +219,12 @@ pub const WORDS: &[Word] = &[
         "see the container network of the node's ferrule pod",
     ),
     others(
+        "Too many pods",
+        "every node that the pod may be on runs as many pods as its kubelet takes",
+        "add nodes, use a larger type, or use prefixes (ENABLE_PREFIX_DELEGATION) and raise the kubelet's \
+         maxPods",
+    ),
+    others(
         "failed to pull and unpack image",
         "an image cannot be pulled; networking may have nothing to do with it",
         "see the image's name, its registry and the right to pull",

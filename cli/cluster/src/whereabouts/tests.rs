@@ -81,6 +81,26 @@ fn a_pod_that_waits_is_told_why_by_the_daemon_and_by_kubelets_words() {
 }
 
 #[test]
+fn sandboxes_that_fail_for_one_reason_are_one_finding() {
+    let event = |sandbox: char, before: &str, count: u32| Event {
+        kind: "Warning".to_owned(),
+        reason: "FailedCreatePodSandBox".to_owned(),
+        message: format!(
+            "{before}network for sandbox \"{}\": no address",
+            sandbox.to_string().repeat(64)
+        ),
+        count: Some(count),
+        ..Event::default()
+    };
+    let mut about = about("Pending", json!([]));
+    about.events = vec![event('a', "", 1), event('b', "", 1), event('c', COMBINED, 5)];
+    let told = Whereabouts::of(&about);
+    let [only] = told.findings.as_slice() else { panic!("{told}") };
+    assert_eq!(only.by, "event FailedCreatePodSandBox, 7 times");
+    assert!(only.said.contains("\"ccc"), "{only:?}");
+}
+
+#[test]
 fn an_address_that_the_daemon_does_not_hold_is_told() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     about.daemon = Some(Ok(Status::default()));
