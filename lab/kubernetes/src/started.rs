@@ -287,6 +287,8 @@ impl Cluster {
             ("advertise-address", &lab.advertised.to_string()),
             ("egress-selector-config-file", &path.display().to_string()),
             ("kubelet-preferred-address-types", "InternalIP"),
+            // No proxy leads to Services here: whoever serves an APIService is asked at its endpoints, as on EKS.
+            ("enable-aggregator-routing", "true"),
             ("kubelet-certificate-authority", &file("ca.crt")),
             (
                 "kubelet-client-certificate",
