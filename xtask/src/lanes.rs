@@ -169,7 +169,15 @@ const LANES: &[Lane] = &[
     Lane {
         name: "whole",
         what: "a whole cluster in the lab: control plane, kubelets, runtimes, pods, Services",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Runtime, Need::Go],
+        needs: &[
+            Need::Linker,
+            Need::Iproute,
+            Need::Nft,
+            Need::Iptables,
+            Need::Runtime,
+            Need::Go,
+            Need::Prometheus,
+        ],
         root: true,
         run: |tally| {
             let archive = image::archive(binaries::Profile::Dev);

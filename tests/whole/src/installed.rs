@@ -62,8 +62,18 @@ impl Installed {
     /// # Errors
     /// With what the lab said.
     pub fn bare(given: Given, name: &str, nodes: usize) -> Result<Self> {
+        Self::bare_with(given, name, nodes, &[])
+    }
+
+    /// The same, of a lab that `lab` tells of in the words of `ferrule-lab up`.
+    ///
+    /// # Errors
+    /// With what the lab said.
+    pub fn bare_with(given: Given, name: &str, nodes: usize, lab: &[&str]) -> Result<Self> {
         let helm = Program::helm()?;
-        let up = ["--nodes", &nodes.to_string(), "--cni", "none"];
+        let nodes = nodes.to_string();
+        let mut up = vec!["--nodes", &nodes, "--cni", "none", "--"];
+        up.extend(lab);
         let cluster = Cluster::up(&given.programs, name, &up)?;
         let installed = Self { given, cluster, helm };
         installed.load_image(&[])?;
@@ -94,17 +104,40 @@ impl Installed {
     /// # Errors
     /// With what helm or kubectl said, and what the cluster looks like.
     pub fn install(&self, sets: &[&str]) -> Result<()> {
+        self.upgrade(sets)?;
+        self.rolled_out()?;
+        if POLICY.iter().all(|set| sets.contains(set)) { self.controllers_ready() } else { Ok(()) }
+    }
+
+    /// Waits until all replicas of the policy controller serve.
+    ///
+    /// # Errors
+    /// With what the cluster looks like when that does not come.
+    pub fn controllers_ready(&self) -> Result<()> {
+        self.kubectl(&["-n", SPACE, "rollout", "status", "deployment/ferrule-controller", WAIT])
+            .map(drop)
+            .with_context(|| self.state())
+    }
+
+    /// The same, and waits for nothing.
+    ///
+    /// # Errors
+    /// With what helm said.
+    pub fn upgrade(&self, sets: &[&str]) -> Result<()> {
         let status = self.lab().json(&["status"])?;
         let ec2 = status["ec2_endpoint"].as_str().context("a lab without EC2")?;
         // The SDK's own setting; on EC2 there is none.
         let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }]);
-        let chart = self.given.chart.to_str().context("the chart's path is not UTF-8")?;
+        let chart = self.chart()?;
         let extra = format!("extraEnv={extra}");
         let mut args = vec!["upgrade", "--install", "ferrule", chart, "--set-json", &extra];
         args.extend(["--set", "env.CLUSTER_NAME=lab"]);
         args.extend(sets.iter().flat_map(|set| ["--set", *set]));
-        self.helm(&args)?;
-        self.rolled_out()
+        self.helm(&args).map(drop)
+    }
+
+    pub(crate) fn chart(&self) -> Result<&str> {
+        self.given.chart.to_str().context("the chart's path is not UTF-8")
     }
 
     /// Waits until the DaemonSet is on every node as it is told to be, and all nodes are ready.
@@ -245,7 +278,9 @@ fn said(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-const SPACE: &str = "kube-system";
+/// The chart's values with which policy is on.
+pub const POLICY: &[&str] = &["enableNetworkPolicy=true", "policy.backend=none"];
+pub(crate) const SPACE: &str = "kube-system";
 const WAIT: &str = "--timeout=300s";
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(300);

@@ -3,9 +3,11 @@
 //! Everything goes through `ferrule-lab cluster` and `kubectl`, as a person would do it.
 
 mod installed;
+mod prometheus;
 mod traffic;
 
-pub use installed::{Given, Installed, Pod};
+pub use installed::{Given, Installed, POLICY, Pod};
+pub use prometheus::{Hold, Prometheus, Target};
 pub use traffic::{Answers, Counts, Newcomers, Traffic};
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -1,0 +1,92 @@
+//! Policy, installed by the chart: two replicas of the controller, an agent on each node, and what they know of a
+//! policy. Nothing enforces it in this version, and each says so.
+
+#![expect(clippy::unwrap_used, reason = "a test panics")]
+
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
+use tests_lab::wait_for;
+use tests_whole::{Given, Installed, POLICY};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The nodes whose agents have reported, as `ferrule policy status` has them, and how many policies each holds.
+fn reported(cluster: &Installed) -> Vec<(String, u64)> {
+    let said = cluster.ferrule(&["policy", "status", "-o", "json"]).unwrap();
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+    let agents = said["agents"].as_array().cloned().unwrap_or_default();
+    let held = agents.into_iter().filter_map(|agent| {
+        let name = agent["metadata"]["name"].as_str()?.to_owned();
+        Some((name, agent["realized"]["policies"].as_u64()?))
+    });
+    held.collect()
+}
+
+/// Both nodes follow a replica, and hold so many policies.
+fn wait_for_agents(cluster: &Installed, policies: u64) {
+    let wanted = NODES.map(|node| (node.to_owned(), policies));
+    wait_for(&format!("two agents that hold {policies} policies"), PATIENCE, || {
+        let follow = NODES.iter().all(|node| {
+            let page = cluster.lab().get(node, AGENT_METRICS, "/metrics").unwrap_or_default();
+            page.contains("\nferrule_agent_following 1\n")
+        });
+        Ok(follow && reported(cluster) == wanted)
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_policy_reaches_every_node_through_two_replicas_and_its_state_is_told() {
+    let test = "a_policy_reaches_every_node_through_two_replicas_and_its_state_is_told";
+    let Some(given) = Given::or_skip(test) else { return };
+    let cluster = Installed::bare(given, "policy", 2).unwrap();
+    cluster.install(POLICY).unwrap();
+    let replicas = cluster.pods("kube-system", CONTROLLERS).unwrap();
+    let nodes: BTreeSet<&str> = replicas.iter().map(|pod| pod.node.as_str()).collect();
+    assert_eq!((replicas.len(), nodes.len()), (2, 2), "{replicas:?}");
+    wait_for_agents(&cluster, 0);
+    let status = cluster.ferrule(&["status"]).unwrap();
+    assert!(status.status.success(), "{status:?}");
+
+    let pods = cluster.probes("web").unwrap();
+    cluster
+        .cluster()
+        .apply(&[json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": { "name": "closed", "namespace": "default" },
+            "spec": { "podSelector": { "matchLabels": { "app": "web" } }, "policyTypes": ["Ingress"] },
+        })])
+        .unwrap();
+    wait_for_agents(&cluster, 1);
+    let pod = format!("default/{}", pods[0].name);
+    let told = cluster.ferrule(&["pod", &pod]).unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("policy ") && told.contains("default/closed"), "{told}");
+    // The policy's own state, where `kubectl` finds it.
+    let realization = ["-n", "default", "get", "networkpolicyrealizations", "closed"];
+    wait_for("the policy's state", PATIENCE, || {
+        let Ok(state) = cluster.cluster().json(&realization) else { return Ok(false) };
+        let state = &state["status"];
+        Ok(state["desiredNodesRealized"] == 2
+            && state["currentNodesRealized"] == 0
+            && state["message"].as_str().is_some_and(|why| why.contains("no backend")))
+    })
+    .unwrap();
+
+    // Whoever followed the replica that goes, follows the other; pods start meanwhile.
+    let [gone, _] = &replicas[..] else { panic!("{replicas:?}") };
+    cluster.kubectl(&["-n", "kube-system", "delete", "pod", &gone.name, "--wait=false"]).unwrap();
+    cluster.kubectl(&["-n", "default", "rollout", "restart", "daemonset/web"]).unwrap();
+    cluster
+        .kubectl(&["-n", "default", "rollout", "status", "daemonset/web", "--timeout=180s"])
+        .unwrap();
+    cluster.controllers_ready().unwrap();
+    wait_for_agents(&cluster, 1);
+
+    cluster.kubectl(&["-n", "default", "delete", "networkpolicy", "closed"]).unwrap();
+    wait_for_agents(&cluster, 0);
+}
+
+const NODES: [&str; 2] = ["node1", "node2"];
+const AGENT_METRICS: u16 = 8162;
+const CONTROLLERS: &str = "app.kubernetes.io/name=ferrule-controller";
