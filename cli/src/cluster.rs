@@ -8,6 +8,7 @@ mod args;
 mod bundle;
 mod check;
 mod forward;
+mod interrupts;
 mod pod;
 mod progress;
 mod status;

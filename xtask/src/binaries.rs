@@ -102,8 +102,10 @@ const PROGRAMS: [(&str, &str); 5] = [
 /// What the image has, beside the plugin: not the lab.
 fn in_the_image() -> impl Iterator<Item = (&'static str, &'static str)> {
     let plugin = ("cni", "ferrule-cni");
-    PROGRAMS.into_iter().chain([plugin]).filter(|(of, _)| *of != "lab-server")
+    PROGRAMS.into_iter().chain([plugin]).filter(|(of, _)| *of != THE_LAB)
 }
+
+const THE_LAB: &str = "lab-server";
 
 /// The programs of the image.
 pub(crate) fn image_programs() -> impl Iterator<Item = &'static str> {
@@ -120,13 +122,27 @@ pub(crate) fn image_crates() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// Tells which build failed; cargo's own words stand above.
 pub(crate) fn build(profile: Profile) -> Result<Binaries> {
+    build_these(profile, &PROGRAMS)
+}
+
+/// Builds what the image has, and no more.
+///
+/// # Errors
+/// Tells which build failed; cargo's own words stand above.
+pub(crate) fn build_for_image(profile: Profile) -> Result<Binaries> {
+    let programs: Vec<_> = PROGRAMS.into_iter().filter(|(of, _)| *of != THE_LAB).collect();
+    build_these(profile, &programs)
+}
+
+/// Builds these and the plugin.
+fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> {
     let dir = target_dir().join("ferrule").join(profile.folder());
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
-    say::step("building daemons, controller and lab (the first time takes minutes: the EC2 SDK)");
-    let crates = PROGRAMS.iter().flat_map(|(of, _)| ["-p", of]);
+    say::step("building the programs (the first time takes minutes: the EC2 SDK)");
+    let crates = programs.iter().flat_map(|(of, _)| ["-p", of]);
     cargo_build(&profile.cargo_args().iter().copied().chain(crates).collect::<Vec<_>>())?;
-    for (_, name) in PROGRAMS {
+    for (_, name) in programs {
         place(&target_dir().join(profile.folder()).join(name), &dir.join(name))?;
     }
     place(&plugin()?, &dir.join("ferrule-cni"))?;

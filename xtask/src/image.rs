@@ -5,6 +5,7 @@
 
 mod base;
 mod buildah;
+mod file;
 mod gather;
 mod sbom;
 mod size;
@@ -50,7 +51,8 @@ pub(crate) const NAME: &str = concat!("localhost/ferrule:", env!("CARGO_PKG_VERS
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(folder) = &args.gather {
-        gather::into(args.profile, folder, args.packages.as_deref())?;
+        let built = binaries::build_for_image(args.profile)?;
+        gather::into(&built, folder, args.packages.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let archive = match &args.output {
@@ -79,15 +81,18 @@ pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<Binari
         bail!("an image has files of root: run this as root, by sudo -E for one");
     }
     deps::install(&[Need::Linker, Need::Go, Need::Image])?;
+    // Before the store is taken: others wait for it, and this may take many minutes.
+    let built = binaries::build(profile)?;
     let store = Store::open()?;
     let base = base::ready(&store)?;
     let context = tempfile::tempdir().context("make a folder for what goes into the image")?;
     let laid = context.path().join("prebuilt");
-    let built = gather::into(profile, &laid, Some(base.packages.path()))?;
+    gather::into(&built, &laid, Some(base.packages.path()))?;
     let began = Instant::now();
     say::step(&format!("building {tag}"));
-    let root = generate::root();
-    store.build(&root.join("Containerfile"), context.path(), tag, &base.name, &revision())?;
+    let file = context.path().join("Containerfile");
+    file::write(&file, &base.name, "prebuilt")?;
+    store.build(&file, context.path(), tag, &revision())?;
     say::good(&format!("built in {}", say::took(began)));
     say::step("trying each program in it, as nobody in particular");
     store.try_all(tag, TRIED)?;

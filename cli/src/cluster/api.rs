@@ -100,27 +100,28 @@ impl Api {
 
     /// Makes an object in a list, and returns it as it is then.
     pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
-        self.change(Request::post(path), "create", object).await
+        let kind = object["kind"].as_str().unwrap_or_default();
+        self.change(Request::post(path), "create", kind, object).await
     }
 
     /// Removes an object.
-    pub(super) async fn delete(&self, path: &str) -> Result<(), KubeError> {
+    pub(super) async fn delete(&self, path: &str, what: &str) -> Result<(), KubeError> {
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
-        self.change(Request::delete(path), "delete", &options).await.map(drop)
+        self.change(Request::delete(path), "delete", what, &options).await.map(drop)
     }
 
     async fn change(
         &self,
         request: Builder,
         verb: &'static str,
+        what: &str,
         object: &Value,
     ) -> Result<Value, KubeError> {
-        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         let body = serde_json::to_vec(object).unwrap_or_default();
         let request = request.header("Content-Type", "application/json").body(body);
-        let request = request.map_err(|error| KubeError::odd(verb, &kind, &error))?;
+        let request = request.map_err(|error| KubeError::odd(verb, what, &error))?;
         let done = self.client().request::<Value>(request).await;
-        done.map_err(|error| KubeError::of(&error, verb, &kind))
+        done.map_err(|error| KubeError::of(&error, verb, what))
     }
 
     async fn read<T: DeserializeOwned>(

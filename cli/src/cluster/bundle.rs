@@ -6,6 +6,7 @@ use super::{
     api::Api,
     args::BundleArgs,
     forward::{self, At},
+    interrupts::Interrupts,
     progress::Progress,
     status,
 };
@@ -21,19 +22,17 @@ use std::{
 
 /// Gathers and writes; the exit code. Interrupted, it keeps what it has, and says so.
 pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
+    // Before there is a file that must be ended.
+    let mut interrupts = Interrupts::listen()?;
     let api = Api::connect(&args.target).await?;
     let file = args.output.clone().unwrap_or_else(name);
     let mut archive = Archive::create(&file)?;
     let done = tokio::select! {
-        gathered = gather(&api, args, &mut archive) => gathered.map(|()| false),
-        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| true).map_err(Into::into),
+        gathered = gather(&api, args, &mut archive) => Some(gathered),
+        _ = interrupts.next() => None,
     };
-    let (interrupted, failed) = match done {
-        Ok(interrupted) => (interrupted, None),
-        Err(error) => (false, Some(error)),
-    };
-    let said =
-        archive.finish(interrupted, failed.map(|error: anyhow::Error| format!("{error:#}")))?;
+    let failed = done.as_ref().and_then(|gathered| gathered.as_ref().err());
+    let said = archive.finish(done.is_none(), failed.map(|error| format!("{error:#}")))?;
     crate::policy::say(&format!("{}: {said}\n", file.display()))?;
     Ok(0)
 }

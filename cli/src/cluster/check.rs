@@ -7,6 +7,7 @@ use super::{
     api::{Api, Selector},
     args::CheckArgs,
     forward::{self, At},
+    interrupts::Interrupts,
     progress::Progress,
     status::{DAEMONS, is_daemon},
 };
@@ -15,21 +16,17 @@ use crate::{
     policy::{document, say},
     probe::{PORT, TRIES},
 };
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use cli_cluster::{Around, Column, Matrix, Node, Outcome, Pod, Site, Try, of_pod, tries};
 use objects::{PROBE, TARGET};
+use policy_kube::KubeError;
 use serde_json::{Value, json};
 use std::{
     io::Write as _,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::Semaphore,
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 
 /// What came of the tries from one node.
 type Tried = Result<Vec<(Column, Try, Outcome)>, String>;
@@ -42,18 +39,31 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
         None => our_image(&api).await?,
     };
     let namespace = format!("ferrule-check-{:x}", std::process::id());
-    let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let tried = tokio::select! {
-        tried = in_namespace(&api, args, &image, &namespace) => tried,
-        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
-        _ = terminated.recv() => Err(anyhow!("ended")),
+    let mut interrupts = Interrupts::listen()?;
+    let object = objects::namespace(&namespace);
+    let begun = tokio::select! {
+        made = api.create("/api/v1/namespaces", &object) => {
+            made?;
+            Ok(())
+        }
+        word = interrupts.next() => Err(anyhow!(word)),
+    };
+    let tried = match begun {
+        Ok(()) => tokio::select! {
+            tried = in_namespace(&api, args, &image, &namespace) => tried,
+            word = interrupts.next() => Err(anyhow!(word)),
+        },
+        Err(why) => Err(why),
     };
     if args.keep {
         tell(&format!("kept: kubectl delete namespace {namespace}"));
-    } else if let Err(error) = api.delete(&format!("/api/v1/namespaces/{namespace}")).await {
-        tell(&format!(
-            "the namespace {namespace} stays: {error}; kubectl delete namespace {namespace}"
-        ));
+    } else {
+        match api.delete(&format!("/api/v1/namespaces/{namespace}"), "namespaces").await {
+            Ok(()) | Err(KubeError::NotFound { .. }) => {}
+            Err(error) => tell(&format!(
+                "the namespace {namespace} stays: {error}; kubectl delete namespace {namespace}"
+            )),
+        }
     }
     let matrix = tried?;
     match args.output {
@@ -87,7 +97,6 @@ async fn our_image(api: &Api) -> Result<String> {
 async fn in_namespace(api: &Api, args: &CheckArgs, image: &str, namespace: &str) -> Result<Matrix> {
     let mut progress = Progress::new();
     progress.tell("making probes");
-    api.create("/api/v1/namespaces", &objects::namespace(namespace)).await?;
     let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
     for name in [PROBE, TARGET] {
         api.create(&sets, &objects::daemon_set(name, image)).await?;

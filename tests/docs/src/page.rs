@@ -16,6 +16,8 @@ pub struct Page {
     pub links: Vec<Link>,
     /// Its blocks of code.
     pub blocks: Vec<Block>,
+    /// The lines that are code by their indentation alone, from 1: nobody knows in which language.
+    pub indented: Vec<usize>,
 }
 
 /// A link.
@@ -41,8 +43,14 @@ pub struct Block {
 impl Page {
     /// Takes a text apart.
     pub fn of(path: PathBuf, text: &str) -> Self {
-        let mut page =
-            Self { path, anchors: BTreeSet::new(), links: Vec::new(), blocks: Vec::new() };
+        let mut page = Self {
+            path,
+            anchors: BTreeSet::new(),
+            links: Vec::new(),
+            blocks: Vec::new(),
+            indented: Vec::new(),
+        };
+        let (mut in_list, mut after_blank) = (false, true);
         let mut named: BTreeMap<String, usize> = BTreeMap::new();
         let mut open: Option<(usize, Block)> = None;
         for (at, line) in text.lines().enumerate() {
@@ -61,6 +69,12 @@ impl Page {
                 let block = Block { line: number, language, text: String::new() };
                 open = Some((line.len() - bare.len(), block));
             } else {
+                if !line.is_empty() && !line.starts_with(' ') {
+                    in_list = is_item(line);
+                }
+                if line.starts_with(CODE) && after_blank && !in_list {
+                    page.indented.push(number);
+                }
                 if let Some(heading) = heading(line) {
                     let name = anchor(heading);
                     let before = named.entry(name.clone()).or_default();
@@ -71,9 +85,16 @@ impl Page {
                 let to = links(line).into_iter().map(|to| Link { line: number, to });
                 page.links.extend(to);
             }
+            after_blank = bare.is_empty();
         }
         page
     }
+}
+
+/// Whether a line begins an item of a list.
+fn is_item(line: &str) -> bool {
+    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    line.starts_with("- ") || (number.len() < line.len() && number.starts_with(". "))
 }
 
 /// The text of a heading.
@@ -112,6 +133,7 @@ fn links(line: &str) -> Vec<String> {
 }
 
 const FENCE: &str = "```";
+const CODE: &str = "    ";
 
 #[cfg(test)]
 mod tests {
@@ -140,5 +162,11 @@ mod tests {
         let told = page("1. so\n\n   ```yaml\n   a:\n     b: 1\n   ```\n");
         let [block] = &told.blocks[..] else { panic!("{:?}", told.blocks) };
         assert_eq!((&*block.language, &*block.text, block.line), ("yaml", "a:\n  b: 1\n", 3));
+    }
+
+    #[test]
+    fn code_that_is_only_indented_is_found_and_what_goes_on_in_a_list_is_not() {
+        let told = page("so\n\n    ls\n\n1. one\n\n    goes on\n\n```\n\n    a: 1\n```\n");
+        assert_eq!(told.indented, [3]);
     }
 }

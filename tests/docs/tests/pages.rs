@@ -40,6 +40,7 @@ fn every_page_of_the_book_is_in_its_summary_and_no_other() -> Result<()> {
 #[test]
 fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() -> Result<()> {
     let all = by_path()?;
+    let docs = root().join("docs").canonicalize()?;
     let mut wrong = Vec::new();
     let mut seen = 0;
     for (path, page) in &all {
@@ -54,7 +55,10 @@ fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() -> Result<()> {
                 if file.is_empty() { Ok(path.clone()) } else { folder.join(file).canonicalize() };
             let anchors = to.as_ref().ok().and_then(|to| all.get(to)).map(|page| &page.anchors);
             let known = anchors.is_some_and(|anchors| anchors.contains(anchor));
-            if to.is_err() || !(anchor.is_empty() || known) {
+            // The book has no folders, and nothing that lies elsewhere.
+            let in_book = |to: &PathBuf| to.starts_with(&docs) && to.is_file();
+            let lost = path.starts_with(&docs) && !to.as_ref().is_ok_and(in_book);
+            if to.is_err() || lost || !(anchor.is_empty() || known) {
                 wrong.push(format!("{}:{}: {}", name(path), link.line, link.to));
             }
         }
@@ -87,5 +91,15 @@ fn every_block_of_json_or_yaml_is_that() -> Result<()> {
     }
     assert!(seen > 3, "only {seen} blocks were seen");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn every_block_of_code_says_what_it_is() -> Result<()> {
+    let mut wrong = Vec::new();
+    for (path, page) in &by_path()? {
+        wrong.extend(page.indented.iter().map(|line| format!("{}:{line}", name(path))));
+    }
+    assert!(wrong.is_empty(), "code that is only indented, which no test reads: {wrong:?}");
     Ok(())
 }

@@ -93,3 +93,30 @@ const PACKAGES: &str = "base-files,libc6,libgcc-s1,iptables,nftables";
 const HOOK: &str = include_str!("base.sh");
 /// As long as fixes of security in its packages may be missing.
 const RENEWED_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(generate::root().join(path)).expect(path)
+    }
+
+    #[test]
+    fn who_builds_by_the_containerfile_alone_has_the_same_base() {
+        let file = read("Containerfile");
+        assert!(file.contains(&format!("--include={PACKAGES} ")), "the packages are {PACKAGES}");
+        assert!(file.contains(&format!(" {SUITE} /base\n")), "the suite is {SUITE}");
+        assert!(file.contains(&format!(":{SUITE}-slim\n")), "the suite is {SUITE}");
+    }
+
+    #[test]
+    fn the_containerfile_has_the_compiler_that_is_asked_for() {
+        let (file, asked) = (read("Containerfile"), read("rust-toolchain.toml"));
+        let tag = file.lines().find_map(|line| line.strip_prefix("ARG RUST=")).expect("a compiler");
+        let version = tag.rsplit(':').next().and_then(|tag| tag.split('-').next());
+        let version = version.expect("a version");
+        assert!(asked.contains(&format!("channel = \"{version}.")), "{tag}, and {asked}");
+    }
+}

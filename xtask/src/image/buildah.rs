@@ -83,14 +83,11 @@ impl Store {
         file: &Path,
         context: &Path,
         tag: &str,
-        base: &str,
         revision: &str,
     ) -> Result<()> {
         let mut build = self.buildah(&["build", "--quiet", "--pull=never", "--layers=false"]);
         let version = env!("CARGO_PKG_VERSION");
-        for (name, value) in
-            [("BASE", base), ("PROGRAMS", "prebuilt"), ("VERSION", version), ("REVISION", revision)]
-        {
+        for (name, value) in [("VERSION", version), ("REVISION", revision)] {
             build.args(["--build-arg", &format!("{name}={value}")]);
         }
         let status = build

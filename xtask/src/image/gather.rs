@@ -2,7 +2,7 @@
 
 use super::sbom;
 use crate::{
-    binaries::{self, Binaries, Profile},
+    binaries::{self, Binaries},
     cluster, generate, say,
 };
 use anyhow::{Context as _, Result, ensure};
@@ -13,12 +13,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Programs, plugins, licence and the list of all parts; where the programs were built.
+/// Lays programs that are built into a folder, with plugins, licence and the list of all parts.
 ///
 /// # Errors
-/// When something cannot be built or copied.
-pub(super) fn into(profile: Profile, folder: &Path, packages: Option<&Path>) -> Result<Binaries> {
-    let built = binaries::build(profile)?;
+/// When a plugin cannot be built, or something cannot be copied.
+pub(super) fn into(built: &Binaries, folder: &Path, packages: Option<&Path>) -> Result<()> {
     let [programs, plugins, papers] = [PROGRAMS, PLUGINS, PAPERS].map(|path| folder.join(path));
     for path in [&programs, &plugins, &papers] {
         fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
@@ -41,7 +40,7 @@ pub(super) fn into(profile: Profile, folder: &Path, packages: Option<&Path>) -> 
     let text = serde_json::to_string_pretty(&list).context("write the list")?;
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     say::good(&format!("{parts} parts, in /{PAPERS}/sbom.json"));
-    Ok(built)
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {

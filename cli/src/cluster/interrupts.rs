@@ -1,0 +1,26 @@
+//! What ends a command before it is done.
+
+use anyhow::{Context as _, Result};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Signals that are heard from now on.
+pub(super) struct Interrupts {
+    by_key: Signal,
+    by_others: Signal,
+}
+
+impl Interrupts {
+    pub(super) fn listen() -> Result<Self> {
+        let to = |kind| signal(kind).context("listen for signals");
+        let (by_key, by_others) = (to(SignalKind::interrupt())?, to(SignalKind::terminate())?);
+        Ok(Self { by_key, by_others })
+    }
+
+    /// What the next one is, in a word.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.by_key.recv() => "interrupted",
+            _ = self.by_others.recv() => "ended",
+        }
+    }
+}

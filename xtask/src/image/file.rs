@@ -1,0 +1,48 @@
+//! The `Containerfile`, for whoever has a base and programs already.
+
+use crate::generate;
+use anyhow::{Context as _, Result, ensure};
+use std::{fs, path::Path};
+
+/// Writes it with that image as its base, and the programs of that folder of the context.
+///
+/// # Errors
+/// When it cannot be read or written, or has not the two stages that are replaced.
+pub(super) fn write(to: &Path, base: &str, programs: &str) -> Result<()> {
+    let text = fs::read_to_string(generate::root().join("Containerfile"));
+    let text = with(&text.context("read Containerfile")?, base, programs)?;
+    fs::write(to, text).with_context(|| format!("write {}", to.display()))
+}
+
+fn with(text: &str, base: &str, programs: &str) -> Result<String> {
+    let mut text = text.to_owned();
+    for (stage, instead) in [
+        (BASE, format!("FROM {base} AS base\n")),
+        (PROGRAMS, format!("FROM scratch AS programs\nCOPY {programs}/ /\n")),
+    ] {
+        ensure!(text.matches(stage).count() == 1, "Containerfile has not once:\n{stage}");
+        text = text.replace(stage, &instead);
+    }
+    Ok(text)
+}
+
+/// The stages as they stand there; by arguments they cannot be chosen, as buildah 1.28 passes over
+/// a stage that only an argument names.
+const BASE: &str = "FROM scratch AS base\nCOPY --from=debian /base /\n";
+const PROGRAMS: &str = "FROM scratch AS programs\nCOPY --from=build /gathered/ /\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_stages_are_replaced_and_the_last_is_as_it_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let to = folder.path().join("Containerfile");
+        write(&to, "localhost/b:1", "there").expect("a file");
+        let text = fs::read_to_string(&to).expect("what was written");
+        assert!(text.contains("FROM localhost/b:1 AS base\n") && text.contains("COPY there/ /\n"));
+        assert!(!text.contains("--from=debian") && text.contains("\nFROM base\n"), "{text}");
+        assert!(with("FROM scratch\n", "b", "p").is_err());
+    }
+}
