@@ -45,6 +45,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-crds", Layer::Schema),
     ("config-apiserver", Layer::Adapter),
     ("config-folder", Layer::Adapter),
+    ("config-listen", Layer::Adapter),
     ("config-log", Layer::Adapter),
     ("config-meter", Layer::Adapter),
     ("ipamd-cloud", Layer::Adapter),

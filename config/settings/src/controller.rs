@@ -40,13 +40,13 @@ pub const CONTROLLER: &[Flag] = &[
     Flag {
         flag: "listen",
         variable: "FERRULE_CONTROLLER_LISTEN",
-        default: "0.0.0.0:61690",
+        default: "[::]:61690",
         meaning: "Where nodes come in",
     },
     Flag {
         flag: "health",
         variable: "FERRULE_CONTROLLER_HEALTH",
-        default: "0.0.0.0:61691",
+        default: "[::]:61691",
         meaning: "Where /livez, /readyz and /metrics are",
     },
     Flag {

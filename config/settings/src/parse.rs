@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
 
@@ -121,7 +121,7 @@ pub(crate) fn bind(text: &str) -> Result<Bind, Wanted> {
     let wanted = "an address with a port, or unix: and an absolute path";
     let (host, port) = text.rsplit_once(':').ok_or(wanted)?;
     let host: IpAddr = match host {
-        "" => Ipv4Addr::UNSPECIFIED.into(),
+        "" => Ipv6Addr::UNSPECIFIED.into(),
         "localhost" => Ipv4Addr::LOCALHOST.into(),
         _ => host.trim_matches(['[', ']']).parse().map_err(|_| wanted)?,
     };

@@ -12,7 +12,7 @@ use config_settings::Bind;
 use datapath_node::Overview;
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::UnixListener,
     sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
@@ -45,7 +45,7 @@ pub(crate) async fn serve(shown: Shown, at: Bind) {
     let mut pause = PAUSE_FIRST;
     loop {
         let ended = match &at {
-            Bind::Tcp(address) => match TcpListener::bind(address).await {
+            Bind::Tcp(address) => match config_listen::bind(*address).await {
                 Ok(listener) => axum::serve(listener, router.clone()).await,
                 Err(error) => Err(error),
             },

@@ -39,6 +39,28 @@ pub enum InstallError {
         #[source]
         cause: io::Error,
     },
+    /// Somebody else works on the folder and does not end.
+    #[error(
+        "another process holds the lock of {path} for long: see which one by `lslocks` on the node, end it, and run \
+         this again"
+    )]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The state of a node whose network is ours is not there.
+    #[error(
+        "{path} is not there, though {conflist} is Ferrule's: whose pods run is told there; mount it, or let {setting} \
+         name it"
+    )]
+    NoState {
+        /// The folder.
+        path: PathBuf,
+        /// The network's configuration.
+        conflist: PathBuf,
+        /// The setting that names the folder.
+        setting: &'static str,
+    },
     /// The plan is to do nothing.
     #[error(transparent)]
     Refused(#[from] Refusal),

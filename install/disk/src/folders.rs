@@ -8,10 +8,12 @@ use install_plan::{
 use nix::unistd::{AccessFlags, access};
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{self, Read as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// A node's CNI folders, and the folder of what we bring.
@@ -45,10 +47,10 @@ impl<D: Disk> Folders<D> {
         Self { lent: plugins.is_dir().then(|| plugins.to_owned()), ..self }
     }
 
-    /// Waits until nobody else works on these folders, and keeps others from it meanwhile.
+    /// Waits until nobody else works on these folders, half a minute at most, and keeps others from it meanwhile.
     ///
     /// # Errors
-    /// When a folder is not there or may not be written to, before anything was done.
+    /// When a folder is not there or may not be written to, or somebody else does not end; before anything was done.
     pub fn lock(&self) -> Result<Locked<'_, D>, InstallError> {
         for (path, setting) in [(&self.bin, BIN_SETTING), (&self.conf, CONF_SETTING)] {
             if !path.is_dir() {
@@ -58,8 +60,17 @@ impl<D: Disk> Folders<D> {
                 InstallError::NotWritable { path: path.clone(), setting, cause: errno.into() }
             })?;
         }
-        let file = File::open(&self.conf).and_then(|folder| folder.lock().map(|()| folder));
-        let lock = file.map_err(unread(&self.conf))?;
+        let lock = File::open(&self.conf).map_err(unread(&self.conf))?;
+        let give_up = Instant::now() + PATIENCE;
+        while let Err(refused) = lock.try_lock() {
+            match refused {
+                TryLockError::WouldBlock if Instant::now() < give_up => thread::sleep(ASK_AGAIN),
+                TryLockError::WouldBlock => {
+                    return Err(InstallError::Locked { path: self.conf.clone() });
+                }
+                TryLockError::Error(cause) => return Err(unread(&self.conf)(cause)),
+            }
+        }
         Ok(Locked { folders: self, pods: Pods::default(), _lock: lock })
     }
 
@@ -296,6 +307,9 @@ const CONF_MODE: u32 = 0o644;
 const PART: usize = 1 << 16;
 const BIN_SETTING: &str = "HOST_CNI_BIN_PATH";
 const CONF_SETTING: &str = "HOST_CNI_CONFDIR_PATH";
+/// An installer is done in less than a second; so is whoever else takes this lock.
+const PATIENCE: Duration = Duration::from_secs(30);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests;

@@ -19,13 +19,13 @@ use config_settings::{Bind, Settings};
 use serde_json::{Value, json};
 use std::{
     fs, io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{Ipv6Addr, SocketAddr},
     path::Path,
     sync::Arc,
     time::Duration,
 };
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::UnixListener,
     sync::watch,
     time::{sleep, timeout},
 };
@@ -50,7 +50,7 @@ impl Shown {
 /// Serves `/metrics`, for ever.
 pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(shown);
-    let at = Bind::Tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
+    let at = Bind::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
     serve(router, &at, "metrics").await;
 }
 
@@ -73,7 +73,7 @@ async fn serve(router: Router, at: &Bind, what: &str) {
     let mut pause = PAUSE_FIRST;
     loop {
         let ended = match at {
-            Bind::Tcp(address) => match TcpListener::bind(address).await {
+            Bind::Tcp(address) => match config_listen::bind(*address).await {
                 Ok(listener) => axum::serve(listener, router.clone()).await,
                 Err(error) => Err(error),
             },

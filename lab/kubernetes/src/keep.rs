@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 /// Starts a cluster that keeps its state in `folder` and stays.
@@ -53,8 +55,14 @@ pub fn start(folder: &Path, name: &str) -> Result<()> {
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let launch: Launch = serde_json::from_str(&text)
             .with_context(|| format!("understand {}", path.display()))?;
-        let component = Component::start(&launch.program, name, &launch.args, folder, true)?;
+        let mut component = Component::start(&launch.program, name, &launch.args, folder, true)?;
         component.note(folder)?;
+        if name == API_SERVER {
+            return wait_until_ready(&kubeconfig(folder), || component.must_run());
+        }
+        // What cannot run ends soon.
+        thread::sleep(FIRST_LOOK);
+        return component.must_run();
     }
     if name == API_SERVER { wait_until_ready(&kubeconfig(folder), || Ok(())) } else { Ok(()) }
 }
@@ -133,3 +141,6 @@ fn known(name: &str) -> Result<&'static str> {
 
 /// In the order of their start.
 const COMPONENTS: [&str; 4] = [ETCD, API_SERVER, "kube-controller-manager", "kube-scheduler"];
+
+/// A component that cannot run has ended by then.
+const FIRST_LOOK: Duration = Duration::from_millis(500);

@@ -80,7 +80,8 @@ fn build_in(sources: &Path, link_flags: &str) -> Command {
 fn go() -> Command {
     let mut go = Command::new("go");
     go.env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local").env("GOFLAGS", "").env("GOWORK", "off");
-    go.stdin(Stdio::null());
+    // It runs here.
+    go.env_remove("GOOS").env_remove("GOARCH").stdin(Stdio::null());
     go
 }
 

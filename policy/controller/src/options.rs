@@ -5,7 +5,11 @@ use clap::{Parser, ValueEnum};
 use config_log::{Form, Log};
 use config_model::registry;
 use config_settings as settings;
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// Tells each node what it needs of network policy. Every flag can be given by the environment instead.
 #[derive(Clone, Debug, Parser)]
@@ -22,11 +26,11 @@ pub struct Options {
     pub identity: Option<String>,
     /// Where nodes come in
     #[arg(long, env = "FERRULE_CONTROLLER_LISTEN", value_name = "ADDRESS",
-        default_value_t = SocketAddr::from(([0, 0, 0, 0], registry::CONTROLLER_PORT)))]
+        default_value_t = SocketAddr::from((Ipv6Addr::UNSPECIFIED, registry::CONTROLLER_PORT)))]
     pub listen: SocketAddr,
     /// Where /livez, /readyz and /metrics are
     #[arg(long, env = "FERRULE_CONTROLLER_HEALTH", value_name = "ADDRESS",
-        default_value_t = SocketAddr::from(([0, 0, 0, 0], registry::CONTROLLER_HEALTH_PORT)))]
+        default_value_t = SocketAddr::from((Ipv6Addr::UNSPECIFIED, registry::CONTROLLER_HEALTH_PORT)))]
     pub health: SocketAddr,
     /// Where the API server asks for people, about policies, groups and nodes; without it nobody is answered
     #[arg(long, env = "FERRULE_CONTROLLER_VIEW", value_name = "ADDRESS")]
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn nodes_find_a_replica_at_its_own_address() {
         let at = |args: &[&str]| parse(args).unwrap().reports_to().map(|at| at.to_string());
-        assert_eq!(at(&["--listen", "0.0.0.0:7"]), None);
+        assert_eq!(at(&["--listen", "[::]:7"]), None);
         assert_eq!(at(&["--listen", "127.0.0.1:7"]).as_deref(), Some("127.0.0.1:7"));
         assert_eq!(
             at(&["--listen", "[::]:7", "--pod-ip", "fd00::1"]).as_deref(),

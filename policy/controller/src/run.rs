@@ -126,7 +126,7 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
 }
 
 async fn bind(at: SocketAddr, flag: &str) -> Result<TcpListener> {
-    let bound = TcpListener::bind(at).await;
+    let bound = config_listen::bind(at).await;
     let listener = bound.with_context(|| format!("{flag} {at}: cannot listen there"))?;
     let at = listener.local_addr().with_context(|| flag.to_owned())?;
     tracing::info!(%at, "{flag}");

@@ -149,8 +149,11 @@ fn traces(lab: &str) -> Result<Traces> {
     let read = |key: &str| fs::read_to_string(Path::new("/proc/sys").join(key));
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("list mounts")?;
     let mut cgroups = BTreeSet::new();
-    for root in fs::read_dir("/sys/fs/cgroup").context("list cgroups")? {
-        let inside = fs::read_dir(root?.path()).into_iter().flatten().flatten();
+    let top = Path::new("/sys/fs/cgroup");
+    let roots = fs::read_dir(top).context("list cgroups")?.flatten().map(|root| root.path());
+    // With version 2 the top itself is the tree.
+    for root in roots.chain([top.to_owned()]) {
+        let inside = fs::read_dir(root).into_iter().flatten().flatten();
         cgroups.extend(inside.map(|entry| entry.path()).filter(|path| {
             path.file_name().is_some_and(|name| name.to_string_lossy().contains(lab))
         }));

@@ -260,7 +260,7 @@ fn introspection_listens_on_tcp_on_a_socket_or_not_at_all() {
     let bind = |text| resolve(&[("INTROSPECTION_BIND_ADDRESS", text)]).0.introspection;
     assert_eq!(bind("unix:/run/x.sock"), Some(Bind::Unix(PathBuf::from("/run/x.sock"))));
     assert_eq!(bind("localhost:1"), Some(Bind::Tcp("127.0.0.1:1".parse().unwrap())));
-    assert_eq!(bind(":1"), Some(Bind::Tcp("0.0.0.0:1".parse().unwrap())));
+    assert_eq!(bind(":1"), Some(Bind::Tcp("[::]:1".parse().unwrap())));
     assert_eq!(bind("[::1]:1"), Some(Bind::Tcp("[::1]:1".parse().unwrap())));
     assert_eq!(resolve(&[("INTROSPECTION_BIND_ADDRESS", "here")]).1.len(), 1);
     assert_eq!(resolve(&[("DISABLE_INTROSPECTION", "true")]).0.introspection, None);

@@ -3,7 +3,7 @@
 use config_model::Migration;
 use config_settings::Settings;
 use install_disk::InstallError;
-use install_plan::Pods;
+use install_plan::{CONFLIST, Pods};
 use ipamd_core::{Checkpoint, Record, frame};
 use std::{
     fs, io,
@@ -12,6 +12,12 @@ use std::{
 
 pub(super) fn look(settings: &Settings) -> Result<Pods, InstallError> {
     let state = &settings.state_dir;
+    let conflist = settings.host_conf_dir.join(CONFLIST);
+    // Not to see a folder is no word of what is in it: without our network there may be none yet.
+    if conflist.exists() && !state.is_dir() {
+        let (path, setting) = (state.clone(), "FERRULE_STATE_DIR");
+        return Err(InstallError::NoState { path, conflist, setting });
+    }
     let ours = read(&state.join(CHECKPOINT))?;
     let journal = state.join(Migration::FILE);
     let migration = match read(&journal)? {

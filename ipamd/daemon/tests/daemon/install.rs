@@ -146,6 +146,13 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
         assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
         assert_eq!(names(&bin), ["ferrule-cni"]);
     }
+    // A folder that is not seen, as by a container that does not mount it, is no word of what is in it.
+    let state = journal.parent().unwrap();
+    fs::rename(state, state.with_extension("away")).unwrap();
+    let (code, said) = run(&node, &["uninstall"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("FERRULE_STATE_DIR") && said.contains("mount it"), "{said}");
+    assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::{
     ffi::OsString,
     fs,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::process::CommandExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -207,7 +207,9 @@ impl Tool {
         let folder = self.layout.cluster();
         let nothing = folder.join("no-programs");
         fs::create_dir_all(&nothing).with_context(|| format!("make {}", nothing.display()))?;
-        let listen = SocketAddr::from((loopback(name), API_SERVER_PORT));
+        // Of the folder: another may have a lab of this name.
+        let whose = fingerprint(self.layout.dir());
+        let listen = SocketAddr::from((loopback(whose), API_SERVER_PORT));
         let kubeconfig = folder.join("access/ferrule.kubeconfig");
         let mut words: Vec<OsString> = vec!["--nodes".into(), args.nodes.to_string().into()];
         words.extend(["--api-server".into(), listen.to_string().into()]);
@@ -225,9 +227,9 @@ impl Tool {
                 Proxy::Nftables => ProxyMode::Nftables,
             },
             server: format!("https://{advertised}:{API_SERVER_PORT}"),
-            cgroups: format!("ferrule-lab.{name}."),
+            cgroups: format!("ferrule-lab.{name}.{whose:08x}."),
         };
-        self.control_plane(&folder, loopback(name), advertised, &kept).await?;
+        self.control_plane(&folder, loopback(whose), advertised, &kept).await?;
         self.check(&up)?;
         let client = lab_kubernetes::client(&keep::kubeconfig(&folder)).await?;
         prepare(&client, args.cni).await?;
@@ -408,12 +410,17 @@ async fn wait_for(what: impl AsyncFn() -> Result<()>) -> Result<()> {
 }
 
 /// An address of loopback for the API server of this lab.
-fn loopback(name: &str) -> Ipv4Addr {
-    let hash = name
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    let [a, b, c, _] = hash.to_be_bytes();
+fn loopback(whose: u32) -> Ipv4Addr {
+    let [a, b, c, _] = whose.to_be_bytes();
     Ipv4Addr::new(127, 64 | (a & 63), b, c | 1)
+}
+
+/// Tells a lab from every other of the machine (FNV-1a).
+fn fingerprint(dir: &Path) -> u32 {
+    dir.as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Ends what would otherwise write to the lab's files while they are removed.
@@ -445,7 +452,8 @@ mod tests {
 
     #[test]
     fn the_api_server_has_an_address_of_loopback_for_each_lab() {
-        let (one, other) = (loopback("default"), loopback("other"));
+        let at = |dir| loopback(fingerprint(Path::new(dir)));
+        let (one, other) = (at("/run/one/lab"), at("/run/other/lab"));
         assert!(one.is_loopback() && other.is_loopback());
         assert_ne!(one, other);
     }
