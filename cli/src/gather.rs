@@ -3,7 +3,7 @@
 mod files;
 pub(crate) mod imds;
 mod kernel;
-pub(crate) mod netfilter;
+mod netfilter;
 
 use crate::args::DoctorArgs;
 use cli_doctor::{LinkView, Looked, Observation, RouteView, Routing, RuleView};

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What nft knows, iptables-nft's tables among it.
-pub(crate) fn nft() -> Looked<Vec<Chain>> {
+pub(super) fn nft() -> Looked<Vec<Chain>> {
     match output("nft", &["--json", "list", "ruleset"])? {
         Some(text) => of_nft(&text),
         None => Err("nft is not here to tell; install nftables".to_owned()),
@@ -49,7 +49,7 @@ pub(super) fn legacy(proc: &Path) -> Looked<Vec<Chain>> {
 }
 
 /// What the program says; `None` if there is no such program.
-pub(crate) fn output(program: &str, args: &[&str]) -> Looked<Option<String>> {
+fn output(program: &str, args: &[&str]) -> Looked<Option<String>> {
     let run = Command::new(program).args(args).stdin(Stdio::null()).output();
     let output = match run {
         Ok(output) => output,

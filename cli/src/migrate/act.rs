@@ -1,15 +1,15 @@
 //! Takes the steps. Each is done as a whole or not at all, whenever the power goes.
 
 use super::look::{self, FOLDER, TABLE, lock_file, text};
-use crate::{args::Places, gather::netfilter};
+use crate::args::Places;
 use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step};
 use config_model::{Migration, Tombstone, registry};
 use install_disk::Folders;
 use install_plan::{Conflist, Op, Place, Plan};
 use nix::fcntl::{Flock, FlockArg};
-use routing_netlink::{Socket, With};
-use routing_plan::{Action, Op as KernelOp, Subject};
+use routing_netlink::{Socket, With, delete_nft_table};
+use routing_plan::{Action, Family, Op as KernelOp, Subject};
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write as _},
@@ -81,9 +81,7 @@ impl<'a> Hands<'a> {
             Step::WriteResult { name, bytes } => write(&results.join(name), bytes, 0o600),
             Step::DropTwin { rule } => drop_rule(rule),
             Step::RemoveTable => {
-                let (family, table) = TABLE;
-                let said = netfilter::output("nft", &["delete", "table", family, table]);
-                said.map(drop).map_err(anyhow::Error::msg)
+                delete_nft_table(Family::V4, TABLE).map(drop).context("delete our table")
             }
             Step::ForgetOurs => self.forget(),
             Step::Detach { programs } => detach(programs),

@@ -2,7 +2,7 @@
 
 use crate::{
     args::Places,
-    gather::{chain, imds, netfilter},
+    gather::{chain, imds},
 };
 use cli_migrate::{
     Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, Policy, Program,
@@ -15,7 +15,7 @@ use ipamd_core::{
 };
 use ipamd_rpc::{probe, server::HealthName};
 use nix::fcntl::{Flock, FlockArg};
-use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
+use routing_netlink::{BpfFilter, Side, Socket, SocketError, With, has_nft_table};
 use routing_plan::{Family, IfIndex, LinkKind, Rule};
 use std::{
     collections::BTreeMap,
@@ -235,8 +235,7 @@ fn buried(folder: &Path) -> Looked<Vec<PodKey>> {
 }
 
 fn table() -> Looked<bool> {
-    let chains = netfilter::nft()?;
-    Ok(chains.iter().any(|chain| (chain.family.as_str(), chain.table.as_str()) == TABLE))
+    has_nft_table(Family::V4, TABLE).map_err(|err| chain("look for our table", &err))
 }
 
 /// Plugins that run on this node: in its mount namespace, or its network.
@@ -319,7 +318,7 @@ fn journal(path: &Path) -> Looked<Option<Migration>> {
 pub(crate) const FOLDER: &str = "ipam";
 const CHECKPOINT: &str = "ipam/checkpoint.log";
 /// Ours of netfilter.
-pub(crate) const TABLE: (&str, &str) = ("ip", "ferrule");
+pub(crate) const TABLE: &str = "ferrule";
 /// The folders of the policy agent's pins.
 const PINNED: [&str; 2] = ["programs", "maps"];
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

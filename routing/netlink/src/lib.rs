@@ -23,6 +23,7 @@ mod monitor;
 mod netns;
 pub mod reply;
 mod socket;
+mod tables;
 
 pub use filters::{BpfFilter, Side};
 #[cfg(feature = "daemon")]
@@ -32,3 +33,4 @@ pub use lists::With;
 pub use monitor::Monitor;
 pub use netns::{Netns, NetnsError, write_sysctls};
 pub use socket::{Socket, SocketError};
+pub use tables::{delete_nft_table, has_nft_table};

@@ -61,6 +61,14 @@ pub enum SocketError {
         /// Why.
         errno: Errno,
     },
+    /// The kernel refused to delete a table.
+    #[error("delete the nftables table {name}: {errno}")]
+    DeleteTable {
+        /// What it is called.
+        name: String,
+        /// Why.
+        errno: Errno,
+    },
     /// The kernel refused to make the pair of links.
     #[error("make the links {host} and {pod}: {errno}")]
     CreateVeth {
