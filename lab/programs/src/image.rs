@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -24,7 +25,8 @@ pub fn usual(folder: &Path) -> Result<Vec<PathBuf>> {
     let (probe, coredns) = (Program::probe()?, Program::coredns()?);
     Ok(vec![
         pack(folder, PAUSE, probe.path(), &["/probe", "pause"])?,
-        pack(folder, PROBE, probe.path(), &["/probe"])?,
+        // For whoever works on a node by a container that has the host.
+        pack_named(folder, PROBE, probe.path(), &["chroot"], &["/probe"])?,
         pack(folder, COREDNS, coredns.path(), &["/coredns"])?,
     ])
 }
@@ -34,6 +36,17 @@ pub fn usual(folder: &Path) -> Result<Vec<PathBuf>> {
 /// # Errors
 /// When it cannot be read, or the image not be written.
 pub fn pack(folder: &Path, name: &str, program: &Path, entrypoint: &[&str]) -> Result<PathBuf> {
+    pack_named(folder, name, program, &[], entrypoint)
+}
+
+/// The same of a program that has other names besides its own.
+fn pack_named(
+    folder: &Path,
+    name: &str,
+    program: &Path,
+    others: &[&str],
+    entrypoint: &[&str],
+) -> Result<PathBuf> {
     let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
     let folder = folder.join(short);
     let file = program.file_name().context("the program has no name")?;
@@ -41,8 +54,12 @@ pub fn pack(folder: &Path, name: &str, program: &Path, entrypoint: &[&str]) -> R
     fs::copy(program, folder.join("root").join(file))
         .with_context(|| format!("copy {}", program.display()))?;
     let file = file.to_str().context("a program whose name is not UTF-8")?;
+    for other in others {
+        symlink(file, folder.join("root").join(other))
+            .with_context(|| format!("give {file} the name {other}"))?;
+    }
     let steady = ["--owner=0", "--group=0", "--mtime=@0", "-C", "root", "-cf", "layer.tar", file];
-    run(&folder, "tar", &steady)?;
+    run(&folder, "tar", &[&steady[..], others].concat())?;
     let digest = run(&folder, "sha256sum", &["layer.tar"])?;
     let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
     let config = json!({

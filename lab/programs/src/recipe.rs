@@ -144,6 +144,9 @@ pub(crate) const VPC_CNI: Recipe = Recipe {
         module: "github.com/aws/amazon-vpc-cni-k8s",
         commands: &[
             ("cmd/aws-k8s-agent", "aws-k8s-agent"),
+            ("cmd/aws-vpc-cni", "aws-vpc-cni"),
+            ("cmd/aws-vpc-cni-init", "aws-vpc-cni-init"),
+            ("cmd/grpc-health-probe", "grpc-health-probe"),
             ("cmd/routed-eni-cni-plugin", "aws-cni"),
             ("cmd/egress-cni-plugin", "egress-cni"),
         ],
@@ -158,16 +161,20 @@ pub(crate) const VPC_CNI: Recipe = Recipe {
 impl Recipe {
     /// Tells one state of the sources from another.
     pub(crate) fn key(&self) -> String {
-        let Source::Module { files, .. } = self.source else { return self.version.to_owned() };
         let mut hash = Sha1::new();
-        for (name, text) in files {
+        let (before, pairs) = match self.source {
+            Source::Module { files, .. } => (String::new(), files),
+            Source::Main { commands, .. } => (format!("{}-", self.version), commands),
+            Source::Install { .. } => return self.version.to_owned(),
+        };
+        for (name, text) in pairs {
             hash.update(name);
             hash.update([0]);
             hash.update(text);
             hash.update([0]);
         }
         let digest = hash.finalize();
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        digest.iter().take(8).fold(before, |key, byte| format!("{key}{byte:02x}"))
     }
 
     /// Strips the program and tells it its version, which none can find out by itself.

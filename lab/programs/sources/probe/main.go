@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,10 +34,15 @@ const usage = `usage: probe VERB
   lookup NAME                the addresses of a name
   hold HOST:PORT [COUNT [EVERY]]
                              keeps COUNT (1) TCP connections and sends a line on each EVERY (100ms), until
-                             it is ended; prints one JSON object at the end: sent, answered, broken`
+                             it is ended; prints one JSON object at the end: sent, answered, broken
+Under the name chroot, as the program of that name: chroot FOLDER PROGRAM [ARGUMENT]...`
 
 func main() {
 	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == "chroot" {
+		fmt.Fprintln(os.Stderr, "chroot:", chroot(args))
+		os.Exit(125)
+	}
 	if len(args) == 0 {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
@@ -75,6 +81,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(1)
 	}
+}
+
+// chroot becomes another program below a folder, and returns only why it could not.
+func chroot(args []string) error {
+	if len(args) < 2 {
+		return errors.New("a folder and a program are needed")
+	}
+	if err := syscall.Chroot(args[0]); err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", args[1], syscall.Exec(args[1], args[1:], os.Environ()))
 }
 
 // pause waits for a signal to end or for the time, and reaps orphans meanwhile: as the first process
