@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use lab_kubernetes::{Program, image};
 use serde_json::{Value, json};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -90,6 +90,17 @@ impl Installed {
         &self.cluster
     }
 
+    /// The archive of our image.
+    pub(crate) fn image(&self) -> &Path {
+        &self.given.image
+    }
+
+    /// Where EC2 answers.
+    pub(crate) fn ec2(&self) -> Result<String> {
+        let status = self.lab().json(&["status"])?;
+        status["ec2_endpoint"].as_str().map(str::to_owned).context("a lab without EC2")
+    }
+
     /// Gives the image to all nodes, or as `args` say.
     ///
     /// # Errors
@@ -124,10 +135,8 @@ impl Installed {
     /// # Errors
     /// With what helm said.
     pub fn upgrade(&self, sets: &[&str]) -> Result<()> {
-        let status = self.lab().json(&["status"])?;
-        let ec2 = status["ec2_endpoint"].as_str().context("a lab without EC2")?;
         // The SDK's own setting; on EC2 there is none.
-        let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }]);
+        let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": self.ec2()? }]);
         let chart = self.chart()?;
         let extra = format!("extraEnv={extra}");
         let mut args = vec!["upgrade", "--install", "ferrule", chart, "--set-json", &extra];
@@ -265,7 +274,7 @@ pub(crate) fn patiently<T>(mut look: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-fn said(command: &mut Command) -> Result<String> {
+pub(crate) fn said(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let name = command.get_program().display().to_string();
     let output = output.with_context(|| format!("start {name}"))?;
@@ -281,6 +290,6 @@ fn said(command: &mut Command) -> Result<String> {
 /// The chart's values with which policy is on.
 pub const POLICY: &[&str] = &["enableNetworkPolicy=true", "policy.backend=none"];
 pub(crate) const SPACE: &str = "kube-system";
-const WAIT: &str = "--timeout=300s";
+pub(crate) const WAIT: &str = "--timeout=300s";
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(300);

@@ -2,13 +2,14 @@
 //!
 //! Everything goes through `ferrule-lab cluster` and `kubectl`, as a person would do it.
 
+mod amazon;
 mod installed;
 mod prometheus;
 mod traffic;
 
 pub use installed::{Given, Installed, POLICY, Pod};
 pub use prometheus::{Hold, Prometheus, Target};
-pub use traffic::{Answers, Counts, Newcomers, Traffic};
+pub use traffic::{Answers, Counts, Flows, Newcomers, Traffic};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_kubernetes::Program;

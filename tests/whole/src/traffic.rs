@@ -1,6 +1,8 @@
 //! Connections between pods, held from inside their network namespaces by this machine's own
 //! processes: neither the API server nor a kubelet has a hand in them, so that both may go away.
 
+#![expect(clippy::print_stdout, reason = "what came of connections is told on standard output")]
+
 use crate::{Pod, installed::patiently};
 use anyhow::{Context as _, Result, ensure};
 use lab_kubernetes::Program;
@@ -132,6 +134,46 @@ impl Drop for Newcomers {
     }
 }
 
+/// Fifty connections between two pods, half of them each way, and streams of new ones.
+pub struct Flows {
+    held: Vec<Traffic>,
+    newcomers: Vec<Newcomers>,
+}
+
+impl Flows {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// As [`Traffic::between`].
+    pub fn between(one: &Pod, other: &Pod) -> Result<Self> {
+        let ways = [(one, other), (other, one)];
+        let held = ways.map(|(from, to)| Traffic::between(from, to, EACH_WAY));
+        Ok(Self {
+            held: held.into_iter().collect::<Result<_>>()?,
+            newcomers: ways.map(|(from, to)| Newcomers::between(from, to)).into(),
+        })
+    }
+
+    /// Ends them all, and tells what came of them.
+    ///
+    /// # Errors
+    /// When one was broken or not answered.
+    pub fn end(self) -> Result<()> {
+        for held in self.held {
+            let Counts { connections, answered, broken } = held.end()?;
+            println!("{connections} connections, {answered} lines answered, {broken} broken");
+            ensure!((connections, broken) == (u64::from(EACH_WAY), 0), "connections were lost");
+            ensure!(answered > connections, "only {answered} lines were answered");
+        }
+        for newcomers in self.newcomers {
+            let (answered, failed) = newcomers.end()?;
+            println!("{answered} new connections, {} failed", failed.len());
+            ensure!(answered > 0 && failed.is_empty(), "{answered} were new; failed: {failed:?}");
+        }
+        Ok(())
+    }
+}
+
 /// The probe in a pod's network namespace.
 fn inside(pod: &Pod) -> Result<Command> {
     let namespace = patiently(|| namespace_of(pod))?;
@@ -167,4 +209,6 @@ fn terminate(child: &Child) -> Result<()> {
     kill(Pid::from_raw(id), Signal::SIGTERM).context("end the holder of connections")
 }
 
+/// Connections each way.
+const EACH_WAY: u32 = 25;
 const PACE: Duration = Duration::from_millis(50);

@@ -7,38 +7,7 @@
 )]
 
 use std::time::Duration;
-use tests_whole::{Counts, Given, Installed, Newcomers, Pod, Traffic};
-
-/// Connections each way between two nodes' pods: fifty in all.
-const EACH_WAY: u32 = 25;
-
-struct Flows {
-    held: Vec<Traffic>,
-    newcomers: Newcomers,
-}
-
-impl Flows {
-    fn between(one: &Pod, other: &Pod) -> Self {
-        let held = [(one, other), (other, one)];
-        let held = held.map(|(from, to)| Traffic::between(from, to, EACH_WAY).unwrap());
-        Self { held: held.into(), newcomers: Newcomers::between(one, other) }
-    }
-
-    fn end(self) {
-        for held in self.held {
-            let Counts { connections, answered, broken } = held.end().unwrap();
-            println!("{connections} connections, {answered} lines answered, {broken} broken");
-            assert_eq!((connections, broken), (u64::from(EACH_WAY), 0));
-            assert!(answered > connections, "only {answered} lines were answered");
-        }
-        let (answered, failed) = self.newcomers.end().unwrap();
-        println!("{answered} new connections, {} failed", failed.len());
-        assert!(
-            answered > 0 && failed.is_empty(),
-            "{answered} new connections, failed: {failed:?}"
-        );
-    }
-}
+use tests_whole::{Flows, Given, Installed};
 
 /// How long the control plane is away. `FERRULE_AWAY_SECONDS` makes it longer.
 fn away() -> Duration {
@@ -54,7 +23,7 @@ fn connections_outlive_whatever_is_done_to_the_installation() {
     cluster.install(&[]).unwrap();
     let pods = cluster.probes("steady").unwrap();
     let [one, other] = &pods[..] else { panic!("{pods:?}") };
-    let flows = Flows::between(one, other);
+    let flows = Flows::between(one, other).unwrap();
 
     println!("upgrade");
     cluster.install(&["env.WARM_IP_TARGET=3", "podAnnotations.version=two"]).unwrap();
@@ -83,9 +52,9 @@ fn connections_outlive_whatever_is_done_to_the_installation() {
     let with_it = cluster.probes("steady").unwrap();
     assert_eq!(with_it.len(), 3, "{with_it:?}");
     let newest = with_it.iter().find(|pod| pod.node == joined).unwrap();
-    let with_newest = Flows::between(one, newest);
+    let with_newest = Flows::between(one, newest).unwrap();
     std::thread::sleep(Duration::from_secs(5));
-    with_newest.end();
+    with_newest.end().unwrap();
     cluster.kubectl(&["drain", &joined, "--ignore-daemonsets", "--timeout=120s"]).unwrap();
     cluster.lab().run(&["node", "terminate", &joined]).unwrap();
     cluster.kubectl(&["delete", "node", &joined]).unwrap();
@@ -93,7 +62,7 @@ fn connections_outlive_whatever_is_done_to_the_installation() {
 
     println!("uninstall");
     cluster.helm(&["uninstall", "ferrule", "--wait"]).unwrap();
-    flows.end();
+    flows.end().unwrap();
     let after = cluster.pods("default", "app=steady").unwrap();
     let after: Vec<_> = after.into_iter().filter(|pod| pod.node != joined).collect();
     assert_eq!(after, pods, "pods were started again or changed");

@@ -1,0 +1,292 @@
+//! The real amazon-vpc-cni in the cluster: images of its programs, and a DaemonSet that is set as the one of its own
+//! manifest is, but for the policy agent, which is another project's.
+
+use crate::{
+    Installed,
+    installed::{WAIT, patiently, said},
+};
+use anyhow::{Context as _, Result, ensure};
+use lab_programs::{Program, VPC_CNI_VERSION};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+impl Installed {
+    /// Runs amazon-vpc-cni on every node, and waits until the nodes are ready by it.
+    ///
+    /// # Errors
+    /// When it cannot be built, or with what the cluster looks like.
+    pub fn run_amazon_vpc_cni(&self) -> Result<()> {
+        let folder = tempfile::tempdir().context("make a folder for an image")?;
+        let archive = image(folder.path(), self.image())?;
+        let archive = archive.to_str().context("a path that is not UTF-8")?;
+        self.lab().run(&["cluster", "load-image", archive])?;
+        let definitions = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
+        self.cluster().apply(&definitions)?;
+        for definition in &definitions {
+            let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+            let name = format!("crd/{name}");
+            self.kubectl(&["wait", "--for=condition=Established", &name, WAIT])?;
+        }
+        self.cluster().apply(&objects(&self.ec2()?))?;
+        patiently(|| {
+            let pods = self.pods("kube-system", "k8s-app=aws-node")?;
+            let nodes = self.cluster().json(&["get", "nodes"])?;
+            ensure!(Some(pods.len()) == nodes["items"].as_array().map(Vec::len), "{pods:?}");
+            Ok(())
+        })?;
+        self.kubectl(&[
+            "-n",
+            "kube-system",
+            "wait",
+            "--for=condition=Ready",
+            "pod",
+            "-l",
+            "k8s-app=aws-node",
+            WAIT,
+        ])?;
+        self.kubectl(&["wait", "--for=condition=Ready", "node", "--all", WAIT]).map(drop)
+    }
+}
+
+/// Both of its images in one: its programs in their folders, over the base of our image, which has iptables as
+/// theirs has.
+fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
+    let tar = |args: &[&str]| said(Command::new("tar").current_dir(folder).args(args));
+    let of_ours = |path: &str| -> Result<()> {
+        let ours = ours.to_str().context("a path that is not UTF-8")?;
+        tar(&["-xf", ours, path]).map(drop)
+    };
+    let json = |path: &str| -> Result<Value> {
+        let path = folder.join(path);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("understand {}", path.display()))
+    };
+    of_ours("manifest.json")?;
+    let manifest = json("manifest.json")?;
+    let named = |of: &Value| of.as_str().map(str::to_owned).context("an image without layers");
+    let (config, base) = (named(&manifest[0]["Config"])?, named(&manifest[0]["Layers"][0])?);
+    of_ours(&config)?;
+    of_ours(&base)?;
+    let base_digest = named(&json(&config)?["rootfs"]["diff_ids"][0])?;
+    let architecture = json(&config)?["architecture"].clone();
+
+    let root = folder.join("root");
+    copy(Program::vpc_cni()?.path(), &root.join("app"))?;
+    copy(Program::plugins()?.path(), &root.join("init"))?;
+    let init = "aws-vpc-cni-init";
+    fs::rename(root.join("app").join(init), root.join("init").join(init))
+        .context("move the first container's program")?;
+    let programs = root.join("usr/sbin");
+    fs::create_dir_all(&programs).context("make a folder for iptables")?;
+    for name in ["iptables", "iptables-save", "iptables-restore"] {
+        symlink("xtables-nft-multi", programs.join(name)).context("name iptables")?;
+    }
+    tar(&["--owner=0", "--group=0", "-C", "root", "-cf", "layer.tar", "app", "init", "usr"])?;
+    let digest = said(Command::new("sha256sum").current_dir(folder).arg("layer.tar"))?;
+    let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
+    let config = json!({
+        "architecture": architecture, "os": "linux",
+        "config": {
+            "Entrypoint": ["/app/aws-vpc-cni"], "WorkingDir": "/app",
+            "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+        },
+        "rootfs": { "type": "layers", "diff_ids": [base_digest, format!("sha256:{digest}")] },
+    });
+    let manifest = json!([{
+        "Config": "config.json", "RepoTags": [IMAGE], "Layers": [base, "layer.tar"],
+    }]);
+    for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
+        fs::write(folder.join(name), content.to_string())
+            .with_context(|| format!("write the image's {name}"))?;
+    }
+    tar(&["-cf", "image.tar", "manifest.json", "config.json", &base, "layer.tar"])?;
+    Ok(folder.join("image.tar"))
+}
+
+/// Copies a folder's files.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
+        let path = entry.with_context(|| format!("list {}", from.display()))?.path();
+        let name = path.file_name().context("a file without a name")?;
+        fs::copy(&path, to.join(name)).with_context(|| format!("copy {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Its account and rights, and its DaemonSet.
+fn objects(ec2: &str) -> Vec<Value> {
+    let reads = json!(["get", "list", "watch"]);
+    vec![
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": { "name": NAME, "namespace": "kube-system" },
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": NAME },
+            "rules": [
+                {
+                    "apiGroups": ["crd.k8s.amazonaws.com"], "resources": ["eniconfigs"],
+                    "verbs": reads,
+                },
+                {
+                    "apiGroups": [""], "resources": ["namespaces", "pods", "nodes"],
+                    "verbs": reads,
+                },
+                {
+                    "apiGroups": ["", "events.k8s.io"], "resources": ["events"],
+                    "verbs": ["create", "patch", "list"],
+                },
+                {
+                    "apiGroups": ["vpcresources.k8s.aws"], "resources": ["cninodes"],
+                    "verbs": ["get", "list", "watch", "patch"],
+                },
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": NAME },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME,
+            },
+            "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": "kube-system" }],
+        }),
+        daemon_set(ec2),
+    ]
+}
+
+fn daemon_set(ec2: &str) -> Value {
+    let labels = json!({ "k8s-app": NAME });
+    let probe = |delay: u32| {
+        json!({
+            "exec": { "command": [
+                "/app/grpc-health-probe", "-addr=unix:///var/run/aws-node/ipamd.sock",
+                "-connect-timeout=5s", "-rpc-timeout=5s",
+            ]},
+            "initialDelaySeconds": delay, "timeoutSeconds": 10,
+        })
+    };
+    let mut env: Vec<Value> =
+        ENV.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    env.push(json!({ "name": "VPC_CNI_VERSION", "value": VPC_CNI_VERSION }));
+    // What stands for AWS here.
+    env.push(json!({ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }));
+    for (name, path) in [("MY_NODE_NAME", "spec.nodeName"), ("MY_POD_NAME", "metadata.name")] {
+        env.push(json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } }));
+    }
+    let mounts: Vec<Value> = VOLUMES
+        .iter()
+        .map(|(name, _, _, inside)| json!({ "name": name, "mountPath": inside }))
+        .collect();
+    let volumes: Vec<Value> = VOLUMES
+        .iter()
+        .map(|(name, path, kind, _)| {
+            json!({ "name": name, "hostPath": { "path": path, "type": kind } })
+        })
+        .collect();
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "name": NAME, "namespace": "kube-system", "labels": labels },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "updateStrategy": {
+                "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" },
+            },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "hostNetwork": true,
+                    "serviceAccountName": NAME,
+                    "priorityClassName": "system-node-critical",
+                    "terminationGracePeriodSeconds": 10,
+                    "tolerations": [{ "operator": "Exists" }],
+                    "affinity": { "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{
+                            "matchExpressions": [
+                                {
+                                    "key": "kubernetes.io/os", "operator": "In",
+                                    "values": ["linux"],
+                                },
+                                {
+                                    "key": "kubernetes.io/arch", "operator": "In",
+                                    "values": ["amd64", "arm64"],
+                                },
+                                {
+                                    "key": "eks.amazonaws.com/compute-type", "operator": "NotIn",
+                                    "values": ["fargate", "hybrid", "auto"],
+                                },
+                            ],
+                        }]},
+                    }},
+                    "initContainers": [{
+                        "name": "aws-vpc-cni-init", "image": IMAGE, "imagePullPolicy": "Never",
+                        "command": ["/init/aws-vpc-cni-init"], "workingDir": "/init",
+                        "env": [
+                            { "name": "DISABLE_TCP_EARLY_DEMUX", "value": "false" },
+                            { "name": "ENABLE_IPv6", "value": "false" },
+                        ],
+                        "securityContext": { "privileged": true },
+                        "resources": { "requests": { "cpu": "25m" } },
+                        "volumeMounts": [
+                            { "name": "cni-bin-dir", "mountPath": "/host/opt/cni/bin" },
+                        ],
+                    }],
+                    "containers": [{
+                        "name": NAME, "image": IMAGE, "imagePullPolicy": "Never",
+                        "ports": [{ "name": "metrics", "containerPort": 61678 }],
+                        "securityContext": { "capabilities": { "add": ["NET_ADMIN", "NET_RAW"] } },
+                        "resources": { "requests": { "cpu": "25m" } },
+                        "livenessProbe": probe(60),
+                        "readinessProbe": probe(1),
+                        "env": env,
+                        "volumeMounts": mounts,
+                    }],
+                    "volumes": volumes,
+                },
+            },
+        },
+    })
+}
+
+const NAME: &str = "aws-node";
+const IMAGE: &str = "localhost/amazon-k8s-cni:v1.23.1";
+/// Name, folder of the host, what it is if it is not there, and where its container has it.
+const VOLUMES: [(&str, &str, &str, &str); 5] = [
+    ("cni-bin-dir", "/opt/cni/bin", "", "/host/opt/cni/bin"),
+    ("cni-net-dir", "/etc/cni/net.d", "", "/host/etc/cni/net.d"),
+    ("log-dir", "/var/log/aws-routed-eni", "DirectoryOrCreate", "/host/var/log/aws-routed-eni"),
+    ("run-dir", "/var/run/aws-node", "DirectoryOrCreate", "/var/run/aws-node"),
+    ("xtables-lock", "/run/xtables.lock", "FileOrCreate", "/run/xtables.lock"),
+];
+/// As its manifest has it; without a policy agent there is no `NETWORK_POLICY_ENFORCING_MODE`.
+const ENV: [(&str, &str); 23] = [
+    ("ADDITIONAL_ENI_TAGS", "{}"),
+    ("AWS_VPC_CNI_NODE_PORT_SUPPORT", "true"),
+    ("AWS_VPC_ENI_MTU", "9001"),
+    ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "false"),
+    ("AWS_VPC_K8S_CNI_EXTERNALSNAT", "false"),
+    ("AWS_VPC_K8S_CNI_LOGLEVEL", "DEBUG"),
+    ("AWS_VPC_K8S_CNI_LOG_FILE", "/host/var/log/aws-routed-eni/ipamd.log"),
+    ("AWS_VPC_K8S_CNI_RANDOMIZESNAT", "prng"),
+    ("AWS_VPC_K8S_CNI_VETHPREFIX", "eni"),
+    ("AWS_VPC_K8S_PLUGIN_LOG_FILE", "/var/log/aws-routed-eni/plugin.log"),
+    ("AWS_VPC_K8S_PLUGIN_LOG_LEVEL", "DEBUG"),
+    ("DISABLE_INTROSPECTION", "false"),
+    ("DISABLE_METRICS", "false"),
+    ("DISABLE_NETWORK_RESOURCE_PROVISIONING", "false"),
+    ("ENABLE_IMDS_ONLY_MODE", "false"),
+    ("ENABLE_IPv4", "true"),
+    ("ENABLE_IPv6", "false"),
+    ("ENABLE_MULTI_NIC", "false"),
+    ("ENABLE_POD_ENI", "false"),
+    ("ENABLE_PREFIX_DELEGATION", "false"),
+    ("ENABLE_SUBNET_DISCOVERY", "true"),
+    ("WARM_ENI_TARGET", "1"),
+    ("WARM_PREFIX_TARGET", "1"),
+];

@@ -1,0 +1,362 @@
+//! A cluster of the real amazon-vpc-cni is taken over, node by node and with one of them given back meanwhile, by the
+//! commands of docs/guide/eks.md; pods and their connections do not notice.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics and tells how far it came"
+)]
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::{Child, Stdio},
+    thread::JoinHandle,
+    time::Duration,
+};
+use tests_docs::{command::commands, page::Page, root};
+use tests_lab::wait_for;
+use tests_whole::{Flows, Given, Installed, Pod};
+
+/// The page, whose commands this follows.
+struct Guide(Page);
+
+impl Guide {
+    fn read() -> Self {
+        let path = root().join("docs/guide/eks.md");
+        Self(Page::of(path.clone(), &std::fs::read_to_string(path).unwrap()))
+    }
+
+    /// The page's one command of kubectl that has all these words, for this node.
+    fn kubectl(&self, words: &[&str], node: &str) -> Vec<String> {
+        let blocks = self.0.blocks.iter().filter(|block| block.language == "sh");
+        let has = |command: &Vec<String>| {
+            command.first().is_some_and(|program| program == "kubectl")
+                && words.iter().all(|word| command.iter().any(|of| of == word))
+        };
+        let found: BTreeSet<Vec<String>> =
+            blocks.flat_map(|block| commands(&block.text)).filter(has).collect();
+        assert_eq!(found.len(), 1, "commands of the page with {words:?}: {found:?}");
+        let command = found.into_iter().next().unwrap();
+        let of_node = |word: &String| {
+            let word = word.replace("NODE", node);
+            // No registry is asked here.
+            if word.starts_with("--image=") { format!("--image={PROBE}") } else { word }
+        };
+        command.iter().skip(1).map(of_node).collect()
+    }
+
+    /// The file that it tells people to save.
+    fn patch(&self) -> &str {
+        let mut blocks = self.0.blocks.iter().filter(|block| block.language == "json");
+        &blocks.find(|block| block.text.contains("updateStrategy")).unwrap().text
+    }
+}
+
+struct Takeover {
+    guide: Guide,
+    cluster: Installed,
+}
+
+impl Takeover {
+    fn kubectl(&self, args: &[String]) -> Result<String> {
+        self.cluster.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Runs the page's command with these words.
+    fn follow(&self, words: &[&str], node: &str) -> Result<String> {
+        self.kubectl(&self.guide.kubectl(words, node))
+    }
+
+    /// The patch, by its file.
+    fn patch(&self) -> Result<()> {
+        let mut file = tempfile::NamedTempFile::new()?;
+        file.write_all(self.guide.patch().as_bytes())?;
+        let path = file.path().to_str().context("a path that is not UTF-8")?.to_owned();
+        let mut words = self.guide.kubectl(&["patch", "aws-node"], "");
+        *words.last_mut().context("no words")? = path;
+        self.kubectl(&words).map(drop)
+    }
+
+    /// The node's own pod of this DaemonSet.
+    fn of(&self, labels: &str, node: &str) -> Result<Option<Pod>> {
+        let pods = self.cluster.pods("kube-system", labels)?;
+        Ok(pods.into_iter().find(|pod| pod.node == node))
+    }
+
+    /// Takes a node over; one pod comes meanwhile, by whom does not matter, and one afterwards.
+    fn over(&self, node: &str, newest: &str) -> Result<()> {
+        self.follow(&["label", "ferrule.io/network=ferrule"], node)?;
+        let meanwhile = format!("{newest}-meanwhile");
+        self.create(&meanwhile, node)?;
+        self.ours_runs(node)?;
+        // The metadata service lags: what it does not tell of yet is refused.
+        wait_for(&format!("{node} to be understood"), PATIENCE, || {
+            let (code, said) = self.migrate("plan", node)?.end()?;
+            ensure!(code == 0 && said.contains("nothing stands in the way"), "{code}: {said}");
+            Ok(true)
+        })?;
+        let (code, said) = self.migrate("apply", node)?.end()?;
+        ensure!(code == 0 && said.ends_with("nothing is left to do\n"), "{code}: {said}");
+        self.ready(&meanwhile)?;
+        self.create(newest, node)?;
+        self.ready(newest)?;
+        let ours = self.of(FERRULE, node)?.context("Ferrule's pod has gone")?;
+        ensure!(ours.restarts == 0, "{ours:?}");
+        self.is_made_by(&self.newest(newest)?, Maker::Ferrule)
+    }
+
+    /// Waits for Ferrule's pod, as the page says.
+    fn ours_runs(&self, node: &str) -> Result<()> {
+        wait_for(&format!("Ferrule's pod on {node}"), PATIENCE, || {
+            let asked = ["get", "pods", "app.kubernetes.io/name=ferrule"];
+            let table = self.follow(&asked, node)?;
+            ensure!(table.contains(" Running "), "{table}");
+            Ok(true)
+        })?;
+        ensure!(self.of(AMAZON, node)?.is_none(), "amazon-vpc-cni has not left {node}");
+        Ok(())
+    }
+
+    /// Gives a node back.
+    fn back(&self, node: &str, newest: &str) -> Result<()> {
+        self.follow(&["label", "ferrule.io/network=leaving"], node)?;
+        let rollback = self.migrate("rollback", node)?;
+        rollback.wait_until_it_says("wait until amazon-vpc-cni's agent serves")?;
+        ensure!(self.of(AMAZON, node)?.is_none(), "amazon-vpc-cni came before it was let");
+        self.follow(&["label", "ferrule.io/network-"], node)?;
+        let (code, said) = rollback.end()?;
+        ensure!(code == 0 && said.ends_with("nothing is left to do\n"), "{code}: {said}");
+        ensure!(self.of(FERRULE, node)?.is_none(), "Ferrule has not left {node}");
+        self.create(newest, node)?;
+        self.ready(newest)?;
+        self.is_made_by(&self.newest(newest)?, Maker::Amazon)
+    }
+
+    /// Begins the page's command on a node.
+    fn migrate(&self, verb: &str, node: &str) -> Result<OnHost<'_>> {
+        let words = self.guide.kubectl(&["debug", "migrate", verb], node);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = self.cluster.cluster().command(&words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("start kubectl debug")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no standard output")?);
+        let mut first = String::new();
+        lines.read_line(&mut first).context("read what kubectl debug says")?;
+        let named = first.split_whitespace().find(|word| word.starts_with("node-debugger-"));
+        let named = named.map(str::to_owned);
+        let rest = std::thread::spawn(move || drop(lines.read_to_end(&mut Vec::new())));
+        let Some(pod) = named else {
+            let output = child.wait_with_output().context("wait for kubectl debug")?;
+            anyhow::bail!("kubectl debug: {first}{}", String::from_utf8_lossy(&output.stderr));
+        };
+        Ok(OnHost { cluster: &self.cluster, pod, child, rest })
+    }
+
+    fn create(&self, name: &str, node: &str) -> Result<()> {
+        self.cluster.cluster().apply(&[json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": "default", "labels": { "app": "newest" } },
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": 1,
+                "containers": [{
+                    "name": "probe", "image": PROBE, "args": ["serve", "8080"],
+                    "imagePullPolicy": "Never",
+                    "readinessProbe": { "httpGet": { "path": "/", "port": 8080 } },
+                }],
+            },
+        })])
+    }
+
+    fn ready(&self, pod: &str) -> Result<()> {
+        let pod = format!("pod/{pod}");
+        let waited =
+            self.cluster.kubectl(&["wait", "--for=condition=Ready", &pod, "--timeout=120s"]);
+        waited.map(drop).with_context(|| {
+            self.cluster.kubectl(&["describe", &pod]).unwrap_or_else(|err| format!("{err:#}"))
+        })
+    }
+
+    fn newest(&self, name: &str) -> Result<Pod> {
+        let pods = self.cluster.pods("default", "app=newest")?;
+        pods.into_iter().find(|of| of.name == name).with_context(|| format!("{name} has gone"))
+    }
+
+    /// Ours carries our protocol number in a pod's rule.
+    fn is_made_by(&self, pod: &Pod, maker: Maker) -> Result<()> {
+        let rules = self.cluster.lab().on_node(&pod.node, &["ip", "rule"])?;
+        let to = format!("to {} ", pod.address);
+        let told: Vec<&str> = rules.lines().filter(|line| line.contains(&to)).collect();
+        let [rule] = told[..] else { anyhow::bail!("rules of {pod:?}: {told:?}") };
+        let is_ours = rule.contains(" proto ");
+        ensure!(is_ours == (maker == Maker::Ferrule), "{pod:?} is not {maker:?}'s: {rule}");
+        Ok(())
+    }
+
+    /// Rules and links of a node are those of its pods, each once.
+    fn is_routed(&self, node: &str) -> Result<()> {
+        let json = |args: &[&str]| -> Result<Vec<Value>> {
+            serde_json::from_str(&self.cluster.lab().on_node(node, args)?).context("JSON of ip")
+        };
+        let list = self.cluster.cluster().json(&["get", "pods", "-A"])?;
+        let pods = list["items"].as_array().context("no list of pods")?.iter();
+        let addresses: BTreeSet<&str> = pods
+            .filter(|pod| pod["spec"]["nodeName"] == node && pod["spec"]["hostNetwork"] != true)
+            .filter_map(|pod| pod["status"]["podIP"].as_str())
+            .collect();
+        let rules = json(&["ip", "-j", "rule"])?;
+        let of = |preference: u64, side: &str| -> Vec<String> {
+            let found = rules.iter().filter(|rule| rule["priority"] == preference);
+            found.filter_map(|rule| rule[side].as_str().map(str::to_owned)).collect()
+        };
+        let (to, from) = (of(512, "dst"), of(1536, "src"));
+        let led: BTreeSet<&str> = to.iter().map(String::as_str).collect();
+        ensure!(led == addresses && to.len() == led.len(), "{node}: {to:?}, not {addresses:?}");
+        let lost: Vec<_> = from.iter().filter(|of| !addresses.contains(of.as_str())).collect();
+        ensure!(lost.is_empty(), "{node} has rules of pods that are gone: {lost:?}");
+        let links = json(&["ip", "-j", "link", "show", "type", "veth"])?;
+        let names = links.iter().filter_map(|link| link["ifname"].as_str());
+        let hosts = names.filter(|name| name.starts_with("eni")).count();
+        ensure!(hosts == addresses.len(), "{node} has {hosts} links for {addresses:?}");
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    Ferrule,
+    Amazon,
+}
+
+/// A command of `kubectl debug` while it runs.
+struct OnHost<'a> {
+    cluster: &'a Installed,
+    pod: String,
+    child: Child,
+    rest: JoinHandle<()>,
+}
+
+impl OnHost<'_> {
+    fn said(&self) -> Result<String> {
+        self.cluster.kubectl(&["logs", &self.pod])
+    }
+
+    fn wait_until_it_says(&self, text: &str) -> Result<()> {
+        wait_for(&format!("{} to say: {text}", self.pod), PATIENCE, || {
+            let said = self.said()?;
+            ensure!(said.contains(text), "it said: {said}");
+            Ok(true)
+        })
+    }
+
+    /// Its exit code and what it said, once it has ended; its pod goes.
+    fn end(mut self) -> Result<(i64, String)> {
+        self.child.wait().context("wait for kubectl debug")?;
+        let _ = self.rest.join();
+        let path = format!("pod/{}", self.pod);
+        let mut code = None;
+        wait_for(&format!("{path} to end"), PATIENCE, || {
+            let pod = self.cluster.cluster().json(&["get", &path])?;
+            let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
+            code = Some(ended["exitCode"].as_i64().with_context(|| pod["status"].to_string())?);
+            Ok(true)
+        })?;
+        let said = self.cluster.kubectl(&["logs", &path])?;
+        self.cluster.kubectl(&["delete", &path])?;
+        Ok((code.context("it has no exit code")?, said))
+    }
+}
+
+#[test]
+fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
+    let test = "a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection";
+    let Some(given) = Given::or_skip(test) else { return };
+    let cluster = Installed::bare(given, "takeover", 2).unwrap();
+    cluster.run_amazon_vpc_cni().unwrap();
+    let pods = cluster.probes("steady").unwrap();
+    let [one, other] = &pods[..] else { panic!("{pods:?}") };
+    let name_server = cluster.pods("kube-system", "k8s-app=kube-dns").unwrap();
+    let flows = Flows::between(one, other).unwrap();
+    let takeover = Takeover { guide: Guide::read(), cluster };
+    let cluster = &takeover.cluster;
+
+    println!("the patch, and the chart");
+    let amazons = cluster.pods("kube-system", AMAZON).unwrap();
+    takeover.patch().unwrap();
+    cluster.install(&["migration.byLabel=true"]).unwrap();
+    assert_eq!(cluster.pods("kube-system", FERRULE).unwrap(), []);
+    assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), amazons, "the patch replaced pods");
+
+    println!("{} goes over, back, and over again", one.node);
+    takeover.over(&one.node, "first").unwrap();
+    takeover.back(&one.node, "second").unwrap();
+    takeover.over(&one.node, "third").unwrap();
+    println!("{} goes over", other.node);
+    takeover.over(&other.node, "fourth").unwrap();
+
+    println!("the end of amazon-vpc-cni");
+    cluster.install(&["migration.byLabel=false"]).unwrap();
+    assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), []);
+    takeover.follow(&["delete", "daemonset", "aws-node"], "").unwrap();
+    let later = cluster.probes("later").unwrap();
+    assert_eq!(later.len(), 2, "{later:?}");
+
+    flows.end().unwrap();
+    assert_eq!(cluster.pods("default", "app=steady").unwrap(), pods, "steady pods have changed");
+    let after = cluster.pods("kube-system", "k8s-app=kube-dns").unwrap();
+    assert_eq!(after, name_server, "the name server has changed");
+    for pod in cluster.pods("kube-system", FERRULE).unwrap() {
+        assert_eq!(pod.restarts, 0, "{pod:?}");
+    }
+    for pod in &pods {
+        takeover.is_routed(&pod.node).unwrap();
+    }
+
+    println!("pods that amazon-vpc-cni made are deleted");
+    cluster.kubectl(&["delete", "daemonset", "steady"]).unwrap();
+    cluster.kubectl(&["delete", "pod", "--selector", "app in (steady, newest)"]).unwrap();
+    for pod in &pods {
+        wait_for("nothing of theirs to be left", PATIENCE, || {
+            takeover.is_routed(&pod.node).map(|()| true)
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_node_that_boots_before_it_is_taken_over_goes_over_by_itself() {
+    let test = "a_node_that_boots_before_it_is_taken_over_goes_over_by_itself";
+    let Some(given) = Given::or_skip(test) else { return };
+    let cluster = Installed::bare(given, "rebooted", 1).unwrap();
+    cluster.run_amazon_vpc_cni().unwrap();
+    let takeover = Takeover { guide: Guide::read(), cluster };
+    let cluster = &takeover.cluster;
+    let pods = cluster.probes("steady").unwrap();
+    let [before] = &pods[..] else { panic!("{pods:?}") };
+    takeover.is_made_by(before, Maker::Amazon).unwrap();
+    takeover.patch().unwrap();
+    cluster.install(&["migration.byLabel=true"]).unwrap();
+    takeover.follow(&["label", "ferrule.io/network=ferrule"], &before.node).unwrap();
+    takeover.ours_runs(&before.node).unwrap();
+
+    cluster.lab().run(&["node", "reboot", &before.node]).unwrap();
+    cluster.lab().run(&["cluster", "join", &before.node]).unwrap();
+    wait_for("its pod to run again, by Ferrule", PATIENCE, || {
+        let pods = cluster.pods("default", "app=steady")?;
+        let [after] = &pods[..] else { anyhow::bail!("{pods:?}") };
+        ensure!(after.name == before.name && after.restarts == 1, "{after:?}");
+        takeover.is_made_by(after, Maker::Ferrule)?;
+        takeover.is_routed(&after.node)?;
+        Ok(true)
+    })
+    .unwrap();
+    cluster.probes("steady").unwrap();
+    cluster.rolled_out().unwrap();
+}
+
+const PROBE: &str = lab_kubernetes::image::PROBE;
+const AMAZON: &str = "k8s-app=aws-node";
+const FERRULE: &str = "app.kubernetes.io/name=ferrule";
+const PATIENCE: Duration = Duration::from_secs(120);
