@@ -100,6 +100,7 @@ async fn probes_that_do_not_start_are_told_and_their_namespace_goes(
     let said = text(&told.stdout);
     assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
     assert!(said.contains("FAIL  n1: its probe: no pod is on the node"), "{said}");
+    assert!(!said.contains("f1"), "a fargate node has no probe: {said}");
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
     let all = namespaces.list(&kube::api::ListParams::default()).await.unwrap();
     let ours = |name: &str| name.starts_with("ferrule-check-");
@@ -142,8 +143,9 @@ async fn node(client: &Client, name: &str, labels: Value) {
     nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
 }
 
+/// As the chart has them with `nameOverride: aws-node`.
 fn labels() -> Value {
-    json!({ "app.kubernetes.io/name": "ferrule" })
+    json!({ "app.kubernetes.io/name": "aws-node", "app.kubernetes.io/part-of": "ferrule" })
 }
 
 async fn daemon_set(client: &Client) {
@@ -239,4 +241,29 @@ fn ferrule(verb: &str, kubeconfig: &Path, more: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn an_archive_of_a_cluster_that_nobody_answers_for_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kubeconfig, file) = (folder.path().join("kubeconfig"), folder.path().join("b.tar.gz"));
+    // Port 1 of this machine: nobody listens there.
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }],
+        "users": [{ "name": "u", "user": {} }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let told = ferrule("bundle", &kubeconfig, &["-o", file.to_str().unwrap()]);
+    assert!(text(&told.stdout).contains(": 0 files, "), "{}", text(&told.stdout));
+    assert_eq!(told.status.code(), Some(2));
+}
+
+#[test]
+fn how_long_probes_may_take_has_a_bound() {
+    for seconds in ["0", "86401", "18446744073709551615"] {
+        let told = ferrule("check", Path::new("/none"), &["--wait", seconds]);
+        assert!(text(&told.stderr).contains("not in 1..=86400"), "{}", text(&told.stderr));
+    }
 }

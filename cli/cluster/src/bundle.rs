@@ -1,5 +1,6 @@
 //! The index of a support archive: what is in it, and what could not be got.
 
+use crate::redact::redact_text;
 use serde::Serialize;
 
 /// What an archive says of itself.
@@ -63,23 +64,34 @@ impl Index {
         Some(kept)
     }
 
+    /// Whether nothing more has room.
+    pub fn is_full(&self, bounds: Bounds) -> bool {
+        self.files.iter().map(|file| file.bytes).sum::<usize>() >= bounds.all
+    }
+
     /// Notes what could not be got.
     pub fn miss(&mut self, path: &str, why: impl Into<String>) {
-        self.missing.push(Missing { path: path.to_owned(), why: why.into() });
+        self.missing.push(Missing { path: path.to_owned(), why: redact_text(&why.into()) });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
     use super::*;
 
     #[test]
     fn an_archive_has_bounds_and_says_what_they_left_out() {
         let bounds = Bounds { file: 4, all: 6 };
         let mut index = Index::default();
+        assert!(!index.is_full(bounds));
         assert_eq!(index.take("a", b"abcdef", bounds), Some(&b"abcd"[..]));
         assert_eq!(index.take("b", b"xyz", bounds), Some(&b"xy"[..]));
         assert_eq!(index.take("c", b"q", bounds), None);
+        assert!(index.is_full(bounds));
+        index.miss("d", "no way to https://user:pw@host");
+        assert_eq!(index.missing.pop().unwrap().why, "no way to https://REDACTED@host");
         let cut: Vec<bool> = index.files.iter().map(|file| file.cut).collect();
         assert_eq!((cut, index.missing.len()), (vec![true, true], 1));
     }

@@ -125,7 +125,7 @@ pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
         add(Column::Service, How::Http, host_and_port(service, around.service_port));
     }
     if let Some(port) = around.node_port {
-        let next = others(site, all).next();
+        let next = others(site, all).find(|other| other.why_not.is_none());
         for address in [Some(site), next].into_iter().flatten().filter_map(|it| it.address.as_ref())
         {
             add(Column::NodePort, How::Http, host_and_port(address, port));
@@ -139,6 +139,23 @@ pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
         add(Column::Internet, How::Tcp, internet.clone());
     }
     tries
+}
+
+/// Joins what was asked with what was answered.
+///
+/// # Errors
+/// Not every try has an answer.
+pub fn answered(
+    wanted: Vec<(Column, Try)>,
+    outcomes: Vec<Outcome>,
+) -> Result<Vec<(Column, Try, Outcome)>, String> {
+    let (asked, said) = (wanted.len(), outcomes.len());
+    if asked != said {
+        return Err(format!(
+            "it answered {said} of {asked} tries: its image is of another version than this tool"
+        ));
+    }
+    Ok(wanted.into_iter().zip(outcomes).map(|((column, what), it)| (column, what, it)).collect())
 }
 
 /// The nodes after this one, round and round: in a large cluster each tries some, and all are tried.

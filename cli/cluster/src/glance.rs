@@ -17,8 +17,8 @@ pub struct Cluster {
     pub namespace: String,
     /// All nodes, or those that are asked for.
     pub nodes: Vec<Node>,
-    /// Our DaemonSets.
-    pub daemon_sets: Vec<DaemonSet>,
+    /// Our DaemonSets; none where they may not be read.
+    pub daemon_sets: Option<Vec<DaemonSet>>,
     /// Their pods.
     pub pods: Vec<Pod>,
     /// What each of them said, by the pod's name.

@@ -4,6 +4,7 @@
 //! came. Start with [`Glance`] for the nodes, [`Whereabouts`] for one pod, [`Matrix`] for the
 //! connectivity test, [`explain`] for kubelet's words.
 
+mod affinity;
 mod bundle;
 mod check;
 mod glance;
@@ -14,16 +15,20 @@ mod table;
 mod whereabouts;
 mod words;
 
+pub use affinity::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, excluded, for_probes,
+    unselected,
+};
 pub use bundle::{Bounds, Entry, Index, Missing};
-pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, tries};
+pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, tries};
 pub use glance::{Cluster, Glance, Heard, Lease, NodeLine, Width};
 pub use objects::{
     Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec, Event, Meta,
     Node, NodeAddress, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Template,
-    TemplateSpec,
+    TemplateSpec, Variable,
 };
 pub use pod_state::of_pod;
-pub use redact::{REDACTED, redact, redact_log};
+pub use redact::{REDACTED, redact, redact_log, redact_text};
 pub use table::Table;
 pub use whereabouts::{AboutPod, Finding, Interface, Whereabouts};
 pub use words::{By, Explained, WORDS, Word, explain};

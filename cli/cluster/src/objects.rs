@@ -1,5 +1,6 @@
 //! Kubernetes' objects, trimmed to what is looked at here. What a field lacks is empty: nothing is refused.
 
+use crate::affinity::Affinity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -124,6 +125,25 @@ pub struct Container {
     pub name: String,
     /// Its image.
     pub image: String,
+    /// Its environment.
+    pub env: Vec<Variable>,
+}
+
+impl Container {
+    /// The value of a variable, where it is written in the object itself.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.env.iter().find(|it| it.name == name).map(|it| it.value.as_str())
+    }
+}
+
+/// A variable of a container's environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value; empty where it comes from elsewhere.
+    pub value: String,
 }
 
 /// What a pod is.
@@ -227,6 +247,8 @@ pub struct Template {
 pub struct TemplateSpec {
     /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
+    /// What else a node must be.
+    pub affinity: Affinity,
     /// Their containers.
     pub containers: Vec<Container>,
 }

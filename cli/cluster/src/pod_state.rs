@@ -3,6 +3,18 @@
 use crate::objects::{ContainerStatus, Pod};
 use ipamd_view::{Severity, Trouble};
 
+/// The setting by which a daemon tells nothing of itself.
+pub(crate) const INTROSPECTION_OFF: &str = "DISABLE_INTROSPECTION";
+
+impl Pod {
+    /// Whether a daemon's pod is set to tell nothing of itself, as far as that stands in the pod.
+    pub fn introspection_is_off(&self) -> bool {
+        let values = self.spec.containers.iter().filter_map(|it| it.value(INTROSPECTION_OFF));
+        let words = ["1", "t", "true"];
+        values.map(str::to_ascii_lowercase).any(|value| words.contains(&value.as_str()))
+    }
+}
+
 /// What keeps a pod of ours from running, by its status. `shown` is how people name it to kubectl.
 pub fn of_pod(pod: &Pod) -> Vec<Trouble> {
     let shown = format!("-n {} {}", pod.metadata.namespace, pod.metadata.name);

@@ -1,6 +1,11 @@
 //! What leaves a cluster in an archive: objects without what may be secret, within bounds.
 
+mod text;
+
 use serde_json::{Value, json};
+use text::is_telling;
+
+pub use text::redact_text;
 
 /// An object without values of environment variables that are not known to be harmless, without what was last
 /// applied, and without who manages which field. A Secret keeps its name alone.
@@ -22,6 +27,15 @@ fn walk(value: &mut Value) {
                 fields.remove("stringData");
             }
             fields.remove("managedFields");
+            if fields.contains_key("nodeInfo") {
+                // Long, and of no use to anybody.
+                fields.remove("images");
+            }
+            for (name, value) in fields.iter_mut() {
+                if value.is_string() && is_telling(name) {
+                    *value = json!(REDACTED);
+                }
+            }
             if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
             }
@@ -31,7 +45,8 @@ fn walk(value: &mut Value) {
             fields.values_mut().for_each(walk);
         }
         Value::Array(items) => items.iter_mut().for_each(walk),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::String(text) => *text = redact_text(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -52,16 +67,11 @@ pub fn redact_log(text: &str, most: usize) -> String {
     while !text.is_char_boundary(start) {
         start += 1;
     }
-    let end = text.get(start..).unwrap_or_default();
-    let lines = end.lines().map(|line| {
-        let word = |word: &str| {
-            let bare = word.trim_matches(|it: char| !it.is_ascii_alphanumeric());
-            let secret = SECRET_PREFIXES.iter().any(|it| bare.starts_with(it)) && bare.len() >= 16;
-            if secret { REDACTED.to_owned() } else { word.to_owned() }
-        };
-        line.split(' ').map(word).collect::<Vec<_>>().join(" ")
-    });
-    lines.map(|line| line + "\n").collect()
+    let (before, end) = text.split_at_checked(start).unwrap_or_default();
+    // Half a line may be half a credential.
+    let cut = !before.is_empty() && !before.ends_with('\n');
+    let lines = end.lines().skip(usize::from(cut));
+    lines.map(|line| redact_text(line) + "\n").collect()
 }
 
 /// What stands in the place of what is left out.
@@ -93,9 +103,6 @@ const KNOWN: [&str; 13] = [
     "POD_SECURITY_GROUP_ENFORCING_MODE",
     "VPC_ID",
 ];
-/// Access keys, and tokens, which are JSON in base64.
-const SECRET_PREFIXES: [&str; 3] = ["AKIA", "ASIA", "eyJ"];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,9 +144,26 @@ mod tests {
         let log = "first ä\nused AKIAIOSFODNN7EXAMPLE, ok\nbearer eyJhbGciOiJSUzI1NiIsImtpZCI6\n";
         assert_eq!(
             redact_log(log, 1000),
-            format!("first ä\nused {REDACTED} ok\nbearer {REDACTED}\n")
+            format!("first ä\nused {REDACTED}, ok\nbearer {REDACTED}\n")
         );
         assert_eq!(redact_log("first\nlast\n", 5), "last\n");
+        assert_eq!(redact_log("first\nlast\n", 7), "last\n", "nor half of a line");
         assert_eq!(redact_log("ä", 1), "", "no half of a letter is left");
+    }
+
+    #[test]
+    fn what_an_object_says_in_words_is_looked_at_too() {
+        let mut pod = json!({ "kind": "Pod",
+            "metadata": { "annotations": { "from": "https://user:pw@host/x", "session-token": "abc" } },
+            "spec": { "containers": [{ "args": ["--password=hunter2", "--port=1"] }] },
+            "status": { "nodeInfo": {}, "images": [{}], "conditions": [
+                { "message": "denied to ASIAIOSFODNN7EXAMPLE" }] } });
+        redact(&mut pod);
+        let wanted = json!({ "kind": "Pod",
+            "metadata": { "annotations": { "from": "https://REDACTED@host/x",
+                "session-token": REDACTED } },
+            "spec": { "containers": [{ "args": ["--password=REDACTED", "--port=1"] }] },
+            "status": { "nodeInfo": {}, "conditions": [{ "message": "denied to REDACTED" }] } });
+        assert_eq!(pod, wanted);
     }
 }

@@ -21,8 +21,12 @@ pub struct AboutPod {
     pub held: Vec<Held>,
     /// The daemon's own document, or why it says nothing.
     pub daemon: Option<Result<Status, String>>,
+    /// Why no daemon is to be on its node.
+    pub excluded: Option<String>,
     /// The pod's events.
     pub events: Vec<Event>,
+    /// Why they are not known.
+    pub events_unknown: Option<String>,
     /// The policies that it is subject to, or why they are not known.
     pub policies: Option<Result<Vec<String>, String>>,
 }
@@ -48,8 +52,17 @@ pub struct Whereabouts {
     /// Why they are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies_unknown: Option<String>,
+    /// Why its network is not ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<String>,
+    /// Why its events are not known: then what kubelet says of it is not, either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub events_unknown: Option<String>,
     /// Why it waits, or what is wrong with it.
     pub findings: Vec<Finding>,
+    /// What kept it waiting before it was ready.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<Finding>,
 }
 
 /// What a pod's interface is made of on the node.
@@ -102,14 +115,22 @@ impl Whereabouts {
             interfaces: interfaces.collect(),
             policies,
             policies_unknown,
+            excluded: about.excluded.clone(),
+            events_unknown: about.events_unknown.clone(),
             findings: findings(about),
+            before: if is_ready(pod) { of_events(&about.events) } else { Vec::new() },
         }
     }
 
-    /// Whether nothing keeps it waiting.
+    /// Whether nothing keeps it waiting. One that waits, and nobody tells why, is not good.
     pub fn is_good(&self) -> bool {
-        self.findings.is_empty()
+        let untold = self.phase == WAITS && self.events_unknown.is_some();
+        self.findings.is_empty() && !untold
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    pod.status.conditions.iter().any(|it| it.kind == "Ready" && it.status == "True")
 }
 
 /// The rules that a pod's address has, as `ip rule` shows them.
@@ -130,9 +151,12 @@ fn findings(about: &AboutPod) -> Vec<Finding> {
     });
     found.extend(waiting);
     found.extend(of_pod(&about.pod).iter().map(|trouble| of_trouble("its status", trouble)));
-    found.extend(of_events(&about.events));
+    // What was before it was ready is over.
+    if !is_ready(&about.pod) {
+        found.extend(of_events(&about.events));
+    }
     found.extend(differs(about));
-    let runs = about.pod.status.phase == "Running";
+    let waits = about.pod.status.phase == WAITS;
     match &about.daemon {
         Some(Err(why)) => found.push(Finding {
             by: "ferrule".to_owned(),
@@ -141,7 +165,7 @@ fn findings(about: &AboutPod) -> Vec<Finding> {
             next_step: Some("ferrule status".to_owned()),
         }),
         // What is wrong with the node is the reason of a pod that waits there.
-        Some(Ok(status)) if !runs => {
+        Some(Ok(status)) if waits => {
             let severe = |it: &&Trouble| it.severity == Severity::Trouble;
             let by = format!("node {}", about.pod.spec.node_name.as_deref().unwrap_or_default());
             found.extend(status.troubles.iter().filter(severe).map(|it| of_trouble(&by, it)));
@@ -202,8 +226,13 @@ fn of_event(event: &Event, times: u32) -> Finding {
 fn differs(about: &AboutPod) -> Option<Finding> {
     let pod = &about.pod;
     let told: Vec<&str> = pod.status.pod_ips.iter().map(|it| it.ip.as_str()).collect();
-    let said = match about.daemon {
-        Some(Ok(_)) if pod.status.phase == "Running" && !pod.spec.host_network => {
+    let said = match &about.daemon {
+        // Until it serves it has not read yet who holds what.
+        Some(Ok(status))
+            if status.phase == SERVES
+                && pod.status.phase == "Running"
+                && !pod.spec.host_network =>
+        {
             let held = about.held.iter().filter_map(|held| held.address.as_deref());
             let held: Vec<&str> = held.collect();
             match held.iter().any(|address| told.contains(address)) {
@@ -226,6 +255,10 @@ fn differs(about: &AboutPod) -> Option<Finding> {
 
 /// What the API server's clients put before the words of events that they no longer count apart.
 const COMBINED: &str = "(combined from similar events): ";
+/// The phase of a pod that is not started yet.
+const WAITS: &str = "Pending";
+/// The word of [`Status::phase`](ipamd_view::Status) where the daemon serves.
+const SERVES: &str = "running";
 const MAIN: u32 = 254;
 /// The word of [`Status::rules`](ipamd_view::Status) where pods share rules.
 const COMPACT: &str = "compact";

@@ -101,6 +101,16 @@ pub const WORDS: &[Word] = &[
         "the tags of the zone's subnets leave none for pods",
         "tag one with kubernetes.io/role/cni=1",
     ),
+    others(
+        "cni plugin not initialized",
+        "no network is installed on the node: the daemon is not ready, or the conflist is gone",
+        "`ferrule status` tells what the daemon waits for",
+    ),
+    others(
+        "NetworkPluginNotReady",
+        "the runtime finds no network that is ready",
+        "`ferrule status` tells what the daemon waits for",
+    ),
     us(
         "is not ready: ",
         "an ENI was attached, and its link or its routes do not come",
@@ -124,7 +134,7 @@ pub const WORDS: &[Word] = &[
     us(
         "the daemon's socket",
         "ferrule-ipamd does not run on the node, or its socket is not the plugin's to use",
-        "kubectl -n kube-system get pods -o wide -l app.kubernetes.io/name=ferrule, and read the log of its \
+        "kubectl -n kube-system get pods -o wide -l app.kubernetes.io/part-of=ferrule, and read the log of its \
          container ipamd",
     ),
     us(
@@ -204,16 +214,6 @@ pub const WORDS: &[Word] = &[
         "take the node over (docs/guide/migrate.md), or exclude it",
     ),
     others(
-        "cni plugin not initialized",
-        "no network is installed on the node: the daemon is not ready, or the conflist is gone",
-        "`ferrule status` tells what the daemon waits for",
-    ),
-    others(
-        "NetworkPluginNotReady",
-        "the runtime finds no network that is ready",
-        "`ferrule status` tells what the daemon waits for",
-    ),
-    others(
         "no networks found in",
         "there is no conflist in the runtime's folder",
         "see the container network of the node's ferrule pod",
@@ -243,6 +243,17 @@ mod tests {
         let explained = explain(message);
         assert_eq!(explained.map(|it| it.cause), Some("the subnet of the node's ENIs is full"));
         assert_eq!(explain("Successfully assigned shop/web to n1"), None);
+    }
+
+    #[test]
+    fn what_kubelet_says_of_a_node_without_a_network_is_not_taken_for_an_eni_of_ours() {
+        let message = "network is not ready: container runtime network not ready: NetworkReady=false \
+            reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";
+        let cause = explain(message).map(|it| it.cause).unwrap_or_default();
+        assert!(cause.starts_with("no network is installed on the node"), "{cause}");
+        let ours = explain("ENI eni-1 is not ready: its link does not come").map(|it| it.cause);
+        let wanted = "an ENI was attached, and its link or its routes do not come";
+        assert_eq!(ours, Some(wanted));
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl Api {
             KubeError::Config { cause } => {
                 anyhow!("no cluster is named: {cause}; name one with --kubeconfig or KUBECONFIG")
             }
-            error @ (KubeError::Forbidden { .. }
+            error @ (KubeError::Client { .. }
+            | KubeError::Forbidden { .. }
             | KubeError::Unknown { .. }
             | KubeError::NotFound { .. }
             | KubeError::Failed { .. }) => error.into(),
@@ -104,9 +105,11 @@ impl Api {
         self.change(Request::post(path), "create", kind, object).await
     }
 
-    /// Removes an object.
-    pub(super) async fn delete(&self, path: &str, what: &str) -> Result<(), KubeError> {
-        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    /// Removes an object, if it still is the one with this identity.
+    pub(super) async fn delete(&self, path: &str, uid: &str, what: &str) -> Result<(), KubeError> {
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid },
+        });
         self.change(Request::delete(path), "delete", what, &options).await.map(drop)
     }
 

@@ -1,7 +1,7 @@
 //! The command line of what is asked of a cluster.
 
 use crate::{args::Output, policy::Where};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use config_model::registry;
 use std::path::PathBuf;
 
@@ -18,8 +18,12 @@ pub(crate) struct Target {
     #[arg(long, value_name = "PORT", default_value_t = registry::INTROSPECTION_PORT)]
     pub(crate) introspection_port: u16,
     /// How long one daemon may take to answer, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = within_a_day())]
     pub(crate) timeout: u64,
+}
+
+fn within_a_day() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(1..=86_400)
 }
 
 /// How nodes are shown.
@@ -74,7 +78,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "NAME", default_value = "kubernetes.default.svc.cluster.local")]
     pub(crate) name: String,
     /// How long probes may take to be ready, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = within_a_day())]
     pub(crate) wait: u64,
     /// Leave the namespace with the probes
     #[arg(long)]
@@ -87,9 +91,12 @@ pub(crate) struct CheckArgs {
     pub(crate) target: Target,
 }
 
-/// Where the archive is written.
+/// Where the archive is written, and of which nodes.
 #[derive(Args, Debug)]
 pub(crate) struct BundleArgs {
+    /// Only this node's daemon and its logs; more than once for several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Vec<String>,
     /// The archive, a .tar.gz
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -101,9 +108,11 @@ pub(crate) struct BundleArgs {
 /// After `ferrule bundle`.
 pub(crate) const BUNDLE: &str = "\
 In it: what each daemon tells of itself, logs and objects of Ferrule's own pods, nodes, and the events of
-their namespace. Never: Secrets, values of environment variables that are not known settings, words of
-logs that look like credentials. index.json says what is in it and what could not be got.
-Interrupted, it keeps what it has.";
+their namespace. Never: Secrets, values of environment variables that are not known settings, what looks
+like credentials in any text. index.json says what is in it and what could not be got.
+Interrupted, it keeps what it has. Nodes in trouble come first, should not all have room.
+
+Exit code: 0 it is written; 2 nothing could be got, or it could not be written; 130 it was interrupted.";
 
 /// After `ferrule check`.
 pub(crate) const CHECK_CODES: &str = "\

@@ -10,12 +10,13 @@ use super::{
     progress::Progress,
     status,
 };
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use archive::Archive;
-use cli_cluster::{Glance, Pod, redact, redact_log};
+use cli_cluster::{Glance, Pod, redact, redact_log, redact_text};
 use config_model::registry;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -27,14 +28,18 @@ pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
     let file = args.output.clone().unwrap_or_else(name);
     let mut archive = Archive::create(&file)?;
-    let done = tokio::select! {
-        gathered = gather(&api, args, &mut archive) => Some(gathered),
-        _ = interrupts.next() => None,
+    let (interrupted, failed) = tokio::select! {
+        gathered = gather(&api, args, &mut archive) => (false, gathered.err()),
+        _ = interrupts.next() => (true, None),
     };
-    let failed = done.as_ref().and_then(|gathered| gathered.as_ref().err());
-    let said = archive.finish(done.is_none(), failed.map(|error| format!("{error:#}")))?;
+    let whole = failed.is_none();
+    let (files, said) = archive.finish(interrupted, failed.map(|error| format!("{error:#}")))?;
     crate::policy::say(&format!("{}: {said}\n", file.display()))?;
-    Ok(0)
+    Ok(match (interrupted, whole && files > 0) {
+        (true, _) => INTERRUPTED,
+        (false, true) => 0,
+        (false, false) => NOTHING,
+    })
 }
 
 fn name() -> PathBuf {
@@ -46,8 +51,8 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
     let mut progress = Progress::new();
     let namespace = &api.namespace;
     let ours = |of: &str| {
-        let label = "app.kubernetes.io%2Fname%20in%20%28ferrule%2Cferrule-controller%29";
-        format!("{of}?labelSelector={label}")
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        format!("{of}?{}", query.append_pair("labelSelector", status::OURS).finish())
     };
     let core = format!("/api/v1/namespaces/{namespace}");
     let apps = format!("/apis/apps/v1/namespaces/{namespace}");
@@ -67,7 +72,7 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         object(api, archive, &format!("cluster/{file}"), &path).await?;
     }
     progress.tell("asking daemons");
-    let cluster = match status::look(api, &args.target, &[]).await {
+    let cluster = match status::look(api, &args.target, &args.node).await {
         Ok(cluster) => cluster,
         Err(error) => {
             archive.miss("status.json", format!("{error:#}"));
@@ -75,28 +80,45 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         }
     };
     let glance = Glance::of(&cluster);
-    archive.put("status.json", &serde_json::to_vec_pretty(&glance)?)?;
-    let (pods, all) = (cluster.pods.iter().chain(&cluster.controllers), cluster.pods.len());
-    for (index, pod) in pods.enumerate() {
-        progress.tell(&format!("reading pod {} of {all}", index + 1));
-        if index < all {
-            introspection(api, args, archive, pod).await?;
+    put(archive, "status.json", json!(glance))?;
+    // Should not all have room, what is wrong is worth more.
+    let good = |pod: &&Pod| {
+        let mut lines = glance.nodes.iter();
+        let line = lines.find(|line| line.pod.as_ref() == Some(&pod.metadata.name));
+        line.is_some_and(|line| line.troubles.is_empty())
+    };
+    let mut daemons: Vec<&Pod> = cluster.pods.iter().collect();
+    daemons.sort_by_key(good);
+    let count = daemons.len();
+    // Of the controller there are few.
+    for pod in &cluster.controllers {
+        logs(api, archive, pod).await?;
+    }
+    for (index, pod) in daemons.into_iter().enumerate() {
+        if archive.is_full() {
+            archive.miss("the rest", format!("{} daemons have no room", count - index));
+            break;
         }
+        progress.tell(&format!("reading pod {} of {count}", index + 1));
+        introspection(api, args, archive, pod).await?;
         logs(api, archive, pod).await?;
     }
     Ok(())
+}
+
+fn put(archive: &mut Archive, file: &str, mut document: Value) -> Result<()> {
+    redact(&mut document);
+    archive.put(file, &serde_json::to_vec_pretty(&document)?)
 }
 
 async fn object(api: &Api, archive: &mut Archive, file: &str, path: &str) -> Result<()> {
     let what = Path::new(file).file_stem().and_then(|it| it.to_str()).unwrap_or(file);
     match api.text(path, what).await {
         Err(error) => archive.miss(file, error.to_string()),
-        Ok(text) => {
-            let read: Result<Value, _> = serde_json::from_str(&text);
-            let mut object = read.map_err(|error| anyhow!("read {file}: {error}"))?;
-            redact(&mut object);
-            archive.put(file, &serde_json::to_vec_pretty(&object)?)?;
-        }
+        Ok(text) => match serde_json::from_str(&text) {
+            Ok(object) => put(archive, file, object)?,
+            Err(error) => archive.miss(file, format!("the answer is no JSON: {error}")),
+        },
     }
     Ok(())
 }
@@ -110,6 +132,7 @@ async fn introspection(
     let node = pod.spec.node_name.as_deref().unwrap_or(&pod.metadata.name);
     let within = Duration::from_secs(args.target.timeout);
     let port = args.target.introspection_port;
+    let mut silent = BTreeSet::new();
     for (port, path, file) in [
         (port, ipamd_view::STATUS, "status.json"),
         (port, "/v1/ferrule/explain", "explain.json"),
@@ -119,14 +142,25 @@ async fn introspection(
         (port, "/v1/networkutils-env-settings", "network-settings.json"),
         (registry::METRICS_PORT, "/metrics", "metrics.txt"),
     ] {
+        if silent.contains(&port) {
+            continue;
+        }
         let file = format!("nodes/{node}/{file}");
         let at = At { namespace: &api.namespace, pod: &pod.metadata.name, port };
         match forward::get(&api.client(), &at, path, within).await {
-            Ok(body) => archive.put(&file, &body)?,
+            Ok(body) => match serde_json::from_slice(&body) {
+                Ok(document) => put(archive, &file, document)?,
+                Err(_) => {
+                    let text = redact_text(&String::from_utf8_lossy(&body));
+                    archive.put(&file, text.as_bytes())?;
+                }
+            },
             Err(why) => {
+                // Where a port is silent its other paths are as well.
+                if !forward::answered(&why) {
+                    silent.insert(port);
+                }
                 archive.miss(&file, why);
-                // The others of a silent daemon are silent as well.
-                break;
             }
         }
     }
@@ -157,3 +191,6 @@ async fn logs(api: &Api, archive: &mut Archive, pod: &Pod) -> Result<()> {
 }
 
 const LINES: u32 = 5000;
+/// The exit code where nothing was got, and that of whoever is interrupted.
+const NOTHING: u8 = 2;
+const INTERRUPTED: u8 = 130;

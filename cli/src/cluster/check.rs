@@ -9,7 +9,7 @@ use super::{
     forward::{self, At},
     interrupts::Interrupts,
     progress::Progress,
-    status::{DAEMONS, is_daemon},
+    status::{self, OURS, is_daemon},
 };
 use crate::{
     args::Output,
@@ -17,11 +17,16 @@ use crate::{
     probe::{PORT, TRIES},
 };
 use anyhow::{Result, anyhow, bail};
-use cli_cluster::{Around, Column, Matrix, Node, Outcome, Pod, Site, Try, of_pod, tries};
+use cli_cluster::{
+    Around, Column, Matrix, Meta, Node, Outcome, Pod, Site, TemplateSpec, Try, answered, excluded,
+    for_probes, of_pod, tries, unselected,
+};
 use objects::{PROBE, TARGET};
 use policy_kube::KubeError;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
+    hash::{BuildHasher as _, RandomState},
     io::Write as _,
     sync::Arc,
     time::{Duration, Instant},
@@ -38,27 +43,24 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
         Some(image) => image.clone(),
         None => our_image(&api).await?,
     };
-    let namespace = format!("ferrule-check-{:x}", std::process::id());
+    let nodes = for_probes(&status::daemon_sets(&api).await?);
+    // Made by chance, so that it is nobody else's.
+    let run = format!("{:x}", RandomState::new().hash_one(std::process::id()));
+    let namespace = format!("ferrule-check-{run}");
     let mut interrupts = Interrupts::listen()?;
-    let object = objects::namespace(&namespace);
-    let begun = tokio::select! {
-        made = api.create("/api/v1/namespaces", &object) => {
-            made?;
-            Ok(())
-        }
+    let mut progress = Progress::new();
+    progress.tell("making probes");
+    let made = make(&api, &namespace, &run).await?;
+    let wanted = Wanted { namespace: &namespace, image: &image, nodes: &nodes };
+    let tried = tokio::select! {
+        tried = in_namespace(&api, args, &wanted, &mut progress) => tried,
         word = interrupts.next() => Err(anyhow!(word)),
     };
-    let tried = match begun {
-        Ok(()) => tokio::select! {
-            tried = in_namespace(&api, args, &image, &namespace) => tried,
-            word = interrupts.next() => Err(anyhow!(word)),
-        },
-        Err(why) => Err(why),
-    };
+    drop(progress);
     if args.keep {
         tell(&format!("kept: kubectl delete namespace {namespace}"));
     } else {
-        match api.delete(&format!("/api/v1/namespaces/{namespace}"), "namespaces").await {
+        match api.delete(&path_of(&namespace), &made, "namespaces").await {
             Ok(()) | Err(KubeError::NotFound { .. }) => {}
             Err(error) => tell(&format!(
                 "the namespace {namespace} stays: {error}; kubectl delete namespace {namespace}"
@@ -78,10 +80,41 @@ fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+fn path_of(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}")
+}
+
+/// Makes the namespace; its identity. Nothing interrupts this, so that what is made is known.
+async fn make(api: &Api, namespace: &str, run: &str) -> Result<String> {
+    let made = api.create("/api/v1/namespaces", &objects::namespace(namespace, run)).await;
+    let failed = match made {
+        Ok(made) => return Ok(made["metadata"]["uid"].as_str().unwrap_or_default().to_owned()),
+        Err(failed) => failed,
+    };
+    // It may be there although its answer was lost.
+    let there = api.get::<Namespace>(&path_of(namespace), "namespace").await;
+    match there.map(|it| it.metadata) {
+        Ok(meta) if meta.annotations.get(objects::RUN).is_some_and(|it| it == run) => Ok(meta.uid),
+        Ok(_) | Err(_) => Err(failed.into()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: Meta,
+}
+
+/// What is made, and where.
+struct Wanted<'a> {
+    namespace: &'a str,
+    image: &'a str,
+    nodes: &'a TemplateSpec,
+}
+
 /// The image of the daemons has the probe in it.
 async fn our_image(api: &Api) -> Result<String> {
     let path = format!("/api/v1/namespaces/{}/pods", api.namespace);
-    let pods: Vec<Pod> = api.list(&path, Selector::Label(DAEMONS), "pods").await?;
+    let pods: Vec<Pod> = api.list(&path, Selector::Label(OURS), "pods").await?;
     let daemon = pods.iter().find(|pod| is_daemon(pod));
     let containers = daemon.map(|pod| pod.spec.containers.as_slice()).unwrap_or_default();
     let found = containers.iter().find(|it| it.name == "ipamd").map(|it| it.image.clone());
@@ -94,30 +127,34 @@ async fn our_image(api: &Api) -> Result<String> {
     })
 }
 
-async fn in_namespace(api: &Api, args: &CheckArgs, image: &str, namespace: &str) -> Result<Matrix> {
-    let mut progress = Progress::new();
-    progress.tell("making probes");
+async fn in_namespace(
+    api: &Api,
+    args: &CheckArgs,
+    wanted: &Wanted<'_>,
+    progress: &mut Progress,
+) -> Result<Matrix> {
+    let namespace = wanted.namespace;
     let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
     for name in [PROBE, TARGET] {
-        api.create(&sets, &objects::daemon_set(name, image)).await?;
+        api.create(&sets, &objects::daemon_set(name, wanted.image, wanted.nodes)).await?;
     }
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let service = api.create(&services, &objects::service()).await?;
-    let sites = sites(api, args, namespace, &mut progress).await?;
+    let sites = sites(api, args, wanted, progress).await?;
     if sites.is_empty() {
         bail!("no probe was made on any node: kubectl -n {namespace} get daemonsets");
     }
     let around = around(args, &service);
     // The Service is new: proxies may learn of it a moment after its pods are ready.
     for _ in 0..AGAIN {
-        let matrix = ask_once(api, args, namespace, (&sites, &around), &mut progress).await?;
+        let matrix = ask_once(api, args, namespace, (&sites, &around), progress).await?;
         if matrix.is_good() {
             return Ok(matrix);
         }
         progress.tell("not everything was reached; trying once more");
         sleep(REST).await;
     }
-    ask_once(api, args, namespace, (&sites, &around), &mut progress).await
+    ask_once(api, args, namespace, (&sites, &around), progress).await
 }
 
 async fn ask_once(
@@ -152,22 +189,39 @@ fn around(args: &CheckArgs, service: &Value) -> Around {
 async fn sites(
     api: &Api,
     args: &CheckArgs,
-    namespace: &str,
+    wanted: &Wanted<'_>,
     progress: &mut Progress,
 ) -> Result<Vec<Site>> {
-    let nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
+    let Wanted { namespace, nodes: selected, .. } = wanted;
+    let mut nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
+    nodes.retain(|node| excluded(node, &[]).is_none() && unselected(node, selected).is_none());
     let give_up = Instant::now() + Duration::from_secs(args.wait);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
     loop {
-        let path = format!("/api/v1/namespaces/{namespace}/pods");
-        let pods: Vec<Pod> = api.list(&path, Selector::All, "pods").await?;
-        let sites = by_node(&nodes, &pods);
-        let ready = sites.iter().filter(|site| site.why_not.is_none()).count();
-        if ready == sites.len() || Instant::now() >= give_up {
-            return Ok(sites);
+        let sets: Vec<Rollout> = api.list(&path, Selector::All, "daemonsets").await?;
+        let ready = sets.iter().map(|set| set.status.number_ready).min().unwrap_or_default();
+        if ready >= nodes.len() || Instant::now() >= give_up {
+            break;
         }
         progress.tell(&format!("waiting for probes: ready on {ready} of {} nodes", nodes.len()));
         sleep(LOOK_AGAIN).await;
     }
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let pods: Vec<Pod> = api.list(&path, Selector::All, "pods").await?;
+    Ok(by_node(&nodes, &pods))
+}
+
+/// How far a DaemonSet is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Rollout {
+    status: RolloutStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RolloutStatus {
+    number_ready: usize,
 }
 
 /// The nodes on which the DaemonSets have pods, or will.
@@ -238,14 +292,7 @@ async fn ask_all(
             let outcomes: Result<Vec<Outcome>, String> = answer.and_then(|body| {
                 serde_json::from_slice(&body).map_err(|error| format!("its answer: {error}"))
             });
-            let join = |outcomes: Vec<Outcome>| {
-                wanted
-                    .into_iter()
-                    .zip(outcomes)
-                    .map(|((column, what), it)| (column, what, it))
-                    .collect()
-            };
-            (index, outcomes.map(join))
+            (index, outcomes.and_then(|outcomes| answered(wanted, outcomes)))
         });
     }
     let (all, mut done) = (asking.len(), 0);

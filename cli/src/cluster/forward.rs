@@ -31,6 +31,11 @@ pub(super) async fn get(
     }
 }
 
+/// Whether somebody answered, though not what was asked for.
+pub(super) fn answered(why: &str) -> bool {
+    why.starts_with(ANSWERS)
+}
+
 async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), at.namespace);
     let mut forwarded = match pods.portforward(at.pod, &[at.port]).await {
@@ -60,7 +65,7 @@ async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String
             return Ok(body);
         }
         let said = String::from_utf8_lossy(&body);
-        Err(format!("it answers {status} to {path}: {}", said.trim()))
+        Err(format!("{ANSWERS} {status} to {path}: {}", said.trim()))
     };
     tokio::select! {
         biased;
@@ -81,4 +86,5 @@ fn why_not(at: &At<'_>, error: &kube::Error) -> String {
     }
 }
 
+const ANSWERS: &str = "it answers";
 const BODY_MAX: usize = 16 << 20;

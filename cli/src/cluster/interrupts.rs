@@ -7,13 +7,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) struct Interrupts {
     by_key: Signal,
     by_others: Signal,
+    by_terminal: Signal,
 }
 
 impl Interrupts {
     pub(super) fn listen() -> Result<Self> {
         let to = |kind| signal(kind).context("listen for signals");
         let (by_key, by_others) = (to(SignalKind::interrupt())?, to(SignalKind::terminate())?);
-        Ok(Self { by_key, by_others })
+        Ok(Self { by_key, by_others, by_terminal: to(SignalKind::hangup())? })
     }
 
     /// What the next one is, in a word.
@@ -21,6 +22,7 @@ impl Interrupts {
         tokio::select! {
             _ = self.by_key.recv() => "interrupted",
             _ = self.by_others.recv() => "ended",
+            _ = self.by_terminal.recv() => "its terminal was closed",
         }
     }
 }

@@ -5,14 +5,14 @@ use super::{
     api::{Api, Selector},
     args::PodArgs,
     forward::{self, At},
-    status::{DAEMONS, is_daemon},
+    status::{self, OURS, is_daemon},
 };
 use crate::{
     args::Output,
     policy::{document, say},
 };
-use anyhow::{Result, anyhow, bail};
-use cli_cluster::{AboutPod, Event, Node, Pod, Whereabouts};
+use anyhow::{Result, bail};
+use cli_cluster::{AboutPod, Event, Node, Pod, Whereabouts, excluded};
 use ipamd_view::{Held, Status};
 use policy_kube::KubeError;
 use policy_view::{GROUP, Group, Policy, VERSION};
@@ -22,10 +22,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 /// Asks and prints; the exit code.
 pub(super) async fn run(args: &PodArgs) -> Result<u8> {
-    let words = args.pod.split_once('/');
-    let Some((namespace, name)) =
-        words.filter(|(space, name)| !space.is_empty() && !name.is_empty())
-    else {
+    let Some((namespace, name)) = named(&args.pod) else {
         bail!("{:?} is no pod: name it as namespace/name", args.pod);
     };
     let api = Api::connect(&args.target).await?;
@@ -40,10 +37,16 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
     let node = about.pod.spec.node_name.clone();
     if let Some(node) = node.filter(|_| !about.pod.spec.host_network) {
         about.node = api.get::<Node>(&format!("/api/v1/nodes/{node}"), "node").await.ok();
-        ask_daemon(&api, args, &node, &mut about).await?;
+        ask_daemon(&api, args, &node, &mut about).await;
         about.policies = Some(policies(&api, &about.pod, &node).await);
     }
-    about.events = events(&api, namespace, name).await;
+    about.events = match events(&api, namespace, &about.pod).await {
+        Ok(events) => events,
+        Err(error) => {
+            about.events_unknown = Some(error.to_string());
+            Vec::new()
+        }
+    };
     let whereabouts = Whereabouts::of(&about);
     match args.output {
         Output::Text => say(&whereabouts.to_string())?,
@@ -52,13 +55,33 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
     Ok(if whereabouts.is_good() { 0 } else { TROUBLE })
 }
 
-async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod) -> Result<()> {
+/// A namespace and a name in it.
+fn named(words: &str) -> Option<(&str, &str)> {
+    let letter =
+        |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
+    let name = |it: &str| {
+        it.starts_with(char::is_alphanumeric) && it.len() <= 253 && it.chars().all(letter)
+    };
+    words.split_once('/').filter(|(namespace, pod)| name(namespace) && name(pod))
+}
+
+async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod) {
     let path = format!("/api/v1/namespaces/{}/pods", api.namespace);
-    let pods: Vec<Pod> = api.list(&path, Selector::Label(DAEMONS), "pods").await?;
+    let pods: Vec<Pod> = match api.list(&path, Selector::Label(OURS), "pods").await {
+        Ok(pods) => pods,
+        Err(error) => {
+            about.daemon = Some(Err(error.to_string()));
+            return;
+        }
+    };
     let here = |pod: &&Pod| is_daemon(pod) && pod.spec.node_name.as_deref() == Some(node);
     let Some(daemon) = pods.iter().find(here) else {
-        about.daemon = Some(Err(format!("no pod of Ferrule's runs on {node}")));
-        return Ok(());
+        let sets = status::daemon_sets(api).await.unwrap_or_default();
+        about.excluded = about.node.as_ref().and_then(|node| excluded(node, &sets));
+        if about.excluded.is_none() {
+            about.daemon = Some(Err(format!("no pod of Ferrule's runs on {node}")));
+        }
+        return;
     };
     let at = At {
         namespace: &api.namespace,
@@ -68,13 +91,15 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod)
     let within = Duration::from_secs(args.target.timeout);
     about.daemon = Some(read::<Status>(api, &at, ipamd_view::STATUS, within).await);
     if matches!(about.daemon, Some(Ok(_))) {
-        let held = read::<Vec<Held>>(api, &at, ipamd_view::PODS, within).await;
-        let held = held.map_err(|why| anyhow!("ask {} who holds what: {why}", at.pod))?;
-        let meta = &about.pod.metadata;
-        let of = |held: &Held| held.namespace == meta.namespace && held.name == meta.name;
-        about.held = held.into_iter().filter(of).collect();
+        match read::<Vec<Held>>(api, &at, ipamd_view::PODS, within).await {
+            Ok(held) => {
+                let meta = &about.pod.metadata;
+                let of = |held: &Held| held.namespace == meta.namespace && held.name == meta.name;
+                about.held = held.into_iter().filter(of).collect();
+            }
+            Err(why) => about.daemon = Some(Err(format!("ask {} who holds what: {why}", at.pod))),
+        }
     }
-    Ok(())
 }
 
 async fn read<T: DeserializeOwned>(
@@ -87,14 +112,14 @@ async fn read<T: DeserializeOwned>(
     serde_json::from_slice(&body).map_err(|error| format!("its answer is not understood: {error}"))
 }
 
-/// The pod's events, oldest first; they may be nobody's to read.
-async fn events(api: &Api, namespace: &str, name: &str) -> Vec<Event> {
+/// The pod's events, oldest first; not those of another that had its name before.
+async fn events(api: &Api, namespace: &str, pod: &Pod) -> Result<Vec<Event>, KubeError> {
     let path = format!("/api/v1/namespaces/{namespace}/events");
-    let of = format!("involvedObject.kind=Pod,involvedObject.name={name}");
-    let mut events: Vec<Event> =
-        api.list(&path, Selector::Field(&of), "events").await.unwrap_or_default();
+    let (name, uid) = (&pod.metadata.name, &pod.metadata.uid);
+    let of = format!("involvedObject.kind=Pod,involvedObject.name={name},involvedObject.uid={uid}");
+    let mut events: Vec<Event> = api.list(&path, Selector::Field(&of), "events").await?;
     events.sort_by(|a, b| a.at().cmp(b.at()));
-    events
+    Ok(events)
 }
 
 /// The policies whose subjects the pod is one of, as the controller knows them.
@@ -135,3 +160,16 @@ async fn policies(api: &Api, pod: &Pod, node: &str) -> Result<Vec<String>, Strin
 
 /// More are more calls than a look at one pod is worth.
 const GROUPS_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_name_is_not_asked_for() {
+        assert_eq!(named("shop/web-0"), Some(("shop", "web-0")));
+        for odd in ["shop", "/web", "shop/", "a/b/c d", "a/..", "a/b?x=1", "a/B"] {
+            assert_eq!(named(odd), None, "{odd}");
+        }
+    }
+}

@@ -30,9 +30,13 @@ pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
     Ok(if glance.is_good() { 0 } else { TROUBLE })
 }
 
-/// Whether a pod of the label is a daemon's.
+/// Whether a pod of ours is a daemon's.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
-    pod.spec.containers.iter().any(|container| container.name == DAEMON)
+    has(pod, DAEMON)
+}
+
+fn has(pod: &Pod, container: &str) -> bool {
+    pod.spec.containers.iter().any(|it| it.name == container)
 }
 
 /// Everything that `Glance` judges.
@@ -48,19 +52,18 @@ pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<
     }
     let mut cluster = Cluster { namespace: namespace.clone(), nodes, ..Cluster::default() };
     let path = format!("/api/v1/namespaces/{namespace}/pods");
-    let pods: Vec<Pod> = api.list(&path, Selector::Label(DAEMONS), "pods").await?;
-    cluster.pods = pods.into_iter().filter(is_daemon).collect();
+    let pods: Vec<Pod> = api.list(&path, Selector::Label(OURS), "pods").await?;
+    (cluster.pods, cluster.controllers) = pods.into_iter().partition(is_daemon);
+    cluster.controllers.retain(|pod| has(pod, CONTROLLER));
     let wanted = |pod: &Pod| {
         let mut nodes = cluster.nodes.iter();
         nodes.any(|node| pod.spec.node_name.as_ref() == Some(&node.metadata.name))
     };
     cluster.pods.retain(wanted);
-    let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
-    let sets = api.list::<DaemonSet>(&path, Selector::Label(DAEMONS), "daemonsets").await;
-    cluster.daemon_sets = or_unasked(sets, &mut cluster.unasked);
-    let path = format!("/api/v1/namespaces/{namespace}/pods");
-    let replicas = api.list(&path, Selector::Label(CONTROLLERS), "pods").await;
-    cluster.controllers = or_unasked(replicas, &mut cluster.unasked);
+    match daemon_sets(api).await {
+        Ok(sets) => cluster.daemon_sets = Some(sets),
+        Err(error) => cluster.unasked.push(error.to_string()),
+    }
     if !cluster.controllers.is_empty() {
         match lease(api).await {
             Ok(lease) => cluster.lease = Some(lease),
@@ -71,11 +74,12 @@ pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<
     Ok(cluster)
 }
 
-fn or_unasked<T: Default>(asked: Result<T, KubeError>, unasked: &mut Vec<String>) -> T {
-    asked.unwrap_or_else(|error| {
-        unasked.push(error.to_string());
-        T::default()
-    })
+/// Our DaemonSets, as far as they run daemons.
+pub(super) async fn daemon_sets(api: &Api) -> Result<Vec<DaemonSet>, KubeError> {
+    let path = format!("/apis/apps/v1/namespaces/{}/daemonsets", api.namespace);
+    let mut sets: Vec<DaemonSet> = api.list(&path, Selector::Label(OURS), "daemonsets").await?;
+    sets.retain(|set| set.spec.template.spec.containers.iter().any(|it| it.name == DAEMON));
+    Ok(sets)
 }
 
 async fn lease(api: &Api) -> Result<Lease, KubeError> {
@@ -138,9 +142,10 @@ async fn ask(client: &Client, at: &At<'_>, within: Duration) -> Heard {
     }
 }
 
-/// The label of the DaemonSet's pods, and of the controller's.
-pub(super) const DAEMONS: &str = "app.kubernetes.io/name=ferrule";
-pub(super) const CONTROLLERS: &str = "app.kubernetes.io/name=ferrule-controller";
+/// The label that all of the chart's objects have, however a user names them.
+pub(super) const OURS: &str = "app.kubernetes.io/part-of=ferrule";
+/// The containers by which daemons and replicas of the controller are told apart.
 const DAEMON: &str = "ipamd";
+const CONTROLLER: &str = "controller";
 const CONTROLLER_LEASE: &str = "ferrule-controller";
 const SIDE_BY_SIDE: usize = 16;

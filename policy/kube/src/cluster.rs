@@ -52,7 +52,8 @@ impl Cluster {
         };
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(READ);
-        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let client = Client::try_from(config)
+            .map_err(|error| KubeError::Client { cause: causes(&error) })?;
         Ok(Self { client, name })
     }
 

@@ -14,6 +14,15 @@ pub enum KubeError {
         /// What is wrong with it.
         cause: String,
     },
+    /// There is one, and it names what this program cannot do.
+    #[error(
+        "cannot speak to the kubeconfig's cluster: {cause}; mend that in the kubeconfig, or in \
+         HTTPS_PROXY where it is about a proxy"
+    )]
+    Client {
+        /// What.
+        cause: String,
+    },
     /// A right is missing.
     #[error("may not {verb} {what}: {said}; ask for the right to {verb} them in the whole cluster")]
     Forbidden {

@@ -42,7 +42,8 @@ pub struct Failure {
 }
 
 impl Matrix {
-    /// One more node. The error says why its probe tried nothing.
+    /// One more node. The error says why its probe tried nothing. Where one of the node's pods is missing, so are
+    /// tries: that is a failure too.
     pub fn add(&mut self, site: &Site, tried: Result<Vec<(Column, Try, Outcome)>, String>) {
         let mut row = Row { node: site.node.clone(), ..Row::default() };
         let mut fail = |column: Option<Column>, tried: String, said: String| {
@@ -52,6 +53,9 @@ impl Matrix {
         match tried {
             Err(why) => fail(None, "its probe".to_owned(), why),
             Ok(tried) => {
+                if let Some(why) = &site.why_not {
+                    fail(None, "its pods".to_owned(), why.clone());
+                }
                 for (column, what, outcome) in tried {
                     let (good, all) = row.cells.entry(column).or_default();
                     *good += usize::from(outcome.good);

@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
 use super::*;
 
 fn site(number: usize) -> Site {
@@ -93,4 +95,36 @@ fn the_matrix_says_where_it_fails_and_where_to_look() {
     assert!(text.contains("FAIL  n2: HTTP to 10.0.1.1:7777: no answer within 3 s\n"), "{text}");
     assert!(text.contains("next: see that the nodes' security groups"), "{text}");
     assert!(text.contains("FAIL  n3: its probe: its pod waits: image"), "{text}");
+}
+
+#[test]
+fn a_node_whose_target_never_starts_is_a_failure_though_its_probe_tries_all_the_rest() {
+    let why = Some("its pod target-1 is Pending".to_owned());
+    let all = [Site { target: None, why_not: why, ..site(1) }, site(2)];
+    let mut matrix = Matrix::default();
+    matrix.add(&all[0], Ok(good(tries(&all[0], &all, &around()))));
+    assert!(!matrix.is_good());
+    let text = matrix.to_string();
+    assert!(text.contains("FAIL  n1: its pods: its pod target-1 is Pending\n"), "{text}");
+}
+
+#[test]
+fn a_probe_that_does_not_answer_every_try_has_not_tried() {
+    let all = [site(1), site(2)];
+    let wanted = tries(&all[0], &all, &around());
+    let outcomes = vec![Outcome { good: true, ..Outcome::default() }; wanted.len()];
+    assert_eq!(answered(wanted.clone(), outcomes).unwrap(), good(wanted.clone()));
+    let count = wanted.len();
+    let why = answered(wanted, Vec::new()).unwrap_err();
+    assert!(why.starts_with(&format!("it answered 0 of {count} tries")), "{why}");
+}
+
+#[test]
+fn a_node_port_is_tried_on_the_next_node_that_is_ready() {
+    let late = Site { why_not: Some("it starts".to_owned()), ..site(2) };
+    let all = [site(1), late, site(3)];
+    let tries = tries(&all[0], &all, &around());
+    let ports = tries.iter().filter(|(column, _)| *column == Column::NodePort);
+    let to: Vec<&str> = ports.map(|(_, it)| it.to.as_str()).collect();
+    assert_eq!(to, ["10.0.0.1:30007", "10.0.0.3:30007"]);
 }

@@ -2,8 +2,9 @@
 
 use super::{Cluster, Heard, Lease, NodeLine};
 use crate::{
+    affinity::excluded,
     objects::{Node, Pod},
-    pod_state::of_pod,
+    pod_state::{INTROSPECTION_OFF, of_pod},
 };
 use ipamd_view::{Severity, Trouble};
 
@@ -16,10 +17,13 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
         ready: ready.is_some_and(|it| it.status == "True"),
         ..NodeLine::default()
     };
-    if let Some(ready) = ready.filter(|it| it.status != "True") {
-        let cause = format!("{}: {}", ready.reason, ready.message);
+    if !line.ready {
+        let cause = ready.map_or_else(
+            || "its kubelet has not told yet whether it is ready".to_owned(),
+            |ready| format!("{}: {}", ready.reason, ready.message),
+        );
         let next = format!("kubectl describe node {name}; is its kubelet running?");
-        let since = ready.last_transition_time.clone();
+        let since = ready.and_then(|it| it.last_transition_time.clone());
         line.troubles.push(Trouble { since, ..trouble("node_not_ready", name, &cause, &next) });
     }
     let on_it = |pod: &&Pod| pod.spec.node_name.as_ref() == Some(name);
@@ -28,7 +32,7 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
     pods.sort_by_key(|pod| pod.metadata.deletion_timestamp.is_some());
     match pods.first() {
         Some(pod) => with_pod(&mut line, node, pod, cluster),
-        None => match excluded(node, cluster) {
+        None => match excluded(node, cluster.daemon_sets.as_deref().unwrap_or_default()) {
             Some(why) => line.excluded = Some(why),
             None => line.troubles.push(missing(cluster)),
         },
@@ -40,6 +44,14 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
 fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
     line.pod = Some(pod.metadata.name.clone());
     line.troubles.extend(of_pod(pod));
+    if pod.introspection_is_off() {
+        let cause = format!("{INTROSPECTION_OFF} is set: the daemon tells nothing of itself");
+        let next = "unset it to see more than what Kubernetes knows of the node";
+        let told = trouble("unreachable", "ferrule-ipamd", &cause, next);
+        line.troubles.push(Trouble { severity: Severity::Notice, ..told });
+        last_words(line, node);
+        return;
+    }
     match cluster.heard.get(&pod.metadata.name) {
         Some(Heard::Said(status)) => {
             let status = status.as_ref().clone();
@@ -69,7 +81,11 @@ fn silent(line: &mut NodeLine, node: &Node, why: &str, cluster: &Cluster) {
     let severity = if known { Severity::Notice } else { Severity::Trouble };
     let told = Trouble { severity, ..trouble("unreachable", "ferrule-ipamd", why, &next) };
     line.troubles.push(told);
-    // The daemon's own last words, where nobody answers.
+    last_words(line, node);
+}
+
+/// What the daemon said last of itself to Kubernetes, where nobody answers.
+fn last_words(line: &mut NodeLine, node: &Node) {
     if let Some(said) = node.condition("IPPoolHealthy").filter(|it| it.status == "False") {
         let cause = format!("{}: {}", said.reason, said.message);
         let since = said.last_transition_time.clone();
@@ -78,24 +94,16 @@ fn silent(line: &mut NodeLine, node: &Node, why: &str, cluster: &Cluster) {
     }
 }
 
-/// Why no daemon is to be on a node, if so.
-fn excluded(node: &Node, cluster: &Cluster) -> Option<String> {
-    let labels = &node.metadata.labels;
-    if let Some(compute) = labels.get(COMPUTE).filter(|it| NOT_OURS.contains(&it.as_str())) {
-        return Some(format!("a {compute} node has a network of its own"));
-    }
-    let lacks = cluster.daemon_sets.iter().find_map(|set| {
-        let mut wanted = set.spec.template.spec.node_selector.iter();
-        wanted.find(|(key, value)| labels.get(*key) != Some(*value))
-    });
-    lacks.map(|(key, value)| format!("the DaemonSet selects nodes with {key}={value}"))
-}
-
 fn missing(cluster: &Cluster) -> Trouble {
-    let names = cluster.daemon_sets.iter().map(|set| set.metadata.name.as_str());
-    let names: Vec<&str> = names.collect();
     let namespace = &cluster.namespace;
-    match names.first() {
+    let Some(sets) = &cluster.daemon_sets else {
+        let cause = "no pod of it is on the node; whether one is to be there is not known";
+        let next =
+            format!("ask for the role ferrule-viewer: it may read DaemonSets in {namespace}");
+        let told = trouble("missing", "DaemonSet ferrule", cause, &next);
+        return Trouble { severity: Severity::Notice, ..told };
+    };
+    match sets.first().map(|set| set.metadata.name.as_str()) {
         Some(name) => trouble(
             "missing",
             &format!("DaemonSet {name}"),
@@ -163,8 +171,6 @@ fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
     }
 }
 
-const COMPUTE: &str = "eks.amazonaws.com/compute-type";
-const NOT_OURS: [&str; 3] = ["fargate", "auto", "hybrid"];
 const ROLLING: &str =
     "that is so during an upgrade; if none is under way, see the DaemonSet's rollout";
 const LEASE: &str = "see that a replica of ferrule-controller runs and reaches the API server: nobody writes status meanwhile";

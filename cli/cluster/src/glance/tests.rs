@@ -40,7 +40,7 @@ fn cluster(names: &[&str]) -> Cluster {
     Cluster {
         namespace: "kube-system".to_owned(),
         nodes: names.iter().map(|name| node(name, json!({}))).collect(),
-        daemon_sets: vec![serde_json::from_value(set).unwrap()],
+        daemon_sets: Some(vec![serde_json::from_value(set).unwrap()]),
         pods: names.iter().map(|name| pod(name)).collect(),
         ..Cluster::default()
     }
@@ -127,13 +127,13 @@ fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
     assert!(glance.text(Width::Narrow).contains("none: a fargate node has a network of its own"));
     let set = json!({ "metadata": { "name": "ferrule" }, "spec": { "template": { "spec": {
         "nodeSelector": { "ferrule.io/network": "ferrule" } } } } });
-    cluster.daemon_sets = vec![serde_json::from_value(set).unwrap()];
+    cluster.daemon_sets = Some(vec![serde_json::from_value(set).unwrap()]);
     cluster.nodes = vec![node("not-yet", json!({}))];
     let glance = Glance::of(&cluster);
     assert!(glance.is_good(), "{glance:?}");
     let told = glance.text(Width::Narrow);
     assert!(told.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{told}");
-    cluster.daemon_sets.clear();
+    cluster.daemon_sets = Some(Vec::new());
     let told = Glance::of(&cluster).text(Width::Narrow);
     assert!(told.contains("install the chart, or name its namespace by --namespace"), "{told}");
 }
@@ -147,4 +147,53 @@ fn a_lease_that_nobody_renews_is_trouble_of_the_cluster() {
     cluster.controllers.push(pod("n1"));
     let text = Glance::of(&cluster).text(Width::Narrow);
     assert!(text.contains("TROUBLE  Lease ferrule-controller: c-1 has lost it"), "{text}");
+}
+
+#[test]
+fn a_node_that_the_affinity_leaves_out_is_to_have_no_daemon() {
+    let mut cluster = cluster(&[]);
+    let arch = json!({ "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"] });
+    let set = json!({ "spec": { "template": { "spec": { "affinity": { "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{ "matchExpressions": [arch] }] } } } } } } });
+    cluster.daemon_sets = Some(vec![serde_json::from_value(set).unwrap()]);
+    cluster.nodes = vec![node("n1", json!({ "kubernetes.io/arch": "s390x" }))];
+    assert!(Glance::of(&cluster).is_good());
+    cluster.nodes = vec![node("n1", json!({ "kubernetes.io/arch": "amd64" }))];
+    assert_eq!(Glance::of(&cluster).nodes[0].troubles[0].kind, "missing");
+}
+
+#[test]
+fn who_may_not_read_daemonsets_is_not_told_to_install_one() {
+    let mut cluster = cluster(&["n1"]);
+    cluster.pods.clear();
+    cluster.daemon_sets = None;
+    let glance = Glance::of(&cluster);
+    assert!(glance.is_good(), "{glance:?}");
+    let text = glance.text(Width::Narrow);
+    assert!(text.contains("unknown") && !text.contains("install the chart"), "{text}");
+}
+
+#[test]
+fn a_daemon_that_is_set_to_be_silent_is_no_trouble() {
+    let mut cluster = cluster(&["n1"]);
+    let env =
+        json!({ "name": "ipamd", "env": [{ "name": "DISABLE_INTROSPECTION", "value": "True" }] });
+    cluster.pods[0].spec.containers.push(serde_json::from_value(env).unwrap());
+    let why = Heard::Silent("cannot forward port".to_owned());
+    cluster.heard.insert("ferrule-n1".to_owned(), why);
+    let glance = Glance::of(&cluster);
+    assert!(glance.is_good(), "{glance:?}");
+    let text = glance.text(Width::Narrow);
+    assert!(text.contains("notice   n1: ferrule-ipamd: DISABLE_INTROSPECTION is set"), "{text}");
+}
+
+#[test]
+fn a_node_of_which_kubelet_has_told_nothing_is_not_good() {
+    let mut cluster = cluster(&["n1"]);
+    cluster.nodes[0].status.conditions.clear();
+    cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
+    let glance = Glance::of(&cluster);
+    assert_eq!(glance.nodes[0].troubles[0].kind, "node_not_ready");
+    assert!(!glance.is_good());
 }

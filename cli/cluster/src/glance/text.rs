@@ -136,6 +136,7 @@ impl NodeLine {
         match (worst, &self.excluded) {
             (Some(worst), _) => worst.kind.clone(),
             (None, Some(why)) => format!("none: {why}"),
+            (None, None) if self.pool.is_none() => "unknown".to_owned(),
             (None, None) => "good".to_owned(),
         }
     }

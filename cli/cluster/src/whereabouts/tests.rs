@@ -103,11 +103,70 @@ fn sandboxes_that_fail_for_one_reason_are_one_finding() {
 #[test]
 fn an_address_that_the_daemon_does_not_hold_is_told() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
-    about.daemon = Some(Ok(Status::default()));
+    about.daemon = Some(Ok(Status { phase: "running".to_owned(), ..Status::default() }));
     let told = Whereabouts::of(&about);
     assert!(told.findings[0].said.contains("the daemon holds no address for it"), "{told}");
     about.held = vec![held(2)];
     assert!(Whereabouts::of(&about).findings[0].said.contains("holds 10.0.0.7 for it"));
     about.pod.spec.host_network = true;
     assert!(Whereabouts::of(&about).is_good());
+}
+
+#[test]
+fn a_daemon_that_starts_does_not_know_yet_who_holds_what() {
+    let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
+    for phase in ["starting: waits for the takeover", "stopping"] {
+        about.daemon = Some(Ok(Status { phase: phase.to_owned(), ..Status::default() }));
+        let told = Whereabouts::of(&about);
+        assert!(told.is_good(), "{told}");
+    }
+}
+
+#[test]
+fn what_kept_a_pod_waiting_before_it_was_ready_is_told_and_is_no_trouble() {
+    let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
+    about.events = vec![Event {
+        kind: "Warning".to_owned(),
+        reason: "FailedCreatePodSandBox".to_owned(),
+        message: "subnet subnet-1 has no free addresses".to_owned(),
+        ..Event::default()
+    }];
+    assert!(!Whereabouts::of(&about).is_good());
+    let ready = json!({ "type": "Ready", "status": "True" });
+    about.pod.status.conditions.push(serde_json::from_value(ready).unwrap());
+    let told = Whereabouts::of(&about);
+    assert!(told.is_good(), "{told}");
+    let text = told.to_string();
+    assert!(text.contains("before    event FailedCreatePodSandBox: subnet subnet-1"), "{text}");
+}
+
+#[test]
+fn a_pod_that_waits_is_not_good_where_its_events_may_not_be_read() {
+    let mut about = about("Pending", json!([]));
+    about.events_unknown = Some("may not list events".to_owned());
+    let told = Whereabouts::of(&about);
+    assert!(!told.is_good());
+    assert!(told.to_string().contains("events    not known: may not list events"), "{told}");
+    about.pod.status.phase = "Running".to_owned();
+    assert!(Whereabouts::of(&about).is_good());
+}
+
+#[test]
+fn a_pod_that_has_ended_is_not_told_of_what_its_node_lacks() {
+    let mut about = about("Succeeded", json!([]));
+    let status = json!({ "phase": "running", "troubles": [
+        { "kind": "denied", "severity": "trouble", "object": "ec2:A", "cause": "no" }] });
+    about.daemon = Some(Ok(serde_json::from_value(status).unwrap()));
+    assert!(Whereabouts::of(&about).is_good());
+    about.pod.status.phase = "Pending".to_owned();
+    assert!(!Whereabouts::of(&about).is_good());
+}
+
+#[test]
+fn a_pod_on_a_node_with_its_own_network_is_good() {
+    let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
+    about.excluded = Some("a fargate node has a network of its own".to_owned());
+    let told = Whereabouts::of(&about);
+    assert!(told.is_good());
+    assert!(told.to_string().contains("network   not Ferrule's: a fargate node"), "{told}");
 }

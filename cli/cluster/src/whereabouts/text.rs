@@ -15,6 +15,9 @@ impl fmt::Display for Whereabouts {
         if self.host_network {
             line(f, "network", "its node's own: nothing of it is Ferrule's")?;
         }
+        if let Some(why) = &self.excluded {
+            line(f, "network", &format!("not Ferrule's: {why}"))?;
+        }
         for interface in &self.interfaces {
             of_interface(f, interface)?;
         }
@@ -30,8 +33,12 @@ impl fmt::Display for Whereabouts {
             (None, Some(why)) => line(f, "policies", &format!("not known: {why}"))?,
             (None, None) => {}
         }
-        for finding in &self.findings {
-            line(f, "WHY", &format!("{}: {}", finding.by, finding.said))?;
+        if let Some(why) = &self.events_unknown {
+            line(f, "events", &format!("not known: {why}"))?;
+        }
+        let before = self.before.iter().map(|finding| ("before", finding));
+        for (word, finding) in before.chain(self.findings.iter().map(|it| ("WHY", it))) {
+            line(f, word, &format!("{}: {}", finding.by, finding.said))?;
             for (word, text) in [("cause", &finding.cause), ("next", &finding.next_step)] {
                 if let Some(text) = text {
                     line(f, "", &format!("{word}: {text}"))?;

@@ -5,6 +5,7 @@ use cli_cluster::{Bounds, Index};
 use flate2::{Compression, write::GzEncoder};
 use std::{
     fs::{self, File, OpenOptions},
+    io::ErrorKind,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -25,8 +26,13 @@ impl Archive {
         let mut half = file.as_os_str().to_owned();
         half.push(".part");
         let half = PathBuf::from(half);
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&half);
+        // What somebody else has put there is not written to.
+        if let Err(error) = fs::remove_file(&half)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("remove {}", half.display()));
+        }
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half);
         let opened = opened.with_context(|| format!("write {}", half.display()))?;
         let tar = Builder::new(GzEncoder::new(opened, Compression::default()));
         let index = Index { version: env!("CARGO_PKG_VERSION").to_owned(), ..Index::default() };
@@ -39,13 +45,22 @@ impl Archive {
         append(&mut self.tar, path, kept)
     }
 
+    /// Whether nothing more has room.
+    pub(super) fn is_full(&self) -> bool {
+        self.index.is_full(BOUNDS)
+    }
+
     /// Notes what could not be got.
     pub(super) fn miss(&mut self, path: &str, why: impl Into<String>) {
         self.index.miss(path, why);
     }
 
-    /// Writes the index and gives the file its name; what is in it, in words.
-    pub(super) fn finish(mut self, interrupted: bool, failed: Option<String>) -> Result<String> {
+    /// Writes the index and gives the file its name; how many files are in it, and what they are in words.
+    pub(super) fn finish(
+        mut self,
+        interrupted: bool,
+        failed: Option<String>,
+    ) -> Result<(usize, String)> {
         self.index.interrupted = interrupted;
         if let Some(why) = failed {
             self.index.miss("the rest", why);
@@ -58,7 +73,9 @@ impl Archive {
             .with_context(|| format!("name it {}", self.file.display()))?;
         let (files, missing) = (self.index.files.len(), self.index.missing.len());
         let word = if interrupted { "interrupted; " } else { "" };
-        Ok(format!("{word}{files} files, {missing} could not be got (index.json names them)"))
+        let said =
+            format!("{word}{files} files, {missing} could not be got (index.json names them)");
+        Ok((files, said))
     }
 }
 
@@ -81,7 +98,7 @@ mod tests {
 
     use super::*;
     use flate2::read::GzDecoder;
-    use std::io::Read as _;
+    use std::{io::Read as _, os::unix::fs::PermissionsExt as _};
 
     #[test]
     fn an_archive_that_was_interrupted_is_whole_and_says_so() {
@@ -105,5 +122,19 @@ mod tests {
         assert_eq!(index["interrupted"], true);
         assert_eq!(index["missing"][0]["why"], "no right");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no half is left");
+    }
+
+    #[test]
+    fn an_archive_is_its_owners_alone_also_where_a_file_or_a_link_lay_in_its_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, theirs) = (folder.path().join("b.tar.gz"), folder.path().join("theirs"));
+        fs::write(&theirs, "stays").unwrap();
+        std::os::unix::fs::symlink(&theirs, folder.path().join("b.tar.gz.part")).unwrap();
+        let (files, _) = Archive::create(&file).unwrap().finish(false, None).unwrap();
+        assert_eq!(files, 0);
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "stays");
+        let found = fs::symlink_metadata(&file).unwrap();
+        assert!(found.is_file());
+        assert_eq!(found.permissions().mode() & 0o777, 0o600);
     }
 }

@@ -2,6 +2,7 @@
 //! pod security grants.
 
 use crate::probe::PORT;
+use cli_cluster::TemplateSpec;
 use serde_json::{Value, json};
 
 /// The pods that try, and those that are tried beside them.
@@ -10,14 +11,20 @@ pub(super) const TARGET: &str = "target";
 /// The Service's port.
 pub(super) const SERVICE_PORT: u16 = 80;
 
-pub(super) fn namespace(name: &str) -> Value {
+/// The annotation that says which run made a namespace.
+pub(super) const RUN: &str = "ferrule.io/check-run";
+
+pub(super) fn namespace(name: &str, run: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": { "name": name, "labels": { "app.kubernetes.io/managed-by": "ferrule-check" } },
+        "metadata": {
+            "name": name, "labels": { "app.kubernetes.io/managed-by": "ferrule-check" },
+            "annotations": { RUN: run },
+        },
     })
 }
 
-pub(super) fn daemon_set(name: &str, image: &str) -> Value {
+pub(super) fn daemon_set(name: &str, image: &str, nodes: &TemplateSpec) -> Value {
     let labels = json!({ "app": name });
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name },
@@ -27,6 +34,7 @@ pub(super) fn daemon_set(name: &str, image: &str) -> Value {
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
                 "terminationGracePeriodSeconds": 1,
+                "nodeSelector": nodes.node_selector, "affinity": nodes.affinity,
                 "tolerations": [{ "operator": "Exists" }],
                 "securityContext": {
                     "runAsNonRoot": true, "runAsUser": 65532,

@@ -1,0 +1,162 @@
+//! Credentials in any text: of a log, a message, a document.
+
+use super::REDACTED;
+
+/// The text, without what looks like a credential.
+pub fn redact_text(text: &str) -> String {
+    let mut told = String::with_capacity(text.len());
+    let (mut rest, mut before) = (text, None);
+    while let Some(letter) = rest.chars().next() {
+        let (kept, hidden) = credential(rest, before).unwrap_or((letter.len_utf8(), 0));
+        let (keep, after) = rest.split_at_checked(kept).unwrap_or((rest, ""));
+        let (hide, after) = after.split_at_checked(hidden).unwrap_or((after, ""));
+        told.push_str(keep);
+        if !hide.is_empty() {
+            told.push_str(REDACTED);
+        }
+        before = hide.chars().last().or_else(|| keep.chars().last());
+        rest = after;
+    }
+    told
+}
+
+/// Whether what has this name is nobody's to know.
+pub(super) fn is_telling(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    TELLING.iter().any(|word| name.ends_with(word))
+}
+
+/// If a credential begins here: how many bytes stand before it, and how long it is.
+fn credential(text: &str, before: Option<char>) -> Option<(usize, usize)> {
+    if let Some(place) = text.strip_prefix("://") {
+        let end = place.find(|it: char| "@/?#<>\\\"'".contains(it) || it.is_whitespace())?;
+        let user = end > 0 && place.split_at(end).1.starts_with('@');
+        return user.then_some((3, end));
+    }
+    let begins = !before.is_some_and(|it| it.is_ascii_alphanumeric());
+    bare(text, before).filter(|_| begins).or_else(|| named(text))
+}
+
+/// One that is known by its looks.
+fn bare(text: &str, before: Option<char>) -> Option<(usize, usize)> {
+    let long = text.find(|it| !in_token(it)).unwrap_or(text.len());
+    let known = long >= SHORTEST && PREFIXES.iter().any(|it| text.starts_with(it));
+    let run = text.split_at(long).0;
+    let mixed = run.contains(|it: char| it.is_ascii_uppercase())
+        && run.contains(|it: char| it.is_ascii_lowercase())
+        && run.contains(|it: char| it.is_ascii_digit());
+    let key = long == SECRET_KEY && mixed && !before.is_some_and(in_token);
+    (known || key).then_some((0, long))
+}
+
+/// One that stands after its name.
+fn named(text: &str) -> Option<(usize, usize)> {
+    let is = |word: &str| {
+        let head = text.split_at_checked(word.len());
+        head.filter(|(head, _)| head.eq_ignore_ascii_case(word)).map(|(_, after)| after)
+    };
+    let scheme = SCHEMES.iter().find_map(|word| is(word));
+    let after = match scheme {
+        Some(after) => after.trim_start_matches(' '),
+        None => {
+            let after = TELLING.iter().find_map(|word| is(word))?;
+            let after = after.trim_start_matches(QUOTES).trim_start();
+            after.strip_prefix([':', '='])?.trim_start_matches([' ', '\t'])
+        }
+    };
+    let value = after.trim_start_matches(QUOTES);
+    let quoted = value.len() < after.len();
+    // A header's has several words.
+    let whole = is("authorization").is_some();
+    let ends = |it: char| match it {
+        '"' | '\'' | '\\' | '\n' => true,
+        _ if quoted || whole => false,
+        ',' | ';' | '&' | '(' | ')' | '{' | '}' | '[' | ']' => true,
+        it => it.is_whitespace(),
+    };
+    let long = value.find(ends).unwrap_or(value.len());
+    let short = scheme.is_some() && long < SHORTEST;
+    (long > 0 && !short).then_some((text.len() - value.len(), long))
+}
+
+fn in_token(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "+/=_.-%".contains(letter)
+}
+
+/// Access keys, STS's session tokens, and tokens, which are JSON in base64.
+const PREFIXES: [&str; 5] = ["AKIA", "ASIA", "IQoJ", "FwoG", "eyJ"];
+const SCHEMES: [&str; 2] = ["bearer ", "basic "];
+/// What is longer stands before what it begins with.
+const TELLING: [&str; 9] = [
+    "secret_access_key",
+    "secret-access-key",
+    "secretaccesskey",
+    "secret",
+    "token",
+    "password",
+    "passwd",
+    "signature",
+    "authorization",
+];
+const QUOTES: [char; 3] = ['"', '\'', '\\'];
+/// The length of an AWS secret access key.
+const SECRET_KEY: usize = 40;
+/// No known token is shorter.
+const SHORTEST: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_found_wherever_it_stands() {
+        let key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+        for (text, wanted) in [
+            // As daemons log, one JSON document a line.
+            (
+                r#"{"time":"2026-01-01T00:00:00Z","level":"WARN","key":"AKIAIOSFODNN7EXAMPLE","node":"n1"}"#,
+                r#"{"time":"2026-01-01T00:00:00Z","level":"WARN","key":"REDACTED","node":"n1"}"#,
+            ),
+            (
+                r#"{"message":"it said {\"token\":\"abc\",\"a\":1}"}"#,
+                r#"{"message":"it said {\"token\":\"REDACTED\",\"a\":1}"}"#,
+            ),
+            ("token=eyJhbGciOiJSUzI1NiIs next", "token=REDACTED next"),
+            (
+                "GET /?X-Amz-Credential=ASIAIOSFODNN7EXAMPLE%2F2026&X-Amz-Signature=ab12&x=1",
+                "GET /?X-Amz-Credential=REDACTED&X-Amz-Signature=REDACTED&x=1",
+            ),
+            ("a\tAKIAIOSFODNN7EXAMPLE\tb", "a\tREDACTED\tb"),
+            ("session IQoJb3JpZ2luX2VjEAAaCXVz FwoGZXIvYXdzEBYaDDYw", "session REDACTED REDACTED"),
+            (
+                "Authorization: AWS4-HMAC-SHA256 Credential=x, Signature=y",
+                "Authorization: REDACTED",
+            ),
+            ("authorization: Bearer abc\nnext", "authorization: REDACTED\nnext"),
+            ("sent Bearer 0123456789abcdef0123", "sent Bearer REDACTED"),
+            ("https://user:pw@proxy:3128/x", "https://REDACTED@proxy:3128/x"),
+            ("aws_secret_access_key = abc", "aws_secret_access_key = REDACTED"),
+            ("Password: 'two words', ok", "Password: 'REDACTED', ok"),
+        ] {
+            assert_eq!(redact_text(text), wanted);
+        }
+        assert_eq!(redact_text(&format!("it is {key}.")), format!("it is {key}."), "41 letters");
+        assert_eq!(redact_text(&format!("it is {key} ")), format!("it is {REDACTED} "));
+    }
+
+    #[test]
+    fn what_is_no_credential_stays() {
+        for text in [
+            "",
+            "ENI eni-0123456789abcdef0 of ä has 10.0.0.7/32",
+            "https://sqs.eu-west-1.amazonaws.com/x?a@b",
+            "image sha256:0123456789abcdef0123456789abcdef01234567",
+            "commit 0123456789abcdef0123456789abcdef01234567",
+            "secretName: web, tokenExpirationSeconds: 3600",
+            "a bearer of news",
+            r#"{"token":{"audience":"x"}}"#,
+        ] {
+            assert_eq!(redact_text(text), text);
+        }
+    }
+}
