@@ -6,7 +6,7 @@ init.image has no effect: The same image as `image` installs: what is given here
 {{- if ne (toJson .Values.nodeAgent.image) `{}` }}
 nodeAgent.image has no effect: The agent is in `image`: what is given here is not looked at.
 {{- end }}
-{{- if ne (toJson .Values.nodeAgent.healthProbeBindAddr) `":8163"` }}
+{{- if ne (include "ferrule.bind" .Values.nodeAgent.healthProbeBindAddr) ":8163" }}
 nodeAgent.healthProbeBindAddr has no effect: The kubelet asks the agent by its socket: no port is opened.
 {{- end }}
 {{- if ne (toJson .Values.nodeAgent.enableIpv6) `false` }}
@@ -18,10 +18,33 @@ nodeAgent.conntrackCacheCleanupPeriod has no effect: Of the eBPF agent of AWS.
 {{- if ne (toJson .Values.nodeAgent.conntrackCacheTableSize) `524288` }}
 nodeAgent.conntrackCacheTableSize has no effect: Of the eBPF agent of AWS.
 {{- end }}
+{{- if ne (toJson .Values.eniConfig.region) `null` }}
+eniConfig.region has no effect: The names in `eniConfig.subnets` are whole: no region is put before them.
+{{- end }}
 {{- if ne (toJson .Values.cniConfig.fileContents) `null` }}
 cniConfig.fileContents has no effect: That file.
 {{- end }}
-{{- $given := merge (deepCopy .Values.env) .Values.init.env }}
+{{- if not .Values.controlPlaneConfig.create }}
+{{- if not (kindIs "invalid" .Values.enableWindowsIpam) }}
+enableWindowsIpam has no effect without controlPlaneConfig.create.
+{{- end }}
+{{- if not (kindIs "invalid" .Values.enableWindowsPrefixDelegation) }}
+enableWindowsPrefixDelegation has no effect without controlPlaneConfig.create.
+{{- end }}
+{{- if not (kindIs "invalid" .Values.warmWindowsPrefixTarget) }}
+warmWindowsPrefixTarget has no effect without controlPlaneConfig.create.
+{{- end }}
+{{- if not (kindIs "invalid" .Values.warmWindowsIPTarget) }}
+warmWindowsIPTarget has no effect without controlPlaneConfig.create.
+{{- end }}
+{{- if not (kindIs "invalid" .Values.minimumWindowsIPTarget) }}
+minimumWindowsIPTarget has no effect without controlPlaneConfig.create.
+{{- end }}
+{{- if not (kindIs "invalid" .Values.branchENICooldown) }}
+branchENICooldown has no effect without controlPlaneConfig.create.
+{{- end }}
+{{- end }}
+{{- $given := include "ferrule.given" . | fromJson }}
 {{- if hasKey $given "VPC_CNI_VERSION" }}
 env.VPC_CNI_VERSION has no effect: Ferrule tells EC2 its own version.
 {{- end }}

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 /// The schema.
 pub(crate) fn text() -> String {
     let values = table().filter(|value| is_offered(value));
-    let mut values = tree(values.map(|value| (value.path, of_shape(value.shape))));
+    let mut values = tree(values.map(|value| (value.path, of_value(value))));
     values["title"] = json!("Ferrule");
     pretty(&json!({
         "$schema": "http://json-schema.org/draft-06/schema#",
@@ -21,11 +21,26 @@ pub(crate) fn text() -> String {
     }))
 }
 
+/// What vpc-cni's own schema has, and is idle or refused here: whoever gives the default is let.
+const AT_THEIR_DEFAULTS: &[&str] = &[
+    "nodeAgent.enableCloudWatchLogs",
+    "nodeAgent.enablePolicyEventLogs",
+    "nodeAgent.healthProbeBindAddr",
+];
+
 /// Names of objects and whole Kubernetes objects are EKS's to set; what is idle or refused is nobody's.
 fn is_offered(value: &Value) -> bool {
     let never = ["nameOverride", "fullnameOverride", "image", "imagePullSecrets", "serviceAccount"];
     let top = value.path.split('.').next().unwrap_or_default();
-    value.effect == Effect::Used && !never.contains(&top) && !top.starts_with("extraVolume")
+    let is_taken = value.effect == Effect::Used || AT_THEIR_DEFAULTS.contains(&value.path);
+    is_taken && !never.contains(&top) && !top.starts_with("extraVolume")
+}
+
+fn of_value(value: &Value) -> Json {
+    match value.effect {
+        Effect::Refused(_) => json!({ "type": "string", "enum": [value.default] }),
+        Effect::Used | Effect::Idle => of_shape(value.shape),
+    }
 }
 
 fn of_shape(shape: Shape) -> Json {
@@ -34,7 +49,9 @@ fn of_shape(shape: Shape) -> Json {
         Shape::BoolText | Shape::MaybeBool => json!({ "type": "string", "format": "boolean" }),
         Shape::Int(least) => json!({ "type": "integer", "minimum": least }),
         Shape::MaybeInt => json!({ "type": "string", "format": "integer" }),
-        Shape::Text | Shape::MaybeText | Shape::Digits => json!({ "type": "string" }),
+        Shape::Text | Shape::MaybeText | Shape::Digits | Shape::Listen => {
+            json!({ "type": "string" })
+        }
         Shape::Choice(words) => json!({ "type": "string", "enum": words }),
         Shape::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Shape::Env => {
@@ -50,7 +67,9 @@ fn of_shape(shape: Shape) -> Json {
         Shape::Object(_) | Shape::Probe | Shape::Rights | Shape::Subnets => {
             json!({ "type": "object" })
         }
-        Shape::List(_) => json!({ "type": "array", "items": { "type": "object" } }),
+        Shape::List(_) | Shape::MoreEnv => {
+            json!({ "type": "array", "items": { "type": "object" } })
+        }
     }
 }
 

@@ -28,6 +28,25 @@ pub fn given_by_chart(name: &str) -> Option<&'static str> {
     Some(by)
 }
 
+/// Names that the chart must know the values of, or fills in: in `extraEnv` it would not see them.
+pub(crate) fn of_the_chart() -> Vec<&'static str> {
+    let steers = [
+        "ANNOTATE_POD_IP",
+        "AWS_EC2_ENDPOINT",
+        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG",
+        "DISABLE_METRICS",
+        "DISABLE_POD_V6",
+        "ENABLE_IPv6",
+        "ENABLE_POD_ENI",
+        "FERRULE_CHAINED_PLUGINS",
+        "FERRULE_POLICY_AGENT",
+        "FERRULE_STARTUP_TAINT",
+        "NETWORK_POLICY_ENFORCING_MODE",
+    ];
+    let filled = table().map(|setting| setting.name).filter(|name| given_by_chart(name).is_some());
+    filled.chain(steers).collect()
+}
+
 /// The settings that an operator may give.
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
     table().filter(|setting| given_by_chart(setting.name).is_none())

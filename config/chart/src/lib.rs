@@ -66,6 +66,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_addon_is_let_have_what_vpc_cni_has_at_its_defaults() {
+        let addon: Json = serde_json::from_str(&addon::text()).unwrap();
+        let values = &addon["definitions"]["Ferrule"]["properties"];
+        let agent = &values["nodeAgent"]["properties"];
+        for name in ["enableCloudWatchLogs", "enablePolicyEventLogs"] {
+            assert_eq!(agent[name]["enum"], serde_json::json!(["false"]), "{name}");
+        }
+        assert_eq!(agent["healthProbeBindAddr"]["type"], "string");
+        assert_eq!(values["enableNetworkPolicy"]["type"], "string", "as vpc-cni has it");
+    }
+
     /// An add-on's environment as amazon-vpc-cni's public schema of 1.15 has it.
     #[test]
     fn an_addon_may_be_given_what_that_of_amazon_vpc_cni_may() {

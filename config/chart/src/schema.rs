@@ -17,7 +17,7 @@ pub(crate) fn text() -> String {
         json!({ "type": "object", "description": "What a chart above this one shares." });
     // Nobody believes that policies are enforced who has not read that they are not.
     root["if"] = json!({
-        "properties": { "enableNetworkPolicy": { "const": true } },
+        "properties": { "enableNetworkPolicy": { "enum": [true, "true"] } },
         "required": ["enableNetworkPolicy"],
     });
     root["then"] = json!({ "properties": { "policy": {
@@ -80,12 +80,19 @@ fn of_shape(shape: Shape) -> Json {
         }
         Shape::Text => json!({ "type": "string" }),
         Shape::MaybeText => json!({ "type": ["string", "null"] }),
+        Shape::Listen => json!({
+            "type": ["string", "integer"], "pattern": "^([^/]*:)?[0-9]+$", "minimum": 1, "maximum": 65535,
+        }),
         Shape::Digits => json!({ "type": ["string", "integer", "null"], "pattern": "^[0-9]*$" }),
         Shape::Choice(words) => json!({ "enum": words }),
         Shape::Texts => json!({
             "type": "object", "additionalProperties": { "type": ["string", "null"] },
         }),
         Shape::Env => environment(),
+        Shape::MoreEnv => json!({ "type": "array", "items": {
+            "type": "object",
+            "properties": { "name": { "type": "string", "not": { "enum": env::of_the_chart() } } },
+        }}),
         Shape::Object("ResourceRequirements") => resources(),
         Shape::Object(_) => json!({ "type": "object" }),
         Shape::List(_) => json!({ "type": "array", "items": { "type": "object" } }),

@@ -38,6 +38,8 @@ pub enum Shape {
     Text,
     /// Text, or nothing.
     MaybeText,
+    /// A port, or an address with one.
+    Listen,
     /// Text that may look like a number, or nothing.
     Digits,
     /// True, false or nothing.
@@ -50,6 +52,8 @@ pub enum Shape {
     Texts,
     /// Names and values of the environment: the settings.
     Env,
+    /// More of the environment, as containers have it.
+    MoreEnv,
     /// An object of Kubernetes' own, of this type.
     Object(&'static str),
     /// A list of objects of Kubernetes' own, of this type.

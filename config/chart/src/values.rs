@@ -120,12 +120,27 @@ pub(crate) fn told() -> String {
     for value in table().filter(|value| value.effect == Effect::Idle) {
         let Value { path, meaning, .. } = value;
         let default = default(value);
+        let given = if value.shape == Shape::Listen {
+            let (at, port) = (format!(".Values.{path}"), default.as_str().unwrap_or_default());
+            format!("ne (include \"ferrule.bind\" {at}) \":{port}\"")
+        } else {
+            format!("ne (toJson .Values.{path}) `{default}`")
+        };
         let _ = write!(
             text,
-            "{{{{- if ne (toJson .Values.{path}) `{default}` }}}}\n{path} has no effect: {meaning}\n{{{{- end }}}}\n"
+            "{{{{- if {given} }}}}\n{path} has no effect: {meaning}\n{{{{- end }}}}\n"
         );
     }
-    text.push_str("{{- $given := merge (deepCopy .Values.env) .Values.init.env }}\n");
+    text.push_str("{{- if not .Values.controlPlaneConfig.create }}\n");
+    for path in OF_THE_CONTROL_PLANE {
+        let _ = write!(
+            text,
+            "{{{{- if not (kindIs \"invalid\" .Values.{path}) }}}}\n{path} has no effect without \
+             controlPlaneConfig.create.\n{{{{- end }}}}\n"
+        );
+    }
+    text.push_str("{{- end }}\n");
+    text.push_str("{{- $given := include \"ferrule.given\" . | fromJson }}\n");
     for idle in env::idle().iter().filter(|idle| !idle.is_done) {
         let (name, told) = (idle.name, idle.told.trim_start_matches("No effect"));
         let told = told.trim_start_matches([':', ',']).trim_start();
@@ -147,6 +162,7 @@ pub(crate) fn shape_text(shape: Shape) -> String {
         Shape::Int(least) => format!("integer, {least} or more"),
         Shape::MaybeInt => "integer or nothing".to_owned(),
         Shape::Text => "text".to_owned(),
+        Shape::Listen => "port, or address with port".to_owned(),
         Shape::MaybeText | Shape::Digits => "text or nothing".to_owned(),
         Shape::Choice(words) => {
             let words: Vec<String> =
@@ -155,6 +171,7 @@ pub(crate) fn shape_text(shape: Shape) -> String {
         }
         Shape::Texts => "map of texts".to_owned(),
         Shape::Env => "map of settings".to_owned(),
+        Shape::MoreEnv => "list of EnvVar".to_owned(),
         Shape::Object("") => "object".to_owned(),
         Shape::Object(kind) => kind.to_owned(),
         Shape::List(kind) => format!("list of {kind}"),
@@ -163,6 +180,15 @@ pub(crate) fn shape_text(shape: Shape) -> String {
         Shape::Subnets => "map of subnets".to_owned(),
     }
 }
+
+const OF_THE_CONTROL_PLANE: &[&str] = &[
+    "enableWindowsIpam",
+    "enableWindowsPrefixDelegation",
+    "warmWindowsPrefixTarget",
+    "warmWindowsIPTarget",
+    "minimumWindowsIPTarget",
+    "branchENICooldown",
+];
 
 const WIDTH: usize = 118;
 

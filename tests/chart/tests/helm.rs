@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use std::fs;
-use tests_chart::Chart;
+use tests_chart::{Chart, Rendered};
 
 fn chart() -> Chart {
     Chart::of_this_clone().unwrap()
@@ -55,8 +55,11 @@ fn what_is_misspelt_or_does_not_fit_is_refused_by_its_name() {
         ),
         (json!({ "livenessProbe": { "exec": {} } }), &["/livenessProbe", "exec"]),
         (json!({ "enableNetworkPolicy": true }), &["/policy/backend", "none"]),
+        (json!({ "enableNetworkPolicy": "true" }), &["/policy/backend", "none"]),
+        (json!({ "nodeAgent": { "metricsBindAddr": "/a.sock" } }), &["/nodeAgent/metricsBindAddr"]),
+        (json!({ "extraEnv": [{ "name": "ENABLE_POD_ENI", "value": "true" }] }), &["/extraEnv/0"]),
         (
-            json!({ "eniConfig": { "create": true, "region": "x", "subnets": { "a": "subnet-1" } } }),
+            json!({ "eniConfig": { "create": true, "subnets": { "a": "subnet-1" } } }),
             &["/eniConfig/subnets/a"],
         ),
     ];
@@ -80,7 +83,18 @@ fn what_does_not_fit_together_is_refused_by_both_names() {
         (json!({ "image": { "account": "111122223333" } }), "image.region"),
         (json!({ "image": { "account": "602401143452", "region": "us-west-2" } }), "image.account"),
         (json!({ "image": { "override": "r.example/amazon-k8s-cni:v1.23.1" } }), "image.override"),
-        (json!({ "eniConfig": { "create": true } }), "eniConfig.region"),
+        (json!({ "image": { "account": 602_401_143_452_u64, "region": "r" } }), "image.account"),
+        (json!({ "nameOverride": "aws-node" }), "nameOverride=aws-node"),
+        (json!({ "fullnameOverride": "aws-node" }), "fullnameOverride=aws-node"),
+        (
+            json!({ "serviceAccount": { "create": false, "name": "aws-node" } }),
+            "serviceAccount.name=aws-node",
+        ),
+        (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
+        (
+            json!({ "init": { "env": { "NETWORK_POLICY_ENFORCING_MODE": "Strict" } } }),
+            "enableNetworkPolicy",
+        ),
         (
             json!({ "env": { "DISABLE_POD_V6": "true", "FERRULE_CHAINED_PLUGINS": "[{}]" } }),
             "FERRULE_CHAINED_PLUGINS",
@@ -96,7 +110,6 @@ fn what_does_not_fit_together_is_refused_by_both_names() {
 #[test]
 fn values_of_amazon_vpc_cni_mean_what_they_meant() {
     let values = json!({
-        "nameOverride": "aws-node",
         "init": {
             "image": { "tag": "v1.23.1", "region": "us-west-2", "account": "602401143452" },
             "env": { "DISABLE_TCP_EARLY_DEMUX": "true", "ENABLE_IPv6": "false" },
@@ -104,7 +117,7 @@ fn values_of_amazon_vpc_cni_mean_what_they_meant() {
         },
         "nodeAgent": {
             "enabled": true, "enableCloudWatchLogs": "false", "enablePolicyEventLogs": "false",
-            "enableIpv6": "false", "metricsBindAddr": ":8162", "healthProbeBindAddr": ":8163",
+            "enableIpv6": "false", "metricsBindAddr": "8162", "healthProbeBindAddr": "8163",
             "conntrackCacheCleanupPeriod": 300,
         },
         "image": { "override": "registry.example/ferrule:1" },
@@ -119,9 +132,9 @@ fn values_of_amazon_vpc_cni_mean_what_they_meant() {
         "securityContext": { "capabilities": { "add": ["NET_ADMIN", "NET_RAW"] } },
         "eniConfig": {
             "create": true, "region": "us-west-2",
-            "subnets": { "a": { "id": "subnet-1", "securityGroups": ["sg-1"] } },
+            "subnets": { "us-west-2a": { "id": "subnet-1", "securityGroups": ["sg-1"] } },
         },
-        "branchENICooldown": "60", "enableWindowsIpam": "false",
+        "branchENICooldown": "60", "enableWindowsIpam": "false", "controlPlaneConfig": { "create": true },
         "tolerations": [{ "operator": "Exists" }],
         "livenessProbeTimeoutSeconds": 20,
     });
@@ -194,5 +207,212 @@ fn the_form_for_addons_has_neither_hooks_nor_lookups() {
         {
             assert!(!text.contains(word), "{word} in {}", path.display());
         }
+    }
+}
+
+/// The environment of a container of the DaemonSet, by name.
+fn variable(rendered: &Rendered, name: &str) -> Option<String> {
+    let daemon = rendered.of_kind("DaemonSet").next().unwrap();
+    let all = daemon["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    let one = all.iter().find(|one| one["name"] == name)?;
+    Some(one["value"].as_str().unwrap_or_default().to_owned())
+}
+
+/// All the defaults that the chart of amazon-vpc-cni 1.23 has, but for those that it refuses by name.
+#[test]
+fn the_defaults_of_amazon_vpc_cni_are_taken() {
+    let values = json!({
+        "init": { "env": { "DISABLE_TCP_EARLY_DEMUX": "false", "ENABLE_IPv6": "false" } },
+        "nodeAgent": {
+            "enabled": true, "enableCloudWatchLogs": "false", "enablePolicyEventLogs": "false",
+            "networkPolicyAgentLogFileLocation": "/var/log/aws-routed-eni/network-policy-agent.log",
+            "enableIpv6": "false", "metricsBindAddr": "8162", "healthProbeBindAddr": "8163",
+            "conntrackCacheCleanupPeriod": 300, "conntrackCacheTableSize": 524_288,
+            "logLevel": "debug", "resources": {},
+            "securityContext": { "capabilities": { "add": ["NET_ADMIN"] } },
+        },
+        "env": {
+            "ADDITIONAL_ENI_TAGS": "{}", "AWS_VPC_CNI_NODE_PORT_SUPPORT": "true",
+            "AWS_VPC_ENI_MTU": "9001", "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG": "false",
+            "AWS_VPC_K8S_CNI_EXTERNALSNAT": "false", "AWS_VPC_K8S_CNI_RANDOMIZESNAT": "prng",
+            "AWS_VPC_K8S_CNI_LOG_FILE": "/host/var/log/aws-routed-eni/ipamd.log",
+            "AWS_VPC_K8S_CNI_LOGLEVEL": "DEBUG", "AWS_VPC_K8S_CNI_VETHPREFIX": "eni",
+            "AWS_VPC_K8S_PLUGIN_LOG_FILE": "/var/log/aws-routed-eni/plugin.log",
+            "AWS_VPC_K8S_PLUGIN_LOG_LEVEL": "DEBUG", "DISABLE_INTROSPECTION": "false",
+            "DISABLE_METRICS": "false", "ENABLE_POD_ENI": "false",
+            "ENABLE_PREFIX_DELEGATION": "false", "WARM_ENI_TARGET": "1", "WARM_PREFIX_TARGET": "1",
+            "DISABLE_NETWORK_RESOURCE_PROVISIONING": "false", "ENABLE_IPv4": "true",
+            "ENABLE_IPv6": "false", "ENABLE_SUBNET_DISCOVERY": "true", "VPC_CNI_VERSION": "v1.23.1",
+            "NETWORK_POLICY_ENFORCING_MODE": "standard", "ENABLE_IMDS_ONLY_MODE": "false",
+            "ENABLE_MULTI_NIC": "false",
+        },
+        "extraEnv": [], "originalMatchLabels": false, "enableNetworkPolicy": "false",
+        "enableWindowsIpam": "false", "enableWindowsPrefixDelegation": "false",
+        "warmWindowsPrefixTarget": 0, "warmWindowsIPTarget": 1, "minimumWindowsIPTarget": 3,
+        "branchENICooldown": 60, "cniConfig": { "enabled": false, "fileContents": "" },
+        "serviceAccount": { "create": true, "name": null, "annotations": {} },
+        "eniConfig": { "create": false, "region": "us-west-2", "subnets": null },
+        "podMonitor": { "create": false, "interval": "30s", "scrapeTimeout": "30s", "relabelings": [] },
+    });
+    let rendered = chart().render(&values).unwrap();
+    let maps: Vec<&Value> = rendered.of_kind("ConfigMap").collect();
+    assert!(maps.is_empty(), "amazon-vpc-cni's ConfigMap may be there: {maps:?}");
+    assert_eq!(rendered.of_kind("Deployment").count(), 0, "policy is off, as text");
+}
+
+#[test]
+fn policy_is_on_as_text_too_and_its_mode_is_amazon_vpc_cnis() {
+    let chart = chart();
+    let mode = |values: Value| {
+        let rendered = chart.render(&values).unwrap();
+        (
+            variable(&rendered, "FERRULE_POLICY"),
+            variable(&rendered, "NETWORK_POLICY_ENFORCING_MODE"),
+        )
+    };
+    let some = |text: &str| Some(text.to_owned());
+    for on in [json!(true), json!("true")] {
+        let mut values = json!({ "enableNetworkPolicy": on, "policy": { "backend": "none" } });
+        assert_eq!(mode(values.clone()), (some("true"), some("standard")));
+        values["env"] = json!({ "NETWORK_POLICY_ENFORCING_MODE": "strict" });
+        assert_eq!(mode(values), (some("true"), some("strict")));
+    }
+    let strict = json!({ "NETWORK_POLICY_ENFORCING_MODE": "strict" });
+    let without = json!({ "nodeAgent": { "enabled": false }, "env": strict });
+    assert_eq!(mode(without), (None, None), "as amazon-vpc-cni without its agent");
+    let mut other = json!({ "env": strict });
+    other["env"]["FERRULE_POLICY_AGENT"] = json!("true");
+    assert_eq!(mode(other), (None, some("strict")), "it is AWS's agent's");
+}
+
+#[test]
+fn a_port_alone_is_that_port_of_every_address() {
+    let chart = chart();
+    for (given, rendered) in [
+        (json!("8162"), ":8162"),
+        (json!(":8162"), ":8162"),
+        (json!(9090), ":9090"),
+        (json!("127.0.0.1:9090"), "127.0.0.1:9090"),
+    ] {
+        let mut values = whole();
+        values["nodeAgent"] = json!({ "metricsBindAddr": given });
+        let found = chart.render(&values).unwrap();
+        assert_eq!(variable(&found, "FERRULE_AGENT_METRICS").as_deref(), Some(rendered));
+        let daemon = found.of_kind("DaemonSet").next().unwrap();
+        let all = daemon["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+        let agent = all.iter().find(|one| one["name"] == "agent").unwrap();
+        let port: u64 = rendered.rsplit(':').next().unwrap().parse().unwrap();
+        assert_eq!(agent["ports"][0]["containerPort"], port);
+    }
+}
+
+#[test]
+fn an_account_is_one_as_a_number_too_and_false_is_a_value() {
+    let values = json!({
+        "image": { "account": 111_122_223_333_u64, "region": "eu-west-1" },
+        "env": { "ENABLE_IPv6": false }, "init": { "env": { "ENABLE_IPv6": "true" } },
+    });
+    let rendered = chart().render(&values).unwrap();
+    let daemon = rendered.of_kind("DaemonSet").next().unwrap();
+    let image = daemon["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
+    assert!(image.starts_with("111122223333.dkr.ecr.eu-west-1.amazonaws.com/ferrule:"), "{image}");
+    assert_eq!(variable(&rendered, "ENABLE_IPv6").as_deref(), Some("false"), "`env` goes before");
+}
+
+#[test]
+fn the_control_planes_configmap_is_made_when_asked_for() {
+    let chart = chart();
+    let data = |values: Value| {
+        let rendered = chart.render(&values).unwrap();
+        let mut maps = rendered.of_kind("ConfigMap").cloned();
+        maps.find(|map| map["metadata"]["name"] == "amazon-vpc-cni").map(|map| map["data"].clone())
+    };
+    assert_eq!(data(json!({ "branchENICooldown": 60 })), None);
+    let mut values = json!({ "branchENICooldown": 60, "controlPlaneConfig": { "create": true } });
+    let all = json!({ "branch-eni-cooldown": "60", "enable-network-policy-controller": "false" });
+    assert_eq!(data(values.clone()), Some(all));
+    values["migration"] = json!({ "byLabel": true });
+    let less = json!({ "branch-eni-cooldown": "60" });
+    assert_eq!(data(values), Some(less), "amazon-vpc-cni's nodes may have policies still");
+}
+
+#[test]
+fn runbooks_are_links_where_it_is_known_where_the_pages_are() {
+    let chart = chart();
+    let annotations = |values: Value| {
+        let rendered = chart.render(&values).unwrap();
+        let rule = rendered.of_kind("PrometheusRule").next().unwrap();
+        rule["spec"]["groups"][0]["rules"][0]["annotations"].clone()
+    };
+    let mut values = json!({ "prometheusRule": { "create": true } });
+    let plain = annotations(values.clone());
+    assert_eq!(plain["runbook"], "docs/guide/alerts.md#ferruledaemondown");
+    assert_eq!(plain["runbook_url"], Value::Null, "a path is no address");
+    values["prometheusRule"]["runbookUrl"] = json!("https://docs.example/guide/alerts.html");
+    let linked = annotations(values);
+    assert_eq!(linked["runbook_url"], "https://docs.example/guide/alerts.html#ferruledaemondown");
+}
+
+/// What `up` carries, alerts are told apart by.
+#[test]
+fn targets_carry_the_label_by_which_alerts_know_them() {
+    let rendered = chart().render(&whole()).unwrap();
+    let mut monitors = 0;
+    for monitor in rendered.of_kind("PodMonitor") {
+        assert_eq!(monitor["spec"]["podTargetLabels"], json!(["app.kubernetes.io/part-of"]));
+        monitors += 1;
+    }
+    assert_eq!(monitors, 2);
+    for (kind, component) in [("DaemonSet", "node"), ("Deployment", "controller")] {
+        let object = rendered.of_kind(kind).next().unwrap();
+        let part = &object["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(part["app.kubernetes.io/part-of"], "ferrule");
+        for labels in [part, &object["metadata"]["labels"]] {
+            assert_eq!(labels["app.kubernetes.io/component"], component);
+        }
+        let selector = &object["spec"]["selector"]["matchLabels"];
+        assert_eq!(selector["app.kubernetes.io/component"], Value::Null, "it cannot be changed");
+    }
+}
+
+#[test]
+fn a_second_release_has_names_of_its_own_and_none_is_too_long() {
+    let name = "n".repeat(63);
+    let mut values = whole();
+    values["fullnameOverride"] = json!("blue");
+    values["nameOverride"] = json!(name);
+    let rendered = chart().render(&values).unwrap();
+    for kind in ["ClusterRole", "Role"] {
+        let names: Vec<&str> =
+            rendered.of_kind(kind).map(|role| role["metadata"]["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"blue-viewer"), "{names:?}");
+        assert!(names.iter().all(|name| name.starts_with("blue")), "{names:?}");
+    }
+    let deployment = rendered.of_kind("Deployment").next().unwrap();
+    let label = &deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"];
+    assert!(label.as_str().unwrap().len() <= 63, "{label}");
+}
+
+/// The API server's own certificates stand in kube-system, wherever the release is.
+#[test]
+fn the_controller_may_read_who_the_api_server_is() {
+    let rendered = chart().render(&whole()).unwrap();
+    let mut bindings = rendered.of_kind("RoleBinding");
+    let reader = "extension-apiserver-authentication-reader";
+    let binding = bindings.find(|binding| binding["roleRef"]["name"] == reader).unwrap();
+    assert_eq!(binding["metadata"]["namespace"], "kube-system");
+    assert_eq!(binding["subjects"][0]["name"], "ferrule-controller");
+}
+
+#[test]
+fn the_taint_that_a_node_may_lose_is_the_settings() {
+    let chart = chart();
+    let mut settings = config_settings::table();
+    let default = settings.find(|one| one.name == "FERRULE_STARTUP_TAINT").unwrap().default;
+    let given = json!({ "env": { "FERRULE_STARTUP_TAINT": "example.com/starting" } });
+    for (values, taint) in [(json!({}), default), (given, "example.com/starting")] {
+        let rendered = chart.render(&values).unwrap();
+        let policy = rendered.of_kind("ValidatingAdmissionPolicy").next().unwrap().to_string();
+        assert!(policy.contains(&format!("taint.key == '{taint}'")), "{policy}");
     }
 }

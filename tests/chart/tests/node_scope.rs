@@ -44,7 +44,11 @@ fn node(name: &str) -> Value {
             { "key": "ferrule.io/not-ready", "effect": "NoSchedule" },
             { "key": "mine", "effect": "NoSchedule" },
         ]},
-        "status": { "capacity": { "pods": "10" } },
+        "status": {
+            "capacity": { "pods": "10" },
+            "conditions": [{ "type": "DiskPressure", "status": "True" }],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
+        },
     })
 }
 
@@ -82,7 +86,12 @@ async fn as_account(cluster: &Cluster, admin: &Client, pod: Option<&str>) -> Cli
     Client::try_from(config).unwrap()
 }
 
-fn rows() -> Vec<Row> {
+/// With the taints that the node has: the API server gives new nodes one of its own.
+fn rows(taints: &[Value]) -> Vec<Row> {
+    let without = |key: &str| -> Value {
+        let left: Vec<&Value> = taints.iter().filter(|taint| taint["key"] != key).collect();
+        json!({ "spec": { "taints": left } })
+    };
     let row = |what, verb, path, body, done| Row { what, verb, path, body, done };
     let features = json!({ "spec": { "features": [{ "name": "SecurityGroupsForPods" }] } });
     let condition = json!({ "status": { "conditions": [{
@@ -92,8 +101,17 @@ fn rows() -> Vec<Row> {
     let annotation =
         json!({ "metadata": { "annotations": { "vpc.amazonaws.com/pod-ips": "10.0.0.9" } } });
     let label = json!({ "metadata": { "labels": { "role": "admin" } } });
-    let ready = json!({ "spec": { "taints": [{ "key": "mine", "effect": "NoSchedule" }] } });
+    let ready = without("ferrule.io/not-ready");
     let tainted = json!({ "spec": { "taints": [{ "key": "evil", "effect": "NoExecute" }] } });
+    let others_taint = without("mine");
+    let others_condition =
+        json!({ "status": { "conditions": [{ "$patch": "delete", "type": "DiskPressure" }] } });
+    let endpoint = json!({ "status": { "daemonEndpoints": { "kubeletEndpoint": { "Port": 1 } } } });
+    let info = json!({ "status": { "nodeInfo": { "kubeletVersion": "v0" } } });
+    let finalizer = json!({ "metadata": { "finalizers": ["evil.example/held"] } });
+    let owner = json!({ "metadata": { "ownerReferences": [{
+        "apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "1",
+    }]}});
     let capacity = json!({ "status": { "capacity": { "pods": "1000" } } });
     let image = json!({ "spec": { "containers": [{ "name": "c", "image": "evil" }] } });
     let event = |instance: &str, name: &str| {
@@ -124,7 +142,13 @@ fn rows() -> Vec<Row> {
         row("another node's condition", "PATCH", other_status, condition.clone(), false),
         row("its own condition", "PATCH", own_status, condition, true),
         row("its own node's capacity", "PATCH", own_status, capacity, false),
+        row("its own node's kubelet's port", "PATCH", own_status, endpoint, false),
+        row("what its own node is", "PATCH", own_status, info, false),
+        row("another's condition, away", "PATCH", own_status, others_condition, false),
+        row("its own node's finalizers", "PATCH", own, finalizer, false),
+        row("its own node's owners", "PATCH", own, owner, false),
         row("another node's taint", "PATCH", other, ready.clone(), false),
+        row("another's taint of its own node, away", "PATCH", own, others_taint, false),
         row("its own node's taint, away", "PATCH", own, ready, true),
         row("its own node's taint, more", "PATCH", own, tainted, false),
         row("its own node's labels", "PATCH", own, label.clone(), false),
@@ -182,7 +206,9 @@ async fn a_nodes_token_writes_what_is_its_nodes_and_nothing_else() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let mut wrong = Vec::new();
-    for Row { what, verb, path, body, done } in rows() {
+    let before = must(&admin, "GET", "/api/v1/nodes/node-a", &json!({})).await;
+    let taints = before["spec"]["taints"].as_array().unwrap();
+    for Row { what, verb, path, body, done } in rows(taints) {
         let said = ask(&client, verb, path, &body).await;
         let by_policy = |said: &str| said.contains("ferrule-node-scope");
         match &said {

@@ -10,13 +10,14 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "nameOverride",
         shape: Shape::MaybeText,
-        meaning: "What stands in names and labels in place of the chart's name.",
+        meaning: "What stands in names and labels in place of the chart's name; not `aws-node`, which is \
+                  amazon-vpc-cni's.",
         ..AMAZON
     },
     Value {
         path: "fullnameOverride",
         shape: Shape::MaybeText,
-        meaning: "The name of the DaemonSet, and what others' names begin with.",
+        meaning: "The name of the DaemonSet, and what others' names begin with; not `aws-node` either.",
         ..AMAZON
     },
     Value {
@@ -42,7 +43,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "image.account",
         shape: Shape::Digits,
         meaning: "The account whose registry in ECR has the image, as `ferrule`. Those where AWS keeps \
-                  amazon-vpc-cni do not have it.",
+                  amazon-vpc-cni do not have it. A number that begins with 0 needs quotes.",
         ..AMAZON
     },
     Value {
@@ -86,9 +87,10 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "extraEnv",
-        shape: Shape::List("EnvVar"),
+        shape: Shape::MoreEnv,
         default: "[]",
-        meaning: "More of the environment, as containers have it, whatever its names.",
+        meaning: "More of the environment, as containers have it: from a ConfigMap or a Secret, for one. Settings that \
+                  the chart itself goes by are refused here and stand in `env`.",
         ..AMAZON
     },
     Value {
@@ -255,10 +257,11 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "enableNetworkPolicy",
-        shape: Shape::Bool,
+        shape: Shape::BoolText,
         default: "false",
         meaning: "Network policies are Ferrule's to hold: `ferrule-controller` runs, and `ferrule-agent` on each \
-                  node. `policy.backend` must be named as well.",
+                  node. `policy.backend` must be named as well. The mode is `standard`, as with amazon-vpc-cni, \
+                  if `env.NETWORK_POLICY_ENFORCING_MODE` does not name another.",
         ..AMAZON
     },
     Value {
@@ -306,13 +309,16 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "nodeAgent.metricsBindAddr",
-        default: r#"":8162""#,
-        meaning: "Where the agent serves `/metrics`.",
+        shape: Shape::Listen,
+        default: r#""8162""#,
+        meaning: "Where the agent serves `/metrics`: a port of all addresses, with or without a colon before it, or \
+                  an address with a port.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.healthProbeBindAddr",
-        default: r#"":8163""#,
+        shape: Shape::Listen,
+        default: r#""8163""#,
         meaning: "The kubelet asks the agent by its socket: no port is opened.",
         effect: Effect::Idle,
         ..AMAZON
@@ -367,14 +373,16 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "eniConfig.region",
         shape: Shape::MaybeText,
-        meaning: "What their names begin with.",
+        meaning: "The names in `eniConfig.subnets` are whole: no region is put before them.",
+        effect: Effect::Idle,
         ..AMAZON
     },
     Value {
         path: "eniConfig.subnets",
         shape: Shape::Subnets,
         default: "{}",
-        meaning: "By the zone's letter: `a: {id: subnet-…, securityGroups: [sg-…]}`.",
+        meaning: "By the ENIConfig's name, which is the zone's where nodes find theirs by zone: \
+                  `us-west-2a: {id: subnet-…, securityGroups: [sg-…]}`.",
         ..AMAZON
     },
     Value {
@@ -421,7 +429,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "enableWindowsIpam",
         shape: Shape::MaybeBool,
         meaning: "Entry `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`, which EKS's control plane reads. \
-                  The ConfigMap is made if one of these six is given.",
+                  It and the next five count with `controlPlaneConfig.create`.",
         ..AMAZON
     },
     Value {

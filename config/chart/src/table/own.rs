@@ -23,6 +23,14 @@ pub(super) const VALUES: &[Value] = &[
         ..OURS
     },
     Value {
+        path: "controlPlaneConfig.create",
+        shape: Shape::Bool,
+        default: "false",
+        meaning: "The ConfigMap `amazon-vpc-cni` is made, which EKS's control plane reads; amazon-vpc-cni's chart or add-on \
+                  makes one of the same name.",
+        ..OURS
+    },
+    Value {
         path: "dnsPolicy",
         shape: Shape::Choice(&["Default", "ClusterFirst", "ClusterFirstWithHostNet"]),
         default: r#""Default""#,
@@ -145,7 +153,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "viewer.create",
         shape: Shape::Bool,
         default: "true",
-        meaning: "The roles `ferrule-viewer`, for people who ask with `ferrule status` and its like; nobody is bound \
+        meaning: "The roles `ferrule-viewer` (the DaemonSet's name and `-viewer`), for people who ask with `ferrule status` and its like; nobody is bound \
                   to them.",
         ..OURS
     },
@@ -196,6 +204,13 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::Texts,
         default: "{}",
         meaning: "Its labels, by which Prometheus takes it.",
+        ..OURS
+    },
+    Value {
+        path: "prometheusRule.runbookUrl",
+        shape: Shape::MaybeText,
+        meaning: "Where people read `docs/guide/alerts.md`: its address. Alerts then have `runbook_url`, else \
+                  `runbook` with the page's path.",
         ..OURS
     },
     Value {

@@ -37,8 +37,9 @@ pub(crate) fn dimensions() -> Vec<Dimension> {
 }
 
 fn addresses() -> Vec<(&'static str, Value)> {
-    let configs = json!({ "create": true, "region": "us-west-2", "subnets": {
-        "a": { "id": "subnet-1", "securityGroups": ["sg-1", "sg-2"] }, "b": { "id": "subnet-2" },
+    let configs = json!({ "create": true, "subnets": {
+        "us-west-2a": { "id": "subnet-1", "securityGroups": ["sg-1", "sg-2"] },
+        "us-west-2b": { "id": "subnet-2" },
     }});
     let custom = json!({
         "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG": "true",
@@ -82,7 +83,21 @@ fn policy() -> Vec<(&'static str, Value)> {
         "resources": { "limits": { "memory": "128Mi" } },
     });
     set["env"] = json!({ "NETWORK_POLICY_ENFORCING_MODE": "standard" });
-    vec![("off", json!({})), ("on", on), ("without agent", without_agent), ("on, set", set)]
+    let mut strict = on.clone();
+    strict["enableNetworkPolicy"] = json!("true");
+    strict["nodeAgent"] = json!({ "metricsBindAddr": 9090 });
+    strict["env"] = json!({ "NETWORK_POLICY_ENFORCING_MODE": "strict" });
+    let strict_without_agent = json!({
+        "nodeAgent": { "enabled": false }, "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" },
+    });
+    vec![
+        ("off", json!({})),
+        ("on", on),
+        ("without agent", without_agent),
+        ("on, set", set),
+        ("on, strict", strict),
+        ("strict, without agent", strict_without_agent),
+    ]
 }
 
 fn settings() -> Vec<(&'static str, Value)> {
@@ -159,7 +174,10 @@ fn monitoring() -> Vec<(&'static str, Value)> {
                     "labels": { "release": "prometheus" }, "annotations": { "a": "b" },
                     "relabelings": [{ "sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node" }],
                 },
-                "prometheusRule": { "create": true, "labels": { "release": "prometheus" } },
+                "prometheusRule": {
+                    "create": true, "labels": { "release": "prometheus" },
+                    "runbookUrl": "https://docs.example/alerts.html",
+                },
                 "dashboards": { "create": true, "annotations": { "folder": "nodes" } },
             }),
         ),
@@ -198,7 +216,7 @@ fn account() -> Vec<(&'static str, Value)> {
     let role = json!({ "eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/ferrule" });
     vec![
         ("made", json!({})),
-        ("given", json!({ "serviceAccount": { "create": false, "name": "aws-node" } })),
+        ("given", json!({ "serviceAccount": { "create": false, "name": "network-of-nodes" } })),
         ("with a role", json!({ "serviceAccount": { "annotations": role } })),
     ]
 }
@@ -264,6 +282,7 @@ fn control_plane() -> Vec<(&'static str, Value)> {
         (
             "given",
             json!({
+                "controlPlaneConfig": { "create": true },
                 "enableWindowsIpam": true, "branchENICooldown": 60, "warmWindowsIPTarget": "1",
                 "minimumWindowsIPTarget": 3,
             }),

@@ -15,6 +15,7 @@ pub(crate) fn definitions() -> Vec<Value> {
     let monitor = object(json!({
         "namespaceSelector": object(json!({ "matchNames": list(text()) })),
         "selector": object(json!({ "matchLabels": texts() })),
+        "podTargetLabels": list(text()),
         "podMetricsEndpoints": list(object(json!({
             "port": text(), "path": text(), "interval": text(), "scrapeTimeout": text(),
             "relabelings": list(relabeling),
