@@ -16,6 +16,7 @@ use crate::{
     generate, say,
 };
 use anyhow::{Context as _, Result, bail, ensure};
+pub(crate) use buildah::cache;
 use buildah::{Store, Try};
 use std::{
     path::{Path, PathBuf},

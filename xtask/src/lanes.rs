@@ -5,7 +5,7 @@
 
 use crate::{
     binaries::{self, Binaries},
-    cluster, demo,
+    book, cluster, demo,
     deps::{self, Need},
     generate, image,
     interrupt::Guard,
@@ -72,7 +72,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "chart",
         what: "the chart: Helm's linter, every two values together before a real API server, a life of it; \
-               its rules, runbooks and dashboard, by promtool; the pages' links, blocks and commands",
+               its rules, runbooks and dashboard, by promtool; the pages' links, blocks and commands, and that they make a book",
         needs: &[Need::Linker, Need::Prometheus, Need::Go, Need::Iproute],
         root: false,
         run: |tally| {
@@ -85,7 +85,12 @@ const LANES: &[Lane] = &[
                 ("FERRULE_XTASK", xtask.as_os_str()),
                 ("FERRULE_HELM", helm.as_os_str()),
             ];
-            cargo_test(tally, &["tests-docs"], &env)
+            cargo_test(tally, &["tests-docs"], &env)?;
+            if !tally.ahead {
+                book::build()?;
+                tally.count("the book", true);
+            }
+            Ok(())
         },
     },
     Lane {

@@ -5,6 +5,7 @@
 
 mod bench;
 mod binaries;
+mod book;
 mod cluster;
 mod demo;
 mod deps;
@@ -57,6 +58,8 @@ enum Command {
     InstallDeps(deps::Args),
     /// Build the programs and print where they are
     Build(binaries::Args),
+    /// Build the pages of docs as a book and print where it begins
+    Book,
     /// Build the image by the Containerfile, try it, tell its size
     Image(image::Args),
 }
@@ -83,6 +86,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Generate(args) => generate::run(&args),
         Command::InstallDeps(args) => deps::run(&args),
         Command::Build(args) => binaries::run(&args),
+        Command::Book => book::run(),
         Command::Image(args) => image::run(&args),
     }
 }

@@ -186,9 +186,14 @@ impl Installed {
     /// # Errors
     /// When it cannot be started.
     pub fn ferrule(&self, args: &[&str]) -> Result<std::process::Output> {
+        self.ferrule_as(self.cluster.kubeconfig(), args).output().context("start ferrule")
+    }
+
+    /// The same with another kubeconfig, not yet started.
+    pub fn ferrule_as(&self, kubeconfig: &Path, args: &[&str]) -> Command {
         let mut tool = Command::new(self.given.programs.join("ferrule"));
-        tool.args(args).env("KUBECONFIG", self.cluster.kubeconfig()).stdin(Stdio::null());
-        tool.output().context("start ferrule")
+        tool.args(args).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+        tool
     }
 
     /// A DaemonSet of the lab's probe, which serves on port 8080, echoes lines on 8081 and says who it is;

@@ -176,7 +176,10 @@ impl Store {
 }
 
 /// The user's cache.
-fn cache() -> Result<PathBuf> {
+///
+/// # Errors
+/// When nobody says where it is.
+pub(crate) fn cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME") {
         Some(base) => PathBuf::from(base),
         None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),

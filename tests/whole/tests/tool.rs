@@ -1,0 +1,158 @@
+//! `ferrule status` and its like on a whole cluster: asked by one who may only look, and interrupted.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+use tests_lab::wait_for;
+use tests_whole::{Given, Installed, Pod};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What `ferrule check` calls its own.
+const CHECKS: &str = "app.kubernetes.io/managed-by=ferrule-check";
+
+#[test]
+fn a_viewer_is_told_all_but_the_check_and_what_is_interrupted_is_cleaned_up() {
+    let test = "a_viewer_is_told_all_but_the_check_and_what_is_interrupted_is_cleaned_up";
+    let Some(given) = Given::or_skip(test) else { return };
+    let cluster = Installed::bare(given, "tool", 2).unwrap();
+    cluster.install(&[]).unwrap();
+    let pods = cluster.probes("seen").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    look_as_a_viewer(&cluster, &pods, folder.path());
+    interrupt_a_check(&cluster);
+    interrupt_a_bundle(&cluster, folder.path());
+}
+
+fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
+    let viewer = viewer(cluster, folder);
+    let ask = |args: &[&str]| cluster.ferrule_as(&viewer, args).output().unwrap();
+
+    let status = document(&ask(&["status", "-o", "json"]));
+    let nodes = status["nodes"].as_array().unwrap();
+    assert_eq!((nodes.len(), &status["unasked"]), (2, &json!([])), "{status}");
+    assert!(nodes.iter().all(|node| node["pool"].is_object()), "{status}");
+
+    for pod in pods {
+        let told = document(&ask(&["pod", &format!("default/{}", pod.name), "-o", "json"]));
+        assert_eq!(told["interfaces"][0]["address"], json!(pod.address), "{told}");
+    }
+
+    let archive = folder.join("viewer.tar.gz");
+    let bundle = ask(&["bundle", "-o", archive.to_str().unwrap()]);
+    assert!(bundle.status.success(), "{}", said(&bundle));
+    let index = index(&archive);
+    let missing = index["missing"].as_array().unwrap();
+    // A kind that the cluster does not have is nobody's to read.
+    let lacks = |it: &Value| !it["why"].as_str().unwrap().starts_with("there is no ");
+    assert!(!missing.iter().any(lacks), "{index}");
+    let has = |end: &str| {
+        let mut files = index["files"].as_array().unwrap().iter();
+        files.any(|file| file["path"].as_str().unwrap().ends_with(end))
+    };
+    assert!(has("/ipamd.log") && has("/metrics.txt") && has("/explain.json"), "{index}");
+
+    let check = ask(&["check"]);
+    assert_eq!(check.status.code(), Some(2), "{}", said(&check));
+    let lacking = "cannot create resource \"namespaces\"";
+    assert!(said(&check).contains(lacking), "{}", said(&check));
+    assert!(!said(&check).contains("stays"), "nothing was made: {}", said(&check));
+}
+
+/// Ends it when its pods are on the way.
+fn interrupt_a_check(cluster: &Installed) {
+    let asked = &["check"];
+    let mut check = started(&mut cluster.ferrule_as(cluster.cluster().kubeconfig(), asked));
+    let left = || cluster.kubectl(&["get", "namespaces", "-l", CHECKS, "-o", "name"]);
+    let probes = || {
+        let named = left()?;
+        let namespace = named.trim().trim_start_matches("namespace/");
+        // With no namespace this would be the default one's.
+        let there = !namespace.is_empty();
+        Ok(there && !cluster.kubectl(&["-n", namespace, "get", "pods", "-o", "name"])?.is_empty())
+    };
+    wait_for("the check's pods", PATIENCE, probes).unwrap();
+    assert_eq!(check.try_wait().unwrap(), None, "it was done before it could be interrupted");
+    interrupt(&check);
+    let output = check.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("interrupted"), "{}", said(&output));
+    wait_for("the check's namespace to go", PATIENCE, || Ok(left()?.is_empty())).unwrap();
+    let pods = cluster.kubectl(&["get", "pods", "-A", "-o", "name"]).unwrap();
+    assert!(!pods.contains("/probe-") && !pods.contains("/target-"), "{pods}");
+}
+
+/// Ends it while the API server does not answer.
+fn interrupt_a_bundle(cluster: &Installed, folder: &Path) {
+    let archive = folder.join("cut.tar.gz");
+    let status = cluster.lab().json(&["cluster", "status"]).unwrap();
+    let mut programs = status["programs"].as_array().unwrap().iter();
+    let server = programs.find(|program| program["name"] == "kube-apiserver").unwrap();
+    let server = Pid::from_raw(i32::try_from(server["pid"].as_i64().unwrap()).unwrap());
+    let admin = cluster.cluster().kubeconfig();
+    kill(server, Signal::SIGSTOP).unwrap();
+    let bundle =
+        started(&mut cluster.ferrule_as(admin, &["bundle", "-o", archive.to_str().unwrap()]));
+    let half = folder.join("cut.tar.gz.part");
+    wait_for("half an archive", PATIENCE, || Ok(half.exists())).unwrap();
+    interrupt(&bundle);
+    let output = bundle.wait_with_output();
+    kill(server, Signal::SIGCONT).unwrap();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(index(&archive)["interrupted"], json!(true));
+    assert!(!half.exists(), "half an archive is left");
+}
+
+/// The kubeconfig of an account that has the roles `ferrule-viewer`, as the guide gives them.
+fn viewer(cluster: &Installed, folder: &Path) -> PathBuf {
+    let run = |words: &str| cluster.kubectl(&words.split(' ').collect::<Vec<_>>()).unwrap();
+    run("create serviceaccount viewer");
+    let whom = "--serviceaccount default:viewer";
+    run(&format!("create clusterrolebinding viewers --clusterrole ferrule-viewer {whom}"));
+    run(&format!("-n kube-system create rolebinding viewers --role ferrule-viewer {whom}"));
+    let token = run("create token viewer");
+    let mut config: Value = serde_json::from_str(&run("config view --raw -o json")).unwrap();
+    // Whoever uses it is another; where the cluster is stays.
+    config["users"][0]["user"] = json!({ "token": token.trim() });
+    let path = folder.join("viewer.kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+fn started(tool: &mut Command) -> Child {
+    tool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// As Ctrl-C does.
+fn interrupt(child: &Child) {
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+}
+
+fn document(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", said(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let told = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+/// The list of what is in an archive.
+fn index(archive: &Path) -> Value {
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--gzip", "--to-stdout", "--file"]).arg(archive);
+    let output = tar.arg("ferrule-bundle/index.json").output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
