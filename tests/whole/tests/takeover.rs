@@ -75,7 +75,7 @@ impl Takeover {
         let mut file = tempfile::NamedTempFile::new()?;
         file.write_all(self.guide.patch().as_bytes())?;
         let path = file.path().to_str().context("a path that is not UTF-8")?.to_owned();
-        let mut words = self.guide.kubectl(&["patch", "aws-node"], "");
+        let mut words = self.guide.kubectl(&["patch", "aws-node", "json"], "");
         *words.last_mut().context("no words")? = path;
         self.kubectl(&words).map(drop)
     }
@@ -297,6 +297,7 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     takeover.over(&other.node, "fourth").unwrap();
 
     println!("the end of amazon-vpc-cni");
+    takeover.follow(&["patch", "aws-node", "merge"], "").unwrap();
     cluster.install(&["migration.byLabel=false"]).unwrap();
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), []);
     takeover.follow(&["delete", "daemonset", "aws-node"], "").unwrap();
