@@ -39,14 +39,21 @@ fn credential(text: &str, before: Option<char>) -> Option<(usize, usize)> {
 
 /// One that is known by its looks.
 fn bare(text: &str, before: Option<char>) -> Option<(usize, usize)> {
-    let long = text.find(|it| !in_token(it)).unwrap_or(text.len());
-    let known = long >= SHORTEST && PREFIXES.iter().any(|it| text.starts_with(it));
+    let known = PREFIXES.iter().any(|it| text.starts_with(it));
+    let whole = !before.is_some_and(in_token);
+    // A run is measured once, however long it is.
+    let long = match known || whole {
+        true => text.find(|it| !in_token(it)).unwrap_or(text.len()),
+        false => return None,
+    };
     let run = text.split_at(long).0;
-    let mixed = run.contains(|it: char| it.is_ascii_uppercase())
-        && run.contains(|it: char| it.is_ascii_lowercase())
-        && run.contains(|it: char| it.is_ascii_digit());
-    let key = long == SECRET_KEY && mixed && !before.is_some_and(in_token);
-    (known || key).then_some((0, long))
+    let key = || {
+        run.contains(|it: char| it.is_ascii_uppercase())
+            && run.contains(|it: char| it.is_ascii_lowercase())
+            && run.contains(|it: char| it.is_ascii_digit())
+    };
+    let secret = (known && long >= SHORTEST) || (whole && long == SECRET_KEY && key());
+    secret.then_some((0, long))
 }
 
 /// One that stands after its name.
