@@ -10,8 +10,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{
-    path::Path,
-    process::{Command, Output},
+    io::{BufRead as _, BufReader, Write as _},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
 };
 use tests_cluster::{Cluster, Identity, Wanted};
 
@@ -243,21 +245,53 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-#[test]
-fn an_archive_of_a_cluster_that_nobody_answers_for_is_no_success() {
-    let folder = tempfile::tempdir().unwrap();
-    let (kubeconfig, file) = (folder.path().join("kubeconfig"), folder.path().join("b.tar.gz"));
-    // Port 1 of this machine: nobody listens there.
+/// A cluster at port 1 of this machine: nobody listens there.
+fn of_nobody(folder: &Path, server: &str) -> PathBuf {
+    let kubeconfig = folder.join("kubeconfig");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }],
+        "clusters": [{ "name": "c", "cluster": { "server": server } }],
         "users": [{ "name": "u", "user": {} }],
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
     });
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    kubeconfig
+}
+
+#[test]
+fn an_archive_of_a_cluster_that_nobody_answers_for_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = of_nobody(folder.path(), "http://127.0.0.1:1");
+    let file = folder.path().join("b.tar.gz");
     let told = ferrule("bundle", &kubeconfig, &["-o", file.to_str().unwrap()]);
     assert!(text(&told.stdout).contains(": 0 files, "), "{}", text(&told.stdout));
     assert_eq!(told.status.code(), Some(2));
+}
+
+#[test]
+fn a_cluster_behind_a_proxy_is_asked_through_it() {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = of_nobody(folder.path(), "https://192.0.2.1:6443");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
+    command.arg("status").arg("--kubeconfig").arg(&kubeconfig);
+    let address = proxy.local_addr().unwrap();
+    command.env("HTTPS_PROXY", format!("http://{address}"));
+    command.env_remove("NO_PROXY").env_remove("no_proxy").stderr(Stdio::piped());
+    let asked = std::thread::spawn(move || {
+        let (mut stream, _) = proxy.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        stream.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n").unwrap();
+        line
+    });
+    let told = command.output().unwrap();
+    let said = text(&told.stderr);
+    assert!(!said.contains("no cluster is named") && !said.contains("feature"), "{said}");
+    assert_eq!(told.status.code(), Some(2));
+    // If nobody has come, it need not wait any longer.
+    drop(TcpStream::connect(address));
+    assert_eq!(asked.join().unwrap().trim(), "CONNECT 192.0.2.1:6443 HTTP/1.1");
 }
 
 #[test]
