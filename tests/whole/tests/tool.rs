@@ -108,7 +108,7 @@ fn interrupt_a_bundle(cluster: &Installed, folder: &Path) {
     let output = bundle.wait_with_output();
     kill(server, Signal::SIGCONT).unwrap();
     let output = output.unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     assert_eq!(index(&archive)["interrupted"], json!(true));
     assert!(!half.exists(), "half an archive is left");
 }
