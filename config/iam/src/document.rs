@@ -3,8 +3,18 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Operator, then condition key, then value.
-pub type Conditions = BTreeMap<&'static str, BTreeMap<String, String>>;
+/// Operator, then condition key, then its values.
+pub type Conditions = BTreeMap<&'static str, BTreeMap<String, Wanted>>;
+
+/// What a condition key is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Wanted {
+    /// This.
+    One(String),
+    /// None but these, where a request has many.
+    Only(Vec<String>),
+}
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

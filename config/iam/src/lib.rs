@@ -11,9 +11,11 @@ mod grant;
 mod page;
 mod policy;
 
-pub use document::{Conditions, Document, Statement};
+pub use document::{Conditions, Document, Statement, Wanted};
 pub use grant::{Grant, Mode, Resource, Seen, grants};
-pub use policy::{ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, REGION, Scope, TAG_CLUSTER, VPC, policy};
+pub use policy::{
+    ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, REGION, Scope, TAG_CLUSTER, TAG_KEYS, VPC, policy,
+};
 
 use std::path::PathBuf;
 

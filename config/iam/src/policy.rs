@@ -1,6 +1,6 @@
 //! A document for a mode and a scope.
 
-use crate::{Conditions, Document, Grant, Mode, Resource, Statement, grants};
+use crate::{Conditions, Document, Grant, Mode, Resource, Statement, Wanted, grants};
 use std::collections::BTreeMap;
 
 /// How far a policy reaches.
@@ -48,6 +48,17 @@ pub const CLUSTER: &str = "CLUSTER_NAME";
 pub const CLUSTER_OF_SESSION: &str = "${aws:PrincipalTag/eks-cluster-name}";
 /// The tag of ENIs that names their cluster.
 pub const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
+
+/// The keys of all tags that the daemon gives ENIs, but for those of `ADDITIONAL_ENI_TAGS`.
+pub const TAG_KEYS: &[&str] = &[
+    TAG_CLUSTER,
+    "eks:eni:owner",
+    "ferrule.io/adopted",
+    "ferrule.io/client-token",
+    "ferrule.io/node-group",
+    "node.k8s.amazonaws.com/createdAt",
+    "node.k8s.amazonaws.com/instance_id",
+];
 
 /// What the node's daemon needs in a mode.
 pub fn policy(mode: Mode, scope: Scope) -> Document {
@@ -129,17 +140,20 @@ fn in_cluster(granted: &[&Grant], scope: Scope) -> Vec<Statement> {
             "TagThemAsTheyAreMade",
             names(only(tag).filter(|_| only(create).next().is_some())),
             &eni,
-            all([("StringEquals", &asked, cluster), ("StringEquals", "ec2:CreateAction", create)]),
+            with_our_keys(all([
+                ("StringEquals", &asked, cluster),
+                ("StringEquals", "ec2:CreateAction", create),
+            ])),
         ),
         state(
             "TagEnisOfNoOtherCluster",
             names(only(tag)),
             &eni,
-            all([
+            with_our_keys(all([
                 ("StringEquals", &asked, cluster),
                 ("StringEqualsIfExists", &carried, cluster),
                 ("ArnEquals", "ec2:Vpc", &vpc),
-            ]),
+            ])),
         ),
         state(
             "ChangeEnisOfTheCluster",
@@ -183,10 +197,18 @@ fn arn(kind: Resource) -> String {
 fn all<const N: usize>(conditions: [(&'static str, &str, &str); N]) -> Conditions {
     let mut of = Conditions::new();
     for (operator, key, value) in conditions {
-        let keys: &mut BTreeMap<String, String> = of.entry(operator).or_default();
-        keys.insert(key.to_owned(), value.to_owned());
+        let keys: &mut BTreeMap<String, Wanted> = of.entry(operator).or_default();
+        keys.insert(key.to_owned(), Wanted::One(value.to_owned()));
     }
     of
+}
+
+/// And no tags but ours: others' controllers go by theirs.
+fn with_our_keys(mut conditions: Conditions) -> Conditions {
+    let keys = TAG_KEYS.iter().map(|key| (*key).to_owned()).collect();
+    let only = conditions.entry("ForAllValues:StringEquals").or_default();
+    only.insert("aws:TagKeys".to_owned(), Wanted::Only(keys));
+    conditions
 }
 
 #[cfg(test)]

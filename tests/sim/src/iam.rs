@@ -7,7 +7,7 @@
 use crate::plan::Mode;
 use config_iam::{
     ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, Document, Mode as Needs, REGION, Scope, Statement,
-    TAG_CLUSTER, VPC, policy,
+    TAG_CLUSTER, VPC, Wanted, policy,
 };
 use config_model::EniId;
 use lab_cloud::{Ec2Error, NetworkInterface, Request};
@@ -112,8 +112,18 @@ impl Check {
         statement.action.contains(&format!("ec2:{}", self.action))
             && statement.resource.iter().any(|pattern| fits(pattern, &self.arn))
             && statement.condition.iter().all(|(operator, keys)| {
-                keys.iter().all(|(key, value)| self.meets(operator, key, value))
+                keys.iter().all(|(key, wanted)| match wanted {
+                    Wanted::One(value) => self.meets(operator, key, value),
+                    Wanted::Only(values) => self.has_only(operator, key, values),
+                })
             })
+    }
+
+    /// A request of no tags has no keys, and then all of them are among those wanted.
+    fn has_only(&self, operator: &str, key: &str, wanted: &[String]) -> bool {
+        let mut asked = self.context.keys().filter_map(|key| key.strip_prefix("aws:RequestTag/"));
+        (operator, key) == ("ForAllValues:StringEquals", "aws:TagKeys")
+            && asked.all(|asked| wanted.iter().any(|key| key == asked))
     }
 
     fn meets(&self, operator: &str, key: &str, value: &str) -> bool {
@@ -231,7 +241,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
-    use lab_cloud::{DeleteNetworkInterface, DescribeSubnets};
+    use lab_cloud::{CreateTags, DeleteNetworkInterface, DescribeSubnets, Tag};
 
     fn judge(scope: Scope, mode: Mode, request: Request) -> Result<(), Ec2Error> {
         Iam::new(mode, scope).admit(&request, &[])
@@ -248,6 +258,22 @@ mod tests {
         assert_eq!(refused.code, "UnauthorizedOperation");
         assert!(judge(Scope::Session, Mode::Secondary, delete.clone().into()).is_err());
         assert!(judge(Scope::Account, Mode::NotProvisioned, delete.into()).is_err());
+    }
+
+    /// Others' controllers go by tags of theirs.
+    #[test]
+    fn within_a_cluster_an_eni_is_given_no_tags_but_the_daemons() {
+        let tags = |more: &[&str]| {
+            let keys = [TAG_CLUSTER].into_iter().chain(more.iter().copied());
+            let tags = keys.map(|key| Tag { key: key.to_owned(), value: CLUSTER.to_owned() });
+            CreateTags { resources: vec!["eni-1".to_owned()], tags: tags.collect(), dry_run: false }
+        };
+        for scope in [Scope::Cluster, Scope::Session] {
+            let judged = |more: &[&str]| judge(scope, Mode::Secondary, tags(more).into());
+            judged(&["ferrule.io/node-group"]).unwrap();
+            assert!(judged(&["karpenter.sh/nodepool"]).is_err());
+        }
+        judge(Scope::Account, Mode::Secondary, tags(&["karpenter.sh/nodepool"]).into()).unwrap();
     }
 
     #[test]
