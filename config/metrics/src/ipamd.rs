@@ -274,6 +274,12 @@ pub(crate) const METRICS: &[Metric] = &[
         "1 if the installer could not put programs or conflist right when it last looked",
     ),
     gauge(
+        "ferrule_troubles",
+        &["kind", "severity"],
+        "",
+        "What is wrong with the node now, as `ferrule status` tells it, counted by kind; none is no series",
+    ),
+    gauge(
         "ferrule_kubernetes_working",
         &["concern"],
         "",

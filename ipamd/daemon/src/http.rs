@@ -105,6 +105,7 @@ async fn metrics(State(shown): State<Shown>) -> Response {
     if let Some(view) = shown.view().await {
         shown.metrics.set_gauges(&view, &shown.cluster, &shown.reports.borrow());
     }
+    shown.metrics.set_troubles(&shown.troubles.borrow());
     if let Some(standing) = install::Standing::read(&shown.settings) {
         shown.metrics.network(&standing);
     }

@@ -4,7 +4,7 @@ mod gauges;
 mod latency;
 mod nat;
 
-use crate::{cluster::Cluster, install::Standing, repair::PassReport, view::View};
+use crate::{cluster::Cluster, install::Standing, repair::PassReport, troubles, view::View};
 use config_meter::Meter;
 use config_metrics::Program;
 use gauges::Gauges;
@@ -302,6 +302,11 @@ impl Metrics {
     /// Sets the gauges of the pool.
     pub(crate) fn set_gauges(&self, view: &View, cluster: &Cluster, report: &PassReport) {
         self.gauges.set(view, cluster, report);
+    }
+
+    /// Sets the gauge of what is wrong.
+    pub(crate) fn set_troubles(&self, standing: &[troubles::Standing]) {
+        self.gauges.set_troubles(standing);
     }
 }
 

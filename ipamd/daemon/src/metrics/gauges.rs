@@ -4,10 +4,12 @@ use super::made;
 use crate::{
     cluster::Cluster,
     repair::PassReport,
+    troubles,
     view::{HOST_NETWORKING, KUBERNETES, Phase, REASONS, View},
 };
 use config_meter::Meter;
 use ipamd_kube::Standing;
+use ipamd_view::Severity;
 use ipnet::IpNet;
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec};
 use std::{collections::BTreeMap, net::IpAddr};
@@ -36,6 +38,7 @@ pub(super) struct Gauges {
     budget_rate: GaugeVec,
     budget_burst: IntGaugeVec,
     kubernetes: IntGaugeVec,
+    troubles: IntGaugeVec,
 }
 
 impl Gauges {
@@ -66,6 +69,7 @@ impl Gauges {
             budget_rate: real_by("ferrule_ec2_budget_rate"),
             budget_burst: by("ferrule_ec2_budget_burst"),
             kubernetes: by("ferrule_kubernetes_working"),
+            troubles: by("ferrule_troubles"),
         }
     }
 
@@ -114,6 +118,18 @@ impl Gauges {
         }
     }
 
+    /// What is wrong now; what is over is shown no more.
+    pub(super) fn set_troubles(&self, standing: &[troubles::Standing]) {
+        self.troubles.reset();
+        for troubles::Standing { found, .. } in standing {
+            let severity = match found.severity {
+                Severity::Trouble => "trouble",
+                Severity::Notice => "notice",
+            };
+            self.troubles.with_label_values(&[found.kind, severity]).inc();
+        }
+    }
+
     /// A series of each that has none before it is set.
     #[cfg(test)]
     pub(super) fn sample(&self) {
@@ -121,6 +137,7 @@ impl Gauges {
             of.with_label_values(&["one"]);
         }
         self.kubernetes.with_label_values(&["one"]);
+        self.troubles.with_label_values(&["one", "one"]);
         self.budget_burst.with_label_values(&["one"]);
         for of in [&self.budget_tokens, &self.budget_rate] {
             of.with_label_values(&["one"]);

@@ -1,5 +1,6 @@
 use super::*;
 use config_metrics::{Kind, Program};
+use config_model::Time;
 use ipamd_core::Notice;
 use std::collections::BTreeSet;
 
@@ -146,4 +147,22 @@ fn a_refusal_is_counted_by_its_reason_and_throttling_is_no_error_of_ours() {
         "{page}"
     );
     assert!(Program::Ipamd.metrics().iter().any(|it| matches!(it.kind, Kind::Summary)));
+}
+
+#[test]
+fn what_is_wrong_is_counted_by_kind_and_gone_when_it_is_over() {
+    let metrics = Metrics::new();
+    let found = crate::troubles::Found {
+        kind: "no_place",
+        severity: ipamd_view::Severity::Trouble,
+        object: "eni".to_owned(),
+        cause: "no ENIConfig".to_owned(),
+        next_step: "create it".to_owned(),
+    };
+    let standing = crate::troubles::Standing { found, since: Time::default() };
+    metrics.set_troubles(&[standing.clone(), standing]);
+    let line = "ferrule_troubles{kind=\"no_place\",severity=\"trouble\"} 2";
+    assert!(metrics.page().lines().any(|found| found == line), "{}", metrics.page());
+    metrics.set_troubles(&[]);
+    assert!(!metrics.page().contains("no_place"), "{}", metrics.page());
 }
