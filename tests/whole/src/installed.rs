@@ -46,6 +46,8 @@ pub struct Installed {
 /// A pod that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
+    /// The lab in which it is.
+    pub lab: String,
     /// Its name.
     pub name: String,
     /// Its node.
@@ -238,6 +240,7 @@ impl Installed {
             .context("no list of pods")?
             .iter()
             .map(|pod| Pod {
+                lab: self.lab().name().to_owned(),
                 name: text(&pod["metadata"]["name"]),
                 node: text(&pod["spec"]["nodeName"]),
                 address: text(&pod["status"]["podIP"]),

@@ -183,16 +183,20 @@ fn inside(pod: &Pod) -> Result<Command> {
     Ok(command)
 }
 
-/// The namespace in which the pod's address is local: that of one of its processes.
+/// The namespace in which the pod's address is local: that of one of its processes. Other labs have the same
+/// addresses, and what is entered from here is soon gone: neither is in a cgroup of this lab's nodes.
 fn namespace_of(pod: &Pod) -> Result<PathBuf> {
     ensure!(!pod.address.is_empty(), "{} has no address yet", pod.name);
     let local = format!("|-- {}\n", pod.address);
+    let nodes = format!("/ferrule-lab.{}.", pod.lab);
     let processes = fs::read_dir("/proc").context("list processes")?;
     let folders = processes.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     let is_of_pod = |folder: &PathBuf| {
         let Ok(comm) = fs::read_to_string(folder.join("comm")) else { return false };
+        let Ok(cgroup) = fs::read_to_string(folder.join("cgroup")) else { return false };
         let Ok(routes) = fs::read_to_string(folder.join("net/fib_trie")) else { return false };
         comm.trim() == "probe"
+            && cgroup.contains(&nodes)
             && routes
                 .split(&local)
                 .skip(1)
