@@ -87,6 +87,8 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(generate::root()).stdin(Stdio::null());
+    // Of xtask's own run: build scripts that look at it would run again whenever cargo is called without.
+    cargo.env_remove("CARGO_MANIFEST_DIR");
     cargo
 }
 

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 /// Where images are built, and bases kept.
@@ -112,6 +112,27 @@ impl Store {
     }
 
     fn try_one(&self, container: &str, tried: &Try) -> Result<()> {
+        let mut output = self.output_of(container, tried)?;
+        // On a busy machine buildah's relay can end before it has read what a short program wrote.
+        for _ in 0..RELAY_AGAIN {
+            if !output.status.success() || !(output.stdout.is_empty() && output.stderr.is_empty()) {
+                break;
+            }
+            output = self.output_of(container, tried)?;
+        }
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        ensure!(
+            output.status.success() && said.contains(tried.says),
+            "{} in the image: {}, and it did not say {:?} but: {said}",
+            tried.program,
+            output.status,
+            tried.says
+        );
+        Ok(())
+    }
+
+    fn output_of(&self, container: &str, tried: &Try) -> Result<Output> {
         let mut run = self.buildah(&["run", "--isolation", "chroot"]);
         if tried.input.is_some() {
             run.args(["--env", "CNI_COMMAND=VERSION"]);
@@ -123,17 +144,7 @@ impl Store {
             // Who does not read it says why.
             let _ = stdin.write_all(tried.input.unwrap_or_default().as_bytes());
         }
-        let output = child.wait_with_output().context("wait for buildah")?;
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        ensure!(
-            output.status.success() && said.contains(tried.says),
-            "{} in the image: {}, and it did not say {:?} but: {said}",
-            tried.program,
-            output.status,
-            tried.says
-        );
-        Ok(())
+        child.wait_with_output().context("wait for buildah")
     }
 
     /// Writes the image as an archive, and forgets it: what is kept is the base.
@@ -186,3 +197,6 @@ pub(crate) fn cache() -> Result<PathBuf> {
     };
     Ok(base.join("ferrule"))
 }
+
+/// Enough for a machine that is as busy as it can be.
+const RELAY_AGAIN: u32 = 4;
