@@ -114,11 +114,11 @@ impl Store {
     fn try_one(&self, container: &str, tried: &Try) -> Result<()> {
         let mut output = self.output_of(container, tried)?;
         // On a busy machine buildah's relay can end before it has read what a short program wrote.
+        let is_silent = |of: &Output| of.stdout.is_empty() && of.stderr.is_empty();
         for _ in 0..RELAY_AGAIN {
-            if !output.status.success() || !(output.stdout.is_empty() && output.stderr.is_empty()) {
-                break;
+            if output.status.success() && is_silent(&output) {
+                output = self.output_of(container, tried)?;
             }
-            output = self.output_of(container, tried)?;
         }
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
