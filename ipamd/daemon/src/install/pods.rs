@@ -1,4 +1,4 @@
-//! Whose pods run on the node, as both sides' files tell. Decides nothing.
+//! Whose pods run on the node, as both sides' files tell. Decides nothing; what cannot be seen is an error.
 
 use config_model::Migration;
 use config_settings::Settings;
