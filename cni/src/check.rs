@@ -37,10 +37,11 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     };
     let branch = held.as_ref().ok().and_then(|held| held.as_ref()?.branch.clone());
     // The kernel is looked at even without the daemon: what is wrong there may be why. Only the
-    // daemon knows of which ENI an address is, so the rule to its table is then left out.
-    let table = |address| tables.get(&address).copied().unwrap_or(TableId::MAIN);
-    let addresses: Vec<_> = promised.iter().map(|&address| (address, table(address))).collect();
-    if !addresses.is_empty() {
+    // daemon knows of which ENI an address is: then a rule leads right whatever its table, and none is missed.
+    let table = |host: &Observed, address: IpAddr| {
+        tables.get(&address).copied().or_else(|| host.table_of(address)).unwrap_or(TableId::MAIN)
+    };
+    if !promised.is_empty() {
         let layout = held.as_ref().ok().and_then(|held| Some(held.as_ref()?.rules));
         let nets = |host: &Observed| match branch {
             // How it was built, the setting may not say any more.
@@ -55,6 +56,8 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
             // What the daemon does not say, the host's rules tell.
             None => {
                 let layout = layout.unwrap_or_else(|| host.layout());
+                let addresses = promised.iter().map(|&address| (address, table(host, address)));
+                let addresses: Vec<_> = addresses.collect();
                 call.plumbing(&addresses, layout).expect("the name was demanded")
             }
         };
@@ -86,8 +89,7 @@ fn previous(call: &Call) -> Result<&AddResult, Fault> {
 }
 
 fn inspect(call: &Call) -> Result<Option<Held>, RpcError> {
-    let deadline = Instant::now() + DEADLINE;
-    Session::open(&call.daemon, deadline)?.inspect(call.key.clone(), deadline)
+    Session::inspect(&call.daemon, &call.key, Instant::now() + DEADLINE)
 }
 
 /// What the runtime was promised: links, and an address on each of the pod's.

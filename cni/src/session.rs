@@ -160,12 +160,47 @@ impl Session {
         self.runtime.block_on(agent.forget(pod, deadline))
     }
 
-    pub(crate) fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
-        self.runtime.block_on(self.client.inspect(key, deadline))
+    /// What the daemon holds for this key, until the deadline.
+    pub(crate) fn inspect(
+        daemon: &Daemon,
+        key: &PodKey,
+        deadline: Instant,
+    ) -> Result<Option<Held>, RpcError> {
+        Self::ask(daemon, Duration::MAX, deadline, |session| {
+            session.runtime.block_on(session.client.inspect(key.clone(), deadline))
+        })
     }
 
-    pub(crate) fn status(&self, deadline: Instant) -> Result<PoolStatus, RpcError> {
-        self.runtime.block_on(self.client.status(deadline))
+    /// How the daemon is, until the deadline; one that is not there gets so much patience.
+    pub(crate) fn status(
+        daemon: &Daemon,
+        patience: Duration,
+        deadline: Instant,
+    ) -> Result<PoolStatus, RpcError> {
+        Self::ask(daemon, patience, deadline, |session| {
+            session.runtime.block_on(session.client.status(deadline))
+        })
+    }
+
+    /// Asks what changes nothing, and asks again if the connection is lost: the daemon may be
+    /// restarted in the middle.
+    fn ask<T>(
+        daemon: &Daemon,
+        patience: Duration,
+        deadline: Instant,
+        question: impl Fn(&Self) -> Result<T, RpcError>,
+    ) -> Result<T, RpcError> {
+        loop {
+            let until =
+                Instant::now().checked_add(patience).map_or(deadline, |it| it.min(deadline));
+            let answer = Self::open(daemon, until).and_then(|session| question(&session));
+            match answer {
+                Err(RpcError::Lost { .. }) if Instant::now() + REST < deadline => {
+                    std::thread::sleep(REST);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     pub(crate) fn collect(

@@ -14,9 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_secs(5);
 
 pub(crate) fn status(daemon: &Daemon) -> Result<Served, Fault> {
-    let start = Instant::now();
-    let answer = Session::open(daemon, start + PATIENCE)
-        .and_then(|session| session.status(start + DEADLINE));
+    let answer = Session::status(daemon, PATIENCE, Instant::now() + DEADLINE);
     let status = answer.map_err(|error| {
         let message = format!("no pod can be served: {}", causes(&error));
         Fault::new(Code::Unavailable, message, remedy(&error))

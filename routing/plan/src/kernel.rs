@@ -509,6 +509,13 @@ impl Observed {
         }
     }
 
+    /// The table by which a pod's packets leave, if a rule of its address alone says so.
+    pub fn table_of(&self, pod: IpAddr) -> Option<TableId> {
+        let leads =
+            |rule: &&Rule| rule.pref == registry::PREF_FROM_POD && pod_of(rule) == Some(pod);
+        self.rules.iter().find(leads).map(|rule| rule.table)
+    }
+
     /// The addresses that the host routes straight to this link, be they pods' in either layout.
     pub fn routed_to(&self, dev: IfIndex) -> BTreeSet<IpAddr> {
         self.pod_routes()

@@ -2,7 +2,7 @@
 
 use crate::{
     add::VETH,
-    binary::{Call, Sandbox},
+    binary::{Call, Ended, Sandbox},
     daemon::{Book, Daemon, Mood},
     node::{Node, on_a_node},
 };
@@ -113,6 +113,42 @@ fn check_looks_at_the_kernel_even_if_the_daemon_does_not_answer() {
         node.ip("rule del pref 512");
         let (message, _) = check(node, &sandbox, &result).run().error(101);
         assert!(message.contains("512") && message.contains("no answer"), "{message}");
+    });
+}
+
+/// Only the daemon knows the table. Of a rule that leads to one, nothing is said without it; two that lead
+/// apart cannot both be right.
+#[test]
+fn without_a_daemon_a_rule_of_the_pod_is_right_whatever_its_table() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        let sandbox = node.sandbox("c1", "web-0");
+        let result = node.add(&sandbox);
+        check(node, &sandbox, &result).run().is_silent_success();
+        daemon.kill();
+        let (message, _) = check(node, &sandbox, &result).run().error(11);
+        assert!(!message.contains("1536"), "{message}");
+        node.ip("rule add from 10.0.0.100 lookup 3 pref 1536");
+        let (message, _) = check(node, &sandbox, &result).run().error(101);
+        assert!(message.contains("1536 from 10.0.0.100"), "{message}");
+    });
+}
+
+#[test]
+fn a_daemon_that_is_restarted_while_check_asks_is_asked_again() {
+    on_a_node(|node| {
+        let first = Daemon::start_with(node, Book::on_table_2());
+        let sandbox = node.sandbox("c1", "web-0");
+        let result = node.add(&sandbox);
+        first.book(|book| book.mood = Mood::Hanging);
+        let asking = check(node, &sandbox, &result).start();
+        node.wait_until("CHECK to ask", || {
+            first.book(|book| book.asked.iter().any(|asked| asked == "inspect c1"))
+        });
+        let held = first.book(|book| book.held.clone());
+        first.kill();
+        let _second = Daemon::start_with(node, Book { held, ..Book::on_table_2() });
+        Ended::of(asking).is_silent_success();
     });
 }
 

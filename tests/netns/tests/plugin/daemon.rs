@@ -336,7 +336,11 @@ impl server::Ipam for Scripted {
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {
-        let mood = self.0.lock().unwrap().mood;
+        let mood = {
+            let mut book = self.0.lock().unwrap();
+            book.asked.push("status".to_owned());
+            book.mood
+        };
         if mood == Mood::Hanging {
             pending::<()>().await;
         }

@@ -1,8 +1,8 @@
 //! STATUS: 0 if an ADD would succeed, 50 if not, 51 if pods that run are impaired as well.
 
 use crate::{
-    binary::Call,
-    daemon::{Daemon, Mood},
+    binary::{Call, Ended},
+    daemon::{Book, Daemon, Mood},
     node::{Node, on_a_node},
 };
 use serde_json::json;
@@ -56,6 +56,22 @@ fn status_without_a_daemon_that_answers_is_50() {
         let _other = Daemon::start_of_another_version(node);
         let (message, details) = status(node).run().error(50);
         assert!(message.contains("version") && details.contains("upgrade"), "{message}");
+    });
+}
+
+/// A node would be told not ready with each upgrade.
+#[test]
+fn a_daemon_that_is_restarted_while_status_asks_is_asked_again() {
+    on_a_node(|node| {
+        let mood = Mood::Hanging;
+        let first = Daemon::start_with(node, Book { mood, ..Book::default() });
+        let asking = status(node).start();
+        node.wait_until("STATUS to ask", || {
+            first.book(|book| book.asked.contains(&"status".into()))
+        });
+        first.kill();
+        let _second = Daemon::start(node);
+        Ended::of(asking).is_silent_success();
     });
 }
 
