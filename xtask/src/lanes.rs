@@ -9,12 +9,13 @@ use crate::{
     deps::{self, Need},
     generate, image,
     interrupt::Guard,
-    layers, neighbour, say, vm,
+    layers,
+    libtest::{Ran, Tests},
+    neighbour, say, vm,
 };
 use anyhow::{Context as _, Result};
 use std::{
     ffi::OsStr,
-    io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Child, Command, ExitCode, Stdio},
     time::Instant,
@@ -132,12 +133,13 @@ const LANES: &[Lane] = &[
         needs: &[Need::Linker, Need::Iproute, Need::Machine],
         root: false,
         run: |tally| {
-            let mut ran = 0;
+            let mut ran = Ran::default();
             vm::run("branch", |line| {
                 say::note(line);
-                ran += read_line(tally, line);
+                ran.read(line);
             })?;
-            anyhow::ensure!(ran > 0, "no test ran in the machine");
+            anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran in the machine");
+            tally.add(ran);
             Ok(())
         },
     },
@@ -235,8 +237,10 @@ pub(crate) struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
-    /// The tests libtest listed under `failures:` and has not yet counted; none outside of such a list.
-    listed: Option<Vec<String>>,
+    /// Tests that failed, and then passed by themselves.
+    unsteady: Vec<String>,
+    /// What tests said that failed.
+    said: Vec<String>,
     /// Nothing runs: tests are built for those who come to them.
     ahead: bool,
 }
@@ -248,6 +252,17 @@ impl Tally {
         } else {
             self.failed.push(what.to_owned());
         }
+    }
+
+    fn add(&mut self, ran: Ran) {
+        self.passed += ran.passed;
+        self.skipped.extend(ran.skipped);
+        self.said.extend(ran.said);
+        self.unsteady.extend(ran.unsteady);
+        self.failed.extend(ran.failed.iter().map(|test| match test {
+            Some(name) => format!("test {name} failed: see above"),
+            None => "a test failed: see above".to_owned(),
+        }));
     }
 }
 
@@ -286,11 +301,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for skipped in &tally.skipped {
         say::note(&format!("skipped: {skipped}"));
     }
+    // The beginning of a long log may be cut, so its end tells what failed and why.
+    for said in &tally.said {
+        say::note(said);
+    }
+    for unsteady in &tally.unsteady {
+        say::note(&format!("unsteady: {unsteady} failed, and then passed by itself"));
+    }
     for failed in &tally.failed {
         say::fail(failed);
     }
     let (passed, failed, skipped) = (tally.passed, tally.failed.len(), tally.skipped.len());
-    say::result(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    let unsteady = match tally.unsteady.len() {
+        0 => String::new(),
+        count => format!(", {count} unsteady"),
+    };
+    say::result(&format!("{passed} passed, {failed} failed, {skipped} skipped{unsteady}"));
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -397,68 +423,35 @@ fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool, given: &[(&str, &OsSt
     cargo_test(tally, &[krate], &env)
 }
 
-/// Runs the tests of these crates, shows their output, and counts.
+/// Runs the tests of these crates, shows their output, and counts. They share the machine with others, and some its
+/// kernel: the few that fail are run again, by themselves.
 fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &OsStr)]) -> Result<()> {
-    let mut cargo: Command = binaries::cargo();
-    cargo.args(["test", "--locked", "--no-fail-fast"]);
-    if tally.ahead {
-        cargo.arg("--no-run");
+    let tests = Tests { crates, env };
+    if tally.ahead || !tests.build()? {
+        anyhow::ensure!(tally.ahead, "the tests of {} cannot be built", crates.join(", "));
+        return Ok(());
     }
-    for krate in crates {
-        cargo.args(["-p", krate]);
+    let mut ran = tests.run(&[])?;
+    anyhow::ensure!(
+        ran.passed > 0 || !ran.failed.is_empty(),
+        "no test ran in {}",
+        crates.join(", ")
+    );
+    if ran.failed.len() <= SECOND_CHANCES {
+        for test in ran.named_failures() {
+            say::step(&format!("{test} failed: once more, by itself"));
+            let again = tests.run(&["--exact", &test, "--test-threads", "1"])?;
+            if again.passed > 0 && again.failed.is_empty() {
+                ran.steady(&test);
+            }
+        }
     }
-    // Skip lines are printed by tests that pass, so their output must not be caught.
-    cargo.args(["--", "--nocapture"]).envs(env.iter().copied()).stdout(Stdio::piped());
-    let mut child = cargo.spawn().context("start cargo test")?;
-    let stdout = child.stdout.take().context("cargo test has no output")?;
-    let failed_before = tally.failed.len();
-    let mut ran = 0;
-    for line in BufReader::new(stdout).lines() {
-        let line = line.context("read the output of cargo test")?;
-        say::note(&line);
-        ran += read_line(tally, &line);
-    }
-    let status = child.wait().context("wait for cargo test")?;
-    if !status.success() && tally.failed.len() == failed_before {
-        tally.failed.push(format!("cargo test of {} failed: see above", crates.join(", ")));
-    }
-    if ran == 0 && status.success() && !tally.ahead {
-        tally.failed.push(format!("no test ran in {}", crates.join(", ")));
-    }
+    tally.add(ran);
     Ok(())
 }
 
-/// Takes from a line of libtest what counts; returns how many tests it tells of.
-fn read_line(tally: &mut Tally, line: &str) -> u64 {
-    if let Some(skip) = line.find("SKIP ").map(|at| &line[at + 5..]) {
-        tally.skipped.push(skip.to_owned());
-    }
-    if line == "failures:" {
-        tally.listed = Some(Vec::new());
-    }
-    if let (Some(listed), Some(name)) = (&mut tally.listed, line.strip_prefix("    ")) {
-        listed.push(name.to_owned());
-    }
-    let Some(result) = line.strip_prefix("test result: ") else { return 0 };
-    let number = |word: &str| -> u64 {
-        result
-            .split([';', '.'])
-            .filter_map(|part| part.trim().strip_suffix(word))
-            .find_map(|n| n.trim().parse().ok())
-            .unwrap_or(0)
-    };
-    let (passed, failed) = (number("passed"), number("failed"));
-    tally.passed += passed;
-    // What ends a long log names what failed: its beginning may be cut.
-    let mut names = tally.listed.take().unwrap_or_default().into_iter();
-    for _ in 0..failed {
-        tally.failed.push(match names.next() {
-            Some(name) => format!("test {name} failed: see above"),
-            None => "a test failed: see above".to_owned(),
-        });
-    }
-    passed + failed
-}
+/// More tests than these do not fail by chance.
+const SECOND_CHANCES: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -499,28 +492,16 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_libtest_are_counted() {
+    fn tests_that_failed_are_told_by_name_and_those_that_passed_alone_apart() {
         let mut tally = Tally::default();
-        read_line(
-            &mut tally,
-            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
-        );
-        // Words of a test between the two lists that libtest prints are no names.
-        let failing = [
-            "failures:",
-            "",
-            "failures:",
-            "    netlink::a_rule",
-            "    a_table",
-            "",
-            "test result: FAILED. 3 passed; 3 failed; 0 ignored; 0 measured",
-            "SKIP kernel: needs root",
-        ];
-        for line in failing {
-            read_line(&mut tally, line);
-        }
-        assert_eq!((tally.passed, tally.skipped.len()), (15, 1));
-        let told = ["test netlink::a_rule failed", "test a_table failed", "a test failed"];
+        tally.add(Ran {
+            passed: 15,
+            failed: vec![Some("netlink::a_rule".to_owned()), None],
+            unsteady: vec!["a_table".to_owned()],
+            ..Ran::default()
+        });
+        let told = ["test netlink::a_rule failed", "a test failed"];
         assert_eq!(tally.failed, told.map(|text| format!("{text}: see above")));
+        assert_eq!((tally.passed, tally.unsteady), (15, vec!["a_table".to_owned()]));
     }
 }

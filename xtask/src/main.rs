@@ -15,6 +15,7 @@ mod image;
 mod interrupt;
 mod lanes;
 mod layers;
+mod libtest;
 mod neighbour;
 mod say;
 mod sim;
