@@ -6,7 +6,11 @@
 use config_model::Mark;
 use nix::sched::{CloneFlags, unshare};
 use routing_netfilter::{Error, Tools};
-use routing_plan::nat::{Backend, NatDesired, Netfilter, Ports, fitting, plan};
+use routing_netlink::{delete_nft_table, has_nft_table};
+use routing_plan::{
+    Family,
+    nat::{Backend, NatDesired, Netfilter, Ports, fitting, plan},
+};
 use std::{
     io::Write as _,
     process::{Command, Stdio},
@@ -175,6 +179,36 @@ fn the_backend_is_what_the_node_uses() {
     assert_eq!(fitting(&node.seen()), Some(Backend::Nftables));
     run("iptables-legacy -t nat -A POSTROUTING -j ACCEPT", "");
     assert_eq!(fitting(&node.seen()), Some(Backend::IptablesLegacy));
+}
+
+/// A node may have no `nft`: these ask the kernel.
+#[test]
+fn a_table_is_found_and_deleted_with_what_is_in_it_and_no_other_is() {
+    Node::new();
+    let tables = || run("nft list tables", "");
+    for family in [Family::V4, Family::V6] {
+        assert!(!has_nft_table(family, "ferrule-egress").unwrap());
+        assert!(!delete_nft_table(family, "ferrule-egress").unwrap());
+    }
+    let full = |family: &str, name: &str| {
+        format!(
+            "table {family} {name} {{ set pods {{ type inet_proto; elements = {{ 6, 17 }}; }}; chain out {{ type \
+             filter hook output priority 0; meta l4proto @pods counter jump on; }}; chain on {{ }}; }}\n"
+        )
+    };
+    let ours = full("ip6", "ferrule-egress");
+    let others =
+        [full("ip", "other"), full("ip6", "ferrule-egress-2"), full("inet", "ferrule-egress")];
+    run("nft -f -", &(ours + &others.concat()));
+    assert!(has_nft_table(Family::V6, "ferrule-egress").unwrap());
+    assert!(!has_nft_table(Family::V4, "ferrule-egress").unwrap(), "it is another family's");
+    assert!(!has_nft_table(Family::V6, "ferrule").unwrap(), "it only begins like that");
+    assert!(!delete_nft_table(Family::V4, "ferrule-egress").unwrap());
+    assert!(delete_nft_table(Family::V6, "ferrule-egress").unwrap());
+    assert!(!delete_nft_table(Family::V6, "ferrule-egress").unwrap(), "it was deleted");
+    assert!(!has_nft_table(Family::V6, "ferrule-egress").unwrap());
+    let left: Vec<_> = tables().lines().map(str::to_owned).collect();
+    assert_eq!(left, ["table ip other", "table ip6 ferrule-egress-2", "table inet ferrule-egress"]);
 }
 
 #[test]
