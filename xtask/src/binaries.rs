@@ -1,6 +1,6 @@
 //! The programs: how each is built, and where it then lies.
 
-use crate::{deps, generate, neighbour, say};
+use crate::{architecture::Architecture, deps, generate, neighbour, say};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use std::{
@@ -131,33 +131,71 @@ pub(crate) fn build(profile: Profile) -> Result<Binaries> {
 ///
 /// # Errors
 /// Tells which build failed; cargo's own words stand above.
-pub(crate) fn build_for_image(profile: Profile) -> Result<Binaries> {
+pub(crate) fn build_for_image(profile: Profile, architecture: Architecture) -> Result<Binaries> {
     let programs: Vec<_> = PROGRAMS.into_iter().filter(|(of, _)| *of != THE_LAB).collect();
-    build_these(profile, &programs)
+    if architecture.is_here() {
+        return build_these(profile, &programs);
+    }
+    architecture.get_compilers()?;
+    let started = Instant::now();
+    let name = architecture.name();
+    say::step(&format!("building the programs for {name} (the first time takes minutes)"));
+    let target = architecture.cargo_args();
+    let target: Vec<&str> = target.iter().map(String::as_str).collect();
+    let built = target_dir().join(architecture.triple()).join(profile.folder());
+    let dir = folder(profile, architecture);
+    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    build_and_place(profile, &programs, &target, &built, &dir)?;
+    place(&plugin_for(&architecture.triple(), &target)?, &dir.join("ferrule-cni"))?;
+    say::good(&format!("built in {}", say::took(started)));
+    Ok(Binaries { dir })
 }
 
-/// Builds these and the plugin.
+/// Where programs go.
+pub(crate) fn folder(profile: Profile, architecture: Architecture) -> PathBuf {
+    let mut folder = target_dir().join("ferrule");
+    if !architecture.is_here() {
+        folder.push(architecture.name());
+    }
+    folder.join(profile.folder())
+}
+
+/// Builds these and the plugin, for this machine.
 fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> {
     let dir = target_dir().join("ferrule").join(profile.folder());
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
     say::step("building the programs (the first time takes minutes: the EC2 SDK)");
-    let crates = programs.iter().flat_map(|(of, _)| ["-p", of]);
-    cargo_build(&profile.cargo_args().iter().copied().chain(crates).collect::<Vec<_>>())?;
-    for (_, name) in programs {
-        place(&target_dir().join(profile.folder()).join(name), &dir.join(name))?;
-    }
+    build_and_place(profile, programs, &[], &target_dir().join(profile.folder()), &dir)?;
     place(&plugin()?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));
     Ok(Binaries { dir })
 }
 
+fn build_and_place(
+    profile: Profile,
+    programs: &[(&str, &str)],
+    target: &[&str],
+    built: &Path,
+    dir: &Path,
+) -> Result<()> {
+    let mut args = [profile.cargo_args(), target].concat();
+    args.extend(programs.iter().flat_map(|(of, _)| ["-p", of]));
+    cargo_build(&args)?;
+    programs.iter().try_for_each(|(_, name)| place(&built.join(name), &dir.join(name)))
+}
+
 /// Builds the plugin: stripped, and static down to the C library.
 pub(crate) fn plugin() -> Result<PathBuf> {
-    say::step("building the plugin (static)");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    plugin_for(&triple, &["--target", &triple])
+}
+
+fn plugin_for(triple: &str, target: &[&str]) -> Result<PathBuf> {
+    say::step("building the plugin (static)");
     let flags = format!("target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\"]");
-    cargo_build(&["--profile", "plugin", "-p", "cni", "--target", &triple, "--config", &flags])?;
+    let plugin = ["--profile", "plugin", "-p", "cni", "--config", &flags];
+    cargo_build(&[&plugin, target].concat())?;
     Ok(target_dir().join(triple).join("plugin").join("ferrule-cni"))
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask cluster`: a real Kubernetes for people, by the tests' own program.
 
 use crate::{
+    architecture::Architecture,
     binaries,
     deps::{self, Need},
 };
@@ -30,9 +31,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// # Errors
 /// When it cannot be built; what was said is above.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    program_with(name, &[])
+}
+
+/// The CNI project's plugins, for this architecture.
+///
+/// # Errors
+/// When they cannot be built; what was said is above.
+pub(crate) fn plugins(architecture: Architecture) -> Result<PathBuf> {
+    program_with("plugins", &["--arch", architecture.name()])
+}
+
+fn program_with(name: &str, args: &[&str]) -> Result<PathBuf> {
     deps::install(&[Need::Linker, Need::Go])?;
     let mut cargo = binaries::cargo();
     cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--", "program", name]);
+    cargo.args(args);
     cargo.stderr(Stdio::inherit());
     let output = cargo.output().context("run the program of tests/cluster")?;
     ensure!(output.status.success(), "{name} could not be built: its words are above");

@@ -34,6 +34,12 @@ pub(crate) enum Need {
     Prometheus,
     /// The CNI project's plugins, which amazon-vpc-cni's conflist chains.
     Plugins,
+    /// What compiles and links C for amd64 elsewhere.
+    CrossAmd64,
+    /// What compiles and links C for arm64 elsewhere.
+    CrossArm64,
+    /// What runs programs of another architecture.
+    Emulator,
 }
 
 struct Package {
@@ -127,6 +133,26 @@ const PACKAGES: &[Package] = &[
         elsewhere: "the CNI project's plugins (portmap and its like) in /usr/lib/cni",
     },
     Package {
+        need: Need::CrossAmd64,
+        debian: "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+        present: || on_path("x86_64-linux-gnu-gcc") && Path::new("/usr/x86_64-linux-gnu").is_dir(),
+        elsewhere: "a C compiler named x86_64-linux-gnu-gcc, and the static C library for it",
+    },
+    Package {
+        need: Need::CrossArm64,
+        debian: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+        present: || {
+            on_path("aarch64-linux-gnu-gcc") && Path::new("/usr/aarch64-linux-gnu").is_dir()
+        },
+        elsewhere: "a C compiler named aarch64-linux-gnu-gcc, and the static C library for it",
+    },
+    Package {
+        need: Need::Emulator,
+        debian: "qemu-user-static",
+        present: || on_path("qemu-aarch64-static"),
+        elsewhere: "QEMU's static user emulation (qemu-aarch64-static, qemu-x86_64-static)",
+    },
+    Package {
         need: Need::Go,
         // Debian's is too old for today's Kubernetes.
         debian: "",
@@ -135,7 +161,7 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Everything that any command needs.
+/// Everything that any command needs, for this machine's architecture.
 pub(crate) const ALL: &[Need] = &[
     Need::Linker,
     Need::Cxx,

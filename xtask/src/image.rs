@@ -11,6 +11,7 @@ mod sbom;
 mod size;
 
 use crate::{
+    architecture::Architecture,
     binaries::{self, Binaries, Profile},
     deps::{self, Need},
     generate, say,
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     /// How the programs are built
     #[arg(long, value_enum, default_value = "release")]
     profile: Profile,
+    /// For which machines; by default for those that are as this
+    #[arg(long, value_enum)]
+    arch: Option<Architecture>,
     /// The image's name
     #[arg(long, default_value = NAME)]
     tag: String,
@@ -51,16 +55,29 @@ pub(crate) struct Args {
 pub(crate) const NAME: &str = concat!("localhost/ferrule:", env!("CARGO_PKG_VERSION"));
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let architecture = args.arch.map_or_else(Architecture::here, Ok)?;
     if let Some(folder) = &args.gather {
-        let built = binaries::build_for_image(args.profile)?;
-        gather::into(&built, folder, args.packages.as_deref())?;
+        let built = binaries::build_for_image(args.profile, architecture)?;
+        gather::into(&built, architecture, folder, args.packages.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let archive = match &args.output {
         Some(path) => std::path::absolute(path).context("where the archive goes")?,
-        None => archive(args.profile),
+        None => binaries::folder(args.profile, architecture).join(ARCHIVE),
     };
-    let built = make(args.profile, &args.tag, &archive)?;
+    ensure!(
+        args.load.is_none() || architecture.is_here(),
+        "the nodes of a lab's cluster are as this machine: leave out --arch"
+    );
+    ready()?;
+    // The tests build all programs at once, and features of dependencies go by what is built at once.
+    let with_lab = args.load.is_some() || args.profile == Profile::Dev;
+    let built = if with_lab && architecture.is_here() {
+        binaries::build(args.profile)?
+    } else {
+        binaries::build_for_image(args.profile, architecture)?
+    };
+    pack(&built, architecture, &args.tag, &archive)?;
     if let Some(lab) = &args.load {
         load(&built, lab.as_deref(), &archive)?;
     }
@@ -70,36 +87,49 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Where the image of this profile goes.
 pub(crate) fn archive(profile: Profile) -> PathBuf {
-    binaries::target_dir().join("ferrule").join(profile.folder()).join("image.tar")
+    binaries::target_dir().join("ferrule").join(profile.folder()).join(ARCHIVE)
 }
+
+const ARCHIVE: &str = "image.tar";
 
 /// Builds the programs and the image, tries each program in it, and tells its size.
 ///
 /// # Errors
 /// Tells the step that failed; the words of the program that did are above.
 pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<Binaries> {
+    ready()?;
+    let built = binaries::build(profile)?;
+    pack(&built, Architecture::here()?, tag, archive)?;
+    Ok(built)
+}
+
+fn ready() -> Result<()> {
     if !deps::is_root() {
         bail!("an image has files of root: run this as root, by sudo -E for one");
     }
-    deps::install(&[Need::Linker, Need::Go, Need::Image])?;
-    // Before the store is taken: others wait for it, and this may take many minutes.
-    let built = binaries::build(profile)?;
+    deps::install(&[Need::Linker, Need::Go, Need::Image])
+}
+
+/// Makes an image of programs. Others wait for the store meanwhile.
+fn pack(built: &Binaries, architecture: Architecture, tag: &str, archive: &Path) -> Result<()> {
+    if !architecture.is_here() {
+        deps::install(&[Need::Emulator])?;
+    }
     let store = Store::open()?;
-    let base = base::ready(&store)?;
+    let base = base::ready(&store, architecture)?;
     let context = tempfile::tempdir().context("make a folder for what goes into the image")?;
     let laid = context.path().join("prebuilt");
-    gather::into(&built, &laid, Some(base.packages.path()))?;
+    gather::into(built, architecture, &laid, Some(base.packages.path()))?;
     let began = Instant::now();
     say::step(&format!("building {tag}"));
     let file = context.path().join("Containerfile");
     file::write(&file, &base.name, "prebuilt")?;
-    store.build(&file, context.path(), tag, &revision())?;
+    store.build(&file, context.path(), architecture, tag, &revision())?;
     say::good(&format!("built in {}", say::took(began)));
     say::step("trying each program in it, as nobody in particular");
-    store.try_all(tag, TRIED)?;
+    store.try_all(tag, architecture, TRIED)?;
     store.write(tag, archive)?;
-    size::tell(archive, &laid)?;
-    Ok(built)
+    size::tell(archive, &laid)
 }
 
 /// Puts an archive into the containerds of a lab's cluster.

@@ -3,6 +3,7 @@
 //! Start in [`lanes`] for the tests, in [`demo`] for the demonstration. Everything here forks
 //! other programs; nothing here is part of what runs on a node.
 
+mod architecture;
 mod bench;
 mod binaries;
 mod book;

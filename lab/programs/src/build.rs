@@ -10,8 +10,8 @@ use std::{
     time::Instant,
 };
 
-/// Builds it so that `place` is there whole or not at all.
-pub(crate) fn at(place: &Path, recipe: &Recipe) -> Result<()> {
+/// Builds it so that `place` is there whole or not at all; for this machine's architecture, or for that one.
+pub(crate) fn at(place: &Path, recipe: &Recipe, other: Option<&str>) -> Result<()> {
     let folder = place.parent().context("the program lies in no folder")?;
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     let began = Instant::now();
@@ -19,7 +19,7 @@ pub(crate) fn at(place: &Path, recipe: &Recipe) -> Result<()> {
     say(&format!("building {what} {version} from its modules; {}, this once", recipe.takes));
     let unfinished = folder.join("unfinished");
     let sources = tempfile::tempdir().context("make a folder for the sources")?;
-    let made = build(recipe, sources.path(), &unfinished)
+    let made = build(recipe, other, sources.path(), &unfinished)
         .with_context(|| format!("build {what} {version}"))?;
     fs::rename(&made, place)
         .with_context(|| format!("move what was built to {}", place.display()))?;
@@ -28,7 +28,7 @@ pub(crate) fn at(place: &Path, recipe: &Recipe) -> Result<()> {
 }
 
 /// Builds it by way of `out`; where it then is.
-fn build(recipe: &Recipe, sources: &Path, out: &Path) -> Result<PathBuf> {
+fn build(recipe: &Recipe, other: Option<&str>, sources: &Path, out: &Path) -> Result<PathBuf> {
     let (version, link_flags) = (recipe.version, recipe.link_flags());
     match recipe.source {
         Source::Module { files, tags } => {
@@ -36,15 +36,25 @@ fn build(recipe: &Recipe, sources: &Path, out: &Path) -> Result<PathBuf> {
                 let path = sources.join(name);
                 fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
             }
-            let mut go = build_in(sources, &link_flags);
+            let mut go = build_in(sources, other, &link_flags);
             go.arg(format!("-tags={tags}")).arg("-o").arg(out).arg(".");
             run(&mut go)?;
         }
         Source::Install { module, commands } => {
-            let mut go = go();
+            let mut go = go(other);
             go.args(["install", "-trimpath", "-ldflags", &link_flags]);
             go.args(commands.iter().map(|command| format!("{module}/{command}@{version}")));
-            run(go.env("GOBIN", out))?;
+            match other {
+                None => run(go.env("GOBIN", out))?,
+                Some(other) => {
+                    // Go puts what does not run here below its own folder only.
+                    go.env_remove("GOBIN")
+                        .env("GOPATH", sources)
+                        .env("GOMODCACHE", module_cache()?);
+                    run(&mut go)?;
+                    copy(&sources.join("bin").join(format!("linux_{other}")), out)?;
+                }
+            }
             if let [_] = commands {
                 return Ok(out.join(recipe.name));
             }
@@ -56,7 +66,7 @@ fn build(recipe: &Recipe, sources: &Path, out: &Path) -> Result<PathBuf> {
             }
             fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
             for (command, name) in commands {
-                let mut go = build_in(sources, &link_flags);
+                let mut go = build_in(sources, other, &link_flags);
                 run(go.arg("-o").arg(out.join(name)).arg(format!("./{command}")))?;
             }
             for file in files {
@@ -70,18 +80,20 @@ fn build(recipe: &Recipe, sources: &Path, out: &Path) -> Result<PathBuf> {
 }
 
 /// `go build` of a module whose files are here.
-fn build_in(sources: &Path, link_flags: &str) -> Command {
-    let mut go = go();
+fn build_in(sources: &Path, other: Option<&str>, link_flags: &str) -> Command {
+    let mut go = go(other);
     go.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", link_flags]);
     go.current_dir(sources);
     go
 }
 
-fn go() -> Command {
+fn go(other: Option<&str>) -> Command {
     let mut go = Command::new("go");
     go.env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local").env("GOFLAGS", "").env("GOWORK", "off");
-    // It runs here.
     go.env_remove("GOOS").env_remove("GOARCH").stdin(Stdio::null());
+    if let Some(other) = other {
+        go.env("GOOS", "linux").env("GOARCH", other);
+    }
     go
 }
 
@@ -100,9 +112,16 @@ fn started<T>(outcome: std::io::Result<T>) -> Result<T> {
     }
 }
 
+/// Where Go keeps all modules.
+fn module_cache() -> Result<PathBuf> {
+    let output = started(go(None).args(["env", "GOMODCACHE"]).current_dir("/").output())?;
+    ensure!(output.status.success(), "go env: {}", output.status);
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
 /// Where a module's files are, in Go's own cache.
 fn downloaded(module: &str) -> Result<PathBuf> {
-    let mut go = go();
+    let mut go = go(None);
     go.args(["mod", "download", "-json", module]).current_dir("/").stderr(Stdio::inherit());
     let output = started(go.output())?;
     let told: Value = serde_json::from_slice(&output.stdout).context("read go mod download")?;
@@ -112,14 +131,13 @@ fn downloaded(module: &str) -> Result<PathBuf> {
 
 /// Copies a folder's files and folders.
 fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
     let entries = fs::read_dir(from).with_context(|| format!("list {}", from.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("list {}", from.display()))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         let made = if entry.file_type()?.is_dir() {
-            fs::create_dir_all(&target)
-                .map_err(anyhow::Error::from)
-                .and_then(|()| copy(&path, &target))
+            copy(&path, &target)
         } else {
             fs::copy(&path, &target).map(drop).map_err(anyhow::Error::from)
         };

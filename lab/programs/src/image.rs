@@ -85,7 +85,7 @@ fn pack_named(
 }
 
 /// This machine's, as OCI writes it.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -1,7 +1,7 @@
 //! What there is, and where it lies.
 
 use crate::{
-    build,
+    build, image,
     recipe::{self, Recipe},
 };
 use anyhow::{Context as _, Result};
@@ -75,6 +75,15 @@ impl Program {
         recipe::PLUGINS.ready()
     }
 
+    /// The same for that architecture, `amd64` or `arm64`.
+    ///
+    /// # Errors
+    /// As [`Program::ready`].
+    pub fn plugins_for(architecture: &str) -> Result<Self> {
+        let other = (architecture != image::architecture()).then_some(architecture);
+        recipe::PLUGINS.ready_for(other)
+    }
+
     /// containerd with its shim for runc and `ctr`: the folder that holds them and nothing else.
     ///
     /// # Errors
@@ -99,7 +108,13 @@ impl Program {
 
 impl Recipe {
     fn ready(&self) -> Result<Program> {
+        self.ready_for(None)
+    }
+
+    /// For this machine's architecture, or for that one.
+    fn ready_for(&self, other: Option<&str>) -> Result<Program> {
         let place = self.place()?;
+        let place = other.map_or(place.clone(), |other| place.with_extension(other));
         if place.exists() {
             return Ok(Program(place));
         }
@@ -112,7 +127,7 @@ impl Recipe {
             .map_err(|(_, errno)| errno)
             .with_context(|| format!("lock {}", path.display()))?;
         if !place.exists() {
-            build::at(&place, self)?;
+            build::at(&place, self, other)?;
         }
         Ok(Program(place))
     }

@@ -47,6 +47,9 @@ enum Verb {
     Program {
         /// Which
         name: Name,
+        /// The plugins' architecture, if it is not this machine's
+        #[arg(long, value_name = "amd64|arm64")]
+        arch: Option<String>,
     },
 }
 
@@ -92,16 +95,19 @@ fn main() -> Result<()> {
             show(&cli.dir, cli.output)
         }
         Verb::Status => show(&cli.dir, cli.output),
-        Verb::Program { name } => say_where(name),
+        Verb::Program { name, arch } => say_where(name, arch.as_deref()),
     }
 }
 
 #[expect(clippy::print_stdout, reason = "that is what it is asked for")]
-fn say_where(name: Name) -> Result<()> {
+fn say_where(name: Name, arch: Option<&str>) -> Result<()> {
+    if arch.is_some() && !matches!(name, Name::Plugins) {
+        bail!("--arch goes with plugins only");
+    }
     let program = match name {
         Name::Kubectl => Program::kubectl(),
         Name::Helm => Program::helm(),
-        Name::Plugins => Program::plugins(),
+        Name::Plugins => arch.map_or_else(Program::plugins, Program::plugins_for),
     };
     println!("{}", program?.path().display());
     Ok(())

@@ -1,7 +1,7 @@
 //! The base: what Debian's packages have that our programs need, and no shell.
 
 use super::buildah::Store;
-use crate::say;
+use crate::{architecture::Architecture, say};
 use anyhow::{Context as _, Result, ensure};
 use std::{
     fs,
@@ -24,16 +24,17 @@ pub(super) struct Base {
 ///
 /// # Errors
 /// When there is none and none can be made: the mirror of Debian is asked for its packages.
-pub(super) fn ready(store: &Store) -> Result<Base> {
+pub(super) fn ready(store: &Store, architecture: Architecture) -> Result<Base> {
     let mut hash = DefaultHasher::new();
     (PACKAGES, SUITE, HOOK).hash(&mut hash);
     let key = format!("{:016x}", hash.finish());
-    let files = store.folder().join(format!("base-{SUITE}-{key}.tar"));
+    let of = format!("{SUITE}-{}-{key}", architecture.name());
+    let files = store.folder().join(format!("base-{of}.tar"));
     let made = |files: &Path| fs::metadata(files).and_then(|found| found.modified()).ok();
     let fresh = |at: SystemTime| at.elapsed().is_ok_and(|age| age < RENEWED_AFTER);
     if !made(&files).is_some_and(fresh) {
         say::step(&format!("a base of Debian {SUITE}'s packages: {PACKAGES}, ca-certificates"));
-        match make(&files) {
+        match make(&files, architecture) {
             Err(error) if files.is_file() => {
                 say::note(&format!(
                     "the base of before is used, as there is no new one: {error:#}"
@@ -44,19 +45,20 @@ pub(super) fn ready(store: &Store) -> Result<Base> {
     }
     let at = made(&files).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     let at = at.with_context(|| format!("when {} was made", files.display()))?;
-    let name = format!("localhost/ferrule-base:{SUITE}-{key}-{}", at.as_secs());
+    let name = format!("localhost/ferrule-base:{of}-{}", at.as_secs());
     if !store.has(&name) {
-        store.import(&files, &name)?;
+        store.import(&files, architecture, &name)?;
     }
     Ok(Base { name, packages: packages(&files)? })
 }
 
-fn make(files: &Path) -> Result<()> {
+fn make(files: &Path, architecture: Architecture) -> Result<()> {
     let hook = tempfile::NamedTempFile::new().context("make a file for the hook")?;
     fs::write(&hook, HOOK).context("write the hook")?;
     let unfinished = files.with_extension("next");
     let status = Command::new("mmdebstrap")
         .args(["--quiet", "--variant=extract", "--skip=output/dev,output/mknod", "--format=tar"])
+        .arg(format!("--architectures={}", architecture.name()))
         .arg(format!("--include={PACKAGES}"))
         .arg(format!("--extract-hook=sh {} \"$1\"", hook.path().display()))
         .arg(SUITE)

@@ -1,13 +1,13 @@
 //! buildah, in a store of its own: plain folders instead of mounts, so that nothing is left of a build
 //! that was killed but files.
 
-use crate::say;
+use crate::{architecture::Architecture, say};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::{
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
 
 /// Where images are built, and bases kept.
@@ -38,6 +38,31 @@ impl Try {
         let input = Some(r#"{"cniVersion":"1.0.0","name":"tried","type":"tried"}"#);
         Self { program, args: &[], input, says: "supportedVersions" }
     }
+
+    fn run(&self, chroot: &[String]) -> Result<()> {
+        let mut run = Command::new("chroot");
+        run.args(chroot).arg(self.program).args(self.args).env_clear().env("PATH", PATH);
+        if self.input.is_some() {
+            run.env("CNI_COMMAND", "VERSION");
+        }
+        run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = run.spawn().context("start chroot")?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // Who does not read it says why.
+            let _ = stdin.write_all(self.input.unwrap_or_default().as_bytes());
+        }
+        let output = child.wait_with_output().context("wait for chroot")?;
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        ensure!(
+            output.status.success() && said.contains(self.says),
+            "{} in the image: {}, and it did not say {:?} but: {said}",
+            self.program,
+            output.status,
+            self.says
+        );
+        Ok(())
+    }
 }
 
 impl Store {
@@ -67,11 +92,17 @@ impl Store {
     }
 
     /// Makes an image of one layer from an archive of its files.
-    pub(super) fn import(&self, files: &Path, image: &str) -> Result<()> {
+    pub(super) fn import(
+        &self,
+        files: &Path,
+        architecture: Architecture,
+        image: &str,
+    ) -> Result<()> {
         let container = self.said(&["from", "scratch"])?;
         let files = files.to_str().context("the cache's path is not UTF-8")?;
         let added = self
-            .said(&["add", "--quiet", &container, files, "/"])
+            .said(&["config", "--arch", architecture.name(), &container])
+            .and_then(|_| self.said(&["add", "--quiet", &container, files, "/"]))
             .and_then(|_| self.said(&["commit", "--quiet", &container, image]));
         self.said(&["rm", &container])?;
         added.map(drop)
@@ -82,10 +113,12 @@ impl Store {
         &self,
         file: &Path,
         context: &Path,
+        architecture: Architecture,
         tag: &str,
         revision: &str,
     ) -> Result<()> {
         let mut build = self.buildah(&["build", "--quiet", "--pull=never", "--layers=false"]);
+        build.args(["--platform", &format!("linux/{}", architecture.name())]);
         let version = env!("CARGO_PKG_VERSION");
         for (name, value) in [("VERSION", version), ("REVISION", revision)] {
             build.args(["--build-arg", &format!("{name}={value}")]);
@@ -101,50 +134,36 @@ impl Store {
         Ok(())
     }
 
-    /// Runs programs in a container of the image, by the user that the image names.
-    pub(super) fn try_all(&self, image: &str, tries: &[Try]) -> Result<()> {
+    /// Runs programs in the image's files, by the user that it names.
+    ///
+    /// By chroot and not by `buildah run`, whose relay loses words of short programs on a busy machine.
+    pub(super) fn try_all(
+        &self,
+        image: &str,
+        architecture: Architecture,
+        tries: &[Try],
+    ) -> Result<()> {
         let container = self.said(&["from", "--pull=never", image])?;
-        let outcome = tries.iter().try_for_each(|tried| self.try_one(&container, tried));
+        let outcome = self.try_in(&container, architecture, tries);
         self.said(&["rm", &container])?;
         outcome?;
         say::good(&format!("{} programs run in it", tries.len()));
         Ok(())
     }
 
-    fn try_one(&self, container: &str, tried: &Try) -> Result<()> {
-        let mut output = self.output_of(container, tried)?;
-        // On a busy machine buildah's relay can end before it has read what a short program wrote.
-        let is_silent = |of: &Output| of.stdout.is_empty() && of.stderr.is_empty();
-        for _ in 0..RELAY_AGAIN {
-            if output.status.success() && is_silent(&output) {
-                output = self.output_of(container, tried)?;
-            }
+    fn try_in(&self, container: &str, architecture: Architecture, tries: &[Try]) -> Result<()> {
+        let root = PathBuf::from(self.said(&["mount", container])?);
+        let user = self.said(&["inspect", "--format", "{{.OCIv1.Config.User}}", container])?;
+        ensure!(!user.is_empty(), "the image names no user");
+        let mut chroot = vec![format!("--userspec={user}"), root.display().to_string()];
+        if let Some(emulator) = architecture.emulator() {
+            let inside = format!("/{emulator}");
+            let from = Path::new("/usr/bin").join(&emulator);
+            std::fs::copy(&from, root.join(&emulator))
+                .with_context(|| format!("copy {} beside the image's files", from.display()))?;
+            chroot.push(inside);
         }
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        ensure!(
-            output.status.success() && said.contains(tried.says),
-            "{} in the image: {}, and it did not say {:?} but: {said}",
-            tried.program,
-            output.status,
-            tried.says
-        );
-        Ok(())
-    }
-
-    fn output_of(&self, container: &str, tried: &Try) -> Result<Output> {
-        let mut run = self.buildah(&["run", "--isolation", "chroot"]);
-        if tried.input.is_some() {
-            run.args(["--env", "CNI_COMMAND=VERSION"]);
-        }
-        run.args([container, "--", tried.program]).args(tried.args);
-        run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = run.spawn().context("start buildah")?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // Who does not read it says why.
-            let _ = stdin.write_all(tried.input.unwrap_or_default().as_bytes());
-        }
-        child.wait_with_output().context("wait for buildah")
+        tries.iter().try_for_each(|tried| tried.run(&chroot))
     }
 
     /// Writes the image as an archive, and forgets it: what is kept is the base.
@@ -198,5 +217,5 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(base.join("ferrule"))
 }
 
-/// Enough for a machine that is as busy as it can be.
-const RELAY_AGAIN: u32 = 4;
+/// Where chroot lies here, and what the image's programs are told.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -2,6 +2,7 @@
 
 use super::sbom;
 use crate::{
+    architecture::Architecture,
     binaries::{self, Binaries},
     cluster, generate, say,
 };
@@ -17,7 +18,12 @@ use std::{
 ///
 /// # Errors
 /// When a plugin cannot be built, or something cannot be copied.
-pub(super) fn into(built: &Binaries, folder: &Path, packages: Option<&Path>) -> Result<()> {
+pub(super) fn into(
+    built: &Binaries,
+    architecture: Architecture,
+    folder: &Path,
+    packages: Option<&Path>,
+) -> Result<()> {
     let [programs, plugins, papers] = [PROGRAMS, PLUGINS, PAPERS].map(|path| folder.join(path));
     for path in [&programs, &plugins, &papers] {
         fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
@@ -25,16 +31,16 @@ pub(super) fn into(built: &Binaries, folder: &Path, packages: Option<&Path>) -> 
     for name in binaries::image_programs() {
         let to = programs.join(name);
         copy(&built.dir.join(name), &to, 0o755)?;
-        strip(&to)?;
+        strip(&to, architecture)?;
     }
-    let brought = plugins_of_the_cni_project()?;
+    let brought = plugins_of_the_cni_project(architecture)?;
     for from in &brought {
         let name = from.file_name().context("a plugin without a name")?;
         copy(from, &plugins.join(name), 0o755)?;
     }
     copy(&generate::root().join("LICENSE"), &papers.join("LICENSE"), 0o644)?;
     say::step("a list of its parts, for scanners");
-    let list = sbom::of_the_image(&brought, packages)?;
+    let list = sbom::of_the_image(architecture, &brought, packages)?;
     let parts = list["components"].as_array().map_or(0, Vec::len);
     let path = papers.join("sbom.json");
     let text = serde_json::to_string_pretty(&list).context("write the list")?;
@@ -50,16 +56,17 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
 }
 
 /// What debuggers read stays with whoever built it.
-fn strip(program: &Path) -> Result<()> {
-    let strip =
-        Command::new("strip").arg("--strip-debug").arg(program).stdin(Stdio::null()).status();
-    let status = strip.context("start strip, which comes with the linker")?;
-    ensure!(status.success(), "strip {}: {status}", program.display());
+fn strip(program: &Path, architecture: Architecture) -> Result<()> {
+    let strip = architecture.tool("strip");
+    let status =
+        Command::new(&strip).arg("--strip-debug").arg(program).stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("start {strip}, which comes with the linker"))?;
+    ensure!(status.success(), "{strip} {}: {status}", program.display());
     Ok(())
 }
 
-fn plugins_of_the_cni_project() -> Result<Vec<PathBuf>> {
-    let folder = cluster::program("plugins")?;
+fn plugins_of_the_cni_project(architecture: Architecture) -> Result<Vec<PathBuf>> {
+    let folder = cluster::plugins(architecture)?;
     let entries = fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
     let mut found: Vec<PathBuf> = entries
         .map(|entry| Ok(entry.context("read the plugins")?.path()))

@@ -1,7 +1,7 @@
 //! The list of the image's parts (a software bill of materials), as CycloneDX has it: crates, Go
 //! modules and Debian's packages. It is the same for the same parts.
 
-use crate::{binaries, generate};
+use crate::{architecture::Architecture, binaries, generate};
 use anyhow::{Context as _, Result};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use serde_json::{Value, json};
@@ -25,8 +25,12 @@ struct Part {
 ///
 /// # Errors
 /// When cargo does not tell what the programs are made of.
-pub(super) fn of_the_image(plugins: &[PathBuf], packages: Option<&Path>) -> Result<Value> {
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+pub(super) fn of_the_image(
+    architecture: Architecture,
+    plugins: &[PathBuf],
+    packages: Option<&Path>,
+) -> Result<Value> {
+    let triple = architecture.triple();
     let metadata = MetadataCommand::new()
         .current_dir(generate::root())
         .other_options(["--locked".into(), "--filter-platform".into(), triple])
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_the_programs_link_is_listed_and_what_only_tests_use_is_not() {
-        let list = of_the_image(&[], None).expect("a list");
+        let list = of_the_image(Architecture::Arm64, &[], None).expect("a list");
         let names: BTreeSet<&str> = list["components"]
             .as_array()
             .expect("components")
