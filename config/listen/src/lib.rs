@@ -1,10 +1,51 @@
-//! Where programs listen: at an address, or at all of the host's.
+//! Where programs listen: at an address, at all of the host's, or at a unix socket.
 
+use axum::Router;
+use config_settings::Bind;
 use std::{
-    io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
+    path::Path,
+    time::Duration,
 };
-use tokio::net::TcpListener;
+use tokio::{
+    net::{TcpListener, UnixListener},
+    time::sleep,
+};
+
+/// Serves HTTP there, for ever. A place that is taken becomes free some time: no program ends for it, but says
+/// that it cannot serve `what`.
+pub async fn serve(router: Router, at: &Bind, what: &str) {
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let ended = match at {
+            Bind::Tcp(address) => match bind(*address).await {
+                Ok(listener) => axum::serve(listener, router.clone()).await,
+                Err(error) => Err(error),
+            },
+            Bind::Unix(path) => match bind_unix(path) {
+                Ok(listener) => axum::serve(listener, router.clone()).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = ended {
+            tracing::error!(%error, ?at, "cannot serve {what}; trying again");
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_LAST);
+    }
+}
+
+/// Listens where nobody but the program's own user reaches it. A socket of an earlier life gives way.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
 
 /// Listens there. `[::]` is every address of both families; on a host without IPv6, those of IPv4.
 ///
@@ -27,12 +68,78 @@ fn without_ipv6(err: &io::Error) -> bool {
     err.raw_os_error() == Some(EAFNOSUPPORT) || err.kind() == io::ErrorKind::AddrNotAvailable
 }
 
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_LAST: Duration = Duration::from_secs(60);
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use axum::routing::get;
     use std::net::{IpAddr, Ipv6Addr};
-    use tokio::net::TcpStream;
+    use tokio::{
+        io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+        net::{TcpStream, UnixStream},
+    };
+
+    fn router() -> Router {
+        Router::new().route("/metrics", get(async || "up 1\n"))
+    }
+
+    async fn page(mut at: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+        at.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+        let mut page = String::new();
+        at.read_to_string(&mut page).await?;
+        Ok(page)
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_taken_is_served_once_it_is_free() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let at = Bind::Tcp(address);
+        let ask = async {
+            // Who holds the place answers nobody.
+            let (other, _) = tokio::join!(TcpStream::connect(address), taken.accept());
+            drop((other, taken));
+            loop {
+                if let Ok(stream) = TcpStream::connect(address).await {
+                    return page(stream).await.unwrap();
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = serve(router(), &at, "metrics") => unreachable!("it serves for ever"),
+            page = ask => assert!(page.ends_with("up 1\n"), "{page}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_an_earlier_life_gives_way_and_a_file_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let at = Bind::Unix(path.clone());
+        let ask = async {
+            loop {
+                if let Ok(stream) = UnixStream::connect(&path).await {
+                    return page(stream).await.unwrap();
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = serve(router(), &at, "metrics") => unreachable!("it serves for ever"),
+            page = ask => assert!(page.ends_with("up 1\n"), "{page}"),
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let file = folder.path().join("notes.txt");
+        fs::write(&file, "kept").unwrap();
+        assert_eq!(bind_unix(&file).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+    }
 
     #[tokio::test]
     async fn all_addresses_are_those_of_both_families() {

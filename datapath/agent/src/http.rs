@@ -10,11 +10,10 @@ use axum::{
 };
 use config_settings::Bind;
 use datapath_node::Overview;
-use std::{fs, io, path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
-    net::UnixListener,
     sync::{mpsc, oneshot},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
 /// What is shown, and where it comes from.
@@ -35,41 +34,14 @@ impl Shown {
     }
 }
 
-/// Serves, for ever. A place that is taken becomes free some time: the agent does not end for it.
+/// Serves, for ever.
 pub(crate) async fn serve(shown: Shown, at: Bind) {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
         .with_state(shown);
-    let mut pause = PAUSE_FIRST;
-    loop {
-        let ended = match &at {
-            Bind::Tcp(address) => match config_listen::bind(*address).await {
-                Ok(listener) => axum::serve(listener, router.clone()).await,
-                Err(error) => Err(error),
-            },
-            Bind::Unix(path) => match listen(path) {
-                Ok(listener) => axum::serve(listener, router.clone()).await,
-                Err(error) => Err(error),
-            },
-        };
-        if let Err(error) = ended {
-            tracing::error!(%error, ?at, "cannot serve metrics; trying again");
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_LAST);
-    }
-}
-
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    config_listen::serve(router, &at, "metrics").await;
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -108,5 +80,3 @@ pub(crate) fn unready(overview: &Overview) -> Option<String> {
 }
 
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-const PAUSE_LAST: Duration = Duration::from_secs(60);

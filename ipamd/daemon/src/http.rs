@@ -18,17 +18,11 @@ use axum::{
 use config_settings::{Bind, Settings};
 use serde_json::{Value, json};
 use std::{
-    fs, io,
     net::{Ipv6Addr, SocketAddr},
-    path::Path,
     sync::Arc,
     time::Duration,
 };
-use tokio::{
-    net::UnixListener,
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 
 /// What is shown, and where it comes from.
 #[derive(Clone)]
@@ -51,7 +45,7 @@ impl Shown {
 pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(shown);
     let at = Bind::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
-    serve(router, &at, "metrics").await;
+    config_listen::serve(router, &at, "metrics").await;
 }
 
 /// Serves introspection, for ever.
@@ -65,39 +59,7 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
         .route("/v1/ferrule/explain", get(explain))
         .fallback(commands)
         .with_state(shown);
-    serve(router, &at, "introspection").await;
-}
-
-/// A place that is taken becomes free some time: the daemon does not end for it.
-async fn serve(router: Router, at: &Bind, what: &str) {
-    let mut pause = PAUSE_FIRST;
-    loop {
-        let ended = match at {
-            Bind::Tcp(address) => match config_listen::bind(*address).await {
-                Ok(listener) => axum::serve(listener, router.clone()).await,
-                Err(error) => Err(error),
-            },
-            Bind::Unix(path) => match listen_unix(path) {
-                Ok(listener) => axum::serve(listener, router.clone()).await,
-                Err(error) => Err(error),
-            },
-        };
-        if let Err(error) = ended {
-            tracing::error!(%error, ?at, "cannot serve {what}; trying again");
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_LAST);
-    }
-}
-
-fn listen_unix(path: &Path) -> io::Result<UnixListener> {
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    config_listen::serve(router, &at, "introspection").await;
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -160,5 +122,3 @@ const COMMANDS: [&str; 6] = [
     "/v1/ferrule/explain",
 ];
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-const PAUSE_LAST: Duration = Duration::from_secs(60);
