@@ -210,22 +210,42 @@ impl Installed {
             "metadata": { "name": name, "namespace": "default" },
             "spec": {
                 "selector": { "matchLabels": labels },
-                "template": {
-                    "metadata": { "labels": labels },
-                    "spec": {
-                        "terminationGracePeriodSeconds": 1,
-                        "containers": [{
-                            "name": "probe", "image": image::PROBE, "args": ["serve", "8080"],
-                            "imagePullPolicy": "Never",
-                            "readinessProbe": { "httpGet": { "path": "/", "port": 8080 } },
-                        }],
-                    },
-                },
+                "template": { "metadata": { "labels": labels }, "spec": probe() },
             },
         })])?;
         self.kubectl(&["rollout", "status", &format!("daemonset/{name}"), WAIT])
             .with_context(|| self.state())?;
         self.pods("default", &format!("app={name}"))
+    }
+
+    /// A Deployment `load` of so many of the lab's probes, on this node if one is named. It waits for none of them.
+    ///
+    /// # Errors
+    /// With what kubectl said.
+    pub fn load(&self, replicas: u32, node: Option<&str>) -> Result<()> {
+        let labels = json!({ "app": "load" });
+        let mut pod = probe();
+        if let Some(node) = node {
+            pod["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+        }
+        self.cluster.apply(&[json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "load", "namespace": "default" },
+            "spec": {
+                "replicas": replicas, "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": pod },
+            },
+        })])
+    }
+
+    /// Waits until the load runs as it was last asked for.
+    ///
+    /// # Errors
+    /// With what the cluster looks like when that does not come.
+    pub fn loaded(&self) -> Result<()> {
+        self.kubectl(&["-n", "default", "rollout", "status", "deployment/load", WAIT])
+            .map(drop)
+            .with_context(|| self.state())
     }
 
     /// The pods of these labels, by their nodes' names.
@@ -268,6 +288,18 @@ impl Installed {
     }
 }
 
+/// What a pod of the lab's probe is.
+pub fn probe() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "probe", "image": image::PROBE, "args": ["serve", "8080"],
+            "imagePullPolicy": "Never",
+            "readinessProbe": { "httpGet": { "path": "/", "port": 8080 } },
+        }],
+    })
+}
+
 /// Looks until `look` is content; its last word when it is not in time.
 ///
 /// # Errors
@@ -297,6 +329,11 @@ pub(crate) fn said(command: &mut Command) -> Result<String> {
 
 /// The chart's values with which policy is on.
 pub const POLICY: &[&str] = &["enableNetworkPolicy=true", "policy.backend=none"];
+/// The labels of the DaemonSet's pods, whatever names the chart is given.
+pub const NODE_PODS: &str = "app.kubernetes.io/part-of=ferrule,app.kubernetes.io/component=node";
+/// And those of the policy controller's.
+pub const CONTROLLERS: &str =
+    "app.kubernetes.io/part-of=ferrule,app.kubernetes.io/component=controller";
 pub(crate) const SPACE: &str = "kube-system";
 pub(crate) const WAIT: &str = "--timeout=300s";
 const PATIENCE: Duration = Duration::from_secs(120);

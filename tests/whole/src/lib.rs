@@ -7,7 +7,7 @@ mod installed;
 mod prometheus;
 mod traffic;
 
-pub use installed::{Given, Installed, POLICY, Pod};
+pub use installed::{CONTROLLERS, Given, Installed, NODE_PODS, POLICY, Pod, probe};
 pub use prometheus::{Hold, Prometheus, Target};
 pub use traffic::{Answers, Counts, Flows, Newcomers, Traffic};
 

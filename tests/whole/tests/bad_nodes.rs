@@ -7,11 +7,11 @@
     reason = "a test panics and tells how far it is"
 )]
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tests_lab::wait_for;
 use tests_support::promtool;
-use tests_whole::{Given, Hold, Installed, Prometheus};
+use tests_whole::{Given, Hold, Installed, NODE_PODS, Prometheus};
 
 /// A pool without spare parts, on a type with three ENIs of three addresses for pods.
 const TYPE: &[&str] = &["--type", "t3.small"];
@@ -38,32 +38,7 @@ struct Told<'a> {
 impl Scene<'_> {
     /// So many pods on the node.
     fn load(&self, replicas: u32) {
-        let labels = json!({ "app": "load" });
-        self.cluster
-            .cluster()
-            .apply(&[json!({
-                "apiVersion": "apps/v1", "kind": "Deployment",
-                "metadata": { "name": "load", "namespace": "default" },
-                "spec": {
-                    "replicas": replicas, "selector": { "matchLabels": labels },
-                    "template": {
-                        "metadata": { "labels": labels },
-                        "spec": {
-                            "nodeSelector": { "kubernetes.io/hostname": NODE },
-                            "terminationGracePeriodSeconds": 1,
-                            "containers": [{
-                                "name": "probe", "image": "localhost/probe:1", "args": ["serve"],
-                            }],
-                        },
-                    },
-                },
-            })])
-            .unwrap();
-    }
-
-    fn all_run(&self) {
-        let wait = ["-n", "default", "rollout", "status", "deployment/load", "--timeout=180s"];
-        self.cluster.kubectl(&wait).unwrap();
+        self.cluster.load(replicas, Some(NODE)).unwrap();
     }
 
     /// No pod is left, and what they held has rested.
@@ -201,7 +176,7 @@ fn iam_lacks_an_action(scene: &Scene<'_>) {
         &["Allow ec2:AssignPrivateIpAddresses", "alerts.md#"],
     );
     scene.cluster.lab().run(&["iam", "allow"]).unwrap();
-    scene.all_run();
+    scene.cluster.loaded().unwrap();
 }
 
 fn the_enis_of_the_type_are_full(scene: &Scene<'_>) {
@@ -246,8 +221,7 @@ fn the_conflist_is_overwritten(scene: &Scene<'_>) {
     scene.status_tells(&told);
     let any = |_: &Value| true;
     scene.alert_tells("FerruleNetworkOverwritten", any, &["Find who writes there", "network"]);
-    let log =
-        ["-n", "kube-system", "logs", "-l", "app.kubernetes.io/name=ferrule", "-c", "network"];
+    let log = ["-n", "kube-system", "logs", "-l", NODE_PODS, "-c", "network"];
     let log = scene.cluster.kubectl(&log).unwrap();
     assert!(log.contains("put 00-other.conflist aside"), "{log}");
 }
@@ -295,7 +269,7 @@ fn the_image_cannot_be_pulled(scene: &Scene<'_>) {
     };
     scene.status_tells(&told);
     scene.event_of_ours("Failed", &["Failed to pull image", "registry.invalid/ferrule:9"]);
-    let pods = scene.cluster.pods("kube-system", "app.kubernetes.io/name=ferrule").unwrap();
+    let pods = scene.cluster.pods("kube-system", NODE_PODS).unwrap();
     let pod = pods.iter().find(|pod| pod.node == NODE).unwrap();
     let whole = scene.said(&["pod", &format!("kube-system/{}", pod.name)]);
     for word in [told.cause, told.remedy, "Pull"] {

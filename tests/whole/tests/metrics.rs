@@ -31,27 +31,8 @@ fn asked() -> Vec<String> {
 
 /// So many pods on the nodes.
 fn load(cluster: &Installed, replicas: u32) {
-    let labels = json!({ "app": "load" });
-    cluster
-        .cluster()
-        .apply(&[json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": { "name": "load", "namespace": "default" },
-            "spec": {
-                "replicas": replicas, "selector": { "matchLabels": labels },
-                "template": {
-                    "metadata": { "labels": labels },
-                    "spec": {
-                        "terminationGracePeriodSeconds": 1,
-                        "containers": [{ "name": "probe", "image": "localhost/probe:1", "args": ["serve"] }],
-                    },
-                },
-            },
-        })])
-        .unwrap();
-    cluster
-        .kubectl(&["-n", "default", "rollout", "status", "deployment/load", "--timeout=120s"])
-        .unwrap();
+    cluster.load(replicas, None).unwrap();
+    cluster.loaded().unwrap();
 }
 
 /// Rules that Prometheus cannot evaluate, and alerts that are about to fire or do.

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tests_lab::wait_for;
-use tests_whole::{Given, Installed, POLICY};
+use tests_whole::{CONTROLLERS, Given, Installed, POLICY};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -89,4 +89,3 @@ fn a_policy_reaches_every_node_through_two_replicas_and_its_state_is_told() {
 
 const NODES: [&str; 2] = ["node1", "node2"];
 const AGENT_METRICS: u16 = 8162;
-const CONTROLLERS: &str = "app.kubernetes.io/name=ferrule-controller";

@@ -18,7 +18,7 @@ use std::{
 };
 use tests_docs::{command::commands, page::Page, root};
 use tests_lab::wait_for;
-use tests_whole::{Flows, Given, Installed, Pod};
+use tests_whole::{Flows, Given, Installed, NODE_PODS, Pod, probe};
 
 /// The page, whose commands this follows.
 struct Guide(Page);
@@ -103,7 +103,7 @@ impl Takeover {
         self.ready(&meanwhile)?;
         self.create(newest, node)?;
         self.ready(newest)?;
-        let ours = self.of(FERRULE, node)?.context("Ferrule's pod has gone")?;
+        let ours = self.of(NODE_PODS, node)?.context("Ferrule's pod has gone")?;
         ensure!(ours.restarts == 0, "{ours:?}");
         self.is_made_by(&self.newest(newest)?, Maker::Ferrule)
     }
@@ -111,8 +111,7 @@ impl Takeover {
     /// Waits for Ferrule's pod, as the page says.
     fn ours_runs(&self, node: &str) -> Result<()> {
         wait_for(&format!("Ferrule's pod on {node}"), PATIENCE, || {
-            let asked = ["get", "pods", "app.kubernetes.io/name=ferrule"];
-            let table = self.follow(&asked, node)?;
+            let table = self.follow(&["get", "pods", NODE_PODS], node)?;
             ensure!(table.contains(" Running "), "{table}");
             Ok(true)
         })?;
@@ -129,7 +128,7 @@ impl Takeover {
         self.follow(&["label", "ferrule.io/network-"], node)?;
         let (code, said) = rollback.end()?;
         ensure!(code == 0 && said.ends_with("nothing is left to do\n"), "{code}: {said}");
-        ensure!(self.of(FERRULE, node)?.is_none(), "Ferrule has not left {node}");
+        ensure!(self.of(NODE_PODS, node)?.is_none(), "Ferrule has not left {node}");
         self.create(newest, node)?;
         self.ready(newest)?;
         self.is_made_by(&self.newest(newest)?, Maker::Amazon)
@@ -156,17 +155,12 @@ impl Takeover {
     }
 
     fn create(&self, name: &str, node: &str) -> Result<()> {
+        let mut spec = probe();
+        spec["nodeName"] = json!(node);
         self.cluster.cluster().apply(&[json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": name, "namespace": "default", "labels": { "app": "newest" } },
-            "spec": {
-                "nodeName": node, "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "probe", "image": PROBE, "args": ["serve", "8080"],
-                    "imagePullPolicy": "Never",
-                    "readinessProbe": { "httpGet": { "path": "/", "port": 8080 } },
-                }],
-            },
+            "spec": spec,
         })])
     }
 
@@ -286,7 +280,7 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     let amazons = cluster.pods("kube-system", AMAZON).unwrap();
     takeover.patch().unwrap();
     cluster.install(&["migration.byLabel=true"]).unwrap();
-    assert_eq!(cluster.pods("kube-system", FERRULE).unwrap(), []);
+    assert_eq!(cluster.pods("kube-system", NODE_PODS).unwrap(), []);
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), amazons, "the patch replaced pods");
 
     println!("{} goes over, back, and over again", one.node);
@@ -308,7 +302,7 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     assert_eq!(cluster.pods("default", "app=steady").unwrap(), pods, "steady pods have changed");
     let after = cluster.pods("kube-system", "k8s-app=kube-dns").unwrap();
     assert_eq!(after, name_server, "the name server has changed");
-    for pod in cluster.pods("kube-system", FERRULE).unwrap() {
+    for pod in cluster.pods("kube-system", NODE_PODS).unwrap() {
         assert_eq!(pod.restarts, 0, "{pod:?}");
     }
     for pod in &pods {
@@ -359,5 +353,4 @@ fn a_node_that_boots_before_it_is_taken_over_goes_over_by_itself() {
 
 const PROBE: &str = lab_kubernetes::image::PROBE;
 const AMAZON: &str = "k8s-app=aws-node";
-const FERRULE: &str = "app.kubernetes.io/name=ferrule";
 const PATIENCE: Duration = Duration::from_secs(120);
