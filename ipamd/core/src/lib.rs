@@ -47,4 +47,6 @@ pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason
 pub use event::{Cards, Event, ReleaseCause, Ticket, Witness};
 pub use explain::is_denial;
 pub use notice::{Notice, Obstacle, Severity, Topic, Waiting};
-pub use snapshot::{BudgetView, CoolingView, Counts, EniView, PodView, Snapshot, WaiterView};
+pub use snapshot::{
+    BudgetView, CoolingView, Counts, EniView, PodView, Snapshot, TrunkMissing, WaiterView,
+};

@@ -28,10 +28,21 @@ pub struct Snapshot {
     pub full: bool,
     /// What the planner waits for, and why.
     pub waiting: Vec<Waiting>,
+    /// Why the trunk ENI that the node wants is missing, once it should have come.
+    pub trunk_missing: Option<TrunkMissing>,
     /// The Reserves that have waited longest, in order.
     pub waiters: Vec<WaiterView>,
     /// How often EC2 may be called, by action; those that were never called are left out.
     pub budgets: Vec<BudgetView>,
+}
+
+/// Pods with branch ENIs cannot start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrunkMissing {
+    /// What keeps it away.
+    pub cause: &'static str,
+    /// What a person can do.
+    pub next_step: &'static str,
 }
 
 /// A Reserve that waits.

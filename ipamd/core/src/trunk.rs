@@ -2,7 +2,7 @@
 //!
 //! The resource controller makes and attaches the trunk; we only say that we want one.
 
-use crate::{Core, Effect, EniKind, Severity, Topic, book::Eni};
+use crate::{Core, Effect, EniKind, Severity, Topic, TrunkMissing, book::Eni};
 use config_model::{CardIndex, Span, Time};
 
 /// The feature is asked for again so often.
@@ -70,23 +70,12 @@ impl Core {
             self.trunk = TrunkWish::default();
             return;
         }
-        let has_place = self.places_taken(CardIndex(0)) < self.max_enis(CardIndex(0));
-        let asking = self.trunk.missing(has_place, now);
+        let asking = self.trunk.missing(self.has_place_for_trunk(), now);
         if asking.ask {
             self.outbox.push(Effect::AskForTrunk);
         }
         if asking.report {
-            let (cause, next_step) = if has_place {
-                (
-                    "security groups for pods are on, but no trunk ENI was attached",
-                    "see that the VPC resource controller runs and knows this instance type",
-                )
-            } else {
-                (
-                    "security groups for pods are on, but no place is left for a trunk ENI",
-                    "replace the node, or lower the pool's targets until an ENI is freed",
-                )
-            };
+            let TrunkMissing { cause, next_step } = self.why_no_trunk();
             self.report(Severity::Warning, Topic::TrunkMissing, "trunk ENI", cause, next_step);
         }
         if !self.trunk.reported {
@@ -94,6 +83,29 @@ impl Core {
         }
         let next = self.trunk.next(now);
         self.wake_by(next);
+    }
+
+    /// What keeps the trunk away, as long as it is missing and was reported.
+    pub(crate) fn trunk_missing(&self) -> Option<TrunkMissing> {
+        (self.lacks_trunk() && self.trunk.reported).then(|| self.why_no_trunk())
+    }
+
+    fn why_no_trunk(&self) -> TrunkMissing {
+        if self.has_place_for_trunk() {
+            TrunkMissing {
+                cause: "security groups for pods are on, but no trunk ENI was attached",
+                next_step: "see that the VPC resource controller runs and knows this instance type",
+            }
+        } else {
+            TrunkMissing {
+                cause: "security groups for pods are on, but no place is left for a trunk ENI",
+                next_step: "replace the node, or lower the pool's targets until an ENI is freed",
+            }
+        }
+    }
+
+    fn has_place_for_trunk(&self) -> bool {
+        self.places_taken(CardIndex(0)) < self.max_enis(CardIndex(0))
     }
 }
 

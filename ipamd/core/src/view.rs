@@ -37,6 +37,7 @@ impl Core {
             short: self.short(now),
             full: self.is_full(FIRST, now),
             waiting: self.explain(now),
+            trunk_missing: self.trunk_missing(),
             waiters: self.queue.eldest(WAITERS_TOLD).map(waiter_view).collect(),
             budgets: self.budgets.views(now),
         }

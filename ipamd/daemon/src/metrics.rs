@@ -353,14 +353,13 @@ const TAKES_ROOM: [&str; 4] = [
     "AssignIpv6Addresses",
 ];
 /// Notices that somebody is alerted of.
-const ALERTED: [(Topic, Severity); 8] = [
+const ALERTED: [(Topic, Severity); 7] = [
     (Topic::SubnetExhausted, Severity::Error),
     (Topic::SubnetFragmented, Severity::Warning),
     (Topic::LimitReached, Severity::Warning),
     (Topic::AttachStuck, Severity::Error),
     (Topic::AssignedVanished, Severity::Error),
     (Topic::EniConfigInvalid, Severity::Error),
-    (Topic::TrunkMissing, Severity::Warning),
     (Topic::KernelDirty, Severity::Warning),
 ];
 /// amazon-vpc-cni's words.

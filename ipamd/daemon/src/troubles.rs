@@ -66,6 +66,11 @@ pub(crate) fn of(
     let mut found = of_the_daemon(view);
     found.extend(view.snapshot.budgets.iter().filter_map(ec2::of));
     found.extend(view.snapshot.waiting.iter().filter_map(|waiting| planner(waiting, view)));
+    found.extend(
+        view.snapshot
+            .trunk_missing
+            .map(|it| trouble("trunk_missing", "trunk ENI", it.cause, it.next_step)),
+    );
     let impaired = view.impairments().into_iter();
     found.extend(impaired.map(|cause| trouble("detached", "pods", cause, DELETE_PODS)));
     found.extend(host.iter().map(|why| trouble("host_networking", "host", why, HOST)));

@@ -29,11 +29,16 @@ fn the_trunk_is_asked_for_each_minute_while_it_is_missing_and_never_afterwards()
     let mut world = world(4, true);
     world.pass(Span::seconds(150));
     assert_eq!(world.trunk_wishes.len(), 3);
-    assert_eq!(world.told_of(Topic::TrunkMissing), 0);
+    assert_eq!((world.told_of(Topic::TrunkMissing), world.snapshot().trunk_missing), (0, None));
     world.pass(Span::seconds(60));
     assert_eq!(world.told_of(Topic::TrunkMissing), 1);
+    world.pass(Span::seconds(3600));
+    assert_eq!(world.told_of(Topic::TrunkMissing), 1);
+    let missing = world.snapshot().trunk_missing.unwrap();
+    assert!(missing.cause.contains("no trunk ENI was attached"), "{missing:?}");
     world.cloud.attach_other(CardIndex(0), 2, EniKind::Trunk, 0, world.now);
     world.pass(Span::seconds(400));
+    assert_eq!(world.snapshot().trunk_missing, None);
     let asked = world.trunk_wishes.len();
     world.pass(Span::seconds(1200));
     assert_eq!(world.trunk_wishes.len(), asked);
