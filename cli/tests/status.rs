@@ -74,6 +74,10 @@ async fn a_viewer_is_told_of_each_node_also_where_no_daemon_can_be_asked() {
 fn an_archive_says_what_could_not_be_got(viewer: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("b.tar.gz");
+    let told = ferrule("bundle", viewer, &["--node", "nobody", "-o", file.to_str().unwrap()]);
+    assert_eq!(told.status.code(), Some(2), "{}", text(&told.stdout));
+    assert!(text(&told.stderr).contains("there is no node nobody"), "{}", text(&told.stderr));
+    assert!(!file.exists(), "an archive of nobody was made");
     let told = ferrule("bundle", viewer, &["-o", file.to_str().unwrap()]);
     assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
     let unpacked = Command::new("tar").arg("-xzf").arg(&file).arg("-C").arg(folder.path()).status();

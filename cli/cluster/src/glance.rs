@@ -1,5 +1,6 @@
 //! All nodes at a glance: how each pool is, and what is wrong where.
 
+mod agent;
 mod judge;
 mod text;
 
@@ -8,6 +9,7 @@ use ipamd_view::{Budget, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+pub use agent::{Agent, AgentLine, AgentState};
 pub use text::Width;
 
 /// What the API server and the daemons said.
@@ -27,6 +29,8 @@ pub struct Cluster {
     pub controllers: Vec<Pod>,
     /// The Lease of the replica that writes status.
     pub lease: Option<Lease>,
+    /// What the controller knows of the nodes' agents, by node; none where it does not say.
+    pub agents: Option<BTreeMap<String, Agent>>,
     /// What could not be asked: told, and nothing is concluded from it.
     pub unasked: Vec<String>,
 }
@@ -82,6 +86,9 @@ pub struct NodeLine {
     pub pool: Option<Pool>,
     /// What the instance type allows, if it is known.
     pub limits: Option<Limits>,
+    /// The policy agent, where the node has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentLine>,
     /// The ADDs that have waited longest.
     pub waiting_adds: Vec<WaitingAdd>,
     /// How often EC2 may be called.

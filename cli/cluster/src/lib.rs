@@ -21,7 +21,7 @@ pub use affinity::{
 };
 pub use bundle::{Bounds, Entry, Index, Missing};
 pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, tries};
-pub use glance::{Cluster, Glance, Heard, Lease, NodeLine, Width};
+pub use glance::{Agent, AgentLine, AgentState, Cluster, Glance, Heard, Lease, NodeLine, Width};
 pub use objects::{
     Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec, Event, Meta,
     Node, NodeAddress, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Template,

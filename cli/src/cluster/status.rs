@@ -9,11 +9,12 @@ use super::{
 };
 use crate::policy::{document, say};
 use anyhow::{Result, anyhow, bail};
-use cli_cluster::{Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
+use cli_cluster::{Agent, Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
 use ipamd_view::Status;
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
 use policy_kube::KubeError;
+use policy_view::{GROUP, VERSION};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -42,12 +43,9 @@ fn has(pod: &Pod, container: &str) -> bool {
 /// Everything that `Glance` judges.
 pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<Cluster> {
     let namespace = api.namespace.clone();
-    let mut nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
+    let mut nodes = nodes(api).await?;
+    all_there(&nodes, only)?;
     if !only.is_empty() {
-        let there = |name: &&String| nodes.iter().any(|node| node.metadata.name == **name);
-        if let Some(name) = only.iter().find(|name| !there(name)) {
-            bail!("there is no node {name}: see kubectl get nodes");
-        }
         nodes.retain(|node| only.contains(&node.metadata.name));
     }
     let mut cluster = Cluster { namespace: namespace.clone(), nodes, ..Cluster::default() };
@@ -70,8 +68,57 @@ pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<
             Err(error) => cluster.unasked.push(error.to_string()),
         }
     }
+    if cluster.pods.iter().any(|pod| has(pod, AGENT)) {
+        match agents(api).await {
+            Ok(agents) => cluster.agents = Some(agents),
+            Err(why) => cluster.unasked.push(format!("the policy controller, of agents: {why}")),
+        }
+    }
     cluster.heard = ask_all(api, target, &cluster.pods).await?;
     Ok(cluster)
+}
+
+/// Nodes by these names have to be there.
+///
+/// # Errors
+/// Names the first that is not.
+pub(super) fn all_there(nodes: &[Node], names: &[String]) -> Result<()> {
+    let there = |name: &&String| nodes.iter().any(|node| node.metadata.name == **name);
+    match names.iter().find(|name| !there(name)) {
+        Some(name) => bail!("there is no node {name}: see kubectl get nodes"),
+        None => Ok(()),
+    }
+}
+
+/// All nodes.
+pub(super) async fn nodes(api: &Api) -> Result<Vec<Node>, KubeError> {
+    api.list("/api/v1/nodes", Selector::All, "nodes").await
+}
+
+/// What the policy controller knows of each node's agent.
+async fn agents(api: &Api) -> Result<BTreeMap<String, Agent>, KubeError> {
+    let path = format!("/apis/{GROUP}/{VERSION}/agents");
+    let known: Vec<policy_view::Agent> =
+        api.list(&path, Selector::All, &format!("agents.{GROUP}")).await?;
+    Ok(known.into_iter().map(|agent| (agent.metadata.name.clone(), of_agent(agent))).collect())
+}
+
+fn of_agent(agent: policy_view::Agent) -> Agent {
+    let stream = agent.stream.unwrap_or_default();
+    let known = Agent {
+        follows: stream.follows,
+        owed: if stream.follows { stream.owed } else { 0 },
+        ..Agent::default()
+    };
+    let Some(realized) = agent.realized else { return known };
+    Agent {
+        reported_seconds_ago: Some(realized.seconds_ago),
+        stale: realized.is_stale(),
+        policies: realized.policies,
+        failing: realized.failing.len(),
+        enforces: !realized.unenforced,
+        ..known
+    }
 }
 
 /// Our DaemonSets, as far as they run daemons.
@@ -147,5 +194,6 @@ pub(super) const OURS: &str = "app.kubernetes.io/part-of=ferrule";
 /// The containers by which daemons and replicas of the controller are told apart.
 const DAEMON: &str = "ipamd";
 const CONTROLLER: &str = "controller";
+const AGENT: &str = "agent";
 const CONTROLLER_LEASE: &str = "ferrule-controller";
 const SIDE_BY_SIDE: usize = 16;

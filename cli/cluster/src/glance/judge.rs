@@ -1,6 +1,6 @@
 //! What is wrong with a node, and with what is no node's.
 
-use super::{Cluster, Heard, Lease, NodeLine};
+use super::{Cluster, Heard, Lease, NodeLine, agent};
 use crate::{
     affinity::excluded,
     objects::{Node, Pod},
@@ -44,6 +44,8 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
 fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
     line.pod = Some(pod.metadata.name.clone());
     line.troubles.extend(of_pod(pod));
+    line.agent = agent::agent(&line.node, pod, cluster);
+    line.troubles.extend(line.agent.iter().flat_map(agent::troubles));
     if pod.introspection_is_off() {
         let cause = format!("{INTROSPECTION_OFF} is set: the daemon tells nothing of itself");
         let next = "unset it to see more than what Kubernetes knows of the node";
@@ -160,7 +162,7 @@ fn lease(lease: &Lease) -> Option<Trouble> {
     Some(trouble("lease", "Lease ferrule-controller", &cause, LEASE))
 }
 
-fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
+pub(super) fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
     Trouble {
         kind: kind.to_owned(),
         severity: Severity::Trouble,

@@ -197,3 +197,59 @@ fn a_node_of_which_kubelet_has_told_nothing_is_not_good() {
     assert_eq!(glance.nodes[0].troubles[0].kind, "node_not_ready");
     assert!(!glance.is_good());
 }
+
+#[test]
+fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
+    let mut cluster = cluster(&["n1", "n2", "n3", "n4", "n5"]);
+    for name in ["n1", "n2", "n3", "n4", "n5"] {
+        cluster.heard.insert(format!("ferrule-{name}"), status(json!([])));
+    }
+    let heads = |cluster: &Cluster| {
+        let text = Glance::of(cluster).text(Width::Narrow);
+        text.lines().next().unwrap().to_owned()
+    };
+    assert!(!heads(&cluster).contains("AGENT"));
+    for pod in &mut cluster.pods {
+        pod.spec.containers.push(serde_json::from_value(json!({ "name": "agent" })).unwrap());
+    }
+    let told = |cluster: &Cluster| Glance::of(cluster).text(Width::Narrow);
+    assert!(heads(&cluster).contains("   EC2   AGENT     VERSION"), "{}", told(&cluster));
+    assert!(Glance::of(&cluster).is_good(), "nobody could be asked");
+
+    let good = Agent {
+        reported_seconds_ago: Some(9),
+        follows: true,
+        policies: 4,
+        enforces: true,
+        ..Agent::default()
+    };
+    let stale = Agent { reported_seconds_ago: Some(901), stale: true, ..good.clone() };
+    let failing = Agent { failing: 2, ..good.clone() };
+    let new = Agent { follows: true, ..Agent::default() };
+    let behind = Agent { owed: 3, enforces: false, ..good.clone() };
+    let known = [("n1", good), ("n2", stale), ("n3", failing), ("n4", new)];
+    let mut known: BTreeMap<String, Agent> =
+        known.into_iter().map(|(name, agent)| (name.to_owned(), agent)).collect();
+    cluster.agents = Some(known.clone());
+    let text = told(&cluster);
+    let of = |text: &str, name: &str| -> String {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split("25%").nth(1).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(of(&text, "n1"), "good 0.1.0 good");
+    assert_eq!(of(&text, "n2"), "silent 0.1.0 agent_silent");
+    assert_eq!(of(&text, "n3"), "failing 2 0.1.0 policies_failing");
+    assert_eq!(of(&text, "n4"), "new 0.1.0 good");
+    assert_eq!(of(&text, "n5"), "silent 0.1.0 agent_silent");
+    assert!(text.contains("n2: ferrule-agent: the policy controller last heard of it 901 s ago"));
+    assert!(text.contains("n5: ferrule-agent: the policy controller has heard nothing of it"));
+    assert!(text.contains("2 policies are not in force\n         next: `ferrule policy status`"));
+
+    known.insert("n5".to_owned(), behind);
+    cluster.agents = Some(known);
+    let text = told(&cluster);
+    assert_eq!(of(&text, "n5"), "behind 3 0.1.0 good");
+    assert!(text.contains("notice   n5: ferrule-agent: it has no backend"), "{text}");
+    let line = json!(Glance::of(&cluster).nodes[4].agent);
+    assert_eq!((&line["state"], &line["owed"]), (&json!("behind"), &json!(3)), "{line}");
+}

@@ -1,6 +1,6 @@
 //! The glance as people read it: a table, then what is wrong, the worst last, where eyes are.
 
-use super::{Glance, NodeLine};
+use super::{AgentLine, Glance, NodeLine};
 use crate::table::Table;
 use ipamd_view::{Budget, Severity, Trouble, WaitingAdd};
 use std::collections::BTreeMap;
@@ -39,24 +39,18 @@ impl Glance {
 
     fn table(&self, width: Width) -> Table {
         let wide = width == Width::Wide;
-        let mut heads = vec![
-            "NODE",
-            "READY",
-            "ENIS",
-            "ADDRESSES",
-            "FREE",
-            "COOLING",
-            "WAITING",
-            "EC2",
-            "VERSION",
-            "STATE",
-        ];
+        // Without policy nobody looks for it.
+        let agents = self.nodes.iter().any(|line| line.agent.is_some());
+        let mut heads =
+            vec!["NODE", "READY", "ENIS", "ADDRESSES", "FREE", "COOLING", "WAITING", "EC2"];
+        heads.extend(agents.then_some("AGENT"));
+        heads.extend(["VERSION", "STATE"]);
         if wide {
             heads.extend(["POD", "USABLE", "SHORT", "CALLS", "MAX PODS"]);
         }
         let mut table = Table::new(&heads);
         for line in &self.nodes {
-            let mut cells = line.cells();
+            let mut cells = line.cells(agents);
             if wide {
                 cells.extend(line.more_cells());
             }
@@ -100,11 +94,11 @@ impl Glance {
 }
 
 impl NodeLine {
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self, agents: bool) -> Vec<String> {
         let none = || "-".to_owned();
         let pool = self.pool.as_ref();
         let of = |what: fn(&ipamd_view::Pool) -> String| pool.map_or_else(none, what);
-        vec![
+        let mut cells = vec![
             self.node.clone(),
             if self.ready { "yes" } else { "NO" }.to_owned(),
             of(|pool| format!("{}/{}", pool.enis, pool.max_enis)),
@@ -113,9 +107,12 @@ impl NodeLine {
             of(|pool| pool.cooling.to_string()),
             of(|pool| pool.waiting_adds.to_string()),
             pool.map_or_else(none, |_| budget(&self.budgets)),
-            self.version.clone().unwrap_or_else(none),
-            self.state(),
-        ]
+        ];
+        if agents {
+            cells.push(self.agent.as_ref().map_or_else(none, AgentLine::cell));
+        }
+        cells.extend([self.version.clone().unwrap_or_else(none), self.state()]);
+        cells
     }
 
     fn more_cells(&self) -> Vec<String> {
