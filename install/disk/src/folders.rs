@@ -52,6 +52,22 @@ impl<D: Disk> Folders<D> {
     /// # Errors
     /// When a folder is not there or may not be written to, or somebody else does not end; before anything was done.
     pub fn lock(&self) -> Result<Locked<'_, D>, InstallError> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match self.try_lock() {
+                Err(InstallError::Locked { .. }) if Instant::now() < give_up => {
+                    thread::sleep(ASK_AGAIN);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The same without waiting: [`InstallError::Locked`] where somebody else works on them.
+    ///
+    /// # Errors
+    /// As [`Self::lock`] has them, at once.
+    pub fn try_lock(&self) -> Result<Locked<'_, D>, InstallError> {
         for (path, setting) in [(&self.bin, BIN_SETTING), (&self.conf, CONF_SETTING)] {
             if !path.is_dir() {
                 return Err(InstallError::NoFolder { path: path.clone(), setting });
@@ -61,16 +77,10 @@ impl<D: Disk> Folders<D> {
             })?;
         }
         let lock = File::open(&self.conf).map_err(unread(&self.conf))?;
-        let give_up = Instant::now() + PATIENCE;
-        while let Err(refused) = lock.try_lock() {
-            match refused {
-                TryLockError::WouldBlock if Instant::now() < give_up => thread::sleep(ASK_AGAIN),
-                TryLockError::WouldBlock => {
-                    return Err(InstallError::Locked { path: self.conf.clone() });
-                }
-                TryLockError::Error(cause) => return Err(unread(&self.conf)(cause)),
-            }
-        }
+        lock.try_lock().map_err(|refused| match refused {
+            TryLockError::WouldBlock => InstallError::Locked { path: self.conf.clone() },
+            TryLockError::Error(cause) => unread(&self.conf)(cause),
+        })?;
         Ok(Locked { folders: self, pods: Pods::default(), _lock: lock })
     }
 

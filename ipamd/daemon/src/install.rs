@@ -10,7 +10,7 @@ pub(crate) use standing::Standing;
 
 use anyhow::{Context as _, Result, bail};
 use config_settings::Settings;
-use install_disk::{Folders, InstallError, conflist};
+use install_disk::{Folders, InstallError, Locked, conflist};
 use install_plan::{Note, Op, Refusal};
 use ipamd_rpc::Client;
 use std::{
@@ -53,7 +53,12 @@ pub async fn install(
     let folders = folders(settings, brought);
     let wanted = conflist(settings);
     let mut ended = pin!(ended);
-    told(&mut say, |say| folders.lock()?.bring_programs(say))?;
+    let locked = tokio::select! {
+        locked = lock(&folders) => locked?,
+        () = &mut ended => bail!("ended before the programs were brought; run it again"),
+    };
+    told(&mut say, |say| locked.bring_programs(say))?;
+    drop(locked);
     if order.only_programs {
         return Ok(());
     }
@@ -88,7 +93,13 @@ pub async fn install(
             standing.last = Some(text.to_owned());
             say(text);
         };
-        let looked = look_again(&folders, settings, &wanted, &mut each).await;
+        let looked = tokio::select! {
+            looked = look_again(&folders, settings, &wanted, &mut each) => looked,
+            () = &mut ended => {
+                Standing::forget(settings);
+                return Ok(());
+            }
+        };
         standing.restored += u64::from(done > 0);
         standing.failing = looked.as_ref().err().map(|error| format!("{error:#}"));
         match looked {
@@ -150,7 +161,8 @@ async fn first_network(
     let mut waiting = Said::default();
     loop {
         wait_until_ready(&settings.socket, give_up, say).await?;
-        match told(say, |each| make_network(folders, settings, wanted, each)) {
+        let locked = lock(folders).await?;
+        match told(say, |each| make_network(locked, settings, wanted, each)) {
             Err(InstallError::Refused(refusal @ Refusal::NotTakenOver { .. }))
                 if order.stay || Instant::now() < give_up =>
             {
@@ -162,13 +174,26 @@ async fn first_network(
     }
 }
 
+/// Waits for the folders, as [`Folders::lock`] does, and lets others go on meanwhile.
+async fn lock(folders: &Folders) -> Result<Locked<'_>, InstallError> {
+    let give_up = Instant::now() + LOCKED_BY_OTHERS;
+    loop {
+        match folders.try_lock() {
+            Err(InstallError::Locked { .. }) if Instant::now() < give_up => {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 fn make_network(
-    folders: &Folders,
+    locked: Locked<'_>,
     settings: &Settings,
     wanted: &install_plan::Conflist,
     each: impl FnMut(&Op),
 ) -> Result<Vec<Note>, InstallError> {
-    folders.lock()?.among(pods::look(settings)?).make_network(wanted, each)
+    locked.among(pods::look(settings)?).make_network(wanted, each)
 }
 
 async fn look_again(
@@ -178,8 +203,9 @@ async fn look_again(
     say: &mut impl FnMut(&str),
 ) -> Result<Vec<Note>> {
     let mut each = |op: &Op| say(&op.to_string());
-    folders.lock()?.bring_programs(&mut each)?;
-    Ok(make_network(folders, settings, wanted, &mut each)?)
+    let locked = lock(folders).await?;
+    locked.bring_programs(&mut each)?;
+    Ok(make_network(locked, settings, wanted, &mut each)?)
 }
 
 /// Waits until STATUS would be 0; tells what it waits for, whenever that changes.
@@ -237,6 +263,34 @@ const PLUGINS: &str = "/opt/cni/plugins";
 const TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECTING: Duration = Duration::from_secs(1);
 const ANSWERING: Duration = Duration::from_secs(5);
+/// As long as whoever cannot be told to end waits.
+const LOCKED_BY_OTHERS: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use std::{fs, fs::File};
+
+    #[tokio::test]
+    async fn who_waits_for_the_folders_hears_that_it_is_to_end() {
+        let node = tempfile::tempdir().unwrap();
+        let [bin, conf] = ["bin", "net.d"].map(|name| node.path().join(name));
+        for folder in [&bin, &conf] {
+            fs::create_dir(folder).unwrap();
+        }
+        let other = File::open(&conf).unwrap();
+        other.try_lock().unwrap();
+        let (settings, _) = Settings::resolve([("MY_NODE_NAME", "n")]).unwrap();
+        let settings = Settings { host_bin_dir: bin.clone(), host_conf_dir: conf, ..settings };
+        let order = Order { only_programs: true, ..Order::default() };
+        let ended = tokio::time::sleep(Duration::from_millis(50));
+        let told = install(&settings, node.path(), order, |_| (), ended).await.unwrap_err();
+        assert!(told.to_string().contains("ended before the programs"), "{told:#}");
+        assert_eq!(fs::read_dir(bin).unwrap().count(), 0);
+    }
+}

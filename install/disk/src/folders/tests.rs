@@ -332,4 +332,13 @@ fn two_installers_wait_for_each_other() {
     assert!(matches!(contender.try_lock(), Err(fs::TryLockError::WouldBlock)));
     drop(first);
     contender.try_lock().unwrap();
+    let refusal = folders.try_lock().err().unwrap();
+    assert!(matches!(refusal, InstallError::Locked { .. }), "{refusal:?}");
+    let told = refusal.to_string();
+    assert!(told.contains("net.d") && told.contains("lslocks"), "{told}");
+    thread::scope(|scope| {
+        let second = scope.spawn(|| folders.lock().map(drop));
+        contender.unlock().unwrap();
+        second.join().unwrap().unwrap();
+    });
 }
