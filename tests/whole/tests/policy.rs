@@ -47,6 +47,15 @@ fn a_policy_reaches_every_node_through_two_replicas_and_its_state_is_told() {
     wait_for_agents(&cluster, 0);
     let status = cluster.ferrule(&["status"]).unwrap();
     assert!(status.status.success(), "{status:?}");
+    let table = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(table.contains("AGENT") && table.contains("it has no backend"), "{table}");
+    let status = cluster.ferrule(&["status", "-o", "json"]).unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let agents = NODES.map(|name| {
+        let mut lines = status["nodes"].as_array().unwrap().iter();
+        lines.find(|line| line["node"] == name).unwrap()["agent"]["state"].clone()
+    });
+    assert_eq!(agents, ["good", "good"], "{status}");
 
     let pods = cluster.probes("web").unwrap();
     cluster
