@@ -168,7 +168,7 @@ const TRIED: &[Try] = &[
     Try::plugin("/opt/cni/plugins/portmap"),
     Try::plugin("/opt/cni/plugins/bandwidth"),
     Try::plugin("/opt/cni/plugins/tuning"),
-    Try::saying("/usr/sbin/nft", &["--version"], "nftables"),
+    Try::saying("/usr/sbin/nft", &["--version"], "nftables").until("Netlink socket"),
     Try::saying("/usr/sbin/iptables-nft-save", &["--version"], "nf_tables"),
     Try::saying("/usr/sbin/iptables-legacy-save", &["--version"], "legacy"),
 ];
