@@ -64,7 +64,10 @@ pub async fn install(
     }
     let mut known = tokio::select! {
         notes = first_network(&folders, settings, &wanted, order, &mut say) => notes?,
-        () = &mut ended => bail!("ended before the network was installed; run it again"),
+        () = &mut ended => {
+            Standing::forget(settings);
+            bail!("ended before the network was installed; run it again");
+        }
     };
     say("installed");
     if !order.stay {
@@ -74,12 +77,7 @@ pub async fn install(
     let mut standing = Standing::default();
     loop {
         standing.notes = known.iter().map(ToString::to_string).collect();
-        if let Err(error) = standing.tell(settings) {
-            failed.say(
-                format!("the daemon cannot be told how the network stands: {error}"),
-                &mut say,
-            );
-        }
+        tell(&standing, settings, &mut failed, &mut say);
         tokio::select! {
             () = tokio::time::sleep(LOOK_AGAIN) => {}
             () = &mut ended => {
@@ -148,6 +146,12 @@ fn told(
     Ok(notes)
 }
 
+fn tell(standing: &Standing, settings: &Settings, failed: &mut Said, say: &mut impl FnMut(&str)) {
+    if let Err(error) = standing.tell(settings) {
+        failed.say(format!("the daemon cannot be told how the network stands: {error}"), say);
+    }
+}
+
 /// The network, once an ADD would succeed and the node is nobody else's. One that stays waits for a
 /// takeover without end: people begin it when they like.
 async fn first_network(
@@ -158,7 +162,7 @@ async fn first_network(
     say: &mut impl FnMut(&str),
 ) -> Result<Vec<Note>> {
     let give_up = Instant::now() + order.timeout;
-    let mut waiting = Said::default();
+    let (mut waiting, mut failed) = (Said::default(), Said::default());
     loop {
         wait_until_ready(&settings.socket, give_up, say).await?;
         let locked = lock(folders).await?;
@@ -166,6 +170,11 @@ async fn first_network(
             Err(InstallError::Refused(refusal @ Refusal::NotTakenOver { .. }))
                 if order.stay || Instant::now() < give_up =>
             {
+                if order.stay {
+                    let not_taken_over = Some(refusal.to_string());
+                    let standing = Standing { not_taken_over, ..Standing::default() };
+                    tell(&standing, settings, &mut failed, say);
+                }
                 waiting.say(format!("waiting for a takeover: {refusal}"), say);
             }
             done => return Ok(done?),

@@ -131,7 +131,9 @@ fn conflist(network: &install::Standing) -> Vec<Found> {
         let cause = format!("put back {} times since it began, last: {last}", network.restored);
         notice("repaired", NETWORK, &cause, REPAIRED)
     });
-    network.failing.iter().map(of).chain(notes).chain(last).collect()
+    let waits = network.not_taken_over.iter();
+    let waits = waits.map(|why| trouble("not_taken_over", NETWORK, why, TAKE_OVER));
+    waits.chain(network.failing.iter().map(of)).chain(notes).chain(last).collect()
 }
 
 fn trouble(
@@ -161,6 +163,7 @@ const HOST: &str = "run `ferrule doctor` on the node; it is tried again by itsel
 const KUBERNETES: &str =
     "see that the API server answers the node and that the account has its rights (rbac.yaml)";
 const CONFLIST: &str = "mend what it says; the container `network` tries again by itself";
+const TAKE_OVER: &str = "run `ferrule migrate apply` on the node: until then new pods of it wait";
 const REPAIRED: &str =
     "find who writes there: two who keep the node's network undo each other's work";
 
@@ -190,6 +193,7 @@ mod tests {
     #[test]
     fn what_the_installer_tells_is_told_on() {
         let standing = install::Standing {
+            not_taken_over: Some("it has pods".to_owned()),
             restored: 2,
             failing: Some("the disk is full".to_owned()),
             last: Some("write it anew".to_owned()),
@@ -197,6 +201,7 @@ mod tests {
         };
         let told: Vec<_> = conflist(&standing).into_iter().map(|it| (it.kind, it.cause)).collect();
         let wanted = [
+            ("not_taken_over", "it has pods"),
             ("network", "the disk is full"),
             ("network_note", "note"),
             ("repaired", "put back 2 times since it began, last: write it anew"),

@@ -124,6 +124,13 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
     let said = hear(&mut installer, "ferrule migrate apply");
     assert!(said.contains("10-aws.conflist stays"), "{said}");
     assert_eq!((names(&bin).len(), names(&conf)), (1, vec!["10-aws.conflist".to_owned()]));
+    // The daemon tells of it meanwhile.
+    let is_told = || {
+        let told = fs::read_to_string(node.folder.path().join("network.json")).unwrap_or_default();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
+        told["not_taken_over"].is_string()
+    };
+    assert!(is_told());
     // Begun is not done.
     let journal = node.tombstones().parent().unwrap().join(Migration::FILE);
     let begun = Migration::to(Owner::Ferrule);
@@ -133,6 +140,7 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
     fs::write(&journal, serde_json::to_vec(&Migration { done: true, ..begun }).unwrap()).unwrap();
     hear(&mut installer, "installed");
     assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
+    node.eventually("the daemon is told of the takeover", || !is_told());
     installer.kill().unwrap();
     installer.wait().unwrap();
 
