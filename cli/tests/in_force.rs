@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fs,
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::{Command, Output},
     time::Duration,
 };
-use tests_cluster::{Cluster, Wanted};
+use tests_cluster::{Cluster, Wanted, free_ports};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -268,8 +268,7 @@ impl Controller {
 }
 
 fn free() -> [SocketAddr; 3] {
-    let bound = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    bound.map(|listener| listener.local_addr().unwrap())
+    free_ports().unwrap().map(|port| (Ipv4Addr::LOCALHOST, port).into())
 }
 
 /// Says that all is in force, as a backend does that has put it there.

@@ -17,10 +17,12 @@ mod component;
 pub mod keep;
 pub mod node;
 pub mod objects;
+mod ports;
 mod started;
 
 pub use access::{Access, Identity};
 pub use lab_programs::{KUBERNETES_VERSION as VERSION, Program, image};
+pub use ports::free_ports;
 pub use started::{Cluster, InLab, Part, Wanted, client};
 
 /// Where pods find the name server: a Service.

@@ -2,7 +2,7 @@
 
 mod saved;
 
-use crate::{Access, Identity, Program, access::FRONT, component::Component, keep};
+use crate::{Access, Identity, Program, access::FRONT, component::Component, free_ports, keep};
 use anyhow::{Context as _, Result, bail};
 use kube::{
     Client, Config,
@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener},
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -389,18 +389,6 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
         .await
         .with_context(|| format!("use {}", kubeconfig.display()))?;
     Client::try_from(config).context("make a client")
-}
-
-/// Ports of 127.0.0.1 that nobody has now.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("look for a free port")?;
-        *port = listener.local_addr().context("look at a port")?.port();
-        listeners.push(listener);
-    }
-    Ok(ports)
 }
 
 fn flags(flags: &[(&str, &str)]) -> Vec<String> {

@@ -3,4 +3,6 @@
 //! [`Cluster`] starts what a test needs of it, on free ports of loopback. `ferrule-cluster`, behind
 //! `cargo xtask cluster`, keeps one running for people.
 
-pub use lab_kubernetes::{Access, Cluster, Identity, Part, Program, VERSION, Wanted, client, keep};
+pub use lab_kubernetes::{
+    Access, Cluster, Identity, Part, Program, VERSION, Wanted, client, free_ports, keep,
+};

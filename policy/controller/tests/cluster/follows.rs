@@ -32,6 +32,11 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     let kubeconfig = &world.kubeconfig;
     let mut first = Replica::start(kubeconfig, &["--identity", "first"]).await;
     first.ready().await;
+    // It serves also without the Lease.
+    until("the first has the Lease", || async {
+        first.has_said("who takes reports has changed").then_some(())
+    })
+    .await;
     let second = Replica::start(kubeconfig, &["--identity", "second"]).await;
     second.ready().await;
     let token = world.token(&agent, "ferrule-controller").await;

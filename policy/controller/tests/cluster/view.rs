@@ -8,8 +8,7 @@ use crate::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use std::net::TcpListener;
-use tests_cluster::{Identity, client};
+use tests_cluster::{Identity, client, free_ports};
 
 const HERE: &str = "/apis/view.policy.ferrule.io/v1alpha1";
 
@@ -27,7 +26,7 @@ fn code(outcome: Result<Value, kube::Error>) -> u16 {
 
 /// A replica that answers people at a port of its own, to which the API server is led.
 async fn answering(world: &World) -> (Replica, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let [port] = free_ports().unwrap();
     world
         .make(json!({
             "apiVersion": "v1", "kind": "Service",

@@ -24,11 +24,12 @@ use policy_wire::{Digest, ObjectId};
 use production::Production;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
+use tests_cluster::free_ports;
 use tokio::{
     task::{JoinSet, spawn_blocking},
     time::{Instant, sleep},
@@ -230,8 +231,7 @@ async fn read(kubeconfig: &Path) -> Vec<Object> {
 
 /// Where replicas listen, one after the other.
 fn free() -> [SocketAddr; 2] {
-    let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    bound.map(|listener| listener.local_addr().unwrap())
+    free_ports().unwrap().map(|port| (Ipv4Addr::LOCALHOST, port).into())
 }
 
 /// The judge of the test above can condemn.
