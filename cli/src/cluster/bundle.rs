@@ -23,13 +23,13 @@ use std::{
 
 /// Gathers and writes; the exit code. Interrupted, it keeps what it has, and says so.
 pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
-    // Before there is a file that must be ended.
-    let mut interrupts = Interrupts::listen()?;
     let api = Api::connect(&args.target).await?;
     // A name that is nobody's is a slip, and not worth an archive. Who may not list nodes finds out in it.
     if let (false, Ok(nodes)) = (args.node.is_empty(), status::nodes(&api).await) {
         status::all_there(&nodes, &args.node)?;
     }
+    // Before there is a file that must be ended.
+    let mut interrupts = Interrupts::listen()?;
     let file = args.output.clone().unwrap_or_else(name);
     let mut archive = Archive::create(&file)?;
     let (interrupted, failed) = tokio::select! {

@@ -91,7 +91,10 @@ pub(super) fn troubles(line: &AgentLine) -> Vec<Trouble> {
             found.push(trouble("agent_silent", OBJECT, &cause, SILENT));
         }
         AgentState::Failing => {
-            let cause = format!("{} policies are not in force", known.map_or(0, |it| it.failing));
+            let cause = match known.map_or(0, |it| it.failing) {
+                1 => "1 policy is not in force".to_owned(),
+                count => format!("{count} policies are not in force"),
+            };
             found.push(trouble("policies_failing", OBJECT, &cause, FAILING));
         }
         AgentState::Good | AgentState::Behind | AgentState::New | AgentState::Unknown => {}

@@ -37,6 +37,8 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
             None => line.troubles.push(missing(cluster)),
         },
     }
+    // After all else: what is wrong with the agent does not explain why the daemon does not answer.
+    line.troubles.extend(line.agent.iter().flat_map(agent::troubles));
     line.troubles.sort_by_key(|trouble| trouble.severity);
     line
 }
@@ -45,7 +47,6 @@ fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
     line.pod = Some(pod.metadata.name.clone());
     line.troubles.extend(of_pod(pod));
     line.agent = agent::agent(&line.node, pod, cluster);
-    line.troubles.extend(line.agent.iter().flat_map(agent::troubles));
     if pod.introspection_is_off() {
         let cause = format!("{INTROSPECTION_OFF} is set: the daemon tells nothing of itself");
         let next = "unset it to see more than what Kubernetes knows of the node";

@@ -247,6 +247,13 @@ fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
 
     known.insert("n5".to_owned(), behind);
     cluster.agents = Some(known);
+    // What is wrong with an agent does not explain why the daemon beside it is silent.
+    let said = cluster.heard.insert("ferrule-n5".to_owned(), Heard::Silent("no answer".to_owned()));
+    let silent = Glance::of(&cluster);
+    let kinds: Vec<_> =
+        silent.nodes[4].troubles.iter().map(|it| (&*it.kind, it.severity)).collect();
+    assert_eq!(kinds, [("unreachable", Severity::Trouble), ("no_backend", Severity::Notice)]);
+    cluster.heard.insert("ferrule-n5".to_owned(), said.unwrap());
     let text = told(&cluster);
     assert_eq!(of(&text, "n5"), "behind 3 0.1.0 good");
     assert!(text.contains("notice   n5: ferrule-agent: it has no backend"), "{text}");
