@@ -161,7 +161,7 @@ async fn first_network(
     order: Order,
     say: &mut impl FnMut(&str),
 ) -> Result<Vec<Note>> {
-    let give_up = Instant::now() + order.timeout;
+    let mut give_up = Instant::now() + order.timeout;
     let (mut waiting, mut failed) = (Said::default(), Said::default());
     loop {
         wait_until_ready(&settings.socket, give_up, say).await?;
@@ -174,6 +174,7 @@ async fn first_network(
                     let not_taken_over = Some(refusal.to_string());
                     let standing = Standing { not_taken_over, ..Standing::default() };
                     tell(&standing, settings, &mut failed, say);
+                    give_up = Instant::now() + order.timeout;
                 }
                 waiting.say(format!("waiting for a takeover: {refusal}"), say);
             }

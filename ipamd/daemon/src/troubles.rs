@@ -163,7 +163,7 @@ const HOST: &str = "run `ferrule doctor` on the node; it is tried again by itsel
 const KUBERNETES: &str =
     "see that the API server answers the node and that the account has its rights (rbac.yaml)";
 const CONFLIST: &str = "mend what it says; the container `network` tries again by itself";
-const TAKE_OVER: &str = "run `ferrule migrate apply` on the node: until then new pods of it wait";
+const TAKE_OVER: &str = "run `ferrule migrate apply` on the node: without amazon-vpc-cni's daemon new pods wait until then";
 const REPAIRED: &str =
     "find who writes there: two who keep the node's network undo each other's work";
 

@@ -11,7 +11,7 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Standing {
-    /// Why the network is still amazon-vpc-cni's, of whom nothing runs any more.
+    /// Why the node's network is still amazon-vpc-cni's.
     pub(crate) not_taken_over: Option<String>,
     /// How often programs or conflist were not as they were left, and were put back.
     pub(crate) restored: u64,
