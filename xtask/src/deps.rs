@@ -135,14 +135,18 @@ const PACKAGES: &[Package] = &[
     Package {
         need: Need::CrossAmd64,
         debian: "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
-        present: || on_path("x86_64-linux-gnu-gcc") && Path::new("/usr/x86_64-linux-gnu").is_dir(),
+        present: || {
+            on_path("x86_64-linux-gnu-gcc")
+                && Path::new("/usr/x86_64-linux-gnu/lib/libc.a").is_file()
+        },
         elsewhere: "a C compiler named x86_64-linux-gnu-gcc, and the static C library for it",
     },
     Package {
         need: Need::CrossArm64,
         debian: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
         present: || {
-            on_path("aarch64-linux-gnu-gcc") && Path::new("/usr/aarch64-linux-gnu").is_dir()
+            on_path("aarch64-linux-gnu-gcc")
+                && Path::new("/usr/aarch64-linux-gnu/lib/libc.a").is_file()
         },
         elsewhere: "a C compiler named aarch64-linux-gnu-gcc, and the static C library for it",
     },

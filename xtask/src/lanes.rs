@@ -257,7 +257,9 @@ impl Tally {
     fn add(&mut self, ran: Ran) {
         self.passed += ran.passed;
         self.skipped.extend(ran.skipped);
-        self.said.extend(ran.said);
+        if !(ran.failed.is_empty() && ran.unsteady.is_empty()) {
+            self.said.extend(ran.said);
+        }
         self.unsteady.extend(ran.unsteady);
         self.failed.extend(ran.failed.iter().map(|test| match test {
             Some(name) => format!("test {name} failed: see above"),
@@ -427,10 +429,11 @@ fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool, given: &[(&str, &OsSt
 /// kernel: the few that fail are run again, by themselves.
 fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &OsStr)]) -> Result<()> {
     let tests = Tests { crates, env };
-    if tally.ahead || !tests.build()? {
-        anyhow::ensure!(tally.ahead, "the tests of {} cannot be built", crates.join(", "));
+    let is_built = tests.build()?;
+    if tally.ahead {
         return Ok(());
     }
+    anyhow::ensure!(is_built, "the tests of {} cannot be built", crates.join(", "));
     let mut ran = tests.run(&[])?;
     anyhow::ensure!(
         ran.passed > 0 || !ran.failed.is_empty(),
@@ -440,7 +443,7 @@ fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &OsStr)]) -> Res
     if ran.failed.len() <= SECOND_CHANCES {
         for test in ran.named_failures() {
             say::step(&format!("{test} failed: once more, by itself"));
-            let again = tests.run(&["--exact", &test, "--test-threads", "1"])?;
+            let again = tests.run(&["--exact", &test, "--test-threads=1"])?;
             if again.passed > 0 && again.failed.is_empty() {
                 ran.steady(&test);
             }

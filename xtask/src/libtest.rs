@@ -31,7 +31,8 @@ impl Tests<'_> {
         let stderr = child.stderr.take().context("cargo test has no second output")?;
         let errors = std::thread::spawn(move || {
             let mut errors = Errors::default();
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line);
                 say::note(&line);
                 errors.read(&line);
             }
@@ -44,11 +45,15 @@ impl Tests<'_> {
             ran.read(&line);
         }
         let errors = errors.join();
-        ran.said = errors.map_err(|_| anyhow::anyhow!("reading cargo test's errors failed"))?.lines;
+        let errors = errors.map_err(|_| anyhow::anyhow!("reading cargo test's errors failed"))?;
         let status = child.wait().context("wait for cargo test")?;
+        // Programs that ended before they could tell which of their tests failed.
+        let silent = errors.failed_programs.saturating_sub(ran.failed_programs);
+        ran.failed.extend((0..silent).map(|_| None));
         if !status.success() && ran.failed.is_empty() {
             ran.failed.push(None);
         }
+        ran.said = errors.lines;
         Ok(ran)
     }
 
@@ -72,10 +77,12 @@ pub(crate) struct Ran {
     /// Those that failed, and passed when they ran by themselves.
     pub(crate) unsteady: Vec<String>,
     pub(crate) skipped: Vec<String>,
-    /// The errors of those that failed.
+    /// The last errors that were told.
     pub(crate) said: Vec<String>,
     /// The tests libtest listed under `failures:` and has not yet counted; none outside of such a list.
     pub(crate) listed: Option<Vec<String>>,
+    /// The programs of tests that told of failures.
+    pub(crate) failed_programs: usize,
 }
 
 impl Ran {
@@ -99,6 +106,7 @@ impl Ran {
                 .unwrap_or(0)
         };
         self.passed += number("passed");
+        self.failed_programs += usize::from(result.starts_with("FAILED"));
         let mut names = self.listed.take().unwrap_or_default().into_iter();
         self.failed.extend((0..number("failed")).map(|_| names.next()));
     }
@@ -124,6 +132,8 @@ struct Errors {
     lines: Vec<String>,
     /// How many more lines belong to the last.
     go_on: usize,
+    /// The programs that failed, as cargo counts them.
+    failed_programs: usize,
 }
 
 /// An error's chain of causes, or what an assertion compared, has about as many lines.
@@ -141,11 +151,22 @@ impl Errors {
         {
             self.go_on = 0;
         }
-        if self.go_on > 0 && self.lines.len() < OF_ALL {
+        if let Some(count) = line.strip_prefix("error: ").and_then(targets_failed) {
+            self.failed_programs = count;
+        }
+        if self.go_on > 0 {
             self.go_on -= 1;
+            let too_many = (self.lines.len() + 1).saturating_sub(OF_ALL);
+            self.lines.drain(..too_many);
             self.lines.push(line.to_owned());
         }
     }
+}
+
+/// How many programs cargo says failed, in a line of its own.
+fn targets_failed(said: &str) -> Option<usize> {
+    let (count, rest) = said.split_once(' ')?;
+    matches!(rest, "target failed:" | "targets failed:").then(|| count.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -172,7 +193,7 @@ mod tests {
         for line in failing {
             ran.read(line);
         }
-        assert_eq!((ran.passed, ran.skipped.len()), (15, 1));
+        assert_eq!((ran.passed, ran.skipped.len(), ran.failed_programs), (15, 1, 1));
         let named = |name: &str| Some(name.to_owned());
         assert_eq!(ran.failed, [named("netlink::a_rule"), named("a_table"), None]);
         ran.steady("a_table");
@@ -202,6 +223,11 @@ mod tests {
         }
         let kept = [&printed[1..5], &printed[7..9]].concat();
         assert_eq!(errors.lines, kept);
+        assert_eq!(errors.failed_programs, 0);
+        errors.read("error: 2 targets failed:");
+        errors.read("    `-p tests-lab --test drift`");
+        errors.read("error: 1 target is missing");
+        assert_eq!(errors.failed_programs, 2);
         let long = ["thread 'long' panicked at tests/long.rs:1:1:"].into_iter().chain([""; 400]);
         long.for_each(|line| errors.read(line));
         assert_eq!(errors.lines.len(), kept.len() + OF_ONE);
