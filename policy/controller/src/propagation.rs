@@ -23,8 +23,8 @@ pub(crate) struct Propagation {
 #[derive(Debug, Default)]
 struct Open {
     events: VecDeque<Event>,
-    /// The newest generation that a node said it holds.
-    held: BTreeMap<String, u64>,
+    /// The newest generation that a node said it holds, and since when.
+    held: BTreeMap<String, (u64, Instant)>,
 }
 
 #[derive(Debug)]
@@ -43,16 +43,32 @@ impl Propagation {
     }
 
     /// These nodes are being told of an event that came in at this time.
-    pub(crate) fn told(&self, generation: u64, mut nodes: BTreeSet<String>, begun: Instant) {
+    pub(crate) fn told(&self, generation: u64, nodes: BTreeSet<String>, begun: Instant) {
         let mut open = self.open();
-        // A node without a stream is told when it comes back; one may have been faster than we are.
-        nodes.retain(|node| open.held.get(node).is_some_and(|held| *held < generation));
+        let mut event = Event { generation, begun, held: begun, nodes: BTreeSet::new() };
+        let mut is_held = false;
+        for node in nodes {
+            match open.held.get(&node) {
+                // It is told when it comes back.
+                None => {}
+                Some((held, _)) if *held < generation => drop(event.nodes.insert(node)),
+                // It was faster than we are.
+                Some((_, since)) => {
+                    event.held = event.held.max(*since);
+                    is_held = true;
+                }
+            }
+        }
         while open.events.front().is_some_and(|event| event.begun.elapsed() > PATIENCE) {
             open.events.pop_front();
             self.unfinished.inc();
         }
-        if !nodes.is_empty() && open.events.len() < FOLLOWED {
-            open.events.push_back(Event { generation, begun, held: begun, nodes });
+        if event.nodes.is_empty() {
+            if is_held {
+                self.measure(&event);
+            }
+        } else if open.events.len() < FOLLOWED {
+            open.events.push_back(event);
         }
     }
 
@@ -60,8 +76,8 @@ impl Propagation {
     pub(crate) fn held(&self, node: &str, generation: u64, since: Instant) {
         let mut open = self.open();
         match open.held.get_mut(node) {
-            Some(held) => *held = generation,
-            None => drop(open.held.insert(node.to_owned(), generation)),
+            Some(held) => *held = (generation, since),
+            None => drop(open.held.insert(node.to_owned(), (generation, since))),
         }
         self.without(&mut open, node, generation, since);
     }
@@ -86,9 +102,14 @@ impl Propagation {
             if !event.nodes.is_empty() {
                 return true;
             }
-            self.took.observe((event.held - event.begun).as_secs_f64());
+            self.measure(event);
             false
         });
+    }
+
+    /// All hold it.
+    fn measure(&self, event: &Event) {
+        self.took.observe(event.held.saturating_duration_since(event.begun).as_secs_f64());
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -137,6 +158,19 @@ mod tests {
         propagation.ended("a");
         assert!(propagation.open().events.is_empty());
         assert_eq!(propagation.took.get_sample_count(), 0);
+    }
+
+    #[test]
+    fn an_event_that_all_hold_before_it_is_noted_is_measured() {
+        let (propagation, begun) = (propagation(), Instant::now());
+        propagation.held("a", 2, begun + Duration::from_secs(1));
+        propagation.held("b", 3, begun + Duration::from_secs(2));
+        propagation.told(2, nodes(&["a", "b", "c"]), begun);
+        assert_eq!(propagation.took.get_sample_count(), 1);
+        assert!((propagation.took.get_sample_sum() - 2.0).abs() < 1e-6);
+        // Of one that nobody is told of there is nothing to measure.
+        propagation.told(4, nodes(&["c"]), begun);
+        assert_eq!(propagation.took.get_sample_count(), 1);
     }
 
     #[test]
