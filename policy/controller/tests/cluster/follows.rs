@@ -62,6 +62,11 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     let has_it = |agent: &Agent| agent.pods() == ["db-1", "web-1", "web-2"];
     one.until("another pod", has_it).await;
     other.until("another pod", has_it).await;
+    // A node has said once what it holds before its way is measured.
+    world.make(pod("default", "web-3", "n1", "web")).await;
+    let has_both = |agent: &Agent| agent.pods() == ["db-1", "web-1", "web-2", "web-3"];
+    one.until("one more pod", has_both).await;
+    other.until("one more pod", has_both).await;
     until("the way to the last node is measured", || async {
         let count = first.metric("ferrule_controller_propagation_seconds_count", "").await;
         (count >= 1.0).then_some(())
