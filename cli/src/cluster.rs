@@ -1,7 +1,7 @@
 //! What people ask of a whole cluster, with a kubeconfig and its rights alone.
 //!
 //! Each node's daemon tells of itself on its loopback; it is reached as kubectl does it, by a port that the
-//! API server and the node's kubelet forward ([`forward`]). [`cli_cluster`] judges what comes.
+//! API server and the node's kubelet forward ([`forward`]). [`view_cluster`] judges what comes.
 
 mod api;
 mod args;

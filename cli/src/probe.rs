@@ -4,7 +4,6 @@ mod trying;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use cli_cluster::Try;
 use http_body_util::Full;
 use hyper::{
     Request, Response, body::Bytes, body::Incoming, server::conn::http1, service::service_fn,
@@ -15,6 +14,7 @@ use tokio::{
     net::{TcpListener, UdpSocket},
     task::JoinSet,
 };
+use view_cluster::Try;
 
 /// What a probe does.
 #[derive(Debug, Subcommand)]

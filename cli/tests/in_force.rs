@@ -254,10 +254,10 @@ impl Controller {
             "--grace",
             "100ms",
         ];
-        let options = policy_controller::Options::try_parse_from(words).unwrap();
+        let options = control_controller::Options::try_parse_from(words).unwrap();
         let (stop, stopping) = watch::channel(false);
         let task = tokio::spawn(async move {
-            policy_controller::run(options, stopped(stopping)).await.unwrap();
+            control_controller::run(options, stopped(stopping)).await.unwrap();
         });
         Self { at, running: Running { stop, task } }
     }

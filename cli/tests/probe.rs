@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use cli_cluster::{How, Outcome, Try};
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
@@ -10,6 +9,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use view_cluster::{How, Outcome, Try};
 
 struct Probe {
     child: Child,

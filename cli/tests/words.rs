@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use cli_cluster::{By, WORDS};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+use view_cluster::{By, WORDS};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -96,7 +96,7 @@ pub(crate) fn cargo() -> Command {
 const PROGRAMS: [(&str, &str); 5] = [
     ("ipamd-daemon", "ferrule-ipamd"),
     ("datapath-agent", "ferrule-agent"),
-    ("policy-controller", "ferrule-controller"),
+    ("control-controller", "ferrule-controller"),
     ("lab-server", "ferrule-lab"),
     ("cli", "ferrule"),
 ];

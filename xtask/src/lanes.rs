@@ -67,7 +67,7 @@ const LANES: &[Lane] = &[
             let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
             cargo_test(tally, &crates, &[])?;
             // By itself: beside the EC2 SDK its features would have that compiled anew.
-            cargo_test(tally, &["policy-rpc"], &[])
+            cargo_test(tally, &["control-rpc"], &[])
         },
     },
     Lane {
@@ -106,7 +106,7 @@ const LANES: &[Lane] = &[
                 "tests-cluster",
                 "ipamd-kube",
                 "policy-kube",
-                "policy-controller",
+                "control-controller",
                 "cli",
             ];
             cargo_test(tally, &crates, &[])?;

@@ -24,34 +24,32 @@ pub(crate) enum Layer {
 pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-model", Layer::Model),
     ("policy-objects", Layer::Model),
-    ("ipamd-view", Layer::Model),
+    ("view-node", Layer::Model),
     ("config-settings", Layer::Pure),
     ("config-iam", Layer::Pure),
     ("config-chart", Layer::Pure),
     ("config-metrics", Layer::Pure),
     ("ipamd-core", Layer::Pure),
     ("routing-plan", Layer::Pure),
-    ("cli-cluster", Layer::Pure),
+    ("view-cluster", Layer::Pure),
     ("cli-doctor", Layer::Pure),
     ("install-plan", Layer::Pure),
     ("cli-migrate", Layer::Pure),
     ("policy-core", Layer::Pure),
-    ("policy-wire", Layer::Pure),
-    ("policy-hub", Layer::Pure),
-    ("policy-view", Layer::Pure),
-    ("policy-status", Layer::Pure),
+    ("control-wire", Layer::Pure),
+    ("control-hub", Layer::Pure),
+    ("view-policy", Layer::Pure),
+    ("control-status", Layer::Pure),
     ("datapath-node", Layer::Pure),
     ("lab-cloud", Layer::Pure),
     ("config-crds", Layer::Schema),
-    ("config-apiserver", Layer::Adapter),
-    ("config-folder", Layer::Adapter),
-    ("config-listen", Layer::Adapter),
-    ("config-log", Layer::Adapter),
-    ("config-meter", Layer::Adapter),
+    ("runtime-apiserver", Layer::Adapter),
+    ("runtime-journal", Layer::Adapter),
+    ("runtime-process", Layer::Adapter),
     ("ipamd-cloud", Layer::Adapter),
     ("ipamd-kube", Layer::Adapter),
     ("ipamd-rpc", Layer::Adapter),
-    ("policy-rpc", Layer::Adapter),
+    ("control-rpc", Layer::Adapter),
     ("policy-kube", Layer::Adapter),
     ("routing-netlink", Layer::Adapter),
     ("routing-netfilter", Layer::Adapter),
@@ -63,7 +61,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("cni", Layer::Binary),
     ("cli", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),
-    ("policy-controller", Layer::Binary),
+    ("control-controller", Layer::Binary),
     ("datapath-agent", Layer::Binary),
     ("lab-server", Layer::Binary),
     ("tests-support", Layer::Workshop),
@@ -103,16 +101,16 @@ const BUILDS_MESSAGES: &[&str] = &["prost-build", "protox"];
 /// other knows.
 const STANDS_ON: &[(&str, &str)] = &[
     ("config-chart", "config-settings"),
-    ("policy-wire", "policy-core"),
-    ("policy-hub", "policy-core"),
-    ("policy-hub", "policy-wire"),
-    ("policy-view", "policy-core"),
-    ("policy-view", "policy-hub"),
-    ("policy-view", "policy-wire"),
-    ("policy-status", "policy-core"),
+    ("control-wire", "policy-core"),
+    ("control-hub", "policy-core"),
+    ("control-hub", "control-wire"),
+    ("view-policy", "policy-core"),
+    ("view-policy", "control-hub"),
+    ("view-policy", "control-wire"),
+    ("control-status", "policy-core"),
     ("datapath-node", "policy-core"),
-    ("datapath-node", "policy-wire"),
-    ("ipamd-kube", "config-apiserver"),
+    ("datapath-node", "control-wire"),
+    ("ipamd-kube", "runtime-apiserver"),
     // Its nodes are the fabric's.
     ("lab-kubernetes", "lab-fabric"),
     ("lab-kubernetes", "lab-programs"),
@@ -243,8 +241,8 @@ mod tests {
         assert!(upward.is_some_and(|text| text.contains("strictly down")));
         let sideways = edge_fault("ipamd-rpc", Layer::Adapter, "ipamd-cloud");
         assert!(sideways.is_some());
-        assert!(edge_fault("policy-hub", Layer::Pure, "policy-wire").is_none());
-        assert!(edge_fault("policy-wire", Layer::Pure, "policy-hub").is_some());
+        assert!(edge_fault("control-hub", Layer::Pure, "control-wire").is_none());
+        assert!(edge_fault("control-wire", Layer::Pure, "control-hub").is_some());
     }
 
     #[test]

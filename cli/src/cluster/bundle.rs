@@ -12,7 +12,6 @@ use super::{
 };
 use anyhow::Result;
 use archive::Archive;
-use cli_cluster::{Glance, Pod, redact, redact_log, redact_text};
 use config_model::registry;
 use serde_json::{Value, json};
 use std::{
@@ -20,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use view_cluster::{Glance, Pod, redact, redact_log, redact_text};
 
 /// Gathers and writes; the exit code. Interrupted, it keeps what it has, and says so.
 pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
@@ -138,9 +138,9 @@ async fn introspection(
     let port = args.target.introspection_port;
     let mut silent = BTreeSet::new();
     for (port, path, file) in [
-        (port, ipamd_view::STATUS, "status.json"),
+        (port, view_node::STATUS, "status.json"),
         (port, "/v1/ferrule/explain", "explain.json"),
-        (port, ipamd_view::PODS, "pods.json"),
+        (port, view_node::PODS, "pods.json"),
         (port, "/v1/enis", "enis.json"),
         (port, "/v1/ipamd-env-settings", "ipamd-settings.json"),
         (port, "/v1/networkutils-env-settings", "network-settings.json"),

@@ -17,10 +17,6 @@ use crate::{
     probe::{PORT, TRIES},
 };
 use anyhow::{Result, anyhow, bail};
-use cli_cluster::{
-    Around, Column, Matrix, Meta, Node, Outcome, Pod, Site, TemplateSpec, Try, answered, excluded,
-    for_probes, of_pod, tries, unselected,
-};
 use objects::{PROBE, TARGET};
 use policy_kube::KubeError;
 use serde::Deserialize;
@@ -32,6 +28,10 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use view_cluster::{
+    Around, Column, Matrix, Meta, Node, Outcome, Pod, Site, TemplateSpec, Try, answered, excluded,
+    for_probes, of_pod, tries, unselected,
+};
 
 /// What came of the tries from one node.
 type Tried = Result<Vec<(Column, Try, Outcome)>, String>;

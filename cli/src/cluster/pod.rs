@@ -12,13 +12,13 @@ use crate::{
     policy::{document, say},
 };
 use anyhow::{Result, bail};
-use cli_cluster::{AboutPod, Event, Node, Pod, Whereabouts, excluded};
-use ipamd_view::{Held, Status};
 use policy_kube::KubeError;
-use policy_view::{GROUP, Group, Policy, VERSION};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
+use view_cluster::{AboutPod, Event, Node, Pod, Whereabouts, excluded};
+use view_node::{Held, Status};
+use view_policy::{GROUP, Group, Policy, VERSION};
 
 /// Asks and prints; the exit code.
 pub(super) async fn run(args: &PodArgs) -> Result<u8> {
@@ -89,9 +89,9 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod)
         port: args.target.introspection_port,
     };
     let within = Duration::from_secs(args.target.timeout);
-    about.daemon = Some(read::<Status>(api, &at, ipamd_view::STATUS, within).await);
+    about.daemon = Some(read::<Status>(api, &at, view_node::STATUS, within).await);
     if matches!(about.daemon, Some(Ok(_))) {
-        match read::<Vec<Held>>(api, &at, ipamd_view::PODS, within).await {
+        match read::<Vec<Held>>(api, &at, view_node::PODS, within).await {
             Ok(held) => {
                 let meta = &about.pod.metadata;
                 let of = |held: &Held| held.namespace == meta.namespace && held.name == meta.name;

@@ -9,15 +9,15 @@ use super::{
 };
 use crate::policy::{document, say};
 use anyhow::{Result, anyhow, bail};
-use cli_cluster::{Agent, Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
-use ipamd_view::Status;
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
 use policy_kube::KubeError;
-use policy_view::{GROUP, VERSION};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet};
+use view_cluster::{Agent, Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
+use view_node::Status;
+use view_policy::{GROUP, VERSION};
 
 /// Asks and prints; the exit code.
 pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
@@ -98,12 +98,12 @@ pub(super) async fn nodes(api: &Api) -> Result<Vec<Node>, KubeError> {
 /// What the policy controller knows of each node's agent.
 async fn agents(api: &Api) -> Result<BTreeMap<String, Agent>, KubeError> {
     let path = format!("/apis/{GROUP}/{VERSION}/agents");
-    let known: Vec<policy_view::Agent> =
+    let known: Vec<view_policy::Agent> =
         api.list(&path, Selector::All, &format!("agents.{GROUP}")).await?;
     Ok(known.into_iter().map(|agent| (agent.metadata.name.clone(), of_agent(agent))).collect())
 }
 
-fn of_agent(agent: policy_view::Agent) -> Agent {
+fn of_agent(agent: view_policy::Agent) -> Agent {
     let stream = agent.stream.unwrap_or_default();
     let known = Agent {
         follows: stream.follows,
@@ -174,7 +174,7 @@ async fn ask_all(api: &Api, target: &Target, pods: &[Pod]) -> Result<BTreeMap<St
 }
 
 async fn ask(client: &Client, at: &At<'_>, within: Duration) -> Heard {
-    let body = match forward::get(client, at, ipamd_view::STATUS, within).await {
+    let body = match forward::get(client, at, view_node::STATUS, within).await {
         Ok(body) => body,
         Err(why) => return Heard::Silent(why),
     };
@@ -182,7 +182,7 @@ async fn ask(client: &Client, at: &At<'_>, within: Duration) -> Heard {
         // An older one answers what it does not know with what it knows.
         Ok(status) if status.version.is_empty() => Heard::Silent(format!(
             "it is of an older version, without {}: finish the upgrade",
-            ipamd_view::STATUS
+            view_node::STATUS
         )),
         Ok(status) => Heard::Said(Box::new(status)),
         Err(error) => Heard::Silent(format!("its answer is not understood: {error}")),

@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result};
 use policy_core::{Direction, World};
 use policy_kube::{Cluster, KubeError};
 use policy_objects::{Kind, Pod};
-use policy_view::{Agent, GROUP, VERSION};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
+use view_policy::{Agent, GROUP, VERSION};
 
 /// So many nodes are asked for one by one; more are read as a list.
 const FEW: usize = 4;
@@ -252,7 +252,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
-    use policy_view::{Failing, Meta, Realized as Said, Stream};
+    use view_policy::{Failing, Meta, Realized as Said, Stream};
 
     fn needs() -> Needs {
         Needs {

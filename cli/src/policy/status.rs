@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result, bail};
 use comfy_table::{Table, presets::NOTHING};
 use policy_kube::{Cluster, KubeError};
 use policy_objects::{Kind, Object};
-use policy_view::{Agent, GROUP, Policy, VERSION};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use view_policy::{Agent, GROUP, Policy, VERSION};
 
 /// As many failing policies are looked up by name.
 const NAMED: usize = 50;
@@ -86,7 +86,7 @@ impl Status {
             let node = &agent.metadata.name;
             let none = || "-".to_owned();
             let realized = agent.realized.as_ref();
-            let of = |what: fn(&policy_view::Realized) -> String| realized.map_or_else(none, what);
+            let of = |what: fn(&view_policy::Realized) -> String| realized.map_or_else(none, what);
             let owed = agent.stream.as_ref().filter(|stream| stream.follows);
             table.add_row([
                 node.clone(),

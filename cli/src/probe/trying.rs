@@ -1,6 +1,5 @@
 //! Trying to reach something.
 
-use cli_cluster::{How, Outcome, Try};
 use std::{
     io,
     time::{Duration, Instant},
@@ -10,6 +9,7 @@ use tokio::{
     net::{TcpStream, UdpSocket, lookup_host},
     time::{sleep, timeout},
 };
+use view_cluster::{How, Outcome, Try};
 
 /// What a probe says to whoever asks for nothing.
 pub(super) const GREETING: &str = "ferrule probe";

@@ -1,6 +1,6 @@
 //! Every metric of the programs: name, type, labels, unit, meaning.
 //!
-//! The one place where they stand. `config-meter` makes a program's metrics of it, so that none is
+//! The one place where they stand. `runtime-process` makes a program's metrics of it, so that none is
 //! exposed that is not here; [`page`] is their reference for people (`docs/guide/metrics.md`); the
 //! rules and the dashboard may name no other.
 

@@ -1,7 +1,7 @@
 //! What a connection to a replica needs: the authority's certificates and the token, from files that others replace.
 
 use config_settings::Agent;
-use policy_rpc::Trust;
+use control_rpc::Trust;
 use std::{fs, path::PathBuf};
 
 /// A file cannot be used now; it is read again at the next attempt.
@@ -12,7 +12,7 @@ pub(crate) enum ContactError {
     NoAuthority { path: PathBuf, cause: std::io::Error },
     /// It holds no authority.
     #[error("the controller's authority {} cannot be used: {cause}", path.display())]
-    BadAuthority { path: PathBuf, cause: policy_rpc::TrustError },
+    BadAuthority { path: PathBuf, cause: control_rpc::TrustError },
     /// The token's file cannot be read.
     #[error("cannot read the token {}: {cause}; set FERRULE_CONTROLLER_TOKEN", path.display())]
     NoToken { path: PathBuf, cause: std::io::Error },

@@ -1,9 +1,9 @@
 //! Telling replicas something: each of a pod's addresses, one of them what became of policies.
 
 use crate::{contact::Contact, event::Event, follow::Ready, metrics::Metrics};
+use control_rpc::Desk;
+use control_wire::proto::AnnounceRequest;
 use datapath_node::{LocalPod, Report, store::announcement};
-use policy_rpc::Desk;
-use policy_wire::proto::AnnounceRequest;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,

@@ -1,7 +1,6 @@
 //! Where the controller's replicas are: the ready addresses of a Service's EndpointSlices.
 
 use crate::{event::Event, follow::Ready};
-use config_apiserver::Backoff;
 use config_model::causes;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
@@ -9,6 +8,7 @@ use kube::{
     Api,
     runtime::watcher::{self, Event as Seen, watcher},
 };
+use runtime_apiserver::Backoff;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
@@ -70,7 +70,7 @@ impl Watch {
 
     async fn slices(&self) -> Result<Api<EndpointSlice>, String> {
         let Kubernetes { kubeconfig, endpoint } = &self.kubernetes;
-        let client = config_apiserver::client(kubeconfig.as_deref(), endpoint.as_deref());
+        let client = runtime_apiserver::client(kubeconfig.as_deref(), endpoint.as_deref());
         let client = client.await.map_err(|error| causes(&error))?;
         Ok(Api::namespaced(client, &self.service.0))
     }

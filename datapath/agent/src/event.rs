@@ -1,8 +1,8 @@
 //! What the task that owns the node is told.
 
 use config_model::Time;
+use control_wire::proto::{Bookmark, Hello, Part};
 use datapath_node::{Answer, Applied, LocalPod, Mode, Overview, PodId};
-use policy_wire::proto::{Bookmark, Hello, Part};
 use std::{collections::BTreeMap, net::SocketAddr};
 use tokio::sync::oneshot;
 

@@ -6,9 +6,9 @@ use crate::{
     desks::Desks,
     event::Event,
 };
+use control_rpc::{Follow, FollowError, Heard};
+use control_wire::proto::Hello;
 use datapath_node::{Next, Replicas};
-use policy_rpc::{Follow, FollowError, Heard};
-use policy_wire::proto::Hello;
 use std::{
     collections::BTreeSet,
     net::SocketAddr,

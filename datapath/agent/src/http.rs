@@ -41,7 +41,7 @@ pub(crate) async fn serve(shown: Shown, at: Bind) {
         .route("/livez", get(live))
         .route("/readyz", get(ready))
         .with_state(shown);
-    config_listen::serve(router, &at, "metrics").await;
+    runtime_process::listen::serve(router, &at, "metrics").await;
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {

@@ -1,7 +1,6 @@
 //! The `ferrule-agent` binary: settings and log, then [`datapath_agent::run`].
 
 use anyhow::{Context as _, Result};
-use config_log::{Form, Log};
 use config_settings::{LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
     Kubernetes, NoBackend, Options,
@@ -9,6 +8,7 @@ use datapath_agent::{
     run,
 };
 use ipamd_rpc::{probe, server::HealthName};
+use runtime_process::log::{Form, Log};
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Our own crates: what they say counts from the level that is set.
 const OURS: [&str; 5] =
-    ["ferrule_agent", "datapath_agent", "datapath_node", "policy_rpc", "ipamd_rpc"];
+    ["ferrule_agent", "datapath_agent", "datapath_node", "control_rpc", "ipamd_rpc"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -1,9 +1,9 @@
 //! What is counted and measured.
 
-use config_meter::{Error, Meter};
 use config_metrics::Program;
 use datapath_node::{Answer, Overview};
 use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
+use runtime_process::meter::{Error, Meter};
 use std::{fmt, time::Duration};
 
 /// Every metric of the agent.

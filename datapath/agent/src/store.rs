@@ -5,13 +5,13 @@ mod ledger;
 #[cfg(test)]
 mod power;
 
-pub(crate) use config_folder::{DiskFolder, OpenError};
 pub(crate) use ledger::{Found, Ledger};
+pub(crate) use runtime_journal::{DiskFolder, OpenError};
 
 use crate::event::Event;
-use config_folder::Folder;
+use control_wire::Held;
 use datapath_node::{LocalPod, store::Record};
-use policy_wire::Held;
+use runtime_journal::Folder;
 use std::{
     collections::BTreeMap,
     io,

@@ -1,7 +1,7 @@
 //! What a backend is to put into force, and what it says came of it.
 
 use crate::PodId;
-use policy_wire::{Held, ObjectId, told::Policy};
+use control_wire::{Held, ObjectId, told::Policy};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -27,7 +27,7 @@ pub struct Desired {
     /// What the controller has told, of one generation.
     pub held: Arc<Held>,
     /// The pods that were started here, by the UID that the runtime knows: of a static pod that is the
-    /// [`runtime_uid`](policy_wire::told::Pod::runtime_uid) of its entry ([`Held::entry`]).
+    /// [`runtime_uid`](control_wire::told::Pod::runtime_uid) of its entry ([`Held::entry`]).
     pub local: Arc<BTreeMap<String, LocalPod>>,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     waiting::{Waiting, first_end},
 };
 use config_model::{Span, Time};
-use policy_wire::{
+use control_wire::{
     Fault, Held, Progress, VERSIONS,
     proto::{self, Hello},
 };

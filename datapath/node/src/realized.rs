@@ -1,7 +1,7 @@
 //! What the controller is told of what became of policies: who is told, what was told, what is owed.
 
 use config_model::{Span, Time};
-use policy_wire::proto::{Reached, Realized, ReportRequest};
+use control_wire::proto::{Reached, Realized, ReportRequest};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,

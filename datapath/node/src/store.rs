@@ -6,7 +6,7 @@ mod frame;
 pub use frame::{Damage, HEADER, Recovered, decode, encode};
 
 use crate::{LocalPod, PodId};
-use policy_wire::{
+use control_wire::{
     Entry, Held, entry, parts,
     proto::{self, AnnounceRequest, Bookmark, Part},
 };

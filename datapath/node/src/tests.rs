@@ -8,13 +8,13 @@ mod replicas;
 mod reports;
 mod store;
 
-use policy_core::{Family, PolicyKey, Priority, Stage, index::GroupId};
-use policy_objects::Kind;
-use policy_wire::{
+use control_wire::{
     ObjectId, encode,
     proto::{Change, Part, change},
     told::{Isolation, Place, Pod, Policy},
 };
+use policy_core::{Family, PolicyKey, Priority, Stage, index::GroupId};
+use policy_objects::Kind;
 
 fn uid(pod: u8) -> String {
     format!("u-{pod}")

@@ -13,9 +13,9 @@ mod journal;
 mod ledger;
 mod writer;
 
-pub use config_folder::{DiskFolder, Folder, OpenError, Written, create_durably};
 pub use ipamd_core::frame::{Damage, HEADER, Recovered, decode, encode};
 pub use journal::{FileJournal, Journal, Opened};
+pub use runtime_journal::{DiskFolder, Folder, OpenError, Written, create_durably};
 pub use writer::{Durable, Progress, Writer};
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Shown {
 pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(shown);
     let at = Bind::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
-    config_listen::serve(router, &at, "metrics").await;
+    runtime_process::listen::serve(router, &at, "metrics").await;
 }
 
 /// Serves introspection, for ever.
@@ -54,12 +54,12 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
         .route("/v1/enis", get(enis))
         .route("/v1/ipamd-env-settings", get(ipamd_settings))
         .route("/v1/networkutils-env-settings", get(network_settings))
-        .route(ipamd_view::PODS, get(pods))
-        .route(ipamd_view::STATUS, get(status))
+        .route(view_node::PODS, get(pods))
+        .route(view_node::STATUS, get(status))
         .route("/v1/ferrule/explain", get(explain))
         .fallback(commands)
         .with_state(shown);
-    config_listen::serve(router, &at, "introspection").await;
+    runtime_process::listen::serve(router, &at, "introspection").await;
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -117,8 +117,8 @@ const COMMANDS: [&str; 6] = [
     "/v1/enis",
     "/v1/ipamd-env-settings",
     "/v1/networkutils-env-settings",
-    ipamd_view::PODS,
-    ipamd_view::STATUS,
+    view_node::PODS,
+    view_node::STATUS,
     "/v1/ferrule/explain",
 ];
 const ANSWER_TIME: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Log lines: one JSON object each.
 
-use config_log::{Form, Log};
 use config_settings::{LogLevel, LogTo};
+use runtime_process::log::{Form, Log};
 
 /// Our own crates: what they say counts from the level that is set.
 const OURS: [&str; 7] = [

@@ -5,7 +5,6 @@ mod latency;
 mod nat;
 
 use crate::{cluster::Cluster, install::Standing, repair::PassReport, troubles, view::View};
-use config_meter::Meter;
 use config_metrics::Program;
 use gauges::Gauges;
 use ipamd_cloud::{CallReport, Refusal, Service};
@@ -14,6 +13,7 @@ use latency::LatencySums;
 use nat::NatMetrics;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use routing_plan::nat::Backend;
+use runtime_process::meter::Meter;
 use std::{fmt, time::Duration};
 
 /// Every metric of the daemon.
@@ -333,7 +333,7 @@ fn register_constants(meter: &Meter) {
 }
 
 /// A metric that the catalogue has.
-fn made<T>(metric: Result<T, config_meter::Error>) -> T {
+fn made<T>(metric: Result<T, runtime_process::meter::Error>) -> T {
     metric.expect("the catalogue has the metric, and it is made once")
 }
 

@@ -13,8 +13,8 @@ use crate::{
 use config_model::Time;
 use ipamd_core::{Obstacle, Waiting};
 use ipamd_kube::Standing as How;
-use ipamd_view::Severity;
 use std::collections::BTreeMap;
+use view_node::Severity;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

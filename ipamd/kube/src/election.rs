@@ -69,7 +69,7 @@ impl Elector {
 
     fn pause(&self, leads: bool) -> Duration {
         let pace = &self.election.pace;
-        if leads { pace.renew } else { pace.look + config_apiserver::up_to(pace.look / 2) }
+        if leads { pace.renew } else { pace.look + runtime_apiserver::up_to(pace.look / 2) }
     }
 
     /// Looks at the lease and takes or renews it if that is our turn.

@@ -41,7 +41,7 @@ struct Open {
     uid: Option<String>,
     wish: Wish,
     at: Instant,
-    backoff: config_apiserver::Backoff,
+    backoff: runtime_apiserver::Backoff,
     attempts: u32,
 }
 

@@ -1,11 +1,11 @@
 //! One request, with a bound on its time.
 
 use crate::fault::Fault;
-use config_apiserver::Backoff;
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
+use runtime_apiserver::Backoff;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fmt::Debug, future::Future, time::Duration};
 use tokio::time::timeout;

@@ -12,9 +12,9 @@ use crate::{
     request, taint,
     teller::Teller,
 };
-use config_apiserver::client;
 use config_model::{PodName, causes};
 use kube::Client;
+use runtime_apiserver::client;
 use std::sync::Arc;
 use tokio::{
     sync::{Mutex, mpsc, watch},

@@ -29,7 +29,7 @@ pub(crate) struct Watch<K: Clone + 'static> {
     subject: Subject,
     teller: Teller,
     stream: BoxStream<'static, watcher::Result<Event<K>>>,
-    backoff: config_apiserver::Backoff,
+    backoff: runtime_apiserver::Backoff,
     failing: Option<Fault>,
     /// Not asked again before.
     again_at: Option<Instant>,

@@ -4,15 +4,15 @@ use crate::naive::{
     Answer, By, Decision, Half, Origin, Packet, RuleId, Says, Segment, State, Way, holds, in_block,
     is_domain, is_like,
 };
+use control_wire::{
+    Held,
+    told::{AddressGroup, Far, Peers, Place, Pod, Policy, Rule},
+};
 use policy_core::{
     Action, Direction, Family, NameMatch, PolicyKey, Stage, Standing, Traffic, Transport,
     index::GroupId,
 };
 use policy_objects::{ContainerPort, Protocol, TargetPort};
-use policy_wire::{
-    Held,
-    told::{AddressGroup, Far, Peers, Place, Pod, Policy, Rule},
-};
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// A node, and what it knows of itself.

@@ -1,7 +1,6 @@
 //! A tar file, compressed, that is there whole or not at all.
 
 use anyhow::{Context as _, Result};
-use cli_cluster::{Bounds, Index};
 use flate2::{Compression, write::GzEncoder};
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,6 +10,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use tar::{Builder, Header};
+use view_cluster::{Bounds, Index};
 
 /// An archive that is being written.
 pub(super) struct Archive {

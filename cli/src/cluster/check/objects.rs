@@ -2,8 +2,8 @@
 //! pod security grants.
 
 use crate::probe::PORT;
-use cli_cluster::TemplateSpec;
 use serde_json::{Value, json};
+use view_cluster::TemplateSpec;
 
 /// The pods that try, and those that are tried beside them.
 pub(super) const PROBE: &str = "probe";

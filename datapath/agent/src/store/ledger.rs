@@ -1,11 +1,11 @@
 //! The file: read once at the start, appended to, and written anew beside itself.
 
-use config_folder::{Folder, OpenError, Written as _};
+use control_wire::Held;
 use datapath_node::{
     LocalPod,
     store::{self, Damage, HEADER, Record, Replayed},
 };
-use policy_wire::Held;
+use runtime_journal::{Folder, OpenError, Written as _};
 use std::{collections::BTreeMap, io, path::PathBuf};
 
 /// What was found at the start.

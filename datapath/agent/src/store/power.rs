@@ -4,16 +4,16 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::Ledger;
-use config_folder::power::{Disk, Lie, State, Step, left};
+use control_wire::{
+    encode,
+    proto::{Change, Part, change},
+};
 use datapath_node::{
     LocalPod, PodId,
     store::{Record, Replayed, image, replay},
 };
-use policy_wire::{
-    encode,
-    proto::{Change, Part, change},
-};
 use prost::Message as _;
+use runtime_journal::power::{Disk, Lie, State, Step, left};
 use std::collections::BTreeSet;
 
 fn pod(uid: &str) -> LocalPod {
@@ -26,7 +26,7 @@ fn part(generation: u64, last: bool, changes: Vec<Change>) -> Record {
 }
 
 fn entry(uid: &str) -> Change {
-    let pod = policy_wire::proto::Pod {
+    let pod = control_wire::proto::Pod {
         uid: uid.to_owned(),
         namespace: "shop".to_owned(),
         name: uid.to_owned(),

@@ -1,10 +1,10 @@
 //! Replicas of a controller: the real hub and the real service. Each has a runtime of its own, so that it can die.
 
+use control_hub::Hub;
+use control_rpc::{Admit, Caller, Office, Serving, Shown, door};
+use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::index::Event;
-use policy_hub::Hub;
 use policy_objects::{Kind, Object};
-use policy_rpc::{Admit, Caller, Office, Serving, Shown, door};
-use policy_wire::proto::{AnnounceRequest, ReportRequest};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     crypto::ring::sign::any_supported_type,

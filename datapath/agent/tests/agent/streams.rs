@@ -4,8 +4,8 @@ use crate::{
     node::{Node, poll},
     replica::{Authority, Replica, hub},
 };
+use control_wire::proto::ReportRequest;
 use ipamd_rpc::agent::{Admitted, Mode};
-use policy_wire::proto::ReportRequest;
 use std::fs;
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 impl Node {
     /// What a replica is told first.
     pub fn hello(&self, take_behind: bool) -> Hello {
-        let digest = |(id, digest): (policy_wire::ObjectId, policy_wire::Digest)| proto::Digest {
+        let digest = |(id, digest): (control_wire::ObjectId, control_wire::Digest)| proto::Digest {
             id: Some(id.to_proto()),
             hash: digest.0.to_vec(),
         };

@@ -77,7 +77,7 @@ impl Node {
     }
 
     /// What this node was told of a pod. A static pod is known here by another UID than in the API.
-    fn entry(&self, pod: &PodId) -> Option<&policy_wire::told::Pod> {
+    fn entry(&self, pod: &PodId) -> Option<&control_wire::told::Pod> {
         self.held.entry(&pod.uid, &pod.namespace, &pod.name)
     }
 
@@ -119,7 +119,7 @@ impl Node {
                 Contact::With { at, .. } => format!("the replica at {at} has not told of it"),
                 Contact::None(why) => format!("no replica of the controller is followed: {why}"),
             };
-            let alike = |entry: &&policy_wire::told::Pod| {
+            let alike = |entry: &&control_wire::told::Pod| {
                 (&entry.namespace, &entry.name) == (&pod.namespace, &pod.name)
             };
             let other = self.held.pods.values().find(alike);

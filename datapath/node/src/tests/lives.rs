@@ -6,7 +6,7 @@ use crate::{
     desired::policies_of, store,
 };
 use config_model::{Span, Time};
-use policy_wire::{ObjectId, proto};
+use control_wire::{ObjectId, proto};
 use proptest::{collection::vec, prelude::*};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -192,7 +192,7 @@ impl Life {
         let (held, local) = self.node.image();
         let replayed = store::replay(self.disk.clone());
         assert_eq!(replayed.stopped, None);
-        let objects = |held: &policy_wire::Held| held.objects().collect::<Vec<_>>();
+        let objects = |held: &control_wire::Held| held.objects().collect::<Vec<_>>();
         assert_eq!(objects(&replayed.held), objects(&held));
         assert_eq!(
             (&replayed.held.epoch, replayed.held.generation),

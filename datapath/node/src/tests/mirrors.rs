@@ -3,7 +3,7 @@
 use super::{entry, part, policy, removed};
 use crate::{Answer, Applied, Effect, LocalPod, Mode, Node, PodId, WAIT};
 use config_model::Time;
-use policy_wire::{ObjectId, proto::Change, told::Pod};
+use control_wire::{ObjectId, proto::Change, told::Pod};
 use std::collections::BTreeMap;
 
 /// What stands in the API for a static pod. Its UID there is that of [`policy`]'s first pod.

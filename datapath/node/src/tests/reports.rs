@@ -3,7 +3,7 @@
 use super::{entry, part, policy, removed};
 use crate::{Applied, Effect, Node, Report};
 use config_model::{Span, Time};
-use policy_wire::{
+use control_wire::{
     ObjectId,
     proto::{Bookmark, Reached, ReportRequest},
 };
@@ -22,7 +22,7 @@ impl Told {
         Self { node, now: Time(0), generation: 0 }
     }
 
-    fn tell(&mut self, changes: Vec<policy_wire::proto::Change>) {
+    fn tell(&mut self, changes: Vec<control_wire::proto::Change>) {
         self.generation += 1;
         self.node.part(part(self.generation, changes), self.now);
     }

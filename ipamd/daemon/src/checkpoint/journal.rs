@@ -1,10 +1,10 @@
 //! Bytes on disk: append and sync, or replace the whole atomically.
 
-use config_folder::{DiskFolder, Folder, OpenError, Written as _};
 use ipamd_core::{
     Checkpoint, Record,
     frame::{self, Damage, Recovered},
 };
+use runtime_journal::{DiskFolder, Folder, OpenError, Written as _};
 use std::{
     io,
     path::{Path, PathBuf},

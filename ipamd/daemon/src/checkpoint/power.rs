@@ -7,9 +7,9 @@ use super::{
     FileJournal, Journal as _, Opened,
     ledger::{Ledger, needs_sync},
 };
-use config_folder::power::{Disk, Lie, State, Step, left};
 use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
 use ipamd_core::{Checkpoint, RECORD_FORMAT, Record};
+use runtime_journal::power::{Disk, Lie, State, Step, left};
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
 fn key(n: u16) -> PodKey {

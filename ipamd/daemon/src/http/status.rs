@@ -5,7 +5,7 @@ use crate::{troubles::Standing, view::View};
 use config_model::RuleLayout;
 use config_settings::Settings;
 use ipamd_core::{Obstacle, Waiting};
-use ipamd_view::{Budget, Limits, Pool, Status, Trouble, WaitingAdd};
+use view_node::{Budget, Limits, Pool, Status, Trouble, WaitingAdd};
 
 pub(super) fn status(view: &View, settings: &Settings, troubles: &[Standing]) -> Status {
     Status {

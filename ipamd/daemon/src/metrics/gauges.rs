@@ -7,12 +7,12 @@ use crate::{
     troubles,
     view::{HOST_NETWORKING, KUBERNETES, Phase, REASONS, View},
 };
-use config_meter::Meter;
 use ipamd_kube::Standing;
-use ipamd_view::Severity;
 use ipnet::IpNet;
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec};
+use runtime_process::meter::Meter;
 use std::{collections::BTreeMap, net::IpAddr};
+use view_node::Severity;
 
 /// The pool, the budgets and Kubernetes in numbers.
 pub(super) struct Gauges {

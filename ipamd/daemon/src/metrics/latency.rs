@@ -1,11 +1,11 @@
 //! `awscni_aws_api_latency_ms`: a summary without quantiles, which the prometheus crate does not
 //! make itself.
 
-use config_meter::Meter;
 use prometheus::{
     core::{Collector, Desc},
     proto::{LabelPair, Metric, MetricFamily, MetricType, Summary},
 };
+use runtime_process::meter::Meter;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -25,7 +25,7 @@ pub(super) struct LatencySums {
 }
 
 impl LatencySums {
-    pub(super) fn new(meter: &Meter) -> Result<Self, config_meter::Error> {
+    pub(super) fn new(meter: &Meter) -> Result<Self, runtime_process::meter::Error> {
         let desc = meter.desc(NAME)?;
         meter.keep(Self { desc, sums: Arc::default() })
     }

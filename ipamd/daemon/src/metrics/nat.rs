@@ -1,9 +1,9 @@
 //! Netfilter, in amazon-vpc-cni's words and in ours.
 
 use super::made;
-use config_meter::Meter;
 use prometheus::{IntCounterVec, IntGaugeVec};
 use routing_plan::nat::Backend;
+use runtime_process::meter::Meter;
 
 /// Who writes netfilter's rules, and how often that was looked at.
 pub(super) struct NatMetrics {

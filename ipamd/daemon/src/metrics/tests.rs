@@ -154,7 +154,7 @@ fn what_is_wrong_is_counted_by_kind_and_gone_when_it_is_over() {
     let metrics = Metrics::new();
     let found = crate::troubles::Found {
         kind: "no_place",
-        severity: ipamd_view::Severity::Trouble,
+        severity: view_node::Severity::Trouble,
         object: "eni".to_owned(),
         cause: "no ENIConfig".to_owned(),
         next_step: "create it".to_owned(),

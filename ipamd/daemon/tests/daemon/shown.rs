@@ -5,7 +5,6 @@ use crate::{
     node::{TestNode, key},
 };
 use ipamd_core::Action;
-use ipamd_view::{Held, Severity, Status, Trouble};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -14,6 +13,7 @@ use std::{
     time::Duration,
 };
 use tests_support::promtool;
+use view_node::{Held, Severity, Status, Trouble};
 
 /// The body at a path of introspection; null while nobody answers.
 fn get(node: &TestNode, path: &str) -> Value {
@@ -78,7 +78,7 @@ fn prometheus_has_nothing_to_say_of_our_metrics() {
 
 /// The document, once it says what is waited for.
 fn status_with(node: &TestNode, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
-    let read = || serde_json::from_value::<Status>(get(node, ipamd_view::STATUS)).ok();
+    let read = || serde_json::from_value::<Status>(get(node, view_node::STATUS)).ok();
     node.eventually(what, || read().is_some_and(|status| wanted(&status)));
     read().unwrap()
 }
@@ -97,7 +97,7 @@ fn the_document_for_people_has_the_pool_in_numbers_and_who_holds_what() {
     let limits = status.limits.unwrap();
     assert_eq!((limits.enis, limits.ipv4_per_eni), (2, 5));
     assert!(status.budgets.iter().any(|it| it.action == "AssignPrivateIpAddresses"));
-    let pods: Vec<Held> = serde_json::from_value(get(&node, ipamd_view::PODS)).unwrap();
+    let pods: Vec<Held> = serde_json::from_value(get(&node, view_node::PODS)).unwrap();
     assert_eq!(pods[0].address.as_deref(), Some(held.as_str()));
     assert_eq!((pods[0].table, pods[0].host_interface.as_deref()), (Some(254), Some("eni0")));
     daemon.terminate();

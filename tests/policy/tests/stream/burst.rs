@@ -1,10 +1,10 @@
 //! Replicas that read the same objects in orders of their own, and nodes that go from one to the other meanwhile.
 
 use crate::end::{End, feed, fresh, sent};
+use control_hub::Hub;
+use control_wire::{ObjectId, Progress, proto};
 use policy_core::index::Event as Happened;
-use policy_hub::Hub;
 use policy_objects::{Kind, Object};
-use policy_wire::{ObjectId, Progress, proto};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,9 +1,9 @@
 //! A node's end of a stream, and replicas that are told of objects.
 
+use control_hub::{Begun, Hub, Says, Stream};
+use control_wire::{Held, ObjectId, Progress, parts, proto};
 use policy_core::{compile, index::Event as Happened};
-use policy_hub::{Begun, Hub, Says, Stream};
 use policy_objects::{Object, page::PolicyView};
-use policy_wire::{Held, ObjectId, Progress, parts, proto};
 use proptest::{prelude::*, test_runner::TestCaseError};
 use prost::Message as _;
 use std::collections::BTreeMap;

@@ -4,10 +4,10 @@
 mod burst;
 mod end;
 
+use control_hub::{Announce, Hub, Needed, NeededBy, PolicyTurn};
+use control_wire::Held;
 use end::{End, feed, fresh, lend, sent};
 use policy_core::index::Event as Happened;
-use policy_hub::{Announce, Hub, Needed, NeededBy, PolicyTurn};
-use policy_wire::Held;
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use std::collections::{BTreeMap, BTreeSet};
 use tests_policy::{

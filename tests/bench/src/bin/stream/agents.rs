@@ -1,8 +1,8 @@
 //! All agents in one process: each follows, holds what it is told, and begins anew when its stream ends.
 
 use anyhow::{Context as _, Result, bail};
-use policy_rpc::{Follow, Heard, Trust};
-use policy_wire::{
+use control_rpc::{Follow, Heard, Trust};
+use control_wire::{
     Held, Progress,
     proto::{Digest, Hello, Reached, Versions},
 };
@@ -107,7 +107,7 @@ async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
 }
 
 fn hello(held: &Held) -> Hello {
-    let digest = |(id, digest): (policy_wire::ObjectId, policy_wire::Digest)| Digest {
+    let digest = |(id, digest): (control_wire::ObjectId, control_wire::Digest)| Digest {
         id: Some(id.to_proto()),
         hash: digest.0.to_vec(),
     };

@@ -1,11 +1,11 @@
 //! One replica with its cluster, and what happens to that.
 
 use anyhow::{Context as _, Result, ensure};
+use control_hub::Hub;
+use control_rpc::{Admit, Caller, Office, Serving, Shown, door};
+use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::{compile, index::Event};
-use policy_hub::Hub;
 use policy_objects::{Kind, Object};
-use policy_rpc::{Admit, Caller, Office, Serving, Shown, door};
-use policy_wire::proto::{AnnounceRequest, ReportRequest};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     crypto::ring::sign::any_supported_type,

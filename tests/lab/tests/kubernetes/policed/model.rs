@@ -1,12 +1,12 @@
 //! What policy says of pods, read anew from all objects of the cluster.
 
 use anyhow::{Context as _, Result};
+use control_hub::{Begun, Hub, Says};
+use control_wire::Held;
 use datapath_node::store::Replayed;
 use policy_core::{compile, index::Event};
-use policy_hub::{Begun, Hub, Says};
 use policy_kube::Cluster;
 use policy_objects::Object;
-use policy_wire::Held;
 use std::{collections::BTreeSet, path::Path};
 use tokio::runtime::Runtime;
 

@@ -1,0 +1,106 @@
+//! The certificate that nodes see.
+
+mod files;
+mod kept;
+mod made;
+mod plan;
+
+use crate::{metrics::Metrics, options::Options};
+use anyhow::{Context as _, Result};
+use control_rpc::Shown;
+use kept::Keeper;
+use kube::Client;
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    sign::CertifiedKey,
+};
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+use tokio::sync::watch;
+use x509_parser::parse_x509_certificate;
+
+/// Shows certificates, one after another.
+pub(crate) struct Showing {
+    shown: Arc<Shown>,
+    metrics: Arc<Metrics>,
+    /// Why there is none; nothing once there is one.
+    lacks: watch::Sender<Option<String>>,
+    last: Vec<u8>,
+    /// When the one that is shown ends, in seconds since 1970.
+    ends: i64,
+}
+
+impl Showing {
+    pub(crate) fn new(
+        shown: Arc<Shown>,
+        metrics: Arc<Metrics>,
+    ) -> (Self, watch::Receiver<Option<String>>) {
+        let (lacks, seen) = watch::channel(Some("no certificate is made yet".to_owned()));
+        (Self { shown, metrics, lacks, last: Vec::new(), ends: i64::MIN }, seen)
+    }
+
+    /// Shows this one from now on, if it is another.
+    fn show(&mut self, certificate: &[u8], key: &[u8]) -> Result<()> {
+        let both = [certificate, key].concat();
+        if both == self.last {
+            if self.has_ended() {
+                self.lacks("the certificate has expired");
+            }
+            return Ok(());
+        }
+        let certified = read(certificate, key)?;
+        self.ends = end_of(&certified)?;
+        self.shown.show(certified);
+        self.last = both;
+        self.metrics.certificate(self.ends);
+        self.lacks.send_replace(None);
+        tracing::info!("another certificate is shown");
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_secs()).is_ok_and(|now| now >= self.ends)
+    }
+
+    /// There is none, or the one that is shown has expired and cannot be renewed.
+    fn lacks(&self, why: &str) {
+        let has_ended = self.has_ended();
+        let is_news = self.lacks.send_if_modified(|lacks| {
+            let is_news = has_ended && lacks.as_deref() != Some(why);
+            if is_news {
+                *lacks = Some(why.to_owned());
+            }
+            is_news
+        });
+        if is_news {
+            tracing::warn!(why, "there is no certificate to show");
+        }
+    }
+}
+
+/// When a certificate ends, in seconds since 1970.
+fn end_of(certified: &CertifiedKey) -> Result<i64> {
+    let certificate = certified.end_entity_cert().context("read the certificate")?;
+    let (_, parsed) = parse_x509_certificate(certificate).context("read the certificate")?;
+    Ok(parsed.validity().not_after.timestamp())
+}
+
+fn read(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.context("read the certificate")?;
+    anyhow::ensure!(!chain.is_empty(), "there is no certificate in it");
+    let key = PrivateKeyDer::from_pem_slice(key).context("read the key")?;
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).context("use the certificate with its key")
+}
+
+/// Shows certificates for ever: those of files, or those that the replicas make.
+pub(crate) async fn keep(client: Client, options: Arc<Options>, mut showing: Showing) {
+    match &options.tls_dir {
+        Some(folder) => files::follow(folder, &mut showing).await,
+        None => Keeper::new(client, &options).run(&mut showing).await,
+    }
+}

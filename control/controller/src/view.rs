@@ -1,0 +1,183 @@
+//! What people ask of a replica, behind the API server's aggregation: it knows who asks and what they may, and
+//! shows us a certificate of its own, without which nobody is answered.
+
+mod front;
+mod registered;
+
+pub(crate) use registered::Registered;
+
+use crate::status::Desk;
+use anyhow::{Context as _, Result};
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{Method, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use control_rpc::{Bounds, Office, Shown, Strangers};
+use front::Front;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use kube::Client;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use view_policy::{Answer, Asked, answer};
+
+/// How many connections of the API server there may be: it keeps a few.
+const CONNECTIONS: usize = 64;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// As many handshakes at once, before it is known whose connection it is.
+const HANDSHAKES: Bounds =
+    Bounds { strangers: 128, share: 8, within: HANDSHAKE, fair: Duration::from_secs(1) };
+/// How long one that asks nothing is kept.
+const IDLE: Duration = Duration::from_secs(600);
+/// How often it is looked whom the API server speaks through.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What is answered from.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) office: Arc<Office>,
+    pub(crate) desk: Arc<Desk>,
+}
+
+/// Serves for ever.
+pub(crate) async fn serve(listener: TcpListener, view: View, client: Client, shown: Arc<Shown>) {
+    let (found, front) = watch::channel(None);
+    let look = keep_looking(client, shown, found);
+    let accept = accept(listener, view, front);
+    tokio::join!(look, accept);
+}
+
+/// Keeps what the API server shows of itself up to date.
+async fn keep_looking(
+    client: Client,
+    shown: Arc<Shown>,
+    found: watch::Sender<Option<TlsAcceptor>>,
+) {
+    let mut known = None;
+    let mut backoff = crate::api::backoff();
+    loop {
+        match Front::look(&client).await {
+            Ok(front) if known.as_ref() != Some(&front) => match front.acceptor(shown.clone()) {
+                Ok(acceptor) => {
+                    tracing::info!("the API server is answered for people who ask");
+                    found.send_replace(Some(acceptor));
+                    known = Some(front);
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(error, "who the API server is cannot be read: {}", front::WHERE);
+                }
+            },
+            Ok(_) => backoff.reset(),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "who the API server is is not known: {}", front::WHERE);
+                sleep(backoff.pause()).await;
+                continue;
+            }
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    view: View,
+    mut front: watch::Receiver<Option<TlsAcceptor>>,
+) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let strangers = Strangers::new(HANDSHAKES);
+    loop {
+        // Before it is known whom to answer, connections wait with the kernel.
+        let acceptor = match front.wait_for(Option::is_some).await {
+            Ok(acceptor) => acceptor.clone(),
+            Err(_) => return,
+        };
+        let Some(acceptor) = acceptor else { return };
+        match listener.accept().await {
+            Ok((tcp, from)) => {
+                // If its address has too many it is closed.
+                let Some((place, leave)) = strangers.enter(from.ip()).await else { continue };
+                let (view, room) = (view.clone(), room.clone());
+                tokio::spawn(async move {
+                    let entered = tokio::select! {
+                        entered = timeout(HANDSHAKE, enter(tcp, acceptor, room)) => entered,
+                        // There are too many.
+                        _ = leave => return,
+                    };
+                    drop(place);
+                    let talk = async {
+                        let (tls, _permit) = entered.context("no TLS, or no room, in time")??;
+                        converse(tls, view).await
+                    };
+                    if let Err(error) = talk.await {
+                        tracing::debug!(error = format!("{error:#}"), "who asks is not answered");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection cannot be taken");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Whoever has made TLS is the API server; as many of its connections as there may be are taken.
+async fn enter(
+    tcp: TcpStream,
+    acceptor: TlsAcceptor,
+    room: Arc<Semaphore>,
+) -> Result<(TlsStream<TcpStream>, OwnedSemaphorePermit)> {
+    let tls = acceptor.accept(tcp).await?;
+    Ok((tls, room.acquire_owned().await?))
+}
+
+async fn converse(tls: TlsStream<TcpStream>, view: View) -> Result<()> {
+    let router = Router::new().fallback(ask).with_state(view);
+    let service = TowerToHyperService::new(router);
+    let talk =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tls), service);
+    timeout(IDLE, talk).await.context("it asks no more")?.context("it broke off")
+}
+
+async fn ask(State(view): State<View>, request: Request<Body>) -> Response {
+    if request.method() != Method::GET {
+        let text = "this API is read alone\n";
+        return (StatusCode::METHOD_NOT_ALLOWED, text).into_response();
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let given = |key: &str| {
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        pairs.find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+    };
+    let behind = given("continue").unwrap_or_default();
+    let limit = given("limit").and_then(|limit| limit.parse().ok());
+    let asked = Asked { path: request.uri().path(), limit, behind: &behind };
+    let Answer { code, document } = view.answer(&asked);
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (code, json, document.to_string()).into_response()
+}
+
+impl View {
+    fn answer(&self, asked: &Asked<'_>) -> Answer {
+        let now_ms = self.office.now_ms();
+        self.office.with(|hub| {
+            // After the hub's lock, as where a node that is gone is forgotten: the other way round each would wait
+            // for the other.
+            let heard = self.desk.heard();
+            let reporting: BTreeSet<String> = heard.nodes().map(str::to_owned).collect();
+            let realized = |node: &str| heard.realized(node, now_ms);
+            answer(hub, asked, &realized, &reporting)
+        })
+    }
+}

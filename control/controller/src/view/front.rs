@@ -1,0 +1,132 @@
+//! Whom the API server speaks through: the certificates that it asks others' servers with.
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use control_rpc::Shown;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// Where every API server says it.
+pub(super) const WHERE: &str = "see ConfigMap extension-apiserver-authentication in kube-system";
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+/// How long the API server may take to say it.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The authority of those certificates, and the names that they may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Front {
+    authority: String,
+    /// Any, if there are none.
+    names: BTreeSet<String>,
+}
+
+impl Front {
+    /// Asks the API server.
+    pub(super) async fn look(client: &Client) -> Result<Self> {
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+        let map = timeout(ANSWER, maps.get(NAME)).await.context("there is no answer in time")?;
+        let data = map.with_context(|| format!("get ConfigMap {NAMESPACE}/{NAME}"))?.data;
+        let mut data = data.unwrap_or_default();
+        let authority = data.remove("requestheader-client-ca-file");
+        let authority = authority.filter(|pem| !pem.trim().is_empty());
+        let names = data.remove("requestheader-allowed-names").unwrap_or_else(|| "[]".to_owned());
+        Ok(Self {
+            authority: authority.ok_or_else(|| {
+                anyhow!("it has no requestheader-client-ca-file: the API server does not aggregate")
+            })?,
+            names: serde_json::from_str(&names).context("read requestheader-allowed-names")?,
+        })
+    }
+
+    /// Lets in who shows such a certificate, and nobody else.
+    pub(super) fn acceptor(&self, shown: Arc<Shown>) -> Result<TlsAcceptor> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
+            let certificate = certificate.context("read requestheader-client-ca-file")?;
+            roots.add(certificate).context("use requestheader-client-ca-file")?;
+        }
+        if roots.is_empty() {
+            bail!("there is no certificate in requestheader-client-ca-file");
+        }
+        let provider = Arc::new(default_provider());
+        let signed = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+        let signed = signed.build().context("use requestheader-client-ca-file")?;
+        let named = Named { signed, names: self.names.clone() };
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .context("make TLS")?
+            .with_client_cert_verifier(Arc::new(named))
+            .with_cert_resolver(shown);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// A certificate of the authority, for one of the names.
+#[derive(Debug)]
+struct Named {
+    signed: Arc<dyn ClientCertVerifier>,
+    names: BTreeSet<String>,
+}
+
+impl Named {
+    fn has_name(&self, certificate: &CertificateDer<'_>) -> bool {
+        let Ok((_, read)) = X509Certificate::from_der(certificate) else { return false };
+        let mut names = read.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+        self.names.is_empty() || names.any(|name| self.names.contains(name))
+    }
+}
+
+impl ClientCertVerifier for Named {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.signed.verify_client_cert(end, between, now)?;
+        let wrong = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
+        self.has_name(end).then_some(verified).ok_or(wrong)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,177 @@
+//! An agent without a backend: follows, holds, and says so.
+
+use crate::world::PATIENCE;
+use control_rpc::{Follow, FollowError, Heard, Trust};
+use control_wire::{
+    Held, Progress,
+    proto::{AnnounceRequest, Digest, Hello, How, Reached, Realized, ReportRequest, Versions},
+};
+use kube::api::DynamicObject;
+use std::net::SocketAddr;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::Status;
+
+/// The name that the certificate is for.
+pub(crate) const NAME: &str = "ferrule-controller";
+
+pub(crate) struct Agent {
+    pub(crate) token: String,
+    pub(crate) trust: Trust,
+    pub(crate) held: Held,
+    pub(crate) reports_to: String,
+    follow: Option<Follow>,
+}
+
+pub(crate) fn trust(bundle: &str) -> Trust {
+    Trust::new(bundle.as_bytes(), NAME).unwrap()
+}
+
+impl Agent {
+    pub(crate) fn new(token: String, bundle: &str) -> Self {
+        let (held, reports_to) = (Held::default(), String::new());
+        Self { token, trust: trust(bundle), held, reports_to, follow: None }
+    }
+
+    /// Begins a stream at a replica.
+    pub(crate) async fn begin(&mut self, at: SocketAddr) -> Result<How, FollowError> {
+        self.begin_with(at, hello(&self.held)).await
+    }
+
+    /// The same, whatever the replica has read.
+    pub(crate) async fn begin_behind(&mut self, at: SocketAddr) -> Result<How, FollowError> {
+        self.begin_with(at, Hello { take_behind: true, ..hello(&self.held) }).await
+    }
+
+    async fn begin_with(&mut self, at: SocketAddr, hello: Hello) -> Result<How, FollowError> {
+        let follow = Follow::begin(at, &self.trust, &self.token, hello).await?;
+        self.held.begin(&follow.welcome().epoch);
+        let how = follow.welcome().how();
+        self.follow = Some(follow);
+        Ok(how)
+    }
+
+    /// The same as soon as the replica lets it: its watch may be a moment behind.
+    pub(crate) async fn begins(&mut self, at: SocketAddr) -> How {
+        let last = Instant::now() + PATIENCE;
+        loop {
+            match self.begin(at).await {
+                Ok(how) => return how,
+                Err(error) => assert!(Instant::now() < last, "{error}"),
+            }
+            sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Takes what comes until this is so.
+    pub(crate) async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
+        let last = Instant::now() + PATIENCE;
+        while !so(self) {
+            let heard = timeout_at(last, self.hear()).await;
+            let heard = heard
+                .unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}: {:?}", self.held));
+            heard.unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+
+    /// Takes what comes until the stream is over.
+    pub(crate) async fn over(&mut self) -> FollowError {
+        let last = Instant::now() + PATIENCE;
+        loop {
+            match timeout_at(last, self.hear()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return error,
+                Err(_) => panic!("the stream does not end"),
+            }
+        }
+    }
+
+    /// Tells what became of policies: of each its name and why it is not in force, if it is not.
+    pub(crate) async fn report(&mut self, full: bool, of: &[(&str, &str)]) -> Result<(), Status> {
+        let find = |name: &str| {
+            let mut all = self.held.policies.values();
+            all.find(|policy| policy.key.name == name).unwrap().clone()
+        };
+        let realized = of.iter().map(|(name, error)| {
+            let policy = find(name);
+            let (uid, generation) = (policy.uid.clone(), policy.generation);
+            Realized { uid, generation, error: (*error).to_owned(), gone: false }
+        });
+        let report =
+            ReportRequest { full, realized: realized.collect(), ..ReportRequest::default() };
+        self.follow.as_mut().unwrap().report(report).await
+    }
+
+    /// The same as soon as the replica takes it: the book may be begun a moment after nodes are told where it is.
+    pub(crate) async fn reports(&mut self, full: bool, of: &[(&str, &str)]) {
+        let last = Instant::now() + PATIENCE;
+        while let Err(status) = self.report(full, of).await {
+            assert!(Instant::now() < last, "{status}");
+            sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Tells of a pod's address.
+    pub(crate) async fn announce(
+        &mut self,
+        pod: &DynamicObject,
+        at: [u8; 4],
+    ) -> Result<(), Status> {
+        let meta = pod.metadata.clone();
+        let request = AnnounceRequest {
+            uid: meta.uid.unwrap(),
+            namespace: meta.namespace.unwrap(),
+            name: meta.name.unwrap(),
+            addresses: vec![at.to_vec()],
+        };
+        self.follow.as_mut().unwrap().announce(request).await
+    }
+
+    async fn hear(&mut self) -> Result<(), FollowError> {
+        let follow = self.follow.as_mut().unwrap();
+        match follow.heard().await? {
+            Heard::Part(part) => {
+                if let Progress::Holds(_) = self.held.take(part).unwrap() {
+                    // The stream may be over: then that is heard next.
+                    let _ = timeout(PATIENCE, follow.holds(self.held.generation)).await;
+                }
+            }
+            Heard::Bookmark(bookmark) => {
+                self.held.mark(&bookmark);
+                self.reports_to = bookmark.reports_to;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the policies that it holds.
+    pub(crate) fn policies(&self) -> Vec<String> {
+        let policies = self.held.policies.values();
+        let mut names: Vec<String> = policies.map(|policy| policy.key.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// The names of the pods that it holds.
+    pub(crate) fn pods(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.held.pods.values().map(|pod| pod.name.clone()).collect();
+        names.sort();
+        names
+    }
+}
+
+pub(crate) fn hello(held: &Held) -> Hello {
+    let reached = held.reached.iter();
+    let digests = held.digests().into_iter();
+    Hello {
+        versions: Some(Versions { oldest: 1, newest: 1 }),
+        epoch: held.epoch.clone(),
+        generation: held.generation,
+        reached: reached
+            .map(|(kind, version)| Reached { kind: kind.clone(), version: *version })
+            .collect(),
+        holds: digests
+            .map(|(id, digest)| Digest { id: Some(id.to_proto()), hash: digest.0.to_vec() })
+            .collect(),
+        take_behind: false,
+    }
+}

@@ -1,0 +1,79 @@
+//! The certificate that nodes see, as it changes.
+
+use crate::{
+    agent::{Agent, NAME, hello, trust},
+    replica::Replica,
+    world::{PATIENCE, World, until},
+};
+use control_rpc::{Follow, FollowError};
+use control_wire::Held;
+use rcgen::{CertificateParams, KeyPair};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use tokio::time::{Instant, sleep};
+
+#[tokio::test]
+async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() {
+    let world = World::new().await;
+    let node = world.node("n1").await;
+    let lives = ["--certificate-life", "8s", "--authority-life", "24s"];
+    let first = Replica::start(&world.kubeconfig, &lives).await;
+    let second = Replica::start(&world.kubeconfig, &lives).await;
+    first.ready().await;
+    second.ready().await;
+    let token = world.token(&node, "ferrule-controller").await;
+    let shown = || first.metric("ferrule_controller_certificates_total", "");
+    let mut bundles = BTreeSet::new();
+    let last = Instant::now() + PATIENCE * 2;
+    // Begun, announced, promoted: and each time both replicas are known by what is published.
+    while bundles.len() < 3 || shown().await < 4.0 {
+        let bundle = world.bundle().await;
+        for replica in [&first, &second] {
+            until("the replica is known by what is published", || async {
+                let now = world.bundle().await;
+                Agent::new(token.clone(), &now).begin(replica.at).await.ok()
+            })
+            .await;
+        }
+        bundles.insert(bundle);
+        assert!(Instant::now() < last, "{} bundles, {} certificates", bundles.len(), shown().await);
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Writes a certificate that is its own authority; in PEM.
+fn write(folder: &Path) -> String {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    fs::write(folder.join("tls.crt"), &pem).unwrap();
+    fs::write(folder.join("tls.key"), key.serialize_pem()).unwrap();
+    pem
+}
+
+/// Without an API server: what is shown needs none.
+#[tokio::test]
+async fn a_certificate_in_files_is_shown_and_the_next_one_when_it_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let nowhere = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
+        "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+        "users":[{"name":"c","user":{"token":"t"}}],
+        "contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}]}"#;
+    fs::write(&kubeconfig, nowhere).unwrap();
+    let tls = folder.path().to_str().unwrap().to_owned();
+    let replica = Replica::start(&kubeconfig, &["--tls-dir", &tls]).await;
+    until("it says that there is none", || async {
+        replica.get("/readyz").await?.contains("tls.crt").then_some(())
+    })
+    .await;
+    for _ in 0..2 {
+        let pem = write(folder.path());
+        until("it is shown", || async {
+            let begun =
+                Follow::begin(replica.at, &trust(&pem), "token", hello(&Held::default())).await;
+            // TLS was made, and then the token could not be shown to anybody.
+            matches!(begun, Err(FollowError::Refused { .. })).then_some(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,243 @@
+//! Whose tokens are taken.
+
+use crate::{
+    agent::{Agent, hello, trust},
+    replica::Replica,
+    world::{AGENT, PATIENCE, SYSTEM, World, until},
+};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use control_rpc::{Follow, FollowError};
+use control_wire::Held;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::Api;
+use rcgen::{KeyPair, SigningKey as _};
+use serde_json::json;
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tonic::Code;
+
+const AUDIENCE: &str = "ferrule-controller";
+
+#[tokio::test]
+async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
+    let world = World::new().await;
+    let pod = world.node("n1").await;
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
+    replica.ready().await;
+    let bundle = world.bundle().await;
+    let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &bundle);
+    agent.begins(replica.at).await;
+    agent.until("what there is", |agent| agent.held.node.is_some()).await;
+    let other = world.agent("other", "n1", "other").await;
+    let unbound = world.agent("nowhere", "", AGENT).await;
+    let token = world.token(&pod, AUDIENCE).await;
+    let rows = [
+        ("no token", "no token".to_owned(), Code::Unauthenticated, "token"),
+        ("cut off", token[..token.len() - 9].to_owned(), Code::Unauthenticated, "token"),
+        (
+            "another audience",
+            world.token(&pod, "elsewhere").await,
+            Code::Unauthenticated,
+            "audience",
+        ),
+        ("the API server's", world.token(&pod, API).await, Code::Unauthenticated, "audience"),
+        ("another account", world.token(&other, AUDIENCE).await, Code::PermissionDenied, "account"),
+        ("no pod", world.token_of(AGENT, AUDIENCE, None).await, Code::PermissionDenied, "unbound"),
+        ("no node", world.token(&unbound, AUDIENCE).await, Code::PermissionDenied, "unbound"),
+        ("expired", signed(&world, &pod, "n1", -60).await, Code::Unauthenticated, "token"),
+        ("another node", signed(&world, &pod, "n2", 600).await, Code::PermissionDenied, "node"),
+    ];
+    for (what, token, code, reason) in rows {
+        let label = format!("reason=\"{reason}\"");
+        let count = || replica.metric("ferrule_controller_refused_total", &label);
+        let before = count().await;
+        let begun =
+            Follow::begin(replica.at, &trust(&bundle), &token, hello(&Held::default())).await;
+        let Err(FollowError::Refused { status, .. }) = begun else { panic!("{what}: {begun:?}") };
+        assert_eq!(status.code(), code, "{what}: {status}");
+        assert!(count().await > before, "{what}: not counted as {reason}");
+    }
+    until("it is said", || async { replica.has_said("a caller is refused").then_some(()) }).await;
+    // What the made-up ones differ in is all that was wrong with them.
+    let good = signed(&world, &pod, "n1", 600).await;
+    Agent::new(good, &bundle).begin(replica.at).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is_remembered() {
+    let world = World::new().await;
+    let pod = world.node("n1").await;
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
+    replica.ready().await;
+    let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &world.bundle().await);
+    agent.begins(replica.at).await;
+    world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
+    let FollowError::Refused { status, .. } = agent.over().await else { panic!("no reason") };
+    assert!(status.message().contains("agent-n1 is not known here"), "{status}");
+    let last = Instant::now() + PATIENCE;
+    loop {
+        match agent.begin(replica.at).await {
+            Ok(_) => assert!(Instant::now() < last, "it is still let in"),
+            Err(error) => {
+                assert!(matches!(error, FollowError::Refused { .. }), "{error}");
+                break;
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    // Its successor of the same name is let in by a token of its own.
+    let next = world.agent("agent-n1", "n1", AGENT).await;
+    agent.token = world.token(&next, AUDIENCE).await;
+    agent.begins(replica.at).await;
+    until("it is counted", || async {
+        let refused = replica.metric("ferrule_controller_refused_total", "").await;
+        (refused >= 1.0).then_some(())
+    })
+    .await;
+}
+
+/// Whoever reaches the port can make up tokens: those that name no agent's pod are shown to nobody, and those that
+/// name one delay that one alone.
+#[tokio::test]
+async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
+    let world = World::new().await;
+    let (pod, other) = (world.node("n1").await, world.node("n2").await);
+    let replica = Replica::start(&world.kubeconfig, &[]).await;
+    replica.ready().await;
+    let bundle = world.bundle().await;
+    let good = world.token(&pod, AUDIENCE).await;
+    Agent::new(good.clone(), &bundle).begins(replica.at).await;
+    // Its pod is known from here on.
+    Agent::new(world.token(&other, AUDIENCE).await, &bundle).begins(replica.at).await;
+    let reviews = || replica.metric(REVIEWS, "");
+    let before = reviews().await;
+    let mut unknown = pod.clone();
+    unknown.metadata.uid = Some("made-up".to_owned());
+    for number in 0..MADE_UP {
+        for token in [format!("made.up.{number}"), signed(&world, &unknown, "n1", 600).await] {
+            let begun =
+                Follow::begin(replica.at, &trust(&bundle), &token, hello(&Held::default())).await;
+            assert!(matches!(begun, Err(FollowError::Refused { .. })), "{begun:?}");
+        }
+    }
+    assert_eq!(reviews().await, before, "made-up tokens were shown to the API server");
+    // As if somebody had seen the UID of an agent's pod.
+    let flood = Flood::begin(replica.at, &bundle, &good);
+    until("most are turned away", || async { (flood.turned_away() >= MADE_UP).then_some(()) })
+        .await;
+    // One that the API server has to be asked of is let in at once all the same, and so is a call with the token
+    // that was taken of the pod that is meant.
+    Agent::new(world.token(&other, AUDIENCE).await, &bundle).begin(replica.at).await.unwrap();
+    Agent::new(good, &bundle).begin(replica.at).await.unwrap();
+    // Those are still under way. Who was turned away was shown to nobody.
+    let shown = flood.end().await;
+    let refused = replica.metric(REVIEWS, "result=\"refused\"").await;
+    assert!(refused <= f64::from(shown), "{refused} were shown, and {shown} not turned away");
+    // Also the one whose pod it is is let in with its next.
+    Agent::new(world.token(&pod, AUDIENCE).await, &bundle).begins(replica.at).await;
+}
+
+/// Many who come again and again, each time with another forged token of one pod.
+struct Flood {
+    told: Arc<Told>,
+    all: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Told {
+    tried: AtomicU32,
+    turned_away: AtomicU32,
+    is_over: AtomicBool,
+}
+
+impl Flood {
+    fn begin(at: SocketAddr, bundle: &str, good: &str) -> Self {
+        let (told, mut all) = (Arc::<Told>::default(), JoinSet::new());
+        for _ in 0..MADE_UP {
+            let (told, trust) = (told.clone(), trust(bundle));
+            let stem = good[..good.len() - 8].to_owned();
+            all.spawn(async move {
+                while !told.is_over.load(Ordering::SeqCst) {
+                    let number = told.tried.fetch_add(1, Ordering::SeqCst);
+                    let forged = format!("{stem}{number:08}");
+                    let begun = Follow::begin(at, &trust, &forged, hello(&Held::default())).await;
+                    let error = begun.expect_err("what is forged is refused");
+                    if error.to_string().contains("too many tokens are shown for its pod") {
+                        told.turned_away.fetch_add(1, Ordering::SeqCst);
+                    }
+                    sleep(Duration::from_millis(50)).await;
+                }
+            });
+        }
+        Self { told, all }
+    }
+
+    fn turned_away(&self) -> u32 {
+        self.told.turned_away.load(Ordering::SeqCst)
+    }
+
+    /// Ends it; as many may have been shown to the API server.
+    async fn end(self) -> u32 {
+        self.told.is_over.store(true, Ordering::SeqCst);
+        self.all.join_all().await;
+        let turned_away = self.told.turned_away.load(Ordering::SeqCst);
+        self.told.tried.load(Ordering::SeqCst) - turned_away
+    }
+}
+
+const MADE_UP: u32 = 20;
+const REVIEWS: &str = "ferrule_controller_token_reviews_total";
+
+/// A token such as the API server makes, with the key that it makes them with: one that has ended cannot be had
+/// of it within ten minutes, and one of another node never.
+async fn signed(world: &World, pod: &Pod, node: &str, seconds: i64) -> String {
+    let file = world.cluster.kubeconfig().with_file_name("accounts.key");
+    let key = KeyPair::from_pem(&fs::read_to_string(file).unwrap()).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_secs()).unwrap();
+    let claims = json!({
+        "aud": [AUDIENCE], "iss": "https://kubernetes.default.svc",
+        "sub": format!("system:serviceaccount:{SYSTEM}:{AGENT}"),
+        "iat": now - 120, "nbf": now - 120, "exp": now + seconds,
+        "kubernetes.io": {
+            "namespace": SYSTEM,
+            "node": {"name": node, "uid": "made-up"},
+            "pod": {"name": pod.metadata.name, "uid": pod.metadata.uid},
+            "serviceaccount": {"name": AGENT, "uid": account(world).await},
+        },
+    });
+    let text = |value: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(value);
+    let said = format!("{}.{}", text(br#"{"alg":"ES256"}"#), text(claims.to_string().as_bytes()));
+    let signature = raw(&key.sign(said.as_bytes()).unwrap());
+    format!("{said}.{}", text(&signature))
+}
+
+async fn account(world: &World) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), SYSTEM);
+    accounts.get(AGENT).await.unwrap().metadata.uid.unwrap()
+}
+
+/// The two numbers of an ECDSA signature in DER, 32 bytes each.
+fn raw(der: &[u8]) -> Vec<u8> {
+    let number = |at: usize| {
+        let length = usize::from(der[at + 1]);
+        let bytes = &der[at + 2..at + 2 + length];
+        let bytes = &bytes[bytes.len().saturating_sub(32)..];
+        ([vec![0; 32 - bytes.len()], bytes.to_vec()].concat(), at + 2 + length)
+    };
+    let (r, next) = number(2);
+    [r, number(next).0].concat()
+}
+
+const API: &str = "https://kubernetes.default.svc";

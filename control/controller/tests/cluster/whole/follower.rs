@@ -1,0 +1,92 @@
+//! A node that follows whichever replica lets it, and what it holds.
+
+use super::bounds::Bounds;
+use crate::agent::hello;
+use control_rpc::{Follow, Heard, Trust};
+use control_wire::{Held, ObjectId, Progress};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::sleep;
+
+pub(crate) struct Follower {
+    pub(crate) name: String,
+    token: String,
+    pub(crate) held: Mutex<Held>,
+    /// How many generations it has taken.
+    pub(crate) applied: AtomicUsize,
+    bounds: Mutex<Arc<Bounds>>,
+}
+
+impl Follower {
+    pub(crate) fn new(name: String, token: String) -> Self {
+        let (held, applied, bounds) = (Mutex::default(), AtomicUsize::new(0), Mutex::default());
+        Self { name, token, held, applied, bounds }
+    }
+
+    /// What it may hold from now on; what it does hold is looked at at once.
+    pub(crate) fn may_hold(&self, bounds: Arc<Bounds>) {
+        let held = self.held.lock().unwrap();
+        assert_eq!(bounds.wrong(&held), None, "{}", self.name);
+        *self.bounds.lock().unwrap() = bounds;
+    }
+
+    pub(crate) async fn run(self: Arc<Self>, trust: Trust, replicas: [SocketAddr; 2]) {
+        let mut turn = self.name.len() + self.token.len();
+        let mut names = BTreeMap::new();
+        loop {
+            turn += 1;
+            let at = replicas[turn % replicas.len()];
+            let hello = hello(&self.held.lock().unwrap());
+            if let Ok(follow) = Follow::begin(at, &trust, &self.token, hello).await {
+                self.held.lock().unwrap().begin(&follow.welcome().epoch);
+                self.hear(follow, &mut names).await;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Until the stream is over.
+    async fn hear(&self, mut follow: Follow, names: &mut BTreeMap<ObjectId, String>) {
+        loop {
+            let holds = match follow.heard().await {
+                Ok(Heard::Part(part)) => {
+                    let mut held = self.held.lock().unwrap();
+                    // What does not fit to what is held would be a lost or a doubled change.
+                    match held.take(part).unwrap() {
+                        Progress::Holds(touched) => {
+                            let bounds = self.bounds.lock().unwrap().clone();
+                            let wrong = bounds.wrong_of(&held, &touched, names);
+                            assert_eq!(wrong, None, "{} at {}", self.name, held.generation);
+                            Some(held.generation)
+                        }
+                        Progress::Waits => None,
+                    }
+                }
+                Ok(Heard::Bookmark(bookmark)) => {
+                    let mut held = self.held.lock().unwrap();
+                    let before = held.reached.clone();
+                    held.mark(&bookmark);
+                    let back = before.iter().find(|(kind, version)| {
+                        held.reached.get(*kind).is_none_or(|reached| reached < version)
+                    });
+                    assert_eq!(back, None, "{} was taken back: {:?}", self.name, held.reached);
+                    None
+                }
+                Err(_) => return,
+            };
+            if let Some(generation) = holds {
+                self.applied.fetch_add(1, Ordering::Relaxed);
+                if follow.holds(generation).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Nodes with the production agent, `ferrule-agent --backend none`: what each holds is read from what it keeps on the
+//! disk.
+
+use super::bounds::Bounds;
+use control_wire::Held;
+use datapath_node::store::{decode, replay};
+use std::{
+    env, fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+/// How often what is on the disk is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(crate) struct Production {
+    pub(crate) name: String,
+    folder: TempDir,
+    replicas: [SocketAddr; 2],
+    child: Mutex<Child>,
+    bounds: Mutex<Arc<Bounds>>,
+}
+
+impl Production {
+    pub(crate) fn start(name: &str, token: &str, bundle: &str, replicas: [SocketAddr; 2]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("token"), token).unwrap();
+        fs::write(folder.path().join("ca.crt"), bundle).unwrap();
+        let child = Mutex::new(spawn(folder.path(), name, replicas));
+        Self { name: name.to_owned(), folder, replicas, child, bounds: Mutex::default() }
+    }
+
+    /// Ends it as a kernel out of memory does, and starts it again on what it has kept.
+    pub(crate) fn kill_and_restart(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        *child = spawn(self.folder.path(), &self.name, self.replicas);
+    }
+
+    /// What it holds.
+    pub(crate) fn held(&self) -> Held {
+        let file = fs::read(self.folder.path().join("state/policy.log")).unwrap_or_default();
+        // It may be writing: a record that is not whole yet is passed over.
+        let replayed = replay(decode(&file).records);
+        assert_eq!(replayed.stopped, None, "{}", self.name);
+        replayed.held
+    }
+
+    /// What it may hold from now on.
+    pub(crate) fn may_hold(&self, bounds: Arc<Bounds>) {
+        *self.bounds.lock().unwrap() = bounds;
+    }
+
+    /// Looks at what it holds, for ever.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        loop {
+            // First what was held, then what may be: bounds become others only while nothing changes.
+            let held = self.held();
+            let bounds = self.bounds.lock().unwrap().clone();
+            if held.node.is_some() {
+                assert_eq!(bounds.wrong(&held), None, "{} at {}", self.name, held.generation);
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Production {
+    fn drop(&mut self) {
+        if let Ok(child) = self.child.get_mut() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn spawn(folder: &Path, name: &str, replicas: [SocketAddr; 2]) -> Child {
+    let path = |name: &str| folder.join(name);
+    let mut command = Command::new(program());
+    command
+        .env_clear()
+        .env("MY_NODE_NAME", name)
+        .env("FERRULE_AGENT_SOCKET", path("agent.sock"))
+        .env("FERRULE_AGENT_STATE_DIR", path("state"))
+        .env("FERRULE_AGENT_LOG_FILE", path("agent.log"))
+        .env("FERRULE_AGENT_METRICS", format!("unix:{}", path("metrics.sock").display()))
+        .env("FERRULE_CONTROLLER_CA", path("ca.crt"))
+        .env("FERRULE_CONTROLLER_TOKEN", path("token"))
+        .args(["--backend", "none"])
+        .stdin(Stdio::null());
+    for at in replicas {
+        command.arg("--replica").arg(at.to_string());
+    }
+    command.spawn().unwrap()
+}
+
+/// The program: `FERRULE_AGENT`, or what cargo builds into the target folder of this test.
+pub(crate) fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        if let Some(given) = env::var_os("FERRULE_AGENT") {
+            return given.into();
+        }
+        // <target>/<profile>/deps/cluster-0123
+        let test = env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let release = profile.ends_with("release");
+        let built = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
+            .args([
+                "build",
+                "--locked",
+                "--quiet",
+                "-p",
+                "datapath-agent",
+                "--bin",
+                "ferrule-agent",
+            ])
+            .args(release.then_some("--release"))
+            .arg("--target-dir")
+            .arg(profile.parent().unwrap())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success(), "the agent does not build");
+        profile.join("ferrule-agent")
+    })
+}

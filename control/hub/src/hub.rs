@@ -1,0 +1,276 @@
+//! The hub.
+
+mod announce;
+mod look;
+mod take;
+mod tell;
+mod unread;
+
+pub use announce::Announce;
+pub use look::{AgentLook, PolicyLook};
+pub use tell::{Begun, Says, Stream, Telling};
+
+use crate::{
+    announced::Announced,
+    history::History,
+    mirrors::Mirrors,
+    outbox::{Outbox, Turn},
+    outside::Outside,
+    policies::{sent, uid_of, uid_text},
+    reached::Reached,
+    turns::{Needed, NeededBy, PolicyTurn, Turns},
+    wholes::Wholes,
+};
+use control_wire::{Entry, ObjectId};
+use policy_core::{
+    Policy, PolicyKey, Tier, compile,
+    index::{Event, Index},
+};
+use policy_objects::Object;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// What the hub holds; for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// The newest generation.
+    pub generation: u64,
+    /// Policies.
+    pub policies: usize,
+    /// Groups of both roles.
+    pub groups: usize,
+    /// Nodes with a stream.
+    pub streams: usize,
+    /// Objects that nodes have yet to be told, all nodes together.
+    pub owed: usize,
+    /// Bytes of what changed of groups, kept for nodes that are behind.
+    pub history_bytes: usize,
+    /// Pods with addresses that their agents have told, and no status has confirmed.
+    pub announced: usize,
+}
+
+/// A policy as it is sent.
+#[derive(Debug)]
+struct Kept {
+    generation: i64,
+    sent: Entry,
+    /// Of those that change with tiers or namespaces: what it is made of again.
+    form: Option<Arc<Policy>>,
+}
+
+/// Everything, and who has been told what of it.
+#[derive(Debug)]
+pub struct Hub {
+    index: Index,
+    epoch: [u8; 16],
+    loading: bool,
+    generation: u64,
+    policies: BTreeMap<String, Kept>,
+    history: History,
+    wholes: Wholes,
+    nodes: BTreeMap<String, Outbox>,
+    streams: u64,
+    reached: Reached,
+    touched: BTreeSet<String>,
+    announced: Announced,
+    outside: Outside,
+    mirrors: Mirrors,
+    /// By namespace that is not read yet: nodes, and UIDs of their pods that they are not told of before.
+    unread: BTreeMap<String, BTreeSet<(String, String)>>,
+    turns: Turns,
+}
+
+impl Hub {
+    /// One without objects: they are applied until all are [`loaded`](Self::loaded). The epoch is 16 random
+    /// bytes, another at each start; the seed is the index's.
+    pub fn new(epoch: [u8; 16], seed: u64) -> Self {
+        Self {
+            index: Index::new(seed),
+            epoch,
+            loading: true,
+            generation: 0,
+            policies: BTreeMap::new(),
+            history: History::default(),
+            wholes: Wholes::default(),
+            nodes: BTreeMap::new(),
+            streams: 0,
+            reached: Reached::default(),
+            touched: BTreeSet::new(),
+            announced: Announced::default(),
+            outside: Outside::default(),
+            mirrors: Mirrors::default(),
+            unread: BTreeMap::new(),
+            turns: Turns::default(),
+        }
+    }
+
+    /// This run of the replica.
+    pub fn epoch(&self) -> [u8; 16] {
+        self.epoch
+    }
+
+    /// Who is in which group.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// All first lists are read: from now on nodes are told.
+    pub fn loaded(&mut self) {
+        self.index.loaded();
+        self.loading = false;
+        self.generation = 1;
+        let uids: Vec<String> = self.policies.keys().cloned().collect();
+        uids.iter().for_each(|uid| _ = self.encode_anew(uid));
+        if self.turns.are_asked_for() {
+            self.follow_policies();
+        }
+    }
+
+    /// Whether the first lists are read.
+    pub fn is_loaded(&self) -> bool {
+        !self.loading
+    }
+
+    /// How far a kind has been read: all of it up to this resource version has been applied.
+    pub fn reach(&mut self, kind: &str, version: u64) {
+        self.reached.raise(kind, version);
+    }
+
+    /// A kind has been listed anew, all of it as it was at this resource version. That is less than before if the
+    /// cluster was set back to an earlier state.
+    pub fn relisted(&mut self, kind: &str, version: u64) {
+        self.reached.set(kind, version);
+    }
+
+    /// The cluster does not have a kind any more: nothing is read of it.
+    pub fn unreach(&mut self, kind: &str) {
+        self.reached.forget(kind);
+    }
+
+    /// How far each kind has been read.
+    pub fn reached(&self) -> &BTreeMap<String, u64> {
+        self.reached.kinds()
+    }
+
+    /// The newest generation.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Where reports are to go, address and port; empty if nobody takes them now.
+    pub fn reports_to(&self) -> &str {
+        self.reached.reports_to()
+    }
+
+    /// Another takes the reports from now on: all nodes are told.
+    pub fn set_reports_to(&mut self, at: &str) {
+        if self.reached.report_to(at) {
+            self.touched.extend(self.nodes.keys().cloned());
+        }
+    }
+
+    /// Takes in what happened to a policy. The generation is that of its spec.
+    pub fn policy(&mut self, policy: &Policy, generation: i64) {
+        let deltas = self.index.apply(Event::Policy(policy));
+        let before = self.generation;
+        self.deltas(&deltas);
+        let uid = uid_of(policy);
+        let moves = policy.place.tier != Tier::NetworkPolicy;
+        let form = moves.then(|| Arc::new(policy.clone()));
+        let Some(state) = self.index.policy_state(&policy.key) else { return };
+        self.turns.moved(&uid, &policy.key, &[], &[]);
+        let sent = sent(policy, generation, &state);
+        let same = self.policies.get(&uid).is_some_and(|kept| kept.sent == sent);
+        self.policies.insert(uid.clone(), Kept { generation, sent, form });
+        if !same && !self.loading {
+            self.generation = before + 1;
+            self.turn_all(&ObjectId::Policy(uid), &state.span, Turn::Changed);
+        }
+    }
+
+    /// Takes in what happened to any object; of a policy better by [`policy`](Self::policy), as its form does
+    /// not say its generation.
+    pub fn apply(&mut self, event: Event<'_>) {
+        if let Event::Policy(policy) = event {
+            return self.policy(policy, 0);
+        }
+        if let Event::PolicyView(lent) = event {
+            // Nodes are told its form, not its groups alone.
+            let object = Object::NetworkPolicy(lent.clone().into());
+            let generation = object.meta().generation;
+            if let Some(policy) = compile(&object) {
+                self.policy(&policy, generation);
+            }
+            return;
+        }
+        if self.loading {
+            self.gone_early(&event);
+        }
+        self.object(event);
+    }
+
+    /// A policy that goes before all is read: the index tells no deltas then.
+    fn gone_early(&mut self, event: &Event<'_>) {
+        let Event::Gone { kind, namespace, name, uid } = event else { return };
+        let (namespace, name) = ((*namespace).to_owned(), (*name).to_owned());
+        let key = PolicyKey { kind: *kind, namespace, name };
+        let uid = if uid.is_empty() { key.to_string() } else { (*uid).to_owned() };
+        self.policies.remove(&uid);
+    }
+
+    /// The nodes that have something to be told since this was asked last.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Somebody asks from now on what becomes of policies ([`take_policies`](Self::take_policies)); first of all
+    /// that there are.
+    pub fn follow_policies(&mut self) {
+        let all = self.index.policy_names();
+        self.turns.begin(all.into_iter().map(|(id, key)| (uid_text(&id), key)));
+    }
+
+    /// Nobody asks any more.
+    pub fn leave_policies(&mut self) {
+        self.turns.end();
+    }
+
+    /// What has become of policies since this was asked last: as many of them as have so many nodes together, and
+    /// at least one. Empty when all are told, and before the first lists are read.
+    pub fn take_policies(&mut self, nodes: usize) -> Vec<PolicyTurn> {
+        let (mut turns, mut told) = (Vec::new(), 0);
+        while !self.loading
+            && told < nodes
+            && let Some((uid, mark)) = self.turns.pop()
+        {
+            let generation = self.policies.get(&uid).map(|kept| kept.generation);
+            let now = generation.map(|generation| {
+                let all = || NeededBy::All(self.index.policy_span(&mark.key));
+                Needed { generation, by: mark.moves.map_or_else(all, NeededBy::Moved) }
+            });
+            told += 1 + match now.as_ref().map(|needed| &needed.by) {
+                Some(NeededBy::All(nodes)) => nodes.len(),
+                Some(NeededBy::Moved(nodes)) => nodes.len(),
+                None => 0,
+            };
+            turns.push(PolicyTurn { uid, key: mark.key, now });
+        }
+        turns
+    }
+
+    /// What the hub holds.
+    pub fn measures(&self) -> Measures {
+        let streams = self.nodes.values().filter(|outbox| outbox.alone_since.is_none());
+        Measures {
+            generation: self.generation,
+            policies: self.policies.len(),
+            groups: self.index.len(),
+            streams: streams.count(),
+            owed: self.nodes.values().map(Outbox::len).sum(),
+            history_bytes: self.history.bytes(),
+            announced: self.announced.len(),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! From what happened to what each node is owed.
+
+use super::{Hub, Kept};
+use crate::{
+    outbox::Turn,
+    policies::{sent, uid_text},
+    wholes::sent_member,
+};
+use control_wire::{
+    Entry, ObjectId, encode, entry,
+    proto::{self, change},
+};
+use policy_core::index::{Change, Deltas, GroupDelta, MemberKey, NodeDelta, PolicyDelta, Role};
+
+impl Hub {
+    pub(super) fn deltas(&mut self, deltas: &Deltas) {
+        if deltas.is_empty() {
+            return;
+        }
+        self.generation += 1;
+        for delta in &deltas.groups {
+            match delta.role {
+                Role::Address => self.address(delta),
+                Role::Applied => self.applied(delta, &deltas.nodes),
+            }
+        }
+        for delta in &deltas.policies {
+            self.policy_delta(delta);
+        }
+        for delta in &deltas.nodes {
+            self.node(delta);
+        }
+    }
+
+    /// Every pod of the node has an entry, also one that no policy is about.
+    fn node(&mut self, delta: &NodeDelta) {
+        let Some(outbox) = self.nodes.get_mut(&delta.node) else { return };
+        if delta.addresses.is_some() {
+            outbox.turn(&ObjectId::Node, Turn::Changed);
+        }
+        for pod in &delta.removed {
+            outbox.turn(&ObjectId::Pod(pod.uid.clone()), Turn::Left);
+        }
+        // New, or another: the end of one that the node never had does no harm.
+        for pod in &delta.added {
+            outbox.turn(&ObjectId::Pod(pod.uid.clone()), Turn::Changed);
+        }
+        self.touched.insert(delta.node.clone());
+    }
+
+    fn address(&mut self, delta: &GroupDelta) {
+        let (id, object) = (delta.id, ObjectId::Address(delta.id));
+        let changes = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
+        match delta.change {
+            Change::Changed if changes => self.wholes.change(delta),
+            Change::Changed => {}
+            Change::Added | Change::Removed => self.wholes.forget(id),
+        }
+        // Who has just begun to need it is told all of it, and no change.
+        self.turn_all(&object, &delta.left, Turn::Left);
+        self.turn_all(&object, &delta.entered, Turn::Entered);
+        match delta.change {
+            Change::Added => self.history.begin(id, self.generation),
+            Change::Removed => self.history.end(id),
+            Change::Changed if changes => {
+                for entry in address_changes(delta) {
+                    self.history.add(id, self.generation, entry);
+                }
+                let span = self.index.group_span(Role::Address, id);
+                self.turn_all(&object, &span, Turn::Changed);
+            }
+            Change::Changed => {}
+        }
+    }
+
+    fn applied(&mut self, delta: &GroupDelta, nodes: &[NodeDelta]) {
+        let object = ObjectId::Applied(delta.id);
+        self.turn_all(&object, &delta.left, Turn::Left);
+        self.turn_all(&object, &delta.entered, Turn::Entered);
+        if delta.change != Change::Changed {
+            return;
+        }
+        for key in &delta.removed {
+            let here = || self.index.node_of(&key.namespace, &key.name);
+            if let Some(node) = left(nodes, key).or_else(here).map(ToOwned::to_owned) {
+                self.pod_of_group(&node, delta, &key.uid, false);
+            }
+        }
+        for member in &delta.added {
+            // One that is on another node now, or on none.
+            if let Some(node) = left(nodes, &member.key()) {
+                self.pod_of_group(node, delta, &member.uid, false);
+            }
+            if !member.node.is_empty() {
+                self.pod_of_group(&member.node, delta, &member.uid, true);
+            }
+        }
+    }
+
+    fn pod_of_group(&mut self, node: &str, delta: &GroupDelta, uid: &str, is_in: bool) {
+        // Who has just begun to need it is told all of it; who does not need it has none.
+        let is_new = delta.entered.iter().any(|name| name == node);
+        if is_new || !self.index.is_needed(Role::Applied, delta.id, node) {
+            return;
+        }
+        if let Some(outbox) = self.nodes.get_mut(node) {
+            outbox.pod(delta.id, uid, is_in);
+            self.touched.insert(node.to_owned());
+        }
+    }
+
+    fn policy_delta(&mut self, delta: &PolicyDelta) {
+        let uid = uid_text(&delta.id);
+        let object = ObjectId::Policy(uid.clone());
+        match delta.change {
+            Change::Added => self.turns.whole(&uid, &delta.key),
+            Change::Changed | Change::Removed => {
+                self.turns.moved(&uid, &delta.key, &delta.entered, &delta.left);
+            }
+        }
+        self.turn_all(&object, &delta.left, Turn::Left);
+        self.turn_all(&object, &delta.entered, Turn::Entered);
+        if delta.change == Change::Removed {
+            self.policies.remove(&uid);
+        } else if (delta.tier.is_some() || delta.uses.is_some()) && self.encode_anew(&uid) {
+            let span = self.index.policy_span(&delta.key);
+            self.turn_all(&object, &span, Turn::Changed);
+        }
+    }
+
+    /// Encodes a policy of which another object decides something. Says whether it is another now.
+    pub(super) fn encode_anew(&mut self, uid: &str) -> bool {
+        let Some(Kept { generation, sent: was, form: Some(form) }) = self.policies.get_mut(uid)
+        else {
+            return false;
+        };
+        let Some(state) = self.index.policy_state(&form.key) else { return false };
+        let is = sent(form, *generation, &state);
+        std::mem::replace(was, is.clone()) != is
+    }
+
+    pub(super) fn turn_all<'a>(
+        &mut self,
+        object: &ObjectId,
+        nodes: impl IntoIterator<Item = &'a String>,
+        turn: Turn,
+    ) {
+        for node in nodes {
+            if let Some(outbox) = self.nodes.get_mut(node) {
+                outbox.turn(object, turn);
+                self.touched.insert(node.clone());
+            }
+        }
+    }
+}
+
+/// The node that a pod has left.
+fn left<'a>(nodes: &'a [NodeDelta], pod: &MemberKey) -> Option<&'a str> {
+    let left = nodes.iter().find(|node| node.removed.contains(pod));
+    left.map(|node| node.node.as_str())
+}
+
+/// A change of a group, cut where many members come or go at once: a message has a bound. Those that go are told
+/// first, as one may come in place of another of its key. The node applies the whole generation or nothing of it.
+fn address_changes(delta: &GroupDelta) -> Vec<Entry> {
+    let change = || proto::AddressChange { id: delta.id.0.to_vec(), ..Default::default() };
+    let removed = delta.removed.chunks(CHANGE_MEMBERS).map(|keys| {
+        let removed = keys.iter().map(encode::member_key).collect();
+        proto::AddressChange { removed, ..change() }
+    });
+    let added = delta.added.chunks(CHANGE_MEMBERS).map(|members| {
+        let added = members.iter().map(|member| sent_member(member)).collect();
+        proto::AddressChange { added, ..change() }
+    });
+    let holds = delta.holds.as_ref().map(encode::holds);
+    let holds = holds.map(|holds| proto::AddressChange { holds: Some(holds), ..change() });
+    let changes = removed.chain(added).chain(holds);
+    changes.map(|change| entry(&change::Of::AddressChange(change).into())).collect()
+}
+
+/// As many members of a group come or go in one change: of the largest names that is less than a megabyte.
+const CHANGE_MEMBERS: usize = 2_000;

@@ -1,0 +1,277 @@
+//! Streams: how they begin, and what each is told.
+
+use super::Hub;
+use crate::{
+    outbox::{Outbox, Owed},
+    policies::uid_text,
+    wholes::Whole,
+};
+use control_wire::{
+    Digest, Entry, Mark, ObjectId, digest_of, encode, entry,
+    proto::{self, change},
+    told,
+};
+use policy_core::index::{GroupId, Member, Needs, NodeState, Role};
+use std::collections::BTreeMap;
+
+/// How long a node without a stream is remembered, in milliseconds: it goes on where it was.
+const REMEMBERED_MS: u64 = 60_000;
+
+/// A node's stream.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream {
+    /// Whose.
+    pub node: String,
+    /// A node has one: those with lower numbers are over.
+    pub number: u64,
+}
+
+/// What a node says that it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Says {
+    /// The run of the replica that told it; empty if it holds nothing.
+    pub epoch: Vec<u8>,
+    /// Its generation.
+    pub generation: u64,
+    /// How far each kind was read for that.
+    pub reached: BTreeMap<String, u64>,
+    /// The objects.
+    pub holds: BTreeMap<ObjectId, Digest>,
+    /// It takes this replica even if that has read less.
+    pub take_behind: bool,
+}
+
+/// How a stream begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It is told what changed since.
+    Kept(Stream),
+    /// It is told what differs from what it holds.
+    Compared(Stream),
+    /// This replica has read less than the node holds: so far.
+    Behind(BTreeMap<String, u64>),
+    /// The first lists are not all read yet.
+    NotYet,
+}
+
+/// What a node lacks; it is applied whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Which generation it holds then.
+    pub generation: u64,
+    /// What is to be told.
+    pub changes: Vec<Entry>,
+}
+
+impl Hub {
+    /// A node begins a stream; one that it had is over.
+    pub fn begin(&mut self, node: &str, holds: &Says) -> Begun {
+        if self.loading {
+            return Begun::NotYet;
+        }
+        let is_behind = |(kind, version): (&String, &u64)| {
+            // A kind that was not read here at all, neither.
+            self.reached.kinds().get(kind).is_none_or(|reached| reached < version)
+        };
+        if !holds.take_behind && holds.reached.iter().any(is_behind) {
+            return Begun::Behind(self.reached.kinds().clone());
+        }
+        self.streams += 1;
+        let stream = Stream { node: node.to_owned(), number: self.streams };
+        self.touched.insert(node.to_owned());
+        let outbox = self.nodes.entry(node.to_owned()).or_default();
+        (outbox.stream, outbox.alone_since) = (stream.number, None);
+        let is_ours = holds.epoch == self.epoch;
+        // Who has begun and was told nothing yet holds no generation, whatever it holds.
+        if is_ours && holds.generation > 0 && outbox.resume(holds.generation) {
+            return Begun::Kept(stream);
+        }
+        let owed = self.compare(node, &holds.holds);
+        let generation = self.generation;
+        self.nodes.entry(node.to_owned()).or_default().owe(owed, generation);
+        Begun::Compared(stream)
+    }
+
+    /// What the node is to be told now; nothing if it has been told everything or does not keep up.
+    pub fn tell(&mut self, stream: &Stream) -> Option<Telling> {
+        let generation = self.generation;
+        let outbox = self.mine(stream).filter(|outbox| outbox.is_due())?;
+        let (owed, base) = outbox.take(generation);
+        let shared =
+            |object: &ObjectId| matches!(object, ObjectId::Policy(_) | ObjectId::Address(_));
+        let own = if owed.keys().all(shared) {
+            NodeState::default()
+        } else {
+            self.index.node_state(&stream.node)
+        };
+        let mut changes = Vec::new();
+        for (object, owed) in owed {
+            self.changes(&object, &owed, &own, base, &mut changes);
+        }
+        Some(Telling { generation, changes })
+    }
+
+    /// The node says that it holds a generation. Says whether it is to be told more, now that it keeps up.
+    pub fn held(&mut self, stream: &Stream, generation: u64) -> bool {
+        let Some(outbox) = self.mine(stream) else { return false };
+        outbox.held(generation);
+        outbox.is_due()
+    }
+
+    /// The first generation on its way to the node of which it has not said that it holds it.
+    pub fn awaited(&self, stream: &Stream) -> Option<u64> {
+        let outbox = self.nodes.get(&stream.node);
+        outbox.filter(|outbox| outbox.stream == stream.number)?.awaited()
+    }
+
+    /// How far the node is when it holds what it was told last; `None` while it is owed something.
+    pub fn bookmark(&self, stream: &Stream) -> Option<Mark> {
+        let outbox = self.nodes.get(&stream.node)?;
+        let is_even = outbox.stream == stream.number && outbox.is_even();
+        is_even.then(|| Mark { generation: outbox.last(), reach: self.reached.said() })
+    }
+
+    /// Whether the node's stream is still this one.
+    pub fn is_current(&self, stream: &Stream) -> bool {
+        self.nodes.get(&stream.node).is_some_and(|outbox| outbox.stream == stream.number)
+    }
+
+    /// A stream broke off, at a time in milliseconds. The node is remembered for a while.
+    pub fn end(&mut self, stream: &Stream, now_ms: u64) {
+        if let Some(outbox) = self.mine(stream) {
+            outbox.alone_since = Some(now_ms);
+        }
+    }
+
+    /// Forgets nodes that did not come back, what no node needs any more, and what agents said of their pods'
+    /// addresses that no status has confirmed for a minute. Nodes may have something to be told then.
+    pub fn tidy(&mut self, now_ms: u64) {
+        self.lapse(now_ms);
+        self.nodes.retain(|_, outbox| {
+            outbox.alone_since.is_none_or(|since| now_ms.saturating_sub(since) < REMEMBERED_MS)
+        });
+        let generation = self.generation;
+        self.nodes.values_mut().for_each(|outbox| outbox.rest(generation));
+        let needed = self.nodes.values().map(Outbox::base).min();
+        self.history.forget(needed.unwrap_or(self.generation));
+    }
+
+    fn mine(&mut self, stream: &Stream) -> Option<&mut Outbox> {
+        self.nodes.get_mut(&stream.node).filter(|outbox| outbox.stream == stream.number)
+    }
+
+    /// What a node is owed that holds these objects.
+    fn compare(
+        &mut self,
+        node: &str,
+        holds: &BTreeMap<ObjectId, Digest>,
+    ) -> BTreeMap<ObjectId, Owed> {
+        let mut owed: BTreeMap<ObjectId, Owed> = holds
+            .keys()
+            .map(|object| (object.clone(), Owed { has: true, ..Owed::default() }))
+            .collect();
+        for (object, digest) in self.part_of(node) {
+            if holds.get(&object) == Some(&digest) {
+                owed.remove(&object);
+            } else {
+                let has = holds.contains_key(&object);
+                owed.insert(object, Owed { has, needs: true, whole: true, ..Owed::default() });
+            }
+        }
+        owed
+    }
+
+    /// The objects that a node needs, with their digests.
+    fn part_of(&mut self, node: &str) -> Vec<(ObjectId, Digest)> {
+        let Needs { own, applied, address, policies } = self.index.needs_of(node);
+        let mut part = Vec::new();
+        for (id, _) in &policies {
+            let uid = uid_text(id);
+            let digest = self.policies.get(&uid).map(|kept| kept.sent.digest());
+            part.extend(digest.map(|digest| (ObjectId::Policy(uid), digest)));
+        }
+        for id in address {
+            part.extend(self.whole(id).map(|whole| (ObjectId::Address(id), whole.digest)));
+        }
+        for (id, members) in &applied {
+            let pods = members.iter().map(|member| member.uid.clone()).collect();
+            let digest = digest_of(&encode::applied_group(*id, &pods));
+            part.push((ObjectId::Applied(*id), digest));
+        }
+        part.push((ObjectId::Node, digest_of(&encode::node(&own.addresses))));
+        for pod in own.pods.values().filter(|pod| self.may_be_told(pod)).collect::<Vec<_>>() {
+            part.push((ObjectId::Pod(pod.uid.clone()), digest_of(&self.sent_pod(pod))));
+        }
+        part
+    }
+
+    /// The pods of a node in an applied-to group.
+    fn applied_on(&self, own: &NodeState, id: GroupId) -> told::AppliedGroup {
+        let members =
+            own.pods.keys().filter(|pod| self.index.is_about(id, &pod.namespace, &pod.name));
+        members.map(|pod| pod.uid.clone()).collect()
+    }
+
+    /// A group as it is sent to who does not have it.
+    fn whole(&mut self, id: GroupId) -> Option<Whole> {
+        let Self { wholes, index, .. } = self;
+        wholes.get(id, || index.group_state(Role::Address, id))
+    }
+
+    fn sent_pod(&self, pod: &Member) -> proto::Change {
+        let Member { namespace, name, uid, addresses, ports, .. } = pod.clone();
+        let runtime_uid = self.mirrors.runtime_uid(&namespace, &name, &uid).unwrap_or_default();
+        let runtime_uid = runtime_uid.to_owned();
+        (&told::Pod { uid, namespace, name, addresses, ports, runtime_uid }).into()
+    }
+
+    fn changes(
+        &mut self,
+        object: &ObjectId,
+        owed: &Owed,
+        own: &NodeState,
+        base: u64,
+        changes: &mut Vec<Entry>,
+    ) {
+        if !owed.needs {
+            changes.push(entry(&change::Of::Removed(object.to_proto()).into()));
+            return;
+        }
+        match object {
+            ObjectId::Policy(uid) => {
+                changes.extend(self.policies.get(uid).map(|kept| kept.sent.clone()));
+            }
+            ObjectId::Node => {
+                changes.push(entry(&encode::node(&own.addresses)));
+            }
+            ObjectId::Pod(uid) => {
+                let pod = own.pods.values().find(|pod| pod.uid == *uid);
+                let told = pod.filter(|pod| self.may_be_told(pod));
+                changes.extend(told.map(|pod| entry(&self.sent_pod(pod))));
+            }
+            ObjectId::Address(id) => {
+                let since = if owed.whole { None } else { self.history.after(*id, base) };
+                match since {
+                    Some(since) => changes.extend(since),
+                    None => {
+                        changes.extend(
+                            self.whole(*id).iter().flat_map(|whole| whole.entries.to_vec()),
+                        );
+                    }
+                }
+            }
+            ObjectId::Applied(id) if !owed.whole => changes.push(applied_change(*id, &owed.pods)),
+            ObjectId::Applied(id) => {
+                changes.push(entry(&encode::applied_group(*id, &self.applied_on(own, *id))));
+            }
+        }
+    }
+}
+
+fn applied_change(id: GroupId, pods: &BTreeMap<String, bool>) -> Entry {
+    let of = |is_in: bool| {
+        pods.iter().filter(|(_, of)| **of == is_in).map(|(uid, _)| uid.clone()).collect()
+    };
+    let change = proto::AppliedChange { id: id.0.to_vec(), added: of(true), removed: of(false) };
+    entry(&change::Of::AppliedChange(change).into())
+}

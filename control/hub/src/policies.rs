@@ -1,0 +1,106 @@
+//! Policies as nodes are told of them.
+
+use control_wire::{Entry, entry, proto, told};
+use policy_core::{
+    Action, Peer, Peers, Pods, Policy, Rank, Rule, Standing,
+    index::{Expanded, GroupId, PolicyId, PolicyState},
+};
+
+/// A policy in the words of the nodes.
+fn told(policy: &Policy, generation: i64, state: &PolicyState) -> told::Policy {
+    let PolicyState { tier, uses, .. } = state;
+    let own = policy.key.namespace.as_str();
+    let applied = |pods: &[Pods]| -> Vec<GroupId> {
+        pods.iter().filter_map(|pods| GroupId::of_subject(pods, own)).collect()
+    };
+    let isolation = policy.isolation.as_ref().map(|isolation| told::Isolation {
+        applied: applied(&isolation.subject),
+        doubt: isolation.doubt.clone(),
+        ingress: isolation.ingress,
+        egress: isolation.egress,
+    });
+    let rule = |(at, rule): (usize, &Rule)| told::Rule {
+        direction: rule.direction,
+        index: rule.index,
+        name: rule.name.clone(),
+        action: rule.action,
+        applied: applied(&rule.subject),
+        doubt: rule.doubt.clone(),
+        peers: match &rule.peers {
+            Peers::Any => told::Peers::Any,
+            Peers::Of(peers) => told::Peers::Of(far(peers, alike(&uses.expanded, at))),
+        },
+        traffic: rule.traffic.clone(),
+        log: rule.log.clone(),
+        standing: standing(rule, own, &uses.doubted),
+        names: GroupId::of_names(rule),
+    };
+    let rank = Rank::of(policy, *tier);
+    told::Policy {
+        uid: uid_of(policy),
+        key: policy.key.clone(),
+        generation,
+        place: told::Place {
+            stage: rank.stage(),
+            number: *tier,
+            family: rank.walk().family,
+            priority: policy.place.priority,
+        },
+        isolation,
+        rules: policy.rules.iter().enumerate().map(rule).collect(),
+    }
+}
+
+/// What a policy is known by: one that no API server made has its name alone.
+pub(crate) fn uid_of(policy: &Policy) -> String {
+    if policy.uid.is_empty() { policy.key.to_string() } else { policy.uid.clone() }
+}
+
+fn far(peers: &[Peer], alike: Vec<told::Alike>) -> told::Far {
+    let mut far = told::Far { alike, ..told::Far::default() };
+    for peer in peers {
+        match peer {
+            Peer::Pods(_) | Peer::Nodes(_) => far.groups.extend(GroupId::of_peer(peer)),
+            Peer::Service(_) => far.services.extend(GroupId::of_peer(peer)),
+            Peer::Block(block) => far.blocks.push(block.clone()),
+            Peer::Name(name) => far.names.push(name.clone()),
+        }
+    }
+    far
+}
+
+fn alike(expanded: &[Expanded], at: usize) -> Vec<told::Alike> {
+    let mine = expanded.iter().filter(|expanded| expanded.rule == at);
+    mine.map(|Expanded { applied, address, .. }| told::Alike {
+        applied: applied.clone(),
+        address: *address,
+    })
+    .collect()
+}
+
+/// The name that nodes have for it.
+pub(crate) fn uid_text(id: &PolicyId) -> String {
+    match id {
+        PolicyId::Uid(uid) => uid.clone(),
+        PolicyId::Named(key) => key.to_string(),
+    }
+}
+
+/// A policy as it is sent.
+pub(crate) fn sent(policy: &Policy, generation: i64, state: &PolicyState) -> Entry {
+    entry(&proto::Change::from(&told(policy, generation, state)))
+}
+
+/// How far a rule is understood with the groups that there are: one that may be about more pods than were meant
+/// allows nothing, and its Pass denies all.
+fn standing(rule: &Rule, own: &str, doubted: &[(GroupId, String)]) -> Standing {
+    let doubt = |pods: &Pods| {
+        let id = GroupId::of_subject(pods, own)?;
+        doubted.iter().find(|(group, _)| *group == id).map(|(_, why)| why.clone())
+    };
+    match (&rule.standing, rule.action, rule.subject.iter().find_map(doubt)) {
+        (Standing::Understood, Action::Allow, Some(why)) => Standing::MatchesNothing { why },
+        (Standing::Understood, Action::Pass, Some(why)) => Standing::DeniesAll { why },
+        (standing, _, _) => standing.clone(),
+    }
+}

@@ -1,0 +1,63 @@
+//! How far the cluster was read, and where reports go.
+
+use control_wire::Reach;
+use std::collections::BTreeMap;
+
+/// Both, and what every bookmark says of them.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    kinds: BTreeMap<String, u64>,
+    reports_to: String,
+    said: Reach,
+}
+
+impl Reached {
+    /// The resource version up to which each kind was read.
+    pub(crate) fn kinds(&self) -> &BTreeMap<String, u64> {
+        &self.kinds
+    }
+
+    /// Address and port of who takes reports; empty if nobody does.
+    pub(crate) fn reports_to(&self) -> &str {
+        &self.reports_to
+    }
+
+    /// What bookmarks say.
+    pub(crate) fn said(&self) -> Reach {
+        self.said.clone()
+    }
+
+    /// A kind was read up to there.
+    pub(crate) fn raise(&mut self, kind: &str, version: u64) {
+        if self.kinds.get(kind).is_none_or(|reached| *reached < version) {
+            self.set(kind, version);
+        }
+    }
+
+    /// A kind was read up to there and no further.
+    pub(crate) fn set(&mut self, kind: &str, version: u64) {
+        self.kinds.insert(kind.to_owned(), version);
+        self.say();
+    }
+
+    /// Nothing is read of a kind any more.
+    pub(crate) fn forget(&mut self, kind: &str) {
+        self.kinds.remove(kind);
+        self.say();
+    }
+
+    /// Another takes the reports. Says whether it is another.
+    pub(crate) fn report_to(&mut self, at: &str) -> bool {
+        let is_another = self.reports_to != at;
+        if is_another {
+            at.clone_into(&mut self.reports_to);
+            self.say();
+        }
+        is_another
+    }
+
+    fn say(&mut self) {
+        let kinds = self.kinds.iter().map(|(kind, version)| (kind.as_str(), *version));
+        self.said = Reach::new(kinds, &self.reports_to);
+    }
+}

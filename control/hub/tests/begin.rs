@@ -1,0 +1,203 @@
+//! How streams begin: what a node says that it holds, and what it is told then.
+
+use control_hub::{Begun, Hub, Says, Stream};
+use control_wire::{Held, parts, proto::Part};
+use policy_core::{compile, index::Event};
+use policy_objects::{Kind, Meta, Namespace, Object};
+use prost::Message as _;
+use std::collections::BTreeMap;
+
+fn node(hub: &mut Hub, name: &str) {
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+    });
+    let Object::Node(node) = Object::read_value(&object).expect("an object").object else {
+        panic!("a node")
+    };
+    hub.apply(Event::Node(&node));
+}
+
+fn policy(hub: &mut Hub, name: &str, uid: &str) {
+    let object = serde_json::json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"namespace": "shop", "name": name, "uid": uid},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    });
+    let object: Object = Object::read_value(&object).expect("an object").object;
+    hub.policy(&compile(&object).expect("a policy"), 1);
+}
+
+fn loaded() -> Hub {
+    let mut hub = Hub::new([1; 16], 1);
+    node(&mut hub, "n1");
+    hub.loaded();
+    hub
+}
+
+fn compared(begun: Begun) -> Stream {
+    let Begun::Compared(stream) = begun else { panic!("{begun:?}") };
+    stream
+}
+
+#[test]
+fn a_node_that_broke_off_before_its_first_generation_is_told_all_of_it() {
+    let mut hub = loaded();
+    // The welcome has reached it, and it was forgotten since.
+    let says = Says { epoch: hub.epoch().to_vec(), ..Says::default() };
+    let stream = compared(hub.begin("n1", &says));
+    let told = hub.tell(&stream).expect("what it lacks");
+    assert!(!told.changes.is_empty());
+}
+
+#[test]
+fn who_has_not_read_a_kind_at_all_is_behind_a_node_that_holds_some_of_it() {
+    let mut hub = loaded();
+    hub.reach("Pod", 9);
+    let reached = |of: &[(&str, u64)]| -> BTreeMap<String, u64> {
+        of.iter().map(|(kind, version)| ((*kind).to_owned(), *version)).collect()
+    };
+    let says = Says { reached: reached(&[("Pod", 9), ("Tier", 7)]), ..Says::default() };
+    assert_eq!(hub.begin("n1", &says), Begun::Behind(reached(&[("Pod", 9)])));
+    compared(hub.begin("n1", &Says { take_behind: true, ..says.clone() }));
+    hub.reach("Tier", 7);
+    compared(hub.begin("n1", &says));
+    // What is not in the cluster any more is told to nobody.
+    hub.unreach("Tier");
+    assert_eq!(hub.reached(), &reached(&[("Pod", 9)]));
+}
+
+#[test]
+fn after_the_cluster_was_set_back_nodes_are_told_lower_versions_and_are_behind_no_longer() {
+    let mut hub = loaded();
+    hub.reach("Pod", 90);
+    let stream = compared(hub.begin("n1", &Says::default()));
+    hub.tell(&stream).expect("what it lacks");
+    hub.relisted("Pod", 40);
+    hub.reach("Pod", 41);
+    let marked = hub.bookmark(&stream).expect("it was told all");
+    let marked: Vec<u64> = marked.message().reached.iter().map(|reached| reached.version).collect();
+    assert_eq!(marked, [41]);
+    let says = |version| Says {
+        reached: BTreeMap::from([("Pod".to_owned(), version)]),
+        ..Says::default()
+    };
+    assert!(matches!(hub.begin("n2", &says(90)), Begun::Behind(_)));
+    compared(hub.begin("n2", &says(41)));
+}
+
+#[test]
+fn a_policy_that_goes_while_the_first_lists_are_read_is_gone() {
+    let mut hub = Hub::new([1; 16], 1);
+    for (name, uid) in [("a", "1"), ("a", "2"), ("b", "3")] {
+        policy(&mut hub, name, uid);
+    }
+    for (name, uid) in [("a", "1"), ("b", "3")] {
+        let kind = Kind::NetworkPolicy;
+        hub.apply(Event::Gone { kind, namespace: "shop", name, uid });
+    }
+    node(&mut hub, "n1");
+    hub.loaded();
+    assert_eq!(hub.measures().policies, 1);
+    let there = hub.policies_behind("", 1).into_iter().map(|look| look.told.uid);
+    assert_eq!(there.collect::<Vec<_>>(), ["2"]);
+    let stream = compared(hub.begin("n1", &Says::default()));
+    let told = hub.tell(&stream).map(|told| told.changes.len());
+    assert_eq!(told, Some(1), "the node itself: no pod of it needs the policy");
+}
+
+fn take(held: &mut Held, hub: &mut Hub, stream: &Stream) {
+    let Some(telling) = hub.tell(stream) else { return };
+    for part in parts(telling.generation, &telling.changes) {
+        held.take(Part::decode(part).expect("a part")).expect("it can be applied");
+    }
+    hub.held(stream, held.generation);
+}
+
+fn pod(hub: &mut Hub, namespace: &str) {
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": namespace, "uid": format!("of {namespace}")},
+        "spec": {"nodeName": "n1"}, "status": {},
+    });
+    let Object::Pod(pod) = Object::read_value(&object).expect("an object").object else {
+        panic!("a pod")
+    };
+    hub.apply(Event::Pod(&pod));
+}
+
+fn namespace(hub: &mut Hub, name: &str) {
+    let labels = [("team".to_owned(), "closed".to_owned())].into();
+    let meta = Meta { name: name.to_owned(), labels, ..Meta::default() };
+    hub.apply(Event::Namespace(&Namespace { meta }));
+}
+
+/// About the pods of namespaces with a label.
+fn by_label(hub: &mut Hub) {
+    let object = serde_json::json!({
+        "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "closed", "uid": "closed"},
+        "spec": {
+            "tier": "Admin", "priority": 7,
+            "subject": {"namespaces": {"matchLabels": {"team": "closed"}}},
+            "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}],
+        },
+    });
+    let object: Object = Object::read_value(&object).expect("an object").object;
+    hub.policy(&compile(&object).expect("a policy"), 1);
+}
+
+#[test]
+fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
+    let mut hub = Hub::new([1; 16], 1);
+    node(&mut hub, "n1");
+    by_label(&mut hub);
+    namespace(&mut hub, "known");
+    pod(&mut hub, "known");
+    pod(&mut hub, "early");
+    hub.reach("Namespace", 7);
+    hub.loaded();
+    let stream = compared(hub.begin("n1", &Says::default()));
+    let mut held = Held::default();
+    held.begin(&hub.epoch());
+    take(&mut held, &mut hub, &stream);
+    let told = |held: &Held| held.pods.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(told(&held), ["of known"]);
+    // Another comes while the stream lasts.
+    pod(&mut hub, "late");
+    take(&mut held, &mut hub, &stream);
+    assert_eq!(told(&held), ["of known"]);
+    for (name, uid) in [("late", "of late"), ("early", "of early")] {
+        namespace(&mut hub, name);
+        take(&mut held, &mut hub, &stream);
+        let is_about = held.applied.values().any(|pods| pods.contains(uid));
+        assert!(is_about && held.pods.contains_key(uid), "{name}: its policy comes with it");
+    }
+    // One that no policy chooses is told as well.
+    hub.apply(Event::Gone {
+        kind: Kind::ClusterNetworkPolicy,
+        namespace: "",
+        name: "closed",
+        uid: "",
+    });
+    pod(&mut hub, "open");
+    namespace(&mut hub, "open");
+    take(&mut held, &mut hub, &stream);
+    assert!(held.pods.contains_key("of open"));
+    // All of it is what another replica tells that has read everything before.
+    let holds = Says { holds: held.digests().into_iter().collect(), ..Says::default() };
+    let stream = compared(hub.begin("n1", &holds));
+    assert_eq!(hub.tell(&stream).map(|told| told.changes.len()), Some(0));
+}
+
+#[test]
+fn who_reads_no_namespaces_waits_for_none() {
+    let mut hub = Hub::new([1; 16], 1);
+    pod(&mut hub, "shop");
+    hub.loaded();
+    let stream = compared(hub.begin("n1", &Says::default()));
+    let mut held = Held::default();
+    held.begin(&hub.epoch());
+    take(&mut held, &mut hub, &stream);
+    assert!(held.pods.contains_key("of shop"));
+}

@@ -1,0 +1,40 @@
+//! Makes the client and the server of the stream. Its messages are control-wire's, and what is told to a node
+//! is sent as it was encoded for all.
+
+use tonic_build::manual::{Builder, Method, Service};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let prost = "tonic_prost::ProstCodec";
+    let unary = |name: &str, route: &str, message: &str| {
+        Method::builder()
+            .name(name)
+            .route_name(route)
+            .input_type(format!("control_wire::proto::{message}Request"))
+            .output_type(format!("control_wire::proto::{message}Reply"))
+            .codec_path(prost)
+            .build()
+    };
+    let follow = Method::builder()
+        .name("follow")
+        .route_name("Follow")
+        .comment("The node's part of everything, then what changes.")
+        .input_type("control_wire::proto::FollowRequest")
+        .output_type("crate::Reply")
+        .codec_path("crate::FollowCodec")
+        .client_streaming()
+        .server_streaming()
+        .build();
+    let service = Service::builder()
+        .name("Policies")
+        .package("ferrule.policy.v1")
+        .method(follow)
+        .method(unary("announce", "Announce", "Announce"))
+        .method(unary("report", "Report", "Report"))
+        .build();
+    Builder::new()
+        .build_client(true)
+        .build_server(std::env::var_os("CARGO_FEATURE_SERVER").is_some())
+        .build_transport(false)
+        .compile(&[service]);
+}

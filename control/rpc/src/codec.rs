@@ -1,0 +1,162 @@
+//! How messages of the stream become bytes.
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use control_wire::{
+    Mark,
+    proto::{self, FollowReply, FollowRequest},
+};
+use prost::{
+    Message as _,
+    encoding::{WireType, encode_key, encode_varint},
+};
+use std::marker::PhantomData;
+use tonic::{
+    Status,
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+};
+
+/// What a replica says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// As a message.
+    Message(FollowReply),
+    /// A part of a generation, encoded already; a node that reads it has it as a message.
+    Part(Bytes),
+    /// A bookmark, the larger part of which is encoded already; the same.
+    Bookmark(Mark),
+}
+
+/// The codec of the stream, for both ends.
+#[derive(Debug)]
+pub struct FollowCodec<E, D>(PhantomData<(E, D)>);
+
+/// Writes one end's messages.
+#[derive(Debug)]
+pub struct Writer<E>(PhantomData<E>);
+
+/// Reads the other's.
+#[derive(Debug)]
+pub struct Reader<D>(PhantomData<D>);
+
+impl<E, D> Default for FollowCodec<E, D> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// The fields of a part and of a bookmark in a reply.
+const PART: u32 = 2;
+const BOOKMARK: u32 = 3;
+/// What a stream has ready for messages, each way, in bytes: most are small, and a replica has thousands of streams.
+const READY: usize = 512;
+/// How much is put together before it is sent, in bytes. What is larger goes out alone, and the bookmark after it has
+/// another buffer: the large one is not kept for as long as the stream lasts.
+const TOGETHER: usize = 1 << 10;
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(READY, TOGETHER)
+}
+
+impl Encoder for Writer<Reply> {
+    type Item = Reply;
+    type Error = Status;
+
+    fn encode(&mut self, item: Reply, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        match item {
+            Reply::Message(message) => {
+                let written = message.encode(to);
+                written.map_err(|error| Status::internal(error.to_string()))
+            }
+            Reply::Part(part) => {
+                to.reserve(part.len() + 16);
+                encode_key(PART, WireType::LengthDelimited, to);
+                encode_varint(part.len() as u64, to);
+                to.put(part);
+                Ok(())
+            }
+            Reply::Bookmark(mark) => {
+                let length = mark.encoded_len();
+                to.reserve(length + 16);
+                encode_key(BOOKMARK, WireType::LengthDelimited, to);
+                encode_varint(length as u64, to);
+                mark.encode(to);
+                Ok(())
+            }
+        }
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
+}
+
+impl Encoder for Writer<FollowRequest> {
+    type Item = FollowRequest;
+    type Error = Status;
+
+    fn encode(&mut self, item: FollowRequest, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        item.encode(to).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
+}
+
+impl Decoder for Reader<Reply> {
+    type Item = Reply;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Reply>, Status> {
+        Ok(Some(Reply::Message(read(from)?)))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
+}
+
+impl Decoder for Reader<FollowRequest> {
+    type Item = FollowRequest;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<FollowRequest>, Status> {
+        read(from).map(Some)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
+}
+
+fn read<M: prost::Message + Default>(from: &mut DecodeBuf<'_>) -> Result<M, Status> {
+    let bytes = from.copy_to_bytes(from.remaining());
+    M::decode(bytes).map_err(|error| Status::invalid_argument(format!("no such message: {error}")))
+}
+
+impl<E, D> Codec for FollowCodec<E, D>
+where
+    E: Send + 'static,
+    D: Send + 'static,
+    Writer<E>: Encoder<Item = E, Error = Status> + Send + 'static,
+    Reader<D>: Decoder<Item = D, Error = Status> + Send + 'static,
+{
+    type Encode = E;
+    type Decode = D;
+    type Encoder = Writer<E>;
+    type Decoder = Reader<D>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        Writer(PhantomData)
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        Reader(PhantomData)
+    }
+}
+
+impl From<proto::follow_reply::Of> for Reply {
+    fn from(of: proto::follow_reply::Of) -> Self {
+        Self::Message(FollowReply { of: Some(of) })
+    }
+}

@@ -1,0 +1,48 @@
+//! Single questions to a replica that a node need not follow: announcements go to all of them, reports to one.
+
+use crate::{
+    FollowError, Trust,
+    follow::{bearer, connect, with_token},
+    generated::policies_client::PoliciesClient,
+};
+use control_wire::proto::{AnnounceRequest, ReportRequest};
+use std::net::SocketAddr;
+use tonic::{Status, transport::Channel};
+
+/// A connection to a replica. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    client: PoliciesClient<Channel>,
+}
+
+impl Desk {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If the replica cannot be reached, or is none of the authority's.
+    pub async fn open(at: SocketAddr, trust: &Trust) -> Result<Self, FollowError> {
+        connect(at, trust).await.map(Self::of)
+    }
+
+    pub(crate) fn of(client: PoliciesClient<Channel>) -> Self {
+        Self { client }
+    }
+
+    /// Tells this replica of a pod's address.
+    ///
+    /// # Errors
+    /// If it refuses, or cannot be reached.
+    pub async fn announce(&self, token: &str, announce: AnnounceRequest) -> Result<(), Status> {
+        let token = bearer(token).map_err(|error| Status::internal(error.to_string()))?;
+        self.client.clone().announce(with_token(announce, &token)).await.map(drop)
+    }
+
+    /// Tells this replica what became of policies.
+    ///
+    /// # Errors
+    /// If it refuses, or cannot be reached.
+    pub async fn report(&self, token: &str, report: ReportRequest) -> Result<(), Status> {
+        let token = bearer(token).map_err(|error| Status::internal(error.to_string()))?;
+        self.client.clone().report(with_token(report, &token)).await.map(drop)
+    }
+}

@@ -1,0 +1,44 @@
+//! What a node says first.
+
+use control_hub::Says;
+use control_wire::{Digest, ObjectId, VERSIONS, proto::Hello};
+use std::collections::BTreeMap;
+use tonic::Status;
+
+/// The version that both speak.
+pub(crate) fn version(hello: &Hello) -> Result<u32, Status> {
+    let theirs = hello.versions.unwrap_or_default();
+    let newest = theirs.newest.min(*VERSIONS.end());
+    if newest >= theirs.oldest.max(*VERSIONS.start()) {
+        return Ok(newest);
+    }
+    Err(Status::failed_precondition(format!(
+        "no common version: the node speaks {} to {}, this replica {} to {}",
+        theirs.oldest,
+        theirs.newest,
+        VERSIONS.start(),
+        VERSIONS.end()
+    )))
+}
+
+/// What it holds.
+pub(crate) fn says(hello: &Hello) -> Result<Says, Status> {
+    let mut holds = BTreeMap::new();
+    for digest in &hello.holds {
+        let bad =
+            |what: String| Status::invalid_argument(format!("a digest of the node's: {what}"));
+        let id = digest.id.as_ref().ok_or_else(|| bad("it says not of what".to_owned()))?;
+        let id = ObjectId::read(id).map_err(|why| bad(why.to_string()))?;
+        let hash = digest.hash.as_slice().try_into();
+        let hash = hash.map_err(|_| bad("it is not 16 bytes long".to_owned()))?;
+        holds.insert(id, Digest(hash));
+    }
+    let reached = hello.reached.iter().map(|reached| (reached.kind.clone(), reached.version));
+    Ok(Says {
+        epoch: hello.epoch.clone(),
+        generation: hello.generation,
+        reached: reached.collect(),
+        holds,
+        take_behind: hello.take_behind,
+    })
+}

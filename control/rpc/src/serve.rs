@@ -1,0 +1,301 @@
+//! The controller's end of the stream.
+
+use crate::{
+    Reply,
+    generated::policies_server::{Policies, PoliciesServer},
+    hello::{says, version},
+    strangers::Visitor,
+    teller::Teller,
+};
+use control_hub::{Begun, Hub, Says};
+use control_wire::proto::{
+    AnnounceReply, AnnounceRequest, Behind, FollowRequest, How, Reached, ReportReply,
+    ReportRequest, Welcome, follow_reply, follow_request,
+};
+use futures::channel::mpsc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{sync::Notify, time::timeout};
+use tonic::{Request, Response, Status, Streaming};
+
+/// How long a node may take to say what it holds.
+const HELLO: Duration = Duration::from_secs(10);
+/// How many replies wait for the node to take them: the last part of a generation, and how far the node is then,
+/// which go out as one. The channel has room for one more for its sender.
+const SAID: usize = 1;
+/// What a node is told whose stream ends because the replica does.
+pub(crate) const ENDS: &str = "this replica ends: go on with another";
+/// How long a node may take nothing of what is sent, or say of nothing that it holds it. What it lacks then it is
+/// told when it comes back.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How large a message of a node may be: what it holds is some 40 bytes an object.
+const MESSAGE_BYTES: usize = 8 << 20;
+
+/// Who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The node that the caller's pod is bound to.
+    pub node: String,
+    /// That pod's name.
+    pub pod: String,
+    /// And its UID.
+    pub uid: String,
+    /// When its token ends; the stream ends with it.
+    pub until: Option<Instant>,
+}
+
+/// Says who a caller is.
+#[tonic::async_trait]
+pub trait Admit: Send + Sync + 'static {
+    /// Who has this token, or why nobody is let in with it.
+    async fn admit(&self, token: &str) -> Result<Caller, Status>;
+
+    /// Whether who was let in may go on, or why not. It is asked often, so it is to know by itself.
+    ///
+    /// # Errors
+    /// With what the caller is told.
+    fn still(&self, _caller: &Caller) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// A node's pod has its address.
+    async fn announce(&self, caller: &Caller, announce: AnnounceRequest) -> Result<(), Status>;
+
+    /// What became of policies on a node.
+    async fn report(&self, caller: &Caller, report: ReportRequest) -> Result<(), Status>;
+
+    /// A node says that it holds a generation, and since when; for those who measure.
+    fn held(&self, _node: &str, _generation: u64, _since: Instant) {}
+
+    /// A node's stream is ended, as it took nothing, or held nothing, for long.
+    fn stuck(&self, _node: &str) {}
+
+    /// A node's stream is over; for those who measure.
+    fn ended(&self, _node: &str) {}
+}
+
+/// The hub, and the streams that wait for it.
+pub struct Office {
+    hub: Mutex<Hub>,
+    bells: Mutex<BTreeMap<String, Arc<Bell>>>,
+    begun: Instant,
+    closed: AtomicBool,
+}
+
+/// Wakes the stream of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    pub(crate) rung: Notify,
+    /// The stream is to end.
+    pub(crate) is_dismissed: AtomicBool,
+    /// It is to be looked at again whether it may go on.
+    pub(crate) is_doubted: AtomicBool,
+}
+
+/// The service of one replica.
+#[derive(Clone)]
+pub struct Serving {
+    office: Arc<Office>,
+    admit: Arc<dyn Admit>,
+    patience: Duration,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Office {
+    /// One for a hub.
+    pub fn new(hub: Hub) -> Arc<Self> {
+        let (hub, bells) = (Mutex::new(hub), Mutex::new(BTreeMap::new()));
+        Arc::new(Self { hub, bells, begun: Instant::now(), closed: AtomicBool::new(false) })
+    }
+
+    /// Does something with the hub, and wakes the streams of the nodes that have something to be told.
+    pub fn with<R>(&self, what: impl FnOnce(&mut Hub) -> R) -> R {
+        self.apply(what).0
+    }
+
+    /// The same, and says which nodes have something to be told.
+    pub fn apply<R>(&self, what: impl FnOnce(&mut Hub) -> R) -> (R, BTreeSet<String>) {
+        let (result, touched) = {
+            let mut hub = lock(&self.hub);
+            (what(&mut hub), hub.take_touched())
+        };
+        if !touched.is_empty() {
+            let bells = lock(&self.bells);
+            let woken = touched.iter().filter_map(|node| bells.get(node));
+            woken.for_each(|bell| bell.rung.notify_one());
+        }
+        (result, touched)
+    }
+
+    /// Forgets nodes that did not come back, and what no node needs any more.
+    pub fn tidy(&self) {
+        let now_ms = self.now_ms();
+        self.with(|hub| hub.tidy(now_ms));
+        // Those that no stream waits for.
+        lock(&self.bells).retain(|_, bell| Arc::strong_count(bell) > 1);
+    }
+
+    /// From now on no stream begins here.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// The nodes that have a stream.
+    pub fn followers(&self) -> Vec<String> {
+        let bells = lock(&self.bells);
+        let waiting = bells.iter().filter(|(_, bell)| Arc::strong_count(bell) > 1);
+        waiting.map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Ends a node's stream: it is to go on with another replica.
+    pub fn dismiss(&self, node: &str) {
+        if let Some(bell) = lock(&self.bells).get(node) {
+            bell.is_dismissed.store(true, Ordering::SeqCst);
+            bell.rung.notify_one();
+        }
+    }
+
+    /// A node's stream looks again whether it may go on.
+    pub fn look_again(&self, node: &str) {
+        if let Some(bell) = lock(&self.bells).get(node) {
+            bell.is_doubted.store(true, Ordering::SeqCst);
+            bell.rung.notify_one();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Milliseconds since the start.
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A node begins a stream. Its bell is its own: a ring for this one must not be heard by one that is over, which
+    /// is told so.
+    fn begin(&self, node: &str, says: &Says) -> (Begun, [u8; 16], Arc<Bell>) {
+        let bell = Arc::<Bell>::default();
+        let (begun, epoch, over) = self.with(|hub| {
+            let begun = hub.begin(node, says);
+            let begins = matches!(begun, Begun::Kept(_) | Begun::Compared(_));
+            // Under the hub's lock, so that of two who begin at once the later one has the bell as well.
+            let over = begins.then(|| lock(&self.bells).insert(node.to_owned(), bell.clone()));
+            (begun, hub.epoch(), over.flatten())
+        });
+        if let Some(over) = over {
+            over.rung.notify_one();
+        }
+        (begun, epoch, bell)
+    }
+}
+
+impl Serving {
+    /// The service, to be put into a server.
+    pub fn new(office: Arc<Office>, admit: Arc<dyn Admit>) -> PoliciesServer<Self> {
+        Self::patient(office, admit, PATIENCE)
+    }
+
+    /// The same, with another patience with nodes that take or hold nothing.
+    pub fn patient(
+        office: Arc<Office>,
+        admit: Arc<dyn Admit>,
+        patience: Duration,
+    ) -> PoliciesServer<Self> {
+        let server = PoliciesServer::new(Self { office, admit, patience });
+        server.max_decoding_message_size(MESSAGE_BYTES)
+    }
+
+    async fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        let header = request.metadata().get("authorization");
+        let text = header.and_then(|value| value.to_str().ok());
+        let token = text.and_then(|text| text.strip_prefix("Bearer "));
+        let token = token.ok_or_else(|| Status::unauthenticated("there is no bearer token"))?;
+        let visitor = request.extensions().get::<Visitor>();
+        let _asking = visitor.map(Visitor::asks);
+        let caller = self.admit.admit(token).await;
+        match (&caller, visitor) {
+            (Ok(_), Some(visitor)) => visitor.is_known(),
+            (Err(_), Some(visitor)) => visitor.is_refused(),
+            (_, None) => {}
+        }
+        caller
+    }
+}
+
+#[tonic::async_trait]
+impl Policies for Serving {
+    type FollowStream = mpsc::Receiver<Result<Reply, Status>>;
+
+    async fn follow(
+        &self,
+        request: Request<Streaming<FollowRequest>>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let caller = self.caller(&request).await?;
+        let visitor = request.extensions().get::<Visitor>().cloned();
+        if self.office.is_closed() {
+            return Err(Status::unavailable(ENDS));
+        }
+        let mut requests = request.into_inner();
+        let first = timeout(HELLO, requests.message()).await;
+        let first =
+            first.map_err(|_| Status::deadline_exceeded("what the node holds did not come"));
+        let Some(follow_request::Of::Hello(hello)) = first??.and_then(|first| first.of) else {
+            return Err(Status::invalid_argument("the first message is not Hello"));
+        };
+        let version = version(&hello)?;
+        let says = says(&hello)?;
+        let node = caller.node.clone();
+        let (mut replies, stream) = mpsc::channel(SAID);
+        let (begun, epoch, bell) = self.office.begin(&node, &says);
+        let (how, follows) = match begun {
+            Begun::Kept(follows) => (How::Kept, follows),
+            Begun::Compared(follows) => (How::Compared, follows),
+            Begun::NotYet => {
+                return Err(Status::unavailable("this replica has not read the cluster yet"));
+            }
+            Begun::Behind(reached) => {
+                let reached = reached.into_iter();
+                let reached = reached.map(|(kind, version)| Reached { kind, version }).collect();
+                let behind = follow_reply::Of::Behind(Behind { reached }).into();
+                // There is room for the first.
+                let _ = replies.try_send(Ok(behind));
+                return Ok(Response::new(stream));
+            }
+        };
+        let welcome = Welcome { version, epoch: epoch.to_vec(), how: how.into() };
+        let _ = replies.try_send(Ok(follow_reply::Of::Welcome(welcome).into()));
+        let (office, admit) = (self.office.clone(), self.admit.clone());
+        let patience = self.patience;
+        let teller = Teller { office, admit, caller, follows, replies, bell, visitor, patience };
+        tokio::spawn(teller.run(requests));
+        Ok(Response::new(stream))
+    }
+
+    async fn announce(
+        &self,
+        request: Request<AnnounceRequest>,
+    ) -> Result<Response<AnnounceReply>, Status> {
+        let caller = self.caller(&request).await?;
+        self.admit.announce(&caller, request.into_inner()).await?;
+        Ok(Response::new(AnnounceReply {}))
+    }
+
+    async fn report(
+        &self,
+        request: Request<ReportRequest>,
+    ) -> Result<Response<ReportReply>, Status> {
+        let caller = self.caller(&request).await?;
+        self.admit.report(&caller, request.into_inner()).await?;
+        Ok(Response::new(ReportReply {}))
+    }
+}

@@ -1,0 +1,209 @@
+//! One stream, from its welcome to its end.
+
+use crate::{
+    Reply,
+    serve::{Admit, Bell, Caller, ENDS, Office},
+    strangers::Visitor,
+};
+use control_hub::{Hub, Stream, Telling};
+use control_wire::{
+    Mark, parts,
+    proto::{FollowRequest, follow_request},
+};
+use futures::{SinkExt as _, channel::mpsc};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+use tokio::time::{interval, timeout};
+use tonic::{Status, Streaming};
+
+/// How often a node is told how far the cluster was read, if nothing changes.
+const BOOKMARK: Duration = Duration::from_secs(30);
+/// What a node is told that takes what is sent and never holds it.
+const STUCK: &str = "the node has not said for long that it holds what it was told";
+
+/// One stream, until it is over.
+pub(crate) struct Teller {
+    pub(crate) office: Arc<Office>,
+    pub(crate) admit: Arc<dyn Admit>,
+    pub(crate) caller: Caller,
+    pub(crate) follows: Stream,
+    pub(crate) replies: mpsc::Sender<Result<Reply, Status>>,
+    pub(crate) bell: Arc<Bell>,
+    /// Its connection.
+    pub(crate) visitor: Option<Visitor>,
+    /// How long the node may take or hold nothing.
+    pub(crate) patience: Duration,
+}
+
+/// The stream is over.
+struct Over;
+
+/// What there is for a node at one time.
+struct Look {
+    telling: Option<Telling>,
+    bookmark: Option<Mark>,
+}
+
+impl Teller {
+    pub(crate) async fn run(mut self, mut requests: Streaming<FollowRequest>) {
+        let _ = self.talk(&mut requests).await;
+        let now_ms = self.office.now_ms();
+        let was_current = self.office.with(|hub| {
+            let is_current = hub.is_current(&self.follows);
+            hub.end(&self.follows, now_ms);
+            is_current
+        });
+        if was_current {
+            self.admit.ended(&self.follows.node);
+        }
+    }
+
+    async fn talk(&mut self, requests: &mut Streaming<FollowRequest>) -> Result<(), Over> {
+        let mut ticks = interval(BOOKMARK.min(self.patience));
+        ticks.tick().await;
+        let mut token = pin!(ended(self.caller.until));
+        let mut reports_to = String::new();
+        // What the node is to say that it holds, and since when that is waited for.
+        let mut awaited = None;
+        loop {
+            if self.bell.is_dismissed.load(Ordering::SeqCst) {
+                return self.ends(Status::unavailable(ENDS)).await;
+            }
+            if self.bell.is_doubted.swap(false, Ordering::SeqCst) {
+                self.may_go_on().await?;
+            }
+            self.tell(&mut reports_to).await?;
+            // Until there is more to tell.
+            loop {
+                tokio::select! {
+                    () = self.bell.rung.notified() => break,
+                    _ = ticks.tick() => {
+                        self.may_go_on().await?;
+                        self.keeps_up(&mut awaited).await?;
+                        self.bookmark().await?;
+                    }
+                    () = &mut token => {
+                        return self.ends(Status::unauthenticated("the token has ended")).await;
+                    }
+                    request = requests.message() => if self.hear(request).await? {
+                        break;
+                    },
+                }
+            }
+        }
+    }
+
+    /// Ends the stream of whoever may not go on.
+    async fn may_go_on(&mut self) -> Result<(), Over> {
+        let Err(why) = self.admit.still(&self.caller) else { return Ok(()) };
+        self.ends(why).await?;
+        Err(Over)
+    }
+
+    /// Ends the stream of a node that has waited too long with saying that it holds something.
+    async fn keeps_up(&mut self, awaited: &mut Option<(u64, Instant)>) -> Result<(), Over> {
+        let now = self.office.with(|hub| hub.awaited(&self.follows));
+        match (now, &awaited) {
+            (Some(now), Some((before, since))) if now == *before => {
+                if since.elapsed() >= self.patience {
+                    self.admit.stuck(&self.follows.node);
+                    self.ends(Status::deadline_exceeded(STUCK)).await?;
+                    return Err(Over);
+                }
+            }
+            _ => *awaited = now.map(|now| (now, Instant::now())),
+        }
+        Ok(())
+    }
+
+    /// The node holds a generation, or has nothing more to say. Says whether it is to be told more.
+    async fn hear(&mut self, said: Result<Option<FollowRequest>, Status>) -> Result<bool, Over> {
+        match said {
+            Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
+                let is_due = self.office.with(|hub| hub.held(&self.follows, applied.generation));
+                let now = Instant::now();
+                let both =
+                    [(applied.before, applied.before_for_ms), (applied.generation, applied.for_ms)];
+                for (generation, for_ms) in both.into_iter().filter(|(of, _)| *of > 0) {
+                    let ago = Duration::from_millis(for_ms.into());
+                    let since = now.checked_sub(ago).unwrap_or(now);
+                    self.admit.held(&self.follows.node, generation, since);
+                }
+                Ok(is_due)
+            }
+            Ok(Some(_)) => {
+                self.ends(Status::invalid_argument("Hello is said once")).await?;
+                Err(Over)
+            }
+            Ok(None) | Err(_) => Err(Over),
+        }
+    }
+
+    /// Tells all that there is, and how far the node is then. Where reports go is said at once, also if there is
+    /// nothing else.
+    async fn tell(&mut self, reports_to: &mut String) -> Result<(), Over> {
+        let look = self.office.with(|hub| self.look(hub, reports_to));
+        let Some(Look { telling, bookmark }) = look else {
+            self.ends(Status::aborted("the node has begun another stream")).await?;
+            return Err(Over);
+        };
+        for part in
+            telling.iter().flat_map(|Telling { generation, changes }| parts(*generation, changes))
+        {
+            self.send(Ok(Reply::Part(part))).await?;
+        }
+        match bookmark {
+            Some(bookmark) => self.send(Ok(Reply::Bookmark(bookmark))).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What there is for the node; `None` if the stream is no longer its own.
+    fn look(&self, hub: &mut Hub, reports_to: &mut String) -> Option<Look> {
+        if !hub.is_current(&self.follows) {
+            return None;
+        }
+        let telling = hub.tell(&self.follows);
+        let moved = hub.reports_to() != reports_to;
+        if moved {
+            hub.reports_to().clone_into(reports_to);
+        }
+        let bookmark = (moved || telling.is_some()).then(|| hub.bookmark(&self.follows)).flatten();
+        Some(Look { telling, bookmark })
+    }
+
+    async fn bookmark(&mut self) -> Result<(), Over> {
+        match self.office.with(|hub| hub.bookmark(&self.follows)) {
+            Some(bookmark) => self.send(Ok(Reply::Bookmark(bookmark))).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn ends(&mut self, why: Status) -> Result<(), Over> {
+        self.send(Err(why)).await
+    }
+
+    async fn send(&mut self, reply: Result<Reply, Status>) -> Result<(), Over> {
+        match timeout(self.patience, self.replies.send(reply)).await {
+            Ok(sent) => sent.map_err(|_| Over),
+            Err(_) => {
+                self.admit.stuck(&self.follows.node);
+                // No word would come through: what lies before it is not taken.
+                if let Some(visitor) = &self.visitor {
+                    visitor.end();
+                }
+                Err(Over)
+            }
+        }
+    }
+}
+
+async fn ended(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
+    }
+}

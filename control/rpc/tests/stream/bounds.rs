@@ -1,0 +1,247 @@
+//! What strangers, slow nodes and nodes whose pods are gone cost, and others not.
+
+use crate::{
+    NAME, PATIENCE, Replica, begin, catch_up, hello, hub, policy, read, replica, replica_with,
+    replica_within,
+};
+use control_rpc::{Bounds, Follow, FollowError};
+use control_wire::Held;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use tonic::Code;
+
+/// Connections that say nothing: every other one makes TLS before.
+async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRead + Unpin + Send>> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().expect("versions of TLS");
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    let mut idle: Vec<Box<dyn AsyncRead + Unpin + Send>> = Vec::new();
+    for at in 0..many {
+        let tcp = TcpStream::connect(replica.at).await.expect("a connection");
+        if at % 2 == 0 {
+            idle.push(Box::new(tcp));
+            continue;
+        }
+        let name = NAME.try_into().expect("a name");
+        // It may be sent away for another before it has made TLS.
+        if let Ok(tls) = connector.connect(name, tcp).await {
+            idle.push(Box::new(tls));
+        }
+    }
+    idle
+}
+
+#[tokio::test]
+async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
+    let (within, fair) = (Duration::from_secs(3), Duration::from_millis(200));
+    let replica = replica_within(hub(), Bounds { strangers: 4, share: 16, within, fair }).await;
+    let mut held = Held::default();
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    catch_up(&replica, &mut follow, &mut held).await;
+    let mut idle = idle(&replica, &replica.pem, 40).await;
+    let last = Instant::now() + PATIENCE;
+    let mut other = Held::default();
+    let mut following = loop {
+        let hello = hello(&other);
+        match Follow::begin(replica.at, &replica.trust, "node:n2", hello).await {
+            Ok(follow) => break follow,
+            // Too slow for the little time that this door gives.
+            Err(error) => assert!(Instant::now() < last, "{error}"),
+        }
+    };
+    other.begin(&following.welcome().epoch);
+    catch_up(&replica, &mut following, &mut other).await;
+    for connection in &mut idle {
+        let mut rest = Vec::new();
+        // With an error or without: it ends.
+        let ended = timeout(PATIENCE, connection.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "a connection without a token does not end");
+    }
+    // Whoever has shown a token stays.
+    replica.office.with(|hub| policy(hub, "q", "a"));
+    catch_up(&replica, &mut follow, &mut held).await;
+    catch_up(&replica, &mut following, &mut other).await;
+    assert_eq!((held.policies.len(), other.policies.len()), (2, 2));
+}
+
+/// Opens connections from an address for ever, says nothing on them, and keeps those that are kept open to it.
+async fn flood(from: &str, to: SocketAddr, ended: Arc<AtomicUsize>) {
+    let from = SocketAddr::new(from.parse().expect("an address"), 0);
+    let mut open = JoinSet::new();
+    loop {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(from).expect("an address of ours");
+        // It may be sent away before it is there.
+        if let Ok(mut tcp) = socket.connect(to).await {
+            let ended = ended.clone();
+            open.spawn(async move {
+                // With an error or without: it ends.
+                let _ = tcp.read_to_end(&mut Vec::new()).await;
+                ended.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        while open.try_join_next().is_some() {}
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
+
+/// Waits until so many more connections of a flood came to nothing.
+async fn flooded(ended: &AtomicUsize, more: usize) {
+    let until = ended.load(Ordering::SeqCst) + more;
+    let last = Instant::now() + 3 * PATIENCE;
+    while ended.load(Ordering::SeqCst) < until {
+        assert!(Instant::now() < last, "nothing floods");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_flood_from_one_address_keeps_no_node_of_another_from_being_served() {
+    // Places become free by themselves only long after.
+    let (within, fair) = (100 * PATIENCE, 100 * PATIENCE);
+    let bounds = Bounds { strangers: 16, share: 4, within, fair };
+    let replica = replica_within(hub(), bounds).await;
+    let ended = Arc::<AtomicUsize>::default();
+    let flooding = tokio::spawn(flood("127.0.0.2", replica.at, ended.clone()));
+    flooded(&ended, 16).await;
+    let mut follows = Vec::new();
+    for node in ["n1", "n2", "n3"] {
+        let mut held = Held::default();
+        let mut follow = begin(&replica, node, &mut held).await;
+        catch_up(&replica, &mut follow, &mut held).await;
+        follows.push((follow, held));
+    }
+    flooded(&ended, 16).await;
+    replica.office.with(|hub| policy(hub, "q", "a"));
+    for (follow, held) in &mut follows {
+        catch_up(&replica, follow, held).await;
+        assert_eq!(held.policies.len(), 2);
+    }
+    assert!(!flooding.is_finished());
+    flooding.abort();
+}
+
+#[tokio::test]
+async fn nodes_that_all_come_at_once_are_let_in_though_their_tokens_take_longer_than_a_stranger_may()
+ {
+    let (within, fair) = (Duration::from_secs(2), Duration::from_secs(2));
+    let bounds = Bounds { strangers: NODES / 2, share: NODES, within, fair };
+    let replica = replica_within(hub(), bounds).await;
+    let begin = |node: usize| {
+        let (at, trust, hello) = (replica.at, replica.trust.clone(), hello(&Held::default()));
+        tokio::spawn(async move {
+            let token = format!("slow:n{node}");
+            let last = Instant::now() + 3 * PATIENCE;
+            loop {
+                match Follow::begin(at, &trust, &token, hello.clone()).await {
+                    Ok(follow) => break follow,
+                    // Too slow for the little time that this door gives, or that a node waits.
+                    Err(error) => assert!(Instant::now() < last, "{error}"),
+                }
+            }
+        })
+    };
+    let beginning: Vec<_> = (0..NODES).map(begin).collect();
+    let mut follows = Vec::new();
+    for begun in beginning {
+        follows.push(begun.await.expect("a stream"));
+    }
+    assert_eq!(replica.office.followers().len(), NODES);
+}
+
+const NODES: usize = 40;
+
+/// What a stream says until it is over.
+async fn over(follow: &mut Follow) -> FollowError {
+    loop {
+        if let Err(over) = timeout(PATIENCE, follow.heard()).await.expect("an end") {
+            return over;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_pod_is_gone_ends_and_says_why() {
+    let replica = replica(hub()).await;
+    let (mut held, mut other) = (Held::default(), Held::default());
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    catch_up(&replica, &mut follow, &mut held).await;
+    let mut stays = begin(&replica, "n2", &mut other).await;
+    replica.admit.gone.lock().expect("no panic").push("n1".to_owned());
+    replica.office.look_again("n1");
+    let ended = over(&mut follow).await;
+    assert!(ended.to_string().contains("its pod is gone"), "{ended}");
+    replica.office.look_again("n2");
+    catch_up(&replica, &mut stays, &mut other).await;
+}
+
+#[tokio::test]
+async fn a_node_that_never_says_that_it_holds_something_loses_its_stream_and_comes_back() {
+    let mut replica = replica_with(hub(), Bounds::default(), Duration::from_secs(2)).await;
+    let mut held = Held::default();
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    let ended = over(&mut follow).await;
+    let FollowError::Refused { status, .. } = ended else { panic!("{ended:?}") };
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert_eq!(replica.admit.stuck.load(Ordering::SeqCst), 1);
+    replica.be_patient().await;
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    catch_up(&replica, &mut follow, &mut held).await;
+    assert_eq!((held.pods.len(), held.policies.len()), (10, 1));
+}
+
+/// More than the buffers between replica and node take.
+const MUCH: usize = 12;
+
+#[tokio::test]
+async fn a_node_that_takes_nothing_loses_its_connection_and_comes_back() {
+    let mut hub = hub();
+    for at in 0..MUCH {
+        let blocks = (0..20_000_u32).map(|block| {
+            let [_, high, mid, low] = block.to_be_bytes();
+            serde_json::json!({"ipBlock": {"cidr": format!("10.{high}.{mid}.{low}/32")}})
+        });
+        let metadata = serde_json::json!({"namespace": "x", "name": format!("much-{at}"),
+            "uid": format!("much-{at}")});
+        let object = read(&serde_json::json!({"apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy", "metadata": metadata, "spec": {"podSelector": {},
+            "ingress": [{"from": blocks.collect::<Vec<_>>()}]}}));
+        hub.policy(&policy_core::compile(&object).expect("a policy"), 1);
+    }
+    let mut replica = replica_with(hub, Bounds::default(), Duration::from_secs(2)).await;
+    let mut held = Held::default();
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    let last = Instant::now() + 3 * PATIENCE;
+    while replica.admit.stuck.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < last, "nobody finds that it takes nothing");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    over(&mut follow).await;
+    replica.be_patient().await;
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    catch_up(&replica, &mut follow, &mut held).await;
+    assert_eq!(held.policies.len(), 1 + MUCH);
+}

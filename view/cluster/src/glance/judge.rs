@@ -1,0 +1,179 @@
+//! What is wrong with a node, and with what is no node's.
+
+use super::{Cluster, Heard, Lease, NodeLine, agent};
+use crate::{
+    affinity::excluded,
+    objects::{Node, Pod},
+    pod_state::{INTROSPECTION_OFF, of_pod},
+};
+use view_node::{Severity, Trouble};
+
+/// One node, with whatever was said of it.
+pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
+    let name = &node.metadata.name;
+    let ready = node.condition("Ready");
+    let mut line = NodeLine {
+        node: name.clone(),
+        ready: ready.is_some_and(|it| it.status == "True"),
+        ..NodeLine::default()
+    };
+    if !line.ready {
+        let cause = ready.map_or_else(
+            || "its kubelet has not told yet whether it is ready".to_owned(),
+            |ready| format!("{}: {}", ready.reason, ready.message),
+        );
+        let next = format!("kubectl describe node {name}; is its kubelet running?");
+        let since = ready.and_then(|it| it.last_transition_time.clone());
+        line.troubles.push(Trouble { since, ..trouble("node_not_ready", name, &cause, &next) });
+    }
+    let on_it = |pod: &&Pod| pod.spec.node_name.as_ref() == Some(name);
+    // While one is being replaced there are two.
+    let mut pods: Vec<&Pod> = cluster.pods.iter().filter(on_it).collect();
+    pods.sort_by_key(|pod| pod.metadata.deletion_timestamp.is_some());
+    match pods.first() {
+        Some(pod) => with_pod(&mut line, node, pod, cluster),
+        None => match excluded(node, cluster.daemon_sets.as_deref().unwrap_or_default()) {
+            Some(why) => line.excluded = Some(why),
+            None => line.troubles.push(missing(cluster)),
+        },
+    }
+    // After all else: what is wrong with the agent does not explain why the daemon does not answer.
+    line.troubles.extend(line.agent.iter().flat_map(agent::troubles));
+    line.troubles.sort_by_key(|trouble| trouble.severity);
+    line
+}
+
+fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
+    line.pod = Some(pod.metadata.name.clone());
+    line.troubles.extend(of_pod(pod));
+    line.agent = agent::agent(&line.node, pod, cluster);
+    if pod.introspection_is_off() {
+        let cause = format!("{INTROSPECTION_OFF} is set: the daemon tells nothing of itself");
+        let next = "unset it to see more than what Kubernetes knows of the node";
+        let told = trouble("unreachable", "ferrule-ipamd", &cause, next);
+        line.troubles.push(Trouble { severity: Severity::Notice, ..told });
+        last_words(line, node);
+        return;
+    }
+    match cluster.heard.get(&pod.metadata.name) {
+        Some(Heard::Said(status)) => {
+            let status = status.as_ref().clone();
+            line.version = Some(status.version).filter(|version| !version.is_empty());
+            line.pool = Some(status.pool);
+            line.limits = status.limits;
+            line.waiting_adds = status.waiting_adds;
+            line.budgets = status.budgets;
+            line.troubles.extend(status.troubles);
+        }
+        Some(Heard::Silent(why)) => silent(line, node, why, cluster),
+        None => silent(line, node, "it was not asked", cluster),
+    }
+}
+
+fn silent(line: &mut NodeLine, node: &Node, why: &str, cluster: &Cluster) {
+    let next = if why.contains("pods/portforward") {
+        format!(
+            "ask for the role ferrule-viewer: it may forward to ports of pods in {}",
+            cluster.namespace
+        )
+    } else {
+        "see that the node's kubelet answers and that the container ipamd runs".to_owned()
+    };
+    // What the pod's status says is the cause of it.
+    let known = !line.troubles.is_empty();
+    let severity = if known { Severity::Notice } else { Severity::Trouble };
+    let told = Trouble { severity, ..trouble("unreachable", "ferrule-ipamd", why, &next) };
+    line.troubles.push(told);
+    last_words(line, node);
+}
+
+/// What the daemon said last of itself to Kubernetes, where nobody answers.
+fn last_words(line: &mut NodeLine, node: &Node) {
+    if let Some(said) = node.condition("IPPoolHealthy").filter(|it| it.status == "False") {
+        let cause = format!("{}: {}", said.reason, said.message);
+        let since = said.last_transition_time.clone();
+        let next = "mend what it says";
+        line.troubles.push(Trouble { since, ..trouble("pool", "IPPoolHealthy", &cause, next) });
+    }
+}
+
+fn missing(cluster: &Cluster) -> Trouble {
+    let namespace = &cluster.namespace;
+    let Some(sets) = &cluster.daemon_sets else {
+        let cause = "no pod of it is on the node; whether one is to be there is not known";
+        let next =
+            format!("ask for the role ferrule-viewer: it may read DaemonSets in {namespace}");
+        let told = trouble("missing", "DaemonSet ferrule", cause, &next);
+        return Trouble { severity: Severity::Notice, ..told };
+    };
+    match sets.first().map(|set| set.metadata.name.as_str()) {
+        Some(name) => trouble(
+            "missing",
+            &format!("DaemonSet {name}"),
+            "no pod of it is on the node",
+            &format!(
+                "kubectl -n {namespace} describe daemonset {name}; compare its tolerations and \
+                 affinity with the node's taints and labels"
+            ),
+        ),
+        None => trouble(
+            "missing",
+            "DaemonSet ferrule",
+            &format!("there is none in the namespace {namespace}"),
+            "install the chart, or name its namespace by --namespace",
+        ),
+    }
+}
+
+/// What is no node's.
+pub(super) fn cluster(cluster: &Cluster) -> Vec<Trouble> {
+    let mut found: Vec<Trouble> = cluster.controllers.iter().flat_map(of_pod).collect();
+    if !cluster.controllers.is_empty() {
+        found.extend(cluster.lease.as_ref().and_then(lease));
+    }
+    let versions: std::collections::BTreeSet<&str> =
+        cluster.heard.values().filter_map(version).collect();
+    if versions.len() > 1 {
+        let all = versions.into_iter().collect::<Vec<_>>().join(", ");
+        let told = trouble("versions", "ferrule-ipamd", &format!("nodes run {all}"), ROLLING);
+        found.push(Trouble { severity: Severity::Notice, ..told });
+    }
+    found
+}
+
+fn version(heard: &Heard) -> Option<&str> {
+    match heard {
+        Heard::Said(status) => Some(status.version.as_str()),
+        Heard::Silent(_) => None,
+    }
+}
+
+fn lease(lease: &Lease) -> Option<Trouble> {
+    let ago = lease.renewed_seconds_ago;
+    let cause = match &lease.holder {
+        None => "no replica holds it".to_owned(),
+        Some(holder) if ago > lease.lasts_seconds => {
+            format!(
+                "{holder} has lost it: it was renewed {ago} s ago and holds {} s",
+                lease.lasts_seconds
+            )
+        }
+        Some(_) => return None,
+    };
+    Some(trouble("lease", "Lease ferrule-controller", &cause, LEASE))
+}
+
+pub(super) fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
+    Trouble {
+        kind: kind.to_owned(),
+        severity: Severity::Trouble,
+        since: None,
+        object: object.to_owned(),
+        cause: cause.to_owned(),
+        next_step: next_step.to_owned(),
+    }
+}
+
+const ROLLING: &str =
+    "that is so during an upgrade; if none is under way, see the DaemonSet's rollout";
+const LEASE: &str = "see that a replica of ferrule-controller runs and reaches the API server: nobody writes status meanwhile";

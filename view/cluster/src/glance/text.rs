@@ -1,0 +1,176 @@
+//! The glance as people read it: a table, then what is wrong, the worst last, where eyes are.
+
+use super::{AgentLine, Glance, NodeLine};
+use crate::table::Table;
+use std::collections::BTreeMap;
+use view_node::{Budget, Severity, Trouble, WaitingAdd};
+
+/// How much of each node is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// What matters most.
+    Narrow,
+    /// All of it.
+    Wide,
+}
+
+impl Glance {
+    /// A table and what is wrong.
+    pub fn text(&self, width: Width) -> String {
+        let mut text = self.table(width).to_string();
+        for unasked in &self.unasked {
+            text.push_str(&format!("not asked: {unasked}\n"));
+        }
+        for (node, add, more) in self.waiting() {
+            let pod = format!("{}/{}", add.namespace, add.name);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            text.push_str(&format!(
+                "waiting  {node}: {pod} for {} s{more}: {}\n         next: {}\n",
+                add.seconds, add.reason, add.next_step
+            ));
+        }
+        for severity in [Severity::Notice, Severity::Trouble] {
+            for (trouble, nodes) in self.grouped(severity) {
+                text.push_str(&told(&trouble, &nodes));
+            }
+        }
+        text
+    }
+
+    fn table(&self, width: Width) -> Table {
+        let wide = width == Width::Wide;
+        // Without policy nobody looks for it.
+        let agents = self.nodes.iter().any(|line| line.agent.is_some());
+        let mut heads =
+            vec!["NODE", "READY", "ENIS", "ADDRESSES", "FREE", "COOLING", "WAITING", "EC2"];
+        heads.extend(agents.then_some("AGENT"));
+        heads.extend(["VERSION", "STATE"]);
+        if wide {
+            heads.extend(["POD", "USABLE", "SHORT", "CALLS", "MAX PODS"]);
+        }
+        let mut table = Table::new(&heads);
+        for line in &self.nodes {
+            let mut cells = line.cells(agents);
+            if wide {
+                cells.extend(line.more_cells());
+            }
+            table.row(cells);
+        }
+        table
+    }
+
+    /// Who has waited longest on each node for the same, and how many more do.
+    fn waiting(&self) -> Vec<(&str, &WaitingAdd, usize)> {
+        let mut first: Vec<(&str, &WaitingAdd, usize)> = Vec::new();
+        for line in &self.nodes {
+            for add in &line.waiting_adds {
+                let same = |it: &&mut (&str, &WaitingAdd, usize)| {
+                    it.0 == line.node && it.1.reason == add.reason
+                };
+                match first.iter_mut().find(same) {
+                    Some((_, _, more)) => *more += 1,
+                    None => first.push((&line.node, add, 0)),
+                }
+            }
+        }
+        first.truncate(WAITING_TOLD);
+        first
+    }
+
+    /// The same of many nodes is told once.
+    fn grouped(&self, severity: Severity) -> Vec<(Trouble, Vec<&str>)> {
+        let mut groups: BTreeMap<(&str, &str, &str), (Trouble, Vec<&str>)> = BTreeMap::new();
+        let of_nodes = self.nodes.iter().flat_map(|line| {
+            line.troubles.iter().map(|trouble| (Some(line.node.as_str()), trouble))
+        });
+        let others = self.troubles.iter().map(|trouble| (None, trouble));
+        for (node, trouble) in of_nodes.chain(others).filter(|(_, it)| it.severity == severity) {
+            let key = (trouble.kind.as_str(), trouble.object.as_str(), trouble.cause.as_str());
+            let (_, nodes) = groups.entry(key).or_insert_with(|| (trouble.clone(), Vec::new()));
+            nodes.extend(node);
+        }
+        groups.into_values().collect()
+    }
+}
+
+impl NodeLine {
+    fn cells(&self, agents: bool) -> Vec<String> {
+        let none = || "-".to_owned();
+        let pool = self.pool.as_ref();
+        let of = |what: fn(&view_node::Pool) -> String| pool.map_or_else(none, what);
+        let mut cells = vec![
+            self.node.clone(),
+            if self.ready { "yes" } else { "NO" }.to_owned(),
+            of(|pool| format!("{}/{}", pool.enis, pool.max_enis)),
+            of(|pool| format!("{}/{}", pool.assigned, many(pool.total))),
+            of(|pool| many(pool.free)),
+            of(|pool| pool.cooling.to_string()),
+            of(|pool| pool.waiting_adds.to_string()),
+            pool.map_or_else(none, |_| budget(&self.budgets)),
+        ];
+        if agents {
+            cells.push(self.agent.as_ref().map_or_else(none, AgentLine::cell));
+        }
+        cells.extend([self.version.clone().unwrap_or_else(none), self.state()]);
+        cells
+    }
+
+    fn more_cells(&self) -> Vec<String> {
+        let none = || "-".to_owned();
+        let pool = self.pool.as_ref();
+        let of = |what: fn(&view_node::Pool) -> String| pool.map_or_else(none, what);
+        vec![
+            self.pod.clone().unwrap_or_else(none),
+            of(|pool| many(pool.usable)),
+            of(|pool| pool.warm_short.to_string()),
+            of(|pool| pool.calls.to_string()),
+            of(|pool| pool.max_pods.map_or_else(|| "-".to_owned(), |max| max.to_string())),
+        ]
+    }
+
+    fn state(&self) -> String {
+        let worst = self.troubles.iter().find(|it| it.severity == Severity::Trouble);
+        match (worst, &self.excluded) {
+            (Some(worst), _) => worst.kind.clone(),
+            (None, Some(why)) => format!("none: {why}"),
+            (None, None) if self.pool.is_none() => "unknown".to_owned(),
+            (None, None) => "good".to_owned(),
+        }
+    }
+}
+
+/// A /80 prefix has more addresses than anybody counts.
+fn many(count: u64) -> String {
+    if count > COUNTED { "many".to_owned() } else { count.to_string() }
+}
+
+/// What EC2 leaves of the calls that the node might make, of the action that has least.
+fn budget(budgets: &[Budget]) -> String {
+    let share = |it: &Budget| it.milli_per_second * 100 / it.ceiling_milli_per_second.max(1);
+    let least = budgets.iter().map(share).min().unwrap_or(100);
+    format!("{least}%")
+}
+
+fn told(trouble: &Trouble, nodes: &[&str]) -> String {
+    let word = match trouble.severity {
+        Severity::Trouble => "TROUBLE",
+        Severity::Notice => "notice ",
+    };
+    let named = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = nodes.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let place = if nodes.is_empty() { String::new() } else { format!("{named}{more}: ") };
+    let since = trouble.since.as_ref().filter(|_| nodes.len() < 2);
+    let since = since.map(|at| format!(" (since {at})")).unwrap_or_default();
+    let Trouble { object, cause, next_step, .. } = trouble;
+    let what = if object == cause { cause.clone() } else { format!("{object}: {cause}") };
+    let mut text = format!("{word}  {place}{what}{since}\n");
+    if !next_step.is_empty() {
+        text.push_str(&format!("         next: {next_step}\n"));
+    }
+    text
+}
+
+const NAMED: usize = 5;
+const WAITING_TOLD: usize = 20;
+const COUNTED: u64 = 1 << 20;
