@@ -30,6 +30,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-chart", Layer::Pure),
     ("config-metrics", Layer::Pure),
     ("ipamd-core", Layer::Pure),
+    ("ipamd-node", Layer::Pure),
     ("routing-plan", Layer::Pure),
     ("view-cluster", Layer::Pure),
     ("cli-doctor", Layer::Pure),
@@ -110,6 +111,9 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("control-status", "policy-core"),
     ("datapath-node", "policy-core"),
     ("datapath-node", "control-wire"),
+    ("ipamd-node", "config-settings"),
+    ("ipamd-node", "ipamd-core"),
+    ("ipamd-node", "routing-plan"),
     ("ipamd-kube", "runtime-apiserver"),
     // Its nodes are the fabric's.
     ("lab-kubernetes", "lab-fabric"),

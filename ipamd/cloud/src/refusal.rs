@@ -1,6 +1,6 @@
 //! Why EC2 refuses, in words for metrics.
 
-use crate::remedy::THROTTLED;
+use ipamd_core::THROTTLING_CODES;
 
 /// Why EC2 did not do what it was asked, in a word for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ impl Refusal {
         match code {
             "UnauthorizedOperation" | "AccessDenied" | "AuthFailure" => Some(Self::Denied),
             "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Some(Self::NoRoom),
-            _ if THROTTLED.contains(&code) => Some(Self::Throttled),
+            _ if THROTTLING_CODES.contains(&code) => Some(Self::Throttled),
             _ if code.ends_with("LimitExceeded") => Some(Self::LimitReached),
             _ => None,
         }

@@ -23,6 +23,7 @@ mod limits;
 mod notice;
 mod placement;
 mod pool;
+mod remedy;
 mod requests;
 mod restore;
 mod shrink;
@@ -47,6 +48,7 @@ pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason
 pub use event::{Cards, Event, ReleaseCause, Ticket, Witness};
 pub use explain::is_denial;
 pub use notice::{Notice, Obstacle, Severity, Topic, Waiting};
+pub use remedy::{Ec2ErrorResponse, THROTTLING_CODES};
 pub use snapshot::{
     BudgetView, CoolingView, Counts, EniView, PodView, Snapshot, TrunkMissing, WaiterView,
 };

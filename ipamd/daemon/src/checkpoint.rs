@@ -14,9 +14,10 @@ mod ledger;
 mod writer;
 
 pub use ipamd_core::frame::{Damage, HEADER, Recovered, decode, encode};
+pub use ipamd_node::Durable;
 pub use journal::{FileJournal, Journal, Opened};
 pub use runtime_journal::{DiskFolder, Folder, OpenError, Written, create_durably};
-pub use writer::{Durable, Progress, Writer};
+pub use writer::{Progress, Writer};
 
 #[cfg(test)]
 mod power;

@@ -4,8 +4,9 @@
 //! A loop of its own, off the way of ADDs, beside whatever backend SNAT has: it needs `nft`. What of
 //! it is left from other settings goes.
 
-use crate::{desired, metrics::Metrics, nat::ports, repair::PassReport};
+use crate::{metrics::Metrics, nat::ports, repair::PassReport};
 use config_settings::Settings;
+use ipamd_node::desired;
 use routing_netfilter::{Error, Tools};
 use routing_plan::nat::{
     Backend, Change,

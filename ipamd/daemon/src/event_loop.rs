@@ -10,7 +10,6 @@ use crate::{
     cluster::Cluster,
     inbox::{Inbox, Input, Question},
     metrics::Metrics,
-    outbox::Outbox,
     policy,
     repair::{Seen, Trigger},
     start::{Beginning, terms::max_pods},
@@ -22,6 +21,7 @@ use ipamd_core::{
     Action, Answer, CloudCall, CloudFault, ClusterFact, Core, Effect, Event, Limits, Notice, OpId,
     PodView, PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
 };
+use ipamd_node::Outbox;
 use ipamd_rpc::agent::AgentAt;
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -7,10 +7,10 @@ use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
 use ipamd_daemon::{
     Access, Connect, Daemon, Metrics, ProcSys, Trigger, clock,
     command::{Command, HELP},
-    desired,
     install::Order,
     logging, watch_kernel,
 };
+use ipamd_node::desired;
 use ipamd_rpc::{probe, server::HealthName};
 use routing_netlink::LinuxKernel;
 use std::{

@@ -5,13 +5,13 @@
 //! until it succeeds the daemon says what pods cannot reach.
 
 use crate::{
-    desired,
     inbox::{Ended, Inbox},
     metrics::Metrics,
     repair::PassReport,
 };
 use config_settings::{Family, NatBackend, RandomizeSnat, Settings};
 use ipamd_cloud::Cloud;
+use ipamd_node::desired;
 use ipnet::Ipv4Net;
 use routing_netfilter::{Error, Tools};
 use routing_plan::nat::{Backend, Change, NatDesired, Ports, fitting, plan};

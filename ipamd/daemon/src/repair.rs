@@ -4,7 +4,6 @@
 //! first, then the kernel is observed, and only then is the book read. Whatever the kernel showed
 //! was in the book before it was made, so the book knows it.
 
-mod readiness;
 mod report;
 mod trigger;
 mod watch;
@@ -15,7 +14,7 @@ pub(crate) use watch::watch_sysctls;
 pub use watch::{ProcSys, watch_kernel};
 
 use crate::{
-    clock, desired,
+    clock,
     inbox::{Ended, Inbox, Input},
     metrics::Metrics,
     policy,
@@ -25,7 +24,7 @@ use crate::{
 };
 use config_model::{EniId, Mark, Time};
 use config_settings::Settings;
-use readiness::readiness;
+use ipamd_node::{desired, readiness};
 use routing_netlink::Kernel;
 use routing_plan::{Observed, addresses_in_use};
 use std::{

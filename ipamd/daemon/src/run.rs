@@ -141,7 +141,7 @@ where
     if let Some(at) = settings.introspection.clone() {
         tasks.spawn(http::serve_introspection(shown, at));
     }
-    let wanted = crate::desired::sysctls(&settings);
+    let wanted = ipamd_node::desired::sysctls(&settings);
     tasks.spawn(watch_sysctls(changes.clone(), proc_sys, wanted));
 
     let terms = Terms {
@@ -150,7 +150,7 @@ where
         enforcer: policy::enforcer(&settings),
         add_wait: settings.add_wait,
         multi_nic: settings.multi_nic,
-        family: crate::desired::family(&settings),
+        family: ipamd_node::desired::family(&settings),
         enforcing: match settings.pod_enis {
             Some(PodEniMode::Standard) => Enforcing::Standard,
             Some(PodEniMode::Strict) | None => Enforcing::Strict,

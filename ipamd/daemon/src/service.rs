@@ -3,7 +3,6 @@
 use crate::{
     clock,
     cluster::Cluster,
-    desired,
     inbox::{Ended, Inbox, Question},
     metrics::Metrics,
     policy,
@@ -13,6 +12,7 @@ use crate::{
 };
 use config_model::{Mac, PodKey, PodName, RuleLayout, Span};
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
+use ipamd_node::desired;
 use ipamd_rpc::{
     self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
     Released, Reservation, Reserve, ReserveOutcome,

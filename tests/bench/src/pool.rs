@@ -7,8 +7,8 @@
 //! cheapest settings. All of it is a function of one seed; only the times of in-memory allocation
 //! are read from a clock.
 //!
-//! Two files are others' own: the words of core and EC2 (`translate`) are the simulation's, the
-//! table of EC2's errors (`remedy`) is the daemon's.
+//! The translation between the core's calls and EC2's is the simulation's (`tests_sim::translate`), the table of EC2's
+//! error codes is `ipamd_core::Ec2ErrorResponse`.
 
 mod allocation;
 mod arena;
@@ -16,16 +16,12 @@ mod contest;
 mod desk;
 mod meter;
 mod ours;
-#[path = "../../../ipamd/cloud/src/remedy.rs"]
-mod remedy;
 mod report;
 mod rival;
 mod rng;
 mod setting;
 mod table;
 mod trace;
-#[path = "../../sim/src/ec2/translate.rs"]
-mod translate;
 mod tuning;
 
 pub use allocation::Allocation;

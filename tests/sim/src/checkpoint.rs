@@ -8,10 +8,6 @@ use config_model::{EniId, PodKey};
 use ipamd_core::{Checkpoint, Record};
 use std::collections::BTreeSet;
 
-/// How many records are durable, of all that this process ever handed over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Durable(pub(crate) u64);
-
 /// The file.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {

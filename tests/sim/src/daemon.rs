@@ -6,12 +6,10 @@
 
 use crate::{
     branches::branches_of,
-    checkpoint::Durable,
     dice::Rng,
     ec2::{CALL_TIMEOUT, ZONE, answer, blocks, request, seen_by_ec2, seen_by_imds, unknown},
     judge::Law,
     kubelet::SandboxId,
-    outbox::Outbox,
     plan::Mode,
     planted::Planted,
     repair::{PassStage, Repair},
@@ -23,6 +21,7 @@ use ipamd_core::{
     Effect, EniConfig, Event, Family, Limits, NodeFacts, OpId, PoolConfig, Refusal, RefusalReason,
     ReleaseCause, Remedy, Start, Ticket, Witness,
 };
+use ipamd_node::{Durable, Outbox};
 use lab_cloud::{DescribeNetworkInterfaces, Filter, InstanceType, Page, Response};
 use std::collections::BTreeMap;
 

@@ -145,7 +145,8 @@ impl World {
         // An instance that is not running yet has nothing to lose.
         let _ = self.ec2.cloud.reboot(now, &instance);
         let refuses = self.host.refuses;
-        self.host = Host::boot(self.host.boot + 1, crate::desired::family(&self.settings), now);
+        self.host =
+            Host::boot(self.host.boot + 1, ipamd_node::desired::family(&self.settings), now);
         self.host.refuses = refuses;
         self.kubelet.dels.clear();
         let ids: Vec<u32> = self.kubelet.sandboxes.keys().copied().collect();

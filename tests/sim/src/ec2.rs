@@ -1,18 +1,15 @@
 //! EC2 and IMDS: the lab's pure model, a way there that takes time and loses things, and the
 //! weather.
 
-mod translate;
-
-pub(crate) use translate::{answer, blocks, request, seen_by_ec2, seen_by_imds};
+pub(crate) use crate::translate::{answer, blocks, request, seen_by_ec2, seen_by_imds};
 
 use crate::{
     dice::draw,
     iam::Iam,
     plan::{Mode, Setup, Weather},
-    remedy::Answered,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, Time, VpcId};
-use ipamd_core::{CloudFault, Remedy};
+use ipamd_core::{CloudFault, Ec2ErrorResponse, Remedy};
 use ipnet::{Ipv4Net, Ipv6Net};
 use lab_cloud::{
     Action, CallError, Caller, Cloud, CloudSpec, Ec2Error, Fault, FaultId, Launch,
@@ -184,7 +181,7 @@ impl Ec2 {
 /// What the core sees of an error, by the daemon's own table.
 pub(crate) fn refused(action: &str, error: &Ec2Error) -> CloudFault {
     let (code, message) = (Some(error.code.as_str()), error.message.as_str());
-    Answered { action, code, message, status: error.http_status, wait: None }.fault()
+    Ec2ErrorResponse { action, code, message, status: error.http_status, retry_after: None }.fault()
 }
 
 /// Nobody knows what became of the call.

@@ -5,8 +5,8 @@
 //! life. A [`Plan`] says beforehand what befalls the node, so that a life that breaks a [`Law`] can
 //! be lived again with parts of it left out ([`shrink`]).
 //!
-//! What the daemon adds around the core is the daemon's own source where that is pure (`outbox`,
-//! `desired`, the table of `remedy`), and keeps its order where it is not (`daemon`, `repair`).
+//! The pure decisions around the core come from `ipamd-node`, the table of EC2's error codes from `ipamd-core`. The
+//! simulation repeats only the order of the daemon's effects and repair steps (`daemon`, `repair`).
 //! Start reading at `run.rs`; the laws stand in `judge.rs`.
 
 #![allow(
@@ -19,28 +19,20 @@ mod checkpoint;
 mod corpus;
 mod daemon;
 mod deeds;
-#[allow(unreachable_pub, reason = "the daemon's library shows it to its own tests")]
-#[path = "../../../ipamd/daemon/src/desired.rs"]
-mod desired;
 mod dice;
 mod ec2;
 mod host;
 mod iam;
 mod judge;
 mod kubelet;
-#[allow(dead_code, reason = "here nobody waits until it is empty")]
-#[path = "../../../ipamd/daemon/src/outbox.rs"]
-mod outbox;
 mod plan;
 mod planted;
 mod plugin;
-#[allow(dead_code, unreachable_pub, reason = "the adapter shows it to the daemon's metrics")]
-#[path = "../../../ipamd/cloud/src/remedy.rs"]
-mod remedy;
 mod repair;
 mod run;
 mod shrink;
 mod trace;
+pub mod translate;
 mod world;
 
 pub use config_iam::Scope;

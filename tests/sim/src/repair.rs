@@ -3,19 +3,15 @@
 //! The order is the daemon's (`ipamd/daemon/src/repair.rs`); between any two steps plugins work on,
 //! and the process can die.
 
-#[path = "../../../ipamd/daemon/src/repair/readiness.rs"]
-mod readiness;
-
 use crate::{
     daemon::{Asker, Question},
-    desired,
     judge::Law,
     planted::Planted,
     world::{Happening, World},
 };
 use config_model::{Span, Time};
 use ipamd_core::{Event, ReleaseCause, Snapshot};
-use readiness::readiness;
+use ipamd_node::{desired, readiness};
 use routing_plan::{NodeDesired, Observed, Plan};
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -157,7 +157,7 @@ impl World {
             let kind = lab_cloud::InstanceType::named(setup.instance_type);
             ec2.provide(DAY_ONE, kind.map_or(1, |kind| kind.ipv4_per_interface - 1));
         }
-        let family = crate::desired::family(&settings);
+        let family = ipamd_node::desired::family(&settings);
         let lifetime = ipamd_core::PoolConfig::default().reservation_lifetime;
         let judge = Judge::new(setup.cooldown, lifetime, DAY_ONE);
         let mut world = Self {

@@ -3,13 +3,12 @@
 //! The question that matters is whether EC2 may have acted: only what surely never left counts as
 //! not done.
 
-use crate::remedy::Answered;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::DispatchFailure};
 use config_model::Span;
 use hyper_util::client::legacy::Error as HttpError;
-use ipamd_core::{CloudFault, Remedy};
+use ipamd_core::{CloudFault, Ec2ErrorResponse, Remedy};
 use std::error::Error;
 
 /// An error type of one of EC2's actions.
@@ -28,12 +27,12 @@ impl Failure {
     pub(super) fn of<E: Ec2Error>(action: &'static str, error: &SdkError<E, HttpResponse>) -> Self {
         let status = error.raw_response().map(|answer| answer.status().as_u16());
         let fault = match error {
-            SdkError::ServiceError(said) => Answered {
+            SdkError::ServiceError(said) => Ec2ErrorResponse {
                 action,
                 code: said.err().code(),
                 message: said.err().message().unwrap_or_default(),
                 status: said.raw().status().as_u16(),
-                wait: retry_after(said.raw()),
+                retry_after: retry_after(said.raw()),
             }
             .fault(),
             SdkError::ConstructionFailure(_) => fault("Construction", error, Remedy::TellOperator),

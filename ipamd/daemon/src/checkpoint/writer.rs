@@ -6,6 +6,7 @@ use super::{
     ledger::{Ledger, needs_sync},
 };
 use ipamd_core::{Checkpoint, Record};
+use ipamd_node::Durable;
 use std::{
     fmt, io,
     sync::{
@@ -16,10 +17,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::watch;
-
-/// How many records are durable, of all that were ever handed over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Durable(pub u64);
 
 /// How far the writer is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

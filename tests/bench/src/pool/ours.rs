@@ -2,14 +2,13 @@
 
 use super::{
     desk::{Ask, Daemon, Desk, Outcome, Pod, Tag, Told},
-    remedy::Answered,
     setting::{COOLDOWN, NodeSetting, PoolSetting},
-    translate,
 };
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{
-    Answer, CardLimits, Cards, Checkpoint, CloudCall, CloudFault, ClusterFact, Core, Effect, Event,
-    Limits, NodeFacts, OpId, PoolConfig, ReleaseCause, Remedy, Start, Ticket, Witness,
+    Answer, CardLimits, Cards, Checkpoint, CloudCall, CloudFault, ClusterFact, Core,
+    Ec2ErrorResponse, Effect, Event, Limits, NodeFacts, OpId, PoolConfig, ReleaseCause, Remedy,
+    Start, Ticket, Witness,
 };
 use lab_cloud::{
     CallError, DescribeNetworkInterfaces, Filter, NetworkInterface, Request, Response,
@@ -18,6 +17,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
+use tests_sim::translate;
 
 /// `FERRULE_ADD_WAIT`.
 const ADD_WAIT: Span = Span::seconds(45);
@@ -358,7 +358,8 @@ fn fault(action: &str, error: CallError) -> CloudFault {
     match error {
         CallError::Refused(error) => {
             let (code, message) = (Some(error.code.as_str()), error.message.as_str());
-            Answered { action, code, message, status: error.http_status, wait: None }.fault()
+            Ec2ErrorResponse { action, code, message, status: error.http_status, retry_after: None }
+                .fault()
         }
         CallError::ReplyLost => CloudFault {
             code: "Dispatch".to_owned(),

@@ -1,5 +1,5 @@
-//! The core's words and EC2's, both ways, as the daemon's adapter has them. `tests/bench` compiles
-//! this file too: it needs nothing else of the simulation.
+//! Translation between the core's calls and EC2's requests, in both directions, as the daemon's adapter does it.
+//! `tests/bench` uses it too.
 
 use config_model::{EniId, InstanceId, Span};
 use ipamd_core::{
@@ -17,7 +17,7 @@ use lab_cloud::{
 use std::collections::BTreeMap;
 
 /// The request of a call.
-pub(crate) fn request(call: CloudCall) -> Request {
+pub fn request(call: CloudCall) -> Request {
     match call {
         CloudCall::CreateEni { token, subnet, groups, want, tags, description } => create(
             token,
@@ -179,7 +179,7 @@ fn unassign(eni: EniId, blocks: &[IpNet]) -> Request {
 }
 
 /// The answer to a call.
-pub(crate) fn answer(
+pub fn answer(
     call: &CloudCall,
     response: Response,
     now_unix_ms: u64,
@@ -254,7 +254,7 @@ fn leftover(eni: &NetworkInterface, _now_unix_ms: u64) -> Leftover {
 }
 
 /// The blocks that pods may have addresses of.
-pub(crate) fn blocks(eni: &NetworkInterface) -> Vec<IpNet> {
+pub fn blocks(eni: &NetworkInterface) -> Vec<IpNet> {
     let singles = eni.secondary_addresses().map(|ip| IpNet::from(std::net::IpAddr::V4(ip)));
     let prefixes = eni.ipv4_prefixes.iter().map(|net| IpNet::V4(*net));
     let v6 = eni.ipv6_prefixes.iter().map(|net| IpNet::V6(*net));
@@ -270,7 +270,7 @@ fn state_of(status: AttachmentStatus) -> AttachmentState {
 }
 
 /// As DescribeNetworkInterfaces shows it.
-pub(crate) fn seen_by_ec2(eni: &NetworkInterface) -> SeenEni {
+pub fn seen_by_ec2(eni: &NetworkInterface) -> SeenEni {
     SeenEni {
         id: eni.id.clone(),
         mac: eni.mac,
@@ -301,7 +301,7 @@ pub(crate) fn seen_by_ec2(eni: &NetworkInterface) -> SeenEni {
 }
 
 /// As IMDS shows it to its instance.
-pub(crate) fn seen_by_imds(
+pub fn seen_by_imds(
     eni: &NetworkInterface,
     instance: &InstanceId,
     (subnet_cidr, subnet_cidr_v6): (Option<Ipv4Net>, Option<ipnet::Ipv6Net>),

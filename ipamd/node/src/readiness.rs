@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// ENIs that were seen as they should be and were not before; and those that cannot be made right,
 /// with the reason.
-pub(crate) fn readiness(
+pub fn readiness(
     book: &Snapshot,
     plan: &Plan,
     applied: &Applied,

@@ -1,26 +1,26 @@
 //! EC2's error codes, sorted by what the caller can do next. The one table of its kind.
 
+use crate::{CloudFault, Remedy};
 use config_model::Span;
-use ipamd_core::{CloudFault, Remedy};
 
 /// An error that EC2 itself answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered<'a> {
+pub struct Ec2ErrorResponse<'a> {
     /// EC2's name of the action.
-    pub(crate) action: &'a str,
+    pub action: &'a str,
     /// EC2's code; absent when something between answered in its place.
-    pub(crate) code: Option<&'a str>,
+    pub code: Option<&'a str>,
     /// EC2's text.
-    pub(crate) message: &'a str,
+    pub message: &'a str,
     /// The HTTP status.
-    pub(crate) status: u16,
+    pub status: u16,
     /// What `Retry-After` said.
-    pub(crate) wait: Option<Span>,
+    pub retry_after: Option<Span>,
 }
 
-impl Answered<'_> {
+impl Ec2ErrorResponse<'_> {
     /// The fault that the core sees.
-    pub(crate) fn fault(self) -> CloudFault {
+    pub fn fault(self) -> CloudFault {
         let remedy = self.remedy();
         let Some(code) = self.code else {
             let message = format!("{}: HTTP status {} without a code", self.action, self.status);
@@ -43,10 +43,10 @@ impl Answered<'_> {
     }
 
     fn remedy(self) -> Remedy {
-        let again = Remedy::RetryAfter { wait: self.wait };
+        let again = Remedy::RetryAfter { wait: self.retry_after };
         let Some(code) = self.code else { return self.remedy_by_status(again) };
         match code {
-            _ if THROTTLED.contains(&code) || TRANSIENT.contains(&code) => again,
+            _ if THROTTLING_CODES.contains(&code) || TRANSIENT_CODES.contains(&code) => again,
             "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Remedy::TryElsewhere,
             "InvalidParameterValue" if self.says_no_prefix() || self.says_no_address() => {
                 Remedy::TryElsewhere
@@ -105,7 +105,7 @@ impl Answered<'_> {
 }
 
 /// Too many calls.
-pub(crate) const THROTTLED: [&str; 7] = [
+pub const THROTTLING_CODES: [&str; 7] = [
     "EC2ThrottledException",
     "RequestLimitExceeded",
     "RequestThrottled",
@@ -116,7 +116,7 @@ pub(crate) const THROTTLED: [&str; 7] = [
 ];
 
 /// EC2 failed, or the object is between two states: an ENI that is still attaching or detaching.
-const TRANSIENT: [&str; 9] = [
+const TRANSIENT_CODES: [&str; 9] = [
     "ConcurrentTagAccess",
     "ExpiredToken",
     "IncorrectInstanceState",
@@ -133,7 +133,9 @@ mod tests {
     use super::*;
 
     fn remedy(action: &str, code: &str, message: &str, status: u16) -> Remedy {
-        Answered { action, code: Some(code), message, status, wait: None }.fault().remedy
+        Ec2ErrorResponse { action, code: Some(code), message, status, retry_after: None }
+            .fault()
+            .remedy
     }
 
     const AGAIN: Remedy = Remedy::RetryAfter { wait: None };
@@ -185,7 +187,7 @@ mod tests {
     fn a_fragmented_subnet_is_told_from_a_full_one() {
         let code = |action, message| {
             let code = Some("InvalidParameterValue");
-            Answered { action, code, message, status: 400, wait: None }.fault().code
+            Ec2ErrorResponse { action, code, message, status: 400, retry_after: None }.fault().code
         };
         let (create, assign) = ("CreateNetworkInterface", "AssignPrivateIpAddresses");
         for (action, message, wanted) in [
@@ -221,12 +223,12 @@ mod tests {
     #[test]
     fn without_a_code_only_a_busy_server_is_known_to_have_done_nothing() {
         let by_status = |status| {
-            let answered = Answered {
+            let answered = Ec2ErrorResponse {
                 action: "DeleteNetworkInterface",
                 code: None,
                 message: "",
                 status,
-                wait: None,
+                retry_after: None,
             };
             answered.fault().remedy
         };
@@ -237,12 +239,12 @@ mod tests {
 
     #[test]
     fn a_missing_permission_is_named() {
-        let fault = Answered {
+        let fault = Ec2ErrorResponse {
             action: "AttachNetworkInterface",
             code: Some("UnauthorizedOperation"),
             message: "You are not authorized to perform this operation.",
             status: 403,
-            wait: None,
+            retry_after: None,
         }
         .fault();
         assert!(fault.message.contains("ec2:AttachNetworkInterface"), "{fault}");
@@ -251,12 +253,12 @@ mod tests {
     #[test]
     fn the_wait_that_ec2_asks_for_is_handed_on() {
         let wait = Some(Span::seconds(7));
-        let answered = Answered {
+        let answered = Ec2ErrorResponse {
             action: "DescribeNetworkInterfaces",
             code: Some("RequestLimitExceeded"),
             message: "",
             status: 503,
-            wait,
+            retry_after: wait,
         };
         assert_eq!(answered.fault().remedy, Remedy::RetryAfter { wait });
     }

@@ -1,13 +1,16 @@
 //! Effects that must wait until what they follow from is durable.
 
-use crate::checkpoint::Durable;
 use ipamd_core::{Effect, Record};
 use std::collections::VecDeque;
+
+/// The number of durable records, of all that this process ever handed to the writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Durable(pub u64);
 
 /// Keeps the order of the core's effects: nothing leaves before the records that came before it are
 /// durable. All records that gather while a write is under way go into the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub struct Outbox {
     /// Records that no batch has taken yet.
     gathered: Vec<Record>,
     /// How many records there ever were.
@@ -20,7 +23,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Takes in effects; gives back those that wait for nothing, in order.
-    pub(crate) fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+    pub fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let mut at_once = Vec::new();
         for effect in effects {
             match effect {
@@ -44,7 +47,7 @@ impl Outbox {
     }
 
     /// The next batch to write, if none is under way and there is anything to write.
-    pub(crate) fn batch(&mut self) -> Option<Vec<Record>> {
+    pub fn batch(&mut self) -> Option<Vec<Record>> {
         if self.durable < self.handed || self.gathered.is_empty() {
             return None;
         }
@@ -53,12 +56,12 @@ impl Outbox {
     }
 
     /// So many records are durable by now.
-    pub(crate) fn settle(&mut self, durable: Durable) {
+    pub fn settle(&mut self, durable: Durable) {
         self.durable = durable.0;
     }
 
     /// What may leave now, in order.
-    pub(crate) fn release(&mut self) -> Option<Effect> {
+    pub fn release(&mut self) -> Option<Effect> {
         let (after, _) = self.held.front()?;
         if *after > self.durable {
             return None;
@@ -67,7 +70,7 @@ impl Outbox {
     }
 
     /// Whether everything is durable and has left.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.durable == self.recorded && self.held.is_empty()
     }
 }

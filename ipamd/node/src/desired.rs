@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The primary ENI of the book, once a witness has shown it.
-pub(crate) fn primary(book: &Snapshot) -> Option<&EniView> {
+pub fn primary(book: &Snapshot) -> Option<&EniView> {
     book.enis.iter().find(|eni| (eni.card, eni.device) == (CardIndex(0), DeviceIndex(0)))
 }
 
@@ -85,14 +85,14 @@ fn desired_eni(eni: &EniView, family: Family, mtu: u32) -> Option<EniDesired> {
 }
 
 /// The trunk that carries the node's branch ENIs.
-pub(crate) fn trunk(book: &Snapshot) -> Option<Mac> {
+pub fn trunk(book: &Snapshot) -> Option<Mac> {
     let trunk = |eni: &&EniView| eni.kind == Some(EniKind::Trunk) && !eni.leaving;
     book.enis.iter().find(trunk).map(|eni| eni.mac)
 }
 
 /// A branch's address of this family and the router of its subnet: the first address of an IPv4
 /// subnet, and the one that every IPv6 subnet of a VPC has.
-pub(crate) fn way_of(branch: &BranchEni, family: Family) -> Option<(IpAddr, IpAddr)> {
+pub fn way_of(branch: &BranchEni, family: Family) -> Option<(IpAddr, IpAddr)> {
     let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
     match family {
         Family::V4 => Some((branch.address?.into(), branch.subnet_cidr.map(first)?.into())),
@@ -123,6 +123,6 @@ fn pod_blocks(book: &Snapshot) -> impl Iterator<Item = IpNet> {
 }
 
 /// The ENIs whose addresses pods may get, as far as the host is concerned.
-pub(crate) fn managed_enis(book: &Snapshot) -> impl Iterator<Item = (&EniId, bool)> {
+pub fn managed_enis(book: &Snapshot) -> impl Iterator<Item = (&EniId, bool)> {
     book.enis.iter().filter(|eni| eni.managed && !eni.leaving).map(|eni| (&eni.id, eni.ready))
 }
