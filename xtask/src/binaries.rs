@@ -1,11 +1,13 @@
 //! The programs: how each is built, and where it then lies.
 
-use crate::{architecture::Architecture, deps, generate, neighbour, say};
+use crate::{architecture::Architecture, deps, generate, interrupt, neighbour, say};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
+    sync::OnceLock,
     time::Instant,
 };
 
@@ -88,7 +90,7 @@ pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(generate::root()).stdin(Stdio::null());
     // Of xtask's own run: build scripts that look at it would run again whenever cargo is called without.
-    cargo.env_remove("CARGO_MANIFEST_DIR");
+    cargo.env_remove("CARGO_MANIFEST_DIR").envs(interrupt::tag());
     cargo
 }
 
@@ -100,6 +102,30 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("lab-server", "ferrule-lab"),
     ("cli", "ferrule"),
 ];
+
+/// The crates of these programs.
+pub(crate) fn crates() -> impl Iterator<Item = &'static str> {
+    PROGRAMS.into_iter().map(|(krate, _)| krate)
+}
+
+/// Development programs that this process has built already.
+static BUILT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Gathers programs that were built along with the tests, and the plugin: [`build`] need not build them again.
+///
+/// # Errors
+/// When one is missing or cannot be copied, or the plugin does not build.
+pub(crate) fn take(programs: &BTreeMap<String, PathBuf>) -> Result<()> {
+    let dir = folder(Profile::Dev, Architecture::here()?);
+    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    for (_, name) in PROGRAMS {
+        let built = programs.get(name).with_context(|| format!("{name} was not built"))?;
+        place(built, &dir.join(name))?;
+    }
+    place(&plugin()?, &dir.join("ferrule-cni"))?;
+    BUILT.get_or_init(|| dir);
+    Ok(())
+}
 
 /// What the image has, beside the plugin: not the lab.
 fn in_the_image() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -162,6 +188,9 @@ pub(crate) fn folder(profile: Profile, architecture: Architecture) -> PathBuf {
 
 /// Builds these and the plugin, for this machine.
 fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> {
+    if let (Profile::Dev, Some(dir)) = (profile, BUILT.get()) {
+        return Ok(Binaries { dir: dir.clone() });
+    }
     let dir = target_dir().join("ferrule").join(profile.folder());
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
@@ -169,6 +198,9 @@ fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> 
     build_and_place(profile, programs, &[], &target_dir().join(profile.folder()), &dir)?;
     place(&plugin()?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));
+    if profile == Profile::Dev && programs.len() == PROGRAMS.len() {
+        BUILT.get_or_init(|| dir.clone());
+    }
     Ok(Binaries { dir })
 }
 

@@ -1,151 +1,191 @@
-//! Tests stand in lanes by what they need of the machine.
+//! Tests are grouped in lanes by what they need of the machine.
 //!
-//! A test that finds something missing prints a line `SKIP <test>: <reason>` and passes. A lane
-//! that exists to run such tests fails when one of them skipped.
+//! One build makes the test programs of all wanted lanes; then the lanes run one after another, each with several
+//! programs side by side where its tests allow that. A test that misses something prints a line
+//! `SKIP <test>: <reason>` and passes. A lane that exists to run such tests fails if a test skips.
+
+mod lint;
 
 use crate::{
     binaries::{self, Binaries},
     book, cluster, demo,
     deps::{self, Need},
     generate, image,
-    interrupt::Guard,
+    interrupt::{self, Guard},
     layers,
-    libtest::{Ran, Tests},
-    neighbour, say, vm,
+    libtest::Ran,
+    neighbour,
+    programs::{self, Built, Run, Targets, TestProgram, variable},
+    say, vm,
 };
 use anyhow::{Context as _, Result};
 use std::{
-    ffi::OsStr,
+    collections::BTreeSet,
+    ffi::OsString,
     path::PathBuf,
-    process::{Child, Command, ExitCode, Stdio},
-    time::Instant,
+    process::ExitCode,
+    time::{Duration, Instant},
 };
 
 struct Lane {
     name: &'static str,
-    what: &'static str,
+    about: &'static str,
     needs: &'static [Need],
     root: bool,
-    run: fn(&mut Tally) -> Result<()>,
+    tests: Tests,
+    /// How many test programs run at a time. More than the processors, where tests mostly wait.
+    side_by_side: usize,
+    run: fn(&mut Session) -> Result<()>,
+}
+
+/// The crates whose tests a lane runs.
+enum Tests {
+    Of(&'static [&'static str]),
+    /// The pure crates, and these.
+    PureAnd(&'static [&'static str]),
+    /// All of the crates if the lane is named, else this part.
+    Long {
+        crates: &'static [&'static str],
+        smoke: &'static [Part],
+    },
+}
+
+/// A part of a crate's tests.
+struct Part {
+    krate: &'static str,
+    target: &'static str,
+    /// Tests whose names contain this text.
+    filter: &'static str,
 }
 
 const LANES: &[Lane] = &[
     Lane {
         name: "lint",
-        what: "format, generated files, layers; clippy of every crate; documentation",
+        about: "format, generated files, layers, prose; clippy of every crate; documentation; dependencies",
         needs: &[Need::Linker],
         root: false,
-        run: lint,
+        tests: Tests::Of(&[]),
+        side_by_side: 1,
+        run: |session| lint::run(session.tally),
     },
     Lane {
         name: "pure",
-        what: "cores and planners: tables, properties, laws; the policy model; schemas; fuzzers' corpus",
+        about: "cores and planners: tables, properties, laws; the policy model; schemas; fuzzers' corpus",
         needs: &[Need::Linker],
         root: false,
-        run: |tally| {
-            let pure = layers::pure_crates().collect::<Vec<_>>();
-            let beside = ["config-crds", "tests-support", "tests-fuzz", "xtask"];
-            cargo_test(tally, &[&pure[..], &beside].concat(), &[])?;
-            // The same worlds every time: what is new is searched for without the seed.
-            let seed = [("PROPTEST_RNG_SEED", OsStr::new("1"))];
-            cargo_test(tally, &["tests-policy"], &seed)
-        },
+        tests: Tests::PureAnd(&[
+            "config-crds",
+            "tests-support",
+            "tests-fuzz",
+            "tests-policy",
+            "xtask",
+        ]),
+        side_by_side: 2,
+        // The same worlds every time: new ones are searched for without the seed.
+        run: |session| session.test(&[variable("PROPTEST_RNG_SEED", "1")]),
     },
     Lane {
         name: "sim",
-        what: "simulated node lives, all that ever failed, planted faults; the pool beside its rival",
+        about: "simulated node lives, all that ever failed, planted faults; the pool beside its rival",
         needs: &[Need::Linker],
         root: false,
-        run: |tally| cargo_test(tally, &["tests-sim", "tests-bench"], &[]),
+        tests: Tests::Of(&["tests-sim", "tests-bench"]),
+        side_by_side: 2,
+        run: |session| session.test(&[]),
     },
     Lane {
         name: "loopback",
-        what: "adapters on loopback and unix sockets; boto3 and the EC2 SDK against the lab's EC2",
+        about: "adapters on loopback and unix sockets; boto3 and the EC2 SDK against the lab's EC2",
         needs: &[Need::Linker, Need::Python, Need::Prometheus, Need::Iproute, Need::Nft],
         root: false,
-        run: |tally| {
-            let crates = ["ipamd-rpc", "ipamd-cloud", "ipamd-daemon", "lab-server", "cni"];
-            cargo_test(tally, &crates, &[])?;
-            // By itself: beside the EC2 SDK its features would have that compiled anew.
-            cargo_test(tally, &["control-rpc"], &[])
-        },
+        tests: Tests::Of(&[
+            "ipamd-rpc",
+            "ipamd-cloud",
+            "ipamd-daemon",
+            "lab-server",
+            "cni",
+            "control-rpc",
+        ]),
+        side_by_side: 3,
+        run: |session| session.test(&[]),
     },
     Lane {
         name: "chart",
-        what: "the chart: Helm's linter, every two values together before a real API server, a life of it; \
-               its rules, runbooks and dashboard, by promtool; the pages' links, blocks and commands, and that they make a book",
+        about: "the chart: Helm's linter, every two values together before a real API server, a life of it; \
+                its rules, runbooks and dashboard, by promtool; the pages' links, blocks and commands, and the book",
         needs: &[Need::Linker, Need::Prometheus, Need::Go, Need::Iproute],
         root: false,
-        run: |tally| {
-            cargo_test(tally, &["tests-metrics"], &[])?;
-            cargo_test(tally, &["tests-chart"], &[])?;
-            let programs = with_binaries()?;
-            let (xtask, helm) = (std::env::current_exe()?, cluster::program("helm")?);
-            let env = [
-                ("FERRULE_BIN_DIR", programs.dir.as_os_str()),
-                ("FERRULE_XTASK", xtask.as_os_str()),
-                ("FERRULE_HELM", helm.as_os_str()),
-            ];
-            cargo_test(tally, &["tests-docs"], &env)?;
-            if !tally.ahead {
-                book::build()?;
-                tally.count("the book", true);
-            }
-            Ok(())
+        tests: Tests::Long {
+            crates: &["tests-metrics", "tests-chart", "tests-docs"],
+            smoke: &[
+                Part { krate: "tests-metrics", target: "", filter: "" },
+                Part { krate: "tests-chart", target: "helm", filter: "" },
+                Part { krate: "tests-docs", target: "pages", filter: "" },
+                Part { krate: "tests-docs", target: "commands", filter: "" },
+            ],
         },
+        side_by_side: 2,
+        run: chart,
     },
     Lane {
         name: "cluster",
-        what: "against a real Kubernetes API server, built from its modules the first time",
+        about: "against a real Kubernetes API server, built from its modules the first time",
         needs: &[Need::Linker, Need::Go, Need::Iproute, Need::Prometheus],
         root: false,
-        run: |tally| {
-            let crates = [
-                "lab-programs",
-                "lab-kubernetes",
-                "tests-cluster",
-                "ipamd-kube",
-                "policy-kube",
-                "control-controller",
-                "cli",
-            ];
-            cargo_test(tally, &crates, &[])?;
-            // By itself, as it is built alone.
-            cargo_test(tally, &["datapath-agent"], &[])
+        tests: Tests::Of(&[
+            "lab-programs",
+            "lab-kubernetes",
+            "tests-cluster",
+            "ipamd-kube",
+            "policy-kube",
+            "control-controller",
+            "cli",
+            "datapath-agent",
+        ]),
+        side_by_side: 3,
+        run: |session| {
+            let agent = session.binaries()?.dir.join("ferrule-agent");
+            session.test(&[variable("FERRULE_AGENT", agent)])
         },
     },
     Lane {
         name: "netns",
-        what: "real kernel in namespaces of its own: routing, plugin, fabric, doctor",
+        about: "real kernel in namespaces of its own: routing, plugin, fabric, doctor",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables],
         root: true,
-        run: |tally| {
-            let programs = with_binaries()?;
-            let (plugin, cli) = (programs.plugin(), programs.cli());
-            let env = [("FERRULE_CNI", plugin.as_os_str()), ("FERRULE_CLI", cli.as_os_str())];
-            let crates = ["routing-netlink", "lab-fabric", "tests-netns"];
-            cargo_test(tally, &crates, &env)
+        tests: Tests::Of(&["routing-netlink", "lab-fabric", "tests-netns"]),
+        side_by_side: 2,
+        run: |session| {
+            let programs = session.binaries()?;
+            session.test(&[
+                variable("FERRULE_CNI", programs.plugin()),
+                variable("FERRULE_CLI", programs.cli()),
+            ])
         },
     },
     Lane {
         name: "vm",
-        what: "what this machine's kernel may lack: pods with branch ENIs on Debian's, under QEMU",
+        about: "kernel features that this machine may lack: pods with branch ENIs on Debian's kernel, under QEMU",
         needs: &[Need::Linker, Need::Iproute, Need::Machine],
         root: false,
-        run: |tally| {
+        tests: Tests::Of(&["tests-netns"]),
+        side_by_side: 1,
+        run: |session| {
+            let tests = session.programs.tests("tests-netns", Some("plugin"));
+            let tests = tests.first().context("the plugin's tests were not built")?;
             let mut ran = Ran::default();
-            vm::run("branch", |line| {
+            vm::run(tests.executable(), "branch", |line| {
                 say::note(line);
                 ran.read(line);
             })?;
             anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran in the machine");
-            tally.add(ran);
+            session.tally.add(ran);
             Ok(())
         },
     },
     Lane {
         name: "lab",
-        what: "whole nodes: production daemon, plugin, simulated EC2, faults; the real amazon-vpc-cni",
+        about: "whole nodes: production daemon, plugin, simulated EC2, faults; the real amazon-vpc-cni",
         needs: &[
             Need::Linker,
             Need::Iproute,
@@ -156,115 +196,236 @@ const LANES: &[Lane] = &[
             Need::Prometheus,
         ],
         root: true,
-        run: |tally| in_labs(tally, "tests-lab", true, &[]),
-    },
-    Lane {
-        name: "cri",
-        what: "containerd and runc on a lab node: sandboxes by the hundred, restarts, spec versions",
-        needs: &[
-            Need::Linker,
-            Need::Iproute,
-            Need::Nft,
-            Need::Iptables,
-            Need::Runtime,
-            Need::Plugins,
-            Need::Go,
-        ],
-        root: true,
-        run: |tally| in_labs(tally, "tests-cri", false, &[]),
-    },
-    Lane {
-        name: "whole",
-        what: "a whole cluster in the lab: control plane, kubelets, runtimes, pods, Services",
-        needs: &[
-            Need::Linker,
-            Need::Iproute,
-            Need::Nft,
-            Need::Iptables,
-            Need::Runtime,
-            Need::Go,
-            Need::Prometheus,
-        ],
-        root: true,
-        run: |tally| {
-            let archive = image::archive(binaries::Profile::Dev);
-            if !tally.ahead {
-                image::make(binaries::Profile::Dev, image::NAME, &archive)?;
-            }
-            let chart = generate::root().join("charts/ferrule");
-            let env =
-                [("FERRULE_IMAGE", archive.as_os_str()), ("FERRULE_CHART", chart.as_os_str())];
-            in_labs(tally, "tests-whole", false, &env)
+        tests: Tests::Of(&["tests-lab"]),
+        side_by_side: 2,
+        run: |session| {
+            let next = neighbour::build()?;
+            session.test_in_labs(vec![variable("FERRULE_NEXT_DIR", next)])
         },
     },
     Lane {
+        name: "cri",
+        about: "containerd and runc on a lab node: sandboxes by the hundred, restarts, spec versions",
+        needs: &[
+            Need::Linker,
+            Need::Iproute,
+            Need::Nft,
+            Need::Iptables,
+            Need::Runtime,
+            Need::Plugins,
+            Need::Go,
+        ],
+        root: true,
+        tests: Tests::Of(&["tests-cri"]),
+        side_by_side: 1,
+        run: |session| session.test_in_labs(Vec::new()),
+    },
+    Lane {
+        name: "whole",
+        about: "a whole cluster in the lab: control plane, kubelets, runtimes, pods, Services",
+        needs: &[
+            Need::Linker,
+            Need::Iproute,
+            Need::Nft,
+            Need::Iptables,
+            Need::Runtime,
+            Need::Go,
+            Need::Prometheus,
+        ],
+        root: true,
+        tests: Tests::Long {
+            crates: &["tests-whole"],
+            smoke: &[Part {
+                krate: "tests-whole",
+                target: "cluster",
+                filter: "pods_services_and_names_answer_with_nftables",
+            }],
+        },
+        side_by_side: 1,
+        run: whole,
+    },
+    Lane {
         name: "demo",
-        what: "the demo, with its verdict",
+        about: "the demo, with its verdict",
         needs: &[Need::Linker, Need::Iproute, Need::Nft],
         root: true,
-        run: |tally| {
+        tests: Tests::Of(&[]),
+        side_by_side: 1,
+        run: |session| {
+            session.binaries()?;
             let code = demo::run(&demo::Args::default())?;
-            tally.count("demo", code == ExitCode::SUCCESS);
+            session.tally.count("demo", code == ExitCode::SUCCESS);
             Ok(())
         },
     },
 ];
 
-/// Lanes that run only when they are asked for.
-const BY_NAME_ONLY: [&str; 2] = ["chart", "whole"];
-
-impl Lane {
-    fn is_by_name_only(&self) -> bool {
-        BY_NAME_ONLY.contains(&self.name)
+fn chart(session: &mut Session) -> Result<()> {
+    let programs = session.binaries()?;
+    let (xtask, helm) = (std::env::current_exe()?, cluster::program("helm")?);
+    session.test(&[
+        variable("FERRULE_BIN_DIR", &programs.dir),
+        variable("FERRULE_XTASK", xtask),
+        variable("FERRULE_HELM", helm),
+    ])?;
+    if !session.is_smoke {
+        book::build()?;
+        session.tally.count("the book", true);
     }
+    Ok(())
+}
+
+fn whole(session: &mut Session) -> Result<()> {
+    if session.is_smoke {
+        return session.test_in_labs(Vec::new());
+    }
+    let archive = image::archive(binaries::Profile::Dev);
+    image::make(binaries::Profile::Dev, image::NAME, &archive)?;
+    let chart = generate::root().join("charts/ferrule");
+    session.test_in_labs(vec![variable("FERRULE_IMAGE", archive), variable("FERRULE_CHART", chart)])
 }
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lanes to run; none means all but those that run by name only
+    /// The lanes to run, each in full; without a name all lanes, the long ones as a smoke test
     lanes: Vec<String>,
-    /// Print the lanes and what each needs
+    /// Print the lanes and their requirements
     #[arg(long)]
     list: bool,
-    /// Build what the lanes run, as far as the machine is ready for it, and run nothing
-    #[arg(long, hide = true)]
-    ahead: bool,
+    /// Fail if a test is unsteady: it failed, and passed when it ran alone
+    #[arg(long)]
+    steady: bool,
 }
 
-/// What came of the tests so far.
+/// The results so far.
 #[derive(Default)]
 pub(crate) struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
-    /// Tests that failed, and then passed by themselves.
+    /// Tests that failed, and passed when they ran alone.
     unsteady: Vec<String>,
-    /// What tests said that failed.
-    said: Vec<String>,
-    /// Nothing runs: tests are built for those who come to them.
-    ahead: bool,
+    /// Error lines of failed and unsteady tests.
+    errors: Vec<String>,
 }
 
 impl Tally {
-    fn count(&mut self, what: &str, passed: bool) {
+    fn count(&mut self, step: &str, passed: bool) {
         if passed {
             self.passed += 1;
         } else {
-            self.failed.push(what.to_owned());
+            self.failed.push(step.to_owned());
         }
     }
 
     fn add(&mut self, ran: Ran) {
         self.passed += ran.passed;
         self.skipped.extend(ran.skipped);
-        if !(ran.failed.is_empty() && ran.unsteady.is_empty()) {
-            self.said.extend(ran.said);
-        }
+        self.errors.extend(ran.errors);
         self.unsteady.extend(ran.unsteady);
         self.failed.extend(ran.failed.iter().map(|test| match test {
             Some(name) => format!("test {name} failed: see above"),
-            None => "a test failed: see above".to_owned(),
+            None => "a test program failed: see above".to_owned(),
         }));
+    }
+
+    fn print(&self) {
+        for skipped in &self.skipped {
+            say::note(&format!("skipped: {skipped}"));
+        }
+        // The beginning of a long log may be cut, so the errors are repeated at its end.
+        for error in &self.errors {
+            say::note(error);
+        }
+        for unsteady in &self.unsteady {
+            say::note(&format!("unsteady: {unsteady} failed, and passed when it ran alone"));
+        }
+        for failed in &self.failed {
+            say::fail(failed);
+        }
+        let (passed, failed, skipped) = (self.passed, self.failed.len(), self.skipped.len());
+        let unsteady = match self.unsteady.len() {
+            0 => String::new(),
+            count => format!(", {count} unsteady"),
+        };
+        say::result(&format!("{passed} passed, {failed} failed, {skipped} skipped{unsteady}"));
+    }
+}
+
+/// A lane while it runs.
+struct Session<'a> {
+    lane: &'a Lane,
+    is_smoke: bool,
+    programs: &'a Built,
+    tally: &'a mut Tally,
+}
+
+impl Session<'_> {
+    /// The programs of a node, which the first caller builds.
+    fn binaries(&self) -> Result<Binaries> {
+        binaries::build(binaries::Profile::Dev)
+    }
+
+    /// Runs the lane's tests with these variables.
+    fn test(&mut self, env: &[(&str, OsString)]) -> Result<()> {
+        for (args, programs) in self.lane.selected(self.is_smoke, self.programs)? {
+            let args: Vec<&str> = args.into_iter().collect();
+            let run = Run { programs, env, args: &args, side_by_side: self.lane.side_by_side };
+            let ran = run.run()?;
+            anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran");
+            self.tally.add(ran);
+        }
+        Ok(())
+    }
+
+    /// Runs the lane's tests, whose labs are in a folder of this run's own: it is removed in the end.
+    fn test_in_labs(&mut self, mut env: Vec<(&str, OsString)>) -> Result<()> {
+        let programs = self.binaries()?;
+        let labs = PathBuf::from(format!("/run/ferrule-test-{}", std::process::id()));
+        let _guard = Guard::folder(&programs, &labs)?;
+        env.push(variable("FERRULE_BIN_DIR", &programs.dir));
+        env.push(variable("FERRULE_LAB_DIR", &labs));
+        self.test(&env)
+    }
+}
+
+impl Lane {
+    fn is_long(&self) -> bool {
+        matches!(self.tests, Tests::Long { .. })
+    }
+
+    /// The crates whose tests are built for it.
+    fn crates(&self, is_smoke: bool) -> BTreeSet<&'static str> {
+        match &self.tests {
+            Tests::Of(crates) => crates.iter().copied().collect(),
+            Tests::PureAnd(crates) => layers::pure_crates().chain(crates.iter().copied()).collect(),
+            Tests::Long { smoke, .. } if is_smoke => smoke.iter().map(|part| part.krate).collect(),
+            Tests::Long { crates, .. } => crates.iter().copied().collect(),
+        }
+    }
+
+    /// Its test programs, each group with the filter of libtest that they run with.
+    fn selected(
+        &self,
+        is_smoke: bool,
+        built: &Built,
+    ) -> Result<Vec<(Option<&'static str>, Vec<TestProgram>)>> {
+        let some = |krate: &str, target: Option<&str>| {
+            let programs = built.tests(krate, target);
+            anyhow::ensure!(!programs.is_empty(), "the tests of {krate} were not built: see above");
+            Ok(programs)
+        };
+        if let (Tests::Long { smoke, .. }, true) = (&self.tests, is_smoke) {
+            let selected = smoke.iter().map(|part| {
+                let target = (!part.target.is_empty()).then_some(part.target);
+                let filter = (!part.filter.is_empty()).then_some(part.filter);
+                Ok((filter, some(part.krate, target)?))
+            });
+            return selected.collect();
+        }
+        let programs = self.crates(is_smoke).into_iter().map(|krate| some(krate, None));
+        let programs: Vec<Vec<TestProgram>> = programs.collect::<Result<_>>()?;
+        Ok(vec![(None, programs.concat())])
     }
 }
 
@@ -272,8 +433,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.list {
         for lane in LANES {
             let root = if lane.root { " (root)" } else { "" };
-            let by_name = if lane.is_by_name_only() { " (by name only)" } else { "" };
-            say::result(&format!("{:9} {}{root}{by_name}", lane.name, lane.what));
+            let long = if lane.is_long() { " (in full by name only)" } else { "" };
+            say::result(&format!("{:9} {}{root}{long}", lane.name, lane.about));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -281,71 +442,73 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(unknown) = args.lanes.iter().find(|n| LANES.iter().all(|l| l.name != n.as_str())) {
         anyhow::bail!("no lane is named {unknown:?}; the lanes are {}", names());
     }
-    let wanted = |lane: &&Lane| match args.lanes.is_empty() {
-        true => !lane.is_by_name_only(),
-        false => args.lanes.iter().any(|name| name == lane.name),
-    };
-    if args.ahead {
-        build_ahead(LANES.iter().filter(wanted));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut tally = Tally::default();
-    let mut ahead = None;
-    for lane in LANES.iter().filter(wanted) {
-        run_lane(lane, !args.lanes.is_empty(), &mut tally);
-        if args.lanes.is_empty() && ahead.is_none() {
-            ahead = Some(builder());
+    interrupt::install()?;
+    let is_named = !args.lanes.is_empty();
+    let is_wanted = |lane: &&Lane| !is_named || args.lanes.iter().any(|name| name == lane.name);
+    let (mut tally, mut times) = (Tally::default(), Vec::new());
+    let mut lanes = Vec::new();
+    for lane in LANES.iter().filter(is_wanted) {
+        if may_run(lane, is_named, &mut tally) {
+            lanes.push(lane);
         }
     }
-    if let Some(Ok(mut builder)) = ahead {
-        builder.wait().context("wait for what builds ahead")?;
+    let started = Instant::now();
+    let built = build(&lanes, is_named, &mut tally)?;
+    times.push(("build", started.elapsed()));
+    for lane in lanes {
+        let started = Instant::now();
+        let is_smoke = lane.is_long() && !is_named;
+        run_lane(Session { lane, is_smoke, programs: &built, tally: &mut tally });
+        times.push((lane.name, started.elapsed()));
     }
-    for skipped in &tally.skipped {
-        say::note(&format!("skipped: {skipped}"));
+    for (name, took) in &times {
+        say::note(&format!("{name:9} {:>6.1} min", took.as_secs_f64() / 60.0));
     }
-    // The beginning of a long log may be cut, so its end tells what failed and why.
-    for said in &tally.said {
-        say::note(said);
-    }
-    for unsteady in &tally.unsteady {
-        say::note(&format!("unsteady: {unsteady} failed, and then passed by itself"));
-    }
-    for failed in &tally.failed {
-        say::fail(failed);
-    }
-    let (passed, failed, skipped) = (tally.passed, tally.failed.len(), tally.skipped.len());
-    let unsteady = match tally.unsteady.len() {
-        0 => String::new(),
-        count => format!(", {count} unsteady"),
-    };
-    say::result(&format!("{passed} passed, {failed} failed, {skipped} skipped{unsteady}"));
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let sum: Duration = times.iter().map(|(_, took)| *took).sum();
+    say::note(&format!("{:9} {:>6.1} min", "all", sum.as_secs_f64() / 60.0));
+    tally.print();
+    let unsteady = args.steady && !tally.unsteady.is_empty();
+    Ok(if tally.failed.is_empty() && !unsteady { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds what later lanes need while earlier ones run: much of a test's time is waiting. It takes what is left of the
-/// processors; each lane still builds for itself, and finds it done or waits for it.
-fn builder() -> std::io::Result<Child> {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(std::env::current_exe()?).args(["test", "--ahead"]);
-    nice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
-}
-
-/// What fails is left to the lane itself, which tells of it.
-fn build_ahead<'a>(lanes: impl Iterator<Item = &'a Lane>) {
-    let is_root = deps::need_root("test").is_ok();
-    let may_run = |lane: &&Lane| !ALONE.contains(&lane.name) && (is_root || !lane.root);
-    for lane in lanes.filter(may_run) {
-        let _ = (lane.run)(&mut Tally { ahead: true, ..Tally::default() });
+/// Builds the test programs of all lanes in one go. With several lanes the programs of a node come out of it too.
+fn build(lanes: &[&Lane], is_named: bool, tally: &mut Tally) -> Result<Built> {
+    let crates = lanes.iter().flat_map(|lane| lane.crates(lane.is_long() && !is_named));
+    let mut crates: BTreeSet<&str> = crates.collect();
+    if crates.is_empty() {
+        return Ok(Built::default());
     }
+    deps::install(&[Need::Linker])?;
+    let targets = if is_named { Targets::Tests } else { Targets::TestsAndPrograms };
+    if targets == Targets::TestsAndPrograms {
+        crates.extend(binaries::crates());
+    }
+    let built = programs::build(&crates, targets)?;
+    tally.count("every test compiles", built.is_complete());
+    if targets == Targets::TestsAndPrograms && built.is_complete() {
+        binaries::take(built.programs())?;
+    }
+    Ok(built)
 }
 
-/// Lanes that do not run tests of cargo's, and the first.
-const ALONE: [&str; 3] = ["lint", "vm", "demo"];
+/// Whether the lane has the rights that it needs.
+fn may_run(lane: &Lane, is_named: bool, tally: &mut Tally) -> bool {
+    if !lane.root {
+        return true;
+    }
+    let Err(err) = deps::need_root(&format!("test {}", lane.name)) else { return true };
+    // A lane that is named is wanted, and so is every lane in CI.
+    let is_wanted = is_named || std::env::var_os("CI").is_some();
+    let list = if is_wanted { &mut tally.failed } else { &mut tally.skipped };
+    list.push(format!("lane {}: {err}", lane.name));
+    false
+}
 
-/// Runs a lane, and tells how it went.
-fn run_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
+/// Runs a lane, and prints its result.
+fn run_lane(session: Session) {
+    let Session { lane, is_smoke, programs, tally } = session;
     let (failed_before, started) = (tally.failed.len(), Instant::now());
-    try_lane(lane, asked_for, tally);
+    try_lane(Session { lane, is_smoke, programs, tally });
     let took = say::took(started);
     match outcome(lane.name, tally.failed.len() - failed_before, &took) {
         Ok(text) => say::good(&text),
@@ -353,7 +516,7 @@ fn run_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
     }
 }
 
-/// How a lane ended, in a line.
+/// The result of a lane, in a line.
 fn outcome(lane: &str, failed: usize, took: &str) -> Result<String, String> {
     match failed {
         0 => Ok(format!("lane {lane} took {took}")),
@@ -361,19 +524,14 @@ fn outcome(lane: &str, failed: usize, took: &str) -> Result<String, String> {
     }
 }
 
-fn try_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
-    say::step(&format!("lane {}: {}", lane.name, lane.what));
-    if lane.root
-        && let Err(err) = deps::need_root(&format!("test {}", lane.name))
-    {
-        // Who names a lane, or is CI, wants it run.
-        let unwanted = asked_for || std::env::var_os("CI").is_some();
-        let list = if unwanted { &mut tally.failed } else { &mut tally.skipped };
-        list.push(format!("lane {}: {err}", lane.name));
-        return;
-    }
+fn try_lane(session: Session) {
+    let Session { lane, is_smoke, programs, tally } = session;
+    let part = if is_smoke { " (smoke test)" } else { "" };
+    say::step(&format!("lane {}{part}: {}", lane.name, lane.about));
     let skipped_before = tally.skipped.len();
-    if let Err(err) = deps::install(lane.needs).and_then(|()| (lane.run)(tally)) {
+    let result = deps::install(lane.needs)
+        .and_then(|()| (lane.run)(&mut Session { lane, is_smoke, programs, tally }));
+    if let Err(err) = result {
         tally.failed.push(format!("lane {}: {err:#}", lane.name));
     }
     // With root and its packages there, a lane has no excuse.
@@ -385,100 +543,38 @@ fn try_lane(lane: &Lane, asked_for: bool, tally: &mut Tally) {
     }
 }
 
-fn lint(tally: &mut Tally) -> Result<()> {
-    let step = |tally: &mut Tally, what: &str, args: &[&str]| -> Result<()> {
-        let mut cargo = binaries::cargo();
-        cargo.args(args).stdout(Stdio::from(std::io::stderr())).env("RUSTDOCFLAGS", "-D warnings");
-        tally.count(what, cargo.status().with_context(|| format!("run {what}"))?.success());
-        Ok(())
-    };
-    step(tally, "cargo fmt", &["fmt", "--all", "--check"])?;
-    let generated = generate::check()?;
-    tally.count("generated files", generated);
-    tally.count("layers", layers::run()? == ExitCode::SUCCESS);
-    step(
-        tally,
-        "cargo clippy",
-        &["clippy", "--locked", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    )?;
-    step(tally, "cargo doc", &["doc", "--locked", "-q", "--workspace", "--no-deps"])
-}
-
-fn with_binaries() -> Result<Binaries> {
-    binaries::build(binaries::Profile::Dev)
-}
-
-/// Runs the tests of a crate that makes labs; with the next release as well, if its tests upgrade.
-fn in_labs(tally: &mut Tally, krate: &str, upgrades: bool, given: &[(&str, &OsStr)]) -> Result<()> {
-    let programs = with_binaries()?;
-    let next = upgrades.then(neighbour::build).transpose()?;
-    if tally.ahead {
-        return cargo_test(tally, &[krate], &[]);
-    }
-    // A folder of our own: whatever an interrupted or failed test leaves in it goes.
-    let labs = PathBuf::from(format!("/run/ferrule-test-{}", std::process::id()));
-    let _guard = Guard::folder(&programs, &labs)?;
-    let mut env =
-        vec![("FERRULE_BIN_DIR", programs.dir.as_os_str()), ("FERRULE_LAB_DIR", labs.as_os_str())];
-    env.extend(given);
-    env.extend(next.as_ref().map(|dir| ("FERRULE_NEXT_DIR", dir.as_os_str())));
-    cargo_test(tally, &[krate], &env)
-}
-
-/// Runs the tests of these crates, shows their output, and counts. They share the machine with others, and some its
-/// kernel: the few that fail are run again, by themselves.
-fn cargo_test(tally: &mut Tally, crates: &[&str], env: &[(&str, &OsStr)]) -> Result<()> {
-    let tests = Tests { crates, env };
-    let is_built = tests.build()?;
-    if tally.ahead {
-        return Ok(());
-    }
-    anyhow::ensure!(is_built, "the tests of {} cannot be built", crates.join(", "));
-    let mut ran = tests.run(&[])?;
-    anyhow::ensure!(
-        ran.passed > 0 || !ran.failed.is_empty(),
-        "no test ran in {}",
-        crates.join(", ")
-    );
-    if ran.failed.len() <= SECOND_CHANCES {
-        for test in ran.named_failures() {
-            say::step(&format!("{test} failed: once more, by itself"));
-            let again = tests.run(&["--exact", &test, "--test-threads=1"])?;
-            if again.passed > 0 && again.failed.is_empty() {
-                ran.steady(&test);
-            }
-        }
-    }
-    tally.add(ran);
-    Ok(())
-}
-
-/// More tests than these do not fail by chance.
-const SECOND_CHANCES: usize = 3;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_is_well_only_if_no_step_of_it_failed() {
-        let lane = |run| Lane { name: "made-up", what: "steps", needs: &[], root: false, run };
-        let failing = lane(|tally| {
-            tally.count("one", true);
-            tally.count("other", false);
-            tally.count("third", true);
+    fn a_lane_is_good_only_if_every_step_of_it_passed() {
+        let lane = |run| Lane {
+            name: "made-up",
+            about: "steps",
+            needs: &[],
+            root: false,
+            tests: Tests::Of(&[]),
+            side_by_side: 1,
+            run,
+        };
+        let failing = lane(|session| {
+            session.tally.count("one", true);
+            session.tally.count("other", false);
+            session.tally.count("third", true);
             Ok(())
         });
         let broken = lane(|_| anyhow::bail!("no compiler"));
-        let well = lane(|tally| {
-            tally.count("one", true);
+        let good = lane(|session| {
+            session.tally.count("one", true);
             Ok(())
         });
-        // What failed in lanes before is none of this one's.
+        // A failure of an earlier lane is not counted for this one.
         let mut tally = Tally { failed: vec!["earlier".to_owned()], ..Tally::default() };
-        for (lane, failed) in [(&failing, 1), (&broken, 1), (&well, 0)] {
+        let programs = Built::default();
+        for (lane, failed) in [(&failing, 1), (&broken, 1), (&good, 0)] {
             let before = tally.failed.len();
-            try_lane(lane, true, &mut tally);
+            try_lane(Session { lane, is_smoke: false, programs: &programs, tally: &mut tally });
             assert_eq!(tally.failed.len() - before, failed);
             assert_eq!(outcome(lane.name, failed, "1 s").is_ok(), failed == 0);
         }
@@ -486,16 +582,28 @@ mod tests {
         assert_eq!(outcome("lint", 2, "5 s"), Err("lane lint: 2 failed, in 5 s".to_owned()));
     }
 
-    /// One that is misspelt would be run while others are, or with all.
     #[test]
-    fn what_is_not_as_the_others_is_a_lane() {
-        for name in ALONE.into_iter().chain(BY_NAME_ONLY) {
-            assert!(LANES.iter().any(|lane| lane.name == name), "{name}");
+    fn a_lane_whose_tests_were_not_built_fails() {
+        let lane = LANES.iter().find(|lane| lane.name == "sim").expect("the lane sim");
+        let mut tally = Tally::default();
+        let programs = Built::default();
+        try_lane(Session { lane, is_smoke: false, programs: &programs, tally: &mut tally });
+        assert_eq!(tally.failed.len(), 1, "{:?}", tally.failed);
+    }
+
+    /// A misspelled crate of a smoke test would fail only in CI.
+    #[test]
+    fn a_smoke_test_is_part_of_its_lane() {
+        for lane in LANES {
+            if let Tests::Long { crates, smoke } = &lane.tests {
+                assert!(!smoke.is_empty(), "{}", lane.name);
+                assert!(smoke.iter().all(|part| crates.contains(&part.krate)), "{}", lane.name);
+            }
         }
     }
 
     #[test]
-    fn tests_that_failed_are_told_by_name_and_those_that_passed_alone_apart() {
+    fn failed_tests_are_counted_by_name_and_unsteady_ones_apart() {
         let mut tally = Tally::default();
         tally.add(Ran {
             passed: 15,
@@ -503,8 +611,8 @@ mod tests {
             unsteady: vec!["a_table".to_owned()],
             ..Ran::default()
         });
-        let told = ["test netlink::a_rule failed", "a test failed"];
-        assert_eq!(tally.failed, told.map(|text| format!("{text}: see above")));
+        let failed = ["test netlink::a_rule failed", "a test program failed"];
+        assert_eq!(tally.failed, failed.map(|text| format!("{text}: see above")));
         assert_eq!((tally.passed, tally.unsteady), (15, vec!["a_table".to_owned()]));
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::say;
 use anyhow::{Context as _, Result};
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
-use std::process::ExitCode;
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
+use std::{collections::BTreeMap, process::ExitCode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Layer {
@@ -142,6 +142,16 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 fn metadata() -> Result<Metadata> {
     MetadataCommand::new().other_options(["--locked".to_owned()]).exec().context("cargo metadata")
+}
+
+/// The names of the workspace's crates, by the id that cargo's messages carry.
+///
+/// # Errors
+/// When cargo cannot read the workspace.
+pub(crate) fn names_of_packages() -> Result<BTreeMap<PackageId, String>> {
+    let metadata = metadata()?;
+    let packages = metadata.workspace_packages().into_iter();
+    Ok(packages.map(|package| (package.id.clone(), package.name.to_string())).collect())
 }
 
 fn room(name: &str) -> Option<Layer> {

@@ -1,92 +1,22 @@
-//! Runs of `cargo test`, read as they are shown.
+//! The output of libtest, read line by line.
 
-use crate::{binaries, say};
-use anyhow::{Context as _, Result};
-use std::{
-    ffi::OsStr,
-    io::{BufRead as _, BufReader},
-    process::{Command, Stdio},
-};
-
-/// The tests of some crates, with what they need in the environment.
-pub(crate) struct Tests<'a> {
-    pub(crate) crates: &'a [&'a str],
-    pub(crate) env: &'a [(&'a str, &'a OsStr)],
-}
-
-impl Tests<'_> {
-    /// Builds them, which shows its own progress; whether that worked.
-    pub(crate) fn build(&self) -> Result<bool> {
-        let built = self.cargo(&["--no-run"]).stdout(Stdio::from(std::io::stderr())).status();
-        Ok(built.context("start cargo test")?.success())
-    }
-
-    /// Runs them, with further words for libtest, and shows what they print.
-    pub(crate) fn run(&self, libtest: &[&str]) -> Result<Ran> {
-        // Skip lines are printed by tests that pass, so their output must not be caught.
-        let mut cargo = self.cargo(&["--", "--nocapture"]);
-        cargo.args(libtest).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = cargo.spawn().context("start cargo test")?;
-        let stdout = child.stdout.take().context("cargo test has no output")?;
-        let stderr = child.stderr.take().context("cargo test has no second output")?;
-        let errors = std::thread::spawn(move || {
-            let mut errors = Errors::default();
-            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line);
-                say::note(&line);
-                errors.read(&line);
-            }
-            errors
-        });
-        let mut ran = Ran::default();
-        for line in BufReader::new(stdout).lines() {
-            let line = line.context("read the output of cargo test")?;
-            say::note(&line);
-            ran.read(&line);
-        }
-        let errors = errors.join();
-        let errors = errors.map_err(|_| anyhow::anyhow!("reading cargo test's errors failed"))?;
-        let status = child.wait().context("wait for cargo test")?;
-        // Programs that ended before they could tell which of their tests failed.
-        let silent = errors.failed_programs.saturating_sub(ran.failed_programs);
-        ran.failed.extend((0..silent).map(|_| None));
-        if !status.success() && ran.failed.is_empty() {
-            ran.failed.push(None);
-        }
-        ran.said = errors.lines;
-        Ok(ran)
-    }
-
-    fn cargo(&self, args: &[&str]) -> Command {
-        let mut cargo = binaries::cargo();
-        cargo.args(["test", "--locked", "--no-fail-fast"]);
-        for krate in self.crates {
-            cargo.args(["-p", krate]);
-        }
-        cargo.args(args).envs(self.env.iter().copied());
-        cargo
-    }
-}
-
-/// What came of a run.
+/// The result of one or more test programs.
 #[derive(Default)]
 pub(crate) struct Ran {
     pub(crate) passed: u64,
-    /// The names of those that failed, where libtest told them.
+    /// The failed tests by name; none for a failure that libtest does not name.
     pub(crate) failed: Vec<Option<String>>,
-    /// Those that failed, and passed when they ran by themselves.
+    /// Tests that failed, and passed when they ran alone.
     pub(crate) unsteady: Vec<String>,
     pub(crate) skipped: Vec<String>,
-    /// The last errors that were told.
-    pub(crate) said: Vec<String>,
+    /// The last error lines of failed programs.
+    pub(crate) errors: Vec<String>,
     /// The tests libtest listed under `failures:` and has not yet counted; none outside of such a list.
     pub(crate) listed: Option<Vec<String>>,
-    /// The programs of tests that told of failures.
-    pub(crate) failed_programs: usize,
 }
 
 impl Ran {
-    /// Takes from a line of libtest what counts.
+    /// Reads a line of libtest's standard output.
     pub(crate) fn read(&mut self, line: &str) {
         if let Some(skip) = line.find("SKIP ").map(|at| &line[at + 5..]) {
             self.skipped.push(skip.to_owned());
@@ -106,17 +36,25 @@ impl Ran {
                 .unwrap_or(0)
         };
         self.passed += number("passed");
-        self.failed_programs += usize::from(result.starts_with("FAILED"));
         let mut names = self.listed.take().unwrap_or_default().into_iter();
         self.failed.extend((0..number("failed")).map(|_| names.next()));
     }
 
-    /// Of those that failed, whom to run again.
+    /// The failed tests that can run again by name.
     pub(crate) fn named_failures(&self) -> Vec<String> {
         self.failed.iter().flatten().cloned().collect()
     }
 
-    /// The test passed when it ran by itself.
+    /// Counts a failed test as unsteady: it passed when it ran alone.
+    /// Adds the result of another program.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.unsteady.extend(other.unsteady);
+        self.skipped.extend(other.skipped);
+        self.errors.extend(other.errors);
+    }
+
     pub(crate) fn steady(&mut self, test: &str) {
         if let Some(at) = self.failed.iter().position(|failed| failed.as_deref() == Some(test)) {
             self.failed.remove(at);
@@ -126,47 +64,66 @@ impl Ran {
     }
 }
 
-/// The errors and panics among what tests print.
+/// Reads both streams of one test program.
+#[derive(Default)]
+pub(crate) struct Reader {
+    ran: Ran,
+    errors: Errors,
+}
+
+impl Reader {
+    pub(crate) fn read_output(&mut self, line: &str) {
+        self.ran.read(line);
+    }
+
+    pub(crate) fn read_error(&mut self, line: &str) {
+        self.errors.read(line);
+    }
+
+    /// The result, once the program has exited. A program that crashes has failed, whatever it printed.
+    pub(crate) fn end(self, program: &str, success: bool) -> Ran {
+        let Self { mut ran, errors } = self;
+        if !success && ran.failed.is_empty() {
+            ran.failed.push(None);
+        }
+        if !ran.failed.is_empty() {
+            ran.errors.push(format!("{program}:"));
+            ran.errors.extend(errors.lines);
+        }
+        ran
+    }
+}
+
+/// The errors and panics among the lines that a test program prints.
 #[derive(Default)]
 struct Errors {
     lines: Vec<String>,
-    /// How many more lines belong to the last.
-    go_on: usize,
-    /// The programs that failed, as cargo counts them.
-    failed_programs: usize,
+    /// How many more lines belong to the last error.
+    left: usize,
 }
 
-/// An error's chain of causes, or what an assertion compared, has about as many lines.
+/// Lines of one error: its chain of causes, or the two sides of an assertion.
 const OF_ONE: usize = 12;
-/// More of them tell no more.
+/// Lines of all errors of one program; the last are kept.
 const OF_ALL: usize = 60;
 
 impl Errors {
     fn read(&mut self, line: &str) {
         if line.starts_with("Error: ") || line.contains(" panicked at ") {
-            self.go_on = OF_ONE;
+            self.left = OF_ONE;
         } else if ["Stack backtrace:", "stack backtrace:", "note: run with"]
             .iter()
             .any(|end| line.starts_with(end))
         {
-            self.go_on = 0;
+            self.left = 0;
         }
-        if let Some(count) = line.strip_prefix("error: ").and_then(targets_failed) {
-            self.failed_programs = count;
-        }
-        if self.go_on > 0 {
-            self.go_on -= 1;
+        if self.left > 0 {
+            self.left -= 1;
             let too_many = (self.lines.len() + 1).saturating_sub(OF_ALL);
             self.lines.drain(..too_many);
             self.lines.push(line.to_owned());
         }
     }
-}
-
-/// How many programs cargo says failed, in a line of its own.
-fn targets_failed(said: &str) -> Option<usize> {
-    let (count, rest) = said.split_once(' ')?;
-    matches!(rest, "target failed:" | "targets failed:").then(|| count.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -179,7 +136,7 @@ mod tests {
         ran.read(
             "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
         );
-        // Words of a test between the two lists that libtest prints are no names.
+        // The output of a test between libtest's two lists holds no names.
         let failing = [
             "failures:",
             "",
@@ -193,7 +150,7 @@ mod tests {
         for line in failing {
             ran.read(line);
         }
-        assert_eq!((ran.passed, ran.skipped.len(), ran.failed_programs), (15, 1, 1));
+        assert_eq!((ran.passed, ran.skipped.len()), (15, 1));
         let named = |name: &str| Some(name.to_owned());
         assert_eq!(ran.failed, [named("netlink::a_rule"), named("a_table"), None]);
         ran.steady("a_table");
@@ -203,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_tests_print_the_errors_are_kept() {
+    fn errors_and_panics_are_kept() {
         let mut errors = Errors::default();
         let printed = [
             "2026-01-01 INFO a daemon starts",
@@ -223,11 +180,6 @@ mod tests {
         }
         let kept = [&printed[1..5], &printed[7..9]].concat();
         assert_eq!(errors.lines, kept);
-        assert_eq!(errors.failed_programs, 0);
-        errors.read("error: 2 targets failed:");
-        errors.read("    `-p tests-lab --test drift`");
-        errors.read("error: 1 target is missing");
-        assert_eq!(errors.failed_programs, 2);
         let long = ["thread 'long' panicked at tests/long.rs:1:1:"].into_iter().chain([""; 400]);
         long.for_each(|line| errors.read(line));
         assert_eq!(errors.lines.len(), kept.len() + OF_ONE);

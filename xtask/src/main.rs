@@ -18,6 +18,7 @@ mod lanes;
 mod layers;
 mod libtest;
 mod neighbour;
+mod programs;
 mod say;
 mod sim;
 mod vm;

@@ -28,6 +28,20 @@ pub(crate) fn note(text: &str) {
     line(&format!("    {text}"));
 }
 
+/// The output of a program, in one piece.
+pub(crate) fn note_all(title: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    let mut text = format!("    --- {title}\n");
+    for line in lines {
+        text.push_str("    ");
+        text.push_str(line);
+        text.push('\n');
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// A step went well.
 pub(crate) fn good(text: &str) {
     line(&format!("{} {text}", paint("1;32", " ok")));

@@ -8,8 +8,7 @@ use crate::{
     binaries::{self, place},
     say,
 };
-use anyhow::{Context as _, Result, bail, ensure};
-use cargo_metadata::Message;
+use anyhow::{Context as _, Result, ensure};
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -40,36 +39,14 @@ const DEADLINE: Duration = Duration::from_secs(900);
 const ENDED: &str = "the tests ended with";
 
 /// Runs the ignored tests of the plugin's suite whose names hold `filter`; shows each line.
-pub(crate) fn run(filter: &str, mut line: impl FnMut(&str)) -> Result<()> {
+pub(crate) fn run(tests: &Path, filter: &str, mut line: impl FnMut(&str)) -> Result<()> {
     let plugin = binaries::plugin()?;
-    let tests = test_program()?;
     let dir = binaries::target_dir().join("vm");
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let kernel = Kernel::fetch(&dir)?;
-    let initrd = file_system(&dir, &kernel, &plugin, &tests, filter)?;
+    let initrd = file_system(&dir, &kernel, &plugin, tests, filter)?;
     say::step(&format!("booting {} under QEMU", kernel.release));
     boot(&kernel, &initrd, &mut line)
-}
-
-fn test_program() -> Result<PathBuf> {
-    say::step("building the plugin's tests");
-    let args = ["test", "--locked", "-q", "--no-run", "-p", "tests-netns", "--test", "plugin"];
-    let output = binaries::cargo()
-        .args(args)
-        .arg("--message-format=json")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("start cargo test")?;
-    ensure!(output.status.success(), "cargo test --no-run failed; its output is above");
-    for message in Message::parse_stream(&output.stdout[..]) {
-        if let Message::CompilerArtifact(artifact) = message.context("read cargo's messages")?
-            && artifact.target.name == "plugin"
-            && let Some(program) = artifact.executable
-        {
-            return Ok(program.into());
-        }
-    }
-    bail!("cargo named no test program")
 }
 
 /// An unpacked kernel.
