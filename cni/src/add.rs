@@ -11,11 +11,12 @@ use crate::{
     tombstone,
     wiring::{End, Pair, Wiring},
 };
-use config_model::{Span, Tombstone, VethName, causes};
+use config_model::{EnforcingMode, EniId, HostEnd, HostLink, Span, Tombstone, VethName, causes};
+use datapath_rpc::{Admitted, AgentAt, AgentPod};
+use ipamd_npa::PolicyAgent;
 use ipamd_rpc::{
-    Confirm, PodAddress, Release, ReleaseCause, Reservation, Reserve, ReserveOutcome, RpcError,
-    agent::{Admitted, AgentAt, AgentPod, Mode},
-    policy::Enforcer,
+    Confirm, Enforcer, PodAddress, Release, ReleaseCause, Reservation, Reserve, ReserveOutcome,
+    RpcError,
 };
 use ipnet::IpNet;
 use routing_plan::{Family, Scope, pod::PodNet};
@@ -43,11 +44,12 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     let veths = call.veths().expect("the name was demanded");
     let sandbox = Sandbox::of(call)?;
     let mut wiring = Wiring::open(call, &veths, &sandbox)?;
-    let (session, nets, enforcer) = reserve(call, &sandbox, &mut wiring, deadline)?;
+    let Reserved { session, nets, enis, enforcer } =
+        reserve(call, &sandbox, &mut wiring, deadline)?;
     let nets = nets.and_then(|nets| demand_uid(call, enforcer.as_ref()).map(|()| nets));
     let finish = deadline.max(Instant::now() + FINISH);
     let [veth, _] = veths;
-    let mut pod = NewPod { call, log, session, enforcer, sandbox: &sandbox, policed: false };
+    let mut pod = NewPod { call, log, session, enforcer, enis, sandbox: &sandbox, policed: false };
     let built = nets.and_then(|nets| {
         let veth = nets.first().map_or(veth, |net| net.veth.clone());
         let pairs = pod.set_up(&mut wiring, &nets, &veth, finish)?;
@@ -73,16 +75,22 @@ fn demand_readable(call: &Call, log: &Log) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The daemon's answer: from here on there is a reservation, and the interfaces that it makes, unless they cannot
-/// be set up.
-type Answered = (Session, Result<Vec<PodNet>, Fault>, Option<Enforcer>);
+/// The daemon's answer: a reservation, which must be confirmed or released.
+struct Reserved {
+    session: Session,
+    /// The interfaces, unless this plugin cannot set them up.
+    nets: Result<Vec<PodNet>, Fault>,
+    /// The ENI of each interface, in the same order; empty where it is not known.
+    enis: Vec<EniId>,
+    enforcer: Option<Enforcer>,
+}
 
 fn reserve(
     call: &Call,
     sandbox: &Sandbox,
     wiring: &mut Wiring<'_>,
     deadline: Instant,
-) -> Result<Answered, Fault> {
+) -> Result<Reserved, Fault> {
     let request = Reserve {
         key: call.key.clone(),
         pod: call.pod().expect("the name was demanded"),
@@ -93,20 +101,21 @@ fn reserve(
     let pod_text = call.pod_text();
     let (session, outcome, enforcer) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
-    let nets = match outcome {
+    let (nets, enis) = match outcome {
         ReserveOutcome::Reserved(reservation) => {
             if reservation.egress {
                 wiring.reach_both_families();
             }
-            plumbing(&reservation, call)
+            let enis = reservation.addresses.iter().map(|held| held.eni.clone());
+            (plumbing(&reservation, call), enis.collect())
         }
         ReserveOutcome::ReservedBranch(branch) => {
             wiring.carried_by(branch.trunk);
-            Ok(call.branch_plumbing(&branch).into_iter().collect())
+            (Ok(call.branch_plumbing(&branch).into_iter().collect()), Vec::new())
         }
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
-    Ok((session, nets, enforcer))
+    Ok(Reserved { session, nets, enis, enforcer })
 }
 
 /// A pod whose addresses are reserved.
@@ -115,8 +124,10 @@ struct NewPod<'a> {
     log: &'a Log,
     session: Session,
     enforcer: Option<Enforcer>,
+    /// The ENI of each interface; empty where it is not known.
+    enis: Vec<EniId>,
     sandbox: &'a Sandbox,
-    /// Who enforces policy was told of it.
+    /// The enforcer was asked about the pod.
     policed: bool,
 }
 
@@ -132,8 +143,8 @@ impl NewPod<'_> {
         let done = build_all(wiring, nets, finish).and_then(|pairs| {
             self.sandbox.ensure_current()?;
             self.policed = true;
-            enforce(self.call, &self.session, self.enforcer.as_ref(), nets, self.log)?;
-            // Who enforces policy has a time of its own.
+            self.enforce(nets, &pairs)?;
+            // The wait for policies does not count.
             let finish = finish.max(Instant::now() + FINISH);
             confirm(self.call, &mut self.session, veth, finish)?;
             Ok(pairs)
@@ -148,11 +159,31 @@ impl NewPod<'_> {
         done
     }
 
-    /// It does not come: whoever knows of it forgets it.
+    /// Rolls back: reports the sandbox's end to the agent and releases the address.
     fn give_up(&self) {
-        let told = self.enforcer.as_ref().filter(|_| self.policed);
-        unpolice(self.call, &self.session, told, self.log);
+        let asked = self.enforcer.as_ref().filter(|_| self.policed);
+        unpolice(self.call, &self.session, asked, self.log);
         take_back(self.call, &self.session, self.log);
+    }
+
+    /// Blocks the ADD until the pod's policies are in force, if the node has an enforcer.
+    fn enforce(&self, nets: &[PodNet], pairs: &[Pair]) -> Result<(), Fault> {
+        let (call, session) = (self.call, &self.session);
+        let (Some(enforcer), Some(pod)) = (&self.enforcer, &call.attachment.pod.pod) else {
+            return Ok(());
+        };
+        match enforcer {
+            Enforcer::NetworkPolicyAgent { socket, mode } => {
+                let agent = PolicyAgent { socket: socket.clone(), mode: *mode };
+                let enforced = session.enforce(&agent, pod, nets.len(), Instant::now() + ENFORCE);
+                enforced.map_err(|error| unpoliced(&call.pod_text(), &error))
+            }
+            Enforcer::FerruleAgent { socket, mode } => {
+                let agent = AgentAt { socket: socket.clone(), mode: *mode };
+                let links = host_links(nets, pairs, &self.enis);
+                admit(call, session, &agent, &call.agent_pod(pod), &links, self.log)
+            }
+        }
     }
 
     fn served(&self, built: &[(PodNet, Pair)]) -> Served {
@@ -180,37 +211,34 @@ fn build_all(
 /// ferrule-agent knows pods by their UIDs.
 fn demand_uid(call: &Call, enforcer: Option<&Enforcer>) -> Result<(), Fault> {
     match enforcer {
-        Some(Enforcer::Own(_)) if call.attachment.pod.uid.is_empty() => Err(Fault::new(
-            Code::InvalidEnvironment,
-            format!(
-                "{}: CNI_ARGS lacks K8S_POD_UID, by which policy knows the pod",
-                call.pod_text()
-            ),
-            "containerd and CRI-O set it; with another runtime set FERRULE_POLICY=false on ferrule-ipamd",
-        )),
-        Some(Enforcer::Own(_) | Enforcer::Amazon(_)) | None => Ok(()),
+        Some(Enforcer::FerruleAgent { .. }) if call.attachment.pod.uid.is_empty() => {
+            Err(Fault::new(
+                Code::InvalidEnvironment,
+                format!(
+                    "{}: CNI_ARGS lacks K8S_POD_UID, by which policy knows the pod",
+                    call.pod_text()
+                ),
+                "containerd and CRI-O set it; with another runtime set FERRULE_POLICY=false on ferrule-ipamd",
+            ))
+        }
+        Some(Enforcer::FerruleAgent { .. } | Enforcer::NetworkPolicyAgent { .. }) | None => Ok(()),
     }
 }
 
-/// Where policies are somebody's, nothing of a pod runs before they hold.
-fn enforce(
-    call: &Call,
-    session: &Session,
-    enforcer: Option<&Enforcer>,
-    nets: &[PodNet],
-    log: &Log,
-) -> Result<(), Fault> {
-    let (Some(enforcer), Some(pod)) = (enforcer, &call.attachment.pod.pod) else { return Ok(()) };
-    match enforcer {
-        Enforcer::Amazon(agent) => {
-            let enforced = session.enforce(agent, pod, nets.len(), Instant::now() + ENFORCE);
-            enforced.map_err(|error| unpoliced(&call.pod_text(), &error))
-        }
-        Enforcer::Own(agent) => {
-            let pod = call.agent_pod(pod);
-            admit(call, session, agent, &pod, nets, log)
-        }
-    }
+/// The host ends of the pod's interfaces, as ferrule-agent attaches to them.
+fn host_links(nets: &[PodNet], pairs: &[Pair], enis: &[EniId]) -> Vec<HostLink> {
+    let link = |(number, (net, pair)): (usize, (&PodNet, &Pair))| HostLink {
+        name: net.veth.as_str().to_owned(),
+        ifindex: pair.host.index.0,
+        mac: pair.host.mac,
+        addresses: [net.address].into(),
+        number: net.number,
+        table: Some(net.table),
+        mark: None,
+        eni: enis.get(number).cloned(),
+        host_end: HostEnd::Routed,
+    };
+    nets.iter().zip(pairs).enumerate().map(link).collect()
 }
 
 /// The agent's answer decides; without one, the mode does.
@@ -219,10 +247,10 @@ fn admit(
     session: &Session,
     agent: &AgentAt,
     pod: &AgentPod,
-    nets: &[PodNet],
+    links: &[HostLink],
     log: &Log,
 ) -> Result<(), Fault> {
-    let addresses: Vec<IpAddr> = nets.iter().map(|net| net.address).collect();
+    let addresses: Vec<IpAddr> = links.iter().flat_map(|link| &link.addresses).copied().collect();
     let open = |why: &str| {
         let text = format!("{}: the pod starts without its policies: {why}", call.pod_text());
         log.line(Level::Warn, &text, &[]);
@@ -236,13 +264,13 @@ fn admit(
              runtime will try again",
         ))
     };
-    match session.admit(agent, pod, &addresses, Instant::now() + ADMIT) {
+    match session.admit(agent, pod, &addresses, links, Instant::now() + ADMIT) {
         Ok(Admitted::Enforced) => Ok(()),
         Ok(Admitted::Open(why)) => open(&why),
         Ok(Admitted::Refused(why)) => refused(&why),
         Err(error) => match agent.mode {
-            Mode::Standard => open(&causes(&error)),
-            Mode::Strict => refused(&causes(&error)),
+            EnforcingMode::Standard => open(&causes(&error)),
+            EnforcingMode::Strict => refused(&causes(&error)),
         },
     }
 }
@@ -250,10 +278,13 @@ fn admit(
 /// ferrule-agent was asked for a sandbox that does not come. The pod's own end tells it the same, so one that is
 /// not there misses little.
 fn unpolice(call: &Call, session: &Session, enforcer: Option<&Enforcer>, log: &Log) {
-    let (Some(Enforcer::Own(agent)), Some(pod)) = (enforcer, &call.attachment.pod.pod) else {
+    let (Some(Enforcer::FerruleAgent { socket, mode }), Some(pod)) =
+        (enforcer, &call.attachment.pod.pod)
+    else {
         return;
     };
-    if let Err(error) = session.ended(agent, &call.agent_pod(pod), Instant::now() + UNPOLICE) {
+    let agent = AgentAt { socket: socket.clone(), mode: *mode };
+    if let Err(error) = session.ended(&agent, &call.agent_pod(pod), Instant::now() + UNPOLICE) {
         log.line(Level::Warn, &causes(&error), &[]);
     }
 }

@@ -7,7 +7,8 @@ use crate::{
     session::Daemon,
 };
 use config_model::{PodKey, PodName, RuleLayout, TableId, VethName, registry};
-use ipamd_rpc::{Branch, Enforcing, TraceParent, agent::AgentPod};
+use datapath_rpc::AgentPod;
+use ipamd_rpc::{Branch, Enforcing, TraceParent};
 use routing_plan::pod::PodNet;
 use serde_json::Value;
 use std::net::IpAddr;

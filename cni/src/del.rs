@@ -11,10 +11,9 @@ use crate::{
     wiring::failed,
 };
 use config_model::{Tombstone, VethName, causes, registry};
-use ipamd_rpc::{
-    Release, ReleaseCause, Released, RpcError,
-    policy::{Enforcer, PolicyError},
-};
+use datapath_rpc::AgentAt;
+use ipamd_npa::{PolicyAgent, PolicyError};
+use ipamd_rpc::{Enforcer, Release, ReleaseCause, Released, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
     Action, Link, LinkRef, Op, Subject, disconnect,
@@ -79,17 +78,20 @@ fn forget(
 ) -> Result<(), Fault> {
     let Some(pod) = &call.attachment.pod.pod else { return Ok(()) };
     let agent = match enforcer {
-        Enforcer::Amazon(agent) => agent,
-        // The controller tells ferrule-agent as well that the pod is gone, so nobody is kept for it.
-        Enforcer::Own(agent) => {
+        Enforcer::NetworkPolicyAgent { socket, mode } => {
+            PolicyAgent { socket: socket.clone(), mode: *mode }
+        }
+        // The controller reports the pod's end to ferrule-agent as well, so a failure here does not fail the DEL.
+        Enforcer::FerruleAgent { socket, mode } => {
+            let agent = AgentAt { socket: socket.clone(), mode: *mode };
             let pod = call.agent_pod(pod);
-            if let Err(error) = session.ended(agent, &pod, Instant::now() + PATIENCE) {
+            if let Err(error) = session.ended(&agent, &pod, Instant::now() + PATIENCE) {
                 log.line(Level::Warn, &causes(&error), &[]);
             }
             return Ok(());
         }
     };
-    let Err(error) = session.forget(agent, pod, Instant::now() + DEADLINE) else { return Ok(()) };
+    let Err(error) = session.forget(&agent, pod, Instant::now() + DEADLINE) else { return Ok(()) };
     let fault = unpoliced(&call.pod_text(), &error);
     if was_held && matches!(error, PolicyError::Absent { .. }) {
         return Err(fault);

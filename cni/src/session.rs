@@ -1,12 +1,12 @@
 //! Talking to the daemon: one connection, on a runtime that exists only while it is needed.
 
 use crate::fault::{Code, Fault};
-use config_model::{PodKey, PodName, causes};
+use config_model::{HostLink, PodKey, PodName, causes};
+use datapath_rpc::{Admitted, AgentAt, AgentError, AgentPod};
+use ipamd_npa::{PolicyAgent, PolicyError};
 use ipamd_rpc::{
-    Client, Collect, Collected, Confirm, Held, PoolStatus, Reason, Refusal, Release, Released,
-    Reserve, ReserveOutcome, RpcError, TraceParent,
-    agent::{Admitted, AgentAt, AgentError, AgentPod},
-    policy::{Enforcer, PolicyAgent, PolicyError},
+    Client, Collect, Collected, Confirm, Enforcer, Held, PoolStatus, Reason, Refusal, Release,
+    Released, Reserve, ReserveOutcome, RpcError, TraceParent,
 };
 use std::{
     io,
@@ -145,9 +145,10 @@ impl Session {
         agent: &AgentAt,
         pod: &AgentPod,
         addresses: &[IpAddr],
+        links: &[HostLink],
         deadline: Instant,
     ) -> Result<Admitted, AgentError> {
-        self.runtime.block_on(agent.admit(pod, addresses, deadline))
+        self.runtime.block_on(agent.admit(pod, addresses, links, deadline))
     }
 
     /// Tells ferrule-agent that a pod is gone.

@@ -100,6 +100,8 @@ const LANES: &[Lane] = &[
         root: false,
         tests: Tests::Of(&[
             "ipamd-rpc",
+            "ipamd-npa",
+            "datapath-rpc",
             "ipamd-cloud",
             "ipamd-daemon",
             "lab-server",

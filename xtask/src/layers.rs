@@ -47,9 +47,12 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("runtime-apiserver", Layer::Adapter),
     ("runtime-journal", Layer::Adapter),
     ("runtime-process", Layer::Adapter),
+    ("runtime-socket", Layer::Adapter),
     ("ipamd-cloud", Layer::Adapter),
     ("ipamd-kube", Layer::Adapter),
+    ("ipamd-npa", Layer::Adapter),
     ("ipamd-rpc", Layer::Adapter),
+    ("datapath-rpc", Layer::Adapter),
     ("control-rpc", Layer::Adapter),
     ("policy-kube", Layer::Adapter),
     ("routing-netlink", Layer::Adapter),
@@ -115,6 +118,10 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("ipamd-node", "ipamd-core"),
     ("ipamd-node", "routing-plan"),
     ("ipamd-kube", "runtime-apiserver"),
+    // gRPC over unix sockets.
+    ("ipamd-npa", "runtime-socket"),
+    ("ipamd-rpc", "runtime-socket"),
+    ("datapath-rpc", "runtime-socket"),
     // Its nodes are the fabric's.
     ("lab-kubernetes", "lab-fabric"),
     ("lab-kubernetes", "lab-programs"),

@@ -13,10 +13,10 @@ use ipamd_core::{
     Checkpoint, HeldAddress, Record,
     frame::{self, Damage},
 };
-use ipamd_rpc::{probe, server::HealthName};
 use nix::fcntl::{Flock, FlockArg};
 use routing_netlink::{BpfFilter, Side, Socket, SocketError, With, has_nft_table};
 use routing_plan::{Family, IfIndex, LinkKind, Rule};
+use runtime_socket::{probe, server::HealthName};
 use std::{
     collections::BTreeMap,
     fs, io,

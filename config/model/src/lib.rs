@@ -4,8 +4,10 @@
 //! software on the node can see, with [`PodKey`] for what identifies one interface of one pod.
 
 mod causes;
+mod enforcing;
 mod eni;
 mod layout;
+mod link;
 mod migration;
 mod net;
 mod pod;
@@ -15,11 +17,13 @@ mod tombstone;
 pub mod utc;
 
 pub use causes::causes;
+pub use enforcing::EnforcingMode;
 pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
     VpcId,
 };
 pub use layout::RuleLayout;
+pub use link::{HostEnd, HostLink};
 pub use migration::{Migration, Owner};
 pub use net::{Mac, Mark, ParseError};
 pub use pod::{InvalidKey, PodKey, PodName, VethName};

@@ -1,7 +1,7 @@
 //! Settings that cannot both hold. Better no daemon than one that does something else.
 
 use crate::{
-    Bind, Kubernetes, PolicyMode, Refusal,
+    Bind, Kubernetes, Refusal,
     values::{Draft, Modes},
 };
 use std::{collections::BTreeMap, fmt};
@@ -137,8 +137,8 @@ fn policy_agent(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let agent = given.named("FERRULE_POLICY_AGENT", true);
-    if settings.policy_mode == PolicyMode::None {
-        let mode = given.named("NETWORK_POLICY_ENFORCING_MODE", settings.policy_mode);
+    if settings.policy_mode.is_none() {
+        let mode = given.named("NETWORK_POLICY_ENFORCING_MODE", "none");
         return clash(agent, mode, "the agent's modes are standard and strict");
     }
     if settings.veth_prefix != "eni" {
@@ -161,8 +161,8 @@ fn policy(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
             "either ferrule-agent enforces policies on a node or aws-network-policy-agent does";
         return clash(policy, agent, why);
     }
-    if settings.policy_mode == PolicyMode::None {
-        let mode = given.named("NETWORK_POLICY_ENFORCING_MODE", settings.policy_mode);
+    if settings.policy_mode.is_none() {
+        let mode = given.named("NETWORK_POLICY_ENFORCING_MODE", "none");
         return clash(policy, mode, "pods start by policy in the modes standard and strict");
     }
     Ok(())

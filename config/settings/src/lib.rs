@@ -21,5 +21,5 @@ pub use resolve::{Refusal, Warning};
 pub use table::{Effect, Kind, OnBad, Origin, Setting, table};
 pub use values::{
     Agent, Bind, CallBudget, CustomNetworking, Family, Kubernetes, LogLevel, LogTo, NatBackend,
-    PodEniMode, PolicyBackend, PolicyMode, RandomizeSnat, Settings, Warm,
+    PodEniMode, PolicyBackend, RandomizeSnat, Settings, Warm,
 };

@@ -1,7 +1,8 @@
 //! Values as Go's standard library reads them, since that is what operators' manifests were
 //! written for. Each function answers with what it wanted when the text is something else.
 
-use crate::values::{Bind, LogLevel, LogTo, NatBackend, PolicyMode, RandomizeSnat};
+use crate::values::{Bind, LogLevel, LogTo, NatBackend, RandomizeSnat};
+use config_model::EnforcingMode;
 use config_model::Mark;
 use ipnet::Ipv4Net;
 use serde_json::Value;
@@ -148,12 +149,10 @@ pub(crate) fn nat_backend(text: &str) -> Result<Option<NatBackend>, Wanted> {
     }
 }
 
-pub(crate) fn policy_mode(text: &str) -> Result<PolicyMode, Wanted> {
+pub(crate) fn policy_mode(text: &str) -> Result<Option<EnforcingMode>, Wanted> {
     match text.to_ascii_lowercase().as_str() {
-        "none" => Ok(PolicyMode::None),
-        "standard" => Ok(PolicyMode::Standard),
-        "strict" => Ok(PolicyMode::Strict),
-        _ => Err("none, standard or strict"),
+        "none" => Ok(None),
+        mode => mode.parse().map(Some).map_err(|_| "none, standard or strict"),
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::{
     Settings, contradiction,
     table::{Effect, OnBad, Setting, table},
-    values::{CustomNetworking, Draft, Family, Modes, PodEniMode, PolicyMode},
+    values::{CustomNetworking, Draft, Family, Modes, PodEniMode},
 };
+use config_model::EnforcingMode;
 use std::{collections::BTreeMap, fmt};
 
 /// Something that was put right and should be known.
@@ -80,7 +81,7 @@ impl Settings {
         }
         if draft.settings.policy && !is_set(&given, MODE) {
             // Where policy is ours, a pod that would be open does not start.
-            draft.settings.policy_mode = PolicyMode::Strict;
+            draft.settings.policy_mode = Some(EnforcingMode::Strict);
             draft.modes.policy_strict = true;
         }
         contradiction::refuse(&draft, &given)?;

@@ -1,6 +1,6 @@
 //! The resolved settings: types that cannot contradict themselves.
 
-use config_model::{Mark, RuleLayout, Span};
+use config_model::{EnforcingMode, Mark, RuleLayout, Span};
 use ipnet::Ipv4Net;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
@@ -107,7 +107,7 @@ pub struct Settings {
     /// amazon-vpc-cni's checkpoint of network card 0.
     pub backing_store: PathBuf,
     /// What the policy agent is to do with a pod that no policy names.
-    pub policy_mode: PolicyMode,
+    pub policy_mode: Option<EnforcingMode>,
     /// Whether aws-network-policy-agent is served, beside `backing_store`.
     pub policy_agent: bool,
     /// Whether ferrule-agent enforces policy on the node.
@@ -250,27 +250,6 @@ pub enum NatBackend {
     Nftables,
 }
 
-/// What the policy agent is to do with a pod that no policy names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyMode {
-    /// No policies.
-    None,
-    /// Allow.
-    Standard,
-    /// Deny.
-    Strict,
-}
-
-impl fmt::Display for PolicyMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Standard => "standard",
-            Self::Strict => "strict",
-        })
-    }
-}
-
 /// What policies are put into force with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyBackend {
@@ -410,7 +389,7 @@ impl Draft {
             anticipate_pods: false,
             startup_taint: String::new(),
             backing_store: PathBuf::new(),
-            policy_mode: PolicyMode::None,
+            policy_mode: None,
             policy_agent: false,
             policy: false,
             agent: Agent::blank(),

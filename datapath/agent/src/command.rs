@@ -1,7 +1,7 @@
 //! What the binary is asked on its command line. All else is set by the environment.
 
 use config_settings::PolicyBackend;
-use ipamd_rpc::server::HealthName;
+use runtime_socket::server::HealthName;
 use std::{net::SocketAddr, path::PathBuf};
 
 /// A command.

@@ -1,8 +1,8 @@
 //! What the task that owns the node is told.
 
-use config_model::Time;
+use config_model::{EnforcingMode, Time};
 use control_wire::proto::{Bookmark, Hello, Part};
-use datapath_node::{Answer, Applied, LocalPod, Mode, Overview, PodId};
+use datapath_node::{Answer, Applied, LocalPod, Overview, PodId};
 use std::{collections::BTreeMap, net::SocketAddr};
 use tokio::sync::oneshot;
 
@@ -28,7 +28,7 @@ pub(crate) enum Event {
     /// What became of a report.
     Reported { to: SocketAddr, arrived: bool },
     /// A pod starts.
-    Admit { pod: LocalPod, mode: Mode, since: Time, reply: oneshot::Sender<Answer> },
+    Admit { pod: LocalPod, mode: EnforcingMode, since: Time, reply: oneshot::Sender<Answer> },
     /// A pod's sandbox has ended; empty if it is not said which.
     Forget { pod: PodId, container: String, reply: oneshot::Sender<()> },
     /// How is the node?

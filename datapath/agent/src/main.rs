@@ -7,8 +7,8 @@ use datapath_agent::{
     command::{Command, Flags, HELP},
     run,
 };
-use ipamd_rpc::{probe, server::HealthName};
 use runtime_process::log::{Form, Log};
+use runtime_socket::{probe, server::HealthName};
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Our own crates: what they say counts from the level that is set.
 const OURS: [&str; 5] =
-    ["ferrule_agent", "datapath_agent", "datapath_node", "control_rpc", "ipamd_rpc"];
+    ["ferrule_agent", "datapath_agent", "datapath_node", "datapath_rpc", "control_rpc"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

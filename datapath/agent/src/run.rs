@@ -16,7 +16,7 @@ use crate::{
 use anyhow::{Context as _, Result};
 use config_settings::Agent;
 use datapath_node::{Answer, Desired, Effect, Node, Ticket};
-use ipamd_rpc::server::{Health, HealthName, Incoming, listen};
+use runtime_socket::server::{Health, HealthName, Incoming, listen};
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -132,7 +132,7 @@ fn find(replicas: Vec<SocketAddr>, watch: Watch, tasks: &mut JoinSet<()>) {
 
 /// Answers on the socket.
 async fn answer(incoming: Incoming, socket: Arc<Socket>, health: Health) {
-    let served = ipamd_rpc::agent::serve(incoming, socket, &health, std::future::pending());
+    let served = datapath_rpc::serve(incoming, socket, &health, std::future::pending());
     if let Err(error) = served.await {
         tracing::error!(error = format!("{error:#}"), "the socket is not served any more");
     }

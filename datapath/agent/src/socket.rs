@@ -1,9 +1,9 @@
 //! What the plugin and people ask, put to the task that owns the node.
 
 use crate::{clock::Clock, event::Event, metrics::Metrics};
-use datapath_node::{Answer, LocalPod, Mode, Overview, PodId};
-use ipamd_rpc::agent::{self, Admitted, AgentPod, wire};
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
+use datapath_node::{Answer, LocalPod, Overview, PodId};
+use datapath_rpc::{Admission, Admitted, Agent, AgentPod, wire};
+use std::{sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
@@ -32,17 +32,9 @@ fn id(pod: AgentPod) -> (PodId, String) {
     (PodId { uid, namespace: name.namespace, name: name.name }, container)
 }
 
-impl agent::Agent for Socket {
-    async fn admit(
-        &self,
-        pod: AgentPod,
-        addresses: BTreeSet<IpAddr>,
-        mode: agent::Mode,
-    ) -> Result<Admitted, Status> {
-        let mode = match mode {
-            agent::Mode::Standard => Mode::Standard,
-            agent::Mode::Strict => Mode::Strict,
-        };
+impl Agent for Socket {
+    async fn admit(&self, admission: Admission) -> Result<Admitted, Status> {
+        let Admission { pod, addresses, links: _, mode } = admission;
         let (begun, since) = (Instant::now(), self.clock.now());
         let (pod, container) = id(pod);
         let name = pod.to_string();
@@ -104,5 +96,7 @@ fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::Stat
         applied_groups,
         pods,
         disk: disk.unwrap_or_default(),
+        failing_endpoints: Vec::new(),
+        drift: String::new(),
     }
 }

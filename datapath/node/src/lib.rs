@@ -18,7 +18,7 @@ pub use desired::{Applied, Desired, LocalPod};
 pub use node::{Effect, Node, Overview, START_LIMIT};
 pub use realized::{Report, ReportTo};
 pub use replicas::{Next, Replicas};
-pub use waiting::{Answer, Mode, PodId, Ticket, WAIT, WAITING_MAX};
+pub use waiting::{Answer, PodId, Ticket, WAIT, WAITING_MAX};
 
 #[cfg(test)]
 mod tests;

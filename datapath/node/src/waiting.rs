@@ -1,6 +1,6 @@
 //! Pods that wait at their start until policy holds for them.
 
-use config_model::{Span, Time};
+use config_model::{EnforcingMode, Span, Time};
 use std::{collections::BTreeMap, fmt};
 
 /// The longest that a pod waits.
@@ -25,15 +25,6 @@ impl fmt::Display for PodId {
     }
 }
 
-/// What becomes of a pod whose policies do not hold in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It starts nevertheless, open.
-    Standard,
-    /// It does not start.
-    Strict,
-}
-
 /// What a pod that starts is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -53,7 +44,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) pod: PodId,
-    pub(crate) mode: Mode,
+    pub(crate) mode: EnforcingMode,
     pub(crate) until: Time,
     /// The revision that has its entry and its addresses; nothing while it has no entry.
     pub(crate) needs: Option<u64>,
@@ -63,8 +54,8 @@ impl Waiting {
     /// The answer if it has waited long enough.
     pub(crate) fn given_up(&self, why: String) -> Answer {
         match self.mode {
-            Mode::Standard => Answer::Open(why),
-            Mode::Strict => Answer::Refused(why),
+            EnforcingMode::Standard => Answer::Open(why),
+            EnforcingMode::Strict => Answer::Refused(why),
         }
     }
 }

@@ -1,9 +1,14 @@
-//! The agent that enforces policy on the node, over its own socket: the plugin asks it whether a pod may start.
+//! ferrule-agent's API over its unix socket: the plugin asks whether a pod may start, the daemon and people ask for
+//! the agent's state.
+//!
+//! Start with [`AgentAt`], the client, which the plugin links; the feature `server` adds [`serve`] and the trait
+//! [`Agent`]. This crate decides nothing. Tests run both over a real socket: `tests/`.
 
+mod links;
 pub mod wire;
 
-use crate::{MAX_MESSAGE_BYTES, RpcError, client::connection, policy::why};
-use config_model::PodName;
+use config_model::{EnforcingMode, HostLink, PodName};
+use runtime_socket::{Connection, DialError, MAX_MESSAGE_BYTES, Versions, dial, origin, within};
 use std::{
     future::Future,
     net::IpAddr,
@@ -11,50 +16,45 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::time::{sleep, timeout_at};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Response, Status};
 use wire::agent_client::AgentClient;
 
 #[cfg(feature = "server")]
 mod served;
 
 #[cfg(feature = "server")]
-pub use served::{Agent, serve};
+pub use served::{Admission, Agent, serve};
 
-/// The agent of this node, as the daemon tells the plugin of it.
+/// The versions of the protocol that this build speaks: its own and the one before.
+pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
+
+/// The agent of this node: its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAt {
-    /// Where it takes calls.
+    /// The socket where it takes calls.
     pub socket: PathBuf,
-    /// What becomes of a pod for which policy does not hold in time.
-    pub mode: Mode,
-}
-
-/// What becomes of a pod for which policy does not hold in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It starts nevertheless, open.
-    Standard,
-    /// It does not start.
-    Strict,
+    /// Whether a pod starts if its policies are not in force in time.
+    pub mode: EnforcingMode,
 }
 
 /// A pod as the agent knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPod {
-    /// Its UID: what it is known by. Empty where the caller does not know it.
+    /// Identifies the pod. Empty where the caller does not know it.
     pub uid: String,
-    /// Its name.
+    /// The pod's name.
     pub name: PodName,
-    /// Its sandbox's container ID: what is said of an earlier one leaves a later one alone. Empty where it is not known.
+    /// The container ID of the sandbox: a call about an earlier sandbox leaves a later one as it is. Empty where it
+    /// is not known.
     pub container: String,
 }
 
-/// What the agent says of a pod that starts.
+/// The agent's answer for a pod that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// What policy says of it is in force.
+    /// Its policies are in force.
     Enforced,
-    /// It may start, and is open; why.
+    /// It may start without its policies; why they are not in force.
     Open(String),
     /// It may not start; why.
     Refused(String),
@@ -63,40 +63,40 @@ pub enum Admitted {
 /// The agent has not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Nobody takes calls at its socket.
-    #[error("ferrule-agent takes no calls at {}: {why}", socket.display())]
+    /// There is no connection.
+    #[error("cannot connect to ferrule-agent at {}: {why}", socket.display())]
     Absent {
-        /// Where it should.
+        /// The agent's socket.
         socket: PathBuf,
-        /// What stood in the way.
+        /// The cause.
         why: String,
     },
-    /// It has not answered in time.
+    /// There was no answer in time.
     #[error("ferrule-agent at {} does not answer", socket.display())]
     TimedOut {
-        /// Where it is.
+        /// The agent's socket.
         socket: PathBuf,
     },
-    /// It ended, or the connection broke, before it answered.
-    #[error("ferrule-agent at {} has not answered: {said}", socket.display())]
+    /// The agent exited, or the connection broke, before the answer.
+    #[error("ferrule-agent at {} closed the connection before its answer: {cause}", socket.display())]
     Lost {
-        /// Where it was.
+        /// The agent's socket.
         socket: PathBuf,
-        /// What the connection says.
-        said: String,
+        /// The connection's error.
+        cause: String,
     },
-    /// It has not done what it was asked.
-    #[error("ferrule-agent at {}: {said}", socket.display())]
+    /// The agent answered with a failure.
+    #[error("ferrule-agent at {}: {message}", socket.display())]
     Failed {
-        /// Where it is.
+        /// The agent's socket.
         socket: PathBuf,
-        /// In its words.
-        said: String,
+        /// The agent's message.
+        message: String,
     },
 }
 
 impl AgentAt {
-    /// Waits until policy holds for a pod whose interfaces are up, or the agent says that it does not.
+    /// Waits until the policies of a pod whose interfaces are up are in force, or the agent answers that they are not.
     ///
     /// # Errors
     /// The agent has not answered by `deadline`.
@@ -104,22 +104,24 @@ impl AgentAt {
         &self,
         pod: &AgentPod,
         addresses: &[IpAddr],
+        links: &[HostLink],
         deadline: Instant,
     ) -> Result<Admitted, AgentError> {
         let mode = match self.mode {
-            Mode::Standard => wire::Mode::Standard,
-            Mode::Strict => wire::Mode::Strict,
+            EnforcingMode::Standard => wire::Mode::Standard,
+            EnforcingMode::Strict => wire::Mode::Strict,
         };
         let asked = wire::AdmitRequest {
             versions: versions(),
             pod: Some(pod.clone().into()),
             addresses: addresses.iter().map(IpAddr::to_string).collect(),
             mode: mode.into(),
+            interfaces: links.iter().map(links::to_wire).collect(),
         };
         let reply = loop {
             let mut agent = self.dial(deadline).await?;
             match self.answer(deadline, agent.admit(within(deadline, asked.clone()))).await {
-                // It was restarted in the middle: the next one is asked the same.
+                // The agent was restarted during the call: the new process is asked the same.
                 Err(AgentError::Lost { .. }) if Instant::now() + REST < deadline => {
                     sleep(REST).await;
                 }
@@ -130,25 +132,25 @@ impl AgentAt {
             wire::Answer::Enforced => Ok(Admitted::Enforced),
             wire::Answer::Open => Ok(Admitted::Open(reply.why)),
             wire::Answer::Refused => Ok(Admitted::Refused(reply.why)),
-            // An answer that is not known lets nobody through.
+            // An unknown answer starts no pod.
             wire::Answer::Unspecified => {
-                let said = "its answer is none that this plugin knows".to_owned();
-                Err(AgentError::Failed { socket: self.socket.clone(), said })
+                let message = "this plugin does not know its answer".to_owned();
+                Err(AgentError::Failed { socket: self.socket.clone(), message })
             }
         }
     }
 
-    /// Tells that a pod is gone.
+    /// Reports that a pod's sandbox has ended.
     ///
     /// # Errors
-    /// The agent has not taken note of it by `deadline`.
+    /// The agent has not acknowledged by `deadline`.
     pub async fn forget(&self, pod: &AgentPod, deadline: Instant) -> Result<(), AgentError> {
         let mut agent = self.dial(deadline).await?;
         let asked = wire::ForgetRequest { versions: versions(), pod: Some(pod.clone().into()) };
         self.answer(deadline, agent.forget(within(deadline, asked))).await.map(drop)
     }
 
-    /// What the node holds of policy.
+    /// The agent's state: its snapshot, the backend, and what is not in force.
     ///
     /// # Errors
     /// The agent has not answered by `deadline`.
@@ -158,21 +160,16 @@ impl AgentAt {
         self.answer(deadline, agent.status(within(deadline, asked))).await
     }
 
-    /// One that has just been restarted is waited for, a while.
-    async fn dial(
-        &self,
-        deadline: Instant,
-    ) -> Result<AgentClient<connection::Connection>, AgentError> {
-        let patience = deadline.min(Instant::now() + DIAL);
-        match connection::open(&self.socket, patience).await {
+    /// Waits up to [`DIAL`] for an agent that is being restarted.
+    async fn dial(&self, deadline: Instant) -> Result<AgentClient<Connection>, AgentError> {
+        let socket = || self.socket.clone();
+        match dial(&self.socket, deadline.min(Instant::now() + DIAL)).await {
             Ok(connection) => {
-                let client = AgentClient::with_origin(connection, connection::origin());
+                let client = AgentClient::with_origin(connection, origin());
                 Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
             }
-            Err(RpcError::TimedOut { .. }) => {
-                Err(AgentError::TimedOut { socket: self.socket.clone() })
-            }
-            Err(error) => Err(AgentError::Absent { socket: self.socket.clone(), why: why(&error) }),
+            Err(DialError::TimedOut { .. }) => Err(AgentError::TimedOut { socket: socket() }),
+            Err(error) => Err(AgentError::Absent { socket: socket(), why: error.reason() }),
         }
     }
 
@@ -185,12 +182,12 @@ impl AgentAt {
         match timeout_at(deadline.into(), call).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => {
-                let said = format!("{} ({:?})", status.message(), status.code());
+                let message = format!("{} ({:?})", status.message(), status.code());
                 let is_lost =
                     matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown);
                 Err(match is_lost {
-                    true => AgentError::Lost { socket, said },
-                    false => AgentError::Failed { socket, said },
+                    true => AgentError::Lost { socket, cause: message },
+                    false => AgentError::Failed { socket, message },
                 })
             }
             Err(_) => Err(AgentError::TimedOut { socket }),
@@ -209,30 +206,11 @@ impl From<AgentPod> for wire::Pod {
     }
 }
 
-/// What of the protocol this build speaks: as many versions as of the daemon's.
 fn versions() -> Option<wire::Versions> {
-    Some(wire::Versions { oldest: crate::SPOKEN.oldest, newest: crate::SPOKEN.newest })
+    Some(wire::Versions { oldest: SPOKEN.oldest, newest: SPOKEN.newest })
 }
 
-/// The version to answer in.
-#[cfg(feature = "server")]
-fn version(sent: Option<wire::Versions>) -> Result<u32, Status> {
-    let wire::Versions { oldest, newest } = sent.unwrap_or_default();
-    crate::negotiate(crate::Versions { oldest, newest }).map_err(|no| {
-        Status::failed_precondition(format!(
-            "the agent speaks protocol version {}, was asked in {}",
-            no.ours, no.theirs
-        ))
-    })
-}
-
-fn within<T>(deadline: Instant, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    request
-}
-
-/// As long as a socket is waited for.
+/// The longest wait for the socket.
 const DIAL: Duration = Duration::from_secs(2);
-/// After a connection that broke.
+/// The pause after a connection that broke.
 const REST: Duration = Duration::from_millis(50);

@@ -1,37 +1,45 @@
 //! The agent's side of its socket.
 
-use super::{Admitted, AgentPod, Mode, version, wire};
-use crate::{
-    MAX_MESSAGE_BYTES,
-    server::{Health, Incoming, MAX_REQUESTS, ServeError, serve_only},
+use crate::{Admitted, AgentPod, SPOKEN, links, wire};
+use config_model::{EnforcingMode, HostLink, PodName};
+use runtime_socket::{
+    MAX_MESSAGE_BYTES, Versions,
+    server::{self, Health, Incoming, MAX_REQUESTS, ServeError},
 };
-use config_model::PodName;
 use std::{collections::BTreeSet, future::Future, net::IpAddr, sync::Arc};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 use wire::agent_server::{self, AgentServer};
 
-/// What the agent answers. Each call may be repeated. The future of a call is dropped when the caller goes away.
+/// A pod that starts, as the plugin describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The pod, with its UID.
+    pub pod: AgentPod,
+    /// All addresses of the pod.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The host ends of its interfaces; empty from a plugin that does not send them.
+    pub links: Vec<HostLink>,
+    /// Whether it starts if its policies are not in force in time.
+    pub mode: EnforcingMode,
+}
+
+/// The calls that the agent answers. Each may be repeated. The future of a call is dropped when the caller goes away.
 pub trait Agent: Send + Sync + 'static {
     /// A pod whose interfaces are up starts.
-    fn admit(
-        &self,
-        pod: AgentPod,
-        addresses: BTreeSet<IpAddr>,
-        mode: Mode,
-    ) -> impl Future<Output = Result<Admitted, Status>> + Send;
+    fn admit(&self, admission: Admission) -> impl Future<Output = Result<Admitted, Status>> + Send;
 
-    /// A pod is gone.
+    /// A pod's sandbox has ended.
     fn forget(&self, pod: AgentPod) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// What the node holds; the version is filled in by the caller.
+    /// The agent's state; [`serve`] fills in the version.
     fn status(&self) -> impl Future<Output = Result<wire::StatusReply, Status>> + Send;
 }
 
-/// Answers on the socket until `stop` completes and every connection has closed.
+/// Answers on the socket until `stop` completes and every connection is closed.
 ///
 /// # Errors
-/// When HTTP/2 itself cannot go on; a broken connection ends only itself.
+/// When HTTP/2 itself cannot continue; a broken connection ends only itself.
 pub async fn serve<A: Agent>(
     incoming: Incoming,
     agent: Arc<A>,
@@ -42,12 +50,12 @@ pub async fn serve<A: Agent>(
     let service = AgentServer::new(endpoint)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    serve_only(incoming, service, health, stop).await
+    server::serve(incoming, service, health, stop).await
 }
 
 struct Endpoint<A> {
     agent: Arc<A>,
-    /// For those that wait; what is brief always has room, as each connection has few requests.
+    /// Limits the admissions that wait. Other calls are short, and each connection has few of them.
     room: Semaphore,
 }
 
@@ -63,20 +71,24 @@ impl<A: Agent> agent_server::Agent for Endpoint<A> {
             Status::resource_exhausted(format!("{MAX_REQUESTS} pods are waiting already"))
         })?;
         let mode = match request.mode() {
-            wire::Mode::Standard => Mode::Standard,
-            // A mode that is not known lets nobody through that another would not.
-            wire::Mode::Strict | wire::Mode::Unspecified => Mode::Strict,
+            wire::Mode::Standard => EnforcingMode::Standard,
+            // An unknown mode is strict: it starts no pod that another mode would not start.
+            wire::Mode::Strict | wire::Mode::Unspecified => EnforcingMode::Strict,
         };
         let pod = pod(request.pod)?;
         if pod.uid.is_empty() {
             let name = &pod.name;
-            return Err(Status::invalid_argument(format!("pod {name} is named without its UID")));
+            return Err(Status::invalid_argument(format!("pod {name} has no UID")));
         }
         let addresses = request.addresses.iter().map(|text| {
-            text.parse().map_err(|_| Status::invalid_argument(format!("{text:?} is no address")))
+            text.parse()
+                .map_err(|_| Status::invalid_argument(format!("{text:?} is not an address")))
         });
         let addresses = addresses.collect::<Result<BTreeSet<IpAddr>, Status>>()?;
-        let (answer, why) = match self.agent.admit(pod, addresses, mode).await? {
+        let links = request.interfaces.into_iter().map(links::from_wire);
+        let links = links.collect::<Result<_, _>>().map_err(Status::invalid_argument)?;
+        let admission = Admission { pod, addresses, links, mode };
+        let (answer, why) = match self.agent.admit(admission).await? {
             Admitted::Enforced => (wire::Answer::Enforced, String::new()),
             Admitted::Open(why) => (wire::Answer::Open, why),
             Admitted::Refused(why) => (wire::Answer::Refused, why),
@@ -107,7 +119,18 @@ impl<A: Agent> agent_server::Agent for Endpoint<A> {
 fn pod(sent: Option<wire::Pod>) -> Result<AgentPod, Status> {
     let wire::Pod { uid, namespace, name, container } = sent.unwrap_or_default();
     if namespace.is_empty() || name.is_empty() {
-        return Err(Status::invalid_argument("the pod is not named"));
+        return Err(Status::invalid_argument("the pod has no name"));
     }
     Ok(AgentPod { uid, name: PodName { namespace, name }, container })
+}
+
+/// The version to answer in.
+fn version(sent: Option<wire::Versions>) -> Result<u32, Status> {
+    let wire::Versions { oldest, newest } = sent.unwrap_or_default();
+    SPOKEN.negotiate(Versions { oldest, newest }).map_err(|no| {
+        Status::failed_precondition(format!(
+            "the agent speaks protocol version {}, was asked in {}",
+            no.ours, no.theirs
+        ))
+    })
 }

@@ -1,4 +1,4 @@
-//! The messages as they travel, generated from `proto/agent.proto`.
+//! The generated messages of `proto/agent.proto`.
 
 #![allow(
     missing_docs,

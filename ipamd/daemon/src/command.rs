@@ -1,7 +1,7 @@
 //! What the binary is asked on its command line. Everything else is set by the environment.
 
 use crate::install::Order;
-use ipamd_rpc::server::HealthName;
+use runtime_socket::server::HealthName;
 use std::time::Duration;
 
 /// A command.

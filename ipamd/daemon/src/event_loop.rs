@@ -16,13 +16,13 @@ use crate::{
     view::{Phase, View},
 };
 use config_model::{InstanceId, PodKey, PodName, Time};
+use datapath_rpc::AgentAt;
 use ipamd_cloud::Cloud;
 use ipamd_core::{
     Action, Answer, CloudCall, CloudFault, ClusterFact, Core, Effect, Event, Limits, Notice, OpId,
     PodView, PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
 };
 use ipamd_node::Outbox;
-use ipamd_rpc::agent::AgentAt;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,

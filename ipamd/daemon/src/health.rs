@@ -10,10 +10,8 @@ use crate::{
     view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
 use config_settings::Settings;
-use ipamd_rpc::{
-    PoolStatus,
-    server::{Health, HealthName},
-};
+use ipamd_rpc::PoolStatus;
+use runtime_socket::server::{Health, HealthName};
 use std::{
     sync::Arc,
     time::{Duration, Instant},

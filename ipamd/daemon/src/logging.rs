@@ -32,8 +32,9 @@ mod tests {
     use ipamd_rpc::{
         Client, Collect, Collected, Confirm, Held, PoolStatus, Release, Released, Reserve,
         ReserveOutcome,
-        server::{Health, Ipam, Unable, listen, serve},
+        server::{Ipam, Unable, serve},
     };
+    use runtime_socket::server::{Health, listen};
     use std::{
         future::pending,
         io,

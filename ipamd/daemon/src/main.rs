@@ -11,8 +11,8 @@ use ipamd_daemon::{
     logging, watch_kernel,
 };
 use ipamd_node::desired;
-use ipamd_rpc::{probe, server::HealthName};
 use routing_netlink::LinuxKernel;
+use runtime_socket::{probe, server::HealthName};
 use std::{
     path::PathBuf,
     process::ExitCode,

@@ -2,14 +2,13 @@
 //! here what amazon-vpc-cni did for it.
 
 use crate::inbox::{Ended, Inbox};
-use config_model::{PodKey, PodName};
-use config_settings::{Family, PolicyMode, Settings};
+use config_model::{EnforcingMode, PodKey, PodName};
+use config_settings::{Family, Settings};
+use datapath_rpc::{AgentAt, AgentPod};
 use ipamd_cloud::Cloud;
-use ipamd_rpc::{
-    agent::{AgentAt, AgentPod, Mode},
-    policy::{Enforcer, PolicyAgent, Terms, serve as answer},
-    server::{Health, listen},
-};
+use ipamd_npa::{NodeConfig, serve as answer};
+use ipamd_rpc::Enforcer;
+use runtime_socket::server::{Health, listen};
 use std::{
     future::pending,
     path::{Path, PathBuf},
@@ -19,23 +18,28 @@ use tokio::time::sleep;
 
 /// Who enforces policy on pods, if anybody does.
 pub(crate) fn enforcer(settings: &Settings) -> Option<Enforcer> {
-    let amazons = || PolicyAgent {
-        socket: beside_store(settings, AGENTS),
-        mode: settings.policy_mode.to_string(),
-    };
-    match agent(settings) {
-        Some(own) => Some(Enforcer::Own(own)),
-        None => settings.policy_agent.then(|| Enforcer::Amazon(amazons())),
+    // Settings in which an agent is used without a mode are refused.
+    let mode = settings.policy_mode.unwrap_or(EnforcingMode::Strict);
+    if settings.policy {
+        return Some(Enforcer::FerruleAgent { socket: settings.agent.socket.clone(), mode });
     }
+    let socket = || beside_store(settings, AGENTS);
+    settings.policy_agent.then(|| Enforcer::NetworkPolicyAgent { socket: socket(), mode })
 }
 
 /// ferrule-agent, if it enforces policy here.
 pub(crate) fn agent(settings: &Settings) -> Option<AgentAt> {
-    let mode = match settings.policy_mode {
-        PolicyMode::Standard => Mode::Standard,
-        PolicyMode::Strict | PolicyMode::None => Mode::Strict,
-    };
-    settings.policy.then(|| AgentAt { socket: settings.agent.socket.clone(), mode })
+    client(enforcer(settings).as_ref())
+}
+
+/// The client of ferrule-agent, if it is the enforcer.
+pub(crate) fn client(enforcer: Option<&Enforcer>) -> Option<AgentAt> {
+    match enforcer {
+        Some(Enforcer::FerruleAgent { socket, mode }) => {
+            Some(AgentAt { socket: socket.clone(), mode: *mode })
+        }
+        Some(Enforcer::NetworkPolicyAgent { .. }) | None => None,
+    }
 }
 
 /// Tells ferrule-agent of a pod that was released without a DEL, unless another of its name lives. Its entry's end
@@ -86,7 +90,7 @@ pub(crate) async fn serve(settings: &Settings, cloud: &dyn Cloud, health: Health
     }
 }
 
-async fn terms(settings: &Settings, cloud: &dyn Cloud) -> Terms {
+async fn terms(settings: &Settings, cloud: &dyn Cloud) -> NodeConfig {
     let node = loop {
         match cloud.node().await {
             Ok(node) => break node,
@@ -95,8 +99,8 @@ async fn terms(settings: &Settings, cloud: &dyn Cloud) -> Terms {
         sleep(REST).await;
     };
     let v6 = settings.family == Family::V6;
-    Terms {
-        mode: settings.policy_mode.to_string(),
+    NodeConfig {
+        mode: settings.policy_mode.map_or("none", EnforcingMode::as_str).to_owned(),
         multi_nic: settings.multi_nic,
         node_ipv4: node.local_ipv4.map(|ip| ip.to_string()).unwrap_or_default(),
         node_ipv6: node.local_ipv6.filter(|_| v6).map(|ip| ip.to_string()).unwrap_or_default(),

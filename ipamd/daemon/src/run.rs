@@ -18,11 +18,9 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use config_settings::{PodEniMode, Settings};
-use ipamd_rpc::{
-    Enforcing,
-    server::{Health, HealthName, Incoming, listen, serve},
-};
+use ipamd_rpc::{Enforcing, server::serve};
 use routing_netlink::Kernel;
+use runtime_socket::server::{Health, HealthName, Incoming, listen};
 use std::{
     collections::BTreeMap,
     future::Future,

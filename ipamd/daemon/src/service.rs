@@ -11,13 +11,12 @@ use crate::{
     view::Phase,
 };
 use config_model::{Mac, PodKey, PodName, RuleLayout, Span};
+use datapath_rpc::AgentAt;
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_node::desired;
 use ipamd_rpc::{
-    self as rpc, Branch, Collect, Collected, Enforcing, Held, PoolStatus, Reason, Release,
-    Released, Reservation, Reserve, ReserveOutcome,
-    agent::AgentAt,
-    policy::Enforcer,
+    self as rpc, Branch, Collect, Collected, Enforcer, Enforcing, Held, PoolStatus, Reason,
+    Release, Released, Reservation, Reserve, ReserveOutcome,
     server::{Ipam, Unable},
 };
 use ipnet::Ipv4Net;
@@ -117,14 +116,11 @@ impl Service {
         if self.tombstones.of(key).is_none() {
             return Ok(());
         }
-        bury(&self.inbox, &self.tombstones, key, self.agent()).await.map_err(unable)
+        bury(&self.inbox, &self.tombstones, key, self.agent().as_ref()).await.map_err(unable)
     }
 
-    fn agent(&self) -> Option<&AgentAt> {
-        match &self.terms.enforcer {
-            Some(Enforcer::Own(agent)) => Some(agent),
-            Some(Enforcer::Amazon(_)) | None => None,
-        }
+    fn agent(&self) -> Option<AgentAt> {
+        policy::client(self.terms.enforcer.as_ref())
     }
 }
 
@@ -272,7 +268,8 @@ impl Ipam for Service {
             }
             match self.give_back(pod.key.clone(), ReleaseCause::PodDeleted).await {
                 Ok(Released::Known(addresses)) => {
-                    policy::forget(self.agent(), &self.inbox, &pod.key, Some(&pod.pod)).await;
+                    policy::forget(self.agent().as_ref(), &self.inbox, &pod.key, Some(&pod.pod))
+                        .await;
                     collected.released.insert(pod.key, addresses);
                 }
                 // Somebody was quicker.

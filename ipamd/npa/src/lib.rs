@@ -1,10 +1,13 @@
-//! What passes between a node's network and aws-network-policy-agent, which knows amazon-vpc-cni alone:
-//! the plugin tells the agent of pods, and the daemon tells it how the node is set ([`serve`]).
+//! The protocol between a node's network and aws-network-policy-agent, which knows amazon-vpc-cni only: the plugin
+//! reports pods to the agent ([`PolicyAgent`]), and the daemon serves the agent the node's configuration ([`serve`]).
+//!
+//! The names of services and the numbers of fields are that project's. Tests run both sides over a real socket:
+//! `tests/`.
 
 pub mod wire;
 
-use crate::{RpcError, agent::AgentAt, client::connection};
-use config_model::PodName;
+use config_model::{EnforcingMode, PodName};
+use runtime_socket::{Connection, dial, origin};
 use std::{
     future::Future,
     path::PathBuf,
@@ -18,58 +21,49 @@ use wire::np_backend_client::NpBackendClient;
 mod served;
 
 #[cfg(feature = "server")]
-pub use served::{Terms, ask, serve};
+pub use served::{NodeConfig, ask, serve};
 
-/// The agent of this node, as the daemon tells the plugin of it.
+/// The agent of this node: its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyAgent {
-    /// Where it takes calls.
+    /// The socket where it takes calls.
     pub socket: PathBuf,
-    /// What holds for a pod that no policy names: `standard` or `strict`.
-    pub mode: String,
-}
-
-/// Who enforces policy on this node, as the daemon tells the plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Enforcer {
-    /// aws-network-policy-agent.
-    Amazon(PolicyAgent),
-    /// ferrule-agent.
-    Own(AgentAt),
+    /// The default for a pod that no policy selects.
+    pub mode: EnforcingMode,
 }
 
 /// The agent has not done what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// Nobody takes calls at its socket.
-    #[error("no policy agent takes calls at {}: {why}", socket.display())]
+    /// There is no connection.
+    #[error("cannot connect to the policy agent at {}: {why}", socket.display())]
     Absent {
-        /// Where it should.
+        /// The agent's socket.
         socket: PathBuf,
-        /// What stood in the way.
+        /// The cause.
         why: String,
     },
-    /// It has not answered in time.
+    /// There was no answer in time.
     #[error("the policy agent at {} does not answer", socket.display())]
     TimedOut {
-        /// Where it is.
+        /// The agent's socket.
         socket: PathBuf,
     },
-    /// It has refused.
-    #[error("the policy agent at {} has refused: {said}", socket.display())]
+    /// The agent answered with a refusal.
+    #[error("the policy agent at {} has refused: {message}", socket.display())]
     Refused {
-        /// Where it is.
+        /// The agent's socket.
         socket: PathBuf,
-        /// In its words.
-        said: String,
+        /// The agent's message.
+        message: String,
     },
 }
 
 impl PolicyAgent {
-    /// Has the policies hold for a pod whose interfaces are up.
+    /// Waits until the policies of a pod whose interfaces are up are in force.
     ///
     /// # Errors
-    /// The agent has not said by `deadline` that they do.
+    /// The agent has not confirmed by `deadline`.
     pub async fn enforce(
         &self,
         pod: &PodName,
@@ -80,17 +74,17 @@ impl PolicyAgent {
         let asked = wire::EnforceNpRequest {
             k8s_pod_name: pod.name.clone(),
             k8s_pod_namespace: pod.namespace.clone(),
-            network_policy_mode: self.mode.clone(),
+            network_policy_mode: self.mode.to_string(),
             interface_count: i32::try_from(interfaces).unwrap_or(i32::MAX),
         };
         let reply = self.answer(deadline, agent.enforce_np_to_pod(Request::new(asked))).await?;
         self.agreed(reply.success)
     }
 
-    /// Tells that a pod is gone.
+    /// Reports that a pod is gone.
     ///
     /// # Errors
-    /// The agent has not taken note of it by `deadline`.
+    /// The agent has not confirmed by `deadline`.
     pub async fn forget(&self, pod: &PodName, deadline: Instant) -> Result<(), PolicyError> {
         let mut agent = self.dial().await?;
         let asked = wire::DeleteNpRequest {
@@ -101,11 +95,11 @@ impl PolicyAgent {
         self.agreed(reply.success)
     }
 
-    async fn dial(&self) -> Result<NpBackendClient<connection::Connection>, PolicyError> {
-        match connection::open(&self.socket, Instant::now() + DIAL).await {
-            Ok(connection) => Ok(NpBackendClient::with_origin(connection, connection::origin())),
+    async fn dial(&self) -> Result<NpBackendClient<Connection>, PolicyError> {
+        match dial(&self.socket, Instant::now() + DIAL).await {
+            Ok(connection) => Ok(NpBackendClient::with_origin(connection, origin())),
             Err(error) => {
-                Err(PolicyError::Absent { socket: self.socket.clone(), why: why(&error) })
+                Err(PolicyError::Absent { socket: self.socket.clone(), why: error.reason() })
             }
         }
     }
@@ -119,8 +113,8 @@ impl PolicyAgent {
         match timeout_at(deadline.into(), call).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => {
-                let said = format!("{} ({:?})", status.message(), status.code());
-                Err(PolicyError::Refused { socket, said })
+                let message = format!("{} ({:?})", status.message(), status.code());
+                Err(PolicyError::Refused { socket, message })
             }
             Err(_) => Err(PolicyError::TimedOut { socket }),
         }
@@ -128,26 +122,10 @@ impl PolicyAgent {
 
     fn agreed(&self, success: bool) -> Result<(), PolicyError> {
         let socket = self.socket.clone();
-        let refused = || PolicyError::Refused { socket, said: "success = false".to_owned() };
+        let refused = || PolicyError::Refused { socket, message: "success = false".to_owned() };
         success.then_some(()).ok_or_else(refused)
     }
 }
 
-/// Why a socket that is not the daemon's cannot be reached.
-pub(crate) fn why(error: &RpcError) -> String {
-    match error {
-        RpcError::Missing { .. } => "there is no such socket".to_owned(),
-        RpcError::Refused { cause, .. } => cause.to_string(),
-        RpcError::PermissionDenied { said, .. } => said.clone(),
-        RpcError::TimedOut { .. } => "nobody accepts".to_owned(),
-        RpcError::VersionMismatch { .. }
-        | RpcError::Lost { .. }
-        | RpcError::Busy { .. }
-        | RpcError::Malformed { .. }
-        | RpcError::Failed { .. }
-        | RpcError::Other { .. } => error.to_string(),
-    }
-}
-
-/// As long as aws-cni tries.
+/// The longest wait for the socket, the same as in aws-cni.
 const DIAL: Duration = Duration::from_secs(2);

@@ -1,9 +1,9 @@
-//! What the agent asks of a node when it starts.
+//! The node's configuration, which the agent asks for at its start.
 
-use super::{PolicyError, why, wire};
-use crate::{
-    client::connection,
-    server::{Health, Incoming, ServeError, serve_only},
+use crate::{PolicyError, wire};
+use runtime_socket::{
+    dial, origin,
+    server::{self, Health, Incoming, ServeError},
 };
 use std::{future::Future, path::Path, time::Instant};
 use tokio::time::timeout_at;
@@ -13,10 +13,10 @@ use wire::{
     config_server_backend_server::{ConfigServerBackend, ConfigServerBackendServer},
 };
 
-/// How the node is set.
+/// The node's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// What holds for a pod that no policy names: `standard` or `strict`.
+pub struct NodeConfig {
+    /// The default for a pod that no policy selects: `none`, `standard` or `strict`.
     pub mode: String,
     /// Whether a pod may have an interface on each network card.
     pub multi_nic: bool,
@@ -24,54 +24,56 @@ pub struct Terms {
     pub node_ipv4: String,
     /// The node's IPv6 address.
     pub node_ipv6: String,
-    /// The instance.
+    /// The EC2 instance.
     pub instance_id: String,
-    /// Where it is.
+    /// The AWS region.
     pub region: String,
 }
 
-/// Answers the agent until `stop` completes and every connection has closed.
+/// Answers the agent until `stop` completes and every connection is closed.
 ///
 /// # Errors
-/// When HTTP/2 itself cannot go on; a broken connection ends only itself.
+/// When HTTP/2 itself cannot continue; a broken connection ends only itself.
 pub async fn serve(
     incoming: Incoming,
-    terms: Terms,
+    config: NodeConfig,
     health: &Health,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    serve_only(incoming, ConfigServerBackendServer::new(Answers(terms)), health, stop).await
+    server::serve(incoming, ConfigServerBackendServer::new(Answers(config)), health, stop).await
 }
 
-/// Asks as the agent does.
+/// Asks for the configuration as the agent does.
 ///
 /// # Errors
-/// Nobody answers by `deadline`.
-pub async fn ask(socket: &Path, deadline: Instant) -> Result<Terms, PolicyError> {
-    let connection = connection::open(socket, deadline)
-        .await
-        .map_err(|error| PolicyError::Absent { socket: socket.to_owned(), why: why(&error) })?;
-    let mut node = ConfigServerBackendClient::with_origin(connection, connection::origin());
+/// There is no answer by `deadline`.
+pub async fn ask(socket: &Path, deadline: Instant) -> Result<NodeConfig, PolicyError> {
+    let absent = |error: runtime_socket::DialError| PolicyError::Absent {
+        socket: socket.to_owned(),
+        why: error.reason(),
+    };
+    let connection = dial(socket, deadline).await.map_err(absent)?;
+    let mut node = ConfigServerBackendClient::with_origin(connection, origin());
     let call = timeout_at(deadline.into(), node.get_network_policy_configs(Request::new(())));
-    let told = match call.await {
+    let reply = match call.await {
         Ok(Ok(reply)) => reply.into_inner(),
         Ok(Err(status)) => {
-            let said = status.message().to_owned();
-            return Err(PolicyError::Refused { socket: socket.to_owned(), said });
+            let message = status.message().to_owned();
+            return Err(PolicyError::Refused { socket: socket.to_owned(), message });
         }
         Err(_) => return Err(PolicyError::TimedOut { socket: socket.to_owned() }),
     };
-    Ok(Terms {
-        mode: told.network_policy_mode,
-        multi_nic: told.multi_nic_enabled,
-        node_ipv4: told.node_ipv4,
-        node_ipv6: told.node_ipv6,
-        instance_id: told.instance_id,
-        region: told.region,
+    Ok(NodeConfig {
+        mode: reply.network_policy_mode,
+        multi_nic: reply.multi_nic_enabled,
+        node_ipv4: reply.node_ipv4,
+        node_ipv6: reply.node_ipv6,
+        instance_id: reply.instance_id,
+        region: reply.region,
     })
 }
 
-struct Answers(Terms);
+struct Answers(NodeConfig);
 
 #[tonic::async_trait]
 impl ConfigServerBackend for Answers {
@@ -79,7 +81,8 @@ impl ConfigServerBackend for Answers {
         &self,
         _asked: Request<()>,
     ) -> Result<Response<wire::NetworkPolicyAgentConfigReply>, Status> {
-        let Terms { mode, multi_nic, node_ipv4, node_ipv6, instance_id, region } = self.0.clone();
+        let NodeConfig { mode, multi_nic, node_ipv4, node_ipv6, instance_id, region } =
+            self.0.clone();
         Ok(Response::new(wire::NetworkPolicyAgentConfigReply {
             network_policy_mode: mode,
             multi_nic_enabled: multi_nic,

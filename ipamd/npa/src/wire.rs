@@ -1,4 +1,4 @@
-//! The messages as they travel, generated from `proto/policy.proto`; for who stands in for an agent.
+//! The generated messages of `proto/npa.proto`, also for programs that stand in for the agent in tests.
 
 #![allow(
     missing_docs,

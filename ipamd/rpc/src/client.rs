@@ -1,14 +1,12 @@
 //! The plugin's side of the socket.
 
-pub(crate) mod connection;
-
 use crate::{
-    Collect, Collected, Confirm, Held, MAX_MESSAGE_BYTES, Malformed, PoolStatus, Release, Released,
-    Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions, message::conversion,
-    policy::Enforcer, trace, wire::ipam_client::IpamClient,
+    Collect, Collected, Confirm, Enforcer, Held, MAX_MESSAGE_BYTES, Malformed, PoolStatus, Release,
+    Released, Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions,
+    message::conversion, trace, wire::ipam_client::IpamClient,
 };
 use config_model::PodKey;
-use connection::Connection;
+use runtime_socket::{Connection, dial, origin};
 use std::{
     future::Future,
     path::{Path, PathBuf},
@@ -43,8 +41,8 @@ impl Client {
     /// # Errors
     /// What stood in the way at the deadline, or at once what waiting does not cure.
     pub async fn connect(socket: &Path, deadline: Instant) -> Result<Self, RpcError> {
-        let connection = connection::open(socket, deadline).await?;
-        let inner = IpamClient::with_origin(connection, connection::origin())
+        let connection = dial(socket, deadline).await?;
+        let inner = IpamClient::with_origin(connection, origin())
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
         Ok(Self { inner, peer: Peer::at(socket), trace: None })
     }
@@ -168,7 +166,7 @@ impl Client {
     }
 
     fn within<T>(&self, deadline: Instant, message: T) -> Request<T> {
-        let mut request = within(deadline, message);
+        let mut request = runtime_socket::within(deadline, message);
         if let Some(trace) = &self.trace {
             trace::put(trace, request.metadata_mut());
         }
@@ -234,32 +232,4 @@ impl Peer {
 
 fn valid<T>(attempt: &'static str, read: Result<T, Malformed>) -> Result<T, RpcError> {
     read.map_err(|cause| RpcError::Malformed { attempt, cause })
-}
-
-/// The request, with the time left told to the daemon: it stops working for a caller that has gone.
-fn within<T>(deadline: Instant, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    request
-}
-
-/// Asks a daemon for one of its kinds of health; what a container's probe does.
-///
-/// # Errors
-/// When there is no answer by `deadline`, or the daemon does not know the name yet.
-#[cfg(feature = "server")]
-pub async fn probe(
-    socket: &Path,
-    health: crate::server::HealthName,
-    deadline: Instant,
-) -> Result<bool, RpcError> {
-    use tonic_health::pb::{
-        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-    };
-    let connection = connection::open(socket, deadline).await?;
-    let mut inner = HealthClient::with_origin(connection, connection::origin());
-    let asked = HealthCheckRequest { service: health.as_str().to_owned() };
-    let reply =
-        Peer::at(socket).answer("probe", deadline, inner.check(within(deadline, asked))).await?;
-    Ok(reply.status() == ServingStatus::Serving)
 }

@@ -1,6 +1,7 @@
 //! What can go wrong between plugin and daemon, sorted by what the caller does next.
 
 use crate::{Malformed, Versions};
+use runtime_socket::DialError;
 use std::{io, path::PathBuf};
 use tonic::Status;
 
@@ -96,6 +97,20 @@ pub enum RpcError {
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl From<DialError> for RpcError {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Missing { socket } => Self::Missing { socket },
+            DialError::Refused { socket, cause } => Self::Refused { socket, cause },
+            DialError::TimedOut { socket } => Self::TimedOut { attempt: "connect", socket },
+            DialError::PermissionDenied { socket, cause } => {
+                Self::PermissionDenied { attempt: "connect", socket, said: cause.to_string() }
+            }
+            DialError::Other { socket, cause } => Self::Other { socket, cause: cause.into() },
+        }
+    }
 }
 
 impl RpcError {

@@ -164,7 +164,7 @@ pub const WORDS: &[Word] = &[
          the controller",
     ),
     us(
-        "ferrule-agent takes no calls at",
+        "cannot connect to ferrule-agent at",
         "policy is strict, and ferrule-agent does not run on the node",
         "look at the container agent of the node's ferrule pod",
     ),

@@ -1,10 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::{
-    Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, PolicyMode, RandomizeSnat,
-};
-use config_model::{Mark, RuleLayout, Span};
+use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, RandomizeSnat};
+use config_model::{EnforcingMode, Mark, RuleLayout, Span};
 use std::path::PathBuf;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -373,17 +371,17 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
     ));
     let strict = [("NETWORK_POLICY_ENFORCING_MODE", "Strict"), ("FERRULE_POLICY_AGENT", "true")];
     let (settings, warnings) = resolve(&strict);
-    assert_eq!((settings.policy_mode, settings.policy_agent), (PolicyMode::Strict, true));
+    assert_eq!((settings.policy_mode, settings.policy_agent), (Some(EnforcingMode::Strict), true));
     assert_eq!(warnings, Vec::<String>::new());
 }
 
 #[test]
 fn policy_on_the_node_is_strict_unless_told_otherwise_and_somebodys_alone() {
     let (settings, warnings) = resolve(&[("FERRULE_POLICY", "true")]);
-    assert_eq!((settings.policy, settings.policy_mode), (true, PolicyMode::Strict));
+    assert_eq!((settings.policy, settings.policy_mode), (true, Some(EnforcingMode::Strict)));
     assert_eq!(warnings, Vec::<String>::new());
     let mode = |mode| [("FERRULE_POLICY", "true"), ("NETWORK_POLICY_ENFORCING_MODE", mode)];
-    assert_eq!(resolve(&mode("Standard")).0.policy_mode, PolicyMode::Standard);
+    assert_eq!(resolve(&mode("Standard")).0.policy_mode, Some(EnforcingMode::Standard));
     let none = refusal(&mode("none")).to_string();
     assert!(none.contains("FERRULE_POLICY=true") && none.contains("strict"), "{none}");
     let both = [("FERRULE_POLICY", "true"), ("FERRULE_POLICY_AGENT", "true")];

@@ -2,6 +2,7 @@
 
 use super::{AMAZON, Effect, Kind, OnBad, Setting};
 use crate::parse;
+use config_model::EnforcingMode;
 
 const MTU_RANGE: &str = "an integer from 576 to 9001";
 
@@ -147,7 +148,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         empty_is_unset: true,
         set: |d, v| {
             d.settings.policy_mode = parse::policy_mode(v)?;
-            d.modes.policy_strict = d.settings.policy_mode == crate::PolicyMode::Strict;
+            d.modes.policy_strict = d.settings.policy_mode == Some(EnforcingMode::Strict);
             Ok(())
         },
         ..AMAZON

@@ -4,7 +4,8 @@ use crate::{
     node::{Node, poll},
     replica::{Authority, Replica, hub},
 };
-use ipamd_rpc::agent::{Admitted, Mode};
+use config_model::EnforcingMode;
+use datapath_rpc::Admitted;
 
 #[test]
 fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() {
@@ -17,7 +18,7 @@ fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() 
     let node = Node::new(&authority);
     let _agent = node.start(&[&replicas[0], &replicas[1]]);
     node.until("the node was told of its pod", |status| status.pods == 1);
-    let answer = node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    let answer = node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     assert_eq!(answer, Admitted::Enforced);
     for replica in &replicas {
         let announced = poll("the address was announced", || {
@@ -41,11 +42,11 @@ fn a_pod_that_nobody_told_of_waits_and_then_starts_open_or_not_at_all() {
     let _agent = node.start(&[&replica]);
     node.until("the node was told of its pod", |status| status.pods == 1);
     // Another pod of that name.
-    let Admitted::Refused(why) = node.admit("web-0", "u-1", Mode::Strict).unwrap() else {
+    let Admitted::Refused(why) = node.admit("web-0", "u-1", EnforcingMode::Strict).unwrap() else {
         panic!("it was never heard of")
     };
     assert!(why.contains("u-1") && why.contains("it knows UID u-0 of that name"), "{why}");
-    let Admitted::Open(why) = node.admit("web-1", "u-2", Mode::Standard).unwrap() else {
+    let Admitted::Open(why) = node.admit("web-1", "u-2", EnforcingMode::Standard).unwrap() else {
         panic!("it was never heard of")
     };
     assert!(why.contains("shop/web-1") && why.contains(&replica.at.to_string()), "{why}");
@@ -77,7 +78,7 @@ fn pods_wait_for_what_comes_while_they_wait() {
     // Those that were told of meanwhile are let through at the next attempt at the latest.
     node.until("all were told of", |status| status.pods == 45);
     for (name, uid) in pods.iter().filter(|(_, uid)| !uid.ends_with('7')) {
-        assert_eq!(node.admit(name, uid, Mode::Strict).unwrap(), Admitted::Enforced);
+        assert_eq!(node.admit(name, uid, EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     }
 }
 
@@ -89,12 +90,12 @@ fn an_end_is_told_for_pods_that_are_known_and_for_others() {
     let node = Node::new(&authority);
     let _agent = node.start(&[&replica]);
     node.until("the node was told of its pod", |status| status.pods == 1);
-    node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     node.forget("web-0", "u-0");
     node.forget("web-0", "u-0");
     node.forget("web-1", "");
     replica.pod_gone("web-0");
     node.until("its entry is gone", |status| status.pods == 0);
-    let again = node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    let again = node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     assert!(matches!(again, Admitted::Refused(_)), "{again:?}");
 }

@@ -4,7 +4,8 @@ use crate::{
     node::{Agent, Node, poll},
     replica::{Authority, Replica, hub},
 };
-use ipamd_rpc::agent::{Admitted, Mode};
+use config_model::EnforcingMode;
+use datapath_rpc::Admitted;
 use std::{fs, process::Command};
 
 fn holds(node: &Node, file: &str, text: &str) -> bool {
@@ -34,8 +35,8 @@ fn an_agent_that_was_killed_begins_with_what_it_held_though_no_controller_answer
     let _agent = node.start_at(&at);
     let status = node.until("it is in force", |status| status.revision == status.applied);
     assert_eq!((status.pods, status.policies), (1, 1));
-    assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
-    let Admitted::Refused(why) = node.admit("web-1", "u-1", Mode::Strict).unwrap() else {
+    assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
+    let Admitted::Refused(why) = node.admit("web-1", "u-1", EnforcingMode::Strict).unwrap() else {
         panic!("it was never heard of")
     };
     assert!(why.contains("no replica of the controller is followed"), "{why}");
@@ -52,14 +53,14 @@ fn a_damaged_file_is_kept_aside_and_the_controller_tells_what_is_missing() {
     let agent = node.start_at(&at);
     node.until_log("is damaged: it is kept aside");
     assert!(holds(&node, "policy.damaged", "uid-of-p"));
-    let refused = node.admit("web-0", "u-0", Mode::Strict).unwrap();
+    let refused = node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     assert!(matches!(refused, Admitted::Refused(_)), "{refused:?}");
     drop(agent);
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
     let _agent = node.start(&[&replica]);
     node.until("the node was told", |status| status.pods == 1);
-    assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
+    assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
 }
 
 /// An agent that may write files of 12 KiB (some shells: 24) and no longer ones, until that is lifted.
@@ -87,7 +88,7 @@ fn a_disk_that_is_full_is_said_and_hinders_nothing_else() {
     let agent = confined(&node, &replica);
     let status = node.until("the disk refuses", |s| s.pods == PODS && !s.disk.is_empty());
     assert!(status.disk.contains("policy.log"), "{}", status.disk);
-    assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
+    assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     node.until_log("the agent goes on from memory");
     let lifted = Command::new("prlimit")
         .args(["--pid", &agent.pid().to_string(), "--fsize=unlimited"])

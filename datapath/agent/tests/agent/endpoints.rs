@@ -4,7 +4,8 @@ use crate::{
     node::{Node, poll},
     replica::{Authority, Replica, hub},
 };
-use ipamd_rpc::agent::{Admitted, Mode};
+use config_model::EnforcingMode;
+use datapath_rpc::Admitted;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
     Api, Client,
@@ -117,7 +118,7 @@ fn follows(node: &Node, replica: &Replica) {
 fn knows(node: &Node, replica: &Replica) {
     replica.heard.announced.lock().unwrap().clear();
     poll(&format!("{} is known", replica.at), || {
-        assert_eq!(node.admit("web-0", "u-0", Mode::Strict).unwrap(), Admitted::Enforced);
+        assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
         (!replica.heard.announced.lock().unwrap().is_empty()).then_some(())
     });
 }

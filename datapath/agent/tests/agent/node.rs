@@ -1,8 +1,8 @@
 //! A node: a folder, and agents that come and go on it.
 
 use crate::replica::{Authority, NAME, Replica};
-use config_model::PodName;
-use ipamd_rpc::agent::{Admitted, AgentAt, AgentError, AgentPod, Mode, wire::StatusReply};
+use config_model::{EnforcingMode, PodName};
+use datapath_rpc::{Admitted, AgentAt, AgentError, AgentPod, wire::StatusReply};
 use std::{
     fs,
     net::SocketAddr,
@@ -79,25 +79,30 @@ impl Node {
         agent
     }
 
-    pub(crate) fn at(&self, mode: Mode) -> AgentAt {
+    pub(crate) fn at(&self, mode: EnforcingMode) -> AgentAt {
         AgentAt { socket: self.path("agent.sock"), mode }
     }
 
-    pub(crate) fn admit(&self, name: &str, uid: &str, mode: Mode) -> Result<Admitted, AgentError> {
+    pub(crate) fn admit(
+        &self,
+        name: &str,
+        uid: &str,
+        mode: EnforcingMode,
+    ) -> Result<Admitted, AgentError> {
         let addresses = ["10.0.0.9".parse().unwrap()];
         let deadline = Instant::now() + PATIENCE;
-        self.runtime.block_on(self.at(mode).admit(&pod(name, uid), &addresses, deadline))
+        self.runtime.block_on(self.at(mode).admit(&pod(name, uid), &addresses, &[], deadline))
     }
 
     /// Asks for several pods at once.
     pub(crate) fn admit_all(&self, pods: &[(String, String)]) -> Vec<Admitted> {
         let deadline = Instant::now() + PATIENCE;
-        let at = self.at(Mode::Strict);
+        let at = self.at(EnforcingMode::Strict);
         self.runtime.block_on(async {
             let asked = pods.iter().map(|(name, uid)| {
                 let (at, pod) = (at.clone(), pod(name, uid));
                 tokio::spawn(async move {
-                    at.admit(&pod, &["10.0.0.9".parse().unwrap()], deadline).await.unwrap()
+                    at.admit(&pod, &["10.0.0.9".parse().unwrap()], &[], deadline).await.unwrap()
                 })
             });
             let asked: Vec<_> = asked.collect();
@@ -111,13 +116,13 @@ impl Node {
 
     pub(crate) fn forget(&self, name: &str, uid: &str) {
         let deadline = Instant::now() + PATIENCE;
-        let (at, pod) = (self.at(Mode::Strict), pod(name, uid));
+        let (at, pod) = (self.at(EnforcingMode::Strict), pod(name, uid));
         self.runtime.block_on(at.forget(&pod, deadline)).unwrap();
     }
 
     pub(crate) fn status(&self) -> Result<StatusReply, AgentError> {
         let deadline = Instant::now() + PATIENCE;
-        self.runtime.block_on(self.at(Mode::Strict).status(deadline))
+        self.runtime.block_on(self.at(EnforcingMode::Strict).status(deadline))
     }
 
     /// Waits until the agent says so of itself.

@@ -4,8 +4,9 @@ use crate::{
     node::{Node, poll},
     replica::{Authority, Replica, hub},
 };
+use config_model::EnforcingMode;
 use control_wire::proto::ReportRequest;
-use ipamd_rpc::agent::{Admitted, Mode};
+use datapath_rpc::Admitted;
 use std::fs;
 
 #[test]
@@ -26,7 +27,7 @@ fn an_agent_goes_on_with_another_replica_and_loses_nothing() {
     other.pod("n1", "web-1", "u-1");
     node.until("the other tells it", |s| s.pods == 2 && s.replica == other.at.to_string());
     for (name, uid) in [("web-0", "u-0"), ("web-1", "u-1")] {
-        assert_eq!(node.admit(name, uid, Mode::Strict).unwrap(), Admitted::Enforced);
+        assert_eq!(node.admit(name, uid, EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     }
 }
 
@@ -94,7 +95,7 @@ fn where_all_have_read_less_the_newest_is_taken_in_the_end_and_that_is_said() {
     }
     // It tells what there is by what it has read, and that is in force.
     node.until("its word counts", |s| s.pods == 2 && s.behind);
-    assert_eq!(node.admit("web-1", "u-1", Mode::Strict).unwrap(), Admitted::Enforced);
+    assert_eq!(node.admit("web-1", "u-1", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     // It has read as much as the node held before.
     newer.office.with(|hub| hub.reach("Pod", 100));
     newer.pod("n1", "web-3", "u-3");

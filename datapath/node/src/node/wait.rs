@@ -1,11 +1,12 @@
 //! Pods that start and end here.
 
 use super::*;
-use crate::waiting::{Mode, WAIT, WAITING_MAX};
+use crate::waiting::{WAIT, WAITING_MAX};
+use config_model::EnforcingMode;
 
 impl Node {
     /// A pod starts: it waits until policy holds for it, and every replica is to know its addresses.
-    pub fn admit(&mut self, local: LocalPod, mode: Mode, now: Time) -> Ticket {
+    pub fn admit(&mut self, local: LocalPod, mode: EnforcingMode, now: Time) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let one = Waiting { pod: local.pod.clone(), mode, until: now + WAIT, needs: None };

@@ -2,10 +2,10 @@
 
 use super::{entry, group, name, part, policy, removed, uid};
 use crate::{
-    Answer, Applied, Desired, Effect, LocalPod, Mode, Node, PodId, Ticket, WAIT,
-    desired::policies_of, store,
+    Answer, Applied, Desired, Effect, LocalPod, Node, PodId, Ticket, WAIT, desired::policies_of,
+    store,
 };
-use config_model::{Span, Time};
+use config_model::{EnforcingMode, Span, Time};
 use control_wire::{ObjectId, proto};
 use proptest::{collection::vec, prelude::*};
 use std::{
@@ -75,7 +75,7 @@ struct Life {
     given: Option<Desired>,
     in_force: Option<(Desired, BTreeMap<String, String>)>,
     /// Whoever asked and was not answered yet.
-    asked: BTreeMap<Ticket, (PodId, Mode, Time)>,
+    asked: BTreeMap<Ticket, (PodId, EnforcingMode, Time)>,
     disk: Vec<store::Record>,
     enforced: usize,
 }
@@ -169,7 +169,7 @@ impl Life {
 
     fn start(&mut self, pod: u8, strict: bool, address: u8) {
         let id = PodId { uid: uid(pod), namespace: "shop".into(), name: name(pod) };
-        let mode = if strict { Mode::Strict } else { Mode::Standard };
+        let mode = if strict { EnforcingMode::Strict } else { EnforcingMode::Standard };
         let addresses: BTreeSet<IpAddr> = [Ipv4Addr::new(10, 0, 0, address).into()].into();
         // Of each pod there are two sandboxes, with an address each.
         let local = LocalPod { pod: id.clone(), container: sandbox(address), addresses };
@@ -234,11 +234,11 @@ impl Life {
         match answer {
             Answer::Enforced => self.let_through(&pod),
             Answer::Open(why) => {
-                assert_eq!(mode, Mode::Standard);
+                assert_eq!(mode, EnforcingMode::Standard);
                 assert!(self.now >= since + WAIT && why.contains(&pod.uid), "{why}");
             }
             Answer::Refused(why) => {
-                assert_eq!(mode, Mode::Strict);
+                assert_eq!(mode, EnforcingMode::Strict);
                 assert!(self.now >= since + WAIT && why.contains(&pod.uid), "{why}");
             }
         }

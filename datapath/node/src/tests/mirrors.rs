@@ -1,8 +1,8 @@
 //! Static pods, which their node knows by another UID than the API.
 
 use super::{entry, part, policy, removed};
-use crate::{Answer, Applied, Effect, LocalPod, Mode, Node, PodId, WAIT};
-use config_model::Time;
+use crate::{Answer, Applied, Effect, LocalPod, Node, PodId, WAIT};
+use config_model::{EnforcingMode, Time};
 use control_wire::{ObjectId, proto::Change, told::Pod};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn local(uid: &str, namespace: &str, name: &str) -> LocalPod {
 /// What a pod that starts is answered, once the backend has said this.
 fn answer(node: &mut Node, pod: LocalPod, came: &Applied) -> Answer {
     let now = Time(1_000);
-    node.admit(pod, Mode::Strict, now);
+    node.admit(pod, EnforcingMode::Strict, now);
     let mut ticks = 0;
     loop {
         for effect in node.take_effects() {

@@ -5,22 +5,17 @@
 use super::*;
 use crate::checkpoint::{HEADER, Journal, Writer};
 use async_trait::async_trait;
-use config_model::{CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, SubnetId, VpcId};
+use config_model::{
+    CardIndex, DeviceIndex, EnforcingMode, EniId, Mac, PodKey, PodName, Span, SubnetId, VpcId,
+};
+use datapath_rpc::{Admission, Admitted, Agent, AgentPod, wire::StatusReply};
 use ipamd_cloud::{Node, TypeLimits};
 use ipamd_core::{
     AttachmentState, Cards, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment,
     SeenEni, Start,
 };
-use ipamd_rpc::{
-    agent::{Admitted, Agent, AgentPod, Mode, wire::StatusReply},
-    server::{Health, listen},
-};
-use std::{
-    collections::BTreeSet,
-    io,
-    net::{IpAddr, Ipv4Addr},
-    sync::mpsc as blocking,
-};
+use runtime_socket::server::{Health, listen};
+use std::{io, net::Ipv4Addr, sync::mpsc as blocking};
 
 /// Nothing is ever asked of it: the pool is large enough.
 struct NoCloud;
@@ -231,12 +226,7 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
 struct Forgetful(mpsc::UnboundedSender<AgentPod>);
 
 impl Agent for Forgetful {
-    async fn admit(
-        &self,
-        _: AgentPod,
-        _: BTreeSet<IpAddr>,
-        _: Mode,
-    ) -> Result<Admitted, tonic::Status> {
+    async fn admit(&self, _: Admission) -> Result<Admitted, tonic::Status> {
         Err(tonic::Status::unimplemented("nobody asks"))
     }
 
@@ -261,14 +251,14 @@ async fn the_agent_is_told_of_a_pod_that_never_came_unless_another_sandbox_of_it
         let health = Health::starting().await;
         let agent = Arc::new(Forgetful(told));
         let stopped = async { drop(stopped.await) };
-        ipamd_rpc::agent::serve(incoming, agent, &health, stopped).await
+        datapath_rpc::serve(incoming, agent, &health, stopped).await
     });
     let (leave, wait) = blocking::channel();
     let (written, _writes) = mpsc::unbounded_channel();
     for _ in 0..100 {
         leave.send(()).unwrap();
     }
-    let (inbox, task) = starting_beside(Some(AgentAt { socket, mode: Mode::Strict }));
+    let (inbox, task) = starting_beside(Some(AgentAt { socket, mode: EnforcingMode::Strict }));
     let disk = SlowDisk { leave: wait, writes: written };
     begin_with(&inbox, beginning(disk, Span::seconds(5))).await;
     // Of pod 1 another sandbox comes to be; that of pod 3 does as well; that of pod 2 never does.

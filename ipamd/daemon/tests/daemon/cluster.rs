@@ -5,7 +5,7 @@ use crate::{
     node::{TestNode, key},
     shown::explain,
 };
-use ipamd_rpc::server::HealthName;
+use runtime_socket::server::HealthName;
 
 #[test]
 fn a_daemon_that_does_not_need_the_api_server_serves_without_it() {

@@ -7,11 +7,12 @@ use ipamd_cloud::Cloud;
 use ipamd_daemon::{Access, Connect, Daemon, Metrics, ProcSys, Trigger};
 use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Pod, PodAddress, PoolStatus, Release, ReleaseCause,
-    Released, Reserve, ReserveOutcome, probe, server::HealthName,
+    Released, Reserve, ReserveOutcome,
 };
 use routing_netfilter::Tools;
 use routing_netlink::{Kernel, KernelError};
 use routing_plan::{Applied, LinkKind, LinkRef, Observed, Op, SysctlName, pod::PodNet};
+use runtime_socket::{probe, server::HealthName};
 use std::{
     fs,
     net::Ipv4Addr,

@@ -6,7 +6,8 @@ use crate::{
     shown::explain,
 };
 use ipamd_core::{Action, CloudFault, Remedy};
-use ipamd_rpc::{Reason, Released, ReserveOutcome, server::HealthName};
+use ipamd_rpc::{Reason, Released, ReserveOutcome};
+use runtime_socket::server::HealthName;
 use std::{collections::BTreeSet, time::Duration};
 
 const LONG: Duration = Duration::from_secs(40);

@@ -4,14 +4,9 @@ use super::{
     Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
     Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
 };
-use crate::{
-    Versions,
-    agent::{AgentAt, Mode},
-    policy::{Enforcer, PolicyAgent},
-    wire,
-};
-use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, Span, TableId};
-use std::{net::IpAddr, str::FromStr};
+use crate::{Enforcer, Versions, wire};
+use config_model::{DeviceIndex, EnforcingMode, EniId, PodKey, PodName, RuleLayout, Span, TableId};
+use std::{net::IpAddr, path::PathBuf, str::FromStr};
 
 impl From<Versions> for wire::Versions {
     fn from(Versions { oldest, newest }: Versions) -> Self {
@@ -332,56 +327,46 @@ impl TryFrom<wire::ReleaseReply> for Released {
     }
 }
 
-/// Who enforces policy. One without a socket could not be asked, and the pod would be open.
+/// The component that enforces policy. Without a socket it could not be asked, and the pod would be open.
 pub(crate) fn enforcer(
-    amazons: Option<wire::PolicyAgent>,
+    policy_agent: Option<wire::PolicyAgent>,
     own: Option<wire::Agent>,
 ) -> Result<Option<Enforcer>, Malformed> {
-    let Some(wire::Agent { socket, mode }) = own else {
-        return policy_agent(amazons).map(|agent| agent.map(Enforcer::Amazon));
-    };
-    if !socket.starts_with('/') {
-        return Err(malformed("agent", socket, "an absolute path"));
+    if let Some(wire::Agent { socket, mode }) = own {
+        let socket = absolute("agent", socket)?;
+        return Ok(Some(Enforcer::FerruleAgent { socket, mode: mode_of(&mode) }));
     }
-    // A mode that is not known lets nobody through that another would not.
-    let mode = if mode == STANDARD { Mode::Standard } else { Mode::Strict };
-    Ok(Some(Enforcer::Own(AgentAt { socket: socket.into(), mode })))
+    let Some(wire::PolicyAgent { socket, mode }) = policy_agent else { return Ok(None) };
+    let socket = absolute("policy agent", socket)?;
+    Ok(Some(Enforcer::NetworkPolicyAgent { socket, mode: mode_of(&mode) }))
 }
 
-const STANDARD: &str = "standard";
-
-impl From<AgentAt> for wire::Agent {
-    fn from(agent: AgentAt) -> Self {
-        let mode = match agent.mode {
-            Mode::Standard => STANDARD,
-            Mode::Strict => "strict",
-        };
-        Self { socket: agent.socket.to_string_lossy().into_owned(), mode: mode.to_owned() }
+fn absolute(field: &'static str, socket: String) -> Result<PathBuf, Malformed> {
+    match socket.starts_with('/') {
+        true => Ok(socket.into()),
+        false => Err(malformed(field, socket, "an absolute path")),
     }
+}
+
+/// An unknown mode is strict: it starts no pod that another mode would not start.
+fn mode_of(text: &str) -> EnforcingMode {
+    text.parse().unwrap_or(EnforcingMode::Strict)
 }
 
 #[cfg(feature = "server")]
-pub(crate) fn told(enforcer: Option<Enforcer>) -> (Option<wire::PolicyAgent>, Option<wire::Agent>) {
+pub(crate) fn enforcer_to_wire(
+    enforcer: Option<Enforcer>,
+) -> (Option<wire::PolicyAgent>, Option<wire::Agent>) {
+    let text = |socket: PathBuf| socket.to_string_lossy().into_owned();
     match enforcer {
-        Some(Enforcer::Amazon(agent)) => (Some(agent.into()), None),
-        Some(Enforcer::Own(agent)) => (None, Some(agent.into())),
+        Some(Enforcer::NetworkPolicyAgent { socket, mode }) => {
+            let agent = wire::PolicyAgent { socket: text(socket), mode: mode.to_string() };
+            (Some(agent), None)
+        }
+        Some(Enforcer::FerruleAgent { socket, mode }) => {
+            (None, Some(wire::Agent { socket: text(socket), mode: mode.to_string() }))
+        }
         None => (None, None),
-    }
-}
-
-/// A policy agent without a socket could not be told of a pod, which would then be open.
-fn policy_agent(sent: Option<wire::PolicyAgent>) -> Result<Option<PolicyAgent>, Malformed> {
-    let Some(wire::PolicyAgent { socket, mode }) = sent else { return Ok(None) };
-    if !socket.starts_with('/') {
-        return Err(malformed("policy agent", socket, "an absolute path"));
-    }
-    Ok(Some(PolicyAgent { socket: socket.into(), mode }))
-}
-
-impl From<PolicyAgent> for wire::PolicyAgent {
-    fn from(agent: PolicyAgent) -> Self {
-        let socket = agent.socket.to_string_lossy().into_owned();
-        Self { socket, mode: agent.mode }
     }
 }
 
@@ -513,7 +498,7 @@ pub(crate) mod reply {
             Released::Unknown => (false, Vec::new()),
         };
         let addresses = held.into_iter().map(Into::into).collect();
-        let (policy_agent, agent) = super::told(enforcer);
+        let (policy_agent, agent) = super::enforcer_to_wire(enforcer);
         wire::ReleaseReply { version, known, addresses, policy_agent, agent }
     }
 

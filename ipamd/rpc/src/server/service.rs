@@ -1,17 +1,14 @@
 //! From requests on the wire to questions in our words.
 
-use super::MAX_REQUESTS;
 use crate::{
-    Collect, Collected, Confirm, Held, Malformed, PoolStatus, Reason, Refusal, Release, Released,
-    Reserve, ReserveOutcome,
-    agent::Mode,
+    Collect, Collected, Confirm, Enforcer, Held, Malformed, PoolStatus, Reason, Refusal, Release,
+    Released, Reserve, ReserveOutcome,
     message::conversion::{self, reply},
-    negotiate,
-    policy::Enforcer,
-    trace,
+    negotiate, trace,
     wire::{self, ipam_server},
 };
-use config_model::{PodKey, PodName};
+use config_model::{EnforcingMode, PodKey, PodName};
+use runtime_socket::server::MAX_REQUESTS;
 use std::{future::Future, sync::Arc};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
@@ -47,7 +44,7 @@ pub trait Ipam: Send + Sync + 'static {
     /// Whether anything is held for a pod of this name.
     fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, Unable>> + Send;
 
-    /// Who enforces policy on pods, if anybody does.
+    /// The component that enforces policy on pods; `None` where there is none.
     fn enforcer(&self) -> Option<Enforcer> {
         None
     }
@@ -73,12 +70,12 @@ impl From<Malformed> for Status {
     }
 }
 
-/// A plugin of a release that knows no agent would start the pod without asking it.
-fn heedless(pod: &str, mode: Mode) -> Option<Refusal> {
+/// The refusal of a plugin whose release does not know ferrule-agent: it would start the pod without asking it.
+fn refuse_old_plugin(pod: &str, mode: EnforcingMode) -> Option<Refusal> {
     let why =
         "the plugin ferrule-cni on this node is older than ferrule-agent and does not wait for it";
     match mode {
-        Mode::Standard => {
+        EnforcingMode::Standard => {
             tracing::warn!(
                 pod,
                 why,
@@ -86,7 +83,7 @@ fn heedless(pod: &str, mode: Mode) -> Option<Refusal> {
             );
             None
         }
-        Mode::Strict => {
+        EnforcingMode::Strict => {
             tracing::warn!(pod, why, "the pod does not start");
             Some(Refusal {
                 reason: Reason::TryAgain,
@@ -133,8 +130,8 @@ impl<I> Endpoint<I> {
 }
 
 impl<I: Ipam> Endpoint<I> {
-    /// amazon's agent knows pods by name alone, and ours may be told no more: of a sandbox's end it hears only when the pod has no other
-    /// that would lose its policies.
+    /// The enforcer that the plugin reports the end of a sandbox to. There is none while the pod has another sandbox:
+    /// aws-network-policy-agent knows pods by name only, and would drop the policies of the other one.
     async fn agent_of_gone(&self, pod: Option<&PodName>) -> Option<Enforcer> {
         let agent = self.ipam.enforcer()?;
         let lives = match pod {
@@ -155,10 +152,12 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
         let request = request.into_inner();
         let (version, _room) = Self::admit(&self.waiting, request.versions)?;
         let enforcer = self.ipam.enforcer();
-        if let (Some(Enforcer::Own(agent)), false) = (&enforcer, request.awaits_agent) {
+        if let (Some(Enforcer::FerruleAgent { mode, .. }), false) =
+            (&enforcer, request.awaits_agent)
+        {
             let pod = request.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
             let pod = pod.unwrap_or_default();
-            if let Some(refusal) = heedless(&pod, agent.mode) {
+            if let Some(refusal) = refuse_old_plugin(&pod, *mode) {
                 let outcome = Some(ReserveOutcome::Refused(refusal).into());
                 return Ok(Response::new(wire::ReserveReply {
                     version,
@@ -168,7 +167,7 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
             }
         }
         let outcome = self.ipam.reserve(request.try_into()?).instrument(trace).await?;
-        let (policy_agent, agent) = conversion::told(enforcer);
+        let (policy_agent, agent) = conversion::enforcer_to_wire(enforcer);
         let outcome = Some(outcome.into());
         Ok(Response::new(wire::ReserveReply { version, outcome, policy_agent, agent }))
     }

@@ -1,7 +1,8 @@
 //! What a caller cannot do to the daemon.
 
 use crate::daemon::{Daemon, release, reserve, shortly, soon};
-use ipamd_rpc::{Client, MAX_MESSAGE_BYTES, Released, Reserve, RpcError, server::MAX_REQUESTS};
+use ipamd_rpc::{Client, MAX_MESSAGE_BYTES, Released, Reserve, RpcError};
+use runtime_socket::server::MAX_REQUESTS;
 use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     process::Command,

@@ -2,9 +2,12 @@
 
 use crate::daemon::{Daemon, address, confirm, held, key, release, reserve, soon};
 use ipamd_rpc::{
-    Collect, Collected, Reason, Released, ReserveOutcome, RpcError, Versions, probe,
-    server::HealthName,
+    Collect, Collected, Reason, Released, ReserveOutcome, RpcError, Versions,
     wire::{self, ipam_server},
+};
+use runtime_socket::{
+    probe,
+    server::{HealthName, listen},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -177,7 +180,7 @@ impl ipam_server::Ipam for FromTheFuture {
 async fn answers_that_break_the_protocol_are_told_apart() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("ipamd.sock");
-    let incoming = ipamd_rpc::server::listen(&socket).await.unwrap();
+    let incoming = listen(&socket).await.unwrap();
     let service = ipam_server::IpamServer::new(FromTheFuture);
     tokio::spawn(
         tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),

@@ -2,11 +2,11 @@
 
 use config_model::{DeviceIndex, PodKey, PodName, RuleLayout, Span, TableId};
 use ipamd_rpc::{
-    Client, Collect, Collected, Confirm, Held, Pod, PodAddress, PoolStatus, Reason, Refusal,
-    Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
-    policy::Enforcer,
-    server::{Health, Ipam, Unable, listen, serve},
+    Client, Collect, Collected, Confirm, Enforcer, Held, Pod, PodAddress, PoolStatus, Reason,
+    Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
+    server::{Ipam, Unable, serve},
 };
+use runtime_socket::server::{Health, listen};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},

@@ -5,6 +5,6 @@
 mod bounds;
 mod calls;
 mod daemon;
-mod policy;
+mod enforcer;
 mod takeover;
 mod waiting;

@@ -1,7 +1,7 @@
 //! Who gets the socket, and how it looks.
 
 use crate::daemon::{Daemon, release, soon};
-use ipamd_rpc::server::{ListenError, listen};
+use runtime_socket::server::{ListenError, listen};
 use std::{
     fs,
     os::unix::{

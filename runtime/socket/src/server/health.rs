@@ -1,4 +1,4 @@
-//! Health by names, because they call for different medicine.
+//! Kinds of health by name: each requires a different action.
 
 use tonic_health::{
     ServingStatus,
@@ -6,14 +6,14 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 
-/// What the daemon reports of itself by gRPC's own health protocol.
+/// A kind of health that a server reports over gRPC's health protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthName {
-    /// The loop answers. When it does not, a restart helps.
+    /// The event loop answers. If it does not, a restart helps.
     Live,
-    /// The pool can serve. When it cannot, say because a subnet is full, a restart does not help.
+    /// The process can serve. If it cannot, for example because a subnet is full, a restart does not help.
     Ready,
-    /// A policy agent is served.
+    /// The daemon serves aws-network-policy-agent.
     PolicyAgent,
 }
 
@@ -28,7 +28,7 @@ impl HealthName {
     }
 }
 
-/// What the daemon says of itself. Clones share it.
+/// The health that a server reports. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health {
     reporter: HealthReporter,
@@ -44,7 +44,7 @@ impl Health {
         health
     }
 
-    /// Reports one kind of health from now on; who watches is told.
+    /// Sets one kind of health. Watchers receive the change.
     pub async fn set(&self, name: HealthName, good: bool) {
         let status = if good { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.reporter.set_service_status(name.as_str(), status).await;

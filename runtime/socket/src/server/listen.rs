@@ -1,5 +1,4 @@
-//! Taking over the socket: nobody else can connect to it at any moment, and nobody who serves on it
-//! is pushed aside.
+//! Takes over a socket: no other user can connect at any moment, and a process that serves on it keeps it.
 
 use super::MAX_CONNECTIONS;
 use nix::sys::stat::{Mode, fchmod};
@@ -26,22 +25,22 @@ const DIRECTORY_MODE: u32 = 0o755;
 const SOCKET_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 /// Connections that wait to be accepted; the kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;
-/// A server that hangs still accepts; this long is asked before a socket counts as served.
+/// A server that hangs still accepts: the time until a socket counts as served.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// A rest after a failed accept (no file descriptors left), so as not to spin.
+/// A pause after a failed accept (no file descriptors left), so that the loop does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
-/// The socket cannot be had.
+/// The socket cannot be taken over.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Another daemon serves here.
+    /// Another process serves here.
     #[error("{} is served by another process", socket.display())]
     Served {
         /// The socket.
         socket: PathBuf,
     },
-    /// Something lies here that is no socket; it is left alone.
+    /// The path is not a socket; it is left as it is.
     #[error("{} exists and is not a socket", socket.display())]
     NotASocket {
         /// The path.
@@ -60,19 +59,19 @@ pub enum ListenError {
     },
 }
 
-/// Connections to the daemon's socket, for [`super::serve`].
+/// Accepted connections, for [`super::serve`].
 #[derive(Debug)]
 pub struct Incoming {
     accepted: mpsc::Receiver<io::Result<Caller>>,
 }
 
-/// Listens on the socket, in place of a stale one that nobody answers at.
+/// Listens on the socket, and replaces a stale one that no process answers.
 ///
-/// The directory is made with mode 0755 if it is missing. The socket has mode 0600 before it has a
-/// name, and takes its name when it already listens.
+/// The directory is created with mode 0755 if it is missing. The socket gets mode 0600 before it gets a
+/// name, and its name when it already listens.
 ///
 /// # Errors
-/// When someone serves there, or the system refuses.
+/// When another process serves there, or the system refuses.
 pub async fn listen(socket: &Path) -> Result<Incoming, ListenError> {
     let refused = |attempt, path: &Path, cause| ListenError::Refused {
         attempt,
@@ -124,7 +123,7 @@ async fn check_vacant(socket: &Path) -> Result<(), ListenError> {
         Ok(Err(e)) if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
             Ok(())
         }
-        // WouldBlock: somebody listens, and is slow to accept.
+        // WouldBlock: a process listens and is slow to accept.
         Ok(Err(e)) if e.kind() != ErrorKind::WouldBlock => Err(refused(e)),
         Ok(Ok(_) | Err(_)) | Err(_) => Err(ListenError::Served { socket: socket.to_owned() }),
     }
@@ -138,7 +137,7 @@ fn temporary_name(socket: &Path) -> PathBuf {
     socket.with_file_name(name)
 }
 
-/// Accepts until nobody wants connections any more. Not more than the bound are open at once.
+/// Accepts until the receiver is dropped, with at most [`MAX_CONNECTIONS`] open at once.
 async fn accept(listener: UnixListener, accepted: mpsc::Sender<io::Result<Caller>>) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let serve = async {

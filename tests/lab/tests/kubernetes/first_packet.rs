@@ -284,7 +284,7 @@ fn where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of
     let more = scene.pods(PODS..PODS + 1)?;
     let answers = once(&scene.lab, NODE, &more)?;
     ensure!(matches!(answers.as_slice(), [Answer::Starts(_)]), "{answers:?}");
-    let why = "ferrule-agent takes no calls";
+    let why = "cannot connect to ferrule-agent";
     scene.lab.wait_for_line(NODE, &[&more[0].name, "starts without its policies", why])?;
     // With a controller those that follow are not open.
     let replica = scene.controllers.start()?;

@@ -7,9 +7,12 @@ pub(crate) mod sandbox;
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
 use config_crds::{AGENT_ACCOUNT, CONTROLLER_ACCOUNT, NAMESPACE, agent_rbac, controller_rbac};
-use config_model::registry::{CONTROLLER_CA, CONTROLLER_NAME};
+use config_model::{
+    EnforcingMode,
+    registry::{CONTROLLER_CA, CONTROLLER_NAME},
+};
 use datapath_node::store::{Replayed, decode, replay};
-use ipamd_rpc::agent::{AgentAt, Mode, wire::StatusReply};
+use datapath_rpc::{AgentAt, wire::StatusReply};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{ConfigMap, Pod, ServiceAccount},
@@ -164,7 +167,7 @@ impl Place {
         let root = Path::new("/proc").join(agent.child.id().to_string()).join("root");
         let socket = root.join(config_model::registry::AGENT_SOCKET.trim_start_matches('/'));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let asked = AgentAt { socket, mode: Mode::Strict };
+        let asked = AgentAt { socket, mode: EnforcingMode::Strict };
         let status = runtime.block_on(asked.status(Instant::now() + PATIENCE));
         status.with_context(|| self.log())
     }

@@ -13,8 +13,8 @@ use aya::{
     },
 };
 use config_model::{PodName, VethName};
-use ipamd_rpc::policy::{
-    self,
+use ipamd_npa::{
+    self as policy,
     wire::{
         DeleteNpReply, DeleteNpRequest, EnforceNpReply, EnforceNpRequest,
         np_backend_server::{NpBackend, NpBackendServer},

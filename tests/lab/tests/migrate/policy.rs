@@ -190,7 +190,10 @@ fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
     agent.end()?;
     let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "late"]);
     let said = format!("{:#}", refused.err().context("it runs")?);
-    ensure!(said.contains("no policy agent takes calls at /var/run/aws-node/npa.sock"), "{said}");
+    ensure!(
+        said.contains("cannot connect to the policy agent at /var/run/aws-node/npa.sock"),
+        "{said}"
+    );
     let missed = lab.run(&["pod", "delete", "closedo0"]);
     ensure!(format!("{:#}", missed.err().context("it was not told")?).contains("103"), "no code");
     lab.run(&["pod", "delete", "closedo0"]).context("once it was missed")?;

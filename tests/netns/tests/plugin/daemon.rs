@@ -1,19 +1,22 @@
 //! A daemon that follows a script, behind the real server on the real socket.
 
 use crate::node::Node;
-use config_model::{DeviceIndex, EniId, PodKey, PodName, RuleLayout, TableId};
+use config_model::{
+    DeviceIndex, EnforcingMode, EniId, HostLink, PodKey, PodName, RuleLayout, TableId,
+};
+use datapath_rpc::{Admission, Admitted, AgentPod};
+use ipamd_npa::wire as agent;
 use ipamd_rpc::{
-    Branch, Collect, Collected, Confirm, Held, PodAddress, PoolStatus, Reason, Refusal, Release,
-    Released, Reservation, Reserve, ReserveOutcome,
-    agent::{Admitted, AgentAt, AgentPod, Mode},
-    policy::{Enforcer, PolicyAgent, wire as agent},
-    server::{self, Health, ListenError, Unable},
+    Branch, Collect, Collected, Confirm, Enforcer, Held, PodAddress, PoolStatus, Reason, Refusal,
+    Release, Released, Reservation, Reserve, ReserveOutcome,
+    server::{self, Unable},
     wire,
 };
+use runtime_socket::server::{self as socket, Health, ListenError};
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
-    net::{IpAddr, Ipv4Addr},
+    net::Ipv4Addr,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -76,6 +79,8 @@ pub(crate) struct Book {
     pub(crate) stuck: BTreeSet<String>,
     /// The policy agent that callers are told of.
     pub(crate) policy: Option<Enforcer>,
+    /// The host ends that ferrule-agent received, one list for each question.
+    pub(crate) links: Vec<Vec<HostLink>>,
     /// How long that agent takes to answer for a pod.
     pub(crate) agent_takes: Duration,
     /// The `traceparent` of each request.
@@ -90,14 +95,15 @@ impl Book {
 
     /// Tells of a policy agent at the node's `npa.sock`.
     pub(crate) fn with_policy(node: &Node) -> Self {
-        let policy = PolicyAgent { socket: node.path(AGENT), mode: "strict".to_owned() };
-        Self { policy: Some(Enforcer::Amazon(policy)), ..Self::on_table_2() }
+        let mode = EnforcingMode::Strict;
+        let policy = Enforcer::NetworkPolicyAgent { socket: node.path(AGENT), mode };
+        Self { policy: Some(policy), ..Self::on_table_2() }
     }
 
     /// Tells of a ferrule-agent at the node's `agent.sock`.
-    pub(crate) fn with_own_policy(node: &Node, mode: Mode) -> Self {
-        let own = AgentAt { socket: node.path(OWN_AGENT), mode };
-        Self { policy: Some(Enforcer::Own(own)), ..Self::on_table_2() }
+    pub(crate) fn with_own_policy(node: &Node, mode: EnforcingMode) -> Self {
+        let own = Enforcer::FerruleAgent { socket: node.path(OWN_AGENT), mode };
+        Self { policy: Some(own), ..Self::on_table_2() }
     }
 }
 
@@ -168,7 +174,7 @@ impl Drop for Daemon {
 fn on_a_thread<F: Future<Output = ()>>(
     node: &Node,
     socket: &str,
-    serve: impl FnOnce(server::Incoming) -> F + Send + 'static,
+    serve: impl FnOnce(socket::Incoming) -> F + Send + 'static,
 ) -> (oneshot::Sender<()>, JoinHandle<()>) {
     let socket = node.path(socket);
     let (stop, stopped) = oneshot::channel::<()>();
@@ -192,10 +198,10 @@ fn on_a_thread<F: Future<Output = ()>>(
 
 /// Listens once nobody does any more. A daemon that was just killed may still seem to: its socket
 /// lives on in a child that another test forks, until that child calls exec.
-async fn listen(socket: &Path) -> server::Incoming {
+async fn listen(path: &Path) -> socket::Incoming {
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
-        match server::listen(socket).await {
+        match socket::listen(path).await {
             Err(ListenError::Served { .. }) if Instant::now() < patience => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -524,7 +530,7 @@ impl OwnAgent {
         let answers = Arc::new(Answers { book, ends: ends.into(), answer });
         let serve = async |incoming| {
             let health = Health::starting().await;
-            ipamd_rpc::agent::serve(incoming, answers, &health, pending()).await.unwrap();
+            datapath_rpc::serve(incoming, answers, &health, pending()).await.unwrap();
         };
         let (stop, thread) = on_a_thread(node, OWN_AGENT, serve);
         Self { stop: Some(stop), thread: Some(thread) }
@@ -540,16 +546,13 @@ impl Drop for OwnAgent {
     }
 }
 
-impl ipamd_rpc::agent::Agent for Answers {
-    async fn admit(
-        &self,
-        pod: AgentPod,
-        addresses: BTreeSet<IpAddr>,
-        mode: Mode,
-    ) -> Result<Admitted, Status> {
+impl datapath_rpc::Agent for Answers {
+    async fn admit(&self, admission: Admission) -> Result<Admitted, Status> {
+        let Admission { pod, addresses, links, mode } = admission;
         let mut book = self.book.0.lock().unwrap();
         let AgentPod { uid, name, container } = pod;
         book.asked.push(format!("admit {name} {uid} in {container} {addresses:?} {mode:?}"));
+        book.links.push(links);
         match self.ends.swap(false, Ordering::SeqCst) {
             true => Err(Status::unavailable("the agent ends")),
             false => Ok(self.answer.clone()),
@@ -562,7 +565,7 @@ impl ipamd_rpc::agent::Agent for Answers {
         Ok(())
     }
 
-    async fn status(&self) -> Result<ipamd_rpc::agent::wire::StatusReply, Status> {
+    async fn status(&self) -> Result<datapath_rpc::wire::StatusReply, Status> {
         Ok(Default::default())
     }
 }

@@ -5,7 +5,8 @@ use crate::{
     daemon::{Book, Daemon, Mood, OwnAgent},
     node::{Node, on_a_node},
 };
-use ipamd_rpc::agent::{Admitted, Mode};
+use config_model::{EnforcingMode, HostEnd, TableId};
+use datapath_rpc::Admitted;
 
 fn asked(daemon: &Daemon) -> Vec<String> {
     daemon.book(|book| std::mem::take(&mut book.asked))
@@ -27,13 +28,21 @@ fn fails(node: &Node, daemon: &Daemon, code: u32) -> String {
 #[test]
 fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Strict));
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
         let agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         let address = result["ips"][0]["address"].as_str().unwrap().trim_end_matches("/32");
         let admit = format!("admit default/web-0 uid-c1 in c1 {{{address}}} Strict");
         assert_eq!(asked(&daemon), ["reserve c1", &admit, "confirm c1"]);
+        let links = daemon.book(|book| book.links.concat());
+        let [link] = links.as_slice() else { panic!("{links:?}") };
+        let seen = node.link(&link.name).unwrap();
+        assert_eq!(seen["ifindex"], link.ifindex);
+        assert_eq!(seen["address"], link.mac.unwrap().to_string());
+        assert_eq!(link.addresses, [address.parse().unwrap()].into());
+        assert_eq!((link.number, link.table), (0, Some(TableId(2))));
+        assert_eq!(link.host_end, HostEnd::Routed);
         node.first_del(&sandbox, &result).run().is_silent_success();
         assert_eq!(asked(&daemon), ["release PodDeleted c1", "forget default/web-0 uid-c1 in c1"]);
         // Without it a DEL succeeds all the same.
@@ -41,7 +50,7 @@ fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
         let result = node.add(&sandbox);
         drop(agent);
         node.first_del(&sandbox, &result).run().is_silent_success();
-        assert!(node.log().contains("ferrule-agent takes no calls at"), "{}", node.log());
+        assert!(node.log().contains("cannot connect to ferrule-agent at"), "{}", node.log());
         daemon.book(|book| assert!(book.held.is_empty()));
     });
 }
@@ -49,7 +58,7 @@ fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
 #[test]
 fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Strict));
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
         let refused = Admitted::Refused("nobody told of it".to_owned());
         let _agent = OwnAgent::start(node, &daemon, refused);
         let message = fails(node, &daemon, 11);
@@ -64,7 +73,7 @@ fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
 #[test]
 fn of_a_pod_that_was_let_in_and_does_not_come_the_agent_is_told() {
     on_a_node(|node| {
-        let mut book = Book::with_own_policy(node, Mode::Strict);
+        let mut book = Book::with_own_policy(node, EnforcingMode::Strict);
         book.mood = Mood::Forgetful;
         let daemon = Daemon::start_with(node, book);
         let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
@@ -78,7 +87,7 @@ fn of_a_pod_that_was_let_in_and_does_not_come_the_agent_is_told() {
 
 #[test]
 fn an_agent_that_is_restarted_in_the_middle_is_asked_again() {
-    for mode in [Mode::Strict, Mode::Standard] {
+    for mode in [EnforcingMode::Strict, EnforcingMode::Standard] {
         on_a_node(|node| {
             let daemon = Daemon::start_with(node, Book::with_own_policy(node, mode));
             let _agent = OwnAgent::restarted(node, &daemon, Admitted::Enforced);
@@ -95,19 +104,22 @@ fn an_agent_that_is_restarted_in_the_middle_is_asked_again() {
 #[test]
 fn without_the_agent_no_pod_starts_where_that_is_strict() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Strict));
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
         let message = fails(node, &daemon, 11);
-        assert!(message.contains("ferrule-agent takes no calls at"), "{message}");
+        assert!(message.contains("cannot connect to ferrule-agent at"), "{message}");
     });
 }
 
 #[test]
 fn where_it_is_standard_a_pod_starts_open_and_the_log_says_so() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Standard));
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Standard));
         node.add(&node.sandbox("c1", "web-0"));
         let log = node.log();
-        assert!(log.contains("starts without its policies: ferrule-agent takes no calls"), "{log}");
+        assert!(
+            log.contains("starts without its policies: cannot connect to ferrule-agent"),
+            "{log}"
+        );
         let open = Admitted::Open("nobody told of it".to_owned());
         let _agent = OwnAgent::start(node, &daemon, open);
         node.add(&node.sandbox("c2", "web-1"));
@@ -124,7 +136,7 @@ fn where_it_is_standard_a_pod_starts_open_and_the_log_says_so() {
 #[test]
 fn a_pod_without_a_uid_cannot_be_asked_for() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, Mode::Standard));
+        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Standard));
         let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
         let sandbox = node.sandbox("c1", "web-0");
         let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";

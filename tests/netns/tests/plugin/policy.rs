@@ -56,7 +56,7 @@ fn without_its_agent_no_pod_starts_and_one_that_goes_is_missed_once() {
         drop(agent);
         let late = node.sandbox("c2", "web-1");
         let (message, _) = node.call("ADD", &late).run().error(103);
-        assert!(message.contains("no policy agent takes calls at"), "{message}");
+        assert!(message.contains("cannot connect to the policy agent at"), "{message}");
         let (message, _) = node.first_del(&sandbox, &result).run().error(103);
         assert!(message.contains("default/web-0"), "{message}");
         assert_eq!(node.pod_rules(), Vec::<String>::new(), "the network goes all the same");

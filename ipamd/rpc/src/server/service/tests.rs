@@ -3,13 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::agent::AgentAt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wire::{ipam_server::Ipam as _, reserve_reply::Outcome};
 
 /// A daemon of a node whose agent is in this mode; it counts what it is asked for, and has nothing.
 struct Policed {
-    mode: Mode,
+    mode: EnforcingMode,
     asked: AtomicUsize,
 }
 
@@ -48,12 +47,13 @@ impl Ipam for Policed {
     }
 
     fn enforcer(&self) -> Option<Enforcer> {
-        Some(Enforcer::Own(AgentAt { socket: "/run/agent.sock".into(), mode: self.mode }))
+        let mode = self.mode;
+        Some(Enforcer::FerruleAgent { socket: "/run/agent.sock".into(), mode })
     }
 }
 
 /// What a caller is answered, and how often the daemon was asked for it.
-async fn answered(mode: Mode, awaits_agent: bool) -> (Result<Outcome, Status>, usize) {
+async fn answered(mode: EnforcingMode, awaits_agent: bool) -> (Result<Outcome, Status>, usize) {
     let daemon = Arc::new(Policed { mode, asked: AtomicUsize::new(0) });
     let endpoint = Endpoint::new(Arc::clone(&daemon));
     let key = wire::Key { network: "n".into(), container_id: "c".into(), ifname: "eth0".into() };
@@ -75,13 +75,17 @@ async fn answered(mode: Mode, awaits_agent: bool) -> (Result<Outcome, Status>, u
 
 #[tokio::test]
 async fn a_plugin_that_would_not_ask_the_agent_gets_nothing_where_that_is_strict() {
-    let (outcome, asked) = answered(Mode::Strict, false).await;
+    let (outcome, asked) = answered(EnforcingMode::Strict, false).await;
     let Ok(Outcome::Refused(refusal)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(asked, 0);
     assert_eq!(refusal.reason(), wire::refusal::Reason::TryAgain);
     assert!(refusal.message.contains("shop/web-0"), "{refusal:?}");
     assert!(refusal.next_step.contains("ferrule-ipamd install"), "{refusal:?}");
-    for (mode, awaits) in [(Mode::Strict, true), (Mode::Standard, false), (Mode::Standard, true)] {
+    for (mode, awaits) in [
+        (EnforcingMode::Strict, true),
+        (EnforcingMode::Standard, false),
+        (EnforcingMode::Standard, true),
+    ] {
         let (outcome, asked) = answered(mode, awaits).await;
         assert_eq!(asked, 1, "{mode:?} {awaits}: {outcome:?}");
     }

@@ -1,0 +1,39 @@
+//! The host end of a pod's interface.
+
+use crate::{EniId, Mac, Mark, TableId};
+use std::{collections::BTreeSet, net::IpAddr};
+
+/// The host end of one interface of a pod: what a datapath attaches to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLink {
+    /// The link's name. It may change; `ifindex` does not.
+    pub name: String,
+    /// The link's number in the host's network namespace.
+    pub ifindex: u32,
+    /// The link's own Ethernet address, which the pod sees as its gateway's.
+    pub mac: Option<Mac>,
+    /// The pod's addresses on this interface.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The interface's number in the pod: 0 has the default route in table main.
+    pub number: u8,
+    /// The route table of the ENI that carries the addresses; `None` where it is not known.
+    pub table: Option<TableId>,
+    /// The firewall mark that selects the table, where rules are compact.
+    pub mark: Option<Mark>,
+    /// The ENI; `None` where it is not known, for example after a restart of the agent.
+    pub eni: Option<EniId>,
+    /// How the link is connected on the host.
+    pub host_end: HostEnd,
+}
+
+/// How the host end of a pod's interface is connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostEnd {
+    /// The host routes to it.
+    Routed,
+    /// It is a port of a bridge.
+    Bridged {
+        /// The port's name on the bridge.
+        port: String,
+    },
+}

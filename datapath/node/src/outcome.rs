@@ -1,0 +1,127 @@
+//! The answers and events of a backend.
+
+use crate::{Desired, ServiceName};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// The state of a backend as it was read, also of an earlier process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// UIDs of the endpoints that are in force with all their parts.
+    pub endpoints: BTreeSet<String>,
+    /// Differences between the state that this process applied last and the state that was read, each as one message.
+    pub drift: Vec<String>,
+}
+
+/// The outcome of an apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// `Ok` if the state is in force except for the failures below. Otherwise the cause; nothing of the state is sure
+    /// to be in force, and it is applied again.
+    pub in_force: Result<(), String>,
+    /// One result for each endpoint of the state, by UID. An endpoint without a result is not in force.
+    pub endpoints: BTreeMap<String, Result<(), String>>,
+    /// Policies that are not in force on any endpoint, by UID, each with the cause.
+    pub policies: BTreeMap<String, String>,
+    /// Services that are not in force, each with the cause.
+    pub services: BTreeMap<ServiceName, String>,
+}
+
+impl Applied {
+    /// All of the state is in force.
+    pub fn complete(desired: &Desired) -> Self {
+        Self {
+            in_force: Ok(()),
+            endpoints: desired.endpoints.keys().map(|uid| (uid.clone(), Ok(()))).collect(),
+            policies: BTreeMap::new(),
+            services: BTreeMap::new(),
+        }
+    }
+
+    /// Nothing of the state is sure to be in force.
+    pub fn failed(cause: impl Into<String>) -> Self {
+        Self {
+            in_force: Err(cause.into()),
+            endpoints: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            services: BTreeMap::new(),
+        }
+    }
+
+    /// The refusal of a state that is older than the last one.
+    pub fn older(revision: u64, last: u64) -> Self {
+        Self::failed(format!("cannot apply revision {revision}: it is older than {last}"))
+    }
+}
+
+/// An event of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendEvent {
+    /// The state in force was changed by another process. The agent starts a full pass.
+    Drift(String),
+    /// A connection was judged.
+    Flow(Flow),
+    /// A packet of a trace was seen.
+    Trace(TraceStep),
+}
+
+/// A connection that was judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The UID of the pod whose policies decided.
+    pub endpoint: String,
+    /// Whether the pod is the destination.
+    pub ingress: bool,
+    /// The addresses and ports.
+    pub tuple: Tuple,
+    /// The verdict.
+    pub allowed: bool,
+    /// The UID of the policy that decided; `None` for the default.
+    pub policy: Option<String>,
+}
+
+/// The addresses and ports of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// The source address.
+    pub source: IpAddr,
+    /// The destination address after DNAT.
+    pub destination: IpAddr,
+    /// The number of the protocol within IP.
+    pub protocol: u8,
+    /// The source port, if the protocol has ports.
+    pub source_port: Option<u16>,
+    /// The destination port, if the protocol has ports.
+    pub destination_port: Option<u16>,
+}
+
+/// A trace: packets that a backend reports at each of its stages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Identifies the trace.
+    pub id: u32,
+    /// The packets that it follows.
+    pub tuple: Tuple,
+}
+
+/// A packet of a trace at one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceStep {
+    /// The trace.
+    pub id: u32,
+    /// The stage, in the backend's own terms.
+    pub stage: String,
+    /// The verdict, at a stage that judges.
+    pub allowed: Option<bool>,
+}
+
+/// The state that a backend leaves when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retire {
+    /// Everything stays in force: the agent restarts or is upgraded.
+    Keep,
+    /// Everything is removed: pods are open.
+    Remove,
+}

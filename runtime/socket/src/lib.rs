@@ -1,0 +1,23 @@
+//! gRPC over a unix socket, for every protocol between processes of a node.
+//!
+//! [`dial`] opens one HTTP/2 connection without tonic's channel. The feature `server` adds [`server::listen`] and
+//! [`server::serve`], which answer root and the process's own user only, and [`probe`] for gRPC's health protocol.
+//! This crate knows no protocol and no TLS. Its tests are those of the protocols: `ipamd/rpc/tests`.
+
+mod connection;
+mod error;
+#[cfg(feature = "server")]
+mod probe;
+#[cfg(feature = "server")]
+pub mod server;
+mod version;
+
+pub use connection::{Connection, dial, origin, within};
+pub use error::DialError;
+#[cfg(feature = "server")]
+pub use probe::{ProbeError, probe};
+pub use version::{NoCommonVersion, Versions};
+
+/// A longer message is refused before it is decoded. The longest messages list all attachments of a node with
+/// their addresses: some 150 bytes each.
+pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
