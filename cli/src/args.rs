@@ -4,6 +4,7 @@ use crate::{
     cluster::{
         BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
     },
+    output::Output,
     policy::{CODES, PolicyVerb},
     probe::ProbeVerb,
 };
@@ -197,15 +198,6 @@ pub(crate) struct DoctorArgs {
     /// What the host ends of pods' links are called
     #[arg(long, value_name = "PREFIX", env = "AWS_VPC_K8S_CNI_VETHPREFIX", default_value = "eni")]
     pub(crate) veth_prefix: String,
-}
-
-/// How a result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// Lines for people
-    Text,
-    /// One JSON document
-    Json,
 }
 
 const COMPLETIONS: &str = "\

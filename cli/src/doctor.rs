@@ -1,9 +1,6 @@
 //! `ferrule doctor`: look, judge, look again where it may have been a change under way, tell.
 
-use crate::{
-    args::{DoctorArgs, Output},
-    gather, print,
-};
+use crate::{args::DoctorArgs, gather, output::Output, print};
 use anyhow::{Context as _, Result};
 use cli_doctor::{Report, examine};
 use std::{

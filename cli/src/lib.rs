@@ -12,9 +12,11 @@ mod cluster;
 mod doctor;
 mod gather;
 mod migrate;
+mod output;
 mod policy;
 mod print;
 mod probe;
+mod target;
 
 use args::{Cli, Verb};
 use clap::{CommandFactory as _, FromArgMatches as _};

@@ -4,7 +4,10 @@ mod act;
 mod alone;
 mod look;
 
-use crate::args::{MigrateVerb, Output, Places, Policy, Side};
+use crate::{
+    args::{MigrateVerb, Places, Policy, Side},
+    output::Output,
+};
 use act::Hands;
 use alone::Alone;
 use anyhow::{Context as _, Result};

@@ -14,9 +14,12 @@ mod realized;
 mod status;
 mod yaml;
 
-pub(crate) use args::{CODES, PolicyVerb, Where};
+pub(crate) use args::{CODES, PolicyVerb};
 
-use crate::args::Output;
+use crate::{
+    output::{Output, plain, write_json, write_text},
+    target::KubeTarget,
+};
 use anyhow::{Context as _, Result, anyhow};
 use args::{DiffArgs, Input, VerdictArgs};
 use objects::Objects;
@@ -72,14 +75,14 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
         Output::Text => {
             let text =
                 print::Answer { objects: &objects, args, packet: &packet, verdict: &verdict };
-            say(&text.to_string())?;
+            write_text(&text.to_string())?;
         }
         Output::Json => {}
     }
     let pods: Vec<&Pod> = verdict.halves().filter_map(|half| world.pod(&half.pod)).collect();
     let realized = in_force(&args.input, &world, &objects, &pods)?;
     if args.input.output == Output::Json {
-        document(&json!({
+        write_json(&json!({
             "packet": packet, "verdict": verdict, "files": print::places(&objects, &verdict),
             "realized": realized,
         }))?;
@@ -96,13 +99,13 @@ fn of(word: &str, input: &Input) -> Result<u8> {
     let pod = world.pod(&name).ok_or_else(missing)?;
     match input.output {
         Output::Text => {
-            say(&print::of(&world, &objects, pod))?;
+            write_text(&print::of(&world, &objects, pod))?;
             in_force(input, &world, &objects, &[pod])?;
         }
         Output::Json => {
             let mut answer = print::of_json(&world, &objects, pod);
             answer["realized"] = json!(in_force(input, &world, &objects, &[pod])?);
-            document(&answer)?;
+            write_json(&answer)?;
         }
     }
     Ok(code(&[&objects], false))
@@ -123,7 +126,7 @@ fn in_force(
 
 /// The same where an answer is about all pods of a cluster.
 fn all_in_force(
-    cluster: &Where,
+    cluster: &KubeTarget,
     output: Output,
     world: &World,
     objects: &Objects,
@@ -132,7 +135,7 @@ fn all_in_force(
 }
 
 fn told(
-    cluster: &Where,
+    cluster: &KubeTarget,
     output: Output,
     needs: &BTreeMap<String, realized::Needs>,
 ) -> Result<Option<Realized>> {
@@ -141,7 +144,7 @@ fn told(
     }
     let realized = realized::ask(cluster, needs)?;
     if output == Output::Text {
-        say(&format!("\n{realized}"))?;
+        write_text(&format!("\n{realized}"))?;
     }
     Ok(Some(realized))
 }
@@ -155,9 +158,9 @@ fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result
     }
     match input.output {
         Output::Text if matrix.sources.is_empty() => {
-            say("there is no pod with an address\n")?;
+            write_text("there is no pod with an address\n")?;
         }
-        Output::Text => say(&matrix.to_string())?,
+        Output::Text => write_text(&matrix.to_string())?,
         Output::Json => {}
     }
     let realized = match &*input.file {
@@ -165,7 +168,7 @@ fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result
         _ => None,
     };
     if input.output == Output::Json {
-        document(&with_realized(json!(matrix), realized))?;
+        write_json(&with_realized(json!(matrix), realized))?;
     }
     Ok(code(&[&objects], false))
 }
@@ -182,7 +185,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
     let (before, after) = (base.world(), base.with(&new));
     let changes = changes(&before, &after, &samples(&[&before, &after], &args.port));
     match args.output {
-        Output::Text => say(&print::changes(&changes))?,
+        Output::Text => write_text(&print::changes(&changes))?,
         Output::Json => {}
     }
     // What passes now; what would change is in force nowhere.
@@ -191,7 +194,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         _ => None,
     };
     if args.output == Output::Json {
-        document(&with_realized(json!(changes), realized))?;
+        write_json(&with_realized(json!(changes), realized))?;
     }
     Ok(code(&[&base, &new], !changes.pairs.is_empty()))
 }
@@ -203,7 +206,7 @@ fn findings(input: &Input) -> Result<u8> {
     let world = objects.world();
     let findings = lint(&world, &objects.aside);
     if input.output == Output::Text {
-        say(&print::findings(&findings, &objects))?;
+        write_text(&print::findings(&findings, &objects))?;
     }
     let realized = match &*input.file {
         [] => all_in_force(&input.cluster, input.output, &world, &objects)?,
@@ -211,7 +214,7 @@ fn findings(input: &Input) -> Result<u8> {
     };
     if input.output == Output::Json {
         let findings = print::findings_json(&findings, &objects);
-        document(&with_realized(json!({ "findings": findings }), realized))?;
+        write_json(&with_realized(json!({ "findings": findings }), realized))?;
     }
     Ok(code(&[&objects], !findings.is_empty()))
 }
@@ -276,32 +279,4 @@ fn tell_faults(objects: &Objects) -> Result<()> {
         lines.push_str("note: no object of policy's kinds is in what was read\n");
     }
     io::stderr().write_all(lines.as_bytes()).context("tell what was not understood")
-}
-
-/// A text in which nothing can lead a terminal astray: names are whatever objects say.
-fn plain(text: &str) -> String {
-    let is_odd = |letter: char| letter.is_control() && letter != '\n';
-    text.chars()
-        .map(|letter| match is_odd(letter) {
-            true => letter.escape_default().to_string(),
-            false => letter.to_string(),
-        })
-        .collect()
-}
-
-pub(crate) fn document(value: &serde_json::Value) -> Result<()> {
-    raw(&(serde_json::to_string_pretty(value).context("write the answer")? + "\n"))
-}
-
-pub(crate) fn say(text: &str) -> Result<()> {
-    raw(&plain(text))
-}
-
-/// As it is: programs read it.
-pub(crate) fn raw(text: &str) -> Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        // Who reads has read enough, as `head` has; the exit code is the answer still.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done.context("print the answer"),
-    }
 }

@@ -3,7 +3,7 @@
 //! Edges point strictly down: binaries → adapters → schemas → pure → model. A pure crate may use only the
 //! outside crates named here: an allow-list, because a deny-list never heard of the next one.
 
-use crate::say;
+use crate::{circles, say};
 use anyhow::{Context as _, Result};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 use std::{collections::BTreeMap, process::ExitCode};
@@ -135,12 +135,17 @@ const NEVER_BELOW: &[(&str, &[&str], &str)] = &[(
 )];
 
 pub(crate) fn run() -> Result<ExitCode> {
-    let faults = faults(&metadata()?);
+    let metadata = metadata()?;
+    let mut faults = faults(&metadata);
+    faults.extend(circles::faults(&metadata)?);
     for fault in &faults {
         say::fail(fault);
     }
     if faults.is_empty() {
-        say::good(&format!("{} crates, every edge points down", ROOMS.len()));
+        say::good(&format!(
+            "{} crates, every edge points down, no new circle of files",
+            ROOMS.len()
+        ));
         Ok(ExitCode::SUCCESS)
     } else {
         Ok(ExitCode::FAILURE)

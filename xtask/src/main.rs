@@ -7,6 +7,7 @@ mod architecture;
 mod bench;
 mod binaries;
 mod book;
+mod circles;
 mod cluster;
 mod demo;
 mod deps;

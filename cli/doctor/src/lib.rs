@@ -6,11 +6,13 @@
 //!
 //! Start with [`Check`]; the judgements stand in `checks/`, one noun each, with their tests.
 
+mod check;
 mod checks;
 mod observation;
 mod report;
 
-pub use checks::{Check, examine};
+pub use check::Check;
+pub use checks::examine;
 pub use observation::{
     Chain, Feature, Imds, LinkFile, LinkView, Looked, Metadata, Observation, RouteView, Routing,
     RuleView, Unit,

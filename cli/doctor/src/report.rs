@@ -1,8 +1,7 @@
 //! What an examination tells.
 
-use crate::{Check, Observation, examine};
+use crate::Check;
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,20 +62,5 @@ impl Report {
     /// a second look must agree.
     pub fn wants_second_look(&self) -> bool {
         self.findings.iter().any(|finding| finding.check.is_transient())
-    }
-
-    /// Examines a later observation, and leaves out what of the passing kind this look did not show.
-    pub fn confirmed_by(&self, later: &Observation) -> Self {
-        let mut report = examine(later);
-        report
-            .findings
-            .retain(|found| !found.check.is_transient() || self.findings.contains(found));
-        let held: BTreeSet<Check> = report.findings.iter().map(|found| found.check).collect();
-        let unseen: BTreeSet<Check> = report.unseen.iter().map(|unseen| unseen.check).collect();
-        report.good = Check::ALL
-            .into_iter()
-            .filter(|check| !held.contains(check) && !unseen.contains(check))
-            .collect();
-        report
     }
 }

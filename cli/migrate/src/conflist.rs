@@ -1,6 +1,6 @@
 //! The runtime's network configurations: which is amazon-vpc-cni's, and what ours makes of it.
 
-use crate::{File, Looked, Refusal, plan::UNSEEN};
+use crate::{File, Looked, Refusal, refusal::UNSEEN};
 use config_model::registry;
 use serde_json::Value;
 

@@ -12,6 +12,7 @@ mod conflist;
 mod fit;
 mod observation;
 mod plan;
+mod refusal;
 mod result;
 mod theirs;
 
@@ -23,5 +24,6 @@ pub use observation::{
     Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, Policy, Program,
     RouteView, RuleView, Theirs,
 };
-pub use plan::{Plan, PolicyChoice, Refusal, Step, Wait, Way, plan};
+pub use plan::{Plan, PolicyChoice, Step, Wait, Way, plan};
+pub use refusal::Refusal;
 pub use theirs::same_allocations;

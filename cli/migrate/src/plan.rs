@@ -4,7 +4,10 @@ mod policy;
 mod rollback;
 mod takeover;
 
-use crate::{Looked, Network, OUR_CONFLIST, Observation, Program};
+use crate::{
+    Looked, Network, OUR_CONFLIST, Observation, Program,
+    refusal::{Refusal, UNSEEN},
+};
 use config_model::{Migration, Owner, PodKey};
 use serde::Serialize;
 use std::{collections::BTreeSet, fmt};
@@ -22,17 +25,6 @@ pub enum PolicyChoice {
     Drop,
     /// It is told of pods as before.
     Keep,
-}
-
-/// What is not understood, and stands in the way.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Refusal {
-    /// What it is about: a file, a pod, a link.
-    pub object: String,
-    /// Why it stands in the way.
-    pub cause: String,
-    /// What people can do.
-    pub next: String,
 }
 
 /// What is waited for; nothing on the node is changed meanwhile.
@@ -146,9 +138,6 @@ pub fn plan(seen: &Observation, way: Way, policy: PolicyChoice) -> Plan {
     refusals.dedup();
     Plan { way, refusals, steps, facts }
 }
-
-/// What people can do where something could not be looked at.
-pub(crate) const UNSEEN: &str = "mend that, and run this as root on the node's network";
 
 #[derive(Debug, Default)]
 struct Draft {

@@ -1,6 +1,6 @@
 //! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`): read before a takeover, written for the way back.
 
-use crate::{File, Held, Refusal, plan::UNSEEN};
+use crate::{File, Held, Refusal, refusal::UNSEEN};
 use config_model::{CardIndex, PodKey, PodName, registry};
 use serde::{Deserialize, Serialize};
 use std::{

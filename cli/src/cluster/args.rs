@@ -1,6 +1,6 @@
 //! The command line of what is asked of a cluster.
 
-use crate::{args::Output, policy::Where};
+use crate::{output::Output, target::KubeTarget};
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use config_model::registry;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(crate) struct Target {
     /// Which cluster
     #[command(flatten)]
-    pub(crate) cluster: Where,
+    pub(crate) cluster: KubeTarget,
     /// The namespace that Ferrule is installed in
     #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system")]
     pub(crate) namespace: String,

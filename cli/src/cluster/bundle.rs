@@ -38,7 +38,7 @@ pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
     };
     let whole = failed.is_none();
     let (files, said) = archive.finish(interrupted, failed.map(|error| format!("{error:#}")))?;
-    crate::policy::say(&format!("{}: {said}\n", file.display()))?;
+    crate::output::write_text(&format!("{}: {said}\n", file.display()))?;
     Ok(match (interrupted, whole && files > 0) {
         (true, _) => INTERRUPTED,
         (false, true) => 0,

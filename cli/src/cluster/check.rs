@@ -12,8 +12,7 @@ use super::{
     status::{self, OURS, is_daemon},
 };
 use crate::{
-    args::Output,
-    policy::{document, say},
+    output::{Output, write_json, write_text},
     probe::{PORT, TRIES},
 };
 use anyhow::{Result, anyhow, bail};
@@ -69,8 +68,8 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     }
     let matrix = tried?;
     match args.output {
-        Output::Text => say(&matrix.to_string())?,
-        Output::Json => document(&json!(matrix))?,
+        Output::Text => write_text(&matrix.to_string())?,
+        Output::Json => write_json(&json!(matrix))?,
     }
     Ok(if matrix.is_good() { 0 } else { TROUBLE })
 }

@@ -7,10 +7,7 @@ use super::{
     forward::{self, At},
     status::{self, OURS, is_daemon},
 };
-use crate::{
-    args::Output,
-    policy::{document, say},
-};
+use crate::output::{Output, write_json, write_text};
 use anyhow::{Result, bail};
 use policy_kube::KubeError;
 use serde::de::DeserializeOwned;
@@ -49,8 +46,8 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
     };
     let whereabouts = Whereabouts::of(&about);
     match args.output {
-        Output::Text => say(&whereabouts.to_string())?,
-        Output::Json => document(&json!(whereabouts))?,
+        Output::Text => write_text(&whereabouts.to_string())?,
+        Output::Json => write_json(&json!(whereabouts))?,
     }
     Ok(if whereabouts.is_good() { 0 } else { TROUBLE })
 }

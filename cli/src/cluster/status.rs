@@ -7,7 +7,7 @@ use super::{
     forward::{self, At},
     progress::Progress,
 };
-use crate::policy::{document, say};
+use crate::output::{write_json, write_text};
 use anyhow::{Result, anyhow, bail};
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
@@ -24,9 +24,9 @@ pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
     let glance = Glance::of(&look(&api, &args.target, &args.node).await?);
     match args.output {
-        Shape::Text => say(&glance.text(Width::Narrow))?,
-        Shape::Wide => say(&glance.text(Width::Wide))?,
-        Shape::Json => document(&json!(glance))?,
+        Shape::Text => write_text(&glance.text(Width::Narrow))?,
+        Shape::Wide => write_text(&glance.text(Width::Wide))?,
+        Shape::Json => write_json(&json!(glance))?,
     }
     Ok(if glance.is_good() { 0 } else { TROUBLE })
 }

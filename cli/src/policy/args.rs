@@ -1,6 +1,6 @@
 //! The command line of `ferrule policy`.
 
-use crate::args::Output;
+use crate::{output::Output, target::KubeTarget};
 use clap::{Args, Subcommand};
 use policy_objects::Protocol;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ pub(crate) enum PolicyVerb {
     Status {
         /// Which cluster
         #[command(flatten)]
-        cluster: Where,
+        cluster: KubeTarget,
         /// How it is printed
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
@@ -77,7 +77,7 @@ pub(crate) struct DiffArgs {
     pub(crate) on: Vec<PathBuf>,
     /// Which cluster
     #[command(flatten)]
-    pub(crate) cluster: Where,
+    pub(crate) cluster: KubeTarget,
     /// Ask about this port alone, as 443, 53/udp or 5060/sctp; more than once for several
     #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
     pub(crate) port: Vec<(Protocol, u16)>,
@@ -121,28 +121,10 @@ pub(crate) struct Input {
     pub(crate) file: Vec<PathBuf>,
     /// Which cluster
     #[command(flatten)]
-    pub(crate) cluster: Where,
+    pub(crate) cluster: KubeTarget,
     /// How it is printed
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
-}
-
-/// Which cluster is asked, if no files are named.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Where {
-    /// The kubeconfig, if it is not where kubectl looks for it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context, if it is not the current one
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-}
-
-impl Where {
-    /// Somebody has said which.
-    pub(crate) fn is_named(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some()
-    }
 }
 
 fn port(word: &str) -> Result<(Protocol, u16), String> {

@@ -1,11 +1,10 @@
 //! `ferrule policy convert`.
 
 use super::{
-    NO, NOT_UNDERSTOOD, document,
+    NO, NOT_UNDERSTOOD,
     documents::{Documents, Place},
-    plain, raw,
 };
-use crate::args::Output;
+use crate::output::{Output, plain, write_json, write_raw};
 use anyhow::{Context as _, Result};
 use policy_core::Foreign;
 use policy_objects::{
@@ -50,9 +49,9 @@ pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
     }
     io::stderr().write_all(plain(&told.concat()).as_bytes()).context("tell what was converted")?;
     match output {
-        Output::Text => raw(&yaml(&new)?)?,
+        Output::Text => write_raw(&yaml(&new)?)?,
         Output::Json => {
-            document(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;
+            write_json(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;
         }
     }
     Ok(if !read.faults.is_empty() {

@@ -1,6 +1,7 @@
 //! Objects of a cluster, read once.
 
-use super::{args::Where, objects::Objects};
+use super::objects::Objects;
+use crate::target::KubeTarget;
 use anyhow::{Context as _, Result};
 use policy_kube::{Cluster, KubeError, Resource};
 use std::{
@@ -12,7 +13,7 @@ use std::{
 ///
 /// # Errors
 /// The cluster is not reached, or does not know who asks. What alone cannot be listed is a fault.
-pub(super) fn read(which: &Where) -> Result<Objects> {
+pub(super) fn read(which: &KubeTarget) -> Result<Objects> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("start what speaks to the cluster")?.block_on(async {
         let cluster =

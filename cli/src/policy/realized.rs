@@ -4,7 +4,8 @@
 //! the node: both know objects by their resource version, so that one can be held against the other. What was
 //! deleted a moment ago has no version any more, and may still be in force.
 
-use super::{args::Where, objects::Objects};
+use super::objects::Objects;
+use crate::target::KubeTarget;
 use anyhow::{Context as _, Result};
 use policy_core::{Direction, World};
 use policy_kube::{Cluster, KubeError};
@@ -104,7 +105,7 @@ fn is_judged(pod: &Pod) -> bool {
 ///
 /// # Errors
 /// What speaks to the cluster cannot be started.
-pub(super) fn ask(which: &Where, needs: &BTreeMap<String, Needs>) -> Result<Realized> {
+pub(super) fn ask(which: &KubeTarget, needs: &BTreeMap<String, Needs>) -> Result<Realized> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("start what speaks to the cluster")?.block_on(async {
         let asked = async {

@@ -1,7 +1,10 @@
 //! `ferrule policy status`: how far each node is with what the controller tells it.
 
-use super::{NO, document, realized, say};
-use crate::{args::Output, policy::args::Where};
+use super::{NO, realized};
+use crate::{
+    output::{Output, write_json, write_text},
+    target::KubeTarget,
+};
 use anyhow::{Context as _, Result, bail};
 use comfy_table::{Table, presets::NOTHING};
 use policy_kube::{Cluster, KubeError};
@@ -15,7 +18,7 @@ use view_policy::{Agent, GROUP, Policy, VERSION};
 const NAMED: usize = 50;
 
 /// Asks and prints; the exit code.
-pub(super) fn run(which: &Where, output: Output) -> Result<u8> {
+pub(super) fn run(which: &KubeTarget, output: Output) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let status = runtime.context("start what speaks to the cluster")?.block_on(async {
         let cluster =
@@ -23,8 +26,8 @@ pub(super) fn run(which: &Where, output: Output) -> Result<u8> {
         Status::of(&cluster).await
     })?;
     match output {
-        Output::Text => say(&status.text())?,
-        Output::Json => document(&json!({
+        Output::Text => write_text(&status.text())?,
+        Output::Json => write_json(&json!({
             "agents": status.agents, "silent": status.silent, "policies": status.names,
         }))?,
     }

@@ -11,13 +11,15 @@ mod contradiction;
 mod controller;
 mod page;
 mod parse;
+mod refusal;
 mod resolve;
 mod table;
 mod values;
 
 pub use controller::{CONTROLLER, Flag};
 pub use page::reference_page;
-pub use resolve::{Refusal, Warning};
+pub use refusal::Refusal;
+pub use resolve::Warning;
 pub use table::{Effect, Kind, OnBad, Origin, Setting, table};
 pub use values::{
     Agent, Bind, CallBudget, CustomNetworking, Family, Kubernetes, LogLevel, LogTo, NatBackend,

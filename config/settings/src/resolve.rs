@@ -1,7 +1,7 @@
 //! Pairs of name and value to [`Settings`], with what was odd about them.
 
 use crate::{
-    Settings, contradiction,
+    Refusal, Settings, contradiction,
     table::{Effect, OnBad, Setting, table},
     values::{CustomNetworking, Draft, Family, Modes, PodEniMode},
 };
@@ -21,39 +21,6 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.setting, self.text)
     }
-}
-
-/// Settings with which the daemon must not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// One value that cannot be.
-    #[error("{setting}={value} is refused: it must be {wanted}")]
-    Invalid {
-        /// The setting.
-        setting: &'static str,
-        /// The value, as far as it may be shown.
-        value: String,
-        /// What it must be.
-        wanted: &'static str,
-    },
-    /// Two settings that cannot both hold.
-    #[error("{first} and {second} contradict each other: {why}")]
-    Contradiction {
-        /// One, with its value.
-        first: String,
-        /// The other, with its value.
-        second: String,
-        /// What the rule is, and what to do.
-        why: &'static str,
-    },
-    /// A mode that this version does not have.
-    #[error("{setting} asks for what this version does not have: {why}")]
-    Unsupported {
-        /// The setting.
-        setting: &'static str,
-        /// Which mode is missing.
-        why: &'static str,
-    },
 }
 
 impl Settings {

@@ -31,10 +31,9 @@ mod words;
 
 pub use addresses::{Holders, KnownPod};
 pub use delta::{
-    Change, Deltas, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, Needs, NodeDelta,
-    NodeState, PolicyDelta, PolicyId, PolicyState, Role, Snapshot, Uses,
+    Change, Deltas, Expanded, GroupDelta, GroupId, GroupState, Holds, Member, MemberKey, Needs,
+    NodeDelta, NodeState, PolicyDelta, PolicyId, PolicyState, Role, Snapshot, Uses,
 };
-pub use expand::Expanded;
 
 use crate::{Policy, PolicyKey, world::number_of};
 use by_id::ById;
@@ -42,13 +41,14 @@ use entities::{Entities, Said, SaidLabels};
 use groups::Group;
 use ids::Ids;
 use matching::Matching;
-use named::{NamedThings, Thing};
+use named::NamedThings;
 use policies::Used;
 use policy_objects::{
     self as objects, ContainerPort, Kind, Meta, Named, Namespace, Node, Phase, Pod, Service,
     page::{MetaView, NamespaceView, PodView, PolicyView, PortView},
 };
 use settle::{Changes, Seen};
+use source::Thing;
 use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 use table::Table;
 use tiers::Tiers;

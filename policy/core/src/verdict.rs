@@ -1,5 +1,6 @@
 //! The answer for one packet.
 
+mod end;
 mod matching;
 mod text;
 mod walk;

@@ -1,62 +1,10 @@
 //! On which nodes a DaemonSet's pods may be, as the scheduler judges it.
 
-use crate::objects::{DaemonSet, Node, TemplateSpec};
-use serde::{Deserialize, Serialize};
+use crate::objects::{
+    Affinity, DaemonSet, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement,
+    TemplateSpec,
+};
 use std::fmt;
-
-/// What a pod's node must be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Affinity {
-    /// Of the node alone; what is said of other pods is not looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_affinity: Option<NodeAffinity>,
-}
-
-/// What must be, without what is only preferred.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeAffinity {
-    /// What holds when a pod is placed.
-    #[serde(
-        rename = "requiredDuringSchedulingIgnoredDuringExecution",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub required: Option<NodeSelector>,
-}
-
-/// One of its terms must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NodeSelector {
-    /// Its terms.
-    pub node_selector_terms: Vec<NodeSelectorTerm>,
-}
-
-/// All of it must hold; one that says nothing never does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NodeSelectorTerm {
-    /// Of the node's labels.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub match_expressions: Vec<Requirement>,
-    /// Of the node's name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub match_fields: Vec<Requirement>,
-}
-
-/// What is required of one label.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Requirement {
-    /// The label.
-    pub key: String,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
-    pub operator: String,
-    /// With what.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<String>,
-}
 
 /// Why no daemon is to be on a node, if so. Without a DaemonSet that is known of a node with its own network alone.
 pub fn excluded(node: &Node, sets: &[DaemonSet]) -> Option<String> {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod judge;
+mod problem;
 mod text;
 
 use crate::objects::{DaemonSet, Node, Pod};

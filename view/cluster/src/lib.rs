@@ -15,17 +15,15 @@ mod table;
 mod whereabouts;
 mod words;
 
-pub use affinity::{
-    Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement, excluded, for_probes,
-    unselected,
-};
+pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing};
 pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, tries};
 pub use glance::{Agent, AgentLine, AgentState, Cluster, Glance, Heard, Lease, NodeLine, Width};
 pub use objects::{
-    Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec, Event, Meta,
-    Node, NodeAddress, NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Template,
-    TemplateSpec, Variable,
+    Affinity, Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec,
+    Event, Meta, Node, NodeAddress, NodeAffinity, NodeSelector, NodeSelectorTerm, NodeSpec,
+    NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Requirement, Template, TemplateSpec,
+    Variable,
 };
 pub use pod_state::of_pod;
 pub use redact::{REDACTED, redact, redact_log, redact_text};

@@ -1,6 +1,5 @@
 //! What the index tells: ids, members, deltas, and the state that they add up to.
 
-use super::Expanded;
 use crate::PolicyKey;
 use policy_objects::{
     Block, ContainerPort,
@@ -157,6 +156,17 @@ pub struct Uses {
     /// Which of those whom it is about are more pods than were meant, and why: rules about them that allow
     /// match nothing, a Pass denies all. It is said here, since a node has no group without pods of its own.
     pub doubted: Vec<(GroupId, String)>,
+}
+
+/// A pair of groups that stands for a rule, for the pods of some namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expanded {
+    /// The rule: its place in [`Policy::rules`].
+    pub rule: usize,
+    /// Whom it is about.
+    pub applied: Vec<GroupId>,
+    /// With whom, among other peers.
+    pub address: GroupId,
 }
 
 /// What changed of what is a node's own.

@@ -3,7 +3,7 @@
 
 use super::{
     Index,
-    delta::{Change, GroupId, Role},
+    delta::{Change, Expanded, GroupId, Role},
     ids::Ids,
     matching::Wanted,
     source::{Source, only},
@@ -43,17 +43,6 @@ struct Expansion {
 enum Alike {
     Name,
     Labels(Vec<String>),
-}
-
-/// A pair of groups that stands for a rule, for the pods of some namespaces.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Expanded {
-    /// The rule: its place in [`Policy::rules`].
-    pub rule: usize,
-    /// Whom it is about.
-    pub applied: Vec<GroupId>,
-    /// With whom, among other peers.
-    pub address: GroupId,
 }
 
 /// What a namespace is called, and its labels.

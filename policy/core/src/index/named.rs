@@ -7,18 +7,11 @@ use super::{
     groups::{Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
-    source::{MembersOf, Source},
+    source::{MembersOf, Source, Thing},
 };
 use crate::world::{GroupScope, GroupWalk, Lookup, odd_service};
 use policy_objects::{GroupSpec, Named, Read, Selector, Service};
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
-
-/// What a group's members depend on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Thing {
-    Group(Named),
-    Service(Named),
-}
 
 #[derive(Debug, Default)]
 pub(super) struct NamedThings {

@@ -4,11 +4,17 @@ use super::{
     delta::{Canonical, GroupId},
     entities::ACCOUNT,
     matching::{Lent, Wanted},
-    named::Thing,
 };
 use crate::{Peer, Pods, Scope};
 use policy_objects::{Named, Operator, Requirement, Selector, page::SelectorView};
 use std::{borrow::Cow, collections::BTreeSet};
+
+/// What a group's members depend on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Thing {
+    Group(Named),
+    Service(Named),
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source<'a> {

@@ -1,6 +1,6 @@
 //! Whether a rule matches a packet.
 
-use super::{PeerMiss, WhyNot, walk::End};
+use super::{PeerMiss, WhyNot, end::End};
 use crate::{
     Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Segment, Standing, Traffic, Transport, text,
 };

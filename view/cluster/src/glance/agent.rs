@@ -1,6 +1,6 @@
 //! How a node's policy agent is, by what the policy controller knows of it.
 
-use super::{Cluster, judge::trouble};
+use super::{Cluster, problem::trouble};
 use crate::objects::Pod;
 use serde::Serialize;
 use view_node::{Severity, Trouble};

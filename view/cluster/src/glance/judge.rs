@@ -1,6 +1,6 @@
 //! What is wrong with a node, and with what is no node's.
 
-use super::{Cluster, Heard, Lease, NodeLine, agent};
+use super::{Cluster, Heard, Lease, NodeLine, agent, problem::trouble};
 use crate::{
     affinity::excluded,
     objects::{Node, Pod},
@@ -161,17 +161,6 @@ fn lease(lease: &Lease) -> Option<Trouble> {
         Some(_) => return None,
     };
     Some(trouble("lease", "Lease ferrule-controller", &cause, LEASE))
-}
-
-pub(super) fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
-    Trouble {
-        kind: kind.to_owned(),
-        severity: Severity::Trouble,
-        since: None,
-        object: object.to_owned(),
-        cause: cause.to_owned(),
-        next_step: next_step.to_owned(),
-    }
 }
 
 const ROLLING: &str =

@@ -1,0 +1,114 @@
+//! The checks by name.
+
+use serde::Serialize;
+use std::fmt;
+
+/// One question that is asked of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Check {
+    /// A strict reverse path filter.
+    RpFilter,
+    /// Forwarding off.
+    Forwarding,
+    /// Daemons that make policy routing of their own.
+    ForeignDaemons,
+    /// Their tables.
+    ForeignTables,
+    /// Rules of others that take pods' packets first.
+    ForeignRules,
+    /// Network managers that touch what is not theirs.
+    NetworkManagers,
+    /// Routes over secondary ENIs in table main.
+    MainRoutes,
+    /// MAC addresses that udev sets.
+    UdevMac,
+    /// A FORWARD policy that drops.
+    ForwardPolicy,
+    /// Legacy iptables beside nft.
+    IptablesMixed,
+    /// The metadata service and its hop limit.
+    Imds,
+    /// Sizes of packets.
+    Mtu,
+    /// What the kernel cannot do.
+    KernelFeatures,
+    /// Room for connections.
+    Conntrack,
+    /// Rules that are there twice.
+    TwinRules,
+    /// Rules that lead nowhere.
+    LeftoverRules,
+}
+
+impl Check {
+    /// All, in the order in which they are made.
+    pub const ALL: [Self; 16] = [
+        Self::RpFilter,
+        Self::Forwarding,
+        Self::ForeignDaemons,
+        Self::ForeignTables,
+        Self::ForeignRules,
+        Self::NetworkManagers,
+        Self::MainRoutes,
+        Self::UdevMac,
+        Self::ForwardPolicy,
+        Self::IptablesMixed,
+        Self::Imds,
+        Self::Mtu,
+        Self::KernelFeatures,
+        Self::Conntrack,
+        Self::TwinRules,
+        Self::LeftoverRules,
+    ];
+
+    /// What a good node has here.
+    pub fn good(self) -> &'static str {
+        match self {
+            Self::RpFilter => "no ENI filters by strict reverse path",
+            Self::Forwarding => "the node forwards",
+            Self::ForeignDaemons => "no other daemon makes policy routing",
+            Self::ForeignTables => "no tables of nm-cloud-setup",
+            Self::ForeignRules => "no rule of others takes pods' packets",
+            Self::NetworkManagers => "network managers leave pods' links, rules and routes alone",
+            Self::MainRoutes => "table main has no route over a secondary ENI",
+            Self::UdevMac => "udev leaves MAC addresses as they are made",
+            Self::ForwardPolicy => "no chain drops what is forwarded",
+            Self::IptablesMixed => "one iptables is in use",
+            Self::Imds => "the metadata service answers",
+            Self::Mtu => "ENIs and pods' links have the right MTU",
+            Self::KernelFeatures => "the kernel has what it takes",
+            Self::Conntrack => "there is room for connections",
+            Self::TwinRules => "no rule is there twice",
+            Self::LeftoverRules => "every rule leads somewhere",
+        }
+    }
+
+    /// Whether an ADD or DEL under way can look like a finding of this check.
+    pub(crate) fn is_transient(self) -> bool {
+        matches!(self, Self::TwinRules | Self::LeftoverRules | Self::MainRoutes | Self::Mtu)
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RpFilter => "rp-filter",
+            Self::Forwarding => "forwarding",
+            Self::ForeignDaemons => "foreign-daemons",
+            Self::ForeignTables => "foreign-tables",
+            Self::ForeignRules => "foreign-rules",
+            Self::NetworkManagers => "network-managers",
+            Self::MainRoutes => "main-routes",
+            Self::UdevMac => "udev-mac",
+            Self::ForwardPolicy => "forward-policy",
+            Self::IptablesMixed => "iptables-mixed",
+            Self::Imds => "imds",
+            Self::Mtu => "mtu",
+            Self::KernelFeatures => "kernel-features",
+            Self::Conntrack => "conntrack",
+            Self::TwinRules => "twin-rules",
+            Self::LeftoverRules => "leftover-rules",
+        })
+    }
+}
