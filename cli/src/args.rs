@@ -12,154 +12,152 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use config_model::registry;
 use std::path::PathBuf;
 
-/// Shows and checks what Ferrule does in a cluster and on a node.
+/// Shows and checks Ferrule's state in a cluster and on a node.
 #[derive(Debug, Parser)]
 #[command(name = "ferrule", version, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show each node of a cluster at a glance: its pool, and what is wrong with it
+    /// Show an overview of all nodes: their address pools and their problems
     #[command(after_help = STATUS_CODES)]
     Status(StatusArgs),
-    /// Show where a pod's network is (address, ENI, table, rules, veth, policies), and why it waits
+    /// Show a pod's network (address, ENI, table, rules, veth, policies) and why the pod waits
     #[command(after_help = POD_CODES)]
     Pod(PodArgs),
-    /// Test the whole cluster: from pods on each node to pods, Services, nodes, names and the internet
+    /// Test the cluster's connectivity: from pods on each node to pods, Services, nodes, DNS names and the internet
     #[command(after_help = CHECK_CODES)]
     Check(CheckArgs),
-    /// Write a redacted archive for those who help
+    /// Write a redacted support archive
     #[command(after_help = BUNDLE)]
     Bundle(BundleArgs),
-    /// What the pods of `check` run
+    /// The program of the pods of `check`
     #[command(subcommand, hide = true)]
     Probe(ProbeVerb),
-    /// Check this node for what breaks pod networking, and say how to mend it
+    /// Diagnose pod networking on this node and print fixes
     ///
-    /// Looks at links, rules, routes, kernel settings, network daemons, netfilter and the metadata
-    /// service; changes nothing. Run it as root, on the node's own network.
+    /// Checks links, rules, routes, kernel settings, network daemons, netfilter and the metadata service; changes
+    /// nothing. Run it as root in the node's network namespace.
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArgs),
-    /// Take this node over from amazon-vpc-cni, or give it back, while its pods run
+    /// Take this node over from amazon-vpc-cni or give it back while its pods run
     ///
-    /// Run it as root, on the node's own network. Each verb looks at the node first and goes on
-    /// from where it is, so one that was killed is run again.
+    /// Run it as root in the node's network namespace. Each subcommand observes the node first and continues from its
+    /// present state. If it was killed, run it again.
     #[command(subcommand, after_help = MIGRATE_CODES)]
     Migrate(MigrateVerb),
-    /// Tell who may talk to whom, and why, in a cluster or from files
+    /// Explain which pods can reach which, in a cluster or from files
     #[command(subcommand, after_help = CODES)]
     Policy(PolicyVerb),
-    /// Write what a shell completes command lines by
+    /// Print a shell completion script
     #[command(after_help = COMPLETIONS)]
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
 
-/// What to do with a node.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MigrateVerb {
-    /// Tell what would be done, and what stands in the way; changes nothing
+    /// Print the steps and the reasons against them; changes nothing
     Plan {
-        /// Whose the node is to be
+        /// The new owner of the node
         #[arg(long, value_enum, default_value_t = Side::Ferrule)]
         to: Side,
-        /// How the plan is printed
+        /// The output format
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
-        /// What becomes of a policy agent
+        /// The treatment of a policy agent
         #[arg(long, value_enum, default_value_t = Policy::Refuse)]
         policy: Policy,
-        /// Where things are
+        /// Paths and endpoints
         #[command(flatten)]
         places: Places,
     },
     /// Take the node over
     Apply {
-        /// What becomes of a policy agent
+        /// The treatment of a policy agent
         #[arg(long, value_enum, default_value_t = Policy::Refuse)]
         policy: Policy,
-        /// How long daemons are waited for, in seconds
+        /// Timeout for daemons to start or stop, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         wait: u64,
-        /// Where things are
+        /// Paths and endpoints
         #[command(flatten)]
         places: Places,
     },
     /// Give the node back to amazon-vpc-cni
     Rollback {
-        /// How long daemons are waited for, in seconds
+        /// Timeout for daemons to start or stop, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         wait: u64,
-        /// Where things are
+        /// Paths and endpoints
         #[command(flatten)]
         places: Places,
     },
-    /// Tell whose the node is, and what is left to do
+    /// Print the node's owner and the remaining steps
     Status {
-        /// How it is printed
+        /// The output format
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
-        /// Where things are
+        /// Paths and endpoints
         #[command(flatten)]
         places: Places,
     },
 }
 
-/// Whose a node's pods are.
+/// The owner of a node's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
-    /// Ours
+    /// Ferrule
     Ferrule,
-    /// amazon-vpc-cni's
+    /// amazon-vpc-cni
     AmazonVpcCni,
 }
 
-/// What becomes of aws-network-policy-agent, which runs beside amazon-vpc-cni.
+/// The treatment of aws-network-policy-agent, which runs beside amazon-vpc-cni.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Policy {
-    /// The takeover is refused
+    /// Refuse the takeover
     Refuse,
-    /// Its programs and pins are removed once it has ended and the node is taken over
+    /// Remove its programs and pins after it has stopped and the node is taken over
     Drop,
-    /// It stays and is told of pods as before; ferrule-ipamd needs FERRULE_POLICY_AGENT=true
+    /// Keep it and call it for each pod as before; ferrule-ipamd needs FERRULE_POLICY_AGENT=true
     Keep,
 }
 
-/// Where things are on a node.
+/// Paths and endpoints on a node.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Places {
-    /// The runtime's network configurations
+    /// The folder of the runtime's network configurations
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     pub(crate) net_d: PathBuf,
-    /// The runtime's plugins
+    /// The folder of the runtime's plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     pub(crate) bin: PathBuf,
-    /// What the runtime keeps of ADDs
+    /// The folder of the runtime's cached ADD results
     #[arg(long, value_name = "DIR", default_value = "/var/lib/cni/results")]
     pub(crate) results: PathBuf,
-    /// amazon-vpc-cni's checkpoints and sockets
+    /// The folder of amazon-vpc-cni's checkpoints and sockets
     #[arg(long, value_name = "DIR", default_value = "/var/run/aws-node")]
     pub(crate) aws_node: PathBuf,
-    /// The policy agent's pinned programs
+    /// The folder of the policy agent's pinned programs
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/bpf/globals/aws")]
     pub(crate) pins: PathBuf,
-    /// Ferrule's state folder
+    /// Ferrule's state directory
     #[arg(long, value_name = "DIR", env = "FERRULE_STATE_DIR", default_value = registry::STATE_DIR)]
     pub(crate) state_dir: PathBuf,
     /// The socket of ferrule-ipamd
     #[arg(long, value_name = "FILE", env = "FERRULE_SOCKET", default_value = registry::IPAMD_SOCKET)]
     pub(crate) socket: PathBuf,
-    /// Where the node's proc is mounted
+    /// The mount point of the node's procfs
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub(crate) proc: PathBuf,
-    /// The instance metadata service, as the AWS SDKs take it
+    /// The URL of the instance metadata service, as for the AWS SDKs
     #[arg(
         long,
         value_name = "URL",
@@ -169,22 +167,21 @@ pub(crate) struct Places {
     pub(crate) imds: String,
 }
 
-/// Where to look, and how to tell.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// How the report is printed
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
-    /// Where the node's files are (etc, usr, run, lib/modules); in a container, where they are mounted
+    /// The root of the node's files (etc, usr, run, lib/modules); in a container, their mount point
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) root: PathBuf,
-    /// Where the node's proc is mounted
+    /// The mount point of the node's procfs
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub(crate) proc: PathBuf,
-    /// Where the node's sys is mounted
+    /// The mount point of the node's sysfs
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub(crate) sys: PathBuf,
-    /// The instance metadata service, as the AWS SDKs take it
+    /// The URL of the instance metadata service, as for the AWS SDKs
     #[arg(
         long,
         value_name = "URL",
@@ -192,10 +189,10 @@ pub(crate) struct DoctorArgs {
         default_value = "http://169.254.169.254"
     )]
     pub(crate) imds: String,
-    /// The MTU that ENIs shall have
+    /// The expected MTU of ENIs
     #[arg(long, value_name = "BYTES", env = "AWS_VPC_ENI_MTU", default_value_t = registry::ENI_MTU)]
     pub(crate) eni_mtu: u32,
-    /// What the host ends of pods' links are called
+    /// The name prefix of pods' host veths
     #[arg(long, value_name = "PREFIX", env = "AWS_VPC_K8S_CNI_VETHPREFIX", default_value = "eni")]
     pub(crate) veth_prefix: String,
 }
@@ -204,9 +201,9 @@ const COMPLETIONS: &str = "\
 For example: source <(ferrule completions bash)";
 
 const EXIT_CODES: &str = "\
-Exit code: 0 all is good, 1 something is to be mended, 2 nothing is known to be wrong but something
-could not be looked at. Notices are told and need no mending.";
+Exit code: 0 no problems; 1 at least one problem to fix; 2 no problems found, but some checks could not run.
+Notices do not need a fix.";
 
 const MIGRATE_CODES: &str = "\
-Exit code: 0 it is done, or nothing stands in the way of it; 1 something stands in the way, and it is
-told; 2 it could not be carried out, or what was waited for did not come: run it again.";
+Exit code: 0 complete, or no reason against it; 1 refused, with the reasons; 2 a step failed or a timeout
+passed: run it again.";

@@ -1,7 +1,7 @@
-//! What people ask of a whole cluster, with a kubeconfig and its rights alone.
+//! Commands about a whole cluster. They use only a kubeconfig and its rights.
 //!
-//! Each node's daemon tells of itself on its loopback; it is reached as kubectl does it, by a port that the
-//! API server and the node's kubelet forward ([`forward`]). [`view_cluster`] judges what comes.
+//! Each daemon's introspection listens on its node's loopback. The command reaches it through the API server's
+//! port-forward ([`forward`]), as kubectl does. [`view_cluster`] judges the answers.
 
 mod api;
 mod args;
@@ -19,37 +19,37 @@ pub(crate) use args::{
 
 use anyhow::{Context as _, Result};
 
-/// The exit code when something is wrong.
+/// The exit code if there is a problem.
 const TROUBLE: u8 = 1;
 
-/// Tells how each node's pool is; the exit code.
+/// Prints the overview of all nodes and returns the exit code.
 ///
 /// # Errors
-/// The cluster is not reached.
+/// The API server cannot be reached.
 pub(crate) fn status(args: &StatusArgs) -> Result<u8> {
     run(status::run(args))
 }
 
-/// Tells where a pod's network is, and why it waits; the exit code.
+/// Prints a pod's network and the reason why it waits. Returns the exit code.
 ///
 /// # Errors
-/// The cluster is not reached, or there is no such pod.
+/// The API server cannot be reached, or the pod does not exist.
 pub(crate) fn pod(args: &PodArgs) -> Result<u8> {
     run(pod::run(args))
 }
 
-/// Writes a support archive; the exit code.
+/// Writes a support archive and returns the exit code.
 ///
 /// # Errors
-/// The cluster is not reached, or the archive cannot be written.
+/// The API server cannot be reached, or the archive cannot be written.
 pub(crate) fn bundle(args: &BundleArgs) -> Result<u8> {
     run(bundle::run(args))
 }
 
-/// Tries what pods must reach from every node; the exit code.
+/// Tests connections from every node and returns the exit code.
 ///
 /// # Errors
-/// The cluster is not reached, probes cannot be made, or it was interrupted.
+/// The API server cannot be reached, the probes cannot be created, or the command was interrupted.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     run(check::run(args))
 }
@@ -57,5 +57,5 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 fn run<T>(asked: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.context("start what speaks to the cluster")?.block_on(asked)
+    runtime.context("cannot start the async runtime")?.block_on(asked)
 }

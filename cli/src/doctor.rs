@@ -1,4 +1,4 @@
-//! `ferrule doctor`: look, judge, look again where it may have been a change under way, tell.
+//! `ferrule doctor`: observes the node, examines it and observes transient findings a second time.
 
 use crate::{args::DoctorArgs, gather, output::Output, print};
 use anyhow::{Context as _, Result};
@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-/// The exit code when nothing is known to be wrong, but not everything could be looked at.
+/// The exit code without faults if some checks could not run.
 pub(crate) const COULD_NOT_LOOK: u8 = 2;
 
-/// Longer than an ADD or DEL is between two of its messages.
+/// Longer than the time between two netlink messages of one ADD or DEL.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-/// Tells how the node is; the exit code.
+/// Prints the report and returns the exit code.
 ///
 /// # Errors
 /// The report cannot be printed.
@@ -29,9 +29,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     }
     let text = match args.output {
         Output::Text => print::text(&report),
-        Output::Json => serde_json::to_string_pretty(&report).context("write the report")? + "\n",
+        Output::Json => {
+            serde_json::to_string_pretty(&report).context("cannot encode the report")? + "\n"
+        }
     };
-    io::stdout().write_all(text.as_bytes()).context("print the report")?;
+    io::stdout().write_all(text.as_bytes()).context("cannot print the report")?;
     Ok(code(&report))
 }
 

@@ -1,4 +1,4 @@
-//! Looks at a node. Decides nothing: what it means is `cli-doctor`'s to say.
+//! Observes a node. All decisions are in `cli-doctor`.
 
 mod files;
 pub(crate) mod imds;
@@ -11,7 +11,7 @@ use routing_netlink::{Socket, With};
 use routing_plan::{Family, LinkKind};
 use std::error::Error;
 
-/// Everything that the checks ask for.
+/// Reads the input of all checks.
 pub(crate) fn observe(args: &DoctorArgs) -> Observation {
     let routing = routing(&args.veth_prefix);
     let links = routing.iter().flat_map(|routing| &routing.links).map(|link| link.name.as_str());
@@ -34,11 +34,11 @@ pub(crate) fn observe(args: &DoctorArgs) -> Observation {
     }
 }
 
-/// Links, rules and routes of this network namespace.
+/// Reads links, rules and routes of this network namespace.
 pub(crate) fn routing(veth_prefix: &str) -> Looked<Routing> {
     let seen = Socket::open()
         .and_then(|mut socket| socket.observe(With::Nothing))
-        .map_err(|err| chain("look at links, rules and routes", &err))?;
+        .map_err(|err| chain("cannot read links, rules and routes", &err))?;
     let links = seen.links.values().map(|link| LinkView {
         index: link.index.0,
         name: link.name.clone(),
@@ -70,7 +70,7 @@ pub(crate) fn routing(veth_prefix: &str) -> Looked<Routing> {
     Ok(Routing { links: links.collect(), rules: rules.collect(), routes: routes.collect() })
 }
 
-/// What was tried, and every cause beneath.
+/// Formats an action and the chain of its causes.
 pub(crate) fn chain(tried: &str, err: &dyn Error) -> String {
     format!("{tried}: {}", config_model::causes(err))
 }

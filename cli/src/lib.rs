@@ -1,11 +1,11 @@
-//! `ferrule`: what people ask of a node. As `kubectl-ferrule` in the path it answers `kubectl ferrule`.
+//! `ferrule`, the operator's command. Installed as `kubectl-ferrule` in the path it serves `kubectl ferrule`.
 //!
-//! `doctor` looks at a node (`gather`) and lets [`cli_doctor`] judge; it changes nothing. `migrate`
-//! looks at it too, asks [`cli_migrate`] for the next step, and takes it. `policy` reads objects from files
-//! and asks [`policy_core`] who may talk to whom.
+//! `doctor` observes a node (`gather`), and [`cli_doctor`] judges; it changes nothing. `migrate` observes the node too,
+//! takes the next step from [`cli_migrate`] and applies it. `policy` reads objects from files or a cluster and
+//! evaluates them with [`policy_core`].
 //!
-//! Tested as a process against a real kernel in `tests/netns/tests/doctor.rs`, and on whole nodes in
-//! `tests/lab/tests/migrate.rs`; `policy` in `cli/tests/policy.rs`.
+//! Tests as a process against a real kernel are in `tests/netns/tests/doctor.rs`, on whole nodes in
+//! `tests/lab/tests/migrate.rs`, and for `policy` in `cli/tests/policy.rs`.
 
 mod args;
 mod cluster;
@@ -27,7 +27,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Runs what the command line asks for, and tells by the exit code what came of it.
+/// Runs the command line and returns the exit code.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
@@ -53,7 +53,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(err) => {
-            // Nobody is left to tell if standard error is closed.
+            // There is no other output if standard error is closed.
             let _ = writeln!(std::io::stderr(), "ferrule: {err:#}");
             ExitCode::from(doctor::COULD_NOT_LOOK)
         }

@@ -1,4 +1,4 @@
-//! `ferrule`, also called as `kubectl-ferrule`: see [`cli`].
+//! `ferrule`, also installed as `kubectl-ferrule`: see [`cli`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ferrule migrate`: look, ask for the next step, take it, look again.
+//! `ferrule migrate`: observes, plans, applies the first step and observes again.
 
 mod act;
 mod alone;
@@ -20,16 +20,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The exit code when something stands in the way.
+/// The exit code if the plan has refusals.
 const REFUSED: u8 = 1;
-/// The exit code when what was waited for did not come.
+/// The exit code after a timeout.
 const NOT_YET: u8 = 2;
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
-/// Does what the verb says; the exit code.
+/// Runs the subcommand and returns the exit code.
 ///
 /// # Errors
-/// A step cannot be taken, or nothing can be printed.
+/// A step fails, or nothing can be printed.
 pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
     match verb {
         MigrateVerb::Plan { to, output, policy, places } => {
@@ -68,7 +68,8 @@ fn choice(policy: Policy) -> PolicyChoice {
     }
 }
 
-/// Takes the first step of the plan, and plans anew, until there is none. From the first on it is alone.
+/// Applies the first step of the plan and plans again, until no step remains. From the first step on it holds the lock
+/// against other runs.
 fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8> {
     let mut hands = Hands::new(places);
     let mut waiting: Option<(Step, Instant)> = None;
@@ -85,7 +86,7 @@ fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8
             return Ok(0);
         };
         if alone.is_none() {
-            // What was seen before may have been another's doing.
+            // Another run may have changed the node before the lock was taken.
             alone = Some(Alone::take(&places.state_dir, verb(way))?);
             continue;
         }
@@ -98,7 +99,7 @@ fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8
                 }
             };
             if since.elapsed() >= Duration::from_secs(wait) {
-                say(&format!("not so within {wait} s: {what}\n"))?;
+                say(&format!("timeout after {wait} s: {what}; run this again\n"))?;
                 return Ok(NOT_YET);
             }
             waiting = Some((step.clone(), since));
@@ -106,7 +107,7 @@ fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8
             continue;
         }
         if way == Owner::AmazonVpcCni && !matches!(step, Step::Note(_)) {
-            // From here on no daemon of ours may start.
+            // From here on the lock keeps ferrule-ipamd from starting.
             hands.take_ours()?;
         }
         say(&format!("{step}\n"))?;
@@ -122,9 +123,9 @@ fn text(plan: &Plan) -> String {
     }
     lines.extend((1..).zip(&plan.steps).map(|(number, step)| format!("{number:6}. {step}")));
     lines.push(match (plan.refusals.len(), plan.steps.len()) {
-        (0, 0) => "nothing is left to do".to_owned(),
-        (0, steps) => format!("{steps} steps; nothing stands in the way"),
-        (refusals, _) => format!("{refusals} refusals: nothing is done"),
+        (0, 0) => "no steps remain".to_owned(),
+        (0, steps) => format!("{steps} steps, no refusals"),
+        (refusals, _) => format!("{refusals} refusals; nothing was changed"),
     });
     lines.join("\n") + "\n"
 }
@@ -137,10 +138,10 @@ fn document(plan: &Plan) -> Result<String> {
         "refusals": plan.refusals,
         "steps": steps,
     });
-    Ok(serde_json::to_string_pretty(&document).context("write the plan")? + "\n")
+    Ok(serde_json::to_string_pretty(&document).context("cannot encode the plan")? + "\n")
 }
 
-/// Whose the node is by what is there, and what is left of the way that was begun.
+/// Formats the node's owner as observed, and the remaining steps of a started migration.
 fn status(seen: &Observation, output: Output) -> Result<String> {
     let journal = seen.journal.clone().map_err(anyhow::Error::msg)?;
     let way = journal.map(|journal| journal.owner);
@@ -158,7 +159,9 @@ fn status(seen: &Observation, output: Output) -> Result<String> {
             "goesTo": way,
             "left": left,
         });
-        return Ok(serde_json::to_string_pretty(&document).context("write the status")? + "\n");
+        return Ok(
+            serde_json::to_string_pretty(&document).context("cannot encode the status")? + "\n"
+        );
     }
     let yes = |so: bool| if so { "yes" } else { "no" };
     let mut text = format!(
@@ -170,10 +173,10 @@ fn status(seen: &Observation, output: Output) -> Result<String> {
     );
     match (&way, &left) {
         (Some(way), Some(left)) => {
-            text += &format!("told to go to: {}\n", name(*way));
+            text += &format!("migration to: {}\n", name(*way));
             text += &self::text(left);
         }
-        (None, _) | (_, None) => text += "told to go to: nowhere yet\n",
+        (None, _) | (_, None) => text += "migration to: none started\n",
     }
     Ok(text)
 }
@@ -192,12 +195,12 @@ fn verb(way: Owner) -> &'static str {
     }
 }
 
-/// The file that a runtime takes.
+/// Returns the configuration that a runtime uses.
 fn leading(seen: &Observation) -> Option<String> {
     let files = seen.conflists.as_ref().ok()?.iter().map(|file| file.name.clone());
     files.filter(|name| cli_migrate::is_read(name)).min()
 }
 
 fn say(text: &str) -> Result<()> {
-    io::stdout().write_all(text.as_bytes()).context("print what is done")
+    io::stdout().write_all(text.as_bytes()).context("cannot print the result")
 }

@@ -1,19 +1,19 @@
-//! The form and the destination of results.
+//! Output formats and standard output.
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use std::io::{self, Write as _};
 
-/// How a result is printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// Lines for people
+    /// Text
     Text,
     /// One JSON document
     Json,
 }
 
-/// A text in which nothing can lead a terminal astray: names are whatever objects say.
+/// Escapes control characters, because names in objects could otherwise control the terminal.
 pub(crate) fn plain(text: &str) -> String {
     let is_odd = |letter: char| letter.is_control() && letter != '\n';
     text.chars()
@@ -25,18 +25,18 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 pub(crate) fn write_json(value: &serde_json::Value) -> Result<()> {
-    write_raw(&(serde_json::to_string_pretty(value).context("write the answer")? + "\n"))
+    write_raw(&(serde_json::to_string_pretty(value).context("cannot encode the result")? + "\n"))
 }
 
 pub(crate) fn write_text(text: &str) -> Result<()> {
     write_raw(&plain(text))
 }
 
-/// As it is: programs read it.
+/// Writes output that programs read, without escapes.
 pub(crate) fn write_raw(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
-        // Who reads has read enough, as `head` has; the exit code is the answer still.
+        // A closed pipe, as with `head`, is no error; the exit code is still the result.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done.context("print the answer"),
+        done => done.context("cannot print the result"),
     }
 }

@@ -1,7 +1,7 @@
-//! `ferrule policy`: who may talk to whom, and why, in a cluster or from files.
+//! `ferrule policy`: explains policies of a cluster or of files.
 //!
-//! Reads objects ([`objects`], of a cluster by [`live`]), asks [`policy_core`], prints. It decides nothing
-//! itself, and needs no cluster where files are named.
+//! Reads objects ([`objects`]; of a cluster with [`live`]), evaluates them with [`policy_core`] and prints. It contains
+//! no decisions, and it needs no cluster if files are named.
 
 mod args;
 mod convert;
@@ -38,15 +38,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The exit code when it does not pass, something changes, or something is found.
+/// The exit code if traffic is denied, something changes, or there are findings.
 const NO: u8 = 1;
-/// The exit code when something was not understood.
+/// The exit code if an input was not understood.
 const NOT_UNDERSTOOD: u8 = 2;
 
-/// Answers; the exit code.
+/// Runs the subcommand and returns the exit code.
 ///
 /// # Errors
-/// The question is not understood, or the answer cannot be printed.
+/// The question is not understood, or the result cannot be printed.
 pub(crate) fn run(verb: &PolicyVerb) -> Result<u8> {
     match verb {
         PolicyVerb::Verdict(args) => packet_verdict(args),
@@ -93,7 +93,8 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
 fn of(word: &str, input: &Input) -> Result<u8> {
     let objects = read(input)?;
     let world = objects.world();
-    let missing = || anyhow!("there is no pod {word}: name it as namespace/name");
+    let missing =
+        || anyhow!("cannot find pod {word}: it does not exist; name it as namespace/name");
     let (namespace, name) = word.split_once('/').ok_or_else(missing)?;
     let name = Named { namespace: namespace.to_owned(), name: name.to_owned() };
     let pod = world.pod(&name).ok_or_else(missing)?;
@@ -111,7 +112,7 @@ fn of(word: &str, input: &Input) -> Result<u8> {
     Ok(code(&[&objects], false))
 }
 
-/// Says of a cluster whether the nodes of these pods have in force what was answered.
+/// Compares a result with the policies in force on these pods' nodes. Files have no such state.
 fn in_force(
     input: &Input,
     world: &World,
@@ -124,7 +125,7 @@ fn in_force(
     }
 }
 
-/// The same where an answer is about all pods of a cluster.
+/// The same for a result about all pods of a cluster.
 fn all_in_force(
     cluster: &KubeTarget,
     output: Output,
@@ -154,11 +155,12 @@ fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result
     let world = objects.world();
     let matrix = Matrix::of(&world, &samples(&[&world], port));
     if let Some(path) = svg {
-        fs::write(path, matrix.svg()).with_context(|| format!("write {}", path.display()))?;
+        fs::write(path, matrix.svg())
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     match input.output {
         Output::Text if matrix.sources.is_empty() => {
-            write_text("there is no pod with an address\n")?;
+            write_text("no pod has an address\n")?;
         }
         Output::Text => write_text(&matrix.to_string())?,
         Output::Json => {}
@@ -188,7 +190,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         Output::Text => write_text(&print::changes(&changes))?,
         Output::Json => {}
     }
-    // What passes now; what would change is in force nowhere.
+    // The present policies; those of a change are not in force anywhere.
     let realized = match &*args.on {
         [] => all_in_force(&args.cluster, args.output, &before, &base)?,
         _ => None,
@@ -201,7 +203,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
 
 fn findings(input: &Input) -> Result<u8> {
     let objects = there(input)?;
-    // The others are findings.
+    // Other oddities are findings.
     tell_faults(&objects)?;
     let world = objects.world();
     let findings = lint(&world, &objects.aside);
@@ -219,7 +221,7 @@ fn findings(input: &Input) -> Result<u8> {
     Ok(code(&[&objects], !findings.is_empty()))
 }
 
-/// An answer, with whether it is in force where that is asked.
+/// Adds the state in force, if it is known.
 fn with_realized(mut answer: serde_json::Value, realized: Option<Realized>) -> serde_json::Value {
     if let (Some(fields), Some(realized)) = (answer.as_object_mut(), realized) {
         fields.insert("realized".to_owned(), json!(realized));
@@ -242,7 +244,7 @@ fn code(objects: &[&Objects], no: bool) -> u8 {
     }
 }
 
-/// What there is.
+/// Reads the input.
 fn there(input: &Input) -> Result<Objects> {
     match &*input.file {
         [] => live::read(&input.cluster),
@@ -254,7 +256,7 @@ fn there(input: &Input) -> Result<Objects> {
 fn both(option: &str, paths: &[PathBuf]) -> anyhow::Error {
     let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
     anyhow!(
-        "{option} {path} names files, and --kubeconfig or --context a cluster: name one of them"
+        "cannot combine {option} {path} with --kubeconfig or --context: one names files, the other a cluster; use one of them"
     )
 }
 
@@ -264,11 +266,11 @@ fn read(input: &Input) -> Result<Objects> {
     Ok(objects)
 }
 
-/// What is odd or wrong goes to standard error, so that the answer can be piped.
+/// Prints remarks and errors to standard error, so that the result can be piped.
 fn tell(objects: &Objects) -> Result<()> {
     let lines: String =
         objects.hints.iter().map(|hint| format!("note: {}\n", plain(hint))).collect();
-    io::stderr().write_all(lines.as_bytes()).context("tell what was read")?;
+    io::stderr().write_all(lines.as_bytes()).context("cannot print remarks")?;
     tell_faults(objects)
 }
 
@@ -276,7 +278,7 @@ fn tell_faults(objects: &Objects) -> Result<()> {
     let mut lines: String =
         objects.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {}\n", plain(fault))).collect();
     if objects.len() == 0 && objects.faults.is_empty() {
-        lines.push_str("note: no object of policy's kinds is in what was read\n");
+        lines.push_str("note: the input has no objects of the kinds that policy uses\n");
     }
-    io::stderr().write_all(lines.as_bytes()).context("tell what was not understood")
+    io::stderr().write_all(lines.as_bytes()).context("cannot print errors")
 }

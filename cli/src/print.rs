@@ -1,9 +1,9 @@
-//! A report for people.
+//! The text form of doctor's report.
 
 use cli_doctor::{Report, Severity};
 use std::fmt::Write as _;
 
-/// Good ones first, so that what is to be mended stands last, where eyes are.
+/// Formats the report with good checks first, so that the faults are next to the prompt.
 pub(crate) fn text(report: &Report) -> String {
     let mut text = String::new();
     for check in &report.good {
@@ -22,13 +22,13 @@ pub(crate) fn text(report: &Report) -> String {
         };
         line(&mut text, word, &finding.check.to_string(), &finding.wrong);
         line(&mut text, "", "", &format!("why:  {}", finding.why));
-        line(&mut text, "", "", &format!("mend: {}", finding.mend));
+        line(&mut text, "", "", &format!("fix:  {}", finding.mend));
     }
     let count = |wanted| report.findings.iter().filter(|f| f.severity == wanted).count();
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{} good, {} faults, {} warnings, {} notices, {} could not be looked at",
+        "{} good, {} faults, {} warnings, {} notices, {} not checked",
         report.good.len(),
         count(Severity::Fault),
         count(Severity::Warning),

@@ -1,4 +1,5 @@
-//! `ferrule probe`: what the pods of `ferrule check` run. It answers over TCP, UDP and HTTP, and tries what it is asked to.
+//! `ferrule probe`: the program of the pods of `ferrule check`. It answers over TCP, UDP and HTTP and runs tests on
+//! request.
 
 mod trying;
 
@@ -16,42 +17,41 @@ use tokio::{
 };
 use view_cluster::Try;
 
-/// What a probe does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProbeVerb {
-    /// Answer, and try what is asked for, until it is ended
+    /// Answer and run tests on request until stopped
     Serve {
-        /// Where to listen, TCP and UDP
+        /// The TCP and UDP port
         #[arg(long, default_value_t = PORT)]
         port: u16,
     },
 }
 
-/// Serves for ever.
+/// Serves until the process is stopped.
 ///
 /// # Errors
-/// The port is taken.
+/// The port is in use.
 pub(crate) fn run(verb: &ProbeVerb) -> Result<u8> {
     let ProbeVerb::Serve { port } = verb;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("start the probe")?.block_on(serve(*port))
+    runtime.context("cannot start the async runtime")?.block_on(serve(*port))
 }
 
 async fn serve(port: u16) -> Result<u8> {
-    // Of both families, where the pod has both.
+    // The socket serves both families if the pod has both.
     let (listener, datagrams) = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         Ok(listener) => (listener, UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).await),
         Err(_) => {
             let listener = TcpListener::bind(("0.0.0.0", port)).await;
-            let listener = listener.with_context(|| format!("listen on port {port}"))?;
+            let listener = listener.with_context(|| format!("cannot listen on TCP port {port}"))?;
             (listener, UdpSocket::bind(("0.0.0.0", port)).await)
         }
     };
-    let datagrams = datagrams.with_context(|| format!("take datagrams on port {port}"))?;
+    let datagrams = datagrams.with_context(|| format!("cannot listen on UDP port {port}"))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(echo(datagrams));
     let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .context("wait for the end")?;
+        .context("cannot listen for signals")?;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -65,7 +65,7 @@ async fn serve(port: u16) -> Result<u8> {
         tasks.spawn(async move {
             let connection =
                 http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
-            // Who hangs up has heard enough.
+            // A client that closes early is no error.
             let _ = connection.await;
         });
     }
@@ -77,7 +77,7 @@ async fn echo(socket: UdpSocket) {
         match socket.recv_from(&mut datagram).await {
             Ok((length, from)) => {
                 let said = datagram.get(..length).unwrap_or_default();
-                // Lost is lost, as with any datagram.
+                // A lost datagram is no error.
                 let _ = socket.send_to(said, from).await;
             }
             Err(_) => tokio::time::sleep(BREATH).await,
@@ -99,8 +99,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     Ok(Response::new(Full::new(Bytes::from(body))))
 }
 
-/// Where probes listen.
+/// The probes' port.
 pub(crate) const PORT: u16 = 7777;
-/// Where they are asked to try something.
+/// The path of test requests.
 pub(crate) const TRIES: &str = "/tries";
 const BREATH: Duration = Duration::from_millis(100);

@@ -3,19 +3,19 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// Which cluster is asked, if no files are named.
+/// The cluster to read if no files are named.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct KubeTarget {
-    /// The kubeconfig, if it is not where kubectl looks for it
+    /// The kubeconfig, if kubectl would not find it
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context, if it is not the current one
+    /// The context of the kubeconfig, if not the current one
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }
 
 impl KubeTarget {
-    /// Somebody has said which.
+    /// Whether the user named a cluster.
     pub(crate) fn is_named(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }

@@ -335,7 +335,7 @@ fn a_folder_with_links_to_itself_is_read_once() {
         std::os::unix::fs::symlink(".", folder.path().join(link)).unwrap();
     }
     let output = ferrule(folder.path(), &["policy", "lint"]);
-    assert_eq!(text(&output.stdout), "nothing is found\n", "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "no findings\n", "{}", text(&output.stderr));
 }
 
 #[test]

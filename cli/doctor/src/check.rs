@@ -3,46 +3,42 @@
 use serde::Serialize;
 use std::fmt;
 
-/// One question that is asked of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
-    /// A strict reverse path filter.
     RpFilter,
     /// Forwarding off.
     Forwarding,
-    /// Daemons that make policy routing of their own.
+    /// Daemons that create policy routing rules of their own.
     ForeignDaemons,
-    /// Their tables.
     ForeignTables,
-    /// Rules of others that take pods' packets first.
+    /// Foreign rules that match pods' packets first.
     ForeignRules,
-    /// Network managers that touch what is not theirs.
+    /// Network managers that change links of other owners.
     NetworkManagers,
     /// Routes over secondary ENIs in table main.
     MainRoutes,
-    /// MAC addresses that udev sets.
+    /// MAC addresses that udev changes.
     UdevMac,
-    /// A FORWARD policy that drops.
+    /// A FORWARD chain whose policy is drop.
     ForwardPolicy,
-    /// Legacy iptables beside nft.
+    /// Rules of legacy iptables beside nftables.
     IptablesMixed,
     /// The metadata service and its hop limit.
     Imds,
-    /// Sizes of packets.
+    /// MTUs of links.
     Mtu,
-    /// What the kernel cannot do.
     KernelFeatures,
-    /// Room for connections.
+    /// Free entries of the conntrack table.
     Conntrack,
-    /// Rules that are there twice.
+    /// Duplicate rules.
     TwinRules,
-    /// Rules that lead nowhere.
+    /// Rules without a target.
     LeftoverRules,
 }
 
 impl Check {
-    /// All, in the order in which they are made.
+    /// All checks in the order of execution.
     pub const ALL: [Self; 16] = [
         Self::RpFilter,
         Self::Forwarding,
@@ -62,7 +58,7 @@ impl Check {
         Self::LeftoverRules,
     ];
 
-    /// What a good node has here.
+    /// Describes a node that passes the check.
     pub fn good(self) -> &'static str {
         match self {
             Self::RpFilter => "no ENI filters by strict reverse path",
@@ -84,7 +80,7 @@ impl Check {
         }
     }
 
-    /// Whether an ADD or DEL under way can look like a finding of this check.
+    /// Whether an ADD or DEL in progress can cause a finding of this check.
     pub(crate) fn is_transient(self) -> bool {
         matches!(self, Self::TwinRules | Self::LeftoverRules | Self::MainRoutes | Self::Mtu)
     }

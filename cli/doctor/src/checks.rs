@@ -1,4 +1,4 @@
-//! The checks, and the order in which they are made.
+//! The order of the checks.
 
 mod enis;
 mod kernel;
@@ -55,7 +55,7 @@ impl Check {
     }
 }
 
-/// Makes every check.
+/// Runs every check.
 pub fn examine(seen: &Observation) -> Report {
     let mut report = Report::default();
     for check in Check::ALL {
@@ -69,7 +69,7 @@ pub fn examine(seen: &Observation) -> Report {
 }
 
 impl Report {
-    /// Examines a later observation, and leaves out what of the passing kind this look did not show.
+    /// Examines a second observation and drops transient findings that the first one lacks.
     pub fn confirmed_by(&self, later: &Observation) -> Self {
         let mut report = examine(later);
         report

@@ -1,10 +1,10 @@
-//! What is seen of a node to what breaks pod networking on it: observation → report.
+//! From an observation of a node to a report about pod networking.
 //!
-//! Pure: whoever calls looks at the node and hands over an [`Observation`]; [`examine`] asks each
-//! [`Check`] in turn. A check that could not be made says so and never passes for a good one. Nothing
-//! here changes a node: each finding says how people mend it.
+//! Pure: the caller observes the node and passes an [`Observation`]; [`examine`] runs each [`Check`]. A check that
+//! could not run is reported and never counts as passed. Nothing here changes a node: each finding has a fix for the
+//! operator.
 //!
-//! Start with [`Check`]; the judgements stand in `checks/`, one noun each, with their tests.
+//! Start with [`Check`]; the judgments are in `checks/`, one file per subject, with their tests.
 
 mod check;
 mod checks;

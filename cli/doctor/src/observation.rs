@@ -1,173 +1,137 @@
-//! What is seen of a node, in the words of the checks.
+//! The observation of a node, in the terms of the checks.
 
 use config_model::{Mac, TableId};
 use ipnet::IpNet;
 use std::{collections::BTreeMap, net::IpAddr};
 
-/// What was looked at, or why it could not be.
+/// A value, or the reason why it could not be read.
 pub type Looked<T> = Result<T, String>;
 
-/// Everything that the checks ask for.
+/// The input of all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Links, rules and routes.
     pub routing: Looked<Routing>,
-    /// Settings below `/proc/sys`, by name. One that the kernel lacks is absent.
+    /// Settings below `/proc/sys` by name. A setting that the kernel lacks is absent.
     pub sysctls: BTreeMap<String, Looked<String>>,
-    /// What sets a setting at boot: setting, value and file, the last of the same setting in force.
+    /// Settings at boot: name, value and file. For each name the last file counts.
     pub sysctl_files: Vec<(String, String, String)>,
-    /// Network daemons that start or run here.
+    /// Network daemons that are enabled or running.
     pub units: Vec<Unit>,
-    /// Rules of udev that run amazon-ec2-net-utils, as paths.
+    /// Paths of udev rules that start amazon-ec2-net-utils.
     pub udev_rules: Vec<String>,
-    /// Files of systemd-udevd that say how links get their MAC, in the order they are asked.
+    /// `.link` files with a MAC policy, in the order of systemd-udevd.
     pub link_files: Vec<LinkFile>,
-    /// Whether systemd-networkd is told to keep rules that it did not make, and such routes.
+    /// Whether systemd-networkd keeps foreign rules, and whether it keeps foreign routes.
     pub networkd_keeps: (bool, bool),
-    /// The `unmanaged-devices` of NetworkManager.
     pub unmanaged: Vec<String>,
-    /// Chains that nft knows, those of iptables-nft among them.
+    /// Chains of nftables, including those of iptables-nft.
     pub nft: Looked<Vec<Chain>>,
-    /// Chains of legacy iptables.
     pub legacy: Looked<Vec<Chain>>,
-    /// The instance metadata service.
     pub imds: Imds,
-    /// The MTU that ENIs shall have.
+    /// The expected MTU of ENIs.
     pub eni_mtu: u32,
-    /// What the kernel can do, by the name of the option.
+    /// Features of the kernel by option name.
     pub features: BTreeMap<String, Feature>,
-    /// What the host ends of pods' links are called, up to their own part.
+    /// The name prefix of pods' host veths.
     pub veth_prefix: String,
 }
 
-/// The kernel's routing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routing {
-    /// Every link.
     pub links: Vec<LinkView>,
-    /// Every rule.
     pub rules: Vec<RuleView>,
     /// Every route outside table `local`.
     pub routes: Vec<RouteView>,
 }
 
-/// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkView {
-    /// Its number.
     pub index: u32,
-    /// Its name.
     pub name: String,
-    /// Its Ethernet address.
     pub mac: Option<Mac>,
-    /// Largest packet in bytes.
+    /// In bytes.
     pub mtu: u32,
-    /// Whether it is hardware, or loopback: the kernel names no kind.
+    /// Whether the link is hardware or loopback: the kernel has no kind for these.
     pub hardware: bool,
-    /// Whether it is the host end of a pod's link.
+    /// Whether the link is a host veth of a pod.
     pub of_pod: bool,
 }
 
-/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleView {
-    /// Whether it is of IPv6.
+    /// Whether the rule is for IPv6.
     pub v6: bool,
-    /// Its priority.
     pub pref: u32,
-    /// Source.
     pub src: Option<IpNet>,
-    /// Destination.
     pub dst: Option<IpNet>,
-    /// Whether it looks at anything else.
+    /// Whether the rule has any other selector.
     pub narrow: bool,
-    /// Whether what it looks at, or does, is not wholly told by `text`.
+    /// Whether the rule has selectors or actions that `text` lacks.
     pub untold: bool,
-    /// The table.
     pub table: TableId,
-    /// Who made it.
     pub protocol: u8,
-    /// As `ip rule` takes it.
+    /// In the syntax of `ip rule`.
     pub text: String,
 }
 
-/// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteView {
-    /// The table.
     pub table: TableId,
-    /// What it leads to.
     pub dst: IpNet,
-    /// The next hop.
     pub gateway: Option<IpAddr>,
-    /// The number of its link.
+    /// The index of the link.
     pub dev: Option<u32>,
-    /// Its metric.
     pub metric: u32,
-    /// Who made it.
     pub protocol: u8,
 }
 
-/// A unit of systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Its name.
     pub name: String,
-    /// Whether it starts at boot.
+    /// Whether the unit starts at boot.
     pub enabled: bool,
-    /// Whether it runs now.
+    /// Whether the unit runs.
     pub active: bool,
 }
 
 /// A `.link` file of systemd-udevd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFile {
-    /// Where it is.
     pub path: String,
-    /// Whether it is for the host ends of pods' links.
+    /// Whether the file matches host veths.
     pub matches_veth: bool,
-    /// Its `MACAddressPolicy`.
     pub mac_policy: Option<String>,
 }
 
-/// A chain of netfilter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// `ip`, `ip6`, `inet`, …
     pub family: String,
-    /// Its table.
     pub table: String,
-    /// Its name.
     pub name: String,
-    /// Where in the packet's path it stands; `None` if it is only jumped to.
+    /// `None` for a chain that is only a jump target.
     pub hook: Option<String>,
-    /// What becomes of a packet that no rule took.
+    /// The verdict on packets that match no rule.
     pub policy: Option<String>,
-    /// How many rules it has.
     pub rules: usize,
 }
 
-/// What the metadata service says, or why it does not.
+/// The answers of the metadata service, or the error.
 pub type Imds = Looked<Metadata>;
 
-/// What the metadata service says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// The MAC of the primary ENI.
     pub primary: Option<Mac>,
-    /// The MACs of all ENIs.
     pub enis: Vec<Mac>,
-    /// Whether an answer's hop limit takes it further than this node; not known if `None`.
+    /// Whether the hop limit lets answers reach pods; `None` if unknown.
     pub reaches_pods: Option<bool>,
 }
 
-/// Whether the kernel can do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// It is there, or is loaded when asked for.
+    /// The feature is built in, loaded or loadable.
     Present,
-    /// It is not.
     Absent,
-    /// Nothing tells.
+    /// The kernel's configuration does not tell.
     Untold,
 }

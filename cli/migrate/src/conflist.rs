@@ -1,61 +1,56 @@
-//! The runtime's network configurations: which is amazon-vpc-cni's, and what ours makes of it.
+//! The runtime's network configurations: amazon-vpc-cni's, and Ferrule's replacement for it.
 
 use crate::{File, Looked, Refusal, refusal::UNSEEN};
 use config_model::registry;
 use serde_json::Value;
 
-/// Ours. The runtime takes the first by name.
+/// Ferrule's file. The runtime uses the first file by name.
 pub const OURS: &str = "05-ferrule.conflist";
-/// What is put aside has this behind its name, and no runtime reads it.
+/// The suffix of disabled files; runtimes ignore it.
 pub const ASIDE: &str = ".ferrule-aside";
 
-/// The plugins of its chain that go on behind ours as they are.
+/// Chained plugins that the replacement keeps unchanged.
 const KEPT: [&str; 3] = ["portmap", "bandwidth", "tuning"];
-/// What a runtime reads.
 const READ: [&str; 3] = [".conf", ".conflist", ".json"];
-/// What its configuration leaves open is this.
+/// The default of amazon-vpc-cni.
 const PREFIX: &str = "eni";
 const LOG: &str = "/var/log/aws-routed-eni/plugin.log";
 const LEVEL: &str = "DEBUG";
 
-/// Our configuration in the place of amazon-vpc-cni's.
+/// Ferrule's configuration that replaces amazon-vpc-cni's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// The version that results of pods are kept in.
+    /// The CNI version of cached results.
     pub cni_version: String,
-    /// The MTU of pods' links.
     pub mtu: u32,
-    /// What pods' host ends are called.
     pub veth_prefix: String,
-    /// Where our plugin logs.
     pub log_file: String,
-    /// How much our plugin logs.
     pub log_level: String,
-    /// The plugins behind ours, as they are.
+    /// The chained plugins, unchanged.
     pub chained: Vec<Value>,
 }
 
-/// amazon-vpc-cni's configuration, where it is now.
+/// amazon-vpc-cni's configuration and its present location.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Theirs {
-    /// The name that the runtime reads it by.
+    /// The file name without the suffix of disabled files.
     pub(crate) name: String,
-    /// Whether it is put aside.
+    /// Whether the file is disabled.
     pub(crate) aside: bool,
-    /// Ours in its place.
+    /// Ferrule's replacement.
     pub(crate) ours: Network,
 }
 
-/// Whether a runtime reads files of this name.
+/// Whether runtimes read files of this name.
 pub fn is_read(name: &str) -> bool {
     READ.iter().any(|end| name.ends_with(end))
 }
 
-/// What people can do where a configuration is not understood.
+/// The next step if a configuration is not understood.
 const MISREAD: &str = "put it back as amazon-vpc-cni wrote it (its container does when it starts), \
                        or take the file away";
 
-/// Finds and reads amazon-vpc-cni's.
+/// Finds and parses amazon-vpc-cni's configuration.
 pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for file in files {
@@ -79,13 +74,13 @@ pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
         match bytes.and_then(|bytes| read(bytes).map_err(|why| (why, MISREAD))) {
             Ok(Some(ours)) => found.push(Theirs { name: name.to_owned(), aside, ours }),
             Ok(None) => {}
-            // What comes later by name, and is not amazon-vpc-cni's, was never in use.
+            // A later file that is not amazon-vpc-cni's was never used.
             Err((cause, next)) => {
                 refusals.push(Refusal { object: file.name.clone(), cause, next: next.to_owned() });
             }
         }
     }
-    // One that came back while another is aside is the one that counts.
+    // An active file takes precedence over a disabled one.
     found.sort_by_key(|theirs| theirs.aside);
     let count = found.iter().filter(|theirs| !theirs.aside).count();
     if count > 1 {
@@ -115,7 +110,7 @@ pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
     }
 }
 
-/// Whether a file is ours, and does what this one would: its other settings are the installer's.
+/// Whether the file is Ferrule's and equivalent to this configuration. Its other settings belong to the installer.
 pub(crate) fn serves(bytes: &[u8], wanted: &Network) -> bool {
     let list: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let plugins = list["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -126,7 +121,7 @@ pub(crate) fn serves(bytes: &[u8], wanted: &Network) -> bool {
         && wanted.chained.iter().all(|kept| chained.contains(kept))
 }
 
-/// Ours in its place; `None` if it is another plugin's.
+/// Returns Ferrule's replacement; `None` for another plugin's configuration.
 fn read(bytes: &[u8]) -> Looked<Option<Network>> {
     let list: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;

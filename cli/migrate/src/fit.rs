@@ -1,4 +1,4 @@
-//! Whether a pod looks in the kernel as its checkpoint says: only then can it change hands.
+//! Comparison of the checkpoint with the kernel: only a pod that matches can change its owner.
 
 use crate::{Eni, Kernel, LinkView, Refusal, RuleView, theirs::Allocation};
 use config_model::{PodKey, TableId, VethName, registry};
@@ -8,24 +8,23 @@ use std::{
     net::IpAddr,
 };
 
-/// What the kernel shows of all that the checkpoint lists.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Fit {
-    /// The pods that run, with their addresses.
+    /// The running pods with their addresses.
     pub(crate) running: BTreeMap<PodKey, Vec<IpAddr>>,
-    /// Entries whose host ends are gone, and so their pods.
+    /// Addresses of entries without a host veth, so without a pod.
     pub(crate) gone: Vec<IpAddr>,
-    /// The interfaces of such entries, where the pod's name says what the host end was called.
+    /// Interfaces of such entries, if the pod's name gives the name of its host veth.
     pub(crate) ended: BTreeSet<PodKey>,
-    /// Rules that are there twice, or more often.
+    /// Duplicate rules.
     pub(crate) twins: Vec<String>,
-    /// Rules that a pod lacks, and that our daemon will add.
+    /// Missing rules, which ferrule-ipamd will add.
     pub(crate) missing: Vec<String>,
-    /// What does not fit.
     pub(crate) refusals: Vec<Refusal>,
 }
 
-/// Compares every entry with the kernel, and every host end with the entries.
+/// Compares every entry with the kernel, and every host veth with the entries.
 pub(crate) fn fit(allocations: &[Allocation], kernel: &Kernel, enis: &[Eni], prefix: &str) -> Fit {
     let mut fit = Fit::default();
     let mut numbers: BTreeMap<&PodKey, u8> = BTreeMap::new();
@@ -36,7 +35,7 @@ pub(crate) fn fit(allocations: &[Allocation], kernel: &Kernel, enis: &[Eni], pre
         let link = host_end(allocation, *number, kernel, prefix);
         *number = number.saturating_add(1);
         match link {
-            // A pod of that name runs, and this entry is of one before it.
+            // A newer pod of that name runs, and the entry belongs to an older one.
             Some(link) if is_older(allocation, link, &by_link, allocations) => {
                 fit.gone.push(allocation.address);
             }
@@ -50,7 +49,7 @@ pub(crate) fn fit(allocations: &[Allocation], kernel: &Kernel, enis: &[Eni], pre
             }
         }
     }
-    // One that carries a key is of a pod of ours.
+    // A link with a pod key belongs to a pod of Ferrule.
     let unmarked = kernel.links.iter().filter(|link| link.veth && link.key.is_none());
     for link in unmarked.filter(|link| link.name.starts_with(prefix)) {
         let Some(addresses) = by_link.get(&link.index).filter(|_| !known.contains(&link.index))
@@ -71,7 +70,7 @@ pub(crate) fn fit(allocations: &[Allocation], kernel: &Kernel, enis: &[Eni], pre
     fit
 }
 
-/// Whether nothing leads to the entry's address, and its host end leads to another entry's.
+/// Whether no route leads to the entry's address while its host veth has another entry's.
 fn is_older(
     allocation: &Allocation,
     link: &LinkView,
@@ -84,7 +83,7 @@ fn is_older(
         && by_link.get(&link.index).is_some_and(|addresses| addresses.iter().any(listed))
 }
 
-/// The host end of an entry's interface: by the pod's name, else by the route to its address.
+/// Returns the host veth of an entry: by the pod's name, or by the route to its address.
 fn host_end<'a>(
     allocation: &Allocation,
     number: u8,
@@ -129,7 +128,7 @@ impl Fit {
         for rule in &rules {
             let fits = match rule.pref {
                 registry::PREF_TO_POD => rule.dst == Some(host) && rule.table == TableId::MAIN,
-                // A pod of the primary ENI may have one too, which says what would be anyway.
+                // A pod of the primary ENI may have this rule, which repeats the default.
                 registry::PREF_FROM_POD => rule.src == Some(host) && rule.table == table,
                 registry::PREF_FROM_ENI => true,
                 _ => false,
@@ -154,7 +153,7 @@ impl Fit {
         self.running.entry(key.clone()).or_default().push(*address);
     }
 
-    /// Branch ENIs, which are in no checkpoint.
+    /// Refuses branch ENIs, which are in no checkpoint.
     fn strangers(&mut self, kernel: &Kernel) {
         for link in kernel.links.iter().filter(|link| link.name.starts_with("vlan.eth.")) {
             self.refusals.push(Refusal {

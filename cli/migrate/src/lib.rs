@@ -1,12 +1,11 @@
-//! What is seen of a node to the steps that take it over from amazon-vpc-cni, or give it back.
+//! From an observation of a node to the steps that take it over from amazon-vpc-cni or give it back.
 //!
-//! Pure: whoever calls looks at the node, hands over an [`Observation`] and carries out the first
-//! [`Step`] of the [`Plan`]; then it looks and asks again. Nothing is remembered but which way the
-//! node is to go (`config_model::Migration`), so who was killed in between goes on where the node is.
+//! Pure: the caller observes the node, passes an [`Observation`] and applies the first [`Step`] of the [`Plan`]; then it
+//! observes and plans again. Only the requested owner is stored (`config_model::Migration`), so after a crash the next
+//! run continues from the node's state.
 //!
-//! What is not understood is refused before the first step, and nothing of it is changed. Start with
-//! [`plan`]; the two ways stand in `plan/`, what amazon-vpc-cni's files mean in `theirs`, and how a
-//! pod must look to change hands in `fit`.
+//! Input that is not understood is refused before the first step. Start with [`plan`]; the two ways are in `plan/`,
+//! amazon-vpc-cni's files in `vpc_cni`, and the conditions for a pod to change its owner in `fit`.
 
 mod conflist;
 mod fit;

@@ -1,4 +1,4 @@
-//! From an observation to what is to be done, either way.
+//! The plans of takeover and rollback.
 
 mod policy;
 mod rollback;
@@ -9,124 +9,108 @@ use crate::{
     refusal::{Refusal, UNSEEN},
 };
 use config_model::{Migration, Owner, PodKey};
-use serde::Serialize;
 use std::{collections::BTreeSet, fmt};
 
-/// Which way a node is to go.
+/// The requested owner of the node.
 pub type Way = Owner;
 
-/// What becomes of a policy agent that runs beside amazon-vpc-cni.
+/// The treatment of a policy agent that runs beside amazon-vpc-cni.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyChoice {
-    /// The takeover is refused.
     #[default]
     Refuse,
-    /// Its programs are taken off the pods.
+    /// Its programs are detached from the pods.
     Drop,
-    /// It is told of pods as before.
+    /// Ferrule calls it for each pod.
     Keep,
 }
 
-/// What is waited for; nothing on the node is changed meanwhile.
+/// A condition outside the plan. Nothing changes on the node until it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// amazon-vpc-cni's agent is to end.
+    /// amazon-vpc-cni's agent has stopped.
     TheirAgentEnds,
-    /// No call of its plugin is to be under way.
+    /// No process of its plugin runs.
     TheirCallsEnd,
-    /// Our daemon is to serve.
+    /// ferrule-ipamd serves.
     OurDaemonServes,
-    /// Our daemon is to end.
+    /// ferrule-ipamd has stopped.
     OurDaemonEnds,
-    /// No call of our plugin is to be under way.
+    /// No process of ferrule-cni runs.
     OurCallsEnd,
-    /// amazon-vpc-cni's agent is to serve.
+    /// amazon-vpc-cni's agent serves.
     TheirAgentServes,
-    /// The policy agent is to end: as long as it runs it attaches its programs again.
+    /// The policy agent has stopped. While it runs, it attaches its programs again.
     PolicyAgentEnds,
-    /// The policy agent is to answer: an ADD of ours fails without it.
+    /// The policy agent serves. Ferrule's ADD fails without it.
     PolicyAgentServes,
 }
 
-/// One thing to do. Each is done as a whole or not at all; of several programs or pins, what was left
-/// is the next plan's.
+/// A step is complete or undone after a crash. After a partial removal of programs or pins the next plan has the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// The journal says this.
     Note(Migration),
-    /// Nothing is done until this is so.
+    /// Waits for a condition.
     Await(Wait),
-    /// The runtime's folder of configurations gets ours.
+    /// Writes Ferrule's configuration.
     WriteConflist(Network),
-    /// The runtime reads this file no more; it is kept beside.
+    /// Disables a configuration file by a rename.
     PutAside {
-        /// Its name.
         name: String,
     },
-    /// The runtime reads this file again.
+    /// Enables a disabled configuration file.
     Restore {
-        /// Its name.
         name: String,
     },
-    /// The file, which is ours, goes.
+    /// Removes Ferrule's configuration file.
     RemoveConflist {
-        /// Its name.
         name: String,
     },
-    /// The daemon is told that this interface's DEL went past it.
+    /// Writes a tombstone for an interface that aws-cni deleted.
     Bury {
-        /// The interface.
         key: PodKey,
     },
-    /// amazon-vpc-cni's checkpoint becomes this.
+    /// Replaces a checkpoint of amazon-vpc-cni.
     WriteCheckpoint {
-        /// Its name.
         name: String,
-        /// All that it holds.
         bytes: Vec<u8>,
     },
-    /// What the runtime keeps of an ADD becomes this.
+    /// Replaces a cached ADD result.
     WriteResult {
-        /// Its name.
         name: String,
-        /// All that it holds.
         bytes: Vec<u8>,
     },
-    /// Of a rule that is there twice, ours goes.
+    /// Deletes Ferrule's copy of a duplicate rule.
     DropTwin {
-        /// The rule, as `ip rule` takes it.
+        /// In the syntax of `ip rule`.
         rule: String,
     },
-    /// Our table of netfilter goes.
+    /// Deletes Ferrule's nftables table.
     RemoveTable,
-    /// These programs of the policy agent leave their links.
+    /// Detaches programs of the policy agent.
     Detach {
-        /// Which.
         programs: Vec<Program>,
     },
-    /// These pins of the policy agent go.
+    /// Removes pins of the policy agent.
     Unpin {
-        /// Their names below its folder.
+        /// Relative to its folder.
         names: Vec<String>,
     },
-    /// Our checkpoint is put aside, and the tombstones go with it.
+    /// Disables Ferrule's checkpoint and removes its tombstones.
     ForgetOurs,
 }
 
-/// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Which way.
     pub way: Way,
-    /// What stands in the way: as long as there is any, nothing is done.
+    /// Reasons against the change. With a refusal no step is applied.
     pub refusals: Vec<Refusal>,
-    /// In this order; none if the node is there.
+    /// In order; empty if the node is at its goal.
     pub steps: Vec<Step>,
-    /// What else was seen.
     pub facts: Vec<String>,
 }
 
-/// What takes the node that way from where it is.
+/// Plans the way from the observed state to the owner.
 pub fn plan(seen: &Observation, way: Way, policy: PolicyChoice) -> Plan {
     let mut draft = Draft::default();
     match way {
@@ -147,7 +131,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// What was looked at; what could not be seen stands in the way.
+    /// Returns an observed value; an unreadable value is a refusal.
     fn seen<'a, T>(&mut self, object: &str, looked: &'a Looked<T>) -> Option<&'a T> {
         match looked {
             Ok(seen) => Some(seen),

@@ -2,16 +2,14 @@
 
 use serde::Serialize;
 
-/// What is not understood, and stands in the way.
+/// An observation that prevents the change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Refusal {
-    /// What it is about: a file, a pod, a link.
+    /// A file, a pod or a link.
     pub object: String,
-    /// Why it stands in the way.
     pub cause: String,
-    /// What people can do.
     pub next: String,
 }
 
-/// What people can do where something could not be looked at.
+/// The next step if the node could not be observed.
 pub(crate) const UNSEEN: &str = "mend that, and run this as root on the node's network";

@@ -1,18 +1,18 @@
-//! What a runtime keeps of our ADDs, in the shape that amazon-vpc-cni's DEL reads.
+//! The runtime's cached ADD results in the form that amazon-vpc-cni's DEL reads.
 
 use crate::Held;
 use config_model::{PodName, TableId, VethName};
 use serde_json::{Value, json};
 
-/// What a kept result is called.
+/// Returns the name of the cache file.
 pub(crate) fn file_name(held: &Held) -> String {
     format!("{}-{}-{}", held.key.network, held.key.container_id, held.key.ifname)
 }
 
-/// The kept result in amazon-vpc-cni's shape; `None` if it has that already.
+/// Converts a cached result to amazon-vpc-cni's form; `None` if it has that form.
 ///
-/// Its DEL finds the table of each interface as the MAC of the pod's end, and by a last interface
-/// that does not exist how many there are: without that it removes no rule when its agent is silent.
+/// Its DEL reads each interface's route table from the MAC of the pod's end, and the number of interfaces from a last
+/// interface that does not exist. Without these it removes no rule if its agent does not answer.
 pub(crate) fn theirs(kept: &[u8], held: &Held, prefix: &str) -> Result<Option<Vec<u8>>, String> {
     let mut kept: Value =
         serde_json::from_slice(kept).map_err(|error| format!("it is not JSON: {error}"))?;
@@ -51,7 +51,7 @@ fn result(held: &Held, pod: &PodName, prefix: &str, netns: &str) -> Value {
     json!({ "cniVersion": "0.4.0", "interfaces": interfaces, "ips": ips, "dns": {} })
 }
 
-/// The pod that the runtime named at ADD.
+/// Returns the pod's name from the cached CNI arguments.
 fn named(kept: &Value) -> Option<PodName> {
     let argument = |wanted: &str| {
         let arguments = kept["cniArgs"].as_array()?;
@@ -62,7 +62,7 @@ fn named(kept: &Value) -> Option<PodName> {
     Some(PodName { namespace, name })
 }
 
-/// The addresses that a kept result tells, whoever's shape it has.
+/// Returns the addresses of a cached result in either form.
 #[cfg(test)]
 pub(crate) fn addresses(kept: &[u8]) -> Vec<std::net::IpAddr> {
     let kept: Value = serde_json::from_slice(kept).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`): read before a takeover, written for the way back.
+//! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`): parsed before a takeover, written for a rollback.
 
 use crate::{File, Held, Refusal, refusal::UNSEEN};
 use config_model::{CardIndex, PodKey, PodName, registry};
@@ -8,13 +8,13 @@ use std::{
     net::IpAddr,
 };
 
-/// The version that is understood; there has been no other.
+/// The only version.
 const VERSION: &str = "vpc-cni-ipam/1";
-/// The network of entries from before the file, which knew sandboxes alone.
+/// The network of entries that predate the file and have only a sandbox ID.
 const MIGRATED: &str = "_migrated-from-cri";
 const FIRST_INTERFACE: &str = "eth0";
 
-/// An address that a pod's interface was given.
+/// An assigned address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) key: PodKey,
@@ -59,12 +59,12 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// The name of a network card's checkpoint.
+/// Returns the name of a network card's checkpoint.
 pub(crate) fn file_name(card: CardIndex) -> String {
     if card.0 == 0 { "ipam.json".to_owned() } else { format!("ipam-nic-{}.json", card.0) }
 }
 
-/// What all files together allocate, those of the first card first.
+/// Returns the entries of all files, those of card 0 first.
 pub(crate) fn allocations(files: &[File]) -> Result<Vec<Allocation>, Vec<Refusal>> {
     let mut files: Vec<&File> = files.iter().collect();
     // `ipam-nic-10` comes after `ipam-nic-2`, and `ipam.json` before both.
@@ -93,7 +93,7 @@ pub(crate) fn allocations(files: &[File]) -> Result<Vec<Allocation>, Vec<Refusal
     if refusals.is_empty() { Ok(found) } else { Err(refusals) }
 }
 
-/// What people can do where a checkpoint is not understood.
+/// The next step if a checkpoint is not understood.
 const MISREAD: &str = "start amazon-vpc-cni's agent once more, which writes the file anew; if it \
                        does not start either, its log tells why";
 
@@ -112,7 +112,7 @@ fn read(bytes: &[u8]) -> Result<Checkpoint, String> {
         version: String,
     }
     let cut = |error: serde_json::Error| format!("it is no whole checkpoint: {error}");
-    // The version first: what another version's entries are is not ours to say.
+    // The version is checked first: entries of another version have an unknown meaning.
     let head: Head = serde_json::from_slice(bytes).map_err(cut)?;
     if head.version != VERSION {
         return Err(format!("its version is {:?} and not {VERSION:?}", head.version));
@@ -138,7 +138,7 @@ fn allocation(entry: Entry) -> Result<Allocation, String> {
     Ok(Allocation { key, pod, address })
 }
 
-/// The files that tell amazon-vpc-cni what is held, by name: that of card 0 also when nothing is.
+/// Returns amazon-vpc-cni's files by name. The file of card 0 is always written.
 pub(crate) fn written(held: &[Held], unix_nanos: u64) -> BTreeMap<String, Vec<u8>> {
     let mut entries: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     entries.insert(file_name(CardIndex(0)), Vec::new());
@@ -167,7 +167,7 @@ pub(crate) fn written(held: &[Held], unix_nanos: u64) -> BTreeMap<String, Vec<u8
     entries.into_iter().map(|(name, allocations)| (name, text(allocations))).collect()
 }
 
-/// Whether both say the same, whenever and in whatever order it was written.
+/// Whether both have the same entries in any order and at any time.
 pub fn same_allocations(one: &[u8], other: &[u8]) -> bool {
     let entries = |bytes| -> Option<BTreeSet<String>> {
         let entries = read(bytes).ok()?.allocations.unwrap_or_default();
@@ -177,7 +177,7 @@ pub fn same_allocations(one: &[u8], other: &[u8]) -> bool {
     entries(one).is_some_and(|one| entries(other) == Some(one))
 }
 
-/// A checkpoint without a pod.
+/// Returns a checkpoint without entries.
 pub(crate) fn empty() -> Vec<u8> {
     format!(r#"{{"version":"{VERSION}","allocations":[]}}"#).into_bytes()
 }

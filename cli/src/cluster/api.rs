@@ -1,4 +1,4 @@
-//! What is asked of the API server.
+//! Calls to the API server.
 
 use super::args::Target;
 use anyhow::{Result, anyhow};
@@ -9,20 +9,18 @@ use policy_kube::{Cluster, KubeError};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-/// A cluster, and where in it Ferrule is.
 #[derive(Clone)]
 pub(super) struct Api {
     cluster: Cluster,
     pub(super) namespace: String,
 }
 
-/// A page of a list.
 #[derive(Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    // Absent where Go had no item.
+    // Go omits the field if the list is empty.
     items: Option<Vec<T>>,
 }
 
@@ -40,7 +38,7 @@ impl Api {
             Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await;
         let cluster = connected.map_err(|error| match error {
             KubeError::Config { cause } => {
-                anyhow!("no cluster is named: {cause}; name one with --kubeconfig or KUBECONFIG")
+                anyhow!("cannot find a cluster: {cause}; name one with --kubeconfig or KUBECONFIG")
             }
             error @ (KubeError::Client { .. }
             | KubeError::Forbidden { .. }
@@ -55,7 +53,7 @@ impl Api {
         self.cluster.client()
     }
 
-    /// All objects of a list, page by page: what is not looked at is dropped with its page.
+    /// Lists all objects page by page. Fields that no caller reads are dropped with their page.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -85,7 +83,6 @@ impl Api {
         }
     }
 
-    /// One object.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -94,18 +91,17 @@ impl Api {
         self.read(path, "get", what).await
     }
 
-    /// What a path answers, as it is.
     pub(super) async fn text(&self, path: &str, what: &str) -> Result<String, KubeError> {
         self.cluster.get(path, what).await
     }
 
-    /// Makes an object in a list, and returns it as it is then.
+    /// Creates an object and returns the API server's answer.
     pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
         let kind = object["kind"].as_str().unwrap_or_default();
         self.change(Request::post(path), "create", kind, object).await
     }
 
-    /// Removes an object, if it still is the one with this identity.
+    /// Deletes an object if its UID is still this one.
     pub(super) async fn delete(&self, path: &str, uid: &str, what: &str) -> Result<(), KubeError> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid },
@@ -138,7 +134,6 @@ impl Api {
     }
 }
 
-/// Which objects of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Selector<'a> {
     All,

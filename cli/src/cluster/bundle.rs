@@ -1,4 +1,4 @@
-//! `ferrule bundle`: an archive for those who help, without secrets and within bounds.
+//! `ferrule bundle`: a support archive without secrets and of bounded size.
 
 mod archive;
 
@@ -19,16 +19,16 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use view_cluster::{Glance, Pod, redact, redact_log, redact_text};
+use view_cluster::{Pod, StatusReport, redact, redact_log, redact_text};
 
-/// Gathers and writes; the exit code. Interrupted, it keeps what it has, and says so.
+/// Writes the archive and returns the exit code. After an interrupt the archive keeps the files that it has.
 pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
-    // A name that is nobody's is a slip, and not worth an archive. Who may not list nodes finds out in it.
+    // An unknown node name is an error. A user who may not list nodes gets the error in the archive's index.
     if let (false, Ok(nodes)) = (args.node.is_empty(), status::nodes(&api).await) {
         status::all_there(&nodes, &args.node)?;
     }
-    // Before there is a file that must be ended.
+    // Signals are caught before the archive exists, so that an interrupt cannot leave a partial file.
     let mut interrupts = Interrupts::listen()?;
     let file = args.output.clone().unwrap_or_else(name);
     let mut archive = Archive::create(&file)?;
@@ -83,24 +83,27 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
             return Ok(());
         }
     };
-    let glance = Glance::of(&cluster);
-    put(archive, "status.json", json!(glance))?;
-    // Should not all have room, what is wrong is worth more.
+    let status_report = StatusReport::of(&cluster);
+    put(archive, "status.json", json!(status_report))?;
+    // Unhealthy nodes come first, because the archive's size is bounded.
     let good = |pod: &&Pod| {
-        let mut lines = glance.nodes.iter();
+        let mut lines = status_report.nodes.iter();
         let line = lines.find(|line| line.pod.as_ref() == Some(&pod.metadata.name));
         line.is_some_and(|line| line.troubles.is_empty())
     };
     let mut daemons: Vec<&Pod> = cluster.pods.iter().collect();
     daemons.sort_by_key(good);
     let count = daemons.len();
-    // Of the controller there are few.
+    // The controller has few replicas.
     for pod in &cluster.controllers {
         logs(api, archive, pod).await?;
     }
     for (index, pod) in daemons.into_iter().enumerate() {
         if archive.is_full() {
-            archive.miss("the rest", format!("{} daemons have no room", count - index));
+            archive.miss(
+                "the rest",
+                format!("{} daemons do not fit into the size limit", count - index),
+            );
             break;
         }
         progress.tell(&format!("reading pod {} of {count}", index + 1));
@@ -121,7 +124,7 @@ async fn object(api: &Api, archive: &mut Archive, file: &str, path: &str) -> Res
         Err(error) => archive.miss(file, error.to_string()),
         Ok(text) => match serde_json::from_str(&text) {
             Ok(object) => put(archive, file, object)?,
-            Err(error) => archive.miss(file, format!("the answer is no JSON: {error}")),
+            Err(error) => archive.miss(file, format!("the answer is not JSON: {error}")),
         },
     }
     Ok(())
@@ -160,7 +163,7 @@ async fn introspection(
                 }
             },
             Err(why) => {
-                // Where a port is silent its other paths are as well.
+                // If the port does not answer, its other paths do not answer either.
                 if !forward::answered(&why) {
                     silent.insert(port);
                 }
@@ -195,6 +198,6 @@ async fn logs(api: &Api, archive: &mut Archive, pod: &Pod) -> Result<()> {
 }
 
 const LINES: u32 = 5000;
-/// The exit code where nothing was got, and that of whoever is interrupted.
+/// The exit code if nothing was collected; the next constant is the exit code after an interrupt.
 const NOTHING: u8 = 2;
 const INTERRUPTED: u8 = 130;

@@ -1,4 +1,4 @@
-//! `ferrule check`: pods on every node try to reach what pods must reach, and are gone afterwards.
+//! `ferrule check`: probe pods on every node test connections and are deleted afterwards.
 
 mod objects;
 
@@ -32,10 +32,10 @@ use view_cluster::{
     for_probes, of_pod, tries, unselected,
 };
 
-/// What came of the tries from one node.
+/// The results of one node.
 type Tried = Result<Vec<(Column, Try, Outcome)>, String>;
 
-/// Tries and prints; the exit code. The namespace goes however it ends.
+/// Runs the tests, prints the results and returns the exit code. The namespace is deleted on every path.
 pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
     let image = match &args.image {
@@ -43,7 +43,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
         None => our_image(&api).await?,
     };
     let nodes = for_probes(&status::daemon_sets(&api).await?);
-    // Made by chance, so that it is nobody else's.
+    // A random name cannot belong to another run.
     let run = format!("{:x}", RandomState::new().hash_one(std::process::id()));
     let namespace = format!("ferrule-check-{run}");
     let mut interrupts = Interrupts::listen()?;
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
         match api.delete(&path_of(&namespace), &made, "namespaces").await {
             Ok(()) | Err(KubeError::NotFound { .. }) => {}
             Err(error) => tell(&format!(
-                "the namespace {namespace} stays: {error}; kubectl delete namespace {namespace}"
+                "cannot delete namespace {namespace}: {error}; run kubectl delete namespace {namespace}"
             )),
         }
     }
@@ -75,7 +75,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
 }
 
 fn tell(text: &str) {
-    // Nobody is left to tell if it is closed.
+    // There is no other output if standard error is closed.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -83,14 +83,14 @@ fn path_of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}")
 }
 
-/// Makes the namespace; its identity. Nothing interrupts this, so that what is made is known.
+/// Creates the namespace and returns its UID. No interrupt stops this call, so the UID is always known.
 async fn make(api: &Api, namespace: &str, run: &str) -> Result<String> {
     let made = api.create("/api/v1/namespaces", &objects::namespace(namespace, run)).await;
     let failed = match made {
         Ok(made) => return Ok(made["metadata"]["uid"].as_str().unwrap_or_default().to_owned()),
         Err(failed) => failed,
     };
-    // It may be there although its answer was lost.
+    // The namespace can exist although the API server's answer was lost.
     let there = api.get::<Namespace>(&path_of(namespace), "namespace").await;
     match there.map(|it| it.metadata) {
         Ok(meta) if meta.annotations.get(objects::RUN).is_some_and(|it| it == run) => Ok(meta.uid),
@@ -103,14 +103,14 @@ struct Namespace {
     metadata: Meta,
 }
 
-/// What is made, and where.
+/// The objects to create and their nodes.
 struct Wanted<'a> {
     namespace: &'a str,
     image: &'a str,
     nodes: &'a TemplateSpec,
 }
 
-/// The image of the daemons has the probe in it.
+/// Returns the daemons' image, which contains the probe.
 async fn our_image(api: &Api) -> Result<String> {
     let path = format!("/api/v1/namespaces/{}/pods", api.namespace);
     let pods: Vec<Pod> = api.list(&path, Selector::Label(OURS), "pods").await?;
@@ -119,7 +119,7 @@ async fn our_image(api: &Api) -> Result<String> {
     let found = containers.iter().find(|it| it.name == "ipamd").map(|it| it.image.clone());
     found.ok_or_else(|| {
         anyhow!(
-            "no pod of Ferrule's in the namespace {} names an image: name one by --image, with \
+            "cannot find an image for the probes: no Ferrule pod in namespace {} has one; set --image, with \
              `ferrule` in its path",
             api.namespace
         )
@@ -141,16 +141,16 @@ async fn in_namespace(
     let service = api.create(&services, &objects::service()).await?;
     let sites = sites(api, args, wanted, progress).await?;
     if sites.is_empty() {
-        bail!("no probe was made on any node: kubectl -n {namespace} get daemonsets");
+        bail!("cannot start probes: no node got one; see kubectl -n {namespace} get daemonsets");
     }
     let around = around(args, &service);
-    // The Service is new: proxies may learn of it a moment after its pods are ready.
+    // The Service is new. The kube-proxies may receive it after its pods are ready.
     for _ in 0..AGAIN {
         let matrix = ask_once(api, args, namespace, (&sites, &around), progress).await?;
         if matrix.is_good() {
             return Ok(matrix);
         }
-        progress.tell("not everything was reached; trying once more");
+        progress.tell("some targets were not reachable; trying again");
         sleep(REST).await;
     }
     ask_once(api, args, namespace, (&sites, &around), progress).await
@@ -184,7 +184,7 @@ fn around(args: &CheckArgs, service: &Value) -> Around {
     }
 }
 
-/// Waits until each node has its pods, or the time is over.
+/// Waits until each node has ready probes, or until the timeout.
 async fn sites(
     api: &Api,
     args: &CheckArgs,
@@ -210,7 +210,7 @@ async fn sites(
     Ok(by_node(&nodes, &pods))
 }
 
-/// How far a DaemonSet is.
+/// Progress of a DaemonSet.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Rollout {
@@ -223,7 +223,7 @@ struct RolloutStatus {
     number_ready: usize,
 }
 
-/// The nodes on which the DaemonSets have pods, or will.
+/// Returns the nodes on which the DaemonSets have pods or will have them.
 fn by_node(nodes: &[Node], pods: &[Pod]) -> Vec<Site> {
     let mut sites = Vec::new();
     for node in nodes {
@@ -236,7 +236,7 @@ fn by_node(nodes: &[Node], pods: &[Pod]) -> Vec<Site> {
         };
         let (probe, target) = (of(PROBE), of(TARGET));
         let why = |pod: Option<&Pod>| match pod {
-            None => Some("no pod is on the node".to_owned()),
+            None => Some("the node has no probe pod".to_owned()),
             Some(pod) => why_not(pod),
         };
         let address = |pod: &Pod| pod.status.pod_ips.first().map(|it| it.ip.clone());
@@ -252,7 +252,7 @@ fn by_node(nodes: &[Node], pods: &[Pod]) -> Vec<Site> {
     sites
 }
 
-/// Why a pod is not ready.
+/// Returns the reason why a pod is not ready.
 fn why_not(pod: &Pod) -> Option<String> {
     let ready = pod.status.conditions.iter().find(|it| it.kind == "Ready");
     if ready.is_some_and(|it| it.status == "True") && !pod.status.pod_ips.is_empty() {
@@ -274,7 +274,7 @@ async fn ask_all(
     let mut asking = JoinSet::new();
     let mut tried: Vec<Tried> = Vec::new();
     for (index, site) in sites.iter().enumerate() {
-        tried.push(Err(site.why_not.clone().unwrap_or_else(|| "it was not asked".to_owned())));
+        tried.push(Err(site.why_not.clone().unwrap_or_else(|| "it was not called".to_owned())));
         let Some(probe) = site.probe.clone() else { continue };
         let wanted = tries(site, sites, around);
         let (client, turns) = (api.client(), Arc::clone(&turns));
@@ -289,19 +289,20 @@ async fn ask_all(
                 .finish();
             let answer = forward::get(&client, &at, &format!("{TRIES}?{query}"), within).await;
             let outcomes: Result<Vec<Outcome>, String> = answer.and_then(|body| {
-                serde_json::from_slice(&body).map_err(|error| format!("its answer: {error}"))
+                serde_json::from_slice(&body)
+                    .map_err(|error| format!("cannot read the probe's answer: {error}"))
             });
             (index, outcomes.and_then(|outcomes| answered(wanted, outcomes)))
         });
     }
     let (all, mut done) = (asking.len(), 0);
     while let Some(asked) = asking.join_next().await {
-        let (index, outcome) = asked.map_err(|error| anyhow!("ask a probe: {error}"))?;
+        let (index, outcome) = asked.map_err(|error| anyhow!("cannot call a probe: {error}"))?;
         if let Some(slot) = tried.get_mut(index) {
             *slot = outcome;
         }
         done += 1;
-        progress.tell(&format!("tried from {done} of {all} nodes"));
+        progress.tell(&format!("tested from {done} of {all} nodes"));
     }
     Ok(tried)
 }

@@ -1,6 +1,6 @@
-//! HTTP to a port of a pod, forwarded by the API server and the pod's kubelet: no port is open for it.
+//! HTTP to a port of a pod through the API server's port-forward. No port of the pod is exposed.
 //!
-//! In a pod with its node's network that reaches the node's loopback.
+//! For a pod in its node's network namespace this reaches the node's loopback.
 
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{Request, body::Bytes, client::conn::http1};
@@ -10,7 +10,6 @@ use kube::{Api, Client};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A port of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct At<'a> {
     pub(super) namespace: &'a str,
@@ -18,7 +17,7 @@ pub(super) struct At<'a> {
     pub(super) port: u16,
 }
 
-/// What a path answers within the time; the error is for people.
+/// Returns the body of a path. The error text is for the operator.
 pub(super) async fn get(
     client: &Client,
     at: &At<'_>,
@@ -31,7 +30,7 @@ pub(super) async fn get(
     }
 }
 
-/// Whether somebody answered, though not what was asked for.
+/// Whether the server answered with an HTTP error, as opposed to a failed connection.
 pub(super) fn answered(why: &str) -> bool {
     why.starts_with(ANSWERS)
 }
@@ -45,21 +44,22 @@ async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String
     let (Some(stream), Some(refused)) =
         (forwarded.take_stream(at.port), forwarded.take_error(at.port))
     else {
-        return Err("the forwarded port has no stream".to_owned());
+        return Err("the port-forward has no stream".to_owned());
     };
     let answer = async {
         let odd =
             |what: &str, error: hyper::Error| format!("{what}: {}", config_model::causes(&error));
         let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
             .await
-            .map_err(|error| odd("speak to it", error))?;
+            .map_err(|error| odd("cannot send to it", error))?;
         let connection = tokio::spawn(connection);
         let request = Request::get(path).header("Host", "localhost").body(Empty::new());
-        let request = request.map_err(|error| format!("ask for {path}: {error}"))?;
+        let request = request.map_err(|error| format!("cannot request {path}: {error}"))?;
         let response = sender.send_request(request).await.map_err(|error| odd("ask it", error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-        let body = body.map_err(|error| format!("read its answer: {error}"))?.to_bytes().to_vec();
+        let body =
+            body.map_err(|error| format!("cannot read its answer: {error}"))?.to_bytes().to_vec();
         connection.abort();
         if status.is_success() {
             return Ok(body);
@@ -69,8 +69,8 @@ async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String
     };
     tokio::select! {
         biased;
-        // Without a word the port is good.
-        Some(said) = refused => Err(format!("its kubelet cannot forward port {}: {}", at.port, said.trim())),
+        // An empty error stream means that the port was forwarded.
+        Some(said) = refused => Err(format!("the kubelet cannot forward port {}: {}", at.port, said.trim())),
         answer = answer => answer,
     }
 }

@@ -1,9 +1,9 @@
-//! What ends a command before it is done.
+//! Signals that stop a command early.
 
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals that are heard from now on.
+/// Signals are caught from the creation of this value on.
 pub(super) struct Interrupts {
     by_key: Signal,
     by_others: Signal,
@@ -12,12 +12,12 @@ pub(super) struct Interrupts {
 
 impl Interrupts {
     pub(super) fn listen() -> Result<Self> {
-        let to = |kind| signal(kind).context("listen for signals");
+        let to = |kind| signal(kind).context("cannot listen for signals");
         let (by_key, by_others) = (to(SignalKind::interrupt())?, to(SignalKind::terminate())?);
         Ok(Self { by_key, by_others, by_terminal: to(SignalKind::hangup())? })
     }
 
-    /// What the next one is, in a word.
+    /// Waits for the next signal and returns its description.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.by_key.recv() => "interrupted",

@@ -1,4 +1,4 @@
-//! `ferrule pod`: where one pod's network is, and why it waits.
+//! `ferrule pod`: the location of one pod's network, and the reason why it waits.
 
 use super::{
     TROUBLE,
@@ -13,24 +13,26 @@ use policy_kube::KubeError;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
-use view_cluster::{AboutPod, Event, Node, Pod, Whereabouts, excluded};
+use view_cluster::{Event, Node, Pod, PodData, PodReport, excluded};
 use view_node::{Held, Status};
 use view_policy::{GROUP, Group, Policy, VERSION};
 
-/// Asks and prints; the exit code.
+/// Prints the report and returns the exit code.
 pub(super) async fn run(args: &PodArgs) -> Result<u8> {
     let Some((namespace, name)) = named(&args.pod) else {
-        bail!("{:?} is no pod: name it as namespace/name", args.pod);
+        bail!("cannot read the pod name {:?}: it is not namespace/name; use that form", args.pod);
     };
     let api = Api::connect(&args.target).await?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let pod: Pod = match api.get(&path, "pod").await {
         Err(KubeError::NotFound { .. }) => {
-            bail!("there is no pod {name} in namespace {namespace}: kubectl get pods -A");
+            bail!(
+                "cannot find pod {name} in namespace {namespace}: it does not exist; see kubectl get pods -A"
+            );
         }
         pod => pod?,
     };
-    let mut about = AboutPod { pod, ..AboutPod::default() };
+    let mut about = PodData { pod, ..PodData::default() };
     let node = about.pod.spec.node_name.clone();
     if let Some(node) = node.filter(|_| !about.pod.spec.host_network) {
         about.node = api.get::<Node>(&format!("/api/v1/nodes/{node}"), "node").await.ok();
@@ -44,15 +46,15 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
             Vec::new()
         }
     };
-    let whereabouts = Whereabouts::of(&about);
+    let pod_report = PodReport::of(&about);
     match args.output {
-        Output::Text => write_text(&whereabouts.to_string())?,
-        Output::Json => write_json(&json!(whereabouts))?,
+        Output::Text => write_text(&pod_report.to_string())?,
+        Output::Json => write_json(&json!(pod_report))?,
     }
-    Ok(if whereabouts.is_good() { 0 } else { TROUBLE })
+    Ok(if pod_report.is_good() { 0 } else { TROUBLE })
 }
 
-/// A namespace and a name in it.
+/// Splits `namespace/name`.
 fn named(words: &str) -> Option<(&str, &str)> {
     let letter =
         |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
@@ -62,7 +64,7 @@ fn named(words: &str) -> Option<(&str, &str)> {
     words.split_once('/').filter(|(namespace, pod)| name(namespace) && name(pod))
 }
 
-async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod) {
+async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) {
     let path = format!("/api/v1/namespaces/{}/pods", api.namespace);
     let pods: Vec<Pod> = match api.list(&path, Selector::Label(OURS), "pods").await {
         Ok(pods) => pods,
@@ -76,7 +78,7 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod)
         let sets = status::daemon_sets(api).await.unwrap_or_default();
         about.excluded = about.node.as_ref().and_then(|node| excluded(node, &sets));
         if about.excluded.is_none() {
-            about.daemon = Some(Err(format!("no pod of Ferrule's runs on {node}")));
+            about.daemon = Some(Err(format!("no Ferrule pod runs on {node}")));
         }
         return;
     };
@@ -94,7 +96,9 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut AboutPod)
                 let of = |held: &Held| held.namespace == meta.namespace && held.name == meta.name;
                 about.held = held.into_iter().filter(of).collect();
             }
-            Err(why) => about.daemon = Some(Err(format!("ask {} who holds what: {why}", at.pod))),
+            Err(why) => {
+                about.daemon = Some(Err(format!("cannot read assignments from {}: {why}", at.pod)))
+            }
         }
     }
 }
@@ -106,10 +110,10 @@ async fn read<T: DeserializeOwned>(
     within: Duration,
 ) -> Result<T, String> {
     let body = forward::get(&api.client(), at, path, within).await?;
-    serde_json::from_slice(&body).map_err(|error| format!("its answer is not understood: {error}"))
+    serde_json::from_slice(&body).map_err(|error| format!("cannot parse its answer: {error}"))
 }
 
-/// The pod's events, oldest first; not those of another that had its name before.
+/// Returns the pod's events, oldest first, without events of an earlier pod of the same name.
 async fn events(api: &Api, namespace: &str, pod: &Pod) -> Result<Vec<Event>, KubeError> {
     let path = format!("/api/v1/namespaces/{namespace}/events");
     let (name, uid) = (&pod.metadata.name, &pod.metadata.uid);
@@ -119,13 +123,13 @@ async fn events(api: &Api, namespace: &str, pod: &Pod) -> Result<Vec<Event>, Kub
     Ok(events)
 }
 
-/// The policies whose subjects the pod is one of, as the controller knows them.
+/// Returns the policies whose subjects include the pod, from the controller's data.
 async fn policies(api: &Api, pod: &Pod, node: &str) -> Result<Vec<String>, String> {
     let here = format!("/apis/{GROUP}/{VERSION}");
     let all: Vec<Policy> =
         match api.list(&format!("{here}/policies"), Selector::All, "policies").await {
             Err(KubeError::NotFound { .. } | KubeError::Failed { .. }) => {
-                return Err("no Ferrule controller answers in the cluster".to_owned());
+                return Err("no Ferrule controller answers".to_owned());
             }
             Err(error) => return Err(error.to_string()),
             Ok(all) => all,
@@ -135,7 +139,7 @@ async fn policies(api: &Api, pod: &Pod, node: &str) -> Result<Vec<String>, Strin
     let groups: BTreeSet<&String> = of_node.iter().flat_map(|policy| &policy.applied_to).collect();
     if groups.len() > GROUPS_MAX {
         return Err(format!(
-            "the node has {} groups: ask `ferrule policy of` instead",
+            "the node has {} groups; use `ferrule policy of` instead",
             groups.len()
         ));
     }
@@ -155,7 +159,7 @@ async fn policies(api: &Api, pod: &Pod, node: &str) -> Result<Vec<String>, Strin
     Ok(of_node.iter().filter(subject_to).map(|policy| policy.policy.clone()).collect())
 }
 
-/// More are more calls than a look at one pod is worth.
+/// Limits the calls to the controller for one report.
 const GROUPS_MAX: usize = 200;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! How far something is that takes long, where somebody looks on.
+//! Progress on a terminal.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
     time::{Duration, Instant},
 };
 
-/// A line on standard error that is written over, once it takes long.
+/// A line on standard error that is overwritten. It appears only if the work takes long.
 pub(super) struct Progress {
     begun: Instant,
     told: bool,
@@ -19,7 +19,7 @@ impl Progress {
     pub(super) fn tell(&mut self, text: &str) {
         if self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
             self.told = true;
-            // Nobody is left to tell if it is closed.
+            // There is no other output if standard error is closed.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
     }

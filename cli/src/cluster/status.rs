@@ -1,4 +1,4 @@
-//! `ferrule status`: all nodes at a glance.
+//! `ferrule status`: an overview of all nodes.
 
 use super::{
     TROUBLE,
@@ -15,23 +15,25 @@ use policy_kube::KubeError;
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet};
-use view_cluster::{Agent, Cluster, DaemonSet, Glance, Heard, Lease, Node, Pod, Width};
+use view_cluster::{
+    Agent, Cluster, DaemonAnswer, DaemonSet, Lease, Node, Pod, StatusReport, Width,
+};
 use view_node::Status;
 use view_policy::{GROUP, VERSION};
 
-/// Asks and prints; the exit code.
+/// Prints the overview and returns the exit code.
 pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
-    let glance = Glance::of(&look(&api, &args.target, &args.node).await?);
+    let status_report = StatusReport::of(&look(&api, &args.target, &args.node).await?);
     match args.output {
-        Shape::Text => write_text(&glance.text(Width::Narrow))?,
-        Shape::Wide => write_text(&glance.text(Width::Wide))?,
-        Shape::Json => write_json(&json!(glance))?,
+        Shape::Text => write_text(&status_report.text(Width::Narrow))?,
+        Shape::Wide => write_text(&status_report.text(Width::Wide))?,
+        Shape::Json => write_json(&json!(status_report))?,
     }
-    Ok(if glance.is_good() { 0 } else { TROUBLE })
+    Ok(if status_report.is_good() { 0 } else { TROUBLE })
 }
 
-/// Whether a pod of ours is a daemon's.
+/// Whether the pod runs the daemon.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
     has(pod, DAEMON)
 }
@@ -40,7 +42,7 @@ fn has(pod: &Pod, container: &str) -> bool {
     pod.spec.containers.iter().any(|it| it.name == container)
 }
 
-/// Everything that `Glance` judges.
+/// Reads all input of the overview.
 pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<Cluster> {
     let namespace = api.namespace.clone();
     let mut nodes = nodes(api).await?;
@@ -71,31 +73,32 @@ pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<
     if cluster.pods.iter().any(|pod| has(pod, AGENT)) {
         match agents(api).await {
             Ok(agents) => cluster.agents = Some(agents),
-            Err(why) => cluster.unasked.push(format!("the policy controller, of agents: {why}")),
+            Err(why) => {
+                cluster.unasked.push(format!("cannot read agents from the controller: {why}"))
+            }
         }
     }
     cluster.heard = ask_all(api, target, &cluster.pods).await?;
     Ok(cluster)
 }
 
-/// Nodes by these names have to be there.
+/// Checks that all named nodes exist.
 ///
 /// # Errors
-/// Names the first that is not.
+/// The first node that does not exist.
 pub(super) fn all_there(nodes: &[Node], names: &[String]) -> Result<()> {
     let there = |name: &&String| nodes.iter().any(|node| node.metadata.name == **name);
     match names.iter().find(|name| !there(name)) {
-        Some(name) => bail!("there is no node {name}: see kubectl get nodes"),
+        Some(name) => bail!("cannot find node {name}: it does not exist; see kubectl get nodes"),
         None => Ok(()),
     }
 }
 
-/// All nodes.
 pub(super) async fn nodes(api: &Api) -> Result<Vec<Node>, KubeError> {
     api.list("/api/v1/nodes", Selector::All, "nodes").await
 }
 
-/// What the policy controller knows of each node's agent.
+/// Returns the controller's data about each node's agent.
 async fn agents(api: &Api) -> Result<BTreeMap<String, Agent>, KubeError> {
     let path = format!("/apis/{GROUP}/{VERSION}/agents");
     let known: Vec<view_policy::Agent> =
@@ -121,7 +124,7 @@ fn of_agent(agent: view_policy::Agent) -> Agent {
     }
 }
 
-/// Our DaemonSets, as far as they run daemons.
+/// Returns the chart's DaemonSets that run daemons.
 pub(super) async fn daemon_sets(api: &Api) -> Result<Vec<DaemonSet>, KubeError> {
     let path = format!("/apis/apps/v1/namespaces/{}/daemonsets", api.namespace);
     let mut sets: Vec<DaemonSet> = api.list(&path, Selector::Label(OURS), "daemonsets").await?;
@@ -148,8 +151,12 @@ async fn lease(api: &Api) -> Result<Lease, KubeError> {
     })
 }
 
-/// Asks the daemons side by side, some at a time.
-async fn ask_all(api: &Api, target: &Target, pods: &[Pod]) -> Result<BTreeMap<String, Heard>> {
+/// Calls the daemons in parallel, a bounded number at a time.
+async fn ask_all(
+    api: &Api,
+    target: &Target,
+    pods: &[Pod],
+) -> Result<BTreeMap<String, DaemonAnswer>> {
     let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let mut asking = JoinSet::new();
     for pod in pods {
@@ -166,32 +173,32 @@ async fn ask_all(api: &Api, target: &Target, pods: &[Pod]) -> Result<BTreeMap<St
     let mut progress = Progress::new();
     let mut heard = BTreeMap::new();
     while let Some(asked) = asking.join_next().await {
-        let (name, answer) = asked.map_err(|error| anyhow!("ask a daemon: {error}"))?;
+        let (name, answer) = asked.map_err(|error| anyhow!("cannot call a daemon: {error}"))?;
         heard.insert(name, answer);
-        progress.tell(&format!("asked {} of {} daemons", heard.len(), pods.len()));
+        progress.tell(&format!("called {} of {} daemons", heard.len(), pods.len()));
     }
     Ok(heard)
 }
 
-async fn ask(client: &Client, at: &At<'_>, within: Duration) -> Heard {
+async fn ask(client: &Client, at: &At<'_>, within: Duration) -> DaemonAnswer {
     let body = match forward::get(client, at, view_node::STATUS, within).await {
         Ok(body) => body,
-        Err(why) => return Heard::Silent(why),
+        Err(why) => return DaemonAnswer::Failed(why),
     };
     match serde_json::from_slice::<Status>(&body) {
-        // An older one answers what it does not know with what it knows.
-        Ok(status) if status.version.is_empty() => Heard::Silent(format!(
-            "it is of an older version, without {}: finish the upgrade",
+        // A daemon of an older version answers without a version.
+        Ok(status) if status.version.is_empty() => DaemonAnswer::Failed(format!(
+            "the daemon has an older version without {}; finish the upgrade",
             view_node::STATUS
         )),
-        Ok(status) => Heard::Said(Box::new(status)),
-        Err(error) => Heard::Silent(format!("its answer is not understood: {error}")),
+        Ok(status) => DaemonAnswer::Status(Box::new(status)),
+        Err(error) => DaemonAnswer::Failed(format!("cannot parse its answer: {error}")),
     }
 }
 
-/// The label that all of the chart's objects have, however a user names them.
+/// A label of all objects of the chart; releases can have any name.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=ferrule";
-/// The containers by which daemons and replicas of the controller are told apart.
+/// The containers that identify daemons and controller replicas.
 const DAEMON: &str = "ipamd";
 const CONTROLLER: &str = "controller";
 const AGENT: &str = "agent";

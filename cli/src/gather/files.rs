@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The settings that the checks ask for. One that the kernel lacks is absent.
+/// Reads the sysctls that the checks need. A sysctl that the kernel lacks is absent.
 pub(super) fn sysctls<'a>(
     proc: &Path,
     links: impl Iterator<Item = &'a str>,
@@ -25,18 +25,18 @@ pub(super) fn sysctls<'a>(
         Ok(value) => Some((name, Ok(value.trim().to_owned()))),
         Err(err) if err.kind() == io::ErrorKind::NotFound => None,
         Err(err) => {
-            let why = chain(&format!("read {}/sys/{name}", proc.display()), &err);
+            let why = chain(&format!("cannot read {}/sys/{name}", proc.display()), &err);
             Some((name, Err(why)))
         }
     };
     fixed.into_iter().map(str::to_owned).chain(of_links).filter_map(read).collect()
 }
 
-/// What sets a setting at boot, the last of the same setting in force.
+/// Returns the files that set sysctls at boot; for each sysctl the last file counts.
 pub(super) fn sysctl_files(root: &Path) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     let mut files = layered(root, "sysctl.d", "conf");
-    // Read last by procps, and linked into sysctl.d elsewhere.
+    // procps reads this file last, and distributions link it into sysctl.d.
     files.extend(Some(root.join("etc/sysctl.conf")).filter(|path| path.exists()));
     for path in files {
         for line in text(&path).lines().filter(|line| !line.trim_start().starts_with(['#', ';'])) {
@@ -48,7 +48,7 @@ pub(super) fn sysctl_files(root: &Path) -> Vec<(String, String, String)> {
     found
 }
 
-/// Dots separate and slashes stand for dots, unless a slash comes first.
+/// Converts `a.b/c` to `a/b.c`, unless a slash comes first.
 fn sysctl_name(name: &str) -> String {
     match (name.find('.'), name.find('/')) {
         (Some(dot), Some(slash)) if slash < dot => name.to_owned(),
@@ -64,7 +64,7 @@ fn sysctl_name(name: &str) -> String {
     }
 }
 
-/// The services and timers that something wants at boot, or that run.
+/// Returns the services and timers that are enabled or running.
 pub(super) fn units(root: &Path) -> Vec<Unit> {
     let mut enabled = BTreeSet::new();
     for folder in ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"] {
@@ -76,7 +76,7 @@ pub(super) fn units(root: &Path) -> Vec<Unit> {
     }
     let masked = |unit: &String| is_masked(&root.join("etc/systemd/system").join(unit));
     enabled.retain(|unit| !masked(unit));
-    // systemd keeps such a link for each unit that runs.
+    // systemd has such a link for each running unit.
     let running = list(&root.join("run/systemd/units"));
     let active: BTreeSet<String> = running
         .iter()
@@ -90,7 +90,7 @@ pub(super) fn units(root: &Path) -> Vec<Unit> {
     enabled.union(&active).map(unit).collect()
 }
 
-/// The rules of udev by which amazon-ec2-net-utils is started.
+/// Returns the udev rules that start amazon-ec2-net-utils.
 pub(super) fn udev_rules(root: &Path) -> Vec<String> {
     let starts = |path: &PathBuf| {
         let text = text(path);
@@ -102,7 +102,7 @@ pub(super) fn udev_rules(root: &Path) -> Vec<String> {
     files.iter().filter(|path| starts(path)).map(|path| path.display().to_string()).collect()
 }
 
-/// The `.link` files, in the order in which systemd-udevd asks them.
+/// Returns the `.link` files in the order of systemd-udevd.
 pub(super) fn link_files(root: &Path, veth_prefix: &str) -> Vec<LinkFile> {
     let read = |path: PathBuf| {
         let text = text(&path);
@@ -116,7 +116,7 @@ pub(super) fn link_files(root: &Path, veth_prefix: &str) -> Vec<LinkFile> {
     layered(root, "systemd/network", "link").into_iter().map(read).collect()
 }
 
-/// Whether a `[Match]` holds for a veth whose name begins so. All its conditions must.
+/// Whether a `[Match]` section matches a veth with this name prefix. All its conditions must match.
 fn matches_veth(text: &str, prefix: &str) -> bool {
     let conditions = section(text, "Match");
     !conditions.is_empty()
@@ -128,14 +128,14 @@ fn matches_veth(text: &str, prefix: &str) -> bool {
                     None => false,
                 }),
                 "Driver" | "Kind" => any.any(|glob| glob == "*" || glob == "veth"),
-                // Veths are Ethernet to udev.
+                // udev's type of a veth is Ethernet.
                 "Type" => any.any(|glob| glob == "*" || glob == "ether"),
                 _ => false,
             }
         })
 }
 
-/// Whether networkd keeps others' rules, and others' routes.
+/// Whether networkd keeps foreign rules, and whether it keeps foreign routes.
 pub(super) fn networkd_keeps(root: &Path) -> (bool, bool) {
     let mut files = vec![root.join("etc/systemd/networkd.conf")];
     files.extend(layered(root, "systemd/networkd.conf.d", "conf"));
@@ -147,7 +147,7 @@ pub(super) fn networkd_keeps(root: &Path) -> (bool, bool) {
     (keeps("ManageForeignRoutingPolicyRules"), keeps("ManageForeignRoutes"))
 }
 
-/// What NetworkManager is told to leave alone.
+/// Returns the devices that NetworkManager does not manage.
 pub(super) fn unmanaged(root: &Path) -> Vec<String> {
     let mut files = vec![root.join("etc/NetworkManager/NetworkManager.conf")];
     files.extend(layered(root, "NetworkManager/conf.d", "conf"));
@@ -159,8 +159,8 @@ pub(super) fn unmanaged(root: &Path) -> Vec<String> {
     specs.filter(|spec| !spec.is_empty()).collect()
 }
 
-/// The files of a folder that `/etc`, `/run` and `/usr/lib` have: by name, the first place wins, and
-/// a link to `/dev/null` takes its name away.
+/// Returns the files of a folder in `/etc`, `/run` and `/usr/lib`. For each name the first location counts, and a link
+/// to `/dev/null` masks the name.
 fn layered(root: &Path, folder: &str, end: &str) -> Vec<PathBuf> {
     let mut by_name: BTreeMap<String, PathBuf> = BTreeMap::new();
     for place in ["etc", "run", "usr/local/lib", "usr/lib", "lib"] {
@@ -178,7 +178,7 @@ fn is_masked(path: &Path) -> bool {
     null || fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
 }
 
-/// The values of a key, in order; an empty one takes back those before it.
+/// Returns the values of a key in order. An empty value removes the earlier ones.
 fn settings(text: &str, name: &str, key: &str) -> Vec<String> {
     let mut values = Vec::new();
     for (_, value) in section(text, name).into_iter().filter(|(found, _)| found == key) {
@@ -191,7 +191,7 @@ fn settings(text: &str, name: &str, key: &str) -> Vec<String> {
     values
 }
 
-/// The keys and values of the sections of this name.
+/// Returns the keys and values of all sections of this name.
 fn section(text: &str, name: &str) -> Vec<(String, String)> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -208,7 +208,7 @@ fn section(text: &str, name: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What a folder holds; nothing if it is not there.
+/// Returns the entries of a folder; empty if it does not exist.
 fn list(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -216,7 +216,7 @@ fn list(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What a file holds; nothing if it is not there.
+/// Returns the text of a file; empty if it does not exist.
 fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

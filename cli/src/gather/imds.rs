@@ -1,4 +1,4 @@
-//! The instance metadata service: what it says, and how far its answers go.
+//! The instance metadata service: its answers, and the hops that they can travel.
 
 use super::chain;
 use cli_doctor::{Imds, Looked, Metadata};
@@ -15,7 +15,7 @@ use nix::{
 use std::{net::IpAddr, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
-/// The fewest hops that what comes must have left to be taken (`IP_MINTTL`).
+/// The socket option `IP_MINTTL`: the kernel drops packets with fewer hops left.
 #[derive(Clone, Debug)]
 struct MinTtl;
 
@@ -28,14 +28,14 @@ setsockopt_impl!(
 );
 
 const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
-/// It is one hop away: an answer that takes longer does not come.
+/// IMDS is one hop away; a slower answer will not arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An answer with one hop left ends at this node; with two it reaches a pod.
+/// An answer with one hop left stops at this node. With two hops left it reaches a pod.
 const REACHES_PODS: i32 = 2;
-/// No list of MACs is longer.
+/// Longer than any list of MAC addresses.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// Asks the service at `endpoint`.
+/// Reads the service at `endpoint`.
 pub(super) fn ask(endpoint: &str) -> Imds {
     runtime()?.block_on(async {
         let service = Service::new(endpoint)?;
@@ -53,7 +53,7 @@ pub(super) fn ask(endpoint: &str) -> Imds {
     })
 }
 
-/// Every ENI of the node, with its addresses.
+/// Returns every ENI of the node with its addresses.
 pub(crate) fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
     runtime()?.block_on(async {
         let service = Service::new(endpoint)?;
@@ -64,7 +64,9 @@ pub(crate) fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
             let of =
                 async |what: &str| service.lines(&format!("{MACS}{name}/{what}"), &token).await;
             let number = async |what: &str| match of(what).await?.first() {
-                Some(text) => text.parse().map_err(|err| chain(&format!("read {what}"), &err)),
+                Some(text) => {
+                    text.parse().map_err(|err| chain(&format!("cannot read {what}"), &err))
+                }
                 None => Ok(0),
             };
             let mut blocks = Vec::new();
@@ -83,21 +85,21 @@ pub(crate) fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
     })
 }
 
-/// A prefix, or an address alone.
+/// Parses a prefix or a single address.
 fn block(text: &str) -> Looked<IpNet> {
     let alone = || text.parse::<IpAddr>().map(IpNet::from);
     text.parse()
         .or_else(|_| alone())
-        .map_err(|err| chain(&format!("read the address {text:?}"), &err))
+        .map_err(|err| chain(&format!("cannot parse the address {text:?}"), &err))
 }
 
 pub(crate) fn runtime() -> Looked<tokio::runtime::Runtime> {
     let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    made.map_err(|err| chain("start a runtime", &err))
+    made.map_err(|err| chain("cannot start the async runtime", &err))
 }
 
 fn mac(text: &str) -> Looked<Mac> {
-    text.trim().parse().map_err(|err| chain("read a MAC from the metadata service", &err))
+    text.trim().parse().map_err(|err| chain("cannot parse a MAC from the metadata service", &err))
 }
 
 struct Service {
@@ -106,17 +108,18 @@ struct Service {
 
 impl Service {
     fn new(endpoint: &str) -> Looked<Self> {
-        let uri: Uri =
-            endpoint.parse().map_err(|err| chain(&format!("read the URL {endpoint:?}"), &err))?;
+        let uri: Uri = endpoint
+            .parse()
+            .map_err(|err| chain(&format!("cannot parse the URL {endpoint:?}"), &err))?;
         let host = uri.host().ok_or_else(|| format!("the URL {endpoint:?} has no host"))?;
         if uri.scheme_str() != Some("http") {
-            return Err(format!("the URL {endpoint:?} does not begin with http://"));
+            return Err(format!("the URL {endpoint:?} does not start with http://"));
         }
         Ok(Self { authority: format!("{host}:{}", uri.port_u16().unwrap_or(80)) })
     }
 
-    /// Whether an answer has so many hops left; `None` if nothing tells. To a service that has just
-    /// answered, silence means that its answer was not let in.
+    /// Whether an answer has this number of hops left; `None` if that is unknown. The service has just answered, so a
+    /// timeout means that the kernel dropped the answer.
     async fn reaches(&self, hops: i32) -> Option<bool> {
         match self.token(Some(hops)).await {
             Some(Ok(_)) => Some(true),
@@ -125,7 +128,7 @@ impl Service {
         }
     }
 
-    /// What came, if it came.
+    /// The answer, if it arrived.
     fn heard(&self, answer: Option<Looked<String>>) -> Looked<String> {
         answer.unwrap_or_else(|| {
             Err(format!("no answer from http://{} within {} s", self.authority, PATIENCE.as_secs()))
@@ -141,7 +144,7 @@ impl Service {
         self.call(Method::GET, path, [("x-aws-ec2-metadata-token", token)], None).await
     }
 
-    /// The lines of a file; none if the service has no such file.
+    /// Returns the lines of a file; empty if the service has no such file.
     async fn lines(&self, path: &str, token: &str) -> Looked<Vec<String>> {
         match self.heard(self.get(path, token).await) {
             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
@@ -150,7 +153,7 @@ impl Service {
         }
     }
 
-    /// What the service says, or why it does not; `None` if it is silent.
+    /// Returns the answer or the error; `None` after a timeout.
     async fn call(
         &self,
         method: Method,
@@ -188,7 +191,7 @@ impl Service {
     ) -> Looked<String> {
         let stream = TcpStream::connect(&self.authority).await.map_err(|err| chain(tried, &err))?;
         if let Some(hops) = hops_left {
-            // Only now: it is the answer that the hop limit is for, not the handshake.
+            // The option is set after the handshake: the hop limit applies to the answer.
             setsockopt(&stream, MinTtl, &hops).map_err(|err| chain(tried, &err))?;
         }
         let (mut sender, connection) =

@@ -1,4 +1,4 @@
-//! What the kernel can do, by what it or its files say.
+//! Features of the kernel, from its configuration and its module files.
 
 use cli_doctor::Feature;
 use std::{
@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The options that the checks ask for, and the module that each can be.
+/// The options that the checks need, with the module that can provide each.
 const OPTIONS: [(&str, Option<&str>); 6] = [
     ("VETH", Some("veth")),
     ("IP_MULTIPLE_TABLES", None),
@@ -31,7 +31,7 @@ pub(super) fn features(root: &Path, proc: &Path, sys: &Path) -> BTreeMap<String,
             (_, Some(Some(_))) => match module.and_then(|module| on_disk(&modules, module)) {
                 Some(false) => Feature::Absent,
                 Some(true) => Feature::Present,
-                // A module, and nothing tells which modules there are.
+                // The option can be a module, and the list of modules is unknown.
                 None => Feature::Untold,
             },
             (_, Some(None)) => Feature::Absent,
@@ -46,7 +46,7 @@ pub(super) fn features(root: &Path, proc: &Path, sys: &Path) -> BTreeMap<String,
     told.collect()
 }
 
-/// The kernel's configuration: its file beside the kernel, or what it tells itself.
+/// Returns the kernel's configuration from its file or from `/proc/config.gz`.
 fn config(root: &Path, proc: &Path, release: &str) -> Option<String> {
     let beside = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
     if let Some(text) = beside.iter().find_map(|at| fs::read_to_string(root.join(at)).ok()) {
@@ -60,7 +60,7 @@ fn config(root: &Path, proc: &Path, release: &str) -> Option<String> {
     zcat.status.success().then(|| String::from_utf8_lossy(&zcat.stdout).into_owned())
 }
 
-/// `y` or `m`.
+/// Returns `y` or `m`.
 fn configured(config: &str, option: &str) -> Option<char> {
     let line = |line: &str| {
         line.strip_prefix("CONFIG_")?.strip_prefix(option)?.strip_prefix('=')?.chars().next()
@@ -68,7 +68,7 @@ fn configured(config: &str, option: &str) -> Option<char> {
     config.lines().find_map(line).filter(|value| matches!(value, 'y' | 'm'))
 }
 
-/// Whether the module is among the kernel's, built in or a file; `None` if they are not listed.
+/// Whether the module is built in or a file of this kernel; `None` if there is no list of modules.
 fn on_disk(folders: &[PathBuf], module: &str) -> Option<bool> {
     let lists: Vec<String> = folders
         .iter()

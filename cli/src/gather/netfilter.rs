@@ -1,4 +1,4 @@
-//! Chains of nft and of legacy iptables, as their own programs list them.
+//! Chains of nftables and of legacy iptables, as their own programs list them.
 
 use super::chain;
 use cli_doctor::{Chain, Looked};
@@ -9,18 +9,22 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What nft knows, iptables-nft's tables among it.
+/// Returns the chains of nftables, including the tables of iptables-nft.
 pub(super) fn nft() -> Looked<Vec<Chain>> {
     match output("nft", &["--json", "list", "ruleset"])? {
         Some(text) => of_nft(&text),
-        None => Err("nft is not here to tell; install nftables".to_owned()),
+        None => Err("cannot list chains: nft is not installed; install nftables".to_owned()),
     }
 }
 
-/// What legacy iptables has. Asking makes the kernel load it, so nothing is asked for that is not there.
+/// Returns the chains of legacy iptables. A query would make the kernel load the module, so tables that are not loaded
+/// are not queried.
 pub(super) fn legacy(proc: &Path) -> Looked<Vec<Chain>> {
     if !proc.join("net").exists() {
-        return Err(format!("{}/net is not there to tell of legacy iptables", proc.display()));
+        return Err(format!(
+            "cannot check for legacy iptables: {}/net does not exist; mount procfs",
+            proc.display()
+        ));
     }
     let mut chains = Vec::new();
     for (names, family, program) in [
@@ -31,14 +35,14 @@ pub(super) fn legacy(proc: &Path) -> Looked<Vec<Chain>> {
         let tables = match fs::read_to_string(&path) {
             Ok(tables) => tables,
             Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-            Err(err) => return Err(chain(&format!("read {}", path.display()), &err)),
+            Err(err) => return Err(chain(&format!("cannot read {}", path.display()), &err)),
         };
         if tables.trim().is_empty() {
             continue;
         }
         let missing = || {
             format!(
-                "the kernel has legacy tables ({}), and {program} is not here to list them",
+                "cannot list legacy tables ({}): {program} is not installed; install iptables",
                 tables.split_whitespace().collect::<Vec<_>>().join(", ")
             )
         };
@@ -48,13 +52,13 @@ pub(super) fn legacy(proc: &Path) -> Looked<Vec<Chain>> {
     Ok(chains)
 }
 
-/// What the program says; `None` if there is no such program.
+/// Returns the program's output; `None` if the program does not exist.
 fn output(program: &str, args: &[&str]) -> Looked<Option<String>> {
     let run = Command::new(program).args(args).stdin(Stdio::null()).output();
     let output = match run {
         Ok(output) => output,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(err) => return Err(chain(&format!("run {program}"), &err)),
+        Err(err) => return Err(chain(&format!("cannot run {program}"), &err)),
     };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -63,10 +67,10 @@ fn output(program: &str, args: &[&str]) -> Looked<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// `nft --json list ruleset`.
+/// Parses `nft --json list ruleset`.
 fn of_nft(text: &str) -> Looked<Vec<Chain>> {
     let listed: Listed =
-        serde_json::from_str(text).map_err(|err| chain("read what nft lists", &err))?;
+        serde_json::from_str(text).map_err(|err| chain("cannot parse the output of nft", &err))?;
     let mut chains: Vec<Chain> = Vec::new();
     for item in &listed.nftables {
         if let Some(found) = &item.chain {
@@ -91,7 +95,7 @@ fn of_nft(text: &str) -> Looked<Vec<Chain>> {
     Ok(chains)
 }
 
-/// `iptables-legacy-save`.
+/// Parses `iptables-legacy-save`.
 fn of_save(text: &str, family: &str) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut table = "";

@@ -1,4 +1,4 @@
-//! Takes the steps. Each is done as a whole or not at all, whenever the power goes.
+//! Applies the steps. A power failure leaves each step either complete or undone.
 
 use super::look::{self, FOLDER, TABLE, lock_file, text};
 use crate::args::Places;
@@ -17,10 +17,9 @@ use std::{
     path::Path,
 };
 
-/// Changes a node.
 pub(crate) struct Hands<'a> {
     places: &'a Places,
-    /// Our daemon's lock: as long as it is held here, none starts.
+    /// The lock of ferrule-ipamd. While this process holds it, the daemon cannot start.
     ours: Option<Flock<File>>,
 }
 
@@ -29,12 +28,12 @@ impl<'a> Hands<'a> {
         Self { places, ours: None }
     }
 
-    /// Whether our daemon's lock is held here.
+    /// Whether this process holds the lock of ferrule-ipamd.
     pub(crate) fn has_ours(&self) -> bool {
         self.ours.is_some()
     }
 
-    /// Keeps our daemon from starting, until this process ends.
+    /// Keeps ferrule-ipamd from starting until this process exits.
     pub(crate) fn take_ours(&mut self) -> Result<()> {
         let path = lock_file(&self.places.state_dir);
         if self.has_ours() || !path.exists() {
@@ -43,21 +42,21 @@ impl<'a> Hands<'a> {
         let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
         let lock = lock.map_err(|(_, errno)| {
-            anyhow!(errno).context("ferrule-ipamd has started again; end it and run this again")
+            anyhow!(errno).context("cannot lock ferrule-ipamd's state: the daemon has started again; stop it and run this again")
         })?;
         self.ours = Some(lock);
         Ok(())
     }
 
-    /// Takes one step.
+    /// Applies one step.
     pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
         let Places { results, aws_node, state_dir, .. } = self.places;
         match step {
             Step::Note(journal) => {
-                let bytes = serde_json::to_vec(journal).context("write the journal")?;
+                let bytes = serde_json::to_vec(journal).context("cannot encode the journal")?;
                 write(&state_dir.join(Migration::FILE), &bytes, 0o600)
             }
-            Step::Await(_) => bail!("waiting is no step to take"),
+            Step::Await(_) => bail!("cannot apply a waiting step"),
             Step::WriteConflist(network) => {
                 let bytes = self.conflist(network).text(&network.cni_version).into_bytes();
                 self.network(Op::Write { name: OUR_CONFLIST.to_owned(), bytes })
@@ -73,16 +72,17 @@ impl<'a> Hands<'a> {
             }
             Step::Bury { key } => {
                 let tombstone = Tombstone::new(key.clone(), None, Vec::new());
-                let bytes = serde_json::to_vec(&tombstone).context("write the tombstone")?;
+                let bytes =
+                    serde_json::to_vec(&tombstone).context("cannot encode the tombstone")?;
                 let folder = state_dir.join(registry::TOMBSTONE_DIR);
                 write(&folder.join(Tombstone::file_name(key)), &bytes, 0o600)
             }
             Step::WriteCheckpoint { name, bytes } => write(&aws_node.join(name), bytes, 0o600),
             Step::WriteResult { name, bytes } => write(&results.join(name), bytes, 0o600),
             Step::DropTwin { rule } => drop_rule(rule),
-            Step::RemoveTable => {
-                delete_nft_table(Family::V4, TABLE).map(drop).context("delete our table")
-            }
+            Step::RemoveTable => delete_nft_table(Family::V4, TABLE)
+                .map(drop)
+                .context("cannot delete Ferrule's nftables table"),
             Step::ForgetOurs => self.forget(),
             Step::Detach { programs } => detach(programs),
             Step::Unpin { names } => names.iter().try_for_each(|name| {
@@ -96,7 +96,7 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// In the installer's folders, by its hands and beside no other.
+    /// Changes the installer's folders through the installer's own operations, under its lock.
     fn network(&self, op: Op) -> Result<()> {
         let Places { bin, net_d, .. } = self.places;
         let folders = Folders::new(bin, bin, net_d);
@@ -121,7 +121,7 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Who takes the node over again reads amazon-vpc-cni's.
+    /// A later takeover reads amazon-vpc-cni's configuration again.
     fn forget(&self) -> Result<()> {
         let state = &self.places.state_dir;
         let aside = format!("{FOLDER}{ASIDE}");
@@ -137,14 +137,14 @@ impl<'a> Hands<'a> {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(err) => Err(err),
         };
-        for entry in entries.with_context(|| format!("list {}", tombstones.display()))? {
+        for entry in entries.with_context(|| format!("cannot list {}", tombstones.display()))? {
             remove(&entry.path())?;
         }
         rename(state, FOLDER, &aside)
     }
 }
 
-/// Deletes the rule of this text that is ours; another's stays.
+/// Deletes the rule with this text if it is Ferrule's. Rules of other owners stay.
 fn drop_rule(wanted: &str) -> Result<()> {
     let mut socket = Socket::open()?;
     let seen = socket.observe(With::Nothing)?;
@@ -158,12 +158,12 @@ fn drop_rule(wanted: &str) -> Result<()> {
         .collect();
     let applied = socket.run(&ops)?;
     match applied.refused.first() {
-        Some(refused) => bail!("the kernel refused: {refused}"),
+        Some(refused) => bail!("the kernel refused the change: {refused}"),
         None => Ok(()),
     }
 }
 
-/// Takes these programs off their links, as far as they are there; others stay.
+/// Detaches these programs from their links if they are present. Other programs stay.
 fn detach(wanted: &[Program]) -> Result<()> {
     let kernel = look::kernel().map_err(anyhow::Error::msg)?;
     let mut socket = Socket::open()?;
@@ -175,11 +175,11 @@ fn detach(wanted: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Beside it first, then in its place; both durable.
+/// Writes a temporary file and renames it; both are synced to disk.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A name that starts with a dot is no configuration, tombstone or result yet.
+    // Runtimes and daemons ignore names that start with a dot.
     let beside = folder.join(format!(".{name}.ferrule-new"));
     let written = || -> io::Result<()> {
         fs::create_dir_all(folder)?;
@@ -191,12 +191,12 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         fs::rename(&beside, path)?;
         sync(folder)
     };
-    written().with_context(|| format!("write {}", path.display()))
+    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn rename(folder: &Path, from: &str, to: &str) -> Result<()> {
     let renamed = fs::rename(folder.join(from), folder.join(to)).and_then(|()| sync(folder));
-    renamed.with_context(|| format!("rename {} to {to}", folder.join(from).display()))
+    renamed.with_context(|| format!("cannot rename {} to {to}", folder.join(from).display()))
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -211,5 +211,5 @@ fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// In seconds, as the plugin has it unless it is told.
+/// The plugin's default, in seconds.
 const ADD_WAIT: u64 = 45;

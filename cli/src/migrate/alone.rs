@@ -1,4 +1,4 @@
-//! One `migrate` on a node at a time: each looks, and acts on what it saw.
+//! A lock that allows one `migrate` per node at a time, because each run acts on what it observed.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use nix::{
@@ -13,41 +13,47 @@ use std::{
     process,
 };
 
-/// Keeps others out as long as it lives; the kernel ends it with the process.
+/// The lock. The kernel releases it when the process exits.
 pub(super) struct Alone {
     _lock: Flock<File>,
 }
 
 impl Alone {
-    /// Or who is there already.
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// The owner of the lock.
     pub(super) fn take(state_dir: &Path, verb: &str) -> Result<Self> {
         let path = state_dir.join(FILE);
         let opened = fs::create_dir_all(state_dir).and_then(|()| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)
         });
-        let file = opened.with_context(|| format!("open {}; run this as root", path.display()))?;
+        let file =
+            opened.with_context(|| format!("cannot open {}; run this as root", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
                 let said = format!("ferrule migrate {verb}, process {}", process::id());
                 lock.set_len(0)
                     .and_then(|()| lock.write_all(said.as_bytes()))
-                    .with_context(|| format!("write {}", path.display()))?;
+                    .with_context(|| format!("cannot write {}", path.display()))?;
                 Ok(Self { _lock: lock })
             }
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut said = String::new();
-                // It may be about to say so.
+                // The owner may not have written its name yet.
                 if file.read_to_string(&mut said).is_err() || said.is_empty() {
                     "another ferrule migrate".clone_into(&mut said);
                 }
                 bail!(
-                    "{said}, is under way on this node and holds {}; wait until it has ended, or \
-                     end it, and run this again",
-                    path.display()
+                    "cannot lock {path}: {said} runs on this node; wait until it has stopped, or \
+                     stop it, and run this again",
+                    path = path.display()
                 )
             }
-            Err((_, errno)) => Err(anyhow!(errno).context(format!("lock {}", path.display()))),
+            Err((_, errno)) => {
+                Err(anyhow!(errno).context(format!("cannot lock {}", path.display())))
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at a node on its way. Decides nothing: what it means is `cli-migrate`'s to say.
+//! Observes a node during a migration. All decisions are in `cli-migrate`.
 
 use crate::{
     args::Places,
@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Everything that the plan asks for. With `ours_is_held` this process has our daemon's lock.
+/// Reads the input of the plan. `ours_is_held` means that this process holds the lock of ferrule-ipamd.
 pub(crate) fn observe(places: &Places, ours_is_held: bool) -> Observation {
     let state = &places.state_dir;
     let kernel = kernel();
@@ -58,14 +58,14 @@ pub(crate) fn observe(places: &Places, ours_is_held: bool) -> Observation {
     }
 }
 
-/// Our daemon has this locked as long as it lives.
+/// ferrule-ipamd locks this file while it runs.
 pub(crate) fn lock_file(state_dir: &Path) -> PathBuf {
     state_dir.join(FOLDER).join("lock")
 }
 
-/// The files of a folder, by name; none if there is no folder.
+/// Reads the files of a folder by name; empty if the folder does not exist.
 fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Looked<Vec<File>> {
-    let failed = |err: &io::Error| chain(&format!("list {}", folder.display()), err);
+    let failed = |err: &io::Error| chain(&format!("cannot list {}", folder.display()), err);
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -79,9 +79,9 @@ fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Looked<Vec<File>> {
             continue;
         }
         let bytes = match fs::read(&path) {
-            // It has gone meanwhile.
+            // The file was deleted during the listing.
             Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-            read => read.map_err(|err| chain(&format!("read {}", path.display()), &err)),
+            read => read.map_err(|err| chain(&format!("cannot read {}", path.display()), &err)),
         };
         found.push(File { name, bytes });
     }
@@ -89,7 +89,7 @@ fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Looked<Vec<File>> {
     Ok(found)
 }
 
-/// Whether somebody takes calls at a socket.
+/// Whether a process accepts connections at the socket.
 fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
@@ -101,7 +101,8 @@ fn policy(places: &Places, kernel: &Looked<Kernel>) -> Policy {
         serves: answers(&socket),
         socket: socket.display().to_string(),
         programs: links.and_then(|kernel| {
-            let all = programs(kernel).map_err(|err| chain("look at programs on links", &err))?;
+            let all =
+                programs(kernel).map_err(|err| chain("cannot read the programs on links", &err))?;
             Ok(all.into_iter().map(|(program, _)| program).collect())
         }),
         folder: places.pins.display().to_string(),
@@ -109,7 +110,7 @@ fn policy(places: &Places, kernel: &Looked<Kernel>) -> Policy {
     }
 }
 
-/// The programs on the host's veths, in our words and the kernel's.
+/// Returns the programs on the host's veths, in the planner's types and in the kernel's.
 pub(crate) fn programs(kernel: &Kernel) -> Result<Vec<(Program, BpfFilter)>, SocketError> {
     let mut socket = Socket::open()?;
     let mut found = Vec::new();
@@ -134,12 +135,12 @@ fn program(link: &str, filter: &BpfFilter) -> Program {
     }
 }
 
-/// What lies in the folders of this one, with the folder's name.
+/// Lists the pins in the subfolders, with the subfolder's name.
 fn pins(folder: &Path) -> Looked<Vec<String>> {
     let mut found = Vec::new();
     for kind in PINNED {
         let folder = folder.join(kind);
-        let failed = |err: &io::Error| chain(&format!("list {}", folder.display()), err);
+        let failed = |err: &io::Error| chain(&format!("cannot list {}", folder.display()), err);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
@@ -154,12 +155,12 @@ fn pins(folder: &Path) -> Looked<Vec<String>> {
     Ok(found)
 }
 
-/// Whether somebody takes calls at amazon-vpc-cni's socket who is not our daemon.
+/// Whether a process other than ferrule-ipamd accepts connections at amazon-vpc-cni's socket.
 fn serves(socket: &Path) -> bool {
     answers(socket) && says(socket, HealthName::Live).is_none()
 }
 
-/// What our daemon says of its health at this socket; `None` if it is not there.
+/// Returns the daemon's health from this socket; `None` if the socket does not exist.
 fn says(socket: &Path, name: HealthName) -> Option<bool> {
     if !answers(socket) {
         return None;
@@ -174,28 +175,28 @@ fn is_locked(path: &Path) -> bool {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
 }
 
-/// What our daemon's checkpoint adds up to; `None` if there is none.
+/// Returns the assignments of the daemon's checkpoint; `None` if there is no checkpoint.
 fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
     let mut tries = 0;
     let records = loop {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(err) => return Err(chain(&format!("read {}", path.display()), &err)),
+            Err(err) => return Err(chain(&format!("cannot read {}", path.display()), &err)),
         };
         let told = frame::decode(&bytes);
         match told.damage {
             None => break told.records,
-            // The daemon may be writing just now.
+            // The daemon may be writing at this moment.
             Some(Damage::TornTail { .. }) if tries < 5 => thread::sleep(LOOK_AGAIN),
-            // A pod that is missing from it would be missed.
-            Some(damage) => return Err(format!("{} cannot be used: {damage}", path.display())),
+            // A plan from an incomplete checkpoint would lose a pod.
+            Some(damage) => return Err(format!("cannot use {}: {damage}", path.display())),
         }
         tries += 1;
     };
     let mut found: BTreeMap<PodKey, Held> = BTreeMap::new();
     for record in Checkpoint::replay(records).compact() {
-        // The rest are cooling addresses, and what is on its way between us and EC2.
+        // The remaining records are cooling addresses and pending EC2 calls.
         let (key, pod, addresses) = if let Record::Confirmed { key, .. } = record {
             if let Some(held) = found.get_mut(&key) {
                 held.confirmed = true;
@@ -219,7 +220,7 @@ fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
     Ok(Some(found.into_values().collect()))
 }
 
-/// A pod that was found in the kernel alone has a stand-in for a name, which no pod can have.
+/// Removes the placeholder that stands for the name of a pod known only from the kernel. No pod can have it.
 fn named(pod: PodName) -> Option<PodName> {
     Some(pod).filter(|pod| !pod.namespace.starts_with('('))
 }
@@ -228,20 +229,21 @@ fn buried(folder: &Path) -> Looked<Vec<PodKey>> {
     let told = files(folder, |name| name.ends_with(".json") && !name.starts_with('.'))?;
     let read = |file: File| {
         let tombstone: Tombstone = serde_json::from_slice(&file.bytes?)
-            .map_err(|err| chain(&format!("read the tombstone {}", file.name), &err))?;
+            .map_err(|err| chain(&format!("cannot read the tombstone {}", file.name), &err))?;
         Ok(tombstone.key)
     };
     told.into_iter().map(read).collect()
 }
 
 fn table() -> Looked<bool> {
-    has_nft_table(Family::V4, TABLE).map_err(|err| chain("look for our table", &err))
+    has_nft_table(Family::V4, TABLE)
+        .map_err(|err| chain("cannot look up Ferrule's nftables table", &err))
 }
 
-/// Plugins that run on this node: in its mount namespace, or its network.
+/// Returns the plugin processes in this node's mount namespace or network namespace.
 fn calls(proc: &Path) -> Looked<Calls> {
-    let entries =
-        fs::read_dir(proc).map_err(|err| chain(&format!("list {}", proc.display()), &err))?;
+    let entries = fs::read_dir(proc)
+        .map_err(|err| chain(&format!("cannot list {}", proc.display()), &err))?;
     let of_node = |process: &Path| {
         ["ns/mnt", "ns/net"].iter().any(|space| {
             let own = fs::read_link(proc.join("self").join(space)).ok();
@@ -264,7 +266,7 @@ fn calls(proc: &Path) -> Looked<Calls> {
 pub(crate) fn kernel() -> Looked<Kernel> {
     let seen = Socket::open()
         .and_then(|mut socket| socket.observe(With::Nothing))
-        .map_err(|err| chain("look at links, rules and routes", &err))?;
+        .map_err(|err| chain("cannot read links, rules and routes", &err))?;
     let links = seen.links.values().filter(|link| link.group != registry::GROUP_REAP);
     let links = links.map(|link| LinkView {
         index: link.index.0,
@@ -287,7 +289,7 @@ pub(crate) fn kernel() -> Looked<Kernel> {
     Ok(Kernel { links: links.collect(), rules: rules.collect(), routes: routes.collect() })
 }
 
-/// A rule as `ip rule` takes it; one of IPv6 is no twin of one of IPv4.
+/// Formats a rule for `ip rule`, so that IPv4 and IPv6 rules never have the same text.
 pub(crate) fn text(rule: &Rule) -> String {
     match rule.family {
         Family::V4 => rule.to_string(),
@@ -303,24 +305,24 @@ fn journal(path: &Path) -> Looked<Option<Migration>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(err) => return Err(chain(&format!("read {}", path.display()), &err)),
+        Err(err) => return Err(chain(&format!("cannot read {}", path.display()), &err)),
     };
     let read: Migration = serde_json::from_slice(&bytes)
-        .map_err(|err| chain(&format!("read {}", path.display()), &err))?;
+        .map_err(|err| chain(&format!("cannot read {}", path.display()), &err))?;
     if read.version == Migration::VERSION {
         Ok(Some(read))
     } else {
-        Err(format!("{} is of version {}, which is not known", path.display(), read.version))
+        Err(format!("{} has the unknown version {}", path.display(), read.version))
     }
 }
 
-/// The daemon's folder within the state folder.
+/// The daemon's folder within the state directory.
 pub(crate) const FOLDER: &str = "ipam";
 const CHECKPOINT: &str = "ipam/checkpoint.log";
-/// Ours of netfilter.
+/// The name of Ferrule's nftables table.
 pub(crate) const TABLE: &str = "ferrule";
 /// The folders of the policy agent's pins.
 const PINNED: [&str; 2] = ["programs", "maps"];
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long our daemon may take to tell how it is.
+/// Timeout for the daemon's health endpoint.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,128 +1,126 @@
-//! The command line of `ferrule policy`.
+//! The arguments of `ferrule policy`.
 
 use crate::{output::Output, target::KubeTarget};
 use clap::{Args, Subcommand};
 use policy_objects::Protocol;
 use std::path::PathBuf;
 
-/// What is asked.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Tell whether one packet passes, which rule decides, and why no earlier one does
+    /// Explain the verdict on one packet: the rule that decides, and why earlier rules do not
     #[command(after_help = VERDICT)]
     Verdict(VerdictArgs),
-    /// List the policies that a pod is subject to, in the order in which they are tried
+    /// List the policies of a pod in the order of evaluation
     #[command(after_help = OF)]
     Of {
-        /// The pod, as namespace/name
+        /// The pod as namespace/name
         #[arg(value_name = "NAMESPACE/POD")]
         pod: String,
-        /// What is read
+        /// The objects to read
         #[command(flatten)]
         input: Input,
     },
-    /// Show who reaches whom, as a table and as a picture
+    /// Show which pods can reach which, as a table and as an SVG image
     #[command(after_help = MATRIX)]
     Matrix {
-        /// Ask about this port alone, as 443, 53/udp or 5060/sctp; more than once for several
+        /// Only this port, such as 443, 53/udp or 5060/sctp; repeat for several ports
         #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
         port: Vec<(Protocol, u16)>,
-        /// Write the picture to this file, too
+        /// Also write an SVG image to this file
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
-        /// What is read
+        /// The objects to read
         #[command(flatten)]
         input: Input,
     },
-    /// Find what is not as its author will have meant it, and what is not enforced
+    /// Find probable mistakes in policies, and policies that are not enforced
     #[command(after_help = LINT)]
     Lint {
-        /// What is read
+        /// The objects to read
         #[command(flatten)]
         input: Input,
     },
-    /// Write policies of old API versions as the current ones have them
+    /// Convert policies of old API versions to the current version
     #[command(after_help = CONVERT)]
     Convert {
-        /// What is read: a file, a folder with all in it, or - for standard input; more than once for several
+        /// The input: a file, a folder (recursive), or - for standard input; repeat for several inputs
         #[arg(short, long = "file", value_name = "PATH", default_value = ".")]
         file: Vec<PathBuf>,
-        /// How it is printed
+        /// The output format
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Tell between which pods something else passes once objects are applied
+    /// Show the pairs of pods whose traffic changes if objects are applied
     #[command(after_help = DIFF)]
     Diff(DiffArgs),
-    /// Tell how far each node of the cluster is, and which policies are not in force where
+    /// Show the state of each node, and the policies that are not in force
     #[command(after_help = STATUS)]
     Status {
-        /// Which cluster
+        /// The cluster to read
         #[command(flatten)]
         cluster: KubeTarget,
-        /// How it is printed
+        /// The output format
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
 }
 
-/// Which change.
 #[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// What would be applied: a file, a folder, or - for standard input
+    /// The objects to apply: a file, a folder, or - for standard input
     #[arg(short, long = "file", value_name = "PATH", required = true)]
     pub(crate) file: Vec<PathBuf>,
-    /// What there is, instead of the cluster's objects: a file, a folder, or - for standard input
+    /// The present objects instead of the cluster's: a file, a folder, or - for standard input
     #[arg(long, value_name = "PATH")]
     pub(crate) on: Vec<PathBuf>,
-    /// Which cluster
+    /// The cluster to read
     #[command(flatten)]
     pub(crate) cluster: KubeTarget,
-    /// Ask about this port alone, as 443, 53/udp or 5060/sctp; more than once for several
+    /// Only this port, such as 443, 53/udp or 5060/sctp; repeat for several ports
     #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
     pub(crate) port: Vec<(Protocol, u16)>,
-    /// How it is printed
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
 
-/// Which packet.
 #[derive(Args, Debug)]
 pub(crate) struct VerdictArgs {
-    /// Who sends: a pod, or an address
+    /// The source: a pod or an address
     #[arg(long, value_name = "NAMESPACE/POD|IP")]
     pub(crate) from: String,
-    /// Who gets, behind any Service: a pod or an address, with the port (a number or its name)
+    /// The destination behind any Service: a pod or an address, with a port number or name
     #[arg(long, value_name = "NAMESPACE/POD[:PORT]|IP[:PORT]")]
     pub(crate) to: String,
-    /// tcp, udp, sctp, icmp[:type[:code]], or the number of another protocol
+    /// tcp, udp, sctp, icmp[:type[:code]], or a protocol number
     #[arg(long, default_value = "tcp")]
     pub(crate) protocol: String,
-    /// The Service that is asked for
+    /// The Service that the client connects to
     #[arg(long, value_name = "NAMESPACE/SERVICE")]
     pub(crate) via_service: Option<String>,
-    /// A name that DNS gave for the address of --to; more than once for several
+    /// A DNS name of the address in --to; repeat for several names
     #[arg(long = "name", value_name = "DNS NAME")]
     pub(crate) names: Vec<String>,
-    /// Show each rule, also those that are about other pods
+    /// Also show rules that are about other pods
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// What is read
+    /// The objects to read
     #[command(flatten)]
     pub(crate) input: Input,
 }
 
-/// What is read, and how it is told.
+/// The input and the output format.
 #[derive(Args, Debug)]
 pub(crate) struct Input {
-    /// Read these instead of the cluster: a file, a folder with all in it, or - for standard input; more than
-    /// once for several
+    /// Read these files instead of the cluster: a file, a folder (recursive), or - for standard input; repeat for
+    /// several inputs
     #[arg(short, long = "file", value_name = "PATH")]
     pub(crate) file: Vec<PathBuf>,
-    /// Which cluster
+    /// The cluster to read
     #[command(flatten)]
     pub(crate) cluster: KubeTarget,
-    /// How it is printed
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
 }
@@ -141,16 +139,15 @@ fn port(word: &str) -> Result<(Protocol, u16), String> {
     }
 }
 
-/// After every verb of `ferrule policy`.
+/// The help text after every subcommand of `ferrule policy`.
 pub(crate) const CODES: &str = "\
-Without -f it asks the cluster of the kubeconfig, with the rights of whoever asks: to list pods, namespaces,
-nodes, Services and network policies everywhere. With -f it reads all *.yaml, *.yml and *.json of a folder
-and of those in it: the same objects, as `kubectl get … -o yaml` writes them. What is missing in them is
-missing in the answer: a pod needs its status.podIPs.
+Without -f the command reads the cluster of the kubeconfig with your rights: to list pods, namespaces, nodes,
+Services and network policies in all namespaces. With -f it reads all *.yaml, *.yml and *.json of a folder
+and its subfolders: the same objects, as `kubectl get … -o yaml` writes them. The result lacks what the
+input lacks: a pod needs its status.podIPs.
 
-Exit code: 0 it passes, nothing changes, nothing is found; 1 it does not pass, something changes or is
-found; 2 something was not understood (the question, or a file, which is told) and the answer may be
-wrong.";
+Exit code: 0 allowed, no change, no finding; 1 denied, changes, or findings; 2 the question or a file was not
+understood (see standard error), so the result may be wrong.";
 
 const VERDICT: &str = "\
 Examples:
@@ -160,14 +157,14 @@ Examples:
   ferrule policy verdict --from shop/web --to 203.0.113.5:443 --name www.example.com
   kubectl get pods,ns,netpol -A -o yaml | ferrule policy verdict -f - --from a/b --to c/d:80
 
-Exit code: 0 it passes; 1 it does not; 2 the question or a file was not understood.";
+Exit code: 0 allowed; 1 denied; 2 the question or a file was not understood.";
 
 const OF: &str = "\
 Examples:
   ferrule policy of shop/web
   ferrule policy of shop/web -f cluster/ -o json
 
-Exit code: 0 it is told; 2 the pod is not there, or a file was not understood.";
+Exit code: 0 printed; 2 the pod does not exist, or a file was not understood.";
 
 const MATRIX: &str = "\
 Examples:
@@ -175,19 +172,19 @@ Examples:
   ferrule policy matrix -f cluster/ --port 443 --port 53/udp
   ferrule policy matrix -f cluster/ --svg reach.svg
 
-Without --port all that the policies tell apart is asked. Rows are who sends, columns who gets; pods that
-reach alike are one row, pods that are reached alike one column.
+Without --port all ports that the policies distinguish are evaluated. Rows are sources, columns are
+destinations. Sources with equal results share a row, destinations with equal results share a column.
 
-Exit code: 0 it is told; 2 a file was not understood.";
+Exit code: 0 printed; 2 a file was not understood.";
 
 const DIFF: &str = "\
 Examples:
   ferrule policy diff -f new.yaml
   kustomize build . | ferrule policy diff -f - --on cluster/ -o json
 
-Objects of the same kind and name are replaced, others are added; nothing is taken away.
+Objects of the same kind and name are replaced, others are added; none are deleted.
 
-Exit code: 0 nothing changes; 1 something changes; 2 a file was not understood.";
+Exit code: 0 no change; 1 changes; 2 a file was not understood.";
 
 const LINT: &str = "\
 Examples:
@@ -195,23 +192,23 @@ Examples:
   ferrule policy lint -f cluster/
   kubectl get pods,ns,netpol -A -o yaml | ferrule policy lint -f -
 
-Exit code: 0 nothing is found; 1 something is; 2 a file was not understood.";
+Exit code: 0 no findings; 1 findings; 2 a file was not understood.";
 
 const CONVERT: &str = "\
 Examples:
   ferrule policy convert -f old.yaml > new.yaml
   kubectl get adminnetworkpolicies -o yaml | ferrule policy convert -f - | kubectl apply -f -
 
-Writes what was converted and nothing else. What the current version cannot say is told with its field,
-and that object is left out.
+Only converted objects are written. If the current version cannot express a field, the field is reported and
+the object is left out.
 
-Exit code: 0 each policy is of a current version now; 1 some are not, and told; 2 a file was not
+Exit code: 0 each policy has a current version now; 1 some do not and are reported; 2 a file was not
 understood.";
 
 const STATUS: &str = "\
-Asks the controller, by way of the API server, with the rights of whoever asks: to get agents and policies
-of view.policy.ferrule.io, and to list nodes. IN FORCE counts policies; OWED is what a node has yet to be
-told, where the replica that answers is the one that it follows.
+Reads the controller through the API server with your rights: to get agents and policies of
+view.policy.ferrule.io, and to list nodes. IN FORCE counts policies. OWED counts the objects that are pending
+for the node, if the replica that answers is the one that the node follows.
 
-Exit code: 0 every node has reported, and nothing fails; 1 some have not, or something fails; 2 the
-controller cannot be asked.";
+Exit code: 0 every node has reported and nothing fails; 1 some have not, or something fails; 2 the
+controller cannot be reached.";

@@ -17,7 +17,7 @@ use std::{
     path::PathBuf,
 };
 
-/// Writes what is of an old version anew; the exit code.
+/// Converts objects of old versions, prints them and returns the exit code.
 pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
     let read = Documents::read(file, &[]);
     let (mut new, mut told, mut lost) = (Vec::new(), Vec::new(), false);
@@ -45,9 +45,9 @@ pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
     }
     told.extend(read.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")));
     if new.is_empty() && !lost {
-        told.push("note: nothing is of an old version\n".to_owned());
+        told.push("note: the input has no objects of an old version\n".to_owned());
     }
-    io::stderr().write_all(plain(&told.concat()).as_bytes()).context("tell what was converted")?;
+    io::stderr().write_all(plain(&told.concat()).as_bytes()).context("cannot print remarks")?;
     match output {
         Output::Text => write_raw(&yaml(&new)?)?,
         Output::Json => {
@@ -63,17 +63,15 @@ pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
     })
 }
 
-/// What to do with a policy that is neither current nor of a version that is converted.
+/// Returns the next step for a policy that is neither current nor of a version that can be converted.
 fn not_converted(api_version: String, kind: String, current: bool) -> Option<String> {
     let known = Kind::of_any_version(&api_version, &kind).is_some();
     let foreign = Foreign { api_version, kind, namespace: String::new(), name: String::new() };
     let ours = !current && (known || foreign.is_misspelt());
-    ours.then(|| {
-        format!("{} is no version that is converted: {}", foreign.api_version, foreign.next())
-    })
+    ours.then(|| format!("cannot convert version {}: {}", foreign.api_version, foreign.next()))
 }
 
-/// The objects of a document: itself, or those of a list.
+/// Returns the object itself, or the items of a list.
 fn items(value: &Value) -> Vec<&Value> {
     let list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match value.get("items").and_then(Value::as_array) {
@@ -92,7 +90,7 @@ fn yaml(objects: &[Value]) -> Result<String> {
     let mut text = String::new();
     for object in objects {
         text.push_str("---\n");
-        text.push_str(&serde_saphyr::to_string(object).context("write an object")?);
+        text.push_str(&serde_saphyr::to_string(object).context("cannot encode an object")?);
     }
     Ok(text)
 }

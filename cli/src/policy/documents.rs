@@ -13,28 +13,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Documents as they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
-    /// Each with its place.
+    /// The values with their origins.
     pub(crate) values: Vec<(Value, Place)>,
-    /// What is wrong with files and documents, so that the answer may be wrong.
+    /// Errors in files and documents. With an error the result may be wrong.
     pub(crate) faults: Vec<String>,
-    /// Folders that were read, by device and inode: links may lead back to them.
+    /// Folders that were read, by device and inode, because symbolic links may lead back to them.
     seen: BTreeSet<(u64, u64)>,
 }
 
-/// Where an object stands.
+/// The origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a file.
     File {
-        /// Its path as it was named.
+        /// The path as the user gave it.
         file: String,
-        /// From 1; 0 where there is but one.
+        /// Starts at 1; 0 if the file has only one document.
         document: usize,
     },
-    /// In the cluster, as everything else that was asked.
     Cluster,
 }
 
@@ -49,8 +46,8 @@ impl std::fmt::Display for Place {
 }
 
 impl Documents {
-    /// Reads files, folders and standard input, but for these files. What cannot be read is told, and the
-    /// others are.
+    /// Reads files, folders and standard input, except for the files in `without`. An error does not stop the other
+    /// inputs.
     pub(crate) fn read(paths: &[PathBuf], without: &[PathBuf]) -> Self {
         let mut documents = Self::default();
         let without: Vec<PathBuf> =
@@ -69,7 +66,7 @@ impl Documents {
         documents
     }
 
-    /// A file or a folder; one that was named is read whatever it is called.
+    /// Reads a file or a folder. A file that the user names is read whatever its extension.
     fn path(&mut self, path: &Path, without: &[PathBuf], named: bool) {
         if path.canonicalize().is_ok_and(|path| without.contains(&path)) {
             return;
@@ -120,15 +117,15 @@ impl Documents {
                     let line = line.map(|line| format!(", line {}", before + line));
                     let what = if json { "JSON" } else { "YAML" };
                     let line = line.unwrap_or_default();
-                    self.faults.push(format!("{place}{line}: this is not {what}: {text}"));
+                    self.faults.push(format!("{place}{line}: cannot read {what}: {text}"));
                 }
             }
         }
     }
 }
 
-/// The documents of a stream, each with the number of lines before it. Only the lines between them
-/// begin with three dashes.
+/// Splits a stream into documents, each with the number of lines before it. Only separator lines start with three
+/// dashes.
 fn documents(text: &str) -> Vec<(usize, String)> {
     let mut documents = vec![(0, String::new())];
     for (number, line) in text.lines().enumerate() {
@@ -152,17 +149,21 @@ fn read_json(document: &str) -> Result<Value, Fault> {
     json::value(document).map_err(|error| {
         let words = error.to_string();
         let cause = words.split(" at line ").next().unwrap_or_default();
-        let text = format!("{cause} at column {}: mend that", error.column());
+        let text = format!("{cause} at column {}; fix the syntax", error.column());
         Fault { line: Some(error.line()), text }
     })
 }
 
 fn unreadable(what: &str, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::InvalidData {
-        return format!("{what}: it is no text: save it in UTF-8, or name another file");
+        return format!(
+            "cannot read {what}: the file is not UTF-8; convert it or name another file"
+        );
     }
     if error.kind() == io::ErrorKind::NotFound {
-        return format!("{what}: it is not there: name a file or a folder that is");
+        return format!(
+            "cannot read {what}: the file does not exist; name an existing file or folder"
+        );
     }
-    format!("{what}: it cannot be read: {error}")
+    format!("cannot read {what}: {error}")
 }

@@ -1,10 +1,10 @@
-//! JSON in which no key is written twice.
+//! JSON without duplicate keys.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// Reads one document. Where a key is there twice nobody can say which was meant.
+/// Reads one document. A duplicate key is an error, because its meaning is undefined.
 pub(super) fn value(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str::<Once>(text).map(|Once(value)| value)
 }
@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut map = Map::new();
         while let Some((key, Once(value))) = entries.next_entry::<String, Once>()? {
             if map.contains_key(&key) {
-                return Err(A::Error::custom(format!("the key {key:?} is there twice")));
+                return Err(A::Error::custom(format!("duplicate key {key:?}")));
             }
             map.insert(key, value);
         }

@@ -1,4 +1,4 @@
-//! Objects of a cluster, read once.
+//! One reading of a cluster's objects.
 
 use super::objects::Objects;
 use crate::target::KubeTarget;
@@ -9,13 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Reads what policy reads of a cluster.
+/// Lists the objects that policy uses.
 ///
 /// # Errors
-/// The cluster is not reached, or does not know who asks. What alone cannot be listed is a fault.
+/// The API server cannot be reached or does not accept the credentials. A single kind that cannot be listed is a fault
+/// of the result.
 pub(super) fn read(which: &KubeTarget) -> Result<Objects> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("start what speaks to the cluster")?.block_on(async {
+    runtime.context("cannot start the async runtime")?.block_on(async {
         let cluster =
             Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
         gather(&cluster).await
@@ -37,7 +38,7 @@ async fn gather(cluster: &Cluster) -> Result<Objects> {
             Err(error @ KubeError::Forbidden { .. }) => {
                 objects.faults.push(format!("{}: {error}", resource.name));
             }
-            // Its definition was deleted meanwhile, and they with it.
+            // Its CRD was deleted during the listing.
             Err(KubeError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -45,7 +46,7 @@ async fn gather(cluster: &Cluster) -> Result<Objects> {
     Ok(objects)
 }
 
-/// How far a long list is read, where somebody looks on.
+/// Progress of a long listing on a terminal.
 struct Progress {
     what: String,
     begun: Instant,
@@ -60,7 +61,7 @@ impl Progress {
     fn tell(&mut self, count: usize) {
         if self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
             self.told = true;
-            // Nobody is left to tell if it is closed.
+            // There is no other output if standard error is closed.
             let _ = write!(io::stderr(), "\rreading {}: {count}", self.what);
         }
     }
@@ -74,5 +75,5 @@ impl Drop for Progress {
     }
 }
 
-/// Who waits longer is told how far it is.
+/// Progress is shown after this time.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Answers for people.
+//! Results as text.
 
 use super::{args::VerdictArgs, objects::Objects};
 use policy_core::{
@@ -9,7 +9,7 @@ use policy_objects::Pod;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 pub(super) struct Answer<'a> {
     pub(super) objects: &'a Objects,
     pub(super) args: &'a VerdictArgs,
@@ -31,9 +31,7 @@ impl fmt::Display for Answer<'_> {
         };
         write!(f, "{}: {} from {from} to {to}", outcome(verdict.decision), what(packet.segment))?;
         match (&args.via_service, packet.service) {
-            (Some(name), Some(address)) => {
-                writeln!(f, ", asked for as Service {name} ({address})")?
-            }
+            (Some(name), Some(address)) => writeln!(f, ", through Service {name} ({address})")?,
             _ => writeln!(f)?,
         }
         if let Some(half) = verdict.deciding() {
@@ -45,7 +43,7 @@ impl fmt::Display for Answer<'_> {
                 Some(half) => self.half(f, half)?,
                 None => writeln!(
                     f,
-                    "{direction}: no policy judges it: no pod that policies know is at this end"
+                    "{direction}: no policy applies: this end is not a pod that policies know"
                 )?,
             }
         }
@@ -64,14 +62,14 @@ impl Answer<'_> {
         for earlier in earlier.iter().filter(about) {
             let rule = &earlier.rule;
             let place = self.place(&rule.policy);
-            writeln!(f, "  before it: {rule}{place}")?;
+            writeln!(f, "  earlier: {rule}{place}")?;
             writeln!(f, "    {}", earlier.why)?;
         }
         match earlier.len() - earlier.iter().filter(about).count() {
             0 => Ok(()),
-            1 => writeln!(f, "  1 rule before it is about other pods (-v shows it)"),
+            1 => writeln!(f, "  1 earlier rule is about other pods (-v shows it)"),
             others => {
-                writeln!(f, "  {others} rules before it are about other pods (-v shows them)")
+                writeln!(f, "  {others} earlier rules are about other pods (-v shows them)")
             }
         }
     }
@@ -101,7 +99,7 @@ impl Answer<'_> {
     }
 }
 
-/// Where the policies of a verdict stand.
+/// Returns the files of the policies in a verdict.
 pub(super) fn places(objects: &Objects, verdict: &Verdict) -> BTreeMap<String, String> {
     let deciding = verdict.halves().flat_map(|half| match &half.reason {
         Reason::Rule { rule } | Reason::NotUnderstood { rule, .. } => vec![&rule.policy],
@@ -135,24 +133,27 @@ fn what(segment: Segment) -> String {
     }
 }
 
-/// The policies of a pod.
+/// Lists the policies of a pod.
 pub(super) fn of(world: &World, objects: &Objects, pod: &Pod) -> String {
     let mut text = String::new();
     let name = format!("{}/{}", pod.meta.namespace, pod.meta.name);
     if let Some(why) = unknown(pod) {
-        return format!("{name}: no policy is about it: {why}\n");
+        return format!("{name}: no policy applies: {why}\n");
     }
     for direction in [Direction::Ingress, Direction::Egress] {
         let closed = world.policies().any(|policy| world.isolates(policy, pod, direction));
-        let rest =
-            if closed { "what no rule allows is dropped" } else { "what no rule is about passes" };
+        let rest = if closed {
+            "traffic without a matching rule is dropped"
+        } else {
+            "traffic without a matching rule is allowed"
+        };
         text.push_str(&format!("{direction} of {name}: {rest}\n"));
         let before = text.len();
         for (policy, rules) in world.policies_of(pod, direction) {
             let tier = tier(world.tier_number(policy));
             text.push_str(&format!("  {}, {tier}{}\n", policy.key, place(objects, &policy.key)));
             if let Some(why) = closes_more(policy) {
-                text.push_str(&format!("    maybe of more pods than were meant: {why}\n"));
+                text.push_str(&format!("    may apply to more pods than intended: {why}\n"));
             }
             for rule in rules {
                 text.push_str(&format!("    {}\n", rule));
@@ -165,7 +166,7 @@ pub(super) fn of(world: &World, objects: &Objects, pod: &Pod) -> String {
     text
 }
 
-/// The same for programs.
+/// The same as JSON.
 pub(super) fn of_json(world: &World, objects: &Objects, pod: &Pod) -> Value {
     let side = |direction: Direction| -> Value {
         let policies = world.policies_of(pod, direction).map(|(policy, rules)| {
@@ -194,16 +195,16 @@ pub(super) fn of_json(world: &World, objects: &Objects, pod: &Pod) -> Value {
     })
 }
 
-/// Why a NetworkPolicy closes more pods than were meant.
+/// Returns the reason why a NetworkPolicy isolates more pods than intended.
 fn closes_more(policy: &Policy) -> Option<&String> {
     policy.isolation.as_ref()?.doubt.as_ref()
 }
 
-/// Why policy knows nothing of a pod.
+/// Returns the reason why policies do not know a pod.
 fn unknown(pod: &Pod) -> Option<&'static str> {
     match pod.phase {
-        _ if pod.host_network => Some("it has the network of its node"),
-        policy_objects::Phase::Ended => Some("it has ended"),
+        _ if pod.host_network => Some("it uses its node's network"),
+        policy_objects::Phase::Ended => Some("it has terminated"),
         policy_objects::Phase::Live => None,
     }
 }
@@ -215,7 +216,7 @@ fn tier(number: Option<u8>) -> String {
     }
 }
 
-/// What a change changes.
+/// The effects of a change.
 pub(super) fn changes(changes: &Changes) -> String {
     let mut text = String::new();
     for change in &changes.pairs {
@@ -226,20 +227,20 @@ pub(super) fn changes(changes: &Changes) -> String {
     for (pods, word) in [(&changes.new, "new"), (&changes.gone, "gone")] {
         for pod in pods {
             text.push_str(&format!(
-                "{}/{} is {word}: what it may do is no change\n",
+                "{}/{} is {word}; its own permissions do not count as a change\n",
                 pod.namespace, pod.name
             ));
         }
     }
     match changes.count() {
-        0 => text.push_str("nothing changes between pods that are there before and after\n"),
+        0 => text.push_str("no change between pods that exist before and after\n"),
         1 => text.push_str("1 pair of pods changes\n"),
         count => text.push_str(&format!("{count} pairs of pods change\n")),
     }
     text
 }
 
-/// What was found.
+/// The findings of `lint`.
 pub(super) fn findings(findings: &[Finding], objects: &Objects) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -248,14 +249,14 @@ pub(super) fn findings(findings: &[Finding], objects: &Objects) -> String {
         text.push_str(&format!("{finding}{place}\n"));
     }
     text.push_str(&match findings.len() {
-        0 => "nothing is found\n".to_owned(),
+        0 => "no findings\n".to_owned(),
         1 => "1 finding\n".to_owned(),
         count => format!("{count} findings\n"),
     });
     text
 }
 
-/// The same for programs.
+/// The same as JSON.
 pub(super) fn findings_json(findings: &[Finding], objects: &Objects) -> Value {
     let with_place = |finding: &Finding| {
         let mut value = json!(finding);

@@ -1,8 +1,8 @@
-//! Whether the nodes concerned have in force what an answer rests on, as the controller knows it.
+//! Comparison of an answer with the policies in force on the nodes concerned, from the controller's data.
 //!
-//! An answer is computed from the cluster's objects. A node has in force what the controller had read when it told
-//! the node: both know objects by their resource version, so that one can be held against the other. What was
-//! deleted a moment ago has no version any more, and may still be in force.
+//! An answer is computed from the cluster's objects. A node has in force the objects that the controller had read when
+//! it sent them. Both identify objects by resource version, so the versions can be compared. A deleted object has no
+//! version, and may still be in force for a moment.
 
 use super::objects::Objects;
 use crate::target::KubeTarget;
@@ -17,44 +17,42 @@ use std::{
 };
 use view_policy::{Agent, GROUP, VERSION};
 
-/// So many nodes are asked for one by one; more are read as a list.
+/// Up to this number of nodes there is one GET per node. Above it the list is read.
 const FEW: usize = 4;
-/// As many pages of agents are read.
+/// Limit of pages in a list of agents.
 const PAGES: usize = 1_000;
-/// As many nodes are named to people, of those that have all and of the others.
+/// Limit of nodes that the text names, separately for nodes in force and for others.
 const NAMED: usize = 10;
 
-/// What a node has to have in force for an answer.
+/// The objects that a node must have in force for an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
-    /// By kind the newest object's version.
+    /// The newest resource version by kind.
     versions: BTreeMap<Kind, u64>,
     /// Policies by UID, with their names.
     policies: BTreeMap<String, String>,
 }
 
-/// Of one node.
+/// The state of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct OnNode {
     node: String,
-    /// Nothing if it is not known.
+    /// `None` if it is unknown.
     realized: Option<bool>,
-    /// Why it is not, or not known.
+    /// Reasons why the objects are not in force or why the state is unknown.
     why: Vec<String>,
 }
 
-/// Of all nodes concerned; or why nothing is known of any.
+/// The states of all nodes concerned, or the reason why they are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Realized {
-    /// As the controller says.
     #[serde(rename = "nodes")]
     Nodes(Vec<OnNode>),
-    /// It cannot be asked.
     #[serde(rename = "unknown")]
     Unknown(String),
 }
 
-/// What each node has to have in force for an answer about these pods.
+/// Returns the objects that each node must have in force for an answer about these pods.
 pub(super) fn needs(world: &World, objects: &Objects, pods: &[&Pod]) -> BTreeMap<String, Needs> {
     let mut all = Needs::default();
     for kind in [Kind::AntreaTier, Kind::AntreaClusterGroup, Kind::AntreaGroup] {
@@ -85,7 +83,7 @@ pub(super) fn needs(world: &World, objects: &Objects, pods: &[&Pod]) -> BTreeMap
     nodes
 }
 
-/// What each node that has pods has to have in force for an answer about all of them: everything.
+/// Returns the objects that each node with pods must have in force for an answer about all pods.
 pub(super) fn needs_of_all(world: &World, objects: &Objects) -> BTreeMap<String, Needs> {
     let kinds = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Node | Kind::Service));
     let versions = kinds.map(|kind| (kind, objects.newest(kind)));
@@ -96,18 +94,18 @@ pub(super) fn needs_of_all(world: &World, objects: &Objects) -> BTreeMap<String,
     nodes.collect::<BTreeSet<_>>().into_iter().map(|node| (node.clone(), all.clone())).collect()
 }
 
-/// Whether policy is enforced on a pod, and where.
+/// Whether policies are enforced on the pod, and on which node.
 fn is_judged(pod: &Pod) -> bool {
     !pod.node.is_empty() && !pod.host_network
 }
 
-/// Asks the controller.
+/// Reads the states from the controller.
 ///
 /// # Errors
-/// What speaks to the cluster cannot be started.
+/// The async runtime cannot be started.
 pub(super) fn ask(which: &KubeTarget, needs: &BTreeMap<String, Needs>) -> Result<Realized> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("start what speaks to the cluster")?.block_on(async {
+    runtime.context("cannot start the async runtime")?.block_on(async {
         let asked = async {
             let cluster =
                 Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
@@ -134,10 +132,10 @@ pub(super) fn ask(which: &KubeTarget, needs: &BTreeMap<String, Needs>) -> Result
     })
 }
 
-/// All that the controller knows of nodes.
+/// Lists the controller's data about all agents.
 ///
 /// # Errors
-/// It cannot be asked, or is not registered.
+/// The API server cannot be reached, or no controller is registered.
 pub(super) async fn agents(cluster: &Cluster) -> Result<Vec<Agent>, KubeError> {
     let (mut agents, mut next) = (Vec::new(), String::new());
     let what = format!("agents.{GROUP}");
@@ -172,7 +170,7 @@ struct Page {
     next: String,
 }
 
-/// What the controller knows of a node; nothing if that is nothing.
+/// Returns the controller's data about a node; `None` if it has none.
 async fn agent(cluster: &Cluster, node: &str) -> Result<Option<Agent>, KubeError> {
     let path = format!("/apis/{GROUP}/{VERSION}/agents/{node}");
     let what = format!("agents.{GROUP}");
@@ -181,7 +179,7 @@ async fn agent(cluster: &Cluster, node: &str) -> Result<Option<Agent>, KubeError
             Ok(agent) => Ok(Some(agent)),
             Err(error) => Err(KubeError::odd("read", &what, &error)),
         },
-        // Of nodes without an agent it says so; where it is not there, the API server does.
+        // The controller answers 404 for a node without an agent; the API server answers 404 without a controller.
         Err(KubeError::NotFound { said, .. }) if said.contains("at this replica") => Ok(None),
         Err(error) => Err(error),
     }
@@ -193,20 +191,20 @@ fn judge(node: &str, needs: &Needs, agent: Option<&Agent>) -> OnNode {
     let Some(realized) = agent.and_then(|agent| agent.realized.as_ref()) else {
         let follows = agent.and_then(|agent| agent.stream.as_ref()).is_some();
         why.push(match follows {
-            true => "its agent follows the controller and has not reported yet".to_owned(),
-            false => "no agent of it has reported: is ferrule-agent running there?".to_owned(),
+            true => "the agent follows the controller but has not reported yet".to_owned(),
+            false => "no agent has reported; check that ferrule-agent runs there".to_owned(),
         });
         return on(None, why);
     };
     if realized.is_stale() {
         why.push(format!(
-            "its agent has not reported for {} s: is ferrule-agent running there?",
+            "the agent has not reported for {} s; check that ferrule-agent runs there",
             realized.seconds_ago
         ));
         return on(None, why);
     }
     if realized.unenforced {
-        why.push("nothing enforces what its agent computes: it has no backend".to_owned());
+        why.push("the agent has no backend, so it enforces nothing".to_owned());
     }
     for failing in &realized.failing {
         if let Some(name) = needs.policies.get(&failing.uid) {
@@ -217,7 +215,9 @@ fn judge(node: &str, needs: &Needs, agent: Option<&Agent>) -> OnNode {
         let reached = realized.reached.get(kind.text()).copied().unwrap_or_default();
         if *version > reached {
             let kind = kind.text();
-            why.push(format!("{kind} up to {reached}, where this rests on {version}: ask again"));
+            why.push(format!(
+                "the node has {kind} up to {reached}, the result needs {version}; run this again"
+            ));
         }
     }
     on(Some(why.is_empty()), why)
@@ -226,7 +226,7 @@ fn judge(node: &str, needs: &Needs, agent: Option<&Agent>) -> OnNode {
 impl fmt::Display for Realized {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = match self {
-            Self::Unknown(why) => return writeln!(f, "in force: not known: {why}"),
+            Self::Unknown(why) => return writeln!(f, "in force: unknown: {why}"),
             Self::Nodes(nodes) => nodes,
         };
         let (good, bad): (Vec<&OnNode>, Vec<&OnNode>) =
@@ -238,12 +238,12 @@ impl fmt::Display for Realized {
             writeln!(f, "in force on {}{more}", names.join(" and "))?;
         }
         for on in bad.iter().take(NAMED) {
-            let word = if on.realized.is_none() { "not known of" } else { "NOT IN FORCE on" };
+            let word = if on.realized.is_none() { "UNKNOWN on" } else { "NOT IN FORCE on" };
             writeln!(f, "{word} {}: {}", on.node, on.why.join("; "))?;
         }
         match bad.len().saturating_sub(NAMED) {
             0 => Ok(()),
-            more => writeln!(f, "nor on {more} more: -o json names them"),
+            more => writeln!(f, "{more} more nodes: see -o json"),
         }
     }
 }
@@ -304,11 +304,11 @@ mod tests {
         let nodes =
             [on("n1", Some(true), &[]), on("n2", Some(false), &["x", "y"]), on("n3", None, &["z"])];
         let told = Realized::Nodes(nodes.to_vec()).to_string();
-        assert_eq!(told, "in force on n1\nNOT IN FORCE on n2: x; y\nnot known of n3: z\n");
+        assert_eq!(told, "in force on n1\nNOT IN FORCE on n2: x; y\nUNKNOWN on n3: z\n");
         let many = |realized| (10..25).map(move |n| on(&format!("n{n}"), realized, &["x"]));
         let told = Realized::Nodes(many(Some(true)).chain(many(Some(false))).collect()).to_string();
         assert!(told.starts_with("in force on n10 and n11 and "), "{told}");
         assert!(told.contains("n19 and 5 more\nNOT IN FORCE on n10: x\n"), "{told}");
-        assert!(told.ends_with("\nnor on 5 more: -o json names them\n"), "{told}");
+        assert!(told.ends_with("\n5 more nodes: see -o json\n"), "{told}");
     }
 }

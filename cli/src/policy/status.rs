@@ -1,4 +1,4 @@
-//! `ferrule policy status`: how far each node is with what the controller tells it.
+//! `ferrule policy status`: the state of each node's agent.
 
 use super::{NO, realized};
 use crate::{
@@ -14,13 +14,13 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use view_policy::{Agent, GROUP, Policy, VERSION};
 
-/// As many failing policies are looked up by name.
+/// Limit of failing policies whose names are read.
 const NAMED: usize = 50;
 
-/// Asks and prints; the exit code.
+/// Prints the status and returns the exit code.
 pub(super) fn run(which: &KubeTarget, output: Output) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let status = runtime.context("start what speaks to the cluster")?.block_on(async {
+    let status = runtime.context("cannot start the async runtime")?.block_on(async {
         let cluster =
             Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
         Status::of(&cluster).await
@@ -34,12 +34,12 @@ pub(super) fn run(which: &KubeTarget, output: Output) -> Result<u8> {
     Ok(if status.is_good() { 0 } else { NO })
 }
 
-/// What the controller knows.
+/// The controller's data.
 struct Status {
     agents: Vec<Agent>,
-    /// Nodes of the cluster that it knows nothing of.
+    /// Nodes of the cluster that the controller has no data about.
     silent: BTreeSet<String>,
-    /// Failing policies, by UID.
+    /// Failing policies by UID.
     names: BTreeMap<String, String>,
 }
 
@@ -49,7 +49,7 @@ impl Status {
             Err(KubeError::NotFound { .. }) => {
                 let name = cluster.name();
                 bail!(
-                    "no Ferrule controller is registered in cluster {name}: start one with --view"
+                    "cannot find a Ferrule controller in cluster {name}: none is registered; start one with --view"
                 );
             }
             agents => agents?,
@@ -103,7 +103,7 @@ impl Status {
             ]);
             if let Some(realized) = realized.filter(|realized| realized.unenforced) {
                 failing.push_str(&format!(
-                    "NOTHING IN FORCE on {node}: its agent has no backend; policies that it computes and holds: {}\n",
+                    "NOTHING IN FORCE on {node}: the agent has no backend; policies held: {}\n",
                     realized.policies
                 ));
             }

@@ -1,20 +1,19 @@
-//! YAML, and what is wrong with it in words for people.
+//! YAML, with errors in terms of the document.
 
 use serde_json::Value;
 use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter};
 
-/// Where a document is wrong, and why.
+/// An error with its line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// From 1, within the document; `None` where no line is to blame.
+    /// Starts at 1 within the document; `None` if the error has no line.
     pub(super) line: Option<usize>,
-    /// What is wrong, and what to do.
+    /// The cause and the next step.
     pub(super) text: String,
 }
 
-/// Reads one document.
 pub(super) fn value(document: &str) -> Result<Value, Fault> {
-    // Lists of a whole cluster have no bound; what is too large is the reader's own.
+    // Lists of a whole cluster are large, and the user runs the command with own files.
     let options = serde_saphyr::options! { budget: None, strict_booleans: true };
     serde_saphyr::from_str_with_options(document, options).map_err(|error| {
         let line = error.location().and_then(|place| usize::try_from(place.line()).ok());
@@ -29,62 +28,65 @@ pub(super) fn value(document: &str) -> Result<Value, Fault> {
 fn text(error: &Error) -> String {
     match error {
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the key `{key}` is there twice: delete one")
+            format!("duplicate key `{key}`; delete one")
         }
-        Error::DuplicateMappingKey { key: None, .. } => {
-            "a key is there twice: delete one".to_owned()
-        }
+        Error::DuplicateMappingKey { key: None, .. } => "duplicate key; delete one".to_owned(),
         Error::UnknownAnchor { .. } => {
-            "an alias (`*name`) is of no anchor (`&name`) before it: write the value out".to_owned()
+            "alias (`*name`) without an earlier anchor (`&name`); write the value out".to_owned()
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
-            "an alias is part of what it stands for: write the value out".to_owned()
+            "an alias contains itself; write the value out".to_owned()
         }
         Error::MultipleDocuments { .. } => {
-            "something stands behind the document's end: put `---` between two documents".to_owned()
+            "text after the end of the document; put `---` between two documents".to_owned()
         }
         Error::MergeValueNotMapOrSeqOfMaps { .. } => {
-            "`<<` takes keys and values, or a list of such: write the values out".to_owned()
+            "`<<` needs a mapping or a list of mappings; write the values out".to_owned()
         }
         Error::NonFiniteFloat { value, .. } => {
-            format!("`{value}` is no number that JSON has: write one, or put it in quotes")
+            format!("`{value}` is not a JSON number; change it or put it in quotes")
         }
         Error::BinaryNotUtf8 { .. } | Error::InvalidBinaryBase64 { .. } => {
-            "`!!binary` stands for bytes that are no text: write a text".to_owned()
+            "`!!binary` with bytes that are not text; write a text".to_owned()
         }
         Error::UnsupportedTag { tag, .. } => {
-            format!("the tag `{tag}` is not known: write the value without it")
+            format!("unknown tag `{tag}`; remove it")
         }
-        Error::Eof { .. } => "it ends too early: is the file whole?".to_owned(),
+        Error::Eof { .. } => {
+            "unexpected end of the file; check that the file is complete".to_owned()
+        }
         Error::Unexpected { expected, .. } if expected.contains("string") => {
-            "a key is no text: write a text before the `:`".to_owned()
+            "a key is not text; write a text before the `:`".to_owned()
         }
         Error::ExternalMessage { msg, .. } => grammar(msg),
         other => grammar(&UserMessageFormatter.format_message(other)),
     }
 }
 
-/// What the grammar does not allow; parsers have one set of words for it.
+/// Translates the parser's errors about grammar.
 fn grammar(words: &str) -> String {
     let known = GRAMMAR.iter().find(|(mark, _)| words.contains(mark));
     known.map_or_else(|| unlisted(words), |(_, text)| (*text).to_owned())
 }
 
 fn unlisted(words: &str) -> String {
-    format!("{words}: compare it with the lines before it")
+    format!("{words}; compare with the lines before it")
 }
 
 const GRAMMAR: [(&str, &str); 10] = [
-    ("replayed", "aliases of aliases make it too large: write the values out"),
-    ("unclosed bracket", "a `[` or `{` is not closed: close it"),
-    ("tab", "a tab stands where only spaces may: indent with spaces"),
-    ("mapping values are not allowed", "a `:` too many: put a value that has one in quotes"),
-    ("flow", "a `{` or `[` is not closed, or a comma is missing: close it before this line ends"),
-    ("quote", "a quote is not closed: close it"),
-    ("while parsing a block", "it is indented otherwise than what stands above: align the two"),
-    ("recursion limit", "lists or objects are nested too deeply: write fewer within each other"),
-    ("version", "this version of YAML is not known: delete the line"),
-    ("simple key", "a `:` is missing behind a key: write `key: value`"),
+    ("replayed", "nested aliases make the document too large; write the values out"),
+    ("unclosed bracket", "a `[` or `{` is not closed; close it"),
+    ("tab", "a tab in the indentation; indent with spaces"),
+    ("mapping values are not allowed", "an extra `:`; put a value that has one in quotes"),
+    (
+        "flow",
+        "a `{` or `[` is not closed, or a comma is missing; close it before the end of this line",
+    ),
+    ("quote", "a quote is not closed; close it"),
+    ("while parsing a block", "the indentation differs from the lines above; align them"),
+    ("recursion limit", "lists or objects are nested too deeply; flatten them"),
+    ("version", "unknown YAML version; delete the line"),
+    ("simple key", "a `:` is missing after a key; write `key: value`"),
 ];
 
 #[cfg(test)]
@@ -95,14 +97,14 @@ mod tests {
     fn what_is_wrong_is_said_with_its_line_and_what_to_do_and_not_in_a_librarys_words() {
         let deep = "[".repeat(3_000);
         for (document, line, words) in [
-            ("kind: A\nkind: B\n", 2, "the key `kind` is there twice: delete one"),
+            ("kind: A\nkind: B\n", 2, "duplicate key `kind`; delete one"),
             ("a: *b\n", 1, "no anchor"),
-            ("a: &x [*x]\n", 1, "part of what it stands for"),
+            ("a: &x [*x]\n", 1, "an alias contains itself"),
             ("a: 1\n...\nb: 2\n", 3, "put `---` between"),
-            ("<<: 3\na: 1\n", 1, "`<<` takes keys and values"),
-            ("a: 1\nb: .nan\n", 2, "`.nan` is no number"),
-            ("a: !!binary \"/w==\"\n", 1, "no text: write a text"),
-            ("? [a, b]\n: c\n", 1, "a key is no text"),
+            ("<<: 3\na: 1\n", 1, "`<<` needs a mapping"),
+            ("a: 1\nb: .nan\n", 2, "`.nan` is not a JSON number"),
+            ("a: !!binary \"/w==\"\n", 1, "not text; write a text"),
+            ("? [a, b]\n: c\n", 1, "a key is not text"),
             ("a:\n\tb: 1\n", 2, "indent with spaces"),
             ("a: b: c\n", 1, "put a value that has one in quotes"),
             ("a: {b: c\nd: {}\n", 2, "is not closed"),

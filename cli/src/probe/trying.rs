@@ -1,4 +1,4 @@
-//! Trying to reach something.
+//! One attempt to reach a target.
 
 use std::{
     io,
@@ -11,10 +11,10 @@ use tokio::{
 };
 use view_cluster::{How, Outcome, Try};
 
-/// What a probe says to whoever asks for nothing.
+/// The probe's default answer.
 pub(super) const GREETING: &str = "ferrule probe";
 
-/// Tries one after the other's start, side by side; in the order of what was asked.
+/// Starts all attempts in sequence and runs them in parallel. The results are in the order of the requests.
 pub(super) async fn all(tries: Vec<Try>) -> Vec<Outcome> {
     let running: Vec<_> = tries.into_iter().map(|it| tokio::spawn(one(it))).collect();
     let mut outcomes = Vec::new();
@@ -24,7 +24,7 @@ pub(super) async fn all(tries: Vec<Try>) -> Vec<Outcome> {
     outcomes
 }
 
-/// A first packet may be lost while neighbours and conntrack are learned: some attempts count as one.
+/// Counts several attempts as one: the first packet can be lost while neighbor and conntrack entries are created.
 async fn one(what: Try) -> Outcome {
     let begun = Instant::now();
     let mut said = String::new();
@@ -73,12 +73,12 @@ async fn reach(what: &Try) -> io::Result<String> {
     }
 }
 
-/// Something else may listen there.
+/// Checks that the answer is a probe's.
 fn greeted(answer: &[u8]) -> io::Result<String> {
     let text = String::from_utf8_lossy(answer);
     match text.contains(GREETING) {
         true => Ok("answered".to_owned()),
-        false => Err(io::Error::other("somebody else answers, not a probe")),
+        false => Err(io::Error::other("a server that is not a probe answers")),
     }
 }
 

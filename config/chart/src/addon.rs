@@ -9,7 +9,6 @@ use crate::{
 use config_settings::{Kind, Setting};
 use serde_json::{Value as Json, json};
 
-/// The schema.
 pub(crate) fn text() -> String {
     let values = table().filter(|value| is_offered(value));
     let mut values = tree(values.map(|value| (value.path, of_value(value))));

@@ -60,9 +60,7 @@ pub(crate) fn is_refused(setting: &Setting) -> bool {
 /// A variable of amazon-vpc-cni that Ferrule has no setting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
-    /// The variable.
     pub name: &'static str,
-    /// What comes of it.
     pub told: &'static str,
     /// Whether the chart does what it asks for in another way.
     pub is_done: bool,

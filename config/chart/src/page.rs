@@ -8,7 +8,6 @@ use crate::{
 use config_settings as settings;
 use std::fmt::Write as _;
 
-/// The page.
 pub(crate) fn text() -> String {
     let mut page = String::from(HEAD);
     let parts = [

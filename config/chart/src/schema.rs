@@ -8,7 +8,6 @@ use crate::{
 use config_settings::{Kind, Setting};
 use serde_json::{Map, Value as Json, json};
 
-/// The schema.
 pub(crate) fn text() -> String {
     let mut root = tree(table().map(|value| (value.path, of_value(value))));
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");

@@ -13,19 +13,15 @@ pub fn table() -> impl Iterator<Item = &'static Value> {
 pub struct Value {
     /// Where it stands, with dots between.
     pub path: &'static str,
-    /// What it is.
     pub shape: Shape,
     /// What counts if nothing is given, as JSON.
     pub default: &'static str,
-    /// Whose it is.
     pub origin: Origin,
-    /// What it does.
     pub meaning: &'static str,
     /// What comes of it in this version.
     pub effect: Effect,
 }
 
-/// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// True or false.
@@ -46,7 +42,6 @@ pub enum Shape {
     MaybeBool,
     /// A number or nothing, also as text.
     MaybeInt,
-    /// One of these.
     Choice(&'static [&'static str]),
     /// Names and texts.
     Texts,
@@ -66,7 +61,6 @@ pub enum Shape {
     Subnets,
 }
 
-/// Whose a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// amazon-vpc-cni's chart has it, by the same key.
@@ -75,10 +69,8 @@ pub enum Origin {
     Ferrule,
 }
 
-/// What comes of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It does what it says.
     Used,
     /// It is accepted, nothing comes of it, and that is told after an installation.
     Idle,

@@ -10,19 +10,16 @@ pub type Conditions = BTreeMap<&'static str, BTreeMap<String, Wanted>>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Wanted {
-    /// This.
     One(String),
     /// None but these, where a request has many.
     Only(Vec<String>),
 }
 
-/// A policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Document {
     /// The language's version.
     pub version: &'static str,
-    /// What is allowed.
     pub statement: Vec<Statement>,
 }
 
@@ -30,7 +27,6 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Statement {
-    /// What it is for.
     pub sid: &'static str,
     /// Always `Allow`.
     pub effect: &'static str,
@@ -50,7 +46,6 @@ impl Document {
         Self { version: "2012-10-17", statement: statements.into_iter().filter(some).collect() }
     }
 
-    /// As it is written in a file.
     pub fn text(&self) -> String {
         // Writing plain data to memory does not fail.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

@@ -33,7 +33,6 @@ impl Mode {
 /// What EC2 checks a call on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// The ENI.
     NetworkInterface,
     /// The subnet that it is in.
     Subnet,
@@ -58,7 +57,6 @@ impl Resource {
 /// Where a test sees the call made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// In simulated lives of a node.
     InLives,
     /// Not in those, but where this says.
     Elsewhere(&'static str),
@@ -71,11 +69,8 @@ pub struct Grant {
     pub action: &'static str,
     /// What EC2 checks it on; nothing for actions that know no resources.
     pub on: &'static [Resource],
-    /// In which modes it is called.
     pub modes: &'static [Mode],
-    /// What for.
     pub purpose: &'static str,
-    /// What breaks without it.
     pub without: &'static str,
     /// Where a test sees it called.
     pub seen: Seen,

@@ -29,7 +29,6 @@ pub fn files() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Where a policy lies.
 pub fn file(mode: Mode, scope: Scope) -> PathBuf {
     let name = match scope {
         Scope::Account => format!("node-{}.json", mode.name()),

@@ -3,7 +3,6 @@
 use crate::{Conditions, Document, Grant, Mode, Resource, Statement, Wanted, grants};
 use std::collections::BTreeMap;
 
-/// How far a policy reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Any ENI of the account: needs nothing to be known, as amazon-vpc-cni's managed policy.
@@ -16,7 +15,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them.
     pub const ALL: &[Self] = &[Self::Account, Self::Cluster, Self::Session];
 
     /// Its word in the names of files.

@@ -4,7 +4,6 @@ use crate::{BUILD_INFO, Metric, counter, gauge, histogram};
 
 /// From 10 µs, which one event costs, to some seconds.
 const COMPUTE: &[f64] = &[1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0];
-/// From a millisecond to a minute.
 const PROPAGATION: &[f64] =
     &[1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
 

@@ -23,10 +23,8 @@ pub enum Program {
 }
 
 impl Program {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Ipamd, Self::Agent, Self::Controller];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ipamd => "ferrule-ipamd",
@@ -75,18 +73,13 @@ impl Kind {
     }
 }
 
-/// One metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// What kind it is.
     pub kind: Kind,
-    /// Its labels.
     pub labels: &'static [&'static str],
     /// What it counts or measures, in one word or two.
     pub unit: &'static str,
-    /// What it means.
     pub help: &'static str,
 }
 

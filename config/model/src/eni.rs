@@ -74,7 +74,6 @@ pub struct DeviceIndex(pub u16);
 #[serde(transparent)]
 pub struct CardIndex(pub u16);
 
-/// A kernel route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableId(pub u32);

@@ -23,7 +23,6 @@ impl RuleLayout {
         }
     }
 
-    /// The other one.
     pub fn other(self) -> Self {
         match self {
             Self::PerPod => Self::Compact,

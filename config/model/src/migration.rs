@@ -17,7 +17,6 @@ pub struct Migration {
     pub done: bool,
 }
 
-/// Whose a node's pods are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Owner {
     /// Ours.

@@ -7,7 +7,6 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct ParseError {
-    /// What was given.
     pub text: String,
     /// What it should have been, with an article.
     pub wanted: &'static str,

@@ -8,9 +8,7 @@ use std::{fmt, fmt::Write as _};
 /// A pod as people know it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodName {
-    /// The Kubernetes namespace.
     pub namespace: String,
-    /// The name within it.
     pub name: String,
 }
 
@@ -38,11 +36,8 @@ pub struct PodKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} is not valid: {rule}")]
 pub struct InvalidKey {
-    /// Which part of the key.
     pub field: &'static str,
-    /// What was given.
     pub value: String,
-    /// What the specification asks for.
     pub rule: &'static str,
 }
 
@@ -163,7 +158,6 @@ impl VethName {
         Self(format!("{prefix}{}", &digest[..11]))
     }
 
-    /// The interface name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -8,11 +8,9 @@ use std::fmt::Write as _;
 pub struct Flag {
     /// Without its dashes.
     pub flag: &'static str,
-    /// The variable.
     pub variable: &'static str,
     /// What counts if neither is given; empty for nothing.
     pub default: &'static str,
-    /// What it does.
     pub meaning: &'static str,
 }
 

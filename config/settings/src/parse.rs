@@ -156,7 +156,6 @@ pub(crate) fn policy_mode(text: &str) -> Result<Option<EnforcingMode>, Wanted> {
     }
 }
 
-/// One of a few words.
 pub(crate) fn choice<T: Copy>(
     text: &str,
     words: &[(&str, T)],

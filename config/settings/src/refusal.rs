@@ -3,14 +3,11 @@
 /// Settings with which the daemon must not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// One value that cannot be.
     #[error("{setting}={value} is refused: it must be {wanted}")]
     Invalid {
-        /// The setting.
         setting: &'static str,
         /// The value, as far as it may be shown.
         value: String,
-        /// What it must be.
         wanted: &'static str,
     },
     /// Two settings that cannot both hold.
@@ -25,10 +22,5 @@ pub enum Refusal {
     },
     /// A mode that this version does not have.
     #[error("{setting} asks for what this version does not have: {why}")]
-    Unsupported {
-        /// The setting.
-        setting: &'static str,
-        /// Which mode is missing.
-        why: &'static str,
-    },
+    Unsupported { setting: &'static str, why: &'static str },
 }

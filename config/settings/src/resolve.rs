@@ -11,7 +11,6 @@ use std::{collections::BTreeMap, fmt};
 /// Something that was put right and should be known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The setting.
     pub setting: String,
     /// What was found and what counts now.
     pub text: String,

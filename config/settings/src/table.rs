@@ -29,19 +29,15 @@ pub fn table() -> impl Iterator<Item = &'static Setting> {
 /// One setting: all that is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// The environment variable.
     pub name: &'static str,
-    /// What its value is.
     pub kind: Kind,
     /// The value that counts when it is unset, as one would write it.
     pub default: &'static str,
     /// What a number counts; empty when it is no number.
     pub unit: &'static str,
-    /// Whose setting it is.
     pub origin: Origin,
     /// The version of `origin`'s software that brought it; empty if that is not known.
     pub since: &'static str,
-    /// What it does.
     pub meaning: &'static str,
     /// What comes of it in this version.
     pub effect: Effect,
@@ -61,9 +57,7 @@ pub enum Kind {
     Int(&'static str),
     /// Any text.
     Text,
-    /// One of a few words.
     Choice(&'static str),
-    /// An absolute path.
     Path,
     /// A place to listen at.
     Address,
@@ -75,7 +69,6 @@ pub enum Kind {
     Plugins,
 }
 
-/// Whose setting it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// amazon-vpc-cni has it, by the same name.
@@ -87,14 +80,12 @@ pub enum Origin {
 /// What comes of a setting in this version.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// It does what it says.
     Used,
     /// It is read, and asking for the mode is refused with this text.
     Refused {
         /// Whether the mode is asked for.
         #[expect(private_interfaces, reason = "callers only see that the mode can be refused")]
         asked: fn(&Modes) -> bool,
-        /// What is missing.
         why: &'static str,
     },
 }

@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 /// Everything the daemon was told, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Which addresses pods get.
     pub family: Family,
     /// Whether addresses come in prefixes where the instance type has them; always with IPv6.
     pub prefixes: bool,
@@ -74,7 +73,6 @@ pub struct Settings {
     pub manage_enis_non_schedulable: bool,
     /// The least severe log line that is written.
     pub log_level: LogLevel,
-    /// Where log lines go.
     pub log_to: LogTo,
     /// Where the plugin's log lines go, as the host has it, or `stderr`.
     pub plugin_log_file: String,
@@ -112,7 +110,6 @@ pub struct Settings {
     pub policy_agent: bool,
     /// Whether ferrule-agent enforces policy on the node.
     pub policy: bool,
-    /// How ferrule-agent is set.
     pub agent: Agent,
     /// The longest that an ADD waits for an address.
     pub add_wait: Span,
@@ -137,7 +134,6 @@ pub struct CallBudget {
     pub reads: u32,
 }
 
-/// Which addresses pods get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -150,13 +146,11 @@ pub enum Family {
 /// both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomNetworking {
-    /// The annotation.
     pub annotation: String,
     /// The label that is looked at next.
     pub label: String,
 }
 
-/// How branch ENIs are routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodEniMode {
     /// All of a pod's traffic goes by its branch ENI.
@@ -200,15 +194,11 @@ pub struct Warm {
 pub enum LogLevel {
     /// Everything.
     Debug,
-    /// What changes.
     Info,
-    /// What is odd.
     Warn,
-    /// What failed.
     Error,
 }
 
-/// Where log lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTo {
     /// Standard output.
@@ -224,18 +214,14 @@ pub enum LogTo {
 pub enum Bind {
     /// TCP.
     Tcp(SocketAddr),
-    /// A unix socket.
     Unix(PathBuf),
 }
 
 /// How source ports are chosen when addresses are translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomizeSnat {
-    /// In order.
     None,
-    /// By a hash.
     Hash,
-    /// By a pseudo-random number.
     Prng,
 }
 
@@ -253,7 +239,6 @@ pub enum NatBackend {
 /// What policies are put into force with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyBackend {
-    /// Nothing.
     None,
 }
 
@@ -265,10 +250,8 @@ impl fmt::Display for PolicyBackend {
     }
 }
 
-/// How ferrule-agent is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// Where it takes calls.
     pub socket: PathBuf,
     /// What it puts policies into force with.
     pub backend: PolicyBackend,
@@ -276,7 +259,6 @@ pub struct Agent {
     pub state_dir: PathBuf,
     /// Where it serves metrics and health.
     pub metrics: Option<Bind>,
-    /// Where its log goes.
     pub log_to: LogTo,
     /// The least severe line of it.
     pub log_level: LogLevel,

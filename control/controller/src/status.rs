@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
     time::{interval, sleep},
 };
-use view_policy::Heard;
+use view_policy::Reports;
 use write::Writer;
 
 /// As many statuses are written at once.
@@ -35,7 +35,7 @@ pub(crate) struct Desk {
     /// Locked after the hub, and before what was heard.
     book: Mutex<Option<Book>>,
     /// What nodes have in force, for people who ask.
-    heard: Mutex<Heard>,
+    heard: Mutex<Reports>,
 }
 
 impl Desk {
@@ -68,7 +68,7 @@ impl Desk {
     }
 
     /// What nodes have in force; nothing where they report to another replica.
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Reports> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

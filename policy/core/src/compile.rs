@@ -38,7 +38,6 @@ struct Subjects {
     unfit: Option<String>,
 }
 
-/// Which rule.
 struct Head {
     direction: Direction,
     index: usize,

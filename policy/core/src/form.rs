@@ -6,22 +6,18 @@ use policy_objects::{
 use serde::{Serialize, Serializer};
 use std::{cmp::Ordering, fmt};
 
-/// Which policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PolicyKey {
-    /// Its kind.
     #[serde(serialize_with = "text")]
     pub kind: Kind,
     /// Its namespace; empty for kinds of the cluster.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 /// A policy of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Which.
     pub key: PolicyKey,
     /// Its UID; empty for one that was read from a file.
     pub uid: String,
@@ -33,29 +29,24 @@ pub struct Policy {
     pub rules: Vec<Rule>,
 }
 
-/// What a NetworkPolicy closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// For these pods; where its selector is not understood, more than were meant.
     pub subject: Vec<Pods>,
     /// Why these are more than were meant.
     pub doubt: Option<String>,
-    /// What comes to them.
     pub ingress: bool,
-    /// What goes from them.
     pub egress: bool,
 }
 
 /// Where a policy stands among all. The number of an Antrea tier is known only with the Tiers that exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Which tier.
     pub tier: Tier,
     /// Within the tier, lower first.
     pub priority: Priority,
 }
 
-/// A tier.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// Upstream's and AWS's ClusterNetworkPolicies before NetworkPolicies: 220.
@@ -88,18 +79,14 @@ pub struct Priority(f64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// To it.
     Ingress,
-    /// From it.
     Egress,
 }
 
-/// What becomes of what matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Action {
     /// It goes on, in this direction.
     Allow,
-    /// It is gone.
     Drop,
     /// It is gone and the sender is told.
     Reject,
@@ -107,10 +94,8 @@ pub enum Action {
     Pass,
 }
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Which way.
     pub direction: Direction,
     /// Its number among the policy's of that direction, from 0, as it is written.
     pub index: usize,
@@ -123,13 +108,11 @@ pub struct Rule {
     pub subject: Vec<Pods>,
     /// Why these are more than were meant; such a rule denies.
     pub doubt: Option<String>,
-    /// With whom.
     pub peers: Peers,
     /// What of it; one of these.
     pub traffic: Traffic,
     /// What the log is to say.
     pub log: Option<Log>,
-    /// How far it is understood.
     pub standing: Standing,
 }
 
@@ -139,23 +122,15 @@ pub enum Standing {
     /// Wholly.
     Understood,
     /// It would have allowed something not understood, and matches nothing.
-    MatchesNothing {
-        /// What is not understood.
-        why: String,
-    },
+    MatchesNothing { why: String },
     /// It would have denied something not understood, and denies all of its direction to its subject.
-    DeniesAll {
-        /// What is not understood.
-        why: String,
-    },
+    DeniesAll { why: String },
 }
 
 /// Pods, and where they come from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pods {
-    /// By labels.
     Labelled {
-        /// Of which namespaces.
         scope: Scope,
         /// These.
         pods: Selector,
@@ -165,14 +140,11 @@ pub enum Pods {
     Group(Named),
     /// Those behind a Service; subjects alone.
     Service(Named),
-    /// Those of a service account.
     ServiceAccount(Named),
 }
 
-/// Of which namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// This one.
     Namespace(String),
     /// Those with such labels; without requirement all.
     Namespaces(Selector),
@@ -182,7 +154,6 @@ pub enum Scope {
     SameLabels(Vec<String>),
 }
 
-/// With whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peers {
     /// Everybody: every address of both families.
@@ -191,7 +162,6 @@ pub enum Peers {
     Of(Vec<Peer>),
 }
 
-/// One peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// Pods. Groups may hold ranges and nodes as well.
@@ -200,7 +170,6 @@ pub enum Peer {
     Block(Block),
     /// Addresses of nodes.
     Nodes(Selector),
-    /// What names lead to.
     Name(NameMatch),
     /// The address of a Service, before it is translated.
     Service(Named),
@@ -215,12 +184,10 @@ pub enum NameMatch {
     Pattern(FqdnPattern),
 }
 
-/// What of a packet matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Anything, of any protocol.
     Any,
-    /// One of these.
     Of(Vec<Transport>),
 }
 
@@ -229,7 +196,6 @@ pub enum Traffic {
 pub enum Transport {
     /// TCP, UDP or SCTP.
     Ports {
-        /// Which.
         protocol: Protocol,
         /// `None`: every port.
         port: Option<TargetPort>,
@@ -261,7 +227,6 @@ impl Priority {
         Self(if value.is_finite() { value + 0.0 } else { f64::MIN })
     }
 
-    /// The number.
     pub fn value(self) -> f64 {
         self.0
     }

@@ -79,11 +79,9 @@ pub enum Event<'a> {
     PolicyView(&'a PolicyView<'a>),
     /// An object is gone. One that never was is no matter.
     Gone {
-        /// Its kind.
         kind: Kind,
         /// Its namespace; empty for kinds of the cluster.
         namespace: &'a str,
-        /// Its name.
         name: &'a str,
         /// Its UID: another of the same name, which came before word of this one's end, stays. Empty:
         /// whichever it is.

@@ -25,11 +25,9 @@ use std::{cmp::Reverse, fmt};
 /// Something to look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How much it matters.
     pub severity: Severity,
     /// What kind of thing it is.
     pub check: Check,
-    /// Whose it is.
     pub object: ObjectName,
     /// The field, such as `spec.ingress[0]`; empty if it is the object as a whole.
     pub field: String,
@@ -37,7 +35,6 @@ pub struct Finding {
     pub text: String,
 }
 
-/// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Check {
@@ -53,20 +50,17 @@ pub enum Check {
     Shadowed,
     /// A Pass that does not do what its author may think.
     Pass,
-    /// What matches nothing now.
     MatchesNothing,
     /// An address that several pods have.
     Address,
 }
 
-/// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ObjectName {
     /// Kind and group: `NetworkPolicy`, `Tier.crd.antrea.io`.
     pub kind: String,
     /// Its namespace; empty if it has none.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

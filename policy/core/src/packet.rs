@@ -15,13 +15,11 @@ pub struct Packet {
     pub destination: IpAddr,
     /// The Service's address that was asked for, before translation.
     pub service: Option<IpAddr>,
-    /// What it carries.
     pub segment: Segment,
     /// What connection tracking says of it.
     pub state: State,
 }
 
-/// Who made a packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Origin {
@@ -33,13 +31,11 @@ pub enum Origin {
     Forwarded,
 }
 
-/// What a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Segment {
     /// TCP, UDP or SCTP.
     Ports {
-        /// Which.
         protocol: Protocol,
         /// The sender's port.
         source: u16,
@@ -50,7 +46,6 @@ pub enum Segment {
     Icmp {
         /// The type, by the numbers of its family.
         kind: u8,
-        /// The code.
         code: u8,
     },
     /// Another protocol, by its number.
@@ -61,7 +56,6 @@ pub enum Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// It begins a flow.
     New,
     /// It goes on with one, in the direction in which that began: judged as if it began it, since a
     /// policy may have come in between.

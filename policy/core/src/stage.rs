@@ -217,7 +217,6 @@ pub(crate) fn of(namespace: &str) -> String {
     format!("kubernetes.io/metadata.name={namespace}")
 }
 
-/// To or from pods of a namespace.
 pub(crate) fn about(action: ClusterAction, namespace: &str) -> ClusterRule {
     says(action, ClusterPeer::Pods(of_namespaces(&of(namespace))))
 }
@@ -269,7 +268,6 @@ pub(crate) fn antrea_in(name: &str, tier: &str, priority: f64, rules: Vec<Antrea
     Object::AntreaPolicy(AntreaPolicy { ingress: rules, ..policy })
 }
 
-/// The same of egress.
 pub(crate) fn antrea_out(name: &str, tier: &str, priority: f64, rules: Vec<AntreaEntry>) -> Object {
     let policy = antrea("", name, tier, priority);
     Object::AntreaPolicy(AntreaPolicy { egress: rules, ..policy })

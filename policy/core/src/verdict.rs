@@ -24,11 +24,9 @@ pub struct Verdict {
     pub ingress: Option<Half>,
 }
 
-/// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Decision {
-    /// It passes.
     Allow,
     /// It is gone without a word.
     Drop,
@@ -41,11 +39,9 @@ pub enum Decision {
 pub struct Half {
     /// Which way, seen from the pod.
     pub direction: Direction,
-    /// Whose policies.
     pub pod: Named,
     /// What becomes of the packet here.
     pub decision: Decision,
-    /// What decided.
     pub reason: Reason,
     /// Of the policies that decided those whose subject is not understood, so that they are about more
     /// pods than were meant.
@@ -62,7 +58,6 @@ pub struct Half {
 /// A policy that is about more pods than were meant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wider {
-    /// Which.
     pub policy: PolicyKey,
     /// What of its subject is not understood.
     pub why: String,
@@ -71,26 +66,20 @@ pub struct Wider {
 /// NetworkPolicies that would drop what none of their rules allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unasked {
-    /// Why they do not.
     pub exemption: Exemption,
     /// These.
     pub policies: Vec<PolicyKey>,
 }
 
-/// What decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "by", rename_all = "camelCase")]
 pub enum Reason {
-    /// A rule that matches.
     Rule {
-        /// Which.
         rule: RuleName,
     },
     /// A rule that would deny, or pass on, something that is not understood; so it denies all.
     NotUnderstood {
-        /// Which.
         rule: RuleName,
-        /// What is not understood.
         why: String,
     },
     /// NetworkPolicies isolate the pod, and no rule of theirs matches.
@@ -100,7 +89,6 @@ pub enum Reason {
     },
     /// The packet is none that is to be judged here.
     Exemption {
-        /// Why.
         exemption: Exemption,
     },
     /// Nothing speaks against it.
@@ -124,12 +112,9 @@ pub enum Exemption {
     Hairpin,
 }
 
-/// Which rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RuleName {
-    /// Of which policy.
     pub policy: PolicyKey,
-    /// Which way.
     pub direction: Direction,
     /// Its number among the policy's of that direction, from 0.
     pub index: usize,
@@ -142,9 +127,7 @@ pub struct RuleName {
 /// A rule that did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Earlier {
-    /// Which.
     pub rule: RuleName,
-    /// Why not.
     pub why: WhyNot,
 }
 
@@ -159,7 +142,6 @@ pub enum WhyNot {
         /// Each of them, and why it is not that.
         peers: Vec<PeerMiss>,
     },
-    /// It is about other protocols.
     Protocol {
         /// These.
         wanted: Vec<String>,
@@ -170,10 +152,7 @@ pub enum WhyNot {
         wanted: Vec<String>,
     },
     /// It would allow something that is not understood, so it matches nothing.
-    NotUnderstood {
-        /// What.
-        cause: String,
-    },
+    NotUnderstood { cause: String },
     /// It matches and passes on to what comes after its family's rules before NetworkPolicies, or
     /// after its tier.
     PassesOn,
@@ -183,16 +162,12 @@ pub enum WhyNot {
         by: RuleName,
     },
     /// Its kind does not judge such packets.
-    Exempt {
-        /// Why.
-        exemption: Exemption,
-    },
+    Exempt { exemption: Exemption },
 }
 
 /// A peer that the other end is not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PeerMiss {
-    /// The peer.
     pub peer: String,
     /// Why the other end is not it.
     pub why: String,

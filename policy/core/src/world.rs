@@ -30,7 +30,6 @@ pub struct World {
     groups: BTreeMap<Named, Group>,
     /// The policies' places in the one order.
     policies: BTreeMap<PolicyKey, Rank>,
-    /// The one order.
     order: BTreeMap<Rank, Policy>,
     /// Live pods by address; the last has it.
     owners: BTreeMap<IpAddr, BTreeSet<Claim>>,
@@ -47,7 +46,6 @@ struct Claim {
 }
 
 impl World {
-    /// A world of these.
     pub fn new(objects: impl IntoIterator<Item = Object>) -> Self {
         let mut world = Self::default();
         objects.into_iter().for_each(|object| world.insert(object));

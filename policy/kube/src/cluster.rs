@@ -8,7 +8,6 @@ use kube::{
 };
 use std::{path::Path, time::Duration};
 
-/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the server may be silent.
 const READ: Duration = Duration::from_secs(60);

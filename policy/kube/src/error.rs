@@ -8,25 +8,17 @@ use thiserror::Error;
 pub enum KubeError {
     /// There is no usable kubeconfig.
     #[error(
-        "no cluster is named: {cause}; name one with --kubeconfig or KUBECONFIG, or files with -f"
+        "cannot find a cluster: {cause}; name one with --kubeconfig or KUBECONFIG, or files with -f"
     )]
-    Config {
-        /// What is wrong with it.
-        cause: String,
-    },
+    Config { cause: String },
     /// There is one, and it names what this program cannot do.
     #[error(
         "cannot speak to the kubeconfig's cluster: {cause}; mend that in the kubeconfig, or in \
          HTTPS_PROXY where it is about a proxy"
     )]
-    Client {
-        /// What.
-        cause: String,
-    },
-    /// A right is missing.
+    Client { cause: String },
     #[error("may not {verb} {what}: {said}; ask for the right to {verb} them in the whole cluster")]
     Forbidden {
-        /// What was attempted.
         verb: &'static str,
         /// On what.
         what: String,
@@ -44,7 +36,6 @@ pub enum KubeError {
     /// There is no such object or kind.
     #[error("there is no {what}: {said}")]
     NotFound {
-        /// What was asked for.
         what: String,
         /// The server's words.
         said: String,
@@ -54,11 +45,9 @@ pub enum KubeError {
         "cannot {verb} {what}: {cause}; check that the API server is reached (kubectl version)"
     )]
     Failed {
-        /// What was attempted.
         verb: &'static str,
         /// On what.
         what: String,
-        /// What happened.
         cause: String,
     },
 }

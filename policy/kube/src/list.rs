@@ -15,16 +15,13 @@ const AGAIN: usize = 3;
 /// An object, or why it is none.
 #[derive(Debug)]
 pub struct Item {
-    /// What was read.
     pub read: Result<Parsed, ReadError>,
     /// Its resource version, which orders those of one kind; 0 where the server said none.
     pub version: u64,
 }
 
-/// All objects of a kind.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// In the server's order.
     pub items: Vec<Item>,
 }
 

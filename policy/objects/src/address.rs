@@ -7,10 +7,8 @@ use std::net::IpAddr;
 /// (`::ffff:10.0.0.0/104`) is the range of IPv4.
 pub type Cidr = IpNet;
 
-/// A range with holes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// The range.
     pub cidr: Cidr,
     /// What is not in it; sorted, each once.
     pub except: Vec<Cidr>,

@@ -4,10 +4,8 @@ use crate::{Block, Meta, PortRange, Protocol, Read, Selector, Subject, TargetPor
 use serde::Serialize;
 use std::fmt;
 
-/// A Tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tier {
-    /// Its identity.
     pub meta: Meta,
     /// Lower is before; what is not understood makes the Tier one that does not exist.
     pub priority: Read<u8>,
@@ -16,7 +14,6 @@ pub struct Tier {
 /// A ClusterNetworkPolicy, or a NetworkPolicy where `meta` has a namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AntreaPolicy {
-    /// Its identity.
     pub meta: Meta,
     /// Its tier's name, as it is written but for the old capitalised ones; `application` if it is not said.
     pub tier: String,
@@ -25,9 +22,7 @@ pub struct AntreaPolicy {
     pub priority: f64,
     /// What it is about, unless its rules say so.
     pub applied_to: Vec<Subject<AntreaAppliedTo>>,
-    /// In order.
     pub ingress: Vec<AntreaEntry>,
-    /// In order.
     pub egress: Vec<AntreaEntry>,
 }
 
@@ -36,7 +31,6 @@ pub struct AntreaPolicy {
 pub struct AntreaEntry {
     /// What it is about; empty: what the policy is about.
     pub applied_to: Vec<Subject<AntreaAppliedTo>>,
-    /// The rule.
     pub rule: Read<AntreaRule>,
 }
 
@@ -64,12 +58,10 @@ pub enum AntreaAppliedTo {
     External,
 }
 
-/// A rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AntreaRule {
     /// For people; never empty.
     pub name: Option<String>,
-    /// What becomes of what matches.
     pub action: AntreaAction,
     /// One of these; none: every address, unless there are `services`.
     pub peers: Vec<AntreaPeer>,
@@ -81,7 +73,6 @@ pub struct AntreaRule {
     pub logging: Option<Logging>,
 }
 
-/// What becomes of what matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AntreaAction {
     /// Allowed.
@@ -97,9 +88,7 @@ pub enum AntreaAction {
 /// A name in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Named {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
@@ -112,7 +101,6 @@ impl fmt::Display for Named {
     }
 }
 
-/// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AntreaPeer {
     /// Pods; both `None` as in [`AntreaAppliedTo::Pods`].
@@ -124,7 +112,6 @@ pub enum AntreaPeer {
     },
     /// Pods of namespaces that are as the subject's is.
     Matching {
-        /// In what.
         namespaces: NamespaceMatch,
         /// These; `None`: all.
         pods: Option<Selector>,
@@ -135,16 +122,13 @@ pub enum AntreaPeer {
     Group(String),
     /// Pods of a service account.
     ServiceAccount(Named),
-    /// The addresses of nodes.
     Nodes(Selector),
-    /// What names lead to.
     Fqdn(FqdnPattern),
 }
 
 /// In what a namespace is as the subject's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NamespaceMatch {
-    /// It is the same.
     Same,
     /// It has the same values of these labels, all of which the subject's has; at least one.
     SameLabels(Vec<String>),
@@ -154,12 +138,9 @@ pub enum NamespaceMatch {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FqdnPattern(pub String);
 
-/// What of a packet matches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AntreaPort {
-    /// A protocol with ports.
     Transport {
-        /// Which.
         protocol: Protocol,
         /// `None`: every port of it.
         port: Option<TargetPort>,
@@ -179,7 +160,6 @@ pub struct Icmp {
     pub code: Option<u8>,
 }
 
-/// That matches are logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logging {
     /// What the log calls them; empty if it is not said.
@@ -189,13 +169,11 @@ pub struct Logging {
 /// A ClusterGroup, or a Group where `meta` has a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its identity.
     pub meta: Meta,
     /// Who is in it; of one that is not understood nobody knows.
     pub spec: Read<GroupSpec>,
 }
 
-/// Who is in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupSpec {
     /// Nobody.

@@ -6,15 +6,12 @@ use std::net::IpAddr;
 /// A pod, as far as policy reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its identity.
     pub meta: Meta,
     /// The node that it is bound to; empty as long as there is none.
     pub node: String,
     /// It has the network of its node: no policy selects it, neither as subject nor as peer.
     pub host_network: bool,
-    /// Its service account.
     pub service_account: String,
-    /// Where its life is.
     pub phase: Phase,
     /// Every address of `status.podIPs`, or `status.podIP` where there are none.
     pub addresses: Vec<IpAddr>,
@@ -23,7 +20,6 @@ pub struct Pod {
     pub ports: Vec<ContainerPort>,
 }
 
-/// Where a pod's life is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It runs or will run; also while it is being deleted.
@@ -35,34 +31,25 @@ pub enum Phase {
 /// A named port of a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerPort {
-    /// Its name.
     pub name: String,
-    /// Its protocol.
     pub protocol: Protocol,
-    /// Its number.
     pub port: u16,
 }
 
-/// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its identity.
     pub meta: Meta,
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its identity.
     pub meta: Meta,
     /// The addresses in `status.addresses`.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its identity.
     pub meta: Meta,
     /// What its pods' labels are; `None` for one without a selector, which has no pods of its own.
     pub selector: Read<Option<Selector>>,
@@ -71,7 +58,6 @@ pub struct Service {
     /// Where it is reached besides: `spec.externalIPs`, and what a load balancer has in `status`. Not
     /// `spec.loadBalancerIP`, which is a wish.
     pub outer_ips: Vec<IpAddr>,
-    /// Its ports.
     pub ports: Vec<ServicePort>,
 }
 
@@ -80,7 +66,6 @@ pub struct Service {
 pub struct ServicePort {
     /// Its name; empty if it has none.
     pub name: String,
-    /// Its protocol.
     pub protocol: Protocol,
     /// Its number at the Service's address.
     pub port: u16,
@@ -91,9 +76,7 @@ pub struct ServicePort {
 /// The pods' port behind a Service's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceTarget {
-    /// By number.
     Number(u16),
-    /// By name.
     Name(String),
 }
 

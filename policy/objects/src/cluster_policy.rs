@@ -2,12 +2,9 @@
 
 use crate::{Cidr, Meta, PortName, PortRange, Protocol, Read, Selector, Subject};
 
-/// A ClusterNetworkPolicy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterPolicy {
-    /// Its identity.
     pub meta: Meta,
-    /// Whose.
     pub dialect: Dialect,
     /// Where in the order it stands; `Admin` where it is not understood (and no rule is).
     pub tier: ClusterTier,
@@ -16,13 +13,10 @@ pub struct ClusterPolicy {
     pub priority: i32,
     /// The pods that it is about.
     pub subject: Subject<NamespacedPods>,
-    /// In order.
     pub ingress: Vec<Read<ClusterRule>>,
-    /// In order.
     pub egress: Vec<Read<ClusterRule>>,
 }
 
-/// Whose ClusterNetworkPolicy it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dialect {
     /// `policy.networking.k8s.io/v1alpha2`.
@@ -36,31 +30,24 @@ pub enum Dialect {
 pub enum ClusterTier {
     /// Before NetworkPolicies.
     Admin,
-    /// Where no NetworkPolicy isolates.
     Baseline,
 }
 
-/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterRule {
-    /// For people.
     pub name: Option<String>,
-    /// What becomes of what matches.
     pub action: ClusterAction,
-    /// One of these.
     pub peers: Vec<ClusterPeer>,
     /// And one of these; none: any protocol and port.
     pub protocols: Vec<ProtocolMatch>,
 }
 
-/// What becomes of what matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClusterAction {
     /// Allowed.
     Accept,
     /// Dropped.
     Deny,
-    /// The tier is left.
     Pass,
 }
 
@@ -73,7 +60,6 @@ pub struct NamespacedPods {
     pub pods: Selector,
 }
 
-/// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterPeer {
     /// Pods.
@@ -89,7 +75,6 @@ pub enum ClusterPeer {
 /// A domain name, in lower case and without a dot at its end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DomainName {
-    /// This one.
     Exact(String),
     /// One or more whole labels before this one, which is not among them.
     Below(String),

@@ -27,21 +27,14 @@ pub enum ConvertError {
     /// It is no object of an old version; `current` if it is one of a current version.
     #[error("{kind} of `{api_version}` {}", if *current { "is current" } else { "is no old version of a policy" })]
     NotOld {
-        /// Its group and version.
         api_version: String,
-        /// Its kind.
         kind: String,
         /// Nothing has to be done.
         current: bool,
     },
     /// The current version cannot say this.
     #[error("`{field}` cannot be carried over: {cause}")]
-    Lost {
-        /// The field.
-        field: String,
-        /// Why.
-        cause: String,
-    },
+    Lost { field: String, cause: String },
 }
 
 impl From<Doubt> for ConvertError {

@@ -40,19 +40,14 @@ pub enum Kind {
 /// An object of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
-    /// A pod.
     Pod(Pod),
-    /// A namespace.
     Namespace(Namespace),
-    /// A node.
     Node(Node),
-    /// A Service.
     Service(Service),
     /// A NetworkPolicy or an ApplicationNetworkPolicy.
     NetworkPolicy(NetworkPolicy),
     /// A ClusterNetworkPolicy, upstream's or AWS's.
     ClusterPolicy(ClusterPolicy),
-    /// A Tier.
     Tier(Tier),
     /// Antrea's ClusterNetworkPolicy or NetworkPolicy.
     AntreaPolicy(AntreaPolicy),
@@ -143,7 +138,6 @@ impl Kind {
         !matches!(self, Self::Pod | Self::Namespace | Self::Node | Self::Service)
     }
 
-    /// All of them.
     pub const ALL: [Self; 13] = [
         Self::Pod,
         Self::Namespace,
@@ -162,7 +156,6 @@ impl Kind {
 }
 
 impl Object {
-    /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Pod(_) => Kind::Pod,
@@ -187,7 +180,6 @@ impl Object {
         }
     }
 
-    /// Its identity.
     pub fn meta(&self) -> &Meta {
         match self {
             Self::Pod(object) => &object.meta,

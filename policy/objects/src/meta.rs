@@ -7,11 +7,9 @@ use crate::Labels;
 pub struct Meta {
     /// Its namespace; empty for kinds of the cluster.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The UID that the API server gave it; empty for objects read from files.
     pub uid: String,
-    /// Its labels.
     pub labels: Labels,
     /// Its annotations that policy reads: [`LOGGING`] of namespaces, [`MIRROR`] of pods, and no other.
     pub annotations: Labels,

@@ -6,9 +6,7 @@ use crate::{Block, DomainName, Meta, PortRange, Protocol, Read, Selector, Subjec
 /// A NetworkPolicy, or an ApplicationNetworkPolicy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkPolicy {
-    /// Its identity.
     pub meta: Meta,
-    /// Which of both.
     pub flavor: Flavor,
     /// The pods of its namespace that it is about.
     pub subject: Subject<Selector>,
@@ -20,7 +18,6 @@ pub struct NetworkPolicy {
     pub egress: Vec<Read<NetworkRule>>,
 }
 
-/// Which kind of NetworkPolicy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flavor {
     /// `networking.k8s.io/v1`.
@@ -32,9 +29,7 @@ pub enum Flavor {
 /// A direction of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyType {
-    /// To the subject.
     Ingress,
-    /// From the subject.
     Egress,
 }
 
@@ -47,7 +42,6 @@ pub struct NetworkRule {
     pub ports: Vec<NetworkPort>,
 }
 
-/// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkPeer {
     /// Pods.
@@ -66,14 +60,12 @@ pub enum NetworkPeer {
 /// Ports of a protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NetworkPort {
-    /// The protocol.
     pub protocol: Protocol,
     /// `None`: every port of it.
     pub port: Option<TargetPort>,
 }
 
 impl NetworkPort {
-    /// One port by its number.
     pub fn number(protocol: Protocol, port: u16) -> Self {
         let range = PortRange { first: port, last: port };
         Self { protocol, port: Some(TargetPort::Numbers(range)) }

@@ -17,19 +17,15 @@ pub enum Protocol {
 /// Ports from `first` to `last`, both included; `first` ≤ `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PortRange {
-    /// The first.
     pub first: u16,
-    /// The last.
     pub last: u16,
 }
 
 /// The name of a container's port.
 pub type PortName = String;
 
-/// A destination port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetPort {
-    /// By number.
     Numbers(PortRange),
     /// By the name that the destination pod's containers give it.
     Named(PortName),

@@ -24,7 +24,6 @@ use tree::{At, Doubt, Notes};
 /// An object, and what people should know of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// What was read.
     pub object: Object,
     /// What is odd or not understood, in the order of the object.
     pub notes: Vec<Note>,

@@ -5,7 +5,6 @@ use serde::Serialize;
 /// A part of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read<T> {
-    /// All of it is understood.
     Known(T),
     /// Some of it is not: whoever decides lets it fail closed.
     Unknown(Unknown),
@@ -23,7 +22,6 @@ pub struct Unknown {
 }
 
 impl<T> Read<T> {
-    /// What was understood.
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(known) => Some(known),
@@ -35,14 +33,12 @@ impl<T> Read<T> {
 /// Whom a policy, or a rule of it, is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject<T> {
-    /// Whom it selects.
     pub selects: T,
     /// Why not all of it is understood; then it selects at least those that were meant: a requirement
     /// that is not understood is left out.
     pub doubt: Option<String>,
 }
 
-/// How much a note matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -55,7 +51,6 @@ pub enum Severity {
 /// What people should know of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Note {
-    /// How much it matters.
     pub severity: Severity,
     /// The field, such as `spec.ingress[0].from[1].ipBlock.cidr`.
     pub field: String,

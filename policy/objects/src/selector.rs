@@ -14,12 +14,10 @@ pub struct Selector {
     pub requirements: BTreeSet<Requirement>,
 }
 
-/// One condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
-    /// The condition.
     pub operator: Operator,
 }
 
@@ -30,7 +28,6 @@ pub enum Operator {
     In(BTreeSet<String>),
     /// The label is not there, or has none of these values, of which there is at least one.
     NotIn(BTreeSet<String>),
-    /// The label is there.
     Exists,
     /// The label is not there.
     DoesNotExist,

@@ -99,7 +99,7 @@ impl Takeover {
             Ok(true)
         })?;
         let (code, said) = self.migrate("apply", node)?.end()?;
-        ensure!(code == 0 && said.ends_with("nothing is left to do\n"), "{code}: {said}");
+        ensure!(code == 0 && said.ends_with("no steps remain\n"), "{code}: {said}");
         self.ready(&meanwhile)?;
         self.create(newest, node)?;
         self.ready(newest)?;
@@ -127,7 +127,7 @@ impl Takeover {
         ensure!(self.of(AMAZON, node)?.is_none(), "amazon-vpc-cni came before it was let");
         self.follow(&["label", "ferrule.io/network-"], node)?;
         let (code, said) = rollback.end()?;
-        ensure!(code == 0 && said.ends_with("nothing is left to do\n"), "{code}: {said}");
+        ensure!(code == 0 && said.ends_with("no steps remain\n"), "{code}: {said}");
         ensure!(self.of(NODE_PODS, node)?.is_none(), "Ferrule has not left {node}");
         self.create(newest, node)?;
         self.ready(newest)?;

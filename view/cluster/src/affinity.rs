@@ -1,4 +1,4 @@
-//! On which nodes a DaemonSet's pods may be, as the scheduler judges it.
+//! The nodes of a DaemonSet's pods, by the scheduler's rules.
 
 use crate::objects::{
     Affinity, DaemonSet, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement,
@@ -6,23 +6,23 @@ use crate::objects::{
 };
 use std::fmt;
 
-/// Why no daemon is to be on a node, if so. Without a DaemonSet that is known of a node with its own network alone.
+/// Returns the reason why a node has no daemon; `None` if it should have one. Without a DaemonSet only nodes with a
+/// network of their own are excluded.
 pub fn excluded(node: &Node, sets: &[DaemonSet]) -> Option<String> {
     let labels = &node.metadata.labels;
     if let Some(compute) = labels.get(COMPUTE).filter(|it| NOT_OURS.contains(&it.as_str())) {
         return Some(format!("a {compute} node has a network of its own"));
     }
     if let Some(os) = labels.get(OS).filter(|os| *os != "linux") {
-        return Some(format!("a {os} node has another network"));
+        return Some(format!("a {os} node uses another network"));
     }
     let mut lacks = sets.iter().map(|set| unselected(node, &set.spec.template.spec));
-    // One that selects it is enough.
+    // One DaemonSet that selects the node is sufficient.
     let why = lacks.next()??;
     lacks.all(|it| it.is_some()).then(|| format!("the DaemonSet selects nodes with {why}"))
 }
 
-/// Where probes are to be, so that they try what the DaemonSets' nodes have: as these select them, but on both sides of
-/// a takeover.
+/// Returns a pod template that selects the same nodes as the DaemonSets, both before and after a takeover.
 pub fn for_probes(sets: &[DaemonSet]) -> TemplateSpec {
     let found = sets.first().map(|set| set.spec.template.spec.clone());
     let TemplateSpec { mut node_selector, affinity, .. } = found.unwrap_or_else(anywhere);
@@ -30,7 +30,6 @@ pub fn for_probes(sets: &[DaemonSet]) -> TemplateSpec {
     TemplateSpec { node_selector, affinity, ..TemplateSpec::default() }
 }
 
-/// Where no DaemonSet says it.
 fn anywhere() -> TemplateSpec {
     let require = |key: &str, operator: &str, values: &[&str]| Requirement {
         key: key.to_owned(),
@@ -45,7 +44,7 @@ fn anywhere() -> TemplateSpec {
     TemplateSpec { affinity, ..TemplateSpec::default() }
 }
 
-/// Why pods of such a template are on no account placed on a node; none where they may be.
+/// Returns the reason why the scheduler never places pods of the template on the node; `None` if it may.
 pub fn unselected(node: &Node, template: &TemplateSpec) -> Option<String> {
     let labels = &node.metadata.labels;
     let mut wanted = template.node_selector.iter();
@@ -58,7 +57,7 @@ pub fn unselected(node: &Node, template: &TemplateSpec) -> Option<String> {
         return None;
     }
     let lacks = terms.iter().find_map(|term| term.lacks(node));
-    Some(lacks.map_or_else(|| "an affinity that no node meets".to_owned(), ToString::to_string))
+    Some(lacks.map_or_else(|| "an affinity that no node matches".to_owned(), ToString::to_string))
 }
 
 impl NodeSelectorTerm {
@@ -110,7 +109,7 @@ impl fmt::Display for Requirement {
 const COMPUTE: &str = "eks.amazonaws.com/compute-type";
 const NOT_OURS: [&str; 3] = ["fargate", "auto", "hybrid"];
 const OS: &str = "kubernetes.io/os";
-/// By it nodes are taken over one after the other.
+/// The label that a staged takeover sets node by node.
 const TAKEOVER: &str = "ferrule.io/network";
 
 #[cfg(test)]
@@ -187,7 +186,7 @@ mod tests {
         let why = "the DaemonSet selects nodes with zone In b";
         assert_eq!(excluded(&here, &[of("b"), of("c")]).as_deref(), Some(why));
         let windows = node(json!({ "kubernetes.io/os": "windows" }));
-        assert_eq!(excluded(&windows, &[]).as_deref(), Some("a windows node has another network"));
+        assert_eq!(excluded(&windows, &[]).as_deref(), Some("a windows node uses another network"));
     }
 
     #[test]

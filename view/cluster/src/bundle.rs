@@ -1,60 +1,51 @@
-//! The index of a support archive: what is in it, and what could not be got.
+//! The index of a support archive: its files, and those that could not be collected.
 
 use crate::redact::redact_text;
 use serde::Serialize;
 
-/// What an archive says of itself.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Index {
-    /// The tool's version.
+    /// The version of `ferrule`.
     pub version: String,
-    /// What is in it.
     pub files: Vec<Entry>,
-    /// What is not, and why.
+    /// Missing files with the reason.
     pub missing: Vec<Missing>,
-    /// Whether it was interrupted: then more is missing.
+    /// Whether the collection was interrupted. Then more files are missing than `missing` lists.
     pub interrupted: bool,
 }
 
-/// A file.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Its path in the archive.
     pub path: String,
-    /// Its size.
     pub bytes: usize,
-    /// Whether its beginning or end was left out.
+    /// Whether the start or the end of the file was cut off.
     pub cut: bool,
 }
 
-/// What could not be got.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missing {
-    /// What would have been its path.
+    /// The path that the file would have.
     pub path: String,
-    /// Why it is not there.
     pub why: String,
 }
 
-/// What an archive may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of one file.
     pub file: usize,
-    /// Of all together, uncompressed.
+    /// The limit of all files together, uncompressed.
     pub all: usize,
 }
 
 impl Index {
-    /// Takes a file in, within the bounds: what of it is to be written, if anything.
+    /// Adds a file within the bounds and returns the part to write; `None` if nothing fits.
     pub fn take<'a>(&mut self, path: &str, text: &'a [u8], bounds: Bounds) -> Option<&'a [u8]> {
         let so_far: usize = self.files.iter().map(|file| file.bytes).sum();
         let room = bounds.all.saturating_sub(so_far).min(bounds.file);
         if room == 0 && !text.is_empty() {
-            let why = format!("the archive has the {} bytes that it may have", bounds.all);
+            let why = format!("the archive has reached its limit of {} bytes", bounds.all);
             self.miss(path, why);
             return None;
         }
@@ -64,12 +55,12 @@ impl Index {
         Some(kept)
     }
 
-    /// Whether nothing more has room.
+    /// Whether the bounds are reached.
     pub fn is_full(&self, bounds: Bounds) -> bool {
         self.files.iter().map(|file| file.bytes).sum::<usize>() >= bounds.all
     }
 
-    /// Notes what could not be got.
+    /// Records a file that could not be collected.
     pub fn miss(&mut self, path: &str, why: impl Into<String>) {
         self.missing.push(Missing { path: path.to_owned(), why: redact_text(&why.into()) });
     }

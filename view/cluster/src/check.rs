@@ -1,4 +1,4 @@
-//! The connectivity test of a whole cluster: who tries to reach what, and what came of it.
+//! The connectivity test of a whole cluster: its tests and its results.
 
 mod matrix;
 
@@ -6,28 +6,22 @@ use serde::{Deserialize, Serialize};
 
 pub use matrix::{Failure, Matrix, Row};
 
-/// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Column {
-    /// A pod on the same node.
     SameNode,
-    /// Pods on other nodes.
     OtherNodes,
-    /// A Service's own address.
     Service,
-    /// A Service's port on nodes.
     NodePort,
-    /// The node itself.
     Host,
-    /// A name of the cluster's.
+    /// A DNS name of the cluster.
     Dns,
-    /// Beyond the VPC.
+    /// A target outside the VPC.
     Internet,
 }
 
 impl Column {
-    /// All of them, as they stand in the table.
+    /// All columns in the order of the table.
     pub const ALL: [Self; 7] = [
         Self::SameNode,
         Self::OtherNodes,
@@ -39,74 +33,60 @@ impl Column {
     ];
 }
 
-/// How something is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// A connection is there.
     Tcp,
-    /// A probe answers over HTTP.
+    /// HTTP to a probe.
     Http,
-    /// A datagram comes back.
     Udp,
-    /// A name has an address.
+    /// A DNS lookup.
     Dns,
 }
 
-/// One thing to try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Try {
-    /// How.
     pub how: How,
-    /// Host and port; of a name, the name.
+    /// Host and port; for a lookup only the name.
     pub to: String,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outcome {
-    /// Whether it was as it should be.
+    /// Whether the test passed.
     pub good: bool,
-    /// What was said, or went wrong.
+    /// The answer or the error.
     pub said: String,
-    /// How long it took.
     pub millis: u64,
 }
 
-/// A node, and the probes on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// The node.
     pub node: String,
-    /// Its own address.
     pub address: Option<String>,
-    /// The pod that tries: its name.
+    /// The name of the pod that runs the tests.
     pub probe: Option<String>,
-    /// The address of the pod that is tried, beside it.
+    /// The address of the second pod on the node, which is only a target.
     pub target: Option<String>,
-    /// Why one of the two is missing.
+    /// The reason if one of the two pods is missing.
     pub why_not: Option<String>,
 }
 
-/// What is there besides the probes.
+/// Targets besides the probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
-    /// Where probes listen.
     pub port: u16,
-    /// The Service's address.
     pub service: Option<String>,
-    /// The Service's port.
     pub service_port: u16,
-    /// Its port on nodes.
     pub node_port: Option<u16>,
-    /// A name that the cluster's DNS has.
+    /// A name that the cluster's DNS resolves.
     pub name: String,
-    /// Host and port beyond the VPC, if it is to be tried.
+    /// Host and port outside the VPC; `None` to skip the test.
     pub internet: Option<String>,
 }
 
-/// What the probe of a site is to try.
+/// Returns the tests of one site's probe.
 pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
     let mut tries = Vec::new();
     let mut add = |column, how, to: String| tries.push((column, Try { how, to }));
@@ -141,10 +121,10 @@ pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
     tries
 }
 
-/// Joins what was asked with what was answered.
+/// Joins tests and results.
 ///
 /// # Errors
-/// Not every try has an answer.
+/// A result is missing.
 pub fn answered(
     wanted: Vec<(Column, Try)>,
     outcomes: Vec<Outcome>,
@@ -152,13 +132,13 @@ pub fn answered(
     let (asked, said) = (wanted.len(), outcomes.len());
     if asked != said {
         return Err(format!(
-            "it answered {said} of {asked} tries: its image is of another version than this tool"
+            "the probe answered {said} of {asked} tests; use an image of this tool's version"
         ));
     }
     Ok(wanted.into_iter().zip(outcomes).map(|((column, what), it)| (column, what, it)).collect())
 }
 
-/// The nodes after this one, round and round: in a large cluster each tries some, and all are tried.
+/// Returns the nodes after this one in cyclic order. In a large cluster each node tests some, and all are tested.
 fn others<'a>(site: &Site, all: &'a [Site]) -> impl Iterator<Item = &'a Site> {
     let here = all.iter().position(|it| it.node == site.node).unwrap_or_default();
     let count = all.len().saturating_sub(1).min(OTHERS);
@@ -169,9 +149,9 @@ fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Each node's kubelet listens there.
+/// The kubelet's port on each node.
 const KUBELET: u16 = 10250;
-/// So many other nodes are tried from each.
+/// Limit of other nodes that each node tests.
 const OTHERS: usize = 8;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! What a pod's status says is wrong with it.
+//! Problems in a pod's status.
 
 use crate::objects::{ContainerStatus, Pod};
 use view_node::{Severity, Trouble};
 
-/// The setting by which a daemon tells nothing of itself.
+/// The setting that turns a daemon's introspection off.
 pub(crate) const INTROSPECTION_OFF: &str = "DISABLE_INTROSPECTION";
 
 impl Pod {
-    /// Whether a daemon's pod is set to tell nothing of itself, as far as that stands in the pod.
+    /// Whether the pod template turns introspection off.
     pub fn introspection_is_off(&self) -> bool {
         let values = self.spec.containers.iter().filter_map(|it| it.value(INTROSPECTION_OFF));
         let words = ["1", "t", "true"];
@@ -15,7 +15,7 @@ impl Pod {
     }
 }
 
-/// What keeps a pod of ours from running, by its status. `shown` is how people name it to kubectl.
+/// Returns the reasons why a Ferrule pod does not run.
 pub fn of_pod(pod: &Pod) -> Vec<Trouble> {
     let shown = format!("-n {} {}", pod.metadata.namespace, pod.metadata.name);
     let mut found = Vec::new();
@@ -26,7 +26,7 @@ pub fn of_pod(pod: &Pod) -> Vec<Trouble> {
     }
     if pod.status.phase == "Failed" {
         let cause = said(&pod.status.reason, &pod.status.message);
-        let next = format!("kubectl delete pod {shown}, and mend what it says");
+        let next = format!("fix the cause, then run kubectl delete pod {shown}");
         found.push(trouble("failed", &pod.metadata.name, &cause, next));
     }
     let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
@@ -39,7 +39,7 @@ fn of_container(status: &ContainerStatus, pod: &Pod, shown: &str) -> Option<Trou
     let Some(waiting) = &status.state.waiting else {
         let restarts = status.restart_count;
         let again = restarts > 0 && !status.ready && status.state.terminated.is_none();
-        let cause = format!("it was started anew {restarts} times{}", ending(status));
+        let cause = format!("it was restarted {restarts} times{}", ending(status));
         let next = format!("kubectl logs {shown} -c {name} --previous");
         return again.then(|| trouble("restarts", &container(name), &cause, next));
     };
@@ -52,16 +52,16 @@ fn of_container(status: &ContainerStatus, pod: &Pod, shown: &str) -> Option<Trou
         | "ImageInspectError"
         | "RegistryUnavailable" => {
             let image = wanted_image(pod, name).unwrap_or(&status.image);
-            let next = "see that the image's name is right, that the node reaches its registry and that \
+            let next = "check that the image name is right, that the node reaches its registry and that \
                         it may pull (imagePullSecrets, the node's role)";
             Some(trouble("image", image, &cause, next.to_owned()))
         }
         "CrashLoopBackOff" => {
-            let cause = format!("it ends again and again{}", ending(status));
+            let cause = format!("it exits repeatedly{}", ending(status));
             let next = format!("kubectl logs {shown} -c {name} --previous");
             Some(trouble("crash", &container(name), &cause, next))
         }
-        // It starts.
+        // The container is starting.
         "PodInitializing" | "ContainerCreating" | "" => None,
         _ => {
             let next = format!("kubectl describe pod {shown}");
@@ -140,7 +140,7 @@ mod tests {
             "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 5m0s" } },
             "lastState": { "terminated": { "reason": "Error", "exitCode": 2 } },
         }] }));
-        assert_eq!(found[0].cause, "it ends again and again, last with exit code 2 (Error)");
+        assert_eq!(found[0].cause, "it exits repeatedly, last with exit code 2 (Error)");
         let wanted = "kubectl logs -n kube-system ferrule-x -c ipamd --previous";
         assert_eq!(found[0].next_step, wanted);
     }

@@ -1,4 +1,4 @@
-//! What leaves a cluster in an archive: objects without what may be secret, within bounds.
+//! Redaction of objects and logs for a support archive.
 
 mod text;
 
@@ -7,8 +7,8 @@ use text::is_telling;
 
 pub use text::redact_text;
 
-/// An object without values of environment variables that are not known to be harmless, without what was last
-/// applied, and without who manages which field. A Secret keeps its name alone.
+/// Removes values of unknown environment variables, the last applied configuration and managed fields. A Secret keeps
+/// only its name.
 pub fn redact(object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if kind == "Secret" || kind == "SecretList" {
@@ -28,7 +28,7 @@ fn walk(value: &mut Value) {
             }
             fields.remove("managedFields");
             if fields.contains_key("nodeInfo") {
-                // Long, and of no use to anybody.
+                // The list is long and not useful.
                 fields.remove("images");
             }
             for (name, value) in fields.iter_mut() {
@@ -50,7 +50,7 @@ fn walk(value: &mut Value) {
     }
 }
 
-/// One that only points somewhere has no value to hide.
+/// A reference to another object has no value to hide.
 fn variable(variable: &mut Value) {
     let name = variable["name"].as_str().unwrap_or_default();
     let known = KNOWN.contains(&name) || KNOWN_PREFIXES.iter().any(|it| name.starts_with(it));
@@ -61,23 +61,23 @@ fn variable(variable: &mut Value) {
     }
 }
 
-/// The text of a log, without what looks like a credential, and no more than its end.
+/// Returns the end of a log, without text that looks like a credential.
 pub fn redact_log(text: &str, most: usize) -> String {
     let mut start = text.len().saturating_sub(most);
     while !text.is_char_boundary(start) {
         start += 1;
     }
     let (before, end) = text.split_at_checked(start).unwrap_or_default();
-    // Half a line may be half a credential.
+    // A partial line may contain a partial credential.
     let cut = !before.is_empty() && !before.ends_with('\n');
     let lines = end.lines().skip(usize::from(cut));
     lines.map(|line| redact_text(line) + "\n").collect()
 }
 
-/// What stands in the place of what is left out.
+/// Replaces removed text.
 pub const REDACTED: &str = "REDACTED";
 
-/// Settings of ours and of amazon-vpc-cni's; none of them is a secret.
+/// Prefixes of settings of Ferrule and amazon-vpc-cni. None of these settings is a secret.
 const KNOWN_PREFIXES: [&str; 8] = [
     "FERRULE_",
     "AWS_VPC_",

@@ -1,4 +1,4 @@
-//! From a path to a document.
+//! Requests and their documents.
 
 use crate::{
     GROUP, VERSION,
@@ -10,30 +10,29 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// How many objects a page has, if fewer are not asked for.
+/// The page size if the request has none.
 const PAGE: usize = 500;
 
-/// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// The path, from `/apis` on.
+    /// The path including `/apis`.
     pub path: &'a str,
-    /// How many objects, if it is said (`limit`).
+    /// The parameter `limit`.
     pub limit: Option<usize>,
-    /// Behind which (`continue`); empty for the first page.
+    /// The parameter `continue`; empty for the first page.
     pub behind: &'a str,
 }
 
-/// A status as in HTTP, and a document.
+/// An HTTP status and a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// 200 or 404.
     pub code: u16,
-    /// JSON.
     pub document: Value,
 }
 
-/// Answers what is asked. `realized` says what a node has reported, and `reporting` names those that have.
+/// Answers a request. `realized` returns a node's report, and `reporting` returns the names of the nodes that have
+/// reported.
 pub fn answer(
     hub: &Hub,
     asked: &Asked<'_>,
@@ -61,7 +60,6 @@ pub fn answer(
     }
 }
 
-/// Those who are asked for.
 struct All<'a> {
     hub: &'a Hub,
     asked: &'a Asked<'a>,
@@ -111,7 +109,7 @@ impl All<'_> {
     }
 
     fn list<T: Serialize>(&self, kind: &str, items: Vec<T>, name: fn(&T) -> String) -> Answer {
-        // A full page may be the last: then the next is empty.
+        // A full page may be the last one. Then the next page is empty.
         let more = items.len() == self.most();
         let next = items.last().filter(|_| more).map(name).unwrap_or_default();
         let items: Vec<Value> = items.into_iter().map(|item| object(kind, item)).collect();
@@ -148,7 +146,7 @@ fn group(hub: &Hub, text: &str) -> Option<Group> {
         .into_iter()
         .filter_map(|role| Some((role, hub.index().group_state(role, id)?)))
         .collect();
-    // Pods without an address are in the first alone, ranges in the second.
+    // Pods without an address are only in the first state, ranges only in the second.
     let (_, first) = states.first()?;
     let (_, last) = states.last()?;
     let members = first.members.values().map(|member| Peer {
@@ -223,7 +221,6 @@ fn missing(path: &str) -> Answer {
     Answer { code: 404, document }
 }
 
-/// What clients ask first.
 fn resources() -> Value {
     let resource = |(name, singular, kind): (&str, &str, &str)| {
         json!({

@@ -1,140 +1,131 @@
-//! The documents.
+//! The documents of the API.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What every object has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// An agent's node, a policy's UID, a group's id.
+    /// An agent's node name, a policy's UID or a group's ID.
     pub name: String,
 }
 
-/// A node, seen from the controller.
+/// An agent as the controller knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
-    /// Its name is the node's.
+    /// The name is the node's name.
     pub metadata: Meta,
-    /// Its stream, if it is, or lately was, at the replica that answers.
+    /// The stream, if it is or recently was at the replica that answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<Stream>,
-    /// What it has reported, if the replica that answers is the one that nodes report to.
+    /// The last report, if the replica that answers collects reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub realized: Option<Realized>,
 }
 
-/// How far a node has been told.
+/// The state of a node's stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stream {
-    /// The stream is there now.
+    /// Whether the stream is open.
     pub follows: bool,
-    /// The generation as of which it was told everything but what it is owed.
+    /// The generation up to which everything was sent, except for pending objects.
     pub told: u64,
-    /// The same for what it says it holds.
+    /// The generation that the agent has acknowledged, except for pending objects.
     pub holds: u64,
-    /// The replica's newest.
+    /// The newest generation of the replica.
     pub newest: u64,
-    /// How many objects the node is owed, or has not acknowledged.
+    /// Objects that are pending or not acknowledged.
     pub owed: usize,
 }
 
-/// What a node has in force.
+/// A node's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Realized {
-    /// How long ago the node reported, in seconds.
+    /// The age of the report.
     pub seconds_ago: u64,
-    /// How many policies are in force; or computed and held alone, where nothing enforces them.
+    /// Policies in force. Without a backend, policies held.
     pub policies: usize,
-    /// The node's agent has no backend: nothing is in force there.
+    /// Whether the agent has no backend, so that no policy is in force.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unenforced: bool,
-    /// By kind the resource version up to which the cluster is in force.
+    /// The resource version, by kind, up to which the cluster is in force.
     pub reached: BTreeMap<String, u64>,
-    /// Policies that are not in force, by their UIDs; at most [`FAILING`](crate::Heard::FAILING).
+    /// Policies that are not in force, by UID; at most [`FAILING`](crate::Reports::FAILING).
     pub failing: Vec<Failing>,
 }
 
 impl Realized {
-    /// Whether it is too old to count: agents tell all every ten minutes.
+    /// Whether the report is too old to count. Agents send a full report every ten minutes.
     pub fn is_stale(&self) -> bool {
         self.seconds_ago > STALE_SECONDS
     }
 }
 
-/// What was reported before that is not known to be so now.
+/// Older reports do not describe the present state.
 const STALE_SECONDS: u64 = 900;
 
 /// A policy that a node does not enforce.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failing {
-    /// The policy's UID.
     pub uid: String,
-    /// The generation of its spec.
+    /// The generation of the policy's spec.
     pub generation: i64,
-    /// Why, as the node says.
+    /// The error of the node.
     pub error: String,
 }
 
-/// A policy, and where it is needed.
+/// A policy and its span.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// Its name is the policy's UID.
+    /// The name is the policy's UID.
     pub metadata: Meta,
-    /// Its kind and name, as people write them.
+    /// Kind and name as in kubectl.
     pub policy: String,
-    /// The generation of its spec.
+    /// The generation of the policy's spec.
     pub generation: i64,
-    /// The number of its tier.
     pub tier: u8,
-    /// How many rules it has.
     pub rules: usize,
-    /// The groups of those whom it is about.
+    /// The applied-to groups.
     pub applied_to: Vec<String>,
-    /// The groups of those with whom.
+    /// The address groups of the peers.
     pub peers: Vec<String>,
-    /// The nodes that need it.
+    /// The span.
     pub span: Vec<String>,
 }
 
-/// A group of pods, or of a Service's addresses.
+/// A group of pods or of Service addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Group {
-    /// Its name is the group's id.
+    /// The name is the group's ID.
     pub metadata: Meta,
-    /// What policies use it for.
     pub roles: Vec<String>,
-    /// Its members; of a single group alone.
+    /// The members; only in a request for a single group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<Peer>>,
-    /// Ranges that are in it besides, as CIDRs; of a single group alone.
+    /// Other ranges as CIDRs; only in a request for a single group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<String>,
-    /// A Service's addresses; of a single group alone.
+    /// The addresses of a Service; only in a request for a single group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// Why it cannot be used as it was meant; of a single group alone.
+    /// The reason why the group cannot be used as intended; only in a request for a single group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
-    /// The nodes that need it.
+    /// The span.
     pub span: Vec<String>,
 }
 
-/// A member of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Peer {
-    /// The pod's namespace; empty for a node.
+    /// Empty for a node.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// The node that it is bound to.
     pub node: String,
-    /// Its addresses.
     pub addresses: Vec<String>,
 }

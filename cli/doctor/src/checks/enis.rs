@@ -1,11 +1,11 @@
-//! The node's ENIs: which links they are, what they carry, and what table main says of them.
+//! The node's ENIs: their links, their MTUs and their routes in table main.
 
 use super::Check;
 use crate::{Finding, LinkView, Looked, Observation, Routing, Severity};
 use config_model::TableId;
 
-/// The links that are ENIs: those that the metadata service names; if it does not answer, hardware
-/// and what a default route leads over.
+/// Returns the links of ENIs: those that the metadata service lists. Without its answer, hardware links and the links
+/// of default routes.
 pub(super) fn enis<'a>(seen: &Observation, routing: &'a Routing) -> Vec<&'a LinkView> {
     let is_eni = |link: &&LinkView| match &seen.imds {
         Ok(metadata) => link.mac.is_some_and(|mac| metadata.enis.contains(&mac)),
@@ -14,7 +14,6 @@ pub(super) fn enis<'a>(seen: &Observation, routing: &'a Routing) -> Vec<&'a Link
     routing.links.iter().filter(is_eni).collect()
 }
 
-/// The link of the primary ENI.
 pub(super) fn primary<'a>(seen: &Observation, routing: &'a Routing) -> Option<&'a LinkView> {
     let named = seen.imds.as_ref().ok().and_then(|metadata| metadata.primary);
     if let Some(mac) = named {
@@ -96,7 +95,7 @@ pub(super) fn mtu(seen: &Observation) -> Looked<Vec<Finding>> {
 }
 
 fn is_hardware(link: &LinkView) -> bool {
-    // Loopback has an address too: one of zeros.
+    // Loopback also has an address: all zeros.
     link.hardware && link.mac.is_some_and(|mac| mac.0 != [0; 6])
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel can do.
+//! Features of the kernel.
 
 use super::Check;
 use crate::{Feature, Finding, Looked, Observation, Severity};
@@ -30,7 +30,6 @@ pub(super) fn features(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The options that are asked for.
 pub(crate) const NEEDED: [(&str, Severity, &str); 6] = [
     ("VETH", Severity::Fault, "the links of pods"),
     ("IP_MULTIPLE_TABLES", Severity::Fault, "a route table for each ENI"),

@@ -94,7 +94,7 @@ pub(super) fn network_managers(seen: &Observation) -> Vec<Finding> {
 }
 
 pub(super) fn udev_mac(seen: &Observation) -> Vec<Finding> {
-    // The first file that matches is the only one that counts.
+    // Only the first matching file counts.
     let Some(file) = seen.link_files.iter().find(|file| file.matches_veth) else {
         return Vec::new();
     };
@@ -124,11 +124,11 @@ fn state(unit: &Unit) -> &'static str {
     }
 }
 
-/// Whether an entry of `unmanaged-devices` holds for these links.
+/// Whether an entry of `unmanaged-devices` covers these links.
 fn covers(spec: &str, veths: &str) -> bool {
     spec == veths || spec == "*" || spec == "interface-name:*" || spec == "type:veth"
 }
 
-/// What makes policy routing by ENI: nm-cloud-setup; amazon-ec2-net-utils of AL2023; of AL2.
+/// Units that create policy routing per ENI: nm-cloud-setup, and amazon-ec2-net-utils of AL2023 and of AL2.
 const POLICY_ROUTERS: [&str; 5] =
     ["nm-cloud-setup.", "policy-routes@", "refresh-policy-routes@", "ec2net-ifup@", "ec2net-scan."];

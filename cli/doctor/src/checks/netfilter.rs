@@ -1,4 +1,4 @@
-//! nft and iptables.
+//! nftables and iptables.
 
 use super::Check;
 use crate::{Chain, Finding, Looked, Observation, Severity};
@@ -60,7 +60,7 @@ fn rules<'a>(chains: impl Iterator<Item = &'a Chain>) -> usize {
     chains.map(|chain| chain.rules).sum()
 }
 
-/// Whether the chain is in a table that `iptables-nft` makes.
+/// Whether the chain is in a table of `iptables-nft`.
 fn of_iptables(chain: &Chain) -> bool {
     let tables = ["filter", "nat", "mangle", "raw", "security"];
     matches!(chain.family.as_str(), "ip" | "ip6") && tables.contains(&chain.table.as_str())

@@ -1,4 +1,4 @@
-//! Policy routing rules: others', doubled ones, and those that lead nowhere.
+//! Policy routing rules: foreign, duplicate and leftover ones.
 
 use super::Check;
 use crate::{Finding, Looked, Observation, RouteView, Routing, RuleView, Severity};
@@ -31,7 +31,7 @@ pub(super) fn foreign_tables(seen: &Observation) -> Looked<Vec<Finding>> {
 pub(super) fn foreign_rules(seen: &Observation) -> Looked<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let ruled = routing.rules.iter().filter_map(pod_of);
-    // Where pods share rules, their routes tell which they are.
+    // With compact rules the routes identify the pods.
     let routed = routing.routes.iter().filter(|route| route.table == TableId::PODS);
     let pods: Vec<IpNet> = ruled.chain(routed.map(|route| route.dst)).collect();
     let takes_pods = |rule: &&RuleView| {
@@ -134,7 +134,7 @@ pub(super) fn leftovers(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The pod address that the rule is about.
+/// Returns the pod address of a rule.
 fn pod_of(rule: &RuleView) -> Option<IpNet> {
     if rule.narrow || rule.untold {
         return None;
@@ -160,11 +160,11 @@ fn family(rule: &RuleView) -> &'static str {
     if rule.v6 { " -6" } else { "" }
 }
 
-/// The kernel's table of the node's own addresses: no pod's packet ends there, some move its rule.
+/// The kernel's table of local addresses. A lookup in it takes no packet of a pod, and some setups move its rule.
 const LOCAL: u32 = 255;
-/// The tables that nm-cloud-setup numbers by link, from 30200 and from 30400.
+/// The tables of nm-cloud-setup, one per link, from 30200 and from 30400.
 const NM_CLOUD_SETUP: std::ops::Range<u32> = 30_200..30_600;
-/// The rules that amazon-vpc-cni and we make.
+/// The priorities of amazon-vpc-cni's and Ferrule's rules.
 const OUR_PREFS: [u32; 5] = [
     registry::PREF_TO_POD,
     registry::PREF_MARKED,
@@ -172,5 +172,5 @@ const OUR_PREFS: [u32; 5] = [
     registry::PREF_FROM_POD,
     registry::PREF_FROM_ENI,
 ];
-/// Those below the pods' own that belong to a node as it should be: the kernel's first, branch ENIs, and ours.
+/// Priorities below the pods' rules that a healthy node has: the kernel's, branch ENIs' and Ferrule's.
 const KNOWN_PREFS: [u32; 6] = [0, 10, 20, registry::PREF_TO_POD, registry::PREF_MARKED, 1535];

@@ -17,7 +17,7 @@ pub(super) fn rp_filter(seen: &Observation) -> Looked<Vec<Finding>> {
     let mut findings = Vec::new();
     for eni in enis {
         let name = format!("net/ipv4/conf/{}/rp_filter", eni.name);
-        // The kernel takes the greater of the two.
+        // The kernel uses the greater of the two.
         if number(seen, &name)?.max(all) != STRICT {
             continue;
         }
@@ -69,7 +69,7 @@ pub(super) fn forwarding(seen: &Observation) -> Looked<Vec<Finding>> {
 pub(super) fn conntrack(seen: &Observation) -> Looked<Vec<Finding>> {
     let count = number(seen, CONNTRACK_COUNT)?;
     let max = number(seen, CONNTRACK_MAX)?;
-    // None is no limit.
+    // Zero means no limit.
     if max == 0 || count * 100 < max * CONNTRACK_WARN_PERCENT {
         return Ok(Vec::new());
     }
@@ -88,14 +88,14 @@ pub(super) fn conntrack(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(vec![finding])
 }
 
-/// The number that a setting has.
+/// Returns a setting as a number.
 fn number(seen: &Observation, name: &str) -> Looked<u64> {
     let value = seen.sysctls.get(name).ok_or_else(|| format!("this kernel has no {name}"))?;
     let value = value.as_ref().map_err(String::clone)?;
     value.trim().parse().map_err(|_| format!("{name} is {:?}, which is no number", value.trim()))
 }
 
-/// What to change so that it lasts.
+/// Describes the change that makes the setting permanent.
 fn at_boot(seen: &Observation, names: &[&str]) -> String {
     let set = |name: &&str| seen.sysctl_files.iter().rfind(|(setting, _, _)| setting == name);
     match names.iter().find_map(set) {

@@ -1,4 +1,4 @@
-//! Each check on a good node, and on one where it alone finds something.
+//! Each check on a good node, and on a node with exactly one problem.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use config_model::{Mac, TableId};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// A node with two ENIs and a pod on the second, as it should be.
+/// Returns a good node with two ENIs and a pod on the second.
 fn good() -> Observation {
     let routing = Routing {
         links: vec![
@@ -81,7 +81,7 @@ fn a_strict_filter_is_a_fault_on_the_primary_eni_and_all_makes_others_strict() {
     let found = only(|node| set(node, "net/ipv4/conf/eth0/rp_filter", "1"));
     assert_eq!((found.check, found.severity), (Check::RpFilter, Severity::Fault));
     assert!(found.mend.starts_with("sysctl -w net.ipv4.conf.eth0.rp_filter=2, and write"));
-    // The greater counts: eth0 has 2 and stays loose, eth1 has 0 and becomes strict.
+    // The greater value counts: eth0 has 2 and stays loose, eth1 has 0 and becomes strict.
     let found = only(|node| set(node, "net/ipv4/conf/all/rp_filter", "1"));
     assert_eq!((found.object.as_str(), found.severity), ("eth1", Severity::Warning));
 }
@@ -206,7 +206,7 @@ fn the_mac_policy_is_that_of_the_first_file_that_matches() {
     let found = only(|node| node.link_files = vec![file("a", false, "none"), default()]);
     assert_eq!((found.check, found.severity), (Check::UdevMac, Severity::Notice));
     assert!(!found_with(|node| node.link_files = vec![file("a", true, "none"), default()]));
-    // A notice needs no mending.
+    // A notice needs no fix.
     let mut node = good();
     node.link_files = vec![default()];
     assert!(!examine(&node).needs_mending());
@@ -307,7 +307,7 @@ fn twins_are_found_by_what_they_do_whoever_made_them() {
     assert_eq!((found.check, found.severity), (Check::TwinRules, Severity::Warning));
     assert!(found.wrong.contains("2 times, by the protocols 0 and 70"), "{}", found.wrong);
     assert!(found.mend.ends_with("ip rule del pref 1536 from 10.0.0.57/32 lookup 2"));
-    // What is told only in part may well differ in the rest.
+    // A partly known rule may differ in the rest.
     assert!(!found_with(|node| {
         let untold = RuleView { untold: true, narrow: true, ..rule(1024, None, None, 254) };
         routing(node).rules.extend([untold.clone(), untold]);
@@ -374,7 +374,7 @@ fn the_guide_and_the_report_name_every_check_alike() {
     }
 }
 
-/// The one finding on a node that is good but for this.
+/// Returns the only finding on a good node after one change.
 #[track_caller]
 fn only(spoil: impl FnOnce(&mut Observation)) -> Finding {
     let mut node = good();
@@ -385,7 +385,7 @@ fn only(spoil: impl FnOnce(&mut Observation)) -> Finding {
     report.findings.into_iter().next().unwrap()
 }
 
-/// Whether anything is found on a node that is good but for this.
+/// Whether a good node has a finding after one change.
 fn found_with(change: impl FnOnce(&mut Observation)) -> bool {
     let mut node = good();
     change(&mut node);

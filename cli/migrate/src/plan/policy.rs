@@ -1,14 +1,14 @@
-//! aws-network-policy-agent, which has its own programs on the pods' host veths.
+//! aws-network-policy-agent, which attaches its own programs to the pods' host veths.
 //!
-//! What is its own is known by what it alone does: `handle_ingress` on what a pod receives and
-//! `handle_egress` on what it sends, each the only filter of handle and priority 1, on veths of the two
-//! prefixes that it knows; and by the names of its pins. Everything else stays.
+//! Its programs are identified by name and position: `handle_ingress` for traffic to a pod and `handle_egress` for
+//! traffic from it, each the only filter of handle and priority 1, on veths with one of its two prefixes. Its pins are
+//! identified by name. Everything else stays.
 
 use super::{Draft, PolicyChoice, Step, Wait};
 use crate::{Ours, Policy, Program};
 use std::collections::BTreeMap;
 
-/// What is seen of it, program by program.
+/// Adds facts about its programs and pins.
 pub(super) fn tell(policy: &Policy, draft: &mut Draft) {
     if policy.serves {
         draft.facts.push(format!("a policy agent answers at {}", policy.socket));
@@ -39,7 +39,7 @@ pub(super) fn tell(policy: &Policy, draft: &mut Draft) {
     }
 }
 
-/// Unless people have said what is to become of it, it stands in the way.
+/// Refuses the takeover if the agent is present and the user made no choice.
 pub(super) fn refuse(policy: &Policy, choice: PolicyChoice, draft: &mut Draft) {
     let programs = draft.seen("the programs on host veths", &policy.programs);
     let pins = draft.seen(&policy.folder, &policy.pins);
@@ -67,7 +67,7 @@ pub(super) fn refuse(policy: &Policy, choice: PolicyChoice, draft: &mut Draft) {
     }
 }
 
-/// Nobody would tell it of pods.
+/// Refuses if ferrule-ipamd would not call the agent that stays.
 pub(super) fn refuse_alone(ours: &Ours, draft: &mut Draft) {
     if ours.ready && !ours.policy_agent {
         draft.refuse(
@@ -79,7 +79,7 @@ pub(super) fn refuse_alone(ours: &Ours, draft: &mut Draft) {
     }
 }
 
-/// Nobody would answer it.
+/// Refuses if ferrule-ipamd would call an agent that is gone.
 pub(super) fn refuse_served(ours: &Ours, draft: &mut Draft) {
     if ours.ready && ours.policy_agent {
         draft.refuse(
@@ -90,17 +90,16 @@ pub(super) fn refuse_served(ours: &Ours, draft: &mut Draft) {
     }
 }
 
-/// Our ADDs ask it.
 pub(super) fn begin(policy: &Policy, draft: &mut Draft) {
     draft.step_if(!policy.serves, Step::Await(Wait::PolicyAgentServes));
 }
 
-/// It would attach again what is taken off.
+/// Waits for the agent to stop, because it would attach its programs again.
 pub(super) fn end(policy: &Policy, draft: &mut Draft) {
     draft.step_if(policy.serves, Step::Await(Wait::PolicyAgentEnds));
 }
 
-/// What is its own goes: first what is at work, then what could be attached again.
+/// Removes its programs first, then its pins.
 pub(super) fn drop(policy: &Policy, draft: &mut Draft) {
     let programs = draft.seen("the programs on host veths", &policy.programs);
     let programs = programs.into_iter().flatten().filter(|program| is_theirs(program));
@@ -118,7 +117,7 @@ fn is_theirs(program: &Program) -> bool {
     veth && program.name == name && (*chain, *priority, *handle, *protocol) == (0, 1, 1, ALL)
 }
 
-/// Of these pins those that have its names.
+/// Returns the pins with its names.
 fn theirs(pins: &[String]) -> Vec<String> {
     let is_theirs = |pin: &&String| {
         let suffix = |names: &[&str], name: &str| {
@@ -133,14 +132,14 @@ fn theirs(pins: &[String]) -> Vec<String> {
     pins.iter().filter(is_theirs).cloned().collect()
 }
 
-/// What its programs are called, by what they see of a pod.
+/// The names of its programs, by their direction as seen from the pod.
 const TO_POD: &str = "handle_ingress";
 const FROM_POD: &str = "handle_egress";
 /// `ETH_P_ALL` of linux/if_ether.h.
 const ALL: u16 = 3;
-/// It knows host veths by these, whatever the configuration says.
+/// The agent's fixed prefixes of host veths; it ignores the configured prefix.
 const PREFIXES: [&str; 2] = ["eni", "vlan"];
-/// After the workload's name, or `global`, and a `_`.
+/// Preceded by the workload's name or `global`, and `_`.
 const MAPS: [&str; 8] = [
     "ingress_map",
     "egress_map",

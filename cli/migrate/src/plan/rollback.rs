@@ -1,8 +1,8 @@
-//! From us back to amazon-vpc-cni.
+//! From Ferrule back to amazon-vpc-cni.
 //!
-//! What its DEL and its agent read is written before the runtime calls aws-cni, and its agent may
-//! start only once all that is there. Netfilter's table of ours goes last: until the agent has its
-//! own rules, ours translate.
+//! The files that its DEL and its agent read are written before the runtime calls aws-cni, and the agent starts only
+//! when all of them exist. Ferrule's nftables table is deleted last, because it translates addresses until the agent
+//! has its own rules.
 
 use super::{Draft, Step, Wait, takeover::aside};
 use crate::{
@@ -41,7 +41,7 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
         else {
             return;
         };
-        // Without a checkpoint of ours its own is what counts still: our daemon never began.
+        // Without a checkpoint ferrule-ipamd never ran, so amazon-vpc-cni's checkpoint is still valid.
         let handed = held.is_some();
         if !handed && has_unlisted(seen, kernel) {
             draft.refuse(
@@ -79,12 +79,12 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
         draft.step_if(theirs.aside, Step::Restore { name: theirs.name });
         let ours = files.iter().any(|file| file.name == OURS);
         draft.step_if(ours, Step::RemoveConflist { name: OURS.to_owned() });
-        // Before its agent may start: what it changes from there on ours would not know.
+        // Before the agent starts: Ferrule's checkpoint would miss the agent's changes.
         draft.step_if(handed, Step::ForgetOurs);
         draft.step(Step::Note(Migration { handed_over: true, ..begun }));
     } else {
-        // Their container writes the file itself; what is aside is of no use any more, and an ours
-        // that came back would lead.
+        // Its container writes the configuration itself. A disabled file is useless then, and a remaining Ferrule file
+        // would come first.
         let ours = files.iter().any(|file| file.name == OURS);
         draft.step_if(ours, Step::RemoveConflist { name: OURS.to_owned() });
     }
@@ -103,14 +103,14 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
 }
 
-/// Whether nothing of ours was ever at work here.
+/// Whether Ferrule never managed this node.
 fn is_untouched(seen: &Observation) -> bool {
     let ours = |name: &str| name == OURS || name.ends_with(&aside(""));
     let files = seen.conflists.iter().flatten();
     matches!(&seen.ours.held, Ok(None)) && !files.into_iter().any(|file| ours(&file.name))
 }
 
-/// Whether a pod of ours runs that amazon-vpc-cni's checkpoint does not list.
+/// Whether a running Ferrule pod is missing in amazon-vpc-cni's checkpoint.
 fn has_unlisted(seen: &Observation, kernel: &Kernel) -> bool {
     let files = seen.theirs.checkpoints.as_deref().unwrap_or_default();
     let listed = theirs::allocations(files).unwrap_or_default();
@@ -118,7 +118,7 @@ fn has_unlisted(seen: &Observation, kernel: &Kernel) -> bool {
     ours.into_iter().any(|key| !listed.iter().any(|entry| entry.key.covers(key)))
 }
 
-/// Its agent makes the rules of ENIs at each start, and the kernel takes a twin of ours.
+/// Deletes duplicates: the agent creates the ENIs' rules at each start, and the kernel accepts copies of Ferrule's.
 fn drop_twins(kernel: &Kernel, draft: &mut Draft) {
     let ours = |rule: &&RuleView| rule.protocol == registry::ROUTE_PROTOCOL;
     for rule in kernel.rules.iter().filter(ours) {
@@ -127,7 +127,6 @@ fn drop_twins(kernel: &Kernel, draft: &mut Draft) {
     }
 }
 
-/// What amazon-vpc-cni would not understand.
 fn refuse_strangers(held: &[Held], running: &[Held], kernel: &Kernel, draft: &mut Draft) {
     for one in held.iter().filter(|one| one.confirmed && one.addresses.is_empty()) {
         draft.refuse(
@@ -162,7 +161,7 @@ fn refuse_strangers(held: &[Held], running: &[Held], kernel: &Kernel, draft: &mu
 fn write_checkpoints(seen: &Observation, running: &[Held], draft: &mut Draft) {
     let present = seen.theirs.checkpoints.as_deref().unwrap_or_default();
     let mut wanted = theirs::written(running, seen.unix_nanos);
-    // A card without pods has none either; its old file would tell of those it had.
+    // Also for a card without pods, because its old file has entries.
     for file in present {
         wanted.entry(file.name.clone()).or_insert_with(theirs::empty);
     }

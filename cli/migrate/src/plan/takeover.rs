@@ -1,8 +1,8 @@
-//! From amazon-vpc-cni to us.
+//! From amazon-vpc-cni to Ferrule.
 //!
-//! Our daemon takes its checkpoint over when it starts, and it starts only where the agent is gone,
-//! so no address is ever given out by two. Until the configuration is switched, the runtime calls
-//! aws-cni, whose ADD fails without its agent and is repeated.
+//! ferrule-ipamd imports the checkpoint when it starts, and it starts only without the agent, so no address has two
+//! owners. Until the configuration is switched, the runtime calls aws-cni, whose ADD fails without its agent and is
+//! repeated.
 
 use super::{Draft, PolicyChoice, Step, Wait, policy as agent};
 use crate::{
@@ -35,7 +35,7 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         draft.facts.push("the node is taken over".to_owned());
         agent::tell(&seen.theirs.policy, draft);
         fit_policy(seen, policy, draft);
-        // What it is told is known once it serves.
+        // The daemon's setting is known once it serves.
         let asked = policy != PolicyChoice::Refuse;
         draft.step_if(asked && !seen.ours.ready, Step::Await(Wait::OurDaemonServes));
         match policy {
@@ -53,7 +53,7 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     fit_policy(seen, policy, draft);
     let mut listed = None;
     if switched {
-        // What of its checkpoint could be read before is there still.
+        // The checkpoint was readable before and still exists.
         listed = seen.theirs.checkpoints.as_ref().ok().and_then(|it| theirs::allocations(it).ok());
     } else {
         let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.theirs.checkpoints);
@@ -90,14 +90,14 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     if seen.ours.ready {
         bury(seen, &fit, draft);
     }
-    // Last: who gives up before has changed nothing of what its pods may do.
+    // Last: after an earlier stop the pods' permissions are unchanged.
     if policy == PolicyChoice::Drop {
         agent::drop(&seen.theirs.policy, draft);
     }
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
 }
 
-/// What our daemon is told of a policy agent is what becomes of it.
+/// Checks that ferrule-ipamd's setting matches the treatment of the policy agent.
 fn fit_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
     match policy {
         PolicyChoice::Refuse => {}
@@ -128,7 +128,7 @@ fn tell(fit: &Fit, draft: &mut Draft) {
     draft.facts.extend(told.map(|(what, count, first)| some(what, *count, first)));
 }
 
-/// What does not fit, as long as our daemon does not hold it: then it looks as ours.
+/// Refuses pods that do not match, unless ferrule-ipamd has them: then they have Ferrule's layout.
 fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
     if !seen.ours.ready {
         draft.refusals.append(&mut fit.refusals);
@@ -152,7 +152,7 @@ fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
     }
 }
 
-/// The pods that aws-cni deleted after our daemon had taken them over.
+/// Adds tombstones for pods that aws-cni deleted after the import.
 fn bury(seen: &Observation, fit: &Fit, draft: &mut Draft) {
     let (Ok(Some(held)), Ok(buried)) = (&seen.ours.held, &seen.ours.buried) else { return };
     let ended = held.iter().filter(|one| fit.ended.contains(&one.key));
@@ -161,7 +161,7 @@ fn bury(seen: &Observation, fit: &Fit, draft: &mut Draft) {
     }
 }
 
-/// Where a file is kept that is put aside.
+/// Returns the name of a disabled file.
 pub(super) fn aside(name: &str) -> String {
     format!("{name}{ASIDE}")
 }

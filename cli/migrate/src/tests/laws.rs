@@ -1,18 +1,18 @@
-//! Both ways converge, rest, resume and spare; no address has two owners on the way.
+//! Takeover and rollback converge, rest, resume and spare. No address ever has two owners.
 
 use super::node::{CONFLIST, Node, pod};
 use crate::{Calls, PolicyChoice, RuleView, Step, result};
 use config_model::{Migration, Owner, TableId, VethName};
 use proptest::prelude::*;
 
-/// Takes steps until none is left, or `most` of them.
+/// Applies at most `most` steps.
 fn go(node: &mut Node, way: Owner, most: usize) -> Vec<String> {
     let mut taken = Vec::new();
     for _ in 0..most.min(100) {
         let plan = node.plan(way);
         assert_eq!(plan.refusals, [], "after {taken:?}");
         let Some(step) = plan.steps.first() else { return taken };
-        // There is never a moment without a configuration.
+        // There is a configuration at every moment.
         node.take(step);
         assert!(["aws-cni", "ferrule-cni"].contains(&node.plugin().as_str()), "after {step}");
         taken.push(step.to_string());
@@ -49,7 +49,7 @@ fn there_and_back_leaves_what_was() {
     assert_eq!(node.files, before.files);
     assert!(node.their_agent && !node.our_daemon && !node.table && node.held.is_none());
     assert_eq!(node.plan(Owner::AmazonVpcCni).steps, [], "it rests");
-    // The pod of ours is in the shape of theirs, and the others are as they were.
+    // Ferrule's pod has amazon-vpc-cni's form, and the others are unchanged.
     let held = node.holding();
     for one in &held {
         let kept = &node.results[&result::file_name(one)];
@@ -59,7 +59,7 @@ fn there_and_back_leaves_what_was() {
     for (name, kept) in &before.results {
         assert_eq!(&node.results[name], kept);
     }
-    // And over again.
+    // Once more in the other direction.
     go(&mut node, Owner::Ferrule, 100);
     assert!(node.is_ours());
 }
@@ -130,7 +130,7 @@ fn a_del_that_our_daemon_missed_is_not_handed_over() {
     node.our_daemon = false;
     let gone = node.pods.remove(1);
     node.buried.push(gone.key);
-    // Starting their agent asserts that it learns of exactly those that run.
+    // The start of the agent asserts that it imports exactly the running pods.
     go(&mut node, Owner::AmazonVpcCni, 100);
 }
 
@@ -175,7 +175,7 @@ fn a_policy_agent_is_kept_with_all_that_is_its_own() {
     let mut node = Node::with_policy(three());
     (node.choice, node.serves_policy) = (PolicyChoice::Keep, true);
     let before = (node.programs.clone(), node.pins.clone());
-    // It went with amazon-vpc-cni's agent, whose DaemonSet it was in, and came back in its own.
+    // The policy agent stopped with amazon-vpc-cni's DaemonSet and returned in its own.
     node.policy_agent = false;
     let taken = go(&mut node, Owner::Ferrule, 100);
     let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
@@ -199,7 +199,7 @@ fn what_a_policy_agent_left_goes_also_after_the_takeover() {
 }
 
 proptest! {
-    /// Cut off anywhere, and turned round anywhere, it converges, and what is not ours stays.
+    /// After an interruption or a change of direction at any step the plan converges and spares foreign objects.
     #[test]
     fn cut_off_and_turned_round_anywhere_it_converges(
         turns in proptest::collection::vec((any::<bool>(), 0_usize..12), 0..6),
@@ -213,7 +213,7 @@ proptest! {
         let owner = |ours| if ours { Owner::Ferrule } else { Owner::AmazonVpcCni };
         let mut new = 100;
         for (ours, steps) in turns {
-            // Who has run either way to its end is not turned round by force: daemons follow.
+            // A complete change is not reversed by force: the daemons follow.
             go(&mut node, owner(ours), steps);
             if node.our_daemon && node.held.is_some() && node.plugin() == "ferrule-cni" {
                 node.add_ours(pod(new, 1));

@@ -1,4 +1,4 @@
-//! A node as a value: what is seen of it, and what each step makes of it.
+//! A simulated node: its observation, and the effect of each step.
 
 use crate::{
     ASIDE, Calls, Eni, File, Held, Kernel, LinkView, OUR_CONFLIST, Observation, Ours, Plan, Policy,
@@ -12,14 +12,12 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 pub(super) const CONFLIST: &str = "10-aws.conflist";
 
-/// A pod that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
     pub(super) key: PodKey,
     pub(super) name: PodName,
     pub(super) address: IpAddr,
     pub(super) device: u16,
-    /// Our plugin made it.
     pub(super) ours: bool,
 }
 
@@ -46,20 +44,19 @@ pub(super) struct Node {
     pub(super) table: bool,
     pub(super) journal: Option<Migration>,
     pub(super) calls: Calls,
-    /// What stands in the kernel beside the pods'.
+    /// Kernel objects besides the pods'.
     pub(super) kernel: Kernel,
-    /// What people said of a policy agent.
+    /// The user's treatment of the policy agent.
     pub(super) choice: PolicyChoice,
-    /// Whether amazon-vpc-cni's DaemonSet has one, and whether it runs.
+    /// Whether amazon-vpc-cni's DaemonSet has the agent, and whether it runs.
     pub(super) has_policy: bool,
     pub(super) policy_agent: bool,
-    /// Whether our daemon is told of it.
+    /// Whether ferrule-ipamd calls the agent.
     pub(super) serves_policy: bool,
     pub(super) programs: Vec<Program>,
     pub(super) pins: Vec<String>,
 }
 
-/// A program of the policy agent.
 pub(super) fn program(link: &str, ingress: bool) -> Program {
     let name = if ingress { "handle_egress" } else { "handle_ingress" };
     let (link, name) = (link.to_owned(), name.to_owned());
@@ -80,7 +77,7 @@ pub(super) fn their_conflist() -> Value {
 }
 
 impl Node {
-    /// As amazon-vpc-cni leaves it, with a file of somebody else's.
+    /// A node of amazon-vpc-cni with a foreign file.
     pub(super) fn of_theirs(pods: Vec<Pod>) -> Self {
         let mut node = Self {
             files: [
@@ -116,7 +113,7 @@ impl Node {
         node
     }
 
-    /// As of theirs, with its policy agent, and with a program and a pin of somebody else's.
+    /// The same with its policy agent, and with a foreign program and a foreign pin.
     pub(super) fn with_policy(pods: Vec<Pod>) -> Self {
         let mut node = Self::of_theirs(pods);
         node.has_policy = true;
@@ -126,7 +123,7 @@ impl Node {
         node
     }
 
-    /// It attaches its programs to each pod, and pins them.
+    /// Attaches and pins the agent's programs for each pod.
     fn start_policy(&mut self) {
         self.policy_agent = self.has_policy;
         if !self.policy_agent {
@@ -147,7 +144,7 @@ impl Node {
         self.programs.dedup();
     }
 
-    /// What is held for the pods that run.
+    /// The checkpoint of the running pods.
     pub(super) fn holding(&self) -> Vec<Held> {
         let held = |pod: &Pod| Held {
             key: pod.key.clone(),
@@ -158,7 +155,7 @@ impl Node {
         self.pods.iter().map(held).collect()
     }
 
-    /// A pod of ours, as our plugin and daemon make it.
+    /// Adds a pod as Ferrule's plugin and daemon do.
     pub(super) fn add_ours(&mut self, pod: Pod) {
         self.keep(&pod, json!([{"name": "eniX"}, {"name": "eth0", "mac": "02:00:00:00:00:01"}]));
         self.pods.push(Pod { ours: true, ..pod });
@@ -257,7 +254,7 @@ impl Node {
         plan(&self.see(), way, self.choice)
     }
 
-    /// Carries a step out; what is waited for, people do.
+    /// Applies a step; for a wait the operator acts.
     pub(super) fn take(&mut self, step: &Step) {
         match step {
             Step::Note(journal) => self.journal = Some(*journal),
@@ -328,7 +325,7 @@ impl Node {
         }
     }
 
-    /// Our daemon takes over what is in the checkpoint and in the kernel.
+    /// Imports amazon-vpc-cni's checkpoint and the kernel's state.
     pub(super) fn start_ours(&mut self) {
         assert!(!self.their_agent, "two daemons own the pool");
         assert_eq!(self.calls.theirs, 0, "an ADD of theirs is under way");
@@ -340,7 +337,7 @@ impl Node {
         }
     }
 
-    /// Their agent holds what its checkpoint says: the pods that run, all of them.
+    /// Asserts that the agent's checkpoint lists exactly the running pods.
     pub(super) fn start_theirs(&mut self) {
         assert!(!self.our_daemon, "two daemons own the pool");
         let wanted = theirs::written(&self.holding(), 0);
@@ -352,7 +349,6 @@ impl Node {
         self.start_policy();
     }
 
-    /// The plugin that a runtime would call.
     pub(super) fn plugin(&self) -> String {
         let first = self.files.iter().find(|(name, _)| name.ends_with(".conflist"));
         let list: Value = serde_json::from_str(first.unwrap().1).unwrap();

@@ -1,4 +1,4 @@
-//! What is not understood is refused, by object, cause and next step.
+//! Inputs that are not understood are refused with object, cause and next step.
 
 use super::node::{CONFLIST, Node, Pod, pod, program, their_conflist};
 use crate::{File, LinkView, Observation, PolicyChoice, Program, RouteView, RuleView, Step, plan};
@@ -9,7 +9,7 @@ fn node() -> Node {
     Node::of_theirs(vec![pod(0, 0), pod(1, 1)])
 }
 
-/// The one refusal names the object and holds the words, and before it nothing was done.
+/// Asserts that the only refusal has this object and these words, and that no step was applied.
 fn refuses(node: &Node, object: &str, words: &str) {
     let refusals = node.plan(Owner::Ferrule).refusals;
     let [refusal] = refusals.as_slice() else { panic!("{words}: {refusals:?}") };

@@ -1,4 +1,4 @@
-//! A tar file, compressed, that is there whole or not at all.
+//! A compressed tar file that appears only when it is complete.
 
 use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
@@ -12,7 +12,6 @@ use std::{
 use tar::{Builder, Header};
 use view_cluster::{Bounds, Index};
 
-/// An archive that is being written.
 pub(super) struct Archive {
     tar: Builder<GzEncoder<File>>,
     index: Index,
@@ -21,41 +20,41 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// One beside the file that it becomes in the end; only its owner may read it.
+    /// Creates a temporary file beside the target. Only the owner can read it.
     pub(super) fn create(file: &Path) -> Result<Self> {
         let mut half = file.as_os_str().to_owned();
         half.push(".part");
         let half = PathBuf::from(half);
-        // What somebody else has put there is not written to.
+        // An existing file is removed, because another user may own it.
         if let Err(error) = fs::remove_file(&half)
             && error.kind() != ErrorKind::NotFound
         {
             return Err(error).with_context(|| format!("remove {}", half.display()));
         }
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half);
-        let opened = opened.with_context(|| format!("write {}", half.display()))?;
+        let opened = opened.with_context(|| format!("cannot write {}", half.display()))?;
         let tar = Builder::new(GzEncoder::new(opened, Compression::default()));
         let index = Index { version: env!("CARGO_PKG_VERSION").to_owned(), ..Index::default() };
         Ok(Self { tar, index, half, file: file.to_owned() })
     }
 
-    /// One more file, as far as the bounds allow.
+    /// Adds a file, within the bounds.
     pub(super) fn put(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
         let Some(kept) = self.index.take(path, bytes, BOUNDS) else { return Ok(()) };
         append(&mut self.tar, path, kept)
     }
 
-    /// Whether nothing more has room.
+    /// Whether the bounds are reached.
     pub(super) fn is_full(&self) -> bool {
         self.index.is_full(BOUNDS)
     }
 
-    /// Notes what could not be got.
+    /// Records a file that could not be read.
     pub(super) fn miss(&mut self, path: &str, why: impl Into<String>) {
         self.index.miss(path, why);
     }
 
-    /// Writes the index and gives the file its name; how many files are in it, and what they are in words.
+    /// Writes the index and renames the file. Returns the number of files and a summary.
     pub(super) fn finish(
         mut self,
         interrupted: bool,
@@ -68,13 +67,13 @@ impl Archive {
         append(&mut self.tar, "index.json", &serde_json::to_vec_pretty(&self.index)?)?;
         let written = self.tar.into_inner().and_then(GzEncoder::finish);
         let written = written.and_then(|file| file.sync_all());
-        written.with_context(|| format!("write {}", self.half.display()))?;
+        written.with_context(|| format!("cannot write {}", self.half.display()))?;
         fs::rename(&self.half, &self.file)
             .with_context(|| format!("name it {}", self.file.display()))?;
         let (files, missing) = (self.index.files.len(), self.index.missing.len());
         let word = if interrupted { "interrupted; " } else { "" };
         let said =
-            format!("{word}{files} files, {missing} could not be got (index.json names them)");
+            format!("{word}{files} files, {missing} could not be collected (see index.json)");
         Ok((files, said))
     }
 }
@@ -86,10 +85,10 @@ fn append(tar: &mut Builder<GzEncoder<File>>, path: &str, bytes: &[u8]) -> Resul
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     header.set_mtime(now.as_secs());
     let path = format!("ferrule-bundle/{path}");
-    tar.append_data(&mut header, &path, bytes).with_context(|| format!("write {path}"))
+    tar.append_data(&mut header, &path, bytes).with_context(|| format!("cannot write {path}"))
 }
 
-/// What others can still mail.
+/// Small enough for e-mail.
 pub(super) const BOUNDS: Bounds = Bounds { file: 8 << 20, all: 256 << 20 };
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! What is made for a test: a namespace, two DaemonSets of probes, a Service. It asks for no more than the strictest
-//! pod security grants.
+//! The objects of a test: a namespace, two DaemonSets of probes and a Service. They meet the *restricted* pod security
+//! standard.
 
 use crate::probe::PORT;
 use serde_json::{Value, json};
 use view_cluster::TemplateSpec;
 
-/// The pods that try, and those that are tried beside them.
+/// The label values of probes that test and of probes that are only tested.
 pub(super) const PROBE: &str = "probe";
 pub(super) const TARGET: &str = "target";
-/// The Service's port.
 pub(super) const SERVICE_PORT: u16 = 80;
 
-/// The annotation that says which run made a namespace.
+/// The annotation with the run that created the namespace.
 pub(super) const RUN: &str = "ferrule.io/check-run";
 
 pub(super) fn namespace(name: &str, run: &str) -> Value {

@@ -1,4 +1,4 @@
-//! On trees made for it.
+//! Tests on generated directory trees.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ fn settings_are_read_for_each_link_and_absent_where_the_kernel_has_none() {
     let tree = Tree::of(&[
         ("sys/net/ipv4/ip_forward", "1\n"),
         ("sys/net/ipv4/conf/eth0/rp_filter", "2\n"),
-        // A folder cannot be read as a file, by root neither.
+        // Even root cannot read a folder as a file.
         ("sys/net/netfilter/nf_conntrack_max/x", ""),
     ]);
     let found = sysctls(tree.root(), ["eth0", "eth1"].into_iter());

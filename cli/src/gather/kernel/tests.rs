@@ -1,10 +1,10 @@
-//! On trees made for it.
+//! Tests on generated directory trees.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;
 
-/// The features of a kernel 6.1-x with these files.
+/// Returns the features of a kernel 6.1-x with these files.
 fn told(files: &[(&str, &str)]) -> BTreeMap<String, Feature> {
     let tree = tempfile::tempdir().unwrap();
     let release = [("proc/sys/kernel/osrelease", "6.1-x\n")];
@@ -36,7 +36,7 @@ fn a_module_is_there_only_if_its_file_is() {
     let found = told(&[config, modules, ("sys/module/nf_nat/refcnt", "0")]);
     assert_eq!(found["VETH"], Feature::Present);
     assert_eq!(found["VLAN_8021Q"], Feature::Absent);
-    // It is loaded: nobody needs its file any more.
+    // The module is loaded, so its file is not needed.
     assert_eq!(found["NF_NAT"], Feature::Present);
 }
 

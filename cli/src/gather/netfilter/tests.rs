@@ -1,4 +1,4 @@
-//! On what the programs print.
+//! Tests on output of the programs.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ fn chains_of_nft_have_their_hooks_policies_and_rules() {
         .collect();
     let expected = [("FORWARD", Some("forward"), Some("drop"), 0), ("OWN", None, None, 2)];
     assert_eq!(told, expected);
-    assert!(of_nft("{").unwrap_err().starts_with("read what nft lists"));
+    assert!(of_nft("{").unwrap_err().starts_with("cannot parse the output of nft"));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 pub struct Holders {
     /// Live pods with a network of their own; sorted. More than one while the end of one is not known.
     pub pods: Vec<Named>,
-    /// A node.
     pub node: bool,
     /// A Service: it is one of its cluster addresses.
     pub service: bool,
@@ -18,7 +17,6 @@ pub struct Holders {
 /// A live pod with a network of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownPod {
-    /// Its UID.
     pub uid: String,
     /// The node that it is bound to; empty as long as there is none.
     pub node: String,

@@ -18,7 +18,6 @@ impl ById {
         Self { found: HashTable::new(), seed: Seed::new(seed) }
     }
 
-    /// All are loaded.
     pub(super) fn loaded(&mut self, groups: &Table<Group>) {
         self.found = HashTable::with_capacity(groups.len());
         groups.ids().for_each(|group| self.insert(groups[group].id, group));

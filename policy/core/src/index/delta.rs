@@ -29,7 +29,6 @@ pub struct GroupId(pub [u8; 16]);
 /// A policy: the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyId {
-    /// By its UID.
     Uid(String),
     /// One without UID, by its name.
     Named(PolicyKey),
@@ -40,9 +39,7 @@ pub enum PolicyId {
 pub struct Member {
     /// The pod's namespace; empty for a node.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// The node that it is bound to; empty as long as there is none.
     pub node: String,
@@ -52,14 +49,11 @@ pub struct Member {
     pub ports: Vec<ContainerPort>,
 }
 
-/// Which member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberKey {
     /// The pod's namespace; empty for a node.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -67,11 +61,8 @@ pub struct MemberKey {
 /// it can let pass what is let pass neither before nor after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deltas {
-    /// Of groups.
     pub groups: Vec<GroupDelta>,
-    /// Of policies.
     pub policies: Vec<PolicyDelta>,
-    /// Of what is each node's own.
     pub nodes: Vec<NodeDelta>,
 }
 
@@ -80,18 +71,13 @@ pub struct Deltas {
 pub enum Change {
     /// It is new, and this is all of it.
     Added,
-    /// It was there.
     Changed,
-    /// It is gone.
     Removed,
 }
 
-/// What changed of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDelta {
-    /// For what.
     pub role: Role,
-    /// Which.
     pub id: GroupId,
     /// Whether there was one before.
     pub change: Change,
@@ -120,10 +106,8 @@ pub struct Holds {
     pub unusable: Option<String>,
 }
 
-/// What changed of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDelta {
-    /// Which.
     pub id: PolicyId,
     /// Its name: another of it may have another id.
     pub key: PolicyKey,
@@ -146,7 +130,6 @@ pub struct PolicyDelta {
 /// to is known where they are asked for, at each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Whom it is about.
     pub applied: Vec<GroupId>,
     /// With whom, and the Services that are asked for.
     pub address: Vec<GroupId>,
@@ -163,7 +146,6 @@ pub struct Uses {
 pub struct Expanded {
     /// The rule: its place in [`Policy::rules`].
     pub rule: usize,
-    /// Whom it is about.
     pub applied: Vec<GroupId>,
     /// With whom, among other peers.
     pub address: GroupId,
@@ -172,7 +154,6 @@ pub struct Expanded {
 /// What changed of what is a node's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDelta {
-    /// Its name.
     pub node: String,
     /// Its addresses, if they have changed.
     pub addresses: Option<Vec<IpAddr>>,
@@ -187,9 +168,7 @@ pub struct NodeDelta {
 pub struct Snapshot {
     /// The groups that policies use.
     pub groups: BTreeMap<(Role, GroupId), GroupState>,
-    /// The policies.
     pub policies: BTreeMap<PolicyId, PolicyState>,
-    /// What is each node's own.
     pub nodes: BTreeMap<String, NodeState>,
 }
 
@@ -205,24 +184,19 @@ pub struct NodeState {
 /// What one node needs, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// What is its own.
     pub own: NodeState,
     /// The groups that its pods are in and policies are about, with these pods.
     pub applied: BTreeMap<GroupId, Vec<Arc<Member>>>,
     /// The groups that those policies have as peers, and the Services that they ask for.
     pub address: BTreeSet<GroupId>,
-    /// Those policies.
     pub policies: Vec<(PolicyId, PolicyKey)>,
 }
 
 /// A group at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupState {
-    /// Who is in it.
     pub members: BTreeMap<MemberKey, Arc<Member>>,
-    /// And what.
     pub holds: Holds,
-    /// Which nodes need it.
     pub span: BTreeSet<String>,
 }
 
@@ -233,12 +207,10 @@ pub struct PolicyState {
     pub tier: u8,
     /// The groups that it uses.
     pub uses: Uses,
-    /// Which nodes need it.
     pub span: BTreeSet<String>,
 }
 
 impl Member {
-    /// Which it is.
     pub fn key(&self) -> MemberKey {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
         MemberKey { namespace, name, uid: self.uid.clone() }

@@ -47,7 +47,6 @@ impl Keyed for Ports {
 
 /// What is said of an entity.
 pub(super) struct Said<'a> {
-    /// Of a node there is none.
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
@@ -168,7 +167,6 @@ impl Entities {
         self.release(entity.node, entity.ports);
     }
 
-    /// All are loaded.
     pub(super) fn loaded(&mut self) {
         let mut pods = Vec::new();
         for id in self.entities.ids() {
@@ -230,7 +228,6 @@ impl Entities {
         self.ports.release(ports);
     }
 
-    /// The deltas are written.
     pub(super) fn forget(&mut self) {
         for node in std::mem::take(&mut self.parted) {
             self.nodes.release(node);

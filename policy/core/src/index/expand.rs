@@ -30,7 +30,6 @@ type Value = (usize, usize, Vec<String>);
 
 #[derive(Debug)]
 struct Expansion {
-    /// Which rule of the policy.
     rule: usize,
     /// The policy's namespace; empty for the cluster's.
     own: String,
@@ -38,7 +37,6 @@ struct Expansion {
     peers: Vec<(Alike, Selector)>,
 }
 
-/// In what namespaces are alike.
 #[derive(Debug)]
 enum Alike {
     Name,

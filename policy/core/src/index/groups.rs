@@ -23,7 +23,6 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 pub(super) enum Makeup {
-    /// What a selection selects.
     Selection(u32),
     Members(Box<Members>),
     Service(Box<Vips>),
@@ -40,7 +39,6 @@ pub(super) struct Vips {
 pub(super) struct Members {
     pub(super) of: MembersOf,
     pub(super) selections: Ids,
-    /// By role.
     pub(super) holds: [Holds; 2],
 }
 
@@ -63,7 +61,6 @@ impl Keyed for Group {
     }
 }
 
-/// For policies that are about it.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub(super) policies: Ids,

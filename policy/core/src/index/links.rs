@@ -31,7 +31,6 @@ impl Index {
         id
     }
 
-    /// The same of what is lent.
     pub(super) fn acquire_lent(&mut self, lent: Lent<'_>, role: Role) -> u32 {
         let selection = self.matching.select_lent(lent);
         let id = self.group_of(selection, || lent.id());
@@ -76,7 +75,6 @@ impl Index {
         group
     }
 
-    /// Its pods by node.
     fn count(&self, group: u32) -> Counts {
         let mut pods = Counts::default();
         if !self.loading {

@@ -52,7 +52,6 @@ pub(super) struct Selection {
     pub(super) groups: Ids,
 }
 
-/// A namespace selector.
 #[derive(Debug)]
 struct Scope {
     selector: u32,
@@ -117,15 +116,12 @@ impl Keyed for Bucket {
 /// What is selected, in words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Wanted<'a> {
-    /// Of this namespace alone.
     pub(super) space: Option<Cow<'a, str>>,
-    /// Of namespaces with these labels.
     pub(super) spaces: Option<Cow<'a, Selector>>,
     /// With these labels.
     pub(super) selector: Cow<'a, Selector>,
 }
 
-/// The same, lent by a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lent<'a> {
     /// The namespace of the policy.
@@ -382,7 +378,6 @@ impl Matching {
         self.selection(reach, selector)
     }
 
-    /// The same of what is lent.
     pub(super) fn select_lent(&mut self, lent: Lent<'_>) -> u32 {
         let selector = self.words.selector(lent.selector);
         let reach = match lent.spaces {

@@ -13,7 +13,6 @@ use std::{
     sync::Arc,
 };
 
-/// Who has a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Applied(u32),
@@ -25,7 +24,6 @@ pub(super) enum Subject {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) made: BTreeSet<(u32, Role)>,
-    /// By the numbers that they had.
     pub(super) gone: BTreeMap<(Role, u32), GroupId>,
     pub(super) unused: BTreeSet<(u32, Role)>,
     pub(super) holds: BTreeSet<(u32, Role)>,
@@ -259,7 +257,6 @@ impl Index {
         list.push(self.entities.nodes[node].to_string());
     }
 
-    /// All of a group.
     pub(super) fn whole(&self, group: u32, role: Role) -> GroupDelta {
         let mut delta = GroupDelta::new(role, self.groups[group].id, Change::Added);
         let lists = self.groups[group].lists(role);
@@ -277,7 +274,6 @@ impl Index {
         self.names(self.span_of(group, role).nodes())
     }
 
-    /// The same, by number.
     pub(super) fn span_of(&self, group: u32, role: Role) -> &Counts {
         use super::groups::Span;
         match role {

@@ -28,7 +28,6 @@ pub(super) enum Source<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MembersOf {
     pub(super) thing: Thing,
-    /// Of this namespace alone.
     pub(super) space: Option<String>,
     /// Of namespaces with these labels alone.
     pub(super) spaces: Option<Selector>,
@@ -74,7 +73,6 @@ impl<'a> Source<'a> {
         Self::Pods(Wanted { space, spaces: None, selector })
     }
 
-    /// All pods.
     pub(super) fn everybody() -> Self {
         Self::Pods(Wanted { space: None, spaces: None, selector: Cow::default() })
     }

@@ -135,7 +135,6 @@ impl Index {
         self.find_policy(key).map(nodes).unwrap_or_default()
     }
 
-    /// All policies.
     pub fn policy_names(&self) -> Vec<(PolicyId, PolicyKey)> {
         self.policies.ids().map(|id| (self.policy_id(id), self.policy_key(id))).collect()
     }

@@ -17,7 +17,6 @@ struct Label {
     value: Box<str>,
     /// How many lists are found by this label.
     watched: u32,
-    /// How many sets hold it.
     sets: u32,
 }
 
@@ -67,7 +66,6 @@ impl Keyed for Terms {
     }
 }
 
-/// By what a list is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pivot {
     Label(u32),

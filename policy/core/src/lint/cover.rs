@@ -205,7 +205,6 @@ fn range(wide: &PortRange, narrow: &PortRange) -> bool {
     wide.first <= narrow.first && narrow.last <= wide.last
 }
 
-/// Where `None` is all.
 fn may<T>(wide: &Option<T>, narrow: &Option<T>, covers: impl Fn(&T, &T) -> bool) -> bool {
     match (wide, narrow) {
         (None, _) => true,

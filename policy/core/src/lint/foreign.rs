@@ -7,11 +7,9 @@ use policy_objects::{Kind, convert::target};
 pub struct Foreign {
     /// The API group and version.
     pub api_version: String,
-    /// The kind.
     pub kind: String,
     /// The namespace; empty if it has none.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
@@ -32,7 +30,6 @@ impl Foreign {
         }
     }
 
-    /// What to do.
     pub fn next(&self) -> String {
         if target(&self.api_version, &self.kind).is_some() {
             return "`ferrule policy convert` writes it in a version that is".to_owned();

@@ -4,7 +4,6 @@ use crate::{Origin, Packet, Segment, State, World};
 use policy_objects::{Named, Pod, Protocol, Service, ServicePort, ServiceTarget};
 use std::net::{IpAddr, SocketAddr};
 
-/// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// A pod as `namespace/name`, or an address.
@@ -37,19 +36,12 @@ pub enum Unclear {
     OthersAddress {
         /// The pod that was named.
         pod: String,
-        /// Its address.
         address: IpAddr,
-        /// Whose it is.
         owner: String,
     },
     /// No common family.
     #[error("{from} and {to} have no address of one family")]
-    NoFamily {
-        /// Who sends.
-        from: String,
-        /// Who gets.
-        to: String,
-    },
+    NoFamily { from: String, to: String },
     /// Which port?
     #[error("{} lacks a port: write it as {}:80", .0, bracketed(.0))]
     NoPort(String),
@@ -61,15 +53,12 @@ pub enum Unclear {
     NoSuchPort {
         /// The pod, or the address.
         pod: String,
-        /// The name.
         port: String,
-        /// The protocol.
         protocol: &'static str,
     },
     /// ICMP has no ports.
     #[error("{0} has a port, and the protocol has none")]
     PortTooMany(String),
-    /// An unknown protocol.
     #[error("{0:?} is no protocol: tcp, udp, sctp, icmp[:type[:code]], or a number")]
     Protocol(String),
     /// No such Service.
@@ -79,31 +68,17 @@ pub enum Unclear {
     #[error(
         "{address} is the address of Service {service}: name a pod behind it, and the Service with --via-service"
     )]
-    ServiceAddress {
-        /// The address.
-        address: IpAddr,
-        /// The Service.
-        service: String,
-    },
+    ServiceAddress { address: IpAddr, service: String },
     /// It has no address of this family.
     #[error("Service {0} has no address of this family: without one nobody asks for it")]
     NoServiceAddress(String),
-    /// Its pods are others.
     #[error("{pod} is none of the pods that Service {service} selects")]
-    NotBehind {
-        /// The pod.
-        pod: String,
-        /// The Service.
-        service: String,
-    },
-    /// Its ports are others.
+    NotBehind { pod: String, service: String },
     #[error("Service {service} does not lead to port {port} of the pod, but to {ports}")]
     OtherPorts {
-        /// The Service.
         service: String,
         /// The pod's port that was named.
         port: String,
-        /// Those that it leads to.
         ports: String,
     },
 }

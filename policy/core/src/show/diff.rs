@@ -11,7 +11,6 @@ use policy_objects::{Named, Pod};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What changes between two worlds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Between pods of both.
@@ -31,15 +30,11 @@ pub struct Change {
     pub from: String,
     /// What those who get are called.
     pub to: String,
-    /// Those who send.
     #[serde(serialize_with = "words")]
     pub sources: Vec<Named>,
-    /// Those who get.
     #[serde(serialize_with = "words")]
     pub destinations: Vec<Named>,
-    /// What passed.
     pub before: Allowed,
-    /// What passes.
     pub after: Allowed,
 }
 

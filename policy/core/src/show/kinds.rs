@@ -8,7 +8,6 @@ use std::{
     net::IpAddr,
 };
 
-/// What policies look at.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     labels: BTreeSet<String>,

@@ -25,15 +25,12 @@ pub struct Matrix {
 /// Pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// What it is called.
     pub name: String,
-    /// Which.
     #[serde(serialize_with = "words")]
     pub pods: Vec<Named>,
 }
 
 impl Matrix {
-    /// That of a world.
     pub fn of(world: &World, samples: &Samples) -> Self {
         let kinds: Vec<Vec<&Pod>> = kinds::kinds(world).into_values().collect();
         let cell = |from: &Vec<&Pod>, to: &Vec<&Pod>| {

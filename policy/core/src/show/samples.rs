@@ -27,7 +27,6 @@ pub enum Sample {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Samples(Vec<Sample>);
 
-/// Which of them pass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Allowed {
     passes: Vec<bool>,

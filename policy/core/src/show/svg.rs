@@ -79,7 +79,6 @@ impl Matrix {
     }
 }
 
-/// What names need.
 fn room(groups: &[Group]) -> usize {
     let names = groups.iter().map(|group| group.name.chars().count());
     names.max().unwrap_or(0).max(12) * CHARACTER + 16

@@ -7,13 +7,10 @@ use crate::{
 use policy_objects::{Block, Named, PortRange, Protocol, TargetPort};
 use std::net::IpAddr;
 
-/// How a rule matches.
 pub(super) enum Matched {
-    /// As it is written.
     Rule,
     /// It is not understood, and denies all.
     DeniesAll {
-        /// What is not.
         why: String,
     },
 }

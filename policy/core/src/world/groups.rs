@@ -31,9 +31,7 @@ pub struct Members {
 /// Of which namespaces a group's pods are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupScope {
-    /// This one.
     Namespace(String),
-    /// Those with such labels.
     Namespaces(Selector),
 }
 
@@ -65,7 +63,6 @@ pub struct Subjects {
 /// Where groups and Services are found.
 pub(crate) trait Lookup {
     fn group(&self, name: &Named) -> Option<&Read<GroupSpec>>;
-    /// Its selector.
     fn service(&self, name: &Named) -> Option<&Read<Option<Selector>>>;
 }
 
@@ -80,7 +77,6 @@ pub(crate) struct Walk {
     pub(crate) doubt: Option<String>,
     /// The groups that were looked for.
     pub(crate) groups: Vec<Named>,
-    /// The Services that were.
     pub(crate) services: Vec<Named>,
 }
 

@@ -20,16 +20,13 @@ pub struct Rank {
 pub enum Stage {
     /// A Pass ends the family's walk here.
     Before,
-    /// A union without order.
     NetworkPolicies,
-    /// Where no NetworkPolicy isolates.
     Baseline,
 }
 
 /// Which rules a Pass ends: those of a family before NetworkPolicies, or of a tier after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Walk {
-    /// Whose.
     pub family: Family,
     /// After NetworkPolicies, the tier's number.
     tier: Option<u8>,
@@ -50,7 +47,6 @@ impl Rank {
         Self { stage, number, family, priority, namespace, kind, name }
     }
 
-    /// Where it is asked.
     pub fn stage(&self) -> Stage {
         self.stage
     }

@@ -26,28 +26,22 @@ pub enum PageError {
     /// It is cut off, or no JSON.
     #[error("the page cannot be parsed behind byte {offset}, where {items} items were read")]
     NotJson {
-        /// What was read so far.
         offset: usize,
         /// How many items were.
         items: usize,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
     /// A list has something else there.
     #[error("the page is no list at byte {offset}, where {items} items were read")]
     NoList {
-        /// What was read so far.
         offset: usize,
         /// How many items were.
         items: usize,
     },
     /// It is an object without items: perhaps the server's refusal.
     #[error("the page has no items: it is a `{kind}`")]
-    NoItems {
-        /// What it is.
-        kind: String,
-    },
+    NoItems { kind: String },
 }
 
 /// A place in a page.

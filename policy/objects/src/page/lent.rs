@@ -18,7 +18,6 @@ pub enum PolicyItem<'a> {
 /// A NetworkPolicy of `networking.k8s.io/v1` without anything odd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyView<'a> {
-    /// Its identity.
     pub meta: MetaView<'a>,
     /// The pods of its namespace that it is about.
     pub subject: SelectorView<'a>,
@@ -37,7 +36,6 @@ pub struct RuleView<'a> {
     pub ports: Vec<NetworkPort>,
 }
 
-/// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerView<'a> {
     /// Pods.
@@ -57,23 +55,19 @@ pub struct SelectorView<'a> {
     requirements: Vec<RequirementView<'a>>,
 }
 
-/// One condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequirementView<'a> {
     /// The label's key.
     pub key: &'a str,
-    /// The condition.
     pub operator: OperatorView<'a>,
 }
 
 /// A condition on a label's value; ordered as [`Operator`] is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperatorView<'a> {
-    /// One of these.
     In(ValuesView<'a>),
     /// None of these.
     NotIn(ValuesView<'a>),
-    /// The label is there.
     Exists,
     /// The label is not there.
     DoesNotExist,
@@ -90,7 +84,6 @@ enum Values<'a> {
 }
 
 impl<'a> ValuesView<'a> {
-    /// A single one.
     pub(super) fn one(value: &'a str) -> Self {
         Self(Values::One(value))
     }
@@ -102,7 +95,6 @@ impl<'a> ValuesView<'a> {
         Self(Values::Many(values))
     }
 
-    /// All of them.
     pub fn as_slice(&self) -> &[&'a str] {
         match &self.0 {
             Values::One(value) => std::slice::from_ref(value),
@@ -132,7 +124,6 @@ impl Ord for ValuesView<'_> {
 }
 
 impl<'a> SelectorView<'a> {
-    /// Of requirements in any order.
     pub(super) fn new(mut requirements: Vec<RequirementView<'a>>) -> Self {
         if requirements.len() > 1 {
             requirements.sort_unstable();
@@ -141,7 +132,6 @@ impl<'a> SelectorView<'a> {
         Self { requirements }
     }
 
-    /// All of them hold.
     pub fn requirements(&self) -> &[RequirementView<'a>] {
         &self.requirements
     }

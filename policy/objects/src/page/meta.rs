@@ -9,13 +9,10 @@ use std::borrow::Cow;
 pub struct MetaView<'a> {
     /// Its namespace; empty for kinds of the cluster.
     pub namespace: Cow<'a, str>,
-    /// Its name.
     pub name: Cow<'a, str>,
-    /// Its UID.
     pub uid: Cow<'a, str>,
     /// Its labels, sorted by key, each key once.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// When it was made.
     pub created: Cow<'a, str>,
     /// Counts changes of its spec.
     pub generation: i64,

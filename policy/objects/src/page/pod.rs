@@ -9,19 +9,14 @@ use std::net::IpAddr;
 /// A pod, lent by a page; the fields are [`Pod`]'s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView<'a> {
-    /// Its identity.
     pub meta: MetaView<'a>,
     /// The node that it is bound to; empty as long as there is none.
     pub node: Cow<'a, str>,
     /// It has the network of its node.
     pub host_network: bool,
-    /// Its service account.
     pub service_account: Cow<'a, str>,
-    /// Where its life is.
     pub phase: Phase,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its named ports.
     pub ports: Vec<PortView<'a>>,
     /// Its annotation `kubernetes.io/config.mirror`.
     pub mirror: Option<Cow<'a, str>>,
@@ -30,11 +25,8 @@ pub struct PodView<'a> {
 /// A named port, lent by a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortView<'a> {
-    /// Its name.
     pub name: Cow<'a, str>,
-    /// Its protocol.
     pub protocol: Protocol,
-    /// Its number.
     pub port: u16,
 }
 

@@ -38,7 +38,6 @@ impl<'p> Scan<'p> {
         Self { whole, text: whole.bytes, at }
     }
 
-    /// How far it came.
     pub(super) fn offset(&self) -> usize {
         self.at
     }
@@ -134,7 +133,6 @@ impl<'p> Scan<'p> {
         (self.word(b"false") || self.null()).then_some(false)
     }
 
-    /// A port.
     pub(super) fn port(&mut self) -> Option<u16> {
         self.digits().and_then(|digits| digits.parse().ok()).filter(|port| *port > 0)
     }

@@ -132,7 +132,6 @@ struct Reader {
     namespace: String,
     /// Why the spec is not understood as a whole.
     odd: Option<Doubt>,
-    /// Why no rule is.
     whole: Option<Doubt>,
     /// The policy itself says of nobody that it is about them.
     alone: bool,

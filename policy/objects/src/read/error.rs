@@ -24,30 +24,20 @@ pub enum ReadError {
     NoKind,
     /// A list of nothing that can be found.
     #[error("{kind} without a list as `items`: nothing of it is read")]
-    NoItems {
-        /// Its kind.
-        kind: String,
-    },
+    NoItems { kind: String },
     /// Policy does not read this kind, or not in this version.
     #[error("{kind} of {api_version} is not read: {}", foreign(*known))]
     Foreign {
-        /// Its group and version.
         api_version: String,
-        /// Its kind.
         kind: String,
         /// Its namespace, if it has one.
         namespace: String,
-        /// Its name.
         name: String,
         /// The kind that is read, where this is an old form of it.
         known: Option<Kind>,
     },
-    /// It has no name.
     #[error("{} without `metadata.name`: name it", kind.text())]
-    NoName {
-        /// Its kind.
-        kind: Kind,
-    },
+    NoName { kind: Kind },
 }
 
 impl ReadError {

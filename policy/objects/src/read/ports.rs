@@ -52,7 +52,6 @@ pub(super) fn range(
     Ok(PortRange { first: start, last: end })
 }
 
-/// A port.
 pub(super) fn number(at: &At<'_>) -> Result<u16, Doubt> {
     let number = at.integer()?;
     match u16::try_from(number) {

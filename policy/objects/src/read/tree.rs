@@ -10,7 +10,6 @@ use std::fmt::Write;
 pub(crate) struct At<'a> {
     above: Option<&'a At<'a>>,
     step: Step<'a>,
-    /// The value.
     pub(crate) value: &'a Value,
 }
 
@@ -28,7 +27,6 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// For people.
     pub(crate) fn why(&self) -> String {
         format!("{}: {}", self.field, self.cause)
     }
@@ -85,7 +83,6 @@ impl<'a> At<'a> {
         }))
     }
 
-    /// A text.
     pub(crate) fn text(&self) -> Result<&'a str, Doubt> {
         self.value.as_str().ok_or_else(|| self.unlike("a text"))
     }
@@ -101,12 +98,10 @@ impl<'a> At<'a> {
         self.value.as_bool().ok_or_else(|| self.unlike("true or false"))
     }
 
-    /// A whole number.
     pub(crate) fn integer(&self) -> Result<i64, Doubt> {
         self.value.as_i64().ok_or_else(|| self.unlike("a whole number"))
     }
 
-    /// That this is not understood.
     pub(crate) fn doubt(&self, cause: impl Into<String>) -> Doubt {
         Doubt { field: self.path(), cause: cause.into() }
     }
@@ -116,7 +111,6 @@ impl<'a> At<'a> {
         self.doubt(format!("`{key}` is missing"))
     }
 
-    /// That something else belongs here.
     pub(crate) fn unlike(&self, wanted: &str) -> Doubt {
         let is = match self.value {
             Value::Null => "null",

@@ -241,13 +241,13 @@ fn over_and_back(
     let (code, plan) = migrate(&lab, &bin, &["plan"])?;
     ensure!(code == Some(0) && plan.contains(&format!("{count} pods run")), "{code:?}: {plan}");
     let said = apply(&lab, &bin)?;
-    ensure!(said.contains("nothing is left to do"), "{said}");
+    ensure!(said.contains("no steps remain"), "{said}");
     ensure_talking(&mut flows)?;
     ensure_routed(&lab)?;
     let files = lab.on_node(NODE, &["ls", "/etc/cni/net.d"])?;
     ensure!(files == "05-ferrule.conflist\n10-aws.conflist.ferrule-aside\n", "{files}");
     let (code, again) = migrate(&lab, &bin, &["apply"])?;
-    ensure!(code == Some(0) && again.contains("nothing is left to do"), "{code:?}: {again}");
+    ensure!(code == Some(0) && again.contains("no steps remain"), "{code:?}: {again}");
     lab.run(&["check", "--tcp", "4"])?;
 
     // DEL by ours of pods that theirs made, and new pods of ours.
@@ -389,7 +389,7 @@ fn whoever_is_killed_goes_on_and_the_other_daemon_never_starts() -> Result<()> {
     ensure_listed(&lab)?;
     // And over again, from the middle of the way back.
     let said = Migrate::start(&lab, &bin, &["apply", "--wait", "60"])?.run(Vec::new())?;
-    ensure!(said.contains("nothing is left to do"), "{said}");
+    ensure!(said.contains("no steps remain"), "{said}");
     ensure_routed(&lab)?;
     lab.run(&["pod", "delete", "--node", NODE])?;
     wait_for("no rule of a pod", PATIENCE, || ensure_routed(&lab).map(|()| true))?;

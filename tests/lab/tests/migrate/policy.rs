@@ -125,7 +125,7 @@ fn a_policy_agent_is_refused_or_its_programs_leave_the_pods() -> Result<()> {
     ensure_talking(&mut flows)?;
     ensure_routed(&lab)?;
     let (code, again) = migrate(&lab, &bin, &["apply", "--policy", "drop"])?;
-    ensure!(code == Some(0) && again.contains("nothing is left to do"), "{code:?}: {again}");
+    ensure!(code == Some(0) && again.contains("no steps remain"), "{code:?}: {again}");
     // A new pod of ours has none, and all go.
     added(&lab, NODE, 1, "o")?;
     ensure!(attached(&lab)?.len() == 1, "{:?}", attached(&lab)?);

@@ -1,49 +1,41 @@
-//! What came of all tries, as a table, and why each that failed may have.
+//! The results of the connectivity test as a table, with a next step for each failure.
 
 use super::{Column, How, Outcome, Site, Try};
 use crate::table::Table;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
-/// The result.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matrix {
-    /// Each node, in order.
     pub rows: Vec<Row>,
-    /// What failed.
     pub failures: Vec<Failure>,
 }
 
-/// What came of the tries from one node.
+/// The results of one node.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// The node.
     pub node: String,
-    /// How many of how many were good.
+    /// Passed tests and all tests.
     pub cells: BTreeMap<Column, (usize, usize)>,
 }
 
-/// Something that failed.
+/// A failed test.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// From which node.
     pub from: String,
-    /// What was tried; none where no probe could try.
+    /// The failed test; `None` if no probe could run.
     pub column: Option<Column>,
-    /// What exactly.
     pub tried: String,
-    /// What went wrong.
     pub said: String,
-    /// Where to look.
     pub next_step: &'static str,
 }
 
 impl Matrix {
-    /// One more node. The error says why its probe tried nothing. Where one of the node's pods is missing, so are
-    /// tries: that is a failure too.
+    /// Adds a node's results, or the reason why its probe did not run. A missing pod of the node also counts as a
+    /// failure.
     pub fn add(&mut self, site: &Site, tried: Result<Vec<(Column, Try, Outcome)>, String>) {
         let mut row = Row { node: site.node.clone(), ..Row::default() };
         let mut fail = |column: Option<Column>, tried: String, said: String| {
@@ -69,7 +61,7 @@ impl Matrix {
         self.rows.push(row);
     }
 
-    /// Whether all that was tried was good, and something was tried from each node.
+    /// Whether all tests passed and each node ran at least one.
     pub fn is_good(&self) -> bool {
         self.failures.is_empty() && !self.rows.is_empty()
     }
@@ -95,7 +87,7 @@ impl fmt::Display for Matrix {
         }
         match self.failures.len().saturating_sub(TOLD) {
             0 => Ok(()),
-            more => writeln!(f, "and {more} more: -o json names them"),
+            more => writeln!(f, "and {more} more; see -o json"),
         }
     }
 }
@@ -125,29 +117,29 @@ fn words(what: &Try) -> String {
 fn next_step(column: Column) -> &'static str {
     match column {
         Column::SameNode => {
-            "both pods' routes and rules are on this node: `ferrule doctor` there, `ferrule status`"
+            "both pods' routes and rules are on this node; run `ferrule doctor` there and `ferrule status`"
         }
         Column::OtherNodes => {
-            "see that the nodes' security groups let pods reach each other, the VPC's route tables and \
+            "check the nodes' security groups, the VPC's route tables and \
              network ACLs, and policies that hold in every namespace (`ferrule policy lint`)"
         }
-        Column::Service => "see that kube-proxy runs on the node, and its log",
+        Column::Service => "check that kube-proxy runs on the node, and its log",
         Column::NodePort => {
-            "see that kube-proxy runs, that security groups admit node ports, and \
+            "check that kube-proxy runs, that security groups admit node ports, and \
              AWS_VPC_CNI_NODE_PORT_SUPPORT; `ferrule doctor` finds strict rp_filter"
         }
-        Column::Host => "see the node's firewall, and policies that deny egress to nodes",
+        Column::Host => "check the node's firewall, and policies that deny egress to nodes",
         Column::Dns => {
-            "see that the cluster's DNS runs (kubectl -n kube-system get pods -l k8s-app=kube-dns) and that \
+            "check that the cluster's DNS runs (kubectl -n kube-system get pods -l k8s-app=kube-dns) and that \
              security groups let pods reach it on port 53, UDP and TCP"
         }
         Column::Internet => {
-            "see the subnet's route to a NAT or internet gateway, and AWS_VPC_K8S_CNI_EXTERNALSNAT: without \
+            "check the subnet's route to a NAT or internet gateway, and AWS_VPC_K8S_CNI_EXTERNALSNAT: without \
              SNAT only a NAT gateway translates pods' addresses"
         }
     }
 }
 
 const NO_PROBE: &str =
-    "kubectl describe the pod; `ferrule status` tells what is wrong with the node";
+    "run kubectl describe on the pod; `ferrule status` shows the node's problems";
 const TOLD: usize = 20;

@@ -1,8 +1,8 @@
-//! Credentials in any text: of a log, a message, a document.
+//! Detection of credentials in text.
 
 use super::REDACTED;
 
-/// The text, without what looks like a credential.
+/// Removes everything that looks like a credential.
 pub fn redact_text(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
     let (mut rest, mut before) = (text, None);
@@ -20,13 +20,13 @@ pub fn redact_text(text: &str) -> String {
     told
 }
 
-/// Whether what has this name is nobody's to know.
+/// Whether a key of this name has a secret value.
 pub(super) fn is_telling(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     TELLING.iter().any(|word| name.ends_with(word))
 }
 
-/// If a credential begins here: how many bytes stand before it, and how long it is.
+/// Returns offset and length if a credential starts here.
 fn credential(text: &str, before: Option<char>) -> Option<(usize, usize)> {
     if let Some(place) = text.strip_prefix("://") {
         let end = place.find(|it: char| "@/?#<>\\\"'".contains(it) || it.is_whitespace())?;
@@ -37,11 +37,11 @@ fn credential(text: &str, before: Option<char>) -> Option<(usize, usize)> {
     bare(text, before).filter(|_| begins).or_else(|| named(text))
 }
 
-/// One that is known by its looks.
+/// Recognizes a credential by its form.
 fn bare(text: &str, before: Option<char>) -> Option<(usize, usize)> {
     let known = PREFIXES.iter().any(|it| text.starts_with(it));
     let whole = !before.is_some_and(in_token);
-    // A run is measured once, however long it is.
+    // The length of a run is computed once.
     let long = match known || whole {
         true => text.find(|it| !in_token(it)).unwrap_or(text.len()),
         false => return None,
@@ -56,7 +56,7 @@ fn bare(text: &str, before: Option<char>) -> Option<(usize, usize)> {
     secret.then_some((0, long))
 }
 
-/// One that stands after its name.
+/// Recognizes a credential after its name.
 fn named(text: &str) -> Option<(usize, usize)> {
     let is = |word: &str| {
         let head = text.split_at_checked(word.len());
@@ -73,7 +73,7 @@ fn named(text: &str) -> Option<(usize, usize)> {
     };
     let value = after.trim_start_matches(QUOTES);
     let quoted = value.len() < after.len();
-    // A header's has several words.
+    // The value of a header can have several words.
     let whole = is("authorization").is_some();
     let ends = |it: char| match it {
         '"' | '\'' | '\\' | '\n' => true,
@@ -90,10 +90,10 @@ fn in_token(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "+/=_.-%".contains(letter)
 }
 
-/// Access keys, STS's session tokens, and tokens, which are JSON in base64.
+/// Access keys, session tokens of STS, and JSON tokens in base64.
 const PREFIXES: [&str; 5] = ["AKIA", "ASIA", "IQoJ", "FwoG", "eyJ"];
 const SCHEMES: [&str; 2] = ["bearer ", "basic "];
-/// What is longer stands before what it begins with.
+/// Longer names come before their prefixes.
 const TELLING: [&str; 9] = [
     "secret_access_key",
     "secret-access-key",
@@ -108,7 +108,7 @@ const TELLING: [&str; 9] = [
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 /// The length of an AWS secret access key.
 const SECRET_KEY: usize = 40;
-/// No known token is shorter.
+/// The shortest known token.
 const SHORTEST: usize = 16;
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     fn a_credential_is_found_wherever_it_stands() {
         let key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
         for (text, wanted) in [
-            // As daemons log, one JSON document a line.
+            // Daemons log one JSON document per line.
             (
                 r#"{"time":"2026-01-01T00:00:00Z","level":"WARN","key":"AKIAIOSFODNN7EXAMPLE","node":"n1"}"#,
                 r#"{"time":"2026-01-01T00:00:00Z","level":"WARN","key":"REDACTED","node":"n1"}"#,

@@ -1,4 +1,4 @@
-//! A small cluster, asked.
+//! Requests about a small cluster.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -17,7 +17,7 @@ fn pod(name: &str, app: &str, node: &str, address: &str) -> Object {
     read(Kind::Pod, &json!({ "metadata": meta, "spec": { "nodeName": node }, "status": status }))
 }
 
-/// A policy that lets web in to api, which runs on n1; web is on n2.
+/// A cluster with a policy that allows web (on n2) to reach api (on n1).
 fn cluster() -> Hub {
     let mut hub = Hub::new([1; 16], 0);
     let namespace = read(Kind::Namespace, &json!({ "metadata": { "name": "x", "uid": "uid-x" } }));

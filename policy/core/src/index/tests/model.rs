@@ -6,7 +6,7 @@ use crate::{
         Event, Expanded, GroupId, GroupState, Holds, Member, NodeState, PolicyId, PolicyState,
         Role, Snapshot, Uses,
         entities::ACCOUNT,
-        named::Thing,
+        source::Thing,
         source::{MembersOf, Source, only},
     },
 };
@@ -349,7 +349,6 @@ impl Model {
         self.policies.values().filter(about).map(|policy| policy.key.clone()).collect()
     }
 
-    /// The policies by name.
     pub(super) fn policies(&self) -> impl Iterator<Item = (&PolicyKey, PolicyState)> {
         let all = self.snapshot().policies;
         self.policies.values().map(move |policy| (&policy.key, all[&id_of(policy)].clone()))

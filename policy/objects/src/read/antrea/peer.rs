@@ -113,5 +113,4 @@ const FIELDS: [&str; 8] = [
     "podSelector",
 ];
 
-/// What goes with nothing else.
 const ALONE: [&str; 3] = ["group", "serviceAccount", "nodeSelector"];

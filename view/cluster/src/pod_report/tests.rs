@@ -3,12 +3,12 @@
 use super::*;
 use serde_json::{Value, json};
 
-fn about(phase: &str, addresses: Value) -> AboutPod {
+fn about(phase: &str, addresses: Value) -> PodData {
     let pod = json!({
         "metadata": { "namespace": "shop", "name": "web" }, "spec": { "nodeName": "n1" },
         "status": { "phase": phase, "podIPs": addresses },
     });
-    AboutPod { pod: serde_json::from_value(pod).unwrap(), ..AboutPod::default() }
+    PodData { pod: serde_json::from_value(pod).unwrap(), ..PodData::default() }
 }
 
 fn held(table: u32) -> Held {
@@ -32,7 +32,7 @@ fn a_pod_that_runs_is_told_with_all_that_it_is_made_of() {
     about.held = vec![held(2)];
     about.daemon = Some(Ok(Status::default()));
     about.policies = Some(Ok(vec!["NetworkPolicy shop/web".to_owned()]));
-    let told = Whereabouts::of(&about);
+    let told = PodReport::of(&about);
     assert!(told.is_good());
     let wanted = "\
 shop/web: Running on n1
@@ -48,9 +48,9 @@ shop/web: Running on n1
 ";
     assert_eq!(told.to_string(), wanted);
     about.held = vec![held(MAIN)];
-    assert_eq!(Whereabouts::of(&about).interfaces[0].rules.len(), 1, "main needs no rule");
+    assert_eq!(PodReport::of(&about).interfaces[0].rules.len(), 1, "main needs no rule");
     about.daemon = Some(Ok(Status { rules: COMPACT.to_owned(), ..Status::default() }));
-    assert!(Whereabouts::of(&about).interfaces[0].rules.is_empty(), "they are shared");
+    assert!(PodReport::of(&about).interfaces[0].rules.is_empty(), "they are shared");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_pod_that_waits_is_told_why_by_the_daemon_and_by_kubelets_words() {
             ..Event::default()
         },
     ];
-    let told = Whereabouts::of(&about).to_string();
+    let told = PodReport::of(&about).to_string();
     assert!(told.contains("WHY       ferrule-ipamd: its ADD has waited for 9 s: r"), "{told}");
     assert!(told.contains("event FailedCreatePodSandBox, 4 times: plugin failed"), "{told}");
     assert!(told.contains("cause: the subnet of the node's ENIs is full"), "{told}");
@@ -94,7 +94,7 @@ fn sandboxes_that_fail_for_one_reason_are_one_finding() {
     };
     let mut about = about("Pending", json!([]));
     about.events = vec![event('a', "", 1), event('b', "", 1), event('c', COMBINED, 5)];
-    let told = Whereabouts::of(&about);
+    let told = PodReport::of(&about);
     let [only] = told.findings.as_slice() else { panic!("{told}") };
     assert_eq!(only.by, "event FailedCreatePodSandBox, 7 times");
     assert!(only.said.contains("\"ccc"), "{only:?}");
@@ -104,12 +104,12 @@ fn sandboxes_that_fail_for_one_reason_are_one_finding() {
 fn an_address_that_the_daemon_does_not_hold_is_told() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     about.daemon = Some(Ok(Status { phase: "running".to_owned(), ..Status::default() }));
-    let told = Whereabouts::of(&about);
-    assert!(told.findings[0].said.contains("the daemon holds no address for it"), "{told}");
+    let told = PodReport::of(&about);
+    assert!(told.findings[0].said.contains("the daemon has no address for it"), "{told}");
     about.held = vec![held(2)];
-    assert!(Whereabouts::of(&about).findings[0].said.contains("holds 10.0.0.7 for it"));
+    assert!(PodReport::of(&about).findings[0].said.contains("holds 10.0.0.7 for it"));
     about.pod.spec.host_network = true;
-    assert!(Whereabouts::of(&about).is_good());
+    assert!(PodReport::of(&about).is_good());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_daemon_that_starts_does_not_know_yet_who_holds_what() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     for phase in ["starting: waits for the takeover", "stopping"] {
         about.daemon = Some(Ok(Status { phase: phase.to_owned(), ..Status::default() }));
-        let told = Whereabouts::of(&about);
+        let told = PodReport::of(&about);
         assert!(told.is_good(), "{told}");
     }
 }
@@ -131,10 +131,10 @@ fn what_kept_a_pod_waiting_before_it_was_ready_is_told_and_is_no_trouble() {
         message: "subnet subnet-1 has no free addresses".to_owned(),
         ..Event::default()
     }];
-    assert!(!Whereabouts::of(&about).is_good());
+    assert!(!PodReport::of(&about).is_good());
     let ready = json!({ "type": "Ready", "status": "True" });
     about.pod.status.conditions.push(serde_json::from_value(ready).unwrap());
-    let told = Whereabouts::of(&about);
+    let told = PodReport::of(&about);
     assert!(told.is_good(), "{told}");
     let text = told.to_string();
     assert!(text.contains("before    event FailedCreatePodSandBox: subnet subnet-1"), "{text}");
@@ -144,11 +144,11 @@ fn what_kept_a_pod_waiting_before_it_was_ready_is_told_and_is_no_trouble() {
 fn a_pod_that_waits_is_not_good_where_its_events_may_not_be_read() {
     let mut about = about("Pending", json!([]));
     about.events_unknown = Some("may not list events".to_owned());
-    let told = Whereabouts::of(&about);
+    let told = PodReport::of(&about);
     assert!(!told.is_good());
     assert!(told.to_string().contains("events    not known: may not list events"), "{told}");
     about.pod.status.phase = "Running".to_owned();
-    assert!(Whereabouts::of(&about).is_good());
+    assert!(PodReport::of(&about).is_good());
 }
 
 #[test]
@@ -157,16 +157,16 @@ fn a_pod_that_has_ended_is_not_told_of_what_its_node_lacks() {
     let status = json!({ "phase": "running", "troubles": [
         { "kind": "denied", "severity": "trouble", "object": "ec2:A", "cause": "no" }] });
     about.daemon = Some(Ok(serde_json::from_value(status).unwrap()));
-    assert!(Whereabouts::of(&about).is_good());
+    assert!(PodReport::of(&about).is_good());
     about.pod.status.phase = "Pending".to_owned();
-    assert!(!Whereabouts::of(&about).is_good());
+    assert!(!PodReport::of(&about).is_good());
 }
 
 #[test]
 fn a_pod_on_a_node_with_its_own_network_is_good() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
     about.excluded = Some("a fargate node has a network of its own".to_owned());
-    let told = Whereabouts::of(&about);
+    let told = PodReport::of(&about);
     assert!(told.is_good());
     assert!(told.to_string().contains("network   not Ferrule's: a fargate node"), "{told}");
 }

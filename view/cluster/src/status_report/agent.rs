@@ -1,60 +1,54 @@
-//! How a node's policy agent is, by what the policy controller knows of it.
+//! The state of a node's agent, from the controller's data.
 
 use super::{Cluster, problem::trouble};
 use crate::objects::Pod;
 use serde::Serialize;
 use view_node::{Severity, Trouble};
 
-/// What the policy controller knows of a node's agent.
+/// The controller's data about a node's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
-    /// How long ago it reported, if it has.
+    /// The age of the last report; `None` without a report.
     pub reported_seconds_ago: Option<u64>,
-    /// Whether that is too long ago to count.
+    /// Whether the report is too old to count.
     pub stale: bool,
-    /// Whether it follows the replica that answers.
+    /// Whether the agent follows the replica that answered.
     pub follows: bool,
-    /// Objects that it has not acknowledged, as far as it follows that replica.
+    /// Objects without an ack, if the agent follows that replica.
     pub owed: usize,
-    /// Policies that it holds.
+    /// Policies that the agent holds.
     pub policies: usize,
-    /// Those that it cannot put into force.
+    /// Policies that the agent cannot put into force.
     pub failing: usize,
-    /// Whether it has a backend, without which none is in force.
+    /// Whether the agent has a backend. Without one no policy is in force.
     pub enforces: bool,
 }
 
-/// A node's agent in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentState {
-    /// It holds what there is.
     Good,
-    /// It has not acknowledged all that it was told.
+    /// The agent has not acknowledged all objects.
     Behind,
-    /// Some policies are not in force.
     Failing,
-    /// It follows the controller, and has not reported yet.
+    /// The agent follows the controller and has not reported yet.
     New,
-    /// The controller does not hear of it.
+    /// The controller has no recent report.
     Silent,
-    /// The controller could not be asked.
+    /// The controller does not answer.
     Unknown,
 }
 
-/// A node's agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentLine {
-    /// In one word.
     pub state: AgentState,
-    /// What is known of it.
     #[serde(flatten)]
     pub known: Option<Agent>,
 }
 
-/// Of the node whose daemon's pod this is, where that has an agent.
+/// Returns the agent of the daemon's pod, if the pod has one.
 pub(super) fn agent(node: &str, pod: &Pod, cluster: &Cluster) -> Option<AgentLine> {
     let has_one = pod.spec.containers.iter().any(|it| it.name == CONTAINER);
     has_one.then(|| match &cluster.agents {
@@ -77,7 +71,6 @@ fn state(agent: &Agent) -> AgentState {
     }
 }
 
-/// What is wrong with it.
 pub(super) fn troubles(line: &AgentLine) -> Vec<Trouble> {
     let known = line.known.as_ref();
     let mut found = Vec::new();
@@ -85,8 +78,8 @@ pub(super) fn troubles(line: &AgentLine) -> Vec<Trouble> {
         AgentState::Silent => {
             let ago = known.and_then(|it| it.reported_seconds_ago);
             let cause = ago.map_or_else(
-                || "the policy controller has heard nothing of it".to_owned(),
-                |ago| format!("the policy controller last heard of it {ago} s ago"),
+                || "the controller has no report of it".to_owned(),
+                |ago| format!("its last report is {ago} s old"),
             );
             found.push(trouble("agent_silent", OBJECT, &cause, SILENT));
         }
@@ -107,7 +100,6 @@ pub(super) fn troubles(line: &AgentLine) -> Vec<Trouble> {
 }
 
 impl AgentLine {
-    /// For the table.
     pub(super) fn cell(&self) -> String {
         let known = self.known.as_ref();
         match self.state {
@@ -123,7 +115,6 @@ impl AgentLine {
 
 const CONTAINER: &str = "agent";
 const OBJECT: &str = "ferrule-agent";
-const SILENT: &str =
-    "see the log of the container agent of the node's pod, and that it reaches ferrule-controller";
-const FAILING: &str = "`ferrule policy status` names them and why";
-const NO_BACKEND: &str = "it has no backend: the policies that it holds are not in force";
+const SILENT: &str = "read the log of the container agent of the node's pod; check that it reaches ferrule-controller";
+const FAILING: &str = "`ferrule policy status` shows them with the reasons";
+const NO_BACKEND: &str = "it has no backend, so its policies are not in force";

@@ -1,101 +1,91 @@
-//! One pod: what its network is made of, which policies it has, and why it waits.
+//! The report about one pod: its network, its policies, and the reason why it waits.
 
 mod text;
 
 use crate::{
+    known_errors::{Explanation, explain},
     objects::{Event, Node, Pod},
     pod_state::of_pod,
-    words::{Explained, explain},
 };
 use serde::Serialize;
 use view_node::{Held, Severity, Status, Trouble, WaitingAdd};
 
-/// What the API server, the pod's daemon and the controller said of it.
+/// The answers of the API server, the pod's daemon and the controller.
 #[derive(Clone, Debug, Default)]
-pub struct AboutPod {
-    /// The pod.
+pub struct PodData {
     pub pod: Pod,
-    /// Its node.
     pub node: Option<Node>,
-    /// What the daemon there holds for it.
+    /// The daemon's assignments for the pod.
     pub held: Vec<Held>,
-    /// The daemon's own document, or why it says nothing.
+    /// The daemon's status document or the error; `None` if it was not called.
     pub daemon: Option<Result<Status, String>>,
-    /// Why no daemon is to be on its node.
+    /// The reason if the node should have no daemon.
     pub excluded: Option<String>,
-    /// The pod's events.
     pub events: Vec<Event>,
-    /// Why they are not known.
     pub events_unknown: Option<String>,
-    /// The policies that it is subject to, or why they are not known.
+    /// The pod's policies or the error; `None` if the controller was not called.
     pub policies: Option<Result<Vec<String>, String>>,
 }
 
-/// A pod, as it is told.
+/// The report about one pod.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Whereabouts {
-    /// Its namespace and name.
+pub struct PodReport {
     pub pod: String,
-    /// `Running` and others.
+    /// Such as `Running`.
     pub phase: String,
-    /// The node it is bound to.
     pub node: Option<String>,
-    /// Whether it has its node's network, and nothing of ours.
+    /// Whether the pod uses its node's network namespace, so that Ferrule does nothing for it.
     pub host_network: bool,
-    /// Its addresses, as Kubernetes has them.
+    /// The addresses in the pod's status.
     pub addresses: Vec<String>,
-    /// What the daemon holds for it.
+    /// The daemon's assignments for the pod.
     pub interfaces: Vec<Interface>,
-    /// The policies that it is subject to; none where it is not known.
+    /// The pod's policies; `None` if they are unknown.
     pub policies: Option<Vec<String>>,
-    /// Why they are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies_unknown: Option<String>,
-    /// Why its network is not ours.
+    /// The reason if Ferrule does not run on the pod's node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
-    /// Why its events are not known: then what kubelet says of it is not, either.
+    /// The reason why the events are unknown. Then the kubelet's errors are unknown too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events_unknown: Option<String>,
-    /// Why it waits, or what is wrong with it.
+    /// The reasons why the pod waits, and its problems.
     pub findings: Vec<Finding>,
-    /// What kept it waiting before it was ready.
+    /// Events from before the pod became ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Finding>,
 }
 
-/// What a pod's interface is made of on the node.
+/// A pod's interface as set up on the node.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
-    /// As the daemon says it.
+    /// The daemon's assignment.
     #[serde(flatten)]
     pub held: Held,
-    /// Its rules on the node, if each pod has its own.
+    /// The rules of this pod; empty with compact rules.
     pub rules: Vec<String>,
 }
 
-/// Something that keeps the pod waiting, or is wrong with it.
+/// A reason why the pod waits, or a problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Who says it.
     pub by: String,
-    /// What.
     pub said: String,
-    /// What it comes from, if that is not said.
+    /// The cause, if the message does not contain it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
 }
 
-impl Whereabouts {
-    /// What follows from what was said.
-    pub fn of(about: &AboutPod) -> Self {
-        let AboutPod { pod, held, policies, .. } = about;
+impl PodReport {
+    /// Judges the answers.
+    pub fn of(about: &PodData) -> Self {
+        let PodData { pod, held, policies, .. } = about;
         let (policies, policies_unknown) = match policies.clone() {
             Some(Ok(policies)) => (Some(policies), None),
             Some(Err(why)) => (None, Some(why)),
@@ -122,7 +112,7 @@ impl Whereabouts {
         }
     }
 
-    /// Whether nothing keeps it waiting. One that waits, and nobody tells why, is not good.
+    /// Whether the pod has no problem. A pod that waits for an unknown reason is not good.
     pub fn is_good(&self) -> bool {
         let untold = self.phase == WAITS && self.events_unknown.is_some();
         self.findings.is_empty() && !untold
@@ -133,7 +123,7 @@ fn is_ready(pod: &Pod) -> bool {
     pod.status.conditions.iter().any(|it| it.kind == "Ready" && it.status == "True")
 }
 
-/// The rules that a pod's address has, as `ip rule` shows them.
+/// Returns the rules of the pod's addresses in the syntax of `ip rule`.
 fn rules(held: &Held) -> Vec<String> {
     let (Some(address), Some(table)) = (&held.address, held.table) else { return Vec::new() };
     let to = format!("512: from all to {address} lookup main");
@@ -141,17 +131,17 @@ fn rules(held: &Held) -> Vec<String> {
     std::iter::once(to).chain((table != MAIN).then_some(from)).collect()
 }
 
-fn findings(about: &AboutPod) -> Vec<Finding> {
+fn findings(about: &PodData) -> Vec<Finding> {
     let mut found = Vec::new();
     let waiting = waiting(about).map(|add| Finding {
         by: "ferrule-ipamd".to_owned(),
-        said: format!("its ADD has waited for {} s: {}", add.seconds, add.reason),
+        said: format!("the ADD has waited for {} s: {}", add.seconds, add.reason),
         cause: None,
         next_step: Some(add.next_step.clone()),
     });
     found.extend(waiting);
     found.extend(of_pod(&about.pod).iter().map(|trouble| of_trouble("its status", trouble)));
-    // What was before it was ready is over.
+    // Events from before the pod became ready no longer matter.
     if !is_ready(&about.pod) {
         found.extend(of_events(&about.events));
     }
@@ -160,11 +150,11 @@ fn findings(about: &AboutPod) -> Vec<Finding> {
     match &about.daemon {
         Some(Err(why)) => found.push(Finding {
             by: "ferrule".to_owned(),
-            said: format!("the daemon of its node cannot be asked: {why}"),
+            said: format!("cannot call the daemon on its node: {why}"),
             cause: None,
             next_step: Some("ferrule status".to_owned()),
         }),
-        // What is wrong with the node is the reason of a pod that waits there.
+        // A problem of the node explains why a pod waits there.
         Some(Ok(status)) if waits => {
             let severe = |it: &&Trouble| it.severity == Severity::Trouble;
             let by = format!("node {}", about.pod.spec.node_name.as_deref().unwrap_or_default());
@@ -175,7 +165,7 @@ fn findings(about: &AboutPod) -> Vec<Finding> {
     found
 }
 
-fn waiting(about: &AboutPod) -> Option<&WaitingAdd> {
+fn waiting(about: &PodData) -> Option<&WaitingAdd> {
     let of = |add: &&WaitingAdd| {
         add.namespace == about.pod.metadata.namespace && add.name == about.pod.metadata.name
     };
@@ -191,7 +181,7 @@ fn of_trouble(by: &str, trouble: &Trouble) -> Finding {
     }
 }
 
-/// Each warning once: kubelet writes one for every sandbox that fails, and only its id differs.
+/// Returns each warning once: the kubelet writes one for every failed sandbox, and they differ only in the sandbox ID.
 fn of_events(events: &[Event]) -> Vec<Finding> {
     let mut told: Vec<(String, &Event, u32)> = Vec::new();
     for event in events.iter().filter(|event| event.kind == "Warning") {
@@ -213,7 +203,7 @@ fn without_sandbox(message: &str) -> String {
 
 fn of_event(event: &Event, times: u32) -> Finding {
     let times = (times > 1).then(|| format!(", {times} times"));
-    let explained: Option<Explained> = explain(&event.message);
+    let explained: Option<Explanation> = explain(&event.message);
     Finding {
         by: format!("event {}{}", event.reason, times.unwrap_or_default()),
         said: event.message.clone(),
@@ -222,12 +212,12 @@ fn of_event(event: &Event, times: u32) -> Finding {
     }
 }
 
-/// What Kubernetes and the daemon say of its address must be the same.
-fn differs(about: &AboutPod) -> Option<Finding> {
+/// Compares the addresses in the pod's status with the daemon's assignments.
+fn differs(about: &PodData) -> Option<Finding> {
     let pod = &about.pod;
     let told: Vec<&str> = pod.status.pod_ips.iter().map(|it| it.ip.as_str()).collect();
     let said = match &about.daemon {
-        // Until it serves it has not read yet who holds what.
+        // The daemon knows its assignments only after it has started to serve.
         Some(Ok(status))
             if status.phase == SERVES
                 && pod.status.phase == "Running"
@@ -237,30 +227,28 @@ fn differs(about: &AboutPod) -> Option<Finding> {
             let held: Vec<&str> = held.collect();
             match held.iter().any(|address| told.contains(address)) {
                 true => return None,
-                false if held.is_empty() => "the daemon holds no address for it".to_owned(),
-                false => format!("the daemon holds {} for it", held.join(", ")),
+                false if held.is_empty() => "the daemon has no address for it".to_owned(),
+                false => format!("the daemon has {} for it", held.join(", ")),
             }
         }
         Some(_) | None => return None,
     };
     Some(Finding {
         by: "ferrule".to_owned(),
-        said: format!("Kubernetes has it at {}, and {said}", told.join(", ")),
-        cause: Some(
-            "it was started by another network plugin, or its sandbox was made anew".to_owned(),
-        ),
-        next_step: Some("delete the pod, so that it starts anew".to_owned()),
+        said: format!("the pod's status shows {}, but {said}", told.join(", ")),
+        cause: Some("another network plugin started it, or its sandbox was recreated".to_owned()),
+        next_step: Some("delete the pod to recreate it".to_owned()),
     })
 }
 
-/// What the API server's clients put before the words of events that they no longer count apart.
+/// The prefix of aggregated events.
 const COMBINED: &str = "(combined from similar events): ";
-/// The phase of a pod that is not started yet.
+/// The phase of a pod that has not started.
 const WAITS: &str = "Pending";
-/// The word of [`Status::phase`](view_node::Status) where the daemon serves.
+/// The [`Status::phase`](view_node::Status) of a daemon that serves.
 const SERVES: &str = "running";
 const MAIN: u32 = 254;
-/// The word of [`Status::rules`](view_node::Status) where pods share rules.
+/// The [`Status::rules`](view_node::Status) if pods share rules.
 const COMPACT: &str = "compact";
 
 #[cfg(test)]

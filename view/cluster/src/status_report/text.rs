@@ -1,25 +1,22 @@
-//! The glance as people read it: a table, then what is wrong, the worst last, where eyes are.
+//! The overview as text: a table, then the problems with the worst last, next to the prompt.
 
-use super::{AgentLine, Glance, NodeLine};
+use super::{AgentLine, NodeLine, StatusReport};
 use crate::table::Table;
 use std::collections::BTreeMap;
 use view_node::{Budget, Severity, Trouble, WaitingAdd};
 
-/// How much of each node is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// What matters most.
     Narrow,
-    /// All of it.
     Wide,
 }
 
-impl Glance {
-    /// A table and what is wrong.
+impl StatusReport {
+    /// Formats a table and the problems.
     pub fn text(&self, width: Width) -> String {
         let mut text = self.table(width).to_string();
         for unasked in &self.unasked {
-            text.push_str(&format!("not asked: {unasked}\n"));
+            text.push_str(&format!("not read: {unasked}\n"));
         }
         for (node, add, more) in self.waiting() {
             let pod = format!("{}/{}", add.namespace, add.name);
@@ -39,7 +36,7 @@ impl Glance {
 
     fn table(&self, width: Width) -> Table {
         let wide = width == Width::Wide;
-        // Without policy nobody looks for it.
+        // Without agents the column is left out.
         let agents = self.nodes.iter().any(|line| line.agent.is_some());
         let mut heads =
             vec!["NODE", "READY", "ENIS", "ADDRESSES", "FREE", "COOLING", "WAITING", "EC2"];
@@ -59,7 +56,7 @@ impl Glance {
         table
     }
 
-    /// Who has waited longest on each node for the same, and how many more do.
+    /// Returns the longest waiting ADD per node and reason, with the number of others.
     fn waiting(&self) -> Vec<(&str, &WaitingAdd, usize)> {
         let mut first: Vec<(&str, &WaitingAdd, usize)> = Vec::new();
         for line in &self.nodes {
@@ -77,7 +74,7 @@ impl Glance {
         first
     }
 
-    /// The same of many nodes is told once.
+    /// Problems that many nodes share are shown once.
     fn grouped(&self, severity: Severity) -> Vec<(Trouble, Vec<&str>)> {
         let mut groups: BTreeMap<(&str, &str, &str), (Trouble, Vec<&str>)> = BTreeMap::new();
         let of_nodes = self.nodes.iter().flat_map(|line| {
@@ -139,12 +136,12 @@ impl NodeLine {
     }
 }
 
-/// A /80 prefix has more addresses than anybody counts.
+/// Avoids the exact count of a /80 prefix.
 fn many(count: u64) -> String {
     if count > COUNTED { "many".to_owned() } else { count.to_string() }
 }
 
-/// What EC2 leaves of the calls that the node might make, of the action that has least.
+/// Formats the EC2 budget with the smallest share left.
 fn budget(budgets: &[Budget]) -> String {
     let share = |it: &Budget| it.milli_per_second * 100 / it.ceiling_milli_per_second.max(1);
     let least = budgets.iter().map(share).min().unwrap_or(100);

@@ -1,9 +1,9 @@
-//! A pod as people read it.
+//! The report about one pod as text.
 
-use super::{Interface, Whereabouts};
+use super::{Interface, PodReport};
 use std::fmt;
 
-impl fmt::Display for Whereabouts {
+impl fmt::Display for PodReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = self.node.as_deref().unwrap_or("no node yet");
         writeln!(f, "{}: {} on {node}", self.pod, self.phase)?;
@@ -13,7 +13,7 @@ impl fmt::Display for Whereabouts {
         };
         line(f, "address", &addresses)?;
         if self.host_network {
-            line(f, "network", "its node's own: nothing of it is Ferrule's")?;
+            line(f, "network", "its node's network, not Ferrule's")?;
         }
         if let Some(why) = &self.excluded {
             line(f, "network", &format!("not Ferrule's: {why}"))?;
@@ -23,18 +23,18 @@ impl fmt::Display for Whereabouts {
         }
         match (&self.policies, &self.policies_unknown) {
             (Some(policies), _) if policies.is_empty() => {
-                line(f, "policies", "none: all is allowed")?
+                line(f, "policies", "none: all traffic is allowed")?
             }
             (Some(policies), _) => {
                 for policy in policies {
                     line(f, "policy", policy)?;
                 }
             }
-            (None, Some(why)) => line(f, "policies", &format!("not known: {why}"))?,
+            (None, Some(why)) => line(f, "policies", &format!("unknown: {why}"))?,
             (None, None) => {}
         }
         if let Some(why) = &self.events_unknown {
-            line(f, "events", &format!("not known: {why}"))?;
+            line(f, "events", &format!("unknown: {why}"))?;
         }
         let before = self.before.iter().map(|finding| ("before", finding));
         for (word, finding) in before.chain(self.findings.iter().map(|it| ("WHY", it))) {
@@ -63,7 +63,7 @@ fn of_interface(f: &mut fmt::Formatter<'_>, interface: &Interface) -> fmt::Resul
     let veth = match (&held.host_interface, held.confirmed) {
         (Some(name), _) => name.as_str(),
         (None, true) => "-",
-        (None, false) => "none yet: its ADD is not done",
+        (None, false) => "none yet: the ADD is not complete",
     };
     line(f, "host veth", veth)?;
     for rule in &interface.rules {

@@ -1,4 +1,4 @@
-//! Problems that this crate finds itself.
+//! Constructor of problems.
 
 use view_node::{Severity, Trouble};
 

@@ -1,4 +1,4 @@
-//! All nodes at a glance: how each pool is, and what is wrong where.
+//! The overview of all nodes: the state of each pool, and the problems.
 
 mod agent;
 mod judge;
@@ -13,93 +13,81 @@ use view_node::{Budget, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
 pub use agent::{Agent, AgentLine, AgentState};
 pub use text::Width;
 
-/// What the API server and the daemons said.
+/// The answers of the API server and the daemons.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    /// The namespace of our own objects.
+    /// Ferrule's namespace.
     pub namespace: String,
-    /// All nodes, or those that are asked for.
+    /// All nodes, or the nodes that the user named.
     pub nodes: Vec<Node>,
-    /// Our DaemonSets; none where they may not be read.
+    /// Ferrule's DaemonSets; `None` if they may not be read.
     pub daemon_sets: Option<Vec<DaemonSet>>,
-    /// Their pods.
     pub pods: Vec<Pod>,
-    /// What each of them said, by the pod's name.
-    pub heard: BTreeMap<String, Heard>,
-    /// The policy controller's replicas.
+    /// The answers of the daemons by pod name.
+    pub heard: BTreeMap<String, DaemonAnswer>,
+    /// The controller's replicas.
     pub controllers: Vec<Pod>,
-    /// The Lease of the replica that writes status.
+    /// The Lease of the controller replica that writes status.
     pub lease: Option<Lease>,
-    /// What the controller knows of the nodes' agents, by node; none where it does not say.
+    /// The controller's data about agents, by node; `None` if it does not answer.
     pub agents: Option<BTreeMap<String, Agent>>,
-    /// What could not be asked: told, and nothing is concluded from it.
+    /// Failed calls. They are shown, and nothing is concluded from them.
     pub unasked: Vec<String>,
 }
 
-/// What came of asking a daemon.
+/// The result of a call to a daemon.
 #[derive(Clone, Debug)]
-pub enum Heard {
-    /// Its document.
-    Said(Box<Status>),
-    /// Nothing, and why.
-    Silent(String),
+pub enum DaemonAnswer {
+    Status(Box<Status>),
+    /// No answer, with the reason.
+    Failed(String),
 }
 
-/// How a Lease stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it.
     pub holder: Option<String>,
-    /// When it was renewed.
     pub renewed_seconds_ago: u64,
-    /// How long it holds.
     pub lasts_seconds: u64,
 }
 
-/// All nodes at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Glance {
-    /// Each node, by name.
+pub struct StatusReport {
+    /// Sorted by name.
     pub nodes: Vec<NodeLine>,
-    /// What is no node's.
     pub troubles: Vec<Trouble>,
-    /// What could not be asked.
     pub unasked: Vec<String>,
 }
 
-/// One node.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeLine {
-    /// Its name.
     pub node: String,
-    /// Whether Kubernetes has it as ready.
+    /// The condition `Ready` of the node.
     pub ready: bool,
-    /// Why there is no daemon, where there need not be one.
+    /// The reason if the node should have no daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
-    /// The daemon's pod.
     pub pod: Option<String>,
-    /// The daemon's version, if it answered.
+    /// `None` if the daemon did not answer.
     pub version: Option<String>,
-    /// The pool, if it answered.
+    /// `None` if the daemon did not answer.
     pub pool: Option<Pool>,
-    /// What the instance type allows, if it is known.
+    /// The limits of the instance type; `None` if unknown.
     pub limits: Option<Limits>,
-    /// The policy agent, where the node has one.
+    /// The agent; `None` if the node's pod has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentLine>,
-    /// The ADDs that have waited longest.
+    /// The longest waiting ADDs.
     pub waiting_adds: Vec<WaitingAdd>,
-    /// How often EC2 may be called.
+    /// The budgets of EC2 calls.
     pub budgets: Vec<Budget>,
-    /// What is wrong, worst first.
+    /// The problems, worst first.
     pub troubles: Vec<Trouble>,
 }
 
-impl Glance {
-    /// What follows from what was said.
+impl StatusReport {
+    /// Judges the answers.
     pub fn of(cluster: &Cluster) -> Self {
         let mut nodes: Vec<NodeLine> =
             cluster.nodes.iter().map(|node| judge::node(node, cluster)).collect();
@@ -107,7 +95,7 @@ impl Glance {
         Self { nodes, troubles: judge::cluster(cluster), unasked: cluster.unasked.clone() }
     }
 
-    /// Whether nobody has to do anything, as far as everything could be asked.
+    /// Whether no action is necessary, as far as all calls succeeded.
     pub fn is_good(&self) -> bool {
         let mut troubles = self.nodes.iter().flat_map(|node| &node.troubles).chain(&self.troubles);
         troubles.all(|trouble| trouble.severity != Severity::Trouble)

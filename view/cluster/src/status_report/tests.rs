@@ -19,7 +19,7 @@ fn pod(node: &str) -> Pod {
     .unwrap()
 }
 
-fn status(troubles: Value) -> Heard {
+fn status(troubles: Value) -> DaemonAnswer {
     let status = json!({
         "version": "0.1.0", "phase": "running",
         "pool": { "enis": 2, "maxEnis": 4, "total": 20, "assigned": 12, "free": 7, "cooling": 1,
@@ -32,7 +32,7 @@ fn status(troubles: Value) -> Heard {
         ],
         "troubles": troubles,
     });
-    Heard::Said(Box::new(serde_json::from_value(status).unwrap()))
+    DaemonAnswer::Status(Box::new(serde_json::from_value(status).unwrap()))
 }
 
 fn cluster(names: &[&str]) -> Cluster {
@@ -57,9 +57,9 @@ fn a_node_is_a_line_and_what_is_wrong_stands_below_with_what_to_do() {
     let mut cluster = cluster(&["n2", "n1"]);
     cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
     cluster.heard.insert("ferrule-n2".to_owned(), status(denied()));
-    let glance = Glance::of(&cluster);
-    assert!(!glance.is_good());
-    let text = glance.text(Width::Narrow);
+    let status_report = StatusReport::of(&cluster);
+    assert!(!status_report.is_good());
+    let text = status_report.text(Width::Narrow);
     let lines: Vec<&str> = text.lines().collect();
     let heads =
         "NODE   READY   ENIS   ADDRESSES   FREE   COOLING   WAITING   EC2   VERSION   STATE";
@@ -78,7 +78,7 @@ fn a_node_is_a_line_and_what_is_wrong_stands_below_with_what_to_do() {
         ),
         "{text}"
     );
-    let wide = glance.text(Width::Wide);
+    let wide = status_report.text(Width::Wide);
     assert!(wide.lines().next().unwrap().contains("POD"), "{wide}");
 }
 
@@ -89,7 +89,7 @@ fn the_same_trouble_of_many_nodes_is_told_once() {
     for name in names {
         cluster.heard.insert(format!("ferrule-{name}"), status(denied()));
     }
-    let text = Glance::of(&cluster).text(Width::Narrow);
+    let text = StatusReport::of(&cluster).text(Width::Narrow);
     assert_eq!(text.matches("TROUBLE").count(), 1, "{text}");
     assert!(text.contains("TROUBLE  n1, n2, n3, n4, n5 and 2 more: ec2:"), "{text}");
 }
@@ -97,20 +97,20 @@ fn the_same_trouble_of_many_nodes_is_told_once() {
 #[test]
 fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
     let mut cluster = cluster(&["n1"]);
-    let why = Heard::Silent("no answer within 10 s".to_owned());
+    let why = DaemonAnswer::Failed("no answer within 10 s".to_owned());
     cluster.heard.insert("ferrule-n1".to_owned(), why);
     let pool = json!({ "type": "IPPoolHealthy", "status": "False", "reason": "starting",
         "message": "waits for EC2" });
     cluster.nodes[0].status.conditions.push(serde_json::from_value(pool).unwrap());
-    let glance = Glance::of(&cluster);
-    let text = glance.text(Width::Narrow);
+    let status_report = StatusReport::of(&cluster);
+    let text = status_report.text(Width::Narrow);
     assert!(text.contains("unreachable"), "{text}");
     assert!(text.contains("ferrule-ipamd: no answer within 10 s"), "{text}");
     assert!(text.contains("IPPoolHealthy: starting: waits for EC2"), "{text}");
-    assert!(!glance.is_good());
+    assert!(!status_report.is_good());
     let forbidden = "may not create pods/portforward".to_owned();
-    cluster.heard.insert("ferrule-n1".to_owned(), Heard::Silent(forbidden));
-    let text = Glance::of(&cluster).text(Width::Narrow);
+    cluster.heard.insert("ferrule-n1".to_owned(), DaemonAnswer::Failed(forbidden));
+    let text = StatusReport::of(&cluster).text(Width::Narrow);
     assert!(text.contains("next: ask for the role ferrule-viewer"), "{text}");
 }
 
@@ -118,24 +118,26 @@ fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
 fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
     let mut cluster = cluster(&["n1"]);
     cluster.pods.clear();
-    let glance = Glance::of(&cluster);
-    assert_eq!(glance.nodes[0].troubles[0].kind, "missing");
+    let status_report = StatusReport::of(&cluster);
+    assert_eq!(status_report.nodes[0].troubles[0].kind, "missing");
     let fargate = json!({ "eks.amazonaws.com/compute-type": "fargate" });
     cluster.nodes = vec![node("f", fargate)];
-    let glance = Glance::of(&cluster);
-    assert!(glance.is_good(), "{glance:?}");
-    assert!(glance.text(Width::Narrow).contains("none: a fargate node has a network of its own"));
+    let status_report = StatusReport::of(&cluster);
+    assert!(status_report.is_good(), "{status_report:?}");
+    assert!(
+        status_report.text(Width::Narrow).contains("none: a fargate node has a network of its own")
+    );
     let set = json!({ "metadata": { "name": "ferrule" }, "spec": { "template": { "spec": {
         "nodeSelector": { "ferrule.io/network": "ferrule" } } } } });
     cluster.daemon_sets = Some(vec![serde_json::from_value(set).unwrap()]);
     cluster.nodes = vec![node("not-yet", json!({}))];
-    let glance = Glance::of(&cluster);
-    assert!(glance.is_good(), "{glance:?}");
-    let told = glance.text(Width::Narrow);
+    let status_report = StatusReport::of(&cluster);
+    assert!(status_report.is_good(), "{status_report:?}");
+    let told = status_report.text(Width::Narrow);
     assert!(told.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{told}");
     cluster.daemon_sets = Some(Vec::new());
-    let told = Glance::of(&cluster).text(Width::Narrow);
-    assert!(told.contains("install the chart, or name its namespace by --namespace"), "{told}");
+    let told = StatusReport::of(&cluster).text(Width::Narrow);
+    assert!(told.contains("install the chart, or set --namespace"), "{told}");
 }
 
 #[test]
@@ -143,9 +145,9 @@ fn a_lease_that_nobody_renews_is_trouble_of_the_cluster() {
     let mut cluster = cluster(&[]);
     let lost = Lease { holder: Some("c-1".to_owned()), renewed_seconds_ago: 60, lasts_seconds: 15 };
     cluster.lease = Some(lost);
-    assert!(Glance::of(&cluster).is_good(), "there is no controller that should hold it");
+    assert!(StatusReport::of(&cluster).is_good(), "there is no controller that should hold it");
     cluster.controllers.push(pod("n1"));
-    let text = Glance::of(&cluster).text(Width::Narrow);
+    let text = StatusReport::of(&cluster).text(Width::Narrow);
     assert!(text.contains("TROUBLE  Lease ferrule-controller: c-1 has lost it"), "{text}");
 }
 
@@ -158,9 +160,9 @@ fn a_node_that_the_affinity_leaves_out_is_to_have_no_daemon() {
             "nodeSelectorTerms": [{ "matchExpressions": [arch] }] } } } } } } });
     cluster.daemon_sets = Some(vec![serde_json::from_value(set).unwrap()]);
     cluster.nodes = vec![node("n1", json!({ "kubernetes.io/arch": "s390x" }))];
-    assert!(Glance::of(&cluster).is_good());
+    assert!(StatusReport::of(&cluster).is_good());
     cluster.nodes = vec![node("n1", json!({ "kubernetes.io/arch": "amd64" }))];
-    assert_eq!(Glance::of(&cluster).nodes[0].troubles[0].kind, "missing");
+    assert_eq!(StatusReport::of(&cluster).nodes[0].troubles[0].kind, "missing");
 }
 
 #[test]
@@ -168,9 +170,9 @@ fn who_may_not_read_daemonsets_is_not_told_to_install_one() {
     let mut cluster = cluster(&["n1"]);
     cluster.pods.clear();
     cluster.daemon_sets = None;
-    let glance = Glance::of(&cluster);
-    assert!(glance.is_good(), "{glance:?}");
-    let text = glance.text(Width::Narrow);
+    let status_report = StatusReport::of(&cluster);
+    assert!(status_report.is_good(), "{status_report:?}");
+    let text = status_report.text(Width::Narrow);
     assert!(text.contains("unknown") && !text.contains("install the chart"), "{text}");
 }
 
@@ -180,11 +182,11 @@ fn a_daemon_that_is_set_to_be_silent_is_no_trouble() {
     let env =
         json!({ "name": "ipamd", "env": [{ "name": "DISABLE_INTROSPECTION", "value": "True" }] });
     cluster.pods[0].spec.containers.push(serde_json::from_value(env).unwrap());
-    let why = Heard::Silent("cannot forward port".to_owned());
+    let why = DaemonAnswer::Failed("cannot forward port".to_owned());
     cluster.heard.insert("ferrule-n1".to_owned(), why);
-    let glance = Glance::of(&cluster);
-    assert!(glance.is_good(), "{glance:?}");
-    let text = glance.text(Width::Narrow);
+    let status_report = StatusReport::of(&cluster);
+    assert!(status_report.is_good(), "{status_report:?}");
+    let text = status_report.text(Width::Narrow);
     assert!(text.contains("notice   n1: ferrule-ipamd: DISABLE_INTROSPECTION is set"), "{text}");
 }
 
@@ -193,9 +195,9 @@ fn a_node_of_which_kubelet_has_told_nothing_is_not_good() {
     let mut cluster = cluster(&["n1"]);
     cluster.nodes[0].status.conditions.clear();
     cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
-    let glance = Glance::of(&cluster);
-    assert_eq!(glance.nodes[0].troubles[0].kind, "node_not_ready");
-    assert!(!glance.is_good());
+    let status_report = StatusReport::of(&cluster);
+    assert_eq!(status_report.nodes[0].troubles[0].kind, "node_not_ready");
+    assert!(!status_report.is_good());
 }
 
 #[test]
@@ -205,16 +207,16 @@ fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
         cluster.heard.insert(format!("ferrule-{name}"), status(json!([])));
     }
     let heads = |cluster: &Cluster| {
-        let text = Glance::of(cluster).text(Width::Narrow);
+        let text = StatusReport::of(cluster).text(Width::Narrow);
         text.lines().next().unwrap().to_owned()
     };
     assert!(!heads(&cluster).contains("AGENT"));
     for pod in &mut cluster.pods {
         pod.spec.containers.push(serde_json::from_value(json!({ "name": "agent" })).unwrap());
     }
-    let told = |cluster: &Cluster| Glance::of(cluster).text(Width::Narrow);
+    let told = |cluster: &Cluster| StatusReport::of(cluster).text(Width::Narrow);
     assert!(heads(&cluster).contains("   EC2   AGENT     VERSION"), "{}", told(&cluster));
-    assert!(Glance::of(&cluster).is_good(), "nobody could be asked");
+    assert!(StatusReport::of(&cluster).is_good(), "nobody could be asked");
 
     let good = Agent {
         reported_seconds_ago: Some(9),
@@ -242,14 +244,15 @@ fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
     assert_eq!(of(&text, "n4"), "new 0.1.0 good");
     assert_eq!(of(&text, "n5"), "silent 0.1.0 agent_silent");
     assert!(text.contains("n2: ferrule-agent: the policy controller last heard of it 901 s ago"));
-    assert!(text.contains("n5: ferrule-agent: the policy controller has heard nothing of it"));
+    assert!(text.contains("n5: ferrule-agent: the controller has no report of it"));
     assert!(text.contains("2 policies are not in force\n         next: `ferrule policy status`"));
 
     known.insert("n5".to_owned(), behind);
     cluster.agents = Some(known);
-    // What is wrong with an agent does not explain why the daemon beside it is silent.
-    let said = cluster.heard.insert("ferrule-n5".to_owned(), Heard::Silent("no answer".to_owned()));
-    let silent = Glance::of(&cluster);
+    // An agent's problem does not explain why the daemon beside it does not answer.
+    let said =
+        cluster.heard.insert("ferrule-n5".to_owned(), DaemonAnswer::Failed("no answer".to_owned()));
+    let silent = StatusReport::of(&cluster);
     let kinds: Vec<_> =
         silent.nodes[4].troubles.iter().map(|it| (&*it.kind, it.severity)).collect();
     assert_eq!(kinds, [("unreachable", Severity::Trouble), ("no_backend", Severity::Notice)]);
@@ -257,6 +260,6 @@ fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
     let text = told(&cluster);
     assert_eq!(of(&text, "n5"), "behind 3 0.1.0 good");
     assert!(text.contains("notice   n5: ferrule-agent: it has no backend"), "{text}");
-    let line = json!(Glance::of(&cluster).nodes[4].agent);
+    let line = json!(StatusReport::of(&cluster).nodes[4].agent);
     assert_eq!((&line["state"], &line["owed"]), (&json!("behind"), &json!(3)), "{line}");
 }

@@ -1,27 +1,27 @@
-//! What nodes have reported.
+//! The reports of all nodes.
 
 use crate::{Failing, Realized};
 use control_wire::proto::ReportRequest;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many kinds a node may name, so that one that lies takes no memory to speak of.
+/// Limit of kinds per node. It bounds the memory that a compromised node can use.
 const KINDS: usize = 64;
-/// How many policies are kept of a node.
+/// Limit of policies per node.
 const POLICIES: usize = 100_000;
-/// How long a policy's UID may be, in bytes; no API server gives longer ones.
+/// Limit of a policy's UID in bytes. API servers assign shorter ones.
 const UID: usize = 128;
-/// How long the name of a kind may be, in bytes: its own and its group's.
+/// Limit of a kind's name in bytes: kind and API group.
 const KIND: usize = 63 + 1 + 253;
-/// Of how many policies of a node it is kept why they are not in force.
+/// Limit of failing policies per node whose reason is kept.
 const REASONS: usize = 1_000;
-/// What is said of the others.
+/// The reason of the others.
 const NO_REASON: &str = "it says of too many why to keep it";
-/// How long a reason may be, in bytes.
+/// Limit of a reason in bytes.
 const REASON: usize = 1024;
 
-/// The book of what nodes have in force.
+/// The last report of each node.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Reports {
     nodes: BTreeMap<String, Node>,
 }
 
@@ -34,18 +34,18 @@ struct Node {
     unenforced: bool,
 }
 
-impl Heard {
-    /// How many failing policies are told of a node.
+impl Reports {
+    /// Limit of failing policies that a document lists.
     pub const FAILING: usize = 100;
 
-    /// Takes a node's report in.
+    /// Records a node's report.
     pub fn take(&mut self, node: &str, report: &ReportRequest, now_ms: u64) {
         let node = self.nodes.entry(node.to_owned()).or_default();
         if report.full {
             *node = Node::default();
         }
         (node.at_ms, node.unenforced) = (now_ms, report.unenforced);
-        // What is longer than it can be is no policy and no kind.
+        // Names beyond the limits are neither policies nor kinds.
         for realized in report.realized.iter().filter(|realized| realized.uid.len() <= UID) {
             node.good.remove(&realized.uid);
             node.bad.remove(&realized.uid);
@@ -71,17 +71,17 @@ impl Heard {
         }
     }
 
-    /// Forgets a node that is no longer in the cluster.
+    /// Removes a node that left the cluster.
     pub fn forget(&mut self, node: &str) {
         self.nodes.remove(node);
     }
 
-    /// Forgets all: nodes report elsewhere.
+    /// Removes all reports, because another replica collects them now.
     pub fn clear(&mut self) {
         self.nodes.clear();
     }
 
-    /// Whether a node has reported.
+    /// Whether the node has reported.
     pub fn knows(&self, node: &str) -> bool {
         self.nodes.contains_key(node)
     }
@@ -91,7 +91,7 @@ impl Heard {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// What a node has in force.
+    /// Returns a node's report.
     pub fn realized(&self, node: &str, now_ms: u64) -> Option<Realized> {
         let node = self.nodes.get(node)?;
         let failing = node.bad.iter().take(Self::FAILING).map(|(uid, (generation, error))| {
@@ -130,59 +130,59 @@ mod tests {
 
     #[test]
     fn changes_add_up_and_a_full_report_begins_anew() {
-        let mut heard = Heard::default();
+        let mut reports = Reports::default();
         let first = vec![said("a", "", false), said("b", "no room", false)];
-        heard.take("n", &report(true, first, &[("Pod", 7)]), 1_000);
-        let seen = heard.realized("n", 4_500).unwrap_or_default();
+        reports.take("n", &report(true, first, &[("Pod", 7)]), 1_000);
+        let seen = reports.realized("n", 4_500).unwrap_or_default();
         assert_eq!((seen.seconds_ago, seen.policies, seen.failing.len()), (3, 1, 1));
         assert_eq!(seen.failing[0].error, "no room");
         let then = vec![said("b", "", false), said("a", "", true), said("c", "", false)];
-        heard.take("n", &report(false, then, &[("Pod", 9)]), 5_000);
-        let seen = heard.realized("n", 5_000).unwrap_or_default();
+        reports.take("n", &report(false, then, &[("Pod", 9)]), 5_000);
+        let seen = reports.realized("n", 5_000).unwrap_or_default();
         assert_eq!((seen.policies, seen.failing, seen.reached["Pod"]), (2, vec![], 9));
-        heard.take("n", &report(true, vec![said("d", "", false)], &[]), 6_000);
-        let seen = heard.realized("n", 6_000).unwrap_or_default();
+        reports.take("n", &report(true, vec![said("d", "", false)], &[]), 6_000);
+        let seen = reports.realized("n", 6_000).unwrap_or_default();
         assert_eq!((seen.policies, seen.reached.len()), (1, 0));
-        heard.forget("n");
-        assert_eq!(heard.realized("n", 6_000), None);
+        reports.forget("n");
+        assert_eq!(reports.realized("n", 6_000), None);
     }
 
     #[test]
     fn a_node_without_a_backend_is_known_by_its_last_report() {
-        let mut heard = Heard::default();
+        let mut reports = Reports::default();
         for unenforced in [true, false, true] {
             let report = report(true, vec![said("a", "", false)], &[("Pod", 7)]);
-            heard.take("n", &ReportRequest { unenforced, ..report }, 0);
-            let seen = heard.realized("n", 0).unwrap_or_default();
+            reports.take("n", &ReportRequest { unenforced, ..report }, 0);
+            let seen = reports.realized("n", 0).unwrap_or_default();
             assert_eq!((seen.unenforced, seen.policies), (unenforced, 1));
         }
     }
 
     #[test]
     fn a_node_that_says_too_much_is_cut_off() {
-        let mut heard = Heard::default();
+        let mut reports = Reports::default();
         let kinds: Vec<String> = (0..200).map(|n| format!("kind-{n:03}")).collect();
         let kinds: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), 1)).collect();
         let long = "ä".repeat(REASON);
-        heard.take("n", &report(true, vec![said("a", &long, false)], &kinds), 0);
-        heard.take("n", &report(false, vec![], &[("Pod", 1)]), 0);
-        let seen = heard.realized("n", 0).unwrap_or_default();
+        reports.take("n", &report(true, vec![said("a", &long, false)], &kinds), 0);
+        reports.take("n", &report(false, vec![], &[("Pod", 1)]), 0);
+        let seen = reports.realized("n", 0).unwrap_or_default();
         assert_eq!((seen.reached.len(), seen.failing[0].error.len()), (KINDS, REASON));
     }
 
     #[test]
     fn names_that_are_too_long_are_none_and_few_reasons_are_kept() {
-        let mut heard = Heard::default();
+        let mut reports = Reports::default();
         let (uid, kind) = ("u".repeat(UID), "k".repeat(KIND));
         let (longer, other) = (format!("{uid}u"), format!("{kind}k"));
         let of = vec![said(&uid, "", false), said(&longer, "", false), said(&longer, "no", false)];
-        heard.take("n", &report(true, of, &[(&kind, 1), (&other, 1)]), 0);
-        let seen = heard.realized("n", 0).unwrap_or_default();
+        reports.take("n", &report(true, of, &[(&kind, 1), (&other, 1)]), 0);
+        let seen = reports.realized("n", 0).unwrap_or_default();
         assert_eq!((seen.policies, seen.failing), (1, vec![]));
         assert_eq!(seen.reached.into_keys().collect::<Vec<_>>(), [kind]);
         let many = (0..2 * REASONS).map(|at| said(&format!("{at}"), "no room", false));
-        heard.take("n", &report(true, many.collect(), &[]), 0);
-        let bad = &heard.nodes["n"].bad;
+        reports.take("n", &report(true, many.collect(), &[]), 0);
+        let bad = &reports.nodes["n"].bad;
         let kept = bad.values().filter(|(_, why)| why == "no room").count();
         assert_eq!((bad.len(), kept), (2 * REASONS, REASONS));
     }

@@ -1,6 +1,6 @@
-//! What is wrong with a node, and with what is no node's.
+//! Problems of nodes and of the cluster.
 
-use super::{Cluster, Heard, Lease, NodeLine, agent, problem::trouble};
+use super::{Cluster, DaemonAnswer, Lease, NodeLine, agent, problem::trouble};
 use crate::{
     affinity::excluded,
     objects::{Node, Pod},
@@ -8,7 +8,7 @@ use crate::{
 };
 use view_node::{Severity, Trouble};
 
-/// One node, with whatever was said of it.
+/// Judges one node.
 pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
     let name = &node.metadata.name;
     let ready = node.condition("Ready");
@@ -19,15 +19,15 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
     };
     if !line.ready {
         let cause = ready.map_or_else(
-            || "its kubelet has not told yet whether it is ready".to_owned(),
+            || "the kubelet has not reported the condition Ready".to_owned(),
             |ready| format!("{}: {}", ready.reason, ready.message),
         );
-        let next = format!("kubectl describe node {name}; is its kubelet running?");
+        let next = format!("kubectl describe node {name}; check that its kubelet runs");
         let since = ready.and_then(|it| it.last_transition_time.clone());
         line.troubles.push(Trouble { since, ..trouble("node_not_ready", name, &cause, &next) });
     }
     let on_it = |pod: &&Pod| pod.spec.node_name.as_ref() == Some(name);
-    // While one is being replaced there are two.
+    // During a replacement a node has two pods.
     let mut pods: Vec<&Pod> = cluster.pods.iter().filter(on_it).collect();
     pods.sort_by_key(|pod| pod.metadata.deletion_timestamp.is_some());
     match pods.first() {
@@ -37,7 +37,7 @@ pub(super) fn node(node: &Node, cluster: &Cluster) -> NodeLine {
             None => line.troubles.push(missing(cluster)),
         },
     }
-    // After all else: what is wrong with the agent does not explain why the daemon does not answer.
+    // Last, because an agent's problem does not explain why the daemon does not answer.
     line.troubles.extend(line.agent.iter().flat_map(agent::troubles));
     line.troubles.sort_by_key(|trouble| trouble.severity);
     line
@@ -48,15 +48,15 @@ fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
     line.troubles.extend(of_pod(pod));
     line.agent = agent::agent(&line.node, pod, cluster);
     if pod.introspection_is_off() {
-        let cause = format!("{INTROSPECTION_OFF} is set: the daemon tells nothing of itself");
-        let next = "unset it to see more than what Kubernetes knows of the node";
+        let cause = format!("{INTROSPECTION_OFF} is set, so the daemon's introspection is off");
+        let next = "unset it to see the daemon's state";
         let told = trouble("unreachable", "ferrule-ipamd", &cause, next);
         line.troubles.push(Trouble { severity: Severity::Notice, ..told });
         last_words(line, node);
         return;
     }
     match cluster.heard.get(&pod.metadata.name) {
-        Some(Heard::Said(status)) => {
+        Some(DaemonAnswer::Status(status)) => {
             let status = status.as_ref().clone();
             line.version = Some(status.version).filter(|version| !version.is_empty());
             line.pool = Some(status.pool);
@@ -65,21 +65,21 @@ fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
             line.budgets = status.budgets;
             line.troubles.extend(status.troubles);
         }
-        Some(Heard::Silent(why)) => silent(line, node, why, cluster),
-        None => silent(line, node, "it was not asked", cluster),
+        Some(DaemonAnswer::Failed(why)) => silent(line, node, why, cluster),
+        None => silent(line, node, "it was not called", cluster),
     }
 }
 
 fn silent(line: &mut NodeLine, node: &Node, why: &str, cluster: &Cluster) {
     let next = if why.contains("pods/portforward") {
         format!(
-            "ask for the role ferrule-viewer: it may forward to ports of pods in {}",
+            "request the role ferrule-viewer, which allows port-forward to pods in {}",
             cluster.namespace
         )
     } else {
-        "see that the node's kubelet answers and that the container ipamd runs".to_owned()
+        "check that the node's kubelet answers and that the container ipamd runs".to_owned()
     };
-    // What the pod's status says is the cause of it.
+    // The cause is in the pod's status.
     let known = !line.troubles.is_empty();
     let severity = if known { Severity::Notice } else { Severity::Trouble };
     let told = Trouble { severity, ..trouble("unreachable", "ferrule-ipamd", why, &next) };
@@ -87,12 +87,12 @@ fn silent(line: &mut NodeLine, node: &Node, why: &str, cluster: &Cluster) {
     last_words(line, node);
 }
 
-/// What the daemon said last of itself to Kubernetes, where nobody answers.
+/// Adds the daemon's last condition on the node, if the daemon does not answer.
 fn last_words(line: &mut NodeLine, node: &Node) {
     if let Some(said) = node.condition("IPPoolHealthy").filter(|it| it.status == "False") {
         let cause = format!("{}: {}", said.reason, said.message);
         let since = said.last_transition_time.clone();
-        let next = "mend what it says";
+        let next = "fix the cause in the message";
         line.troubles.push(Trouble { since, ..trouble("pool", "IPPoolHealthy", &cause, next) });
     }
 }
@@ -100,9 +100,10 @@ fn last_words(line: &mut NodeLine, node: &Node) {
 fn missing(cluster: &Cluster) -> Trouble {
     let namespace = &cluster.namespace;
     let Some(sets) = &cluster.daemon_sets else {
-        let cause = "no pod of it is on the node; whether one is to be there is not known";
-        let next =
-            format!("ask for the role ferrule-viewer: it may read DaemonSets in {namespace}");
+        let cause = "the node has no pod of it, and the DaemonSets cannot be read";
+        let next = format!(
+            "request the role ferrule-viewer, which allows reading DaemonSets in {namespace}"
+        );
         let told = trouble("missing", "DaemonSet ferrule", cause, &next);
         return Trouble { severity: Severity::Notice, ..told };
     };
@@ -110,7 +111,7 @@ fn missing(cluster: &Cluster) -> Trouble {
         Some(name) => trouble(
             "missing",
             &format!("DaemonSet {name}"),
-            "no pod of it is on the node",
+            "the node has no pod of it",
             &format!(
                 "kubectl -n {namespace} describe daemonset {name}; compare its tolerations and \
                  affinity with the node's taints and labels"
@@ -119,13 +120,12 @@ fn missing(cluster: &Cluster) -> Trouble {
         None => trouble(
             "missing",
             "DaemonSet ferrule",
-            &format!("there is none in the namespace {namespace}"),
-            "install the chart, or name its namespace by --namespace",
+            &format!("namespace {namespace} has none"),
+            "install the chart, or set --namespace",
         ),
     }
 }
 
-/// What is no node's.
 pub(super) fn cluster(cluster: &Cluster) -> Vec<Trouble> {
     let mut found: Vec<Trouble> = cluster.controllers.iter().flat_map(of_pod).collect();
     if !cluster.controllers.is_empty() {
@@ -141,10 +141,10 @@ pub(super) fn cluster(cluster: &Cluster) -> Vec<Trouble> {
     found
 }
 
-fn version(heard: &Heard) -> Option<&str> {
+fn version(heard: &DaemonAnswer) -> Option<&str> {
     match heard {
-        Heard::Said(status) => Some(status.version.as_str()),
-        Heard::Silent(_) => None,
+        DaemonAnswer::Status(status) => Some(status.version.as_str()),
+        DaemonAnswer::Failed(_) => None,
     }
 }
 
@@ -154,7 +154,7 @@ fn lease(lease: &Lease) -> Option<Trouble> {
         None => "no replica holds it".to_owned(),
         Some(holder) if ago > lease.lasts_seconds => {
             format!(
-                "{holder} has lost it: it was renewed {ago} s ago and holds {} s",
+                "{holder} lost it: it was renewed {ago} s ago and lasts {} s",
                 lease.lasts_seconds
             )
         }
@@ -163,6 +163,5 @@ fn lease(lease: &Lease) -> Option<Trouble> {
     Some(trouble("lease", "Lease ferrule-controller", &cause, LEASE))
 }
 
-const ROLLING: &str =
-    "that is so during an upgrade; if none is under way, see the DaemonSet's rollout";
-const LEASE: &str = "see that a replica of ferrule-controller runs and reaches the API server: nobody writes status meanwhile";
+const ROLLING: &str = "normal during an upgrade; otherwise check the DaemonSet's rollout";
+const LEASE: &str = "check that a replica of ferrule-controller runs and reaches the API server; until then no status is written";

@@ -6,7 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use view_cluster::{By, WORDS};
+use view_cluster::{By, KNOWN_ERRORS};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -42,7 +42,7 @@ fn what_is_explained_is_what_the_programs_say() {
         sources(&root().join(folder), &mut said);
     }
     let said = joined(&said);
-    let ours = WORDS.iter().filter(|word| word.by == By::Us);
+    let ours = KNOWN_ERRORS.iter().filter(|word| word.by == By::Us);
     let unsaid: Vec<&str> = ours.map(|word| word.said).filter(|it| !said.contains(it)).collect();
     assert!(unsaid.is_empty(), "nobody says {unsaid:?}");
 }
@@ -50,7 +50,7 @@ fn what_is_explained_is_what_the_programs_say() {
 #[test]
 fn the_guide_has_every_row_and_every_code() {
     let page = read("docs/guide/troubleshooting.md");
-    for word in WORDS {
+    for word in KNOWN_ERRORS {
         let said = word.said.trim();
         assert!(page.contains(said), "docs/guide/troubleshooting.md lacks {said:?}");
     }
