@@ -1,6 +1,6 @@
 //! Comparison of the checkpoint with the kernel: only a pod that matches can change its owner.
 
-use crate::{Eni, Kernel, LinkView, Refusal, RuleView, theirs::Allocation};
+use crate::{Eni, Kernel, LinkView, Refusal, RuleView, vpc_cni::Allocation};
 use config_model::{PodKey, TableId, VethName, registry};
 use ipnet::IpNet;
 use std::{

@@ -13,7 +13,7 @@ mod observation;
 mod plan;
 mod refusal;
 mod result;
-mod theirs;
+mod vpc_cni;
 
 #[cfg(test)]
 mod tests;
@@ -25,4 +25,4 @@ pub use observation::{
 };
 pub use plan::{Plan, PolicyChoice, Step, Wait, Way, plan};
 pub use refusal::Refusal;
-pub use theirs::same_allocations;
+pub use vpc_cni::same_allocations;

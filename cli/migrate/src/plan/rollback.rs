@@ -8,7 +8,7 @@ use super::{Draft, Step, Wait, takeover::aside};
 use crate::{
     Held, Kernel, Observation, RuleView,
     conflist::{self, OURS},
-    result, theirs,
+    result, vpc_cni,
 };
 use config_model::{Migration, Owner, TableId, registry};
 use ipnet::IpNet;
@@ -113,7 +113,7 @@ fn is_untouched(seen: &Observation) -> bool {
 /// Whether a running Ferrule pod is missing in amazon-vpc-cni's checkpoint.
 fn has_unlisted(seen: &Observation, kernel: &Kernel) -> bool {
     let files = seen.theirs.checkpoints.as_deref().unwrap_or_default();
-    let listed = theirs::allocations(files).unwrap_or_default();
+    let listed = vpc_cni::allocations(files).unwrap_or_default();
     let ours = kernel.links.iter().filter_map(|link| link.key.as_ref());
     ours.into_iter().any(|key| !listed.iter().any(|entry| entry.key.covers(key)))
 }
@@ -160,15 +160,15 @@ fn refuse_strangers(held: &[Held], running: &[Held], kernel: &Kernel, draft: &mu
 
 fn write_checkpoints(seen: &Observation, running: &[Held], draft: &mut Draft) {
     let present = seen.theirs.checkpoints.as_deref().unwrap_or_default();
-    let mut wanted = theirs::written(running, seen.unix_nanos);
+    let mut wanted = vpc_cni::written(running, seen.unix_nanos);
     // Also for a card without pods, because its old file has entries.
     for file in present {
-        wanted.entry(file.name.clone()).or_insert_with(theirs::empty);
+        wanted.entry(file.name.clone()).or_insert_with(vpc_cni::empty);
     }
     for (name, bytes) in wanted {
         let same = |file: &crate::File| {
             file.name == name
-                && file.bytes.as_deref().is_ok_and(|old| theirs::same_allocations(old, &bytes))
+                && file.bytes.as_deref().is_ok_and(|old| vpc_cni::same_allocations(old, &bytes))
         };
         draft.step_if(!present.iter().any(same), Step::WriteCheckpoint { name, bytes });
     }

@@ -9,7 +9,7 @@ use crate::{
     Observation,
     conflist::{self, ASIDE, OURS},
     fit::{self, Fit},
-    theirs,
+    vpc_cni,
 };
 use config_model::{Migration, Owner, PodKey};
 use std::{collections::BTreeSet, net::IpAddr};
@@ -54,10 +54,10 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     let mut listed = None;
     if switched {
         // The checkpoint was readable before and still exists.
-        listed = seen.theirs.checkpoints.as_ref().ok().and_then(|it| theirs::allocations(it).ok());
+        listed = seen.theirs.checkpoints.as_ref().ok().and_then(|it| vpc_cni::allocations(it).ok());
     } else {
         let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.theirs.checkpoints);
-        match checkpoints.map(|files| theirs::allocations(files)) {
+        match checkpoints.map(|files| vpc_cni::allocations(files)) {
             Some(Ok(allocations)) => listed = Some(allocations),
             Some(Err(refusals)) => draft.refusals.extend(refusals),
             None => {}

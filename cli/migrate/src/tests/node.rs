@@ -106,7 +106,7 @@ impl Node {
             pins: Vec::new(),
             pods,
         };
-        node.checkpoint = theirs::written(&node.holding(), 1);
+        node.checkpoint = vpc_cni::written(&node.holding(), 1);
         for pod in node.pods.clone() {
             node.keep(&pod, json!([{"name": "x"}, {"name": "dummy1", "mac": "0", "sandbox": "0"}]));
         }
@@ -340,10 +340,10 @@ impl Node {
     /// Asserts that the agent's checkpoint lists exactly the running pods.
     pub(super) fn start_theirs(&mut self) {
         assert!(!self.our_daemon, "two daemons own the pool");
-        let wanted = theirs::written(&self.holding(), 0);
+        let wanted = vpc_cni::written(&self.holding(), 0);
         for (name, bytes) in &wanted {
             let there = &self.checkpoint[name];
-            assert!(theirs::same_allocations(there, bytes), "{name}: a pod is not handed over");
+            assert!(vpc_cni::same_allocations(there, bytes), "{name}: a pod is not handed over");
         }
         self.their_agent = true;
         self.start_policy();

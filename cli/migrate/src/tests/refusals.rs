@@ -99,7 +99,7 @@ fn an_entry_of_an_older_pod_of_the_same_name_is_none() {
     let mut node = node();
     let older = Pod { address: "10.0.1.99".parse().unwrap(), ..pod(1, 1) };
     node.pods.push(Pod { key: PodKey::new("aws-cni", "older", "eth0").unwrap(), ..older });
-    node.checkpoint = crate::theirs::written(&node.holding(), 1);
+    node.checkpoint = crate::vpc_cni::written(&node.holding(), 1);
     node.pods.pop();
     let plan = node.plan(Owner::Ferrule);
     assert_eq!(plan.refusals, []);
