@@ -4,8 +4,9 @@
 
 use clap::Parser as _;
 use config_settings::Settings;
-use datapath_agent::{Backend, Kubernetes, NoBackend};
-use datapath_node::{Applied, Desired};
+use datapath_agent::Kubernetes;
+use datapath_backend::{Backend, BackendError, NoBackend};
+use datapath_node::{Applied, BackendEvent, Desired, Observed, Retire, Trace};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{ConfigMap, Pod, ServiceAccount},
@@ -17,7 +18,6 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
@@ -45,7 +45,8 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     let controller = Controller::start(&cluster, &client).await;
     let mut agents = Vec::new();
     for node in ["n1", "n2"] {
-        agents.push(Node::start(&client, folder.path(), node, controller.at, Held).await);
+        agents
+            .push(Node::start(&client, folder.path(), node, controller.at, Held::default()).await);
     }
     let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
     until("both nodes have it in force", || {
@@ -62,7 +63,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     // The agent of one node runs without a backend.
     agents.pop().unwrap().stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
-    let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend).await;
+    let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend::default()).await;
     until("nothing is in force where there is no backend", || {
         let told = text(&ferrule(&cluster, &question).stdout);
         let not_there =
@@ -75,7 +76,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     .await;
     idle.stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
-    let agent = Node::start(&client, folder.path(), "n2", controller.at, Held).await;
+    let agent = Node::start(&client, folder.path(), "n2", controller.at, Held::default()).await;
     // Until it has said how far it was told: its last word is what is gone by once it is stopped.
     until("both nodes have it in force again", || {
         let told = text(&ferrule(&cluster, &question).stdout);
@@ -271,8 +272,9 @@ fn free() -> [SocketAddr; 3] {
     free_ports().unwrap().map(|port| (Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// Says that all is in force, as a backend does that has put it there.
-struct Held;
+/// Reports every state as in force, as a backend that enforces does.
+#[derive(Default)]
+struct Held(NoBackend);
 
 #[async_trait::async_trait]
 impl Backend for Held {
@@ -280,8 +282,24 @@ impl Backend for Held {
         "held"
     }
 
-    async fn apply(&mut self, _: &Desired) -> Applied {
-        Applied::Done(BTreeMap::new())
+    async fn observe(&mut self) -> Result<Observed, BackendError> {
+        self.0.observe().await
+    }
+
+    async fn apply(&mut self, desired: &Desired) -> Applied {
+        self.0.apply(desired).await
+    }
+
+    async fn event(&mut self) -> BackendEvent {
+        self.0.event().await
+    }
+
+    async fn trace(&mut self, trace: &Trace) -> Result<(), BackendError> {
+        self.0.trace(trace).await
+    }
+
+    async fn retire(&mut self, retire: Retire) -> Result<(), BackendError> {
+        self.0.retire(retire).await
     }
 }
 

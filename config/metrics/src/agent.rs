@@ -40,6 +40,18 @@ pub(crate) const METRICS: &[Metric] = &[
     ),
     gauge("ferrule_agent_backend_lag", &[], "states", "States that are held and not yet in force"),
     gauge("ferrule_agent_failing_policies", &[], "policies", "Policies that are not in force"),
+    gauge(
+        "ferrule_agent_failing_pods",
+        &[],
+        "pods",
+        "Pods of the node on which policies are not in force although the backend works",
+    ),
+    counter(
+        "ferrule_agent_drifts_total",
+        &[],
+        "observations",
+        "Observations in which the state in force was not the one that the agent had applied",
+    ),
     counter(
         "ferrule_agent_generations_total",
         &["outcome"],

@@ -1,4 +1,4 @@
-//! The time since the start, and chance.
+//! The clock and the random numbers of the agent.
 
 use config_model::{Span, Time};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Counts from when it was made.
+/// Counts from its creation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -19,14 +19,14 @@ impl Clock {
         Time(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// How long it is until `when`; nothing if it has passed.
+    /// The time until `when`; zero if it has passed.
     pub(crate) fn until(self, when: Time) -> Duration {
         let Span(millis) = when.since(self.now());
         Duration::from_millis(millis)
     }
 }
 
-/// Any number.
+/// A random number.
 pub(crate) fn draw() -> u64 {
     RandomState::new().hash_one(())
 }

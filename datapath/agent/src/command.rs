@@ -1,4 +1,4 @@
-//! What the binary is asked on its command line. All else is set by the environment.
+//! The command line. All other settings are in the environment.
 
 use config_settings::PolicyBackend;
 use runtime_socket::server::HealthName;
@@ -7,37 +7,37 @@ use std::{net::SocketAddr, path::PathBuf};
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Be the agent.
+    /// Run the agent.
     Run(Flags),
-    /// Say how to use it.
+    /// Print the usage.
     Help,
-    /// Say which version it is.
+    /// Print the version.
     Version,
-    /// Ask a running agent for its health.
+    /// Probe a running agent's health.
     Health(HealthName),
 }
 
-/// What the command line says in place of the environment.
+/// The flags that override the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// What policies are put into force with.
+    /// The backend.
     pub backend: Option<PolicyBackend>,
-    /// Replicas of the controller; with any the API server is not asked for them.
+    /// The controller's replicas. If there are any, EndpointSlices are not watched.
     pub replicas: Vec<SocketAddr>,
     /// How the API server is reached.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// A command line that makes no sense.
+/// An invalid command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not understood; see ferrule-agent --help")]
+#[error("{0:?} is not a valid command line; see ferrule-agent --help")]
 pub struct Unknown(String);
 
 impl Command {
-    /// Reads the words after the program's name.
+    /// Parses the arguments after the program's name.
     ///
     /// # Errors
-    /// When they are no command.
+    /// The arguments are no command.
     pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, Unknown> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         match words.as_slice() {
@@ -70,22 +70,22 @@ fn flags(words: &[&str]) -> Option<Flags> {
 
 /// The answer to `--help`.
 pub const HELP: &str = "\
-ferrule-agent holds network policy on this node: it follows a replica of ferrule-controller, keeps what it is
-told, and lets pods start once policy holds for them.
+ferrule-agent enforces network policy on this node: it follows a replica of ferrule-controller, persists its
+snapshot, and lets pods start once their policies are in force.
 
 Usage: ferrule-agent [--backend none] [--replica ADDRESS:PORT]... [--kubeconfig FILE]
-       ferrule-agent health live|ready  exit 0 if the running agent says so, 1 if not
+       ferrule-agent health live|ready  exit 0 if the running agent is, 1 if not
        ferrule-agent --version
        ferrule-agent --help
 
-  --backend none   put nothing into force: policies are received, kept and reported only
+  --backend none   enforce nothing: policies are received, persisted and reported only
                    (FERRULE_AGENT_BACKEND)
   --replica AT     dial this replica; may be given more than once. Without it the ready addresses of
                    FERRULE_CONTROLLER_SERVICE's EndpointSlices are dialed
   --kubeconfig F   how the API server is reached; without it by the pod's service account
 
-MY_NODE_NAME must name the node. docs/settings.md lists all settings. SIGTERM ends the agent; what is in
-force stays so.
+MY_NODE_NAME must name the node. docs/settings.md lists all settings. SIGTERM stops the agent; what is in
+force stays in force.
 ";
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! What a connection to a replica needs: the authority's certificates and the token, from files that others replace.
+//! The credentials of a connection to a replica: CA certificates and token, from files that are replaced while it runs.
 
 use config_settings::Agent;
 use control_rpc::Trust;
 use std::{fs, path::PathBuf};
 
-/// A file cannot be used now; it is read again at the next attempt.
+/// A file cannot be used. It is read again at the next attempt.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContactError {
-    /// The authority's file cannot be read.
-    #[error("cannot read the controller's authority {}: {cause}; set FERRULE_CONTROLLER_CA", path.display())]
+    /// The CA file cannot be read.
+    #[error("cannot read the controller's CA {}: {cause}; set FERRULE_CONTROLLER_CA", path.display())]
     NoAuthority { path: PathBuf, cause: std::io::Error },
-    /// It holds no authority.
-    #[error("the controller's authority {} cannot be used: {cause}", path.display())]
+    /// It contains no CA certificate.
+    #[error("cannot use the controller's CA {}: {cause}", path.display())]
     BadAuthority { path: PathBuf, cause: control_rpc::TrustError },
     /// The token's file cannot be read.
     #[error("cannot read the token {}: {cause}; set FERRULE_CONTROLLER_TOKEN", path.display())]
     NoToken { path: PathBuf, cause: std::io::Error },
 }
 
-/// Where these are.
+/// The paths of these files.
 #[derive(Clone, Debug)]
 pub(crate) struct Contact {
     authority: PathBuf,

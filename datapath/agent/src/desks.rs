@@ -1,4 +1,4 @@
-//! Telling replicas something: each of a pod's addresses, one of them what became of policies.
+//! Calls to replicas beside the stream: announcements of pods' addresses to all, reports to one.
 
 use crate::{contact::Contact, event::Event, follow::Ready, metrics::Metrics};
 use control_rpc::Desk;
@@ -16,22 +16,22 @@ use tokio::{
 };
 use tonic::{Code, Status};
 
-/// As many announcements are under way at once; one more is left out and counted: the pod's status tells the same later.
+/// The number of announcements under way; one more is dropped and counted. The pod's status has the same addresses later.
 const UNDER_WAY: usize = 512;
-/// An announcement is tried so often: the replica may not have heard of the pod yet.
+/// The number of attempts of an announcement: the replica may not know the pod yet.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
-/// A connection that nobody uses is closed after this time.
+/// The time after which an unused connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Connections to replicas, beside the stream.
+/// Connections to replicas beside the stream.
 #[derive(Clone)]
 pub(crate) struct Desks {
     contact: Contact,
     ready: Ready,
     metrics: Arc<Metrics>,
     open: Arc<Mutex<BTreeMap<SocketAddr, Kept>>>,
-    /// Of those who want a connection to a replica one dials; the others find it made.
+    /// One task dials a replica; the others wait for it and use its connection.
     dialing: Arc<Mutex<BTreeMap<SocketAddr, Arc<tokio::sync::Mutex<()>>>>>,
     room: Arc<Semaphore>,
 }
@@ -47,17 +47,17 @@ impl Desks {
         Self { contact, ready, metrics, open: Arc::default(), dialing: Arc::default(), room }
     }
 
-    /// The stream's own connection serves as well.
+    /// Uses the stream's own connection for calls as well.
     pub(crate) fn adopt(&self, at: SocketAddr, desk: Desk) {
         self.lock().insert(at, Kept { desk, used: Instant::now() });
     }
 
-    /// Tells every ready replica of a pod. Nobody waits for that.
+    /// Announces a pod to every ready replica, in the background.
     pub(crate) fn announce(&self, pod: &LocalPod) {
         for at in self.ready.all() {
             let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
                 self.metrics.announced("dropped");
-                tracing::warn!(%at, pod = %pod.pod, "too many pods are announced at once: this one is not");
+                tracing::warn!(%at, pod = %pod.pod, "cannot announce the addresses of the pod: too many announcements are under way");
                 continue;
             };
             let (desks, pod) = (self.clone(), pod.clone());
@@ -68,7 +68,7 @@ impl Desks {
                     Ok(()) => desks.metrics.announced("accepted"),
                     Err(why) => {
                         desks.metrics.announced("failed");
-                        tracing::warn!(%at, pod = %pod.pod, why, "the pod's addresses were not announced");
+                        tracing::warn!(%at, pod = %pod.pod, why, "cannot announce the addresses of the pod");
                     }
                 }
             });
@@ -93,7 +93,7 @@ impl Desks {
         }
     }
 
-    /// Sends a report and tells what became of it.
+    /// Sends a report and returns its outcome as an event.
     pub(crate) fn report(&self, report: Report, events: mpsc::Sender<Event>) {
         let desks = self.clone();
         tokio::spawn(async move {
@@ -106,7 +106,7 @@ impl Desks {
                 Err(error) => Err(error),
             };
             if let Err(why) = &sent {
-                tracing::warn!(at = %to, why, "what became of policies was not reported; trying again");
+                tracing::warn!(at = %to, why, "cannot report the state of policies; trying again");
             }
             desks.metrics.reported(sent.is_ok());
             let _ = events.send(Event::Reported { to, arrived: sent.is_ok() }).await;
@@ -139,12 +139,12 @@ impl Desks {
 
     fn turn(&self, at: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
         let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody waits for the others.
+        // No task waits for the removed ones.
         dialing.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(dialing.entry(at).or_default())
     }
 
-    /// What a refusal says. A connection that may be dead is not used again.
+    /// The text of a refusal. A connection that may be broken is not used again.
     fn failed(&self, at: SocketAddr, status: &Status) -> String {
         if matches!(
             status.code(),

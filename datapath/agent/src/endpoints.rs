@@ -1,4 +1,4 @@
-//! Where the controller's replicas are: the ready addresses of a Service's EndpointSlices.
+//! The controller's replicas: the ready addresses in the EndpointSlices of a Service.
 
 use crate::{event::Event, follow::Ready};
 use config_model::causes;
@@ -23,13 +23,13 @@ use tokio::{
 /// How the API server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kubernetes {
-    /// A kubeconfig; without one the pod's service account.
+    /// A kubeconfig; without one the pod's service account is used.
     pub kubeconfig: Option<PathBuf>,
-    /// The API server's URL or host in place of the one that the environment or the kubeconfig says.
+    /// The API server's URL or host, which overrides the environment and the kubeconfig.
     pub endpoint: Option<String>,
 }
 
-/// What is watched, and who is told.
+/// A watch of the Service's EndpointSlices.
 pub(crate) struct Watch {
     pub(crate) kubernetes: Kubernetes,
     /// Namespace and name of the Service.
@@ -39,7 +39,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches for ever; what does not work is told and tried again.
+    /// Watches forever. A failure is logged and reported, and the watch is repeated.
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::between(PAUSE_FIRST, PAUSE_LAST);
         let mut told = String::new();
@@ -59,7 +59,7 @@ impl Watch {
                 tracing::warn!("{why}; trying again");
                 told.clone_from(&why);
             }
-            // Replicas that are known stay so: where they are changes rarely.
+            // The known replicas stay: their addresses change rarely.
             if self.ready.all().is_empty() && self.events.send(Event::Unlisted(why)).await.is_err()
             {
                 return;
@@ -81,7 +81,7 @@ impl Watch {
         let mut seen: BoxStream<'_, _> = watcher(api, config).boxed();
         let mut slices = BTreeMap::new();
         let mut coming = BTreeMap::new();
-        // A first list that does not come is an API server that is not there.
+        // If the first list does not arrive, the API server is not reachable.
         let mut listed = false;
         loop {
             let next = match !listed {
@@ -104,7 +104,7 @@ impl Watch {
                 Seen::Apply(slice) => drop(slices.insert(name(&slice), addresses(&slice))),
                 Seen::Delete(slice) => drop(slices.remove(&name(&slice))),
             }
-            // A list that has begun says nothing yet: those known before count until it is whole.
+            // An incomplete list changes nothing: the earlier replicas count until it is complete.
             if listed {
                 backoff.reset();
                 self.ready.set(&slices.values().flatten().copied().collect());
@@ -117,7 +117,7 @@ fn name(slice: &EndpointSlice) -> String {
     slice.metadata.name.clone().unwrap_or_default()
 }
 
-/// The ready ones of a slice. A port that is named `policy` is meant, or the only one.
+/// The ready addresses of a slice, with the port named `policy` or the only port.
 fn addresses(slice: &EndpointSlice) -> BTreeSet<SocketAddr> {
     let ports = slice.ports.as_deref().unwrap_or_default();
     let named = ports.iter().find(|port| port.name.as_deref() == Some(PORT));
@@ -128,7 +128,7 @@ fn addresses(slice: &EndpointSlice) -> BTreeSet<SocketAddr> {
     let port = port.and_then(|port| u16::try_from(port.port?).ok());
     let Some(port) = port else { return BTreeSet::new() };
     let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
-        // Not told is ready, as the API says.
+        // An endpoint without the condition is ready, as the API defines.
         endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false))
     });
     let texts = ready.flat_map(|endpoint| &endpoint.addresses);

@@ -1,43 +1,54 @@
-//! What the task that owns the node is told.
+//! The events of the task that owns the core.
 
-use config_model::{EnforcingMode, Time};
+use config_model::{EnforcingMode, HostLink, Time};
 use control_wire::proto::{Bookmark, Hello, Part};
-use datapath_node::{Answer, Applied, LocalPod, Overview, PodId};
+use datapath_node::{Answer, Applied, BackendEvent, Links, LocalPod, Observed, Overview, PodId};
 use std::{collections::BTreeMap, net::SocketAddr};
 use tokio::sync::oneshot;
 
-/// One of them.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// What is a replica to be told first?
+    /// Returns the first message to a replica.
     Hello { take_behind: bool, reply: oneshot::Sender<Hello> },
-    /// How far does a replica that has read so far lag behind?
+    /// Returns the lag of a replica that has read so far.
     Lag { reached: BTreeMap<String, u64>, reply: oneshot::Sender<u64> },
-    /// A stream has begun.
+    /// A stream has started.
     Began { at: SocketAddr, epoch: Vec<u8>, behind: bool },
-    /// No replica is followed, and why.
+    /// The agent follows no replica; why.
     Alone(String),
-    /// Where replicas are cannot be learnt, and why.
+    /// The replicas cannot be listed; why.
     Unlisted(String),
     /// A part of a generation.
     Part(Part),
-    /// How far the cluster was read.
+    /// A bookmark of the stream.
     Bookmark(Bookmark),
-    /// What came of a state.
-    Applied { revision: u64, came: Applied },
-    /// What became of a report.
+    /// The outcome of an apply.
+    Applied { revision: u64, outcome: Applied },
+    /// The pods' links were observed, or cannot be read and why.
+    Links(Result<Links, String>),
+    /// The backend's state was read, or cannot be and why.
+    Observed(Result<Observed, String>),
+    /// An event of the backend.
+    Backend(BackendEvent),
+    /// The outcome of a report.
     Reported { to: SocketAddr, arrived: bool },
     /// A pod starts.
-    Admit { pod: LocalPod, mode: EnforcingMode, since: Time, reply: oneshot::Sender<Answer> },
-    /// A pod's sandbox has ended; empty if it is not said which.
+    Admit {
+        pod: LocalPod,
+        links: Vec<HostLink>,
+        mode: EnforcingMode,
+        since: Time,
+        reply: oneshot::Sender<Answer>,
+    },
+    /// A pod's sandbox has ended; `container` is empty if it is not known.
     Forget { pod: PodId, container: String, reply: oneshot::Sender<()> },
-    /// How is the node?
+    /// Returns the agent's state.
     Overview { reply: oneshot::Sender<(Overview, Option<String>)> },
-    /// The disk wants all that is held.
+    /// The store requires the whole snapshot.
     WantImage,
-    /// Why the disk does not have it; nothing if it has.
+    /// Why the snapshot is not on the disk; `None` if it is.
     Disk(Option<String>),
 }
 
-/// As many wait to be heard; who tells more waits.
+/// The number of events in the queue; a sender waits if it is full.
 pub(crate) const EVENTS: usize = 256;

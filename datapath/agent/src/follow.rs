@@ -1,4 +1,4 @@
-//! Following one replica after the other, for ever.
+//! Follows one replica after the other, forever.
 
 use crate::{
     clock::{Clock, draw},
@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// The replicas that are ready, shared by those who dial them.
+/// The ready replicas, shared by the tasks that dial them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     replicas: Arc<Mutex<Replicas>>,
@@ -33,7 +33,7 @@ impl Ready {
         Self { replicas, changed: Arc::new(Notify::new()) }
     }
 
-    /// These are ready now.
+    /// Sets the ready replicas.
     pub(crate) fn set(&self, ready: &BTreeSet<SocketAddr>) {
         self.lock().ready(ready);
         self.changed.notify_one();
@@ -48,30 +48,30 @@ impl Ready {
     }
 }
 
-/// What the stream's replica is to be told.
+/// The state of the stream that the core requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// So many streams have begun: the rest is about the last of them.
+    /// The number of streams that have started. The other fields are about the last of them.
     pub(crate) streams: u64,
-    /// This generation is held by what was heard on it; 0 if none.
+    /// The generation that the last stream has brought to; 0 if none.
     pub(crate) holds: u64,
-    /// It is to be followed anew.
+    /// The stream is to end and the next one to compare everything.
     pub(crate) anew: bool,
 }
 
-/// Who follows.
+/// The task that follows a replica.
 pub(crate) struct Follower {
     pub(crate) ready: Ready,
     pub(crate) contact: Contact,
     pub(crate) desks: Desks,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) told: watch::Receiver<Told>,
-    /// So many streams have begun.
+    /// The number of streams that have started.
     pub(crate) streams: u64,
     pub(crate) clock: Clock,
 }
 
-/// Nobody listens any more: the agent ends.
+/// The agent ends: its queue of events is closed.
 struct Ended;
 
 impl Follower {
@@ -118,7 +118,7 @@ impl Follower {
                 self.tell(Event::Began { at, epoch, behind }).await?;
                 tracing::info!(%at, "following");
                 let why = self.listen(at, follow).await?;
-                tracing::warn!(%at, why, "the stream is over");
+                tracing::warn!(%at, why, "the stream has ended");
                 self.ready.lock().ended(self.clock.now(), draw());
                 self.alone(why).await
             }
@@ -134,10 +134,10 @@ impl Follower {
         }
     }
 
-    /// Passes on what comes, until the stream is over: why.
+    /// Passes on the messages of a stream until it ends; the cause.
     async fn listen(&mut self, at: SocketAddr, mut follow: Follow) -> Result<String, Ended> {
         let mut said = 0;
-        // It may be out of reach of the API server, and its streams last all the same.
+        // The replica may have lost the API server only; its streams continue.
         let mut leave_at = None;
         loop {
             tokio::select! {
@@ -151,19 +151,19 @@ impl Follower {
                     leave_at = is_left_out.then(|| leave_at.unwrap_or_else(later));
                 }
                 () = sleep_until(leave_at.unwrap_or_else(Instant::now)), if leave_at.is_some() => {
-                    return Ok("it is ready no more, and others are".to_owned());
+                    return Ok("it is no longer ready, and other replicas are".to_owned());
                 }
                 changed = self.told.changed() => {
                     changed.map_err(|_| Ended)?;
                     let now = *self.told.borrow_and_update();
                     if now.streams != self.streams {
-                        // What came on the one before is still being taken in.
+                        // Messages of the earlier stream are still being processed.
                         continue;
                     }
                     if now.anew {
-                        return Ok("what it said did not fit what this node holds".to_owned());
+                        return Ok("its update does not fit the snapshot of this node".to_owned());
                     }
-                    // Also if it is the generation that was held before: this stream has told it again.
+                    // Also if the generation is the same as before: this stream has sent it again.
                     if now.holds != said {
                         self.ready.lock().worked();
                         if let Err(error) = follow.holds(now.holds).await {
@@ -191,7 +191,7 @@ impl Follower {
     }
 }
 
-/// When to leave a replica that is ready no more: nodes do not all leave it at once, and it may be back soon.
+/// The time to leave a replica that is no longer ready. It is spread over nodes, and the replica may be back soon.
 fn later() -> Instant {
     Instant::now() + LEAVE + Duration::from_millis(draw() % LEAVE_SPREAD)
 }

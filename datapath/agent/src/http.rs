@@ -1,4 +1,4 @@
-//! Metrics and health over HTTP, for those who only look.
+//! Metrics and health over HTTP.
 
 use crate::{event::Event, metrics::Metrics};
 use axum::{
@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-/// What is shown, and where it comes from.
+/// The source of the pages.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) events: mpsc::Sender<Event>,
@@ -34,7 +34,7 @@ impl Shown {
     }
 }
 
-/// Serves, for ever.
+/// Serves forever.
 pub(crate) async fn serve(shown: Shown, at: Bind) {
     let router = Router::new()
         .route("/metrics", get(metrics))
@@ -45,7 +45,7 @@ pub(crate) async fn serve(shown: Shown, at: Bind) {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    // Counters are told even when the loop does not answer.
+    // Counters are exposed even if the loop does not answer.
     let page = shown.metrics.page(shown.now().await.as_ref());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
 }
@@ -67,14 +67,16 @@ async fn ready(State(shown): State<Shown>) -> Response {
     }
 }
 
-/// Why no pod could be let through now.
+/// Why no pod could start now.
 pub(crate) fn unready(overview: &Overview) -> Option<String> {
     if let Some(why) = &overview.trouble {
         return Some(format!("the backend: {why}"));
     }
     match &overview.alone {
-        Some(why) if overview.epoch.is_empty() => Some(format!("nothing was told yet: {why}")),
-        Some(_) | None if overview.applied == 0 => Some("nothing is in force yet".to_owned()),
+        Some(why) if overview.epoch.is_empty() => {
+            Some(format!("no replica has sent a snapshot yet: {why}"))
+        }
+        Some(_) | None if overview.applied == 0 => Some("no state is in force yet".to_owned()),
         Some(_) | None => None,
     }
 }

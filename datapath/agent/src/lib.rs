@@ -1,9 +1,8 @@
 //! `ferrule-agent`: policy on the node.
 //!
-//! One task owns the pure [`datapath_node::Node`] and carries out what it wants ([`run`]); beside it one follows a replica
-//! of the controller, one hands states to the [`Backend`], one writes to the disk, and one answers on the socket.
+//! One task owns the pure [`datapath_node::Node`] and carries out its effects ([`run`]). Other tasks follow a replica
+//! of the controller, drive the [`Backend`](datapath_backend::Backend), write to the disk, and answer on the socket.
 
-mod backend;
 mod clock;
 pub mod command;
 mod contact;
@@ -12,11 +11,11 @@ mod endpoints;
 mod event;
 mod follow;
 mod http;
+mod links;
 mod metrics;
 mod run;
 mod socket;
 mod store;
 
-pub use backend::{Backend, NoBackend};
 pub use endpoints::Kubernetes;
 pub use run::{Options, run};

@@ -3,10 +3,11 @@
 use anyhow::{Context as _, Result};
 use config_settings::{LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
-    Kubernetes, NoBackend, Options,
+    Kubernetes, Options,
     command::{Command, Flags, HELP},
     run,
 };
+use datapath_backend::NoBackend;
 use runtime_process::log::{Form, Log};
 use runtime_socket::{probe, server::HealthName};
 use std::{
@@ -15,7 +16,7 @@ use std::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Our own crates: what they say counts from the level that is set.
+/// Ferrule's own crates, whose log lines follow the configured level.
 const OURS: [&str; 5] =
     ["ferrule_agent", "datapath_agent", "datapath_node", "datapath_rpc", "control_rpc"];
 
@@ -46,7 +47,7 @@ fn finish(result: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// The environment, resolved. Names that are not text are nobody's.
+/// Resolves the environment. Variables that are not text are ignored.
 fn settings() -> Result<(Settings, Vec<Warning>)> {
     let pairs = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -68,7 +69,7 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     let (settings, warnings) = match settings() {
         Ok(resolved) => resolved,
         Err(error) => {
-            // The log's own settings are not known, so its default place would be a guess.
+            // The settings of the log are not known either, so it goes to stderr.
             log(LogLevel::Info).start(&LogTo::Stderr, LOG_TO);
             tracing::error!(error = format!("{error:#}"), "these settings are refused");
             return Ok(ExitCode::from(2));
@@ -99,11 +100,11 @@ fn agent(flags: Flags) -> Result<ExitCode> {
             }
         };
         match backend {
-            PolicyBackend::None => run(options, NoBackend, stop).await,
+            PolicyBackend::None => run(options, NoBackend::default(), stop).await,
         }
     });
     ended.inspect_err(|error| {
-        tracing::error!(error = format!("{error:#}"), "the agent ends");
+        tracing::error!(error = format!("{error:#}"), "cannot run the agent");
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)

@@ -1,8 +1,8 @@
-//! What is counted and measured.
+//! The agent's metrics.
 
 use config_metrics::Program;
 use datapath_node::{Answer, Overview};
-use prometheus::{Histogram, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use runtime_process::meter::{Error, Meter};
 use std::{fmt, time::Duration};
 
@@ -19,6 +19,8 @@ pub(crate) struct Metrics {
     following: IntGauge,
     behind: IntGauge,
     failing: IntGauge,
+    failing_endpoints: IntGauge,
+    drifts: IntCounter,
     waiting: IntGauge,
     lag: IntGauge,
     disk: IntGauge,
@@ -44,6 +46,8 @@ impl Metrics {
             following: meter.gauge("ferrule_agent_following")?,
             behind: meter.gauge("ferrule_agent_behind")?,
             failing: meter.gauge("ferrule_agent_failing_policies")?,
+            failing_endpoints: meter.gauge("ferrule_agent_failing_pods")?,
+            drifts: meter.counter("ferrule_agent_drifts_total")?,
             waiting: meter.gauge("ferrule_agent_waiting_pods")?,
             lag: meter.gauge("ferrule_agent_backend_lag")?,
             disk: meter.gauge("ferrule_agent_disk_failing")?,
@@ -53,7 +57,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Series that alerts look at, with 0: Prometheus sees no increase in one that begins at 1.
+    /// Creates the series that alerts use with 0: Prometheus sees no increase in one that starts at 1.
     fn begin_series(&self) {
         for (counters, values) in [
             (&self.admitted, &["enforced", "open", "refused"][..]),
@@ -90,11 +94,15 @@ impl Metrics {
         self.generations.with_label_values(&[outcome]).inc();
     }
 
+    pub(crate) fn drifted(&self, times: u64) {
+        self.drifts.inc_by(times);
+    }
+
     pub(crate) fn stream(&self, behind: bool) {
         self.streams.with_label_values(&[if behind { "true" } else { "false" }]).inc();
     }
 
-    /// The page, with the state as it is now if that is known.
+    /// The page of metrics, with the current state if it is known.
     pub(crate) fn page(&self, now: Option<&(Overview, Option<String>)>) -> String {
         if let Some((overview, disk)) = now {
             let set = |gauge: &IntGauge, value: usize| {
@@ -107,6 +115,7 @@ impl Metrics {
             set(&self.following, usize::from(overview.replica.is_some()));
             set(&self.behind, usize::from(overview.behind));
             set(&self.failing, overview.failing.len());
+            set(&self.failing_endpoints, overview.failing_endpoints.len());
             set(&self.waiting, overview.waiting.len());
             let lag = overview.revision.saturating_sub(overview.applied);
             self.lag.set(i64::try_from(lag).unwrap_or(i64::MAX));
@@ -124,7 +133,7 @@ mod tests {
     use config_metrics::Program;
     use tests_support::promtool;
 
-    /// Of those by kind of object there are none before the state is known.
+    /// The series by kind of object exist once the state is known.
     #[test]
     fn every_metric_of_the_catalogue_is_exposed_from_the_start() {
         let page = Metrics::new().unwrap().page(None);

@@ -1,7 +1,7 @@
-//! The agent, wired together: one task owns the node and carries out what it wants.
+//! The agent, wired together: one task owns the core and carries out its effects.
 
 use crate::{
-    Backend, Kubernetes,
+    Kubernetes,
     clock::Clock,
     contact::Contact,
     desks::Desks,
@@ -9,45 +9,48 @@ use crate::{
     event::{EVENTS, Event},
     follow::{Follower, Ready, Told},
     http::{self, Shown, unready},
+    links,
     metrics::Metrics,
     socket::Socket,
     store::{DiskFolder, Found, Ledger, OpenError, Store},
 };
 use anyhow::{Context as _, Result};
+use config_model::causes;
 use config_settings::Agent;
-use datapath_node::{Answer, Desired, Effect, Node, Ticket};
+use datapath_backend::Backend;
+use datapath_node::{Answer, BackendEvent, Desired, Effect, Links, Node, Retire, Ticket};
 use runtime_socket::server::{Health, HealthName, Incoming, listen};
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinSet,
-    time::sleep,
+    task::{JoinSet, spawn_blocking},
+    time::{sleep, timeout},
 };
 
-/// What the agent is started with.
+/// The agent's settings and environment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its settings.
+    /// The resolved settings.
     pub agent: Agent,
     /// The node's name.
     pub node: String,
-    /// Replicas of the controller; if there are any, the API server is not asked for them.
+    /// The controller's replicas. If there are any, EndpointSlices are not watched.
     pub replicas: Vec<SocketAddr>,
-    /// How it is asked.
+    /// How the API server is reached.
     pub kubernetes: Kubernetes,
 }
 
-/// As many events are taken before effects are carried out.
+/// The number of events that are taken before effects are carried out.
 const BATCH: usize = 64;
-/// How often a disk that has no room for orders is offered all that is held.
+/// The interval at which a store whose queue was full is offered the whole snapshot.
 const CATCH_UP: Duration = Duration::from_millis(200);
-/// As long at most nothing happens: health is told then.
+/// The longest pause of the loop, after which health is reported.
 const BEAT: Duration = Duration::from_secs(5);
 
-/// Is the agent until `stop` completes.
+/// Runs the agent until `stop` completes.
 ///
 /// # Errors
-/// If the socket or the folder of its state is another agent's, or the socket cannot be had.
+/// Another agent has the socket or the state folder, or the socket cannot be taken over.
 pub async fn run(
     options: Options,
     backend: impl Backend,
@@ -57,25 +60,30 @@ pub async fn run(
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new().context("metrics")?);
     let (events, heard) = mpsc::channel(EVENTS);
-    // First of all: another agent's socket is not taken.
+    // The first step: an agent that runs already keeps its socket.
     let incoming = listen(&agent.socket).await.context("the agent's socket")?;
-    let (node, store, disk) = restore(&agent, &events)?;
+    let links = observe_links().await.unwrap_or_else(|why| {
+        tracing::error!(why, "cannot observe the links of pods");
+        Links::new()
+    });
+    let (node, store, disk) = restore(&agent, &links, &events)?;
     let ready = Ready::new(&name);
     let contact = Contact::of(&agent);
     let desks = Desks::new(contact.clone(), ready.clone(), Arc::clone(&metrics));
     let (told, telling) = watch::channel(Told::default());
-    let (states, applying) = mpsc::channel(1);
+    // One state and one observation at a time.
+    let (work, todo) = mpsc::channel(2);
     let health = Health::starting().await;
     let (backend_name, enforces) = (backend.name(), backend.enforces());
     tracing::info!(node = name, backend = backend_name, socket = %agent.socket.display(), "serving");
     if !enforces {
         tracing::warn!(
-            "there is no backend: policies are computed and held, and nothing enforces them on this node"
+            "the backend is none: policies are received and reported, and not enforced on this node"
         );
     }
 
     let mut tasks = JoinSet::new();
-    tasks.spawn(apply(backend, applying, events.clone()));
+    let driving = tokio::spawn(drive(backend, todo, events.clone()));
     let follower = Follower {
         ready: ready.clone(),
         contact,
@@ -108,20 +116,24 @@ pub async fn run(
         desks,
         events,
         told,
-        states,
+        work,
         enforces,
+        drift: Drift::default(),
         health,
         healthy: (false, false),
         replies: BTreeMap::new(),
         alone: None,
     };
     owner.run(heard, stop).await;
+    if timeout(RETIRE, driving).await.is_err() {
+        tracing::warn!("the backend is still busy; the agent exits without waiting for it");
+    }
     tasks.shutdown().await;
     let _ = std::fs::remove_file(&agent.socket);
     Ok(())
 }
 
-/// Where replicas are: those that were named, or the ones of the Service.
+/// Finds replicas: those that were given, or those of the Service.
 fn find(replicas: Vec<SocketAddr>, watch: Watch, tasks: &mut JoinSet<()>) {
     if replicas.is_empty() {
         tasks.spawn(watch.run());
@@ -134,13 +146,18 @@ fn find(replicas: Vec<SocketAddr>, watch: Watch, tasks: &mut JoinSet<()>) {
 async fn answer(incoming: Incoming, socket: Arc<Socket>, health: Health) {
     let served = datapath_rpc::serve(incoming, socket, &health, std::future::pending());
     if let Err(error) = served.await {
-        tracing::error!(error = format!("{error:#}"), "the socket is not served any more");
+        tracing::error!(error = format!("{error:#}"), "cannot serve the socket");
     }
 }
 
-/// What lay on the disk. Where there can be no file, the agent goes on from memory.
+async fn observe_links() -> Result<Links, String> {
+    spawn_blocking(links::observe).await.unwrap_or_else(|error| Err(causes(&error)))
+}
+
+/// The state from the disk. Without a file the agent continues from memory.
 fn restore(
     agent: &Agent,
+    links: &Links,
     events: &mpsc::Sender<Event>,
 ) -> Result<(Node, Option<Store>, Option<String>)> {
     let opened = DiskFolder::open(&agent.state_dir).and_then(Ledger::open);
@@ -154,7 +171,7 @@ fn restore(
                 "what this node is told of policy is not kept: the agent goes on from memory; see to the \
                  folder and restart it, or set FERRULE_AGENT_STATE_DIR"
             );
-            return Ok((Node::new(Default::default(), BTreeMap::new()), None, Some(why)));
+            return Ok((Node::new(Default::default(), BTreeMap::new(), links), None, Some(why)));
         }
     };
     let Found { replayed, damage } = found;
@@ -172,27 +189,52 @@ fn restore(
     let (policies, pods) = (replayed.held.policies.len(), replayed.held.pods.len());
     tracing::info!(policies, pods, started = replayed.local.len(), "what was on the disk is held");
     let store = Store::start(ledger, events.clone()).context("begin to write")?;
-    Ok((Node::new(replayed.held, replayed.local), Some(store), None))
+    Ok((Node::new(replayed.held, replayed.local, links), Some(store), None))
 }
 
-/// Hands each state to the backend.
-async fn apply(
+/// A call of the backend.
+#[derive(Debug)]
+enum Work {
+    Apply(Desired),
+    Observe,
+}
+
+/// Drives the backend: calls, and between them its events. What is in force stays when the agent ends.
+async fn drive(
     mut backend: impl Backend,
-    mut states: mpsc::Receiver<Desired>,
+    mut todo: mpsc::Receiver<Work>,
     events: mpsc::Sender<Event>,
 ) {
-    while let Some(desired) = states.recv().await {
-        let came = backend.apply(&desired).await;
-        let revision = desired.revision;
-        // What is held must not be copied for the next change.
-        drop(desired);
-        if events.send(Event::Applied { revision, came }).await.is_err() {
-            return;
+    loop {
+        let event = tokio::select! {
+            work = todo.recv() => match work {
+                Some(Work::Apply(desired)) => {
+                    let outcome = backend.apply(&desired).await;
+                    let revision = desired.revision;
+                    // Otherwise the snapshot would be copied for the next change.
+                    drop(desired);
+                    Event::Applied { revision, outcome }
+                }
+                Some(Work::Observe) => {
+                    if events.send(Event::Links(observe_links().await)).await.is_err() {
+                        break;
+                    }
+                    Event::Observed(backend.observe().await.map_err(|error| causes(&error)))
+                }
+                None => break,
+            },
+            event = backend.event() => Event::Backend(event),
+        };
+        if events.send(event).await.is_err() {
+            break;
         }
+    }
+    if let Err(error) = backend.retire(Retire::Keep).await {
+        tracing::warn!(error = causes(&error), "cannot end the backend's work");
     }
 }
 
-/// Who owns the node.
+/// The task that owns the node.
 struct Owner {
     node: Node,
     store: Option<Store>,
@@ -202,14 +244,15 @@ struct Owner {
     desks: Desks,
     events: mpsc::Sender<Event>,
     told: watch::Sender<Told>,
-    states: mpsc::Sender<Desired>,
-    /// What the backend says of itself.
+    work: mpsc::Sender<Work>,
+    /// Whether the backend enforces anything.
     enforces: bool,
+    drift: Drift,
     health: Health,
-    /// Live and ready, as it was told last.
+    /// Live and ready as reported last.
     healthy: (bool, bool),
     replies: BTreeMap<Ticket, oneshot::Sender<Answer>>,
-    /// Why no replica is followed, as it was logged last.
+    /// The cause for following no replica that was logged last.
     alone: Option<String>,
 }
 
@@ -236,9 +279,9 @@ impl Owner {
             }
             self.node.tick(self.clock.now());
         }
-        tracing::info!("the agent ends; what is in force stays so");
+        tracing::info!("the agent exits; what is in force stays in force");
         if let Some(store) = self.store.take() {
-            let _ = tokio::task::spawn_blocking(|| store.finish()).await;
+            let _ = spawn_blocking(|| store.finish()).await;
         }
     }
 
@@ -260,7 +303,7 @@ impl Owner {
                 self.node.began(at, &epoch, behind);
             }
             Event::Alone(why) => {
-                // Each attempt fails alike for as long as nothing changes.
+                // Every attempt fails with the same cause as long as nothing changes.
                 if self.alone.as_ref() != Some(&why) {
                     tracing::warn!(why, "no replica of the controller is followed");
                     self.alone = Some(why.clone());
@@ -270,10 +313,21 @@ impl Owner {
             Event::Unlisted(why) => self.node.unlisted(why),
             Event::Part(part) => self.node.part(part, now),
             Event::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
-            Event::Applied { revision, came } => self.node.applied(revision, came, now),
+            Event::Applied { revision, outcome } => self.node.applied(revision, outcome, now),
+            Event::Links(Ok(links)) => self.node.links_observed(&links, now),
+            Event::Links(Err(why)) => tracing::warn!(why, "cannot observe the links of pods"),
+            Event::Observed(observed) => {
+                self.node.observed(observed, now);
+                self.log_drift();
+            }
+            Event::Backend(event) => {
+                log_event(&event);
+                self.node.backend_event(&event, now);
+                self.log_drift();
+            }
             Event::Reported { to, arrived } => self.node.reported(to, arrived, now),
-            Event::Admit { pod, mode, since, reply } => {
-                let ticket = self.node.admit(pod, mode, since);
+            Event::Admit { pod, links, mode, since, reply } => {
+                let ticket = self.node.admit(pod, links, mode, since);
                 self.replies.insert(ticket, reply);
             }
             Event::Forget { pod, container, reply } => {
@@ -295,12 +349,8 @@ impl Owner {
     fn carry_out(&mut self) {
         for effect in self.node.take_effects() {
             match effect {
-                Effect::Apply(desired) => {
-                    // There is room: one is under way at a time.
-                    if self.states.try_send(desired).is_err() {
-                        tracing::error!("the backend is gone: nothing is put into force any more");
-                    }
-                }
+                Effect::Apply(desired) => self.give(Work::Apply(desired)),
+                Effect::Observe => self.give(Work::Observe),
                 Effect::Answer { ticket, answer } => {
                     if let Some(reply) = self.replies.remove(&ticket) {
                         let _ = reply.send(answer);
@@ -313,7 +363,7 @@ impl Owner {
                 }
                 Effect::FollowAnew(fault) => {
                     self.metrics.generation("refused");
-                    tracing::error!(%fault, "what the replica says does not fit what is held: it is compared anew");
+                    tracing::error!(%fault, "inconsistent update from the replica; requesting a full comparison");
                     self.told.send_modify(|told| told.anew = true);
                 }
                 Effect::Keep(records) => {
@@ -332,6 +382,25 @@ impl Owner {
         }
     }
 
+    /// There is room: one state and one observation are under way at a time.
+    fn give(&self, work: Work) {
+        if self.work.try_send(work).is_err() {
+            tracing::error!("cannot reach the backend's task: no state is put into force");
+        }
+    }
+
+    /// Logs drift when it is new, and counts it each time.
+    fn log_drift(&mut self) {
+        let (drift, times) = self.node.drift();
+        self.metrics.drifted(times - self.drift.times);
+        if let Some(why) = drift
+            && drift != self.drift.logged.as_deref()
+        {
+            tracing::warn!(why, "the state in force was changed externally; applying it again");
+        }
+        self.drift = Drift { logged: drift.map(str::to_owned), times };
+    }
+
     async fn tell_health(&mut self) {
         let now = (true, unready(&self.node.overview()).is_none());
         if now != self.healthy {
@@ -341,3 +410,21 @@ impl Owner {
         }
     }
 }
+
+/// The drift that was logged and counted last.
+#[derive(Debug, Default)]
+struct Drift {
+    logged: Option<String>,
+    times: u64,
+}
+
+fn log_event(event: &BackendEvent) {
+    match event {
+        BackendEvent::Drift(_) => {}
+        BackendEvent::Flow(flow) => tracing::debug!(?flow, "connection judged"),
+        BackendEvent::Trace(step) => tracing::info!(?step, "traced packet seen"),
+    }
+}
+
+/// The longest wait for the backend when the agent ends.
+const RETIRE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What the plugin and people ask, put to the task that owns the node.
+//! The calls on the agent's socket, passed to the task that owns the core.
 
 use crate::{clock::Clock, event::Event, metrics::Metrics};
 use datapath_node::{Answer, LocalPod, Overview, PodId};
@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-/// Of failing policies and of pods that wait, as many are told; a message has a bound.
+/// The longest lists in a status reply, so that the message stays within its limit.
 const LISTED: usize = 100;
 
 /// Answers on the socket.
@@ -21,7 +21,7 @@ pub(crate) struct Socket {
 impl Socket {
     async fn ask<T>(&self, event: impl FnOnce(oneshot::Sender<T>) -> Event) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
-        let ended = || Status::unavailable("the agent ends");
+        let ended = || Status::unavailable("the agent exits");
         self.events.send(event(reply)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())
     }
@@ -34,12 +34,12 @@ fn id(pod: AgentPod) -> (PodId, String) {
 
 impl Agent for Socket {
     async fn admit(&self, admission: Admission) -> Result<Admitted, Status> {
-        let Admission { pod, addresses, links: _, mode } = admission;
+        let Admission { pod, addresses, links, mode } = admission;
         let (begun, since) = (Instant::now(), self.clock.now());
         let (pod, container) = id(pod);
         let name = pod.to_string();
         let pod = LocalPod { pod, container, addresses };
-        let answer = self.ask(|reply| Event::Admit { pod, mode, since, reply }).await?;
+        let answer = self.ask(|reply| Event::Admit { pod, links, mode, since, reply }).await?;
         self.metrics.admitted(&answer, begun.elapsed());
         Ok(match answer {
             Answer::Enforced => Admitted::Enforced,
@@ -69,15 +69,13 @@ fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::Stat
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let [policies, address_groups, applied_groups, pods] = overview.counts.map(count);
     let failing = overview.failing.into_iter().take(LISTED);
-    let waiting = overview.waiting.into_iter().take(LISTED).map(|(pod, why)| wire::Waiting {
-        pod: Some(wire::Pod {
-            uid: pod.uid,
-            namespace: pod.namespace,
-            name: pod.name,
-            container: String::new(),
-        }),
-        why,
-    });
+    let pod = |PodId { uid, namespace, name }| {
+        Some(wire::Pod { uid, namespace, name, container: String::new() })
+    };
+    let waiting = overview.waiting.into_iter().take(LISTED);
+    let waiting = waiting.map(|(id, why)| wire::Waiting { pod: pod(id), why });
+    let endpoints = overview.failing_endpoints.into_iter().take(LISTED);
+    let endpoints = endpoints.map(|(id, why)| wire::FailingEndpoint { pod: pod(id), why });
     wire::StatusReply {
         version: 0,
         epoch: overview.epoch,
@@ -96,7 +94,7 @@ fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::Stat
         applied_groups,
         pods,
         disk: disk.unwrap_or_default(),
-        failing_endpoints: Vec::new(),
-        drift: String::new(),
+        failing_endpoints: endpoints.collect(),
+        drift: overview.drift.unwrap_or_default(),
     }
 }

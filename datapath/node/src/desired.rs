@@ -1,6 +1,7 @@
-//! What a backend is to put into force, and what it says came of it.
+//! The state that a backend puts into force.
 
 use crate::PodId;
+use config_model::HostLink;
 use control_wire::{Held, ObjectId, told::Policy};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,39 +9,72 @@ use std::{
     sync::Arc,
 };
 
-/// A pod that was started here, as the plugin has told of it.
+/// A pod that was started on this node, as the plugin reported it. It is persisted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalPod {
-    /// Which.
+    /// The pod.
     pub pod: PodId,
-    /// Its sandbox's container ID; empty if that is not known.
+    /// The container ID of its sandbox; empty if it is not known.
     pub container: String,
-    /// Its addresses: known here before the cluster tells them.
+    /// Its addresses: known here before the controller sends them.
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// All that is to be in force, at one moment.
+/// A pod of this node with its links: what a backend attaches to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The pod, its sandbox and its addresses.
+    pub pod: LocalPod,
+    /// The host ends of its interfaces, sent by the plugin or observed by alias. They are never read from the disk.
+    /// Empty if they are not known: a backend that attaches to links then reports the endpoint as not in force.
+    pub links: Vec<HostLink>,
+}
+
+/// The endpoints of this node by the UID that the runtime knows: for a static pod that is the
+/// [`runtime_uid`](control_wire::told::Pod::runtime_uid) of its entry ([`Held::entry`]).
+pub type Endpoints = BTreeMap<String, Arc<Endpoint>>;
+
+/// The Services of the cluster. No source sends any yet, so this is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Services {}
+
+/// Namespace and name of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServiceName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// The whole state that is to be in force.
 #[derive(Clone, Debug)]
 pub struct Desired {
-    /// Which state this is; it counts this process's own, since generations are a replica's.
+    /// Counts the states of this process. Generations are a replica's own and are no order.
     pub revision: u64,
-    /// What the controller has told, of one generation.
-    pub held: Arc<Held>,
-    /// The pods that were started here, by the UID that the runtime knows: of a static pod that is the
-    /// [`runtime_uid`](control_wire::told::Pod::runtime_uid) of its entry ([`Held::entry`]).
-    pub local: Arc<BTreeMap<String, LocalPod>>,
+    /// The snapshot of one generation that a replica sent.
+    pub state: Arc<Held>,
+    /// The pods of this node.
+    pub endpoints: Arc<Endpoints>,
+    /// The cluster's Services.
+    pub services: Arc<Services>,
+    /// The objects that may differ from the last state that this process handed to the backend. `None` requires a full
+    /// pass: the first state, a retry, or drift.
+    pub changed: Option<Changed>,
 }
 
-/// What came of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// It is in force, but for these policies, by UID, each with the reason.
-    Done(BTreeMap<String, String>),
-    /// Nothing of it is sure to be in force, and why; it is tried again.
-    Failed(String),
+/// A set of changes between two states.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// The revision of the earlier state.
+    pub since: u64,
+    /// Objects of the snapshot that were added, changed or removed.
+    pub objects: BTreeSet<ObjectId>,
+    /// UIDs of endpoints that were added, changed or removed.
+    pub endpoints: BTreeSet<String>,
 }
 
-/// The policies of which something is about this pod.
+/// The policies that apply to this pod.
 pub(crate) fn policies_of<'a>(held: &'a Held, uid: &str) -> Vec<&'a Policy> {
     let about = |group: &policy_core::index::GroupId| {
         held.applied.get(group).is_some_and(|members| members.contains(uid))
@@ -52,7 +86,7 @@ pub(crate) fn policies_of<'a>(held: &'a Held, uid: &str) -> Vec<&'a Policy> {
     held.policies.values().map(AsRef::as_ref).filter(concerns).collect()
 }
 
-/// Which pods' entries are among these objects.
+/// The UIDs of the pods whose entries are among these objects.
 pub(crate) fn pods_among(objects: &BTreeSet<ObjectId>) -> impl Iterator<Item = &str> {
     objects.iter().filter_map(|object| match object {
         ObjectId::Pod(uid) => Some(uid.as_str()),

@@ -1,21 +1,23 @@
-//! What a node holds of policy, who waits for it, and what becomes of it.
+//! The state of policy on a node: the snapshot, the endpoints, the pods that wait, and the outcome of the backend.
 //!
-//! [`Node`] is told what happens and when, and answers with [`Effect`]s that somebody else carries out: a
-//! state for the backend, answers for pods that start, reports and announcements for the controller's
-//! replicas, records for the disk. [`Replicas`] says which replica is tried next; [`store`] is what lies on the disk.
+//! [`Node`] takes events with the time and returns [`Effect`]s, which the agent carries out: a state for the backend,
+//! answers for pods that start, reports and announcements for the controller's replicas, records for the disk.
+//! [`Replicas`] chooses the replica that is tried next; [`store`] is the format on the disk.
 //!
-//! A pod is let through when it has an entry of its own, by UID, in what the backend has put into force.
-//! A UID that was never heard of is never taken for a pod without policies.
+//! A pod starts when the backend has put into force a state with the pod's own entry, by UID, and has reported the
+//! pod's own endpoint as in force. An unknown UID is never taken for a pod without policies.
 
 mod desired;
 mod node;
+mod outcome;
 mod realized;
 mod replicas;
 pub mod store;
 mod waiting;
 
-pub use desired::{Applied, Desired, LocalPod};
-pub use node::{Effect, Node, Overview, START_LIMIT};
+pub use desired::{Changed, Desired, Endpoint, Endpoints, LocalPod, ServiceName, Services};
+pub use node::{Effect, Links, Node, Overview, START_LIMIT};
+pub use outcome::{Applied, BackendEvent, Flow, Observed, Retire, Trace, TraceStep, Tuple};
 pub use realized::{Report, ReportTo};
 pub use replicas::{Next, Replicas};
 pub use waiting::{Answer, PodId, Ticket, WAIT, WAITING_MAX};

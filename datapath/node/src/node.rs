@@ -1,14 +1,17 @@
-//! The node: events and the time in, effects out.
+//! The core of the agent: events and the time in, effects out.
 
 mod force;
+mod links;
 mod overview;
 mod stream;
 mod wait;
 
+pub use links::Links;
 pub use overview::Overview;
 
 use crate::{
-    Answer, Applied, Desired, LocalPod, PodId, Report, ReportTo, Ticket,
+    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, PodId, Report, ReportTo, Services,
+    Ticket,
     desired::{pods_among, policies_of},
     realized::{Reports, State},
     store::Record,
@@ -21,113 +24,156 @@ use control_wire::{
 };
 use prost::Message as _;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     net::SocketAddr,
     sync::Arc,
 };
 
-/// As many pods that were started here are remembered: more than a node can have.
+/// The number of pods of this node that are kept: more than a node can have.
 pub const START_LIMIT: usize = 2048;
-/// A generation of more parts than this is no generation.
+/// A generation of more parts is refused.
 const PARTS_MAX: usize = 4096;
-/// How many marks of how far the cluster was read wait for the backend.
+/// The number of bookmarks that wait for the backend.
 const MARKS_MAX: usize = 16;
-/// What the backend could not do is tried again after this time; doubled up to [`RETRY_LAST`].
+/// The pause before a failed apply is repeated; doubled up to [`RETRY_LAST`].
 const RETRY_FIRST: Span = Span::millis(250);
 const RETRY_LAST: Span = Span::seconds(30);
+/// The interval at which links and the backend's state are observed.
+const OBSERVE_EVERY: Span = Span::seconds(10);
 
-/// Something that is to be done.
+/// An action of the agent.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Put this into force, and say what came of it. One is under way at a time.
+    /// Hand the state to the backend and return its outcome ([`Node::applied`]). One is under way at a time.
     Apply(Desired),
-    /// A pod that starts is answered.
+    /// Observe the pods' links ([`Node::links_observed`]) and the backend's state ([`Node::observed`]), in this order.
+    Observe,
+    /// Answer a pod that starts.
     Answer {
-        /// Whose question it was.
+        /// The admission.
         ticket: Ticket,
-        /// The answer.
+        /// The answer to return to the plugin.
         answer: Answer,
     },
-    /// Every ready replica is to be told of a pod's addresses.
+    /// Announce the pod's addresses to every ready replica.
     Announce(LocalPod),
-    /// The replica that is followed is to be told that this generation is held.
+    /// Acknowledge this generation to the replica that is followed.
     Holds(u64),
-    /// What the replica said cannot be: it is to be followed anew.
+    /// The replica's update does not fit the snapshot: start a new stream with a full comparison.
     FollowAnew(Fault),
-    /// The disk is to have these.
+    /// Persist these records.
     Keep(Vec<Record>),
-    /// Send it, and say whether it arrived.
+    /// Send the report, and return whether it arrived ([`Node::reported`]).
     Report(Report),
 }
 
-/// How it goes with the controller.
+/// The connection to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Contact {
-    /// Not since the start, or no more, and why.
+    /// There is none; why.
     None(String),
-    /// This replica is followed.
+    /// The node follows this replica.
     With {
         at: SocketAddr,
-        /// How far this node held that it had been read, as long as the replica has read less.
+        /// How far the node's snapshot had been read, as long as the replica has read less.
         lacks: BTreeMap<String, u64>,
     },
 }
 
-/// What is being put into force: its policies are what a report is about.
+/// The state that the backend is applying. The next report is about its policies.
 #[derive(Debug)]
 struct Applying {
     revision: u64,
+    endpoints: Arc<Endpoints>,
     policies: BTreeMap<String, i64>,
 }
 
-/// What a node holds of policy, and who waits for it.
+/// The state of policy on a node, and the pods that wait for it.
 #[derive(Debug)]
 pub struct Node {
     held: Arc<Held>,
     local: Arc<BTreeMap<String, LocalPod>>,
-    /// A generation was held at some time: what is held is what a replica has told, and no mere nothing.
+    /// The pods of `local` with their links.
+    endpoints: Arc<Endpoints>,
+    services: Arc<Services>,
+    /// A replica has sent a generation at some time, so that an empty snapshot means an empty cluster.
     told: bool,
-    /// Counts states of the two above.
+    /// Counts the states of snapshot and endpoints.
     revision: u64,
     applied: u64,
     applying: Option<Applying>,
-    /// The same is to be tried again then.
+    /// The differences to the state that was handed to the backend last, which has the revision `given`.
+    changed: Changed,
+    given: u64,
+    /// The next apply is a full pass.
+    full: bool,
+    /// The state is applied again as soon as the backend is free.
+    again: bool,
+    /// An observation is under way.
+    observing: bool,
+    /// The next observation; `None` before the first apply.
+    observe_at: Option<Time>,
+    /// The last difference that was observed between the backend's state and the one that was applied.
+    drift: Option<String>,
+    drifts: u64,
+    /// The time at which the same state is applied again.
     retry_at: Option<Time>,
     retries: u32,
     trouble: Option<String>,
-    /// By UID, of what is in force otherwise.
+    /// Policies that are not in force, by UID, while the rest of the state is.
     failing: BTreeMap<String, String>,
+    /// Endpoints that are not in force, by UID, while the rest of the state is.
+    failing_endpoints: BTreeMap<String, String>,
+    /// Endpoints that the last apply put into force.
+    in_force: BTreeSet<String>,
     waiting: BTreeMap<Ticket, Waiting>,
     tickets: u64,
     reports: Reports,
     contact: Contact,
-    /// No stream lasts, or a generation was refused: what comes is not listened to.
+    /// There is no stream, or a generation was refused: messages of the stream are ignored.
     deaf: bool,
-    /// A generation was refused: the next stream compares.
+    /// A generation was refused: the next stream starts with a full comparison.
     distrust: bool,
-    /// How far the cluster was read for states that are not in force yet, by their revision.
+    /// How far the cluster was read for states that are not in force yet, by revision.
     marks: VecDeque<(u64, BTreeMap<String, u64>)>,
-    /// Parts of the generation that is coming, for the disk.
+    /// The parts of the next generation so far, for the disk.
     parts: Vec<Record>,
     effects: Vec<Effect>,
 }
 
 impl Node {
-    /// With what lay on the disk, which is put into force at once if a replica had told it.
-    pub fn new(held: Held, local: BTreeMap<String, LocalPod>) -> Self {
+    /// Starts with the snapshot and the pods from the disk, and with the links that were observed now. A snapshot that
+    /// a replica had sent is applied immediately.
+    pub fn new(held: Held, local: BTreeMap<String, LocalPod>, links: &Links) -> Self {
         let told = held.objects().next().is_some() || held.generation > 0;
+        let endpoint = |(uid, pod): (&String, &LocalPod)| {
+            let links = links.get(&pod.container).cloned().unwrap_or_default();
+            (uid.clone(), Arc::new(Endpoint { pod: pod.clone(), links }))
+        };
         let mut node = Self {
             held: Arc::new(held),
+            endpoints: Arc::new(local.iter().map(endpoint).collect()),
+            services: Arc::default(),
             local: Arc::new(local),
             told,
             revision: u64::from(told),
             applied: 0,
             applying: None,
+            changed: Changed::default(),
+            given: 0,
+            full: true,
+            again: false,
+            observing: false,
+            observe_at: None,
+            drift: None,
+            drifts: 0,
             retry_at: None,
             retries: 0,
             trouble: None,
             failing: BTreeMap::new(),
+            failing_endpoints: BTreeMap::new(),
+            in_force: BTreeSet::new(),
             waiting: BTreeMap::new(),
             tickets: 0,
             reports: Reports::default(),
@@ -142,17 +188,17 @@ impl Node {
         node
     }
 
-    /// What is to be done, in this order.
+    /// The actions since the last call, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         mem::take(&mut self.effects)
     }
 
-    /// What is held, for the disk.
+    /// The snapshot and the pods, for the disk.
     pub fn image(&self) -> (Arc<Held>, Arc<BTreeMap<String, LocalPod>>) {
         (Arc::clone(&self.held), Arc::clone(&self.local))
     }
 
-    /// What became of a report.
+    /// The outcome of [`Effect::Report`].
     pub fn reported(&mut self, to: SocketAddr, arrived: bool, now: Time) {
         self.reports.sent(to, arrived, now);
         self.tick(now);
@@ -164,15 +210,26 @@ impl Node {
             self.retry_at = None;
             self.apply_anyhow();
         }
+        if self.observe_due().is_some_and(|at| now >= at) {
+            (self.observing, self.observe_at) = (true, None);
+            self.effects.push(Effect::Observe);
+        }
         self.settle(now);
         if let Some(report) = self.reports.due(now) {
             self.effects.push(Effect::Report(report));
         }
     }
 
-    /// When [`Self::tick`] has something to do, if nothing happens before.
+    /// The time at which [`Self::tick`] has something to do, if nothing happens before.
     pub fn wake_at(&self) -> Option<Time> {
         let retry = self.retry_at.filter(|_| self.applying.is_none());
-        [first_end(&self.waiting), retry, self.reports.wake_at()].into_iter().flatten().min()
+        let observe = self.observe_due();
+        let times = [first_end(&self.waiting), retry, self.reports.wake_at(), observe];
+        times.into_iter().flatten().min()
+    }
+
+    /// The time of the next observation, if the backend is free for it.
+    fn observe_due(&self) -> Option<Time> {
+        self.observe_at.filter(|_| self.applying.is_none() && !self.observing)
     }
 }

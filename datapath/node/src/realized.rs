@@ -1,4 +1,4 @@
-//! What the controller is told of what became of policies: who is told, what was told, what is owed.
+//! Reports to the controller: which policies are in force on this node, and what was reported already.
 
 use config_model::{Span, Time};
 use control_wire::proto::{Reached, Realized, ReportRequest};
@@ -7,71 +7,71 @@ use std::{
     net::SocketAddr,
 };
 
-/// Changes that come within this time are one report.
+/// Changes within this time are one report.
 const COALESCE: Span = Span::millis(200);
-/// How far the cluster was read is told so late at most, if nothing else is to be told.
+/// The longest delay of a report that contains only how far the cluster was read.
 const PROGRESS: Span = Span::seconds(5);
-/// After a report that did not arrive; doubled up to [`PAUSE_LAST`].
+/// The pause after a report that did not arrive; doubled up to [`PAUSE_LAST`].
 const PAUSE_FIRST: Span = Span::seconds(1);
 const PAUSE_LAST: Span = Span::seconds(60);
-/// All is told anew this often: who takes reports may have been restarted where it was.
+/// The interval of full reports: the recipient may have been restarted at the same address.
 const FULL_EVERY: Span = Span::seconds(600);
-/// Of an error so many bytes are told.
+/// The longest error in a report, in bytes.
 const ERROR_BYTES: usize = 512;
 
-/// Who takes reports: the address that the bookmark names, and the run of the replica that named it.
+/// The recipient of reports: the address in the bookmark, and the epoch of the replica that sent the bookmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportTo {
-    /// Where.
+    /// The recipient's address.
     pub at: SocketAddr,
-    /// The run of the replica that this node follows.
+    /// The epoch of the replica that this node follows.
     pub epoch: Vec<u8>,
 }
 
-/// A report that is to be sent now.
+/// A report that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Whom it is for.
+    /// The recipient.
     pub to: SocketAddr,
-    /// What it says.
+    /// The message as it is sent.
     pub message: ReportRequest,
 }
 
 /// A policy's generation, and the error if it is not in force.
 pub(crate) type State = BTreeMap<String, (i64, String)>;
 
-/// The book of reports.
+/// The reports that were sent and that are due.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     to: Option<ReportTo>,
     now: State,
     told: State,
-    /// How far the cluster was read for what is in force, and what was told of that.
+    /// How far the cluster was read for the state in force, and the part of that which was reported.
     reached: BTreeMap<String, u64>,
     reached_told: BTreeMap<String, u64>,
-    /// All is due: nothing is sure of what the other has.
+    /// The next report is a full one: the recipient's state is not known.
     full: bool,
     under_way: Option<(State, BTreeMap<String, u64>)>,
-    /// Not before.
+    /// The next report is not sent before this time.
     due_at: Option<Time>,
     failures: u32,
     full_at: Time,
 }
 
 impl Reports {
-    /// Who takes reports from now on.
+    /// Sets the recipient.
     pub(crate) fn to(&mut self, to: Option<ReportTo>, now: Time) {
         if self.to == to {
             return;
         }
         self.full |= to.is_some();
         (self.to, self.failures) = (to, 0);
-        // What is under way is for another; its end says nothing of this one.
+        // The report under way is for the earlier recipient; its outcome does not count for this one.
         self.under_way = None;
         self.due_at = Some(now);
     }
 
-    /// What is in force now, and what is not.
+    /// Sets the policies with their errors.
     pub(crate) fn is(&mut self, state: State, now: Time) {
         let state =
             state.into_iter().map(|(uid, (generation, error))| (uid, (generation, cut(error))));
@@ -79,7 +79,7 @@ impl Reports {
         self.due_by(now + COALESCE);
     }
 
-    /// How far the cluster was read for what is in force now.
+    /// Sets how far the cluster was read for the state in force.
     pub(crate) fn reached(&mut self, reached: BTreeMap<String, u64>, now: Time) {
         if self.reached != reached {
             self.reached = reached;
@@ -88,7 +88,7 @@ impl Reports {
     }
 
     fn due_by(&mut self, at: Time) {
-        // What did not arrive has a pause of its own.
+        // A report that did not arrive has its own pause.
         if self.failures == 0 {
             self.due_at = Some(self.due_at.map_or(at, |due| due.min(at)));
         } else {
@@ -96,7 +96,7 @@ impl Reports {
         }
     }
 
-    /// What is to be sent, if anything is. One is under way at a time.
+    /// The report that is due, if any. One is under way at a time.
     pub(crate) fn due(&mut self, now: Time) -> Option<Report> {
         let to = self.to.as_ref()?;
         if self.under_way.is_some() {
@@ -122,7 +122,7 @@ impl Reports {
         Some(Report { to: to.at, message })
     }
 
-    /// What became of the report for this one.
+    /// The outcome of the report to this recipient.
     pub(crate) fn sent(&mut self, to: SocketAddr, arrived: bool, now: Time) {
         if self.to.as_ref().is_none_or(|is| is.at != to) {
             return;
@@ -138,14 +138,14 @@ impl Reports {
             }
             return;
         }
-        // It may have forgotten what it was told before.
+        // The recipient may have lost the earlier reports.
         self.full = true;
         let doubled = PAUSE_FIRST.0.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         self.due_at = Some(now + Span(doubled.min(PAUSE_LAST.0)));
     }
 
-    /// When [`Self::due`] may have something, if nothing happens before.
+    /// The time at which [`Self::due`] may return a report, if nothing happens before.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.to.as_ref()?;
         if self.under_way.is_some() {

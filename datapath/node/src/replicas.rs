@@ -1,4 +1,4 @@
-//! Which replica a node follows: each node has its own order of them, so that nodes spread.
+//! The choice of the replica to follow. Each node has its own order, so that nodes spread over the replicas.
 
 use config_model::{Span, Time};
 use sha1::{Digest as _, Sha1};
@@ -7,47 +7,47 @@ use std::{
     net::SocketAddr,
 };
 
-/// After a round in which none was good; doubled up to [`PAUSE_LAST`].
+/// The pause after a round without success; doubled up to [`PAUSE_LAST`].
 const PAUSE_FIRST: Span = Span::millis(250);
 const PAUSE_LAST: Span = Span::seconds(15);
-/// As long as every replica has read less than the node holds, the newest of them is not taken.
+/// The time before a node follows a replica that has read less than the node holds, if all replicas have.
 const BEHIND: Span = Span::seconds(30);
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Connect to this one.
+    /// Connect to this replica.
     Dial {
-        /// Where it is.
+        /// The replica's address.
         at: SocketAddr,
-        /// Even if it has read less than the node holds.
+        /// Follow it even if it has read less than the node holds.
         take_behind: bool,
     },
-    /// Not before this moment.
+    /// Do nothing before this time.
     Wait(Time),
-    /// There is none: wait for one to be told.
+    /// No replica is known: wait until one is.
     Nobody,
 }
 
-/// The replicas, and what is known of them.
+/// The ready replicas and the outcome of the last attempts.
 #[derive(Debug)]
 pub struct Replicas {
     node: String,
-    /// In the node's own order.
+    /// The replicas in the node's own order.
     order: Vec<SocketAddr>,
-    /// Those that were tried in this round.
+    /// The replicas that were tried in this round.
     tried: BTreeSet<SocketAddr>,
     rounds: u32,
-    /// The next round does not begin before.
+    /// The earliest start of the next round.
     round_at: Time,
-    /// How far each lags that said so in this round.
+    /// The lag of each replica that reported one in this round.
     behind: BTreeMap<SocketAddr, u64>,
-    /// Since when each that answered was behind.
+    /// The time since which every replica that answered was behind.
     behind_since: Option<Time>,
 }
 
 impl Replicas {
-    /// None is known yet.
+    /// Starts without any replica.
     pub fn new(node: impl Into<String>) -> Self {
         Self {
             node: node.into(),
@@ -60,7 +60,7 @@ impl Replicas {
         }
     }
 
-    /// These are ready now. With new ones no pause is waited for.
+    /// Sets the replicas that are ready. A new replica ends the pause.
     pub fn ready(&mut self, ready: &BTreeSet<SocketAddr>) {
         let weight = |at: &SocketAddr| Sha1::digest(format!("{} {at}", self.node)).to_vec();
         let has_new = ready.iter().any(|at| !self.order.contains(at));
@@ -74,17 +74,17 @@ impl Replicas {
         }
     }
 
-    /// All of them, in this node's order.
+    /// All replicas in this node's order.
     pub fn all(&self) -> &[SocketAddr] {
         &self.order
     }
 
-    /// Whether this one is ready no more, and others are.
+    /// Whether this replica is no longer ready while others are.
     pub fn is_left_out(&self, at: SocketAddr) -> bool {
         !self.order.is_empty() && !self.order.contains(&at)
     }
 
-    /// Which to try now. `draw` is any number: it spreads the pauses of nodes.
+    /// The next step. `draw` is a random number that spreads the pauses of nodes.
     pub fn next(&mut self, now: Time, draw: u64) -> Next {
         if self.order.is_empty() {
             self.behind_since = None;
@@ -100,7 +100,7 @@ impl Replicas {
         let patient = self.behind_since.is_none_or(|since| now.since(since) < BEHIND);
         let newest = self.behind.iter().min_by_key(|(_, lag)| **lag).map(|(at, _)| *at);
         if newest.is_none() {
-            // Nobody answered that he is behind: one who does so later has the whole time to catch up.
+            // No replica reported that it is behind: one that does so later has the whole time to catch up.
             self.behind_since = None;
         }
         self.tried.clear();
@@ -113,30 +113,30 @@ impl Replicas {
         Next::Wait(self.round_at)
     }
 
-    /// This one lags so far behind what the node holds.
+    /// The replica has read less than the node holds, by `lag` versions.
     pub fn is_behind(&mut self, at: SocketAddr, lag: u64, now: Time) {
         self.behind.insert(at, lag);
         self.behind_since.get_or_insert(now);
     }
 
-    /// A stream has begun.
+    /// A stream has started.
     pub fn began(&mut self) {
         self.tried.clear();
         self.behind.clear();
         self.behind_since = None;
     }
 
-    /// It was of use: the pauses are short again.
+    /// The stream delivered a generation: the pauses start from the shortest again.
     pub fn worked(&mut self) {
         self.rounds = 0;
     }
 
-    /// A stream that had begun is over. The same replica is tried first again, soon.
+    /// A stream has ended. The same replica is tried first again after a short pause.
     pub fn ended(&mut self, now: Time, draw: u64) {
         self.pause(now, draw);
     }
 
-    /// Pauses are drawn from the upper half, so that nodes do not come back in step.
+    /// Pauses are drawn from the upper half, so that nodes do not reconnect at the same time.
     fn pause(&mut self, now: Time, draw: u64) {
         let length = PAUSE_FIRST.0.saturating_mul(1 << self.rounds.min(16)).min(PAUSE_LAST.0);
         self.rounds = self.rounds.saturating_add(1);

@@ -1,21 +1,21 @@
-//! Pods that wait at their start until policy holds for them.
+//! Pods that wait at their start until their policies are in force.
 
 use config_model::{EnforcingMode, Span, Time};
 use std::{collections::BTreeMap, fmt};
 
 /// The longest that a pod waits.
 pub const WAIT: Span = Span::seconds(2);
-/// As many wait at once; one more is answered at once that nothing is known yet. A node has 737 pods at the utmost.
+/// The number of pods that may wait at once; one more is refused immediately. A node has at most 737 pods.
 pub const WAITING_MAX: usize = 1024;
 
-/// Which pod. The UID decides: another pod of the same name is another pod.
+/// A pod. The UID identifies it: another pod of the same name is a different pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodId {
-    /// Its UID.
+    /// The UID that the runtime knows; for a static pod that is not the one in the API.
     pub uid: String,
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
 }
 
@@ -25,33 +25,33 @@ impl fmt::Display for PodId {
     }
 }
 
-/// What a pod that starts is answered.
+/// The answer for a pod that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// What policy says of it is in force.
+    /// Its policies are in force.
     Enforced,
-    /// It may start, and is open; why.
+    /// It may start without its policies; why they are not in force.
     Open(String),
     /// It may not start; why.
     Refused(String),
 }
 
-/// One question. Whoever asks twice has two.
+/// Identifies one admission. A pod that is admitted twice has two tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// One that waits.
+/// A pod that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) pod: PodId,
     pub(crate) mode: EnforcingMode,
     pub(crate) until: Time,
-    /// The revision that has its entry and its addresses; nothing while it has no entry.
+    /// The revision that contains the pod's entry and addresses; `None` while there is no entry.
     pub(crate) needs: Option<u64>,
 }
 
 impl Waiting {
-    /// The answer if it has waited long enough.
+    /// The answer at the end of the wait.
     pub(crate) fn given_up(&self, why: String) -> Answer {
         match self.mode {
             EnforcingMode::Standard => Answer::Open(why),
@@ -60,7 +60,7 @@ impl Waiting {
     }
 }
 
-/// The first moment at which one of these gives up.
+/// The end of the wait that ends first.
 pub(crate) fn first_end(waiting: &BTreeMap<Ticket, Waiting>) -> Option<Time> {
     waiting.values().map(|one| one.until).min()
 }

@@ -45,7 +45,7 @@ fn a_pod_that_nobody_told_of_waits_and_then_starts_open_or_not_at_all() {
     let Admitted::Refused(why) = node.admit("web-0", "u-1", EnforcingMode::Strict).unwrap() else {
         panic!("it was never heard of")
     };
-    assert!(why.contains("u-1") && why.contains("it knows UID u-0 of that name"), "{why}");
+    assert!(why.contains("u-1") && why.contains("knows UID u-0 under this name"), "{why}");
     let Admitted::Open(why) = node.admit("web-1", "u-2", EnforcingMode::Standard).unwrap() else {
         panic!("it was never heard of")
     };

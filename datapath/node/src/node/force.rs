@@ -1,58 +1,141 @@
-//! What is put into force, and what comes of it.
+//! The states that are handed to the backend, and their outcome.
 
 use super::*;
+use crate::{Applied, BackendEvent, Observed};
 
 impl Node {
-    /// What came of a state that was to be put into force.
-    pub fn applied(&mut self, revision: u64, came: Applied, now: Time) {
+    /// The outcome of [`Effect::Apply`].
+    pub fn applied(&mut self, revision: u64, outcome: Applied, now: Time) {
         let Some(applying) = self.applying.take_if(|applying| applying.revision == revision) else {
             return;
         };
-        let policies = applying.policies.into_iter();
-        let state: State = match came {
-            Applied::Done(errors) => {
+        let Applied { in_force, endpoints: mut results, policies: errors, services: _ } = outcome;
+        match &in_force {
+            Ok(()) => {
                 (self.applied, self.trouble) = (revision, None);
-                let state = policies.map(|(uid, generation)| {
-                    let error = errors.get(&uid).cloned().unwrap_or_default();
-                    (uid, (generation, error))
-                });
-                state.collect()
+                // The result of an endpoint that was removed in the meantime does not count.
+                let uids = applying.endpoints.keys().filter(|uid| self.local.contains_key(*uid));
+                let mut result =
+                    |uid: &String| results.remove(uid).unwrap_or_else(|| Err(UNREPORTED.into()));
+                let (good, bad): (Vec<_>, Vec<_>) =
+                    uids.map(|uid| (uid.clone(), result(uid))).partition(|(_, is)| is.is_ok());
+                self.in_force = good.into_iter().map(|(uid, _)| uid).collect();
+                let bad = bad.into_iter().filter_map(|(uid, is)| Some((uid, is.err()?)));
+                self.failing_endpoints = bad.collect();
+                let errors = errors.into_iter();
+                self.failing =
+                    errors.filter(|(uid, _)| applying.policies.contains_key(uid)).collect();
             }
-            Applied::Failed(why) => {
-                let state = policies.map(|(uid, generation)| (uid, (generation, why.clone())));
-                let state = state.collect();
-                self.trouble = Some(why);
-                // It may have been in force, and is tried again since some policy of it was not.
+            Err(why) => {
+                self.trouble = Some(why.clone());
+                // The revision may have been in force and was applied again because part of it was not.
                 self.applied = self.applied.min(revision.saturating_sub(1));
-                state
             }
-        };
-        let failing = state.iter().filter(|(_, (_, error))| !error.is_empty());
-        self.failing = failing.map(|(uid, (_, error))| (uid.clone(), error.clone())).collect();
-        self.reports.is(state, now);
+        }
+        self.reports.is(self.realized(&applying.policies, in_force.err()), now);
         self.marked(now);
-        if self.trouble.is_none() && self.failing.is_empty() {
+        if self.is_whole() {
             (self.retry_at, self.retries) = (None, 0);
         } else {
+            self.full = true;
             let pause = RETRY_FIRST.0.saturating_mul(1 << self.retries.min(16));
             self.retries = self.retries.saturating_add(1);
             self.retry_at = Some(now + Span(pause.min(RETRY_LAST.0)));
         }
-        // While all fails, a state that is newer waits for the next try as well.
-        if self.trouble.is_none() && self.revision > revision {
-            self.apply();
+        self.observe_at.get_or_insert(now + OBSERVE_EVERY);
+        // While the backend fails, a newer state waits for the retry as well.
+        if self.trouble.is_none() && (self.revision > revision || self.again) {
+            self.apply_anyhow();
         }
         self.settle(now);
     }
 
-    /// How far the cluster was read for what is in force.
+    /// Whether the last state is in force without exception.
+    fn is_whole(&self) -> bool {
+        self.trouble.is_none() && self.failing.is_empty() && self.failing_endpoints.is_empty()
+    }
+
+    /// The policies of a state, each with its error: of the whole state, its own, or of a pod that it applies to.
+    fn realized(&self, policies: &BTreeMap<String, i64>, whole: Option<String>) -> State {
+        let mut state: State = policies
+            .iter()
+            .map(|(uid, generation)| {
+                let own = whole.as_ref().or_else(|| self.failing.get(uid));
+                (uid.clone(), (*generation, own.cloned().unwrap_or_default()))
+            })
+            .collect();
+        if whole.is_some() {
+            return state;
+        }
+        for (uid, why) in &self.failing_endpoints {
+            let Some(endpoint) = self.endpoints.get(uid) else { continue };
+            let pod = &endpoint.pod.pod;
+            let Some(entry) = self.entry(pod) else { continue };
+            for policy in policies_of(&self.held, &entry.uid) {
+                if let Some((_, error)) = state.get_mut(&policy.uid)
+                    && error.is_empty()
+                {
+                    *error = format!("not in force on pod {}/{}: {why}", pod.namespace, pod.name);
+                }
+            }
+        }
+        state
+    }
+
+    /// The backend's state was read.
+    pub fn observed(&mut self, observed: Result<Observed, String>, now: Time) {
+        (self.observing, self.observe_at) = (false, Some(now + OBSERVE_EVERY));
+        let observed = match observed {
+            Ok(observed) => observed,
+            Err(why) => {
+                return self.drifted(format!("the backend's state cannot be read: {why}"), now);
+            }
+        };
+        let missing = self.in_force.iter().filter(|uid| !observed.endpoints.contains(*uid));
+        let missing: Vec<String> = missing.cloned().collect();
+        let pods = missing.iter().filter_map(|uid| self.endpoints.get(uid));
+        let pods = pods.map(|of| format!("pod {} is not in force any longer", of.pod.pod));
+        let drift: Vec<String> = observed.drift.iter().cloned().chain(pods).collect();
+        for uid in missing {
+            self.in_force.remove(&uid);
+            self.failing_endpoints.insert(uid, REMOVED.to_owned());
+        }
+        match drift.is_empty() {
+            true => self.drift = None,
+            false => self.drifted(drift.join("; "), now),
+        }
+    }
+
+    /// An event of the backend.
+    pub fn backend_event(&mut self, event: &BackendEvent, now: Time) {
+        match event {
+            BackendEvent::Drift(why) => self.drifted(why.clone(), now),
+            BackendEvent::Flow(_) | BackendEvent::Trace(_) => {}
+        }
+    }
+
+    /// The state in force is not the one that was applied: a full pass repairs it.
+    fn drifted(&mut self, why: String, now: Time) {
+        if !self.told || self.given == 0 {
+            return;
+        }
+        self.drift = Some(why);
+        self.drifts += 1;
+        self.full = true;
+        if self.trouble.is_none() {
+            self.apply_anyhow();
+        }
+        self.settle(now);
+    }
+
+    /// Reports how far the cluster was read for the state that is in force.
     pub(super) fn marked(&mut self, now: Time) {
         while let Some((_, reached)) = self.marks.pop_front_if(|mark| mark.0 <= self.applied) {
             self.reports.reached(reached, now);
         }
     }
 
-    /// There is another state, which is to be in force.
+    /// There is a new state, which is to be in force.
     pub(super) fn changed(&mut self, now: Time) {
         self.revision += 1;
         self.entries();
@@ -62,7 +145,7 @@ impl Node {
 
     pub(super) fn apply(&mut self) {
         let is_new = self.revision > self.applied;
-        // What was never told is not put into force: a backend may hold better from before.
+        // Before a replica has sent a snapshot nothing is applied: the backend may hold a better state from before.
         if is_new && self.told && self.trouble.is_none() {
             self.apply_anyhow();
         }
@@ -70,12 +153,25 @@ impl Node {
 
     pub(super) fn apply_anyhow(&mut self) {
         if self.applying.is_some() {
+            self.again = self.full;
             return;
         }
-        let (held, local) = self.image();
-        let policies = held.policies.values().map(|policy| (policy.uid.clone(), policy.generation));
-        let revision = self.revision;
-        self.applying = Some(Applying { revision, policies: policies.collect() });
-        self.effects.push(Effect::Apply(Desired { revision, held, local }));
+        self.again = false;
+        let (state, revision) = (Arc::clone(&self.held), self.revision);
+        let endpoints = Arc::clone(&self.endpoints);
+        let policies =
+            state.policies.values().map(|policy| (policy.uid.clone(), policy.generation));
+        let policies = policies.collect();
+        let changed = mem::take(&mut self.changed);
+        let is_full = mem::take(&mut self.full);
+        let changed = (!is_full).then_some(Changed { since: self.given, ..changed });
+        self.given = revision;
+        self.applying = Some(Applying { revision, endpoints: Arc::clone(&endpoints), policies });
+        let services = Arc::clone(&self.services);
+        let desired = Desired { revision, state, endpoints, services, changed };
+        self.effects.push(Effect::Apply(desired));
     }
 }
+
+const UNREPORTED: &str = "the backend has not reported the pod";
+const REMOVED: &str = "its state was removed from the kernel; it is applied again";

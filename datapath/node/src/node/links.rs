@@ -29,11 +29,15 @@ impl Node {
 
     /// Adds or changes an endpoint. A link number that another endpoint had is this one's now: the kernel has reused it.
     pub(super) fn set_endpoint(&mut self, uid: String, endpoint: Endpoint) {
-        let is_taken = |link: &HostLink| endpoint.links.iter().any(|own| own.ifindex == link.ifindex);
-        let robbed = self.endpoints.iter().filter(|(other, of)| {
-            **other != uid && of.links.iter().any(is_taken)
-        });
+        let is_taken =
+            |link: &HostLink| endpoint.links.iter().any(|own| own.ifindex == link.ifindex);
+        let robbed = self
+            .endpoints
+            .iter()
+            .filter(|(other, of)| **other != uid && of.links.iter().any(is_taken));
         let robbed: Vec<_> = robbed.map(|(other, of)| (other.clone(), of.clone())).collect();
+        // A pod that waits needs the state with its endpoint of now.
+        self.waiting.values_mut().filter(|one| one.pod.uid == uid).for_each(|one| one.needs = None);
         let endpoints = Arc::make_mut(&mut self.endpoints);
         for (other, mut of) in robbed {
             Arc::make_mut(&mut of).links.retain(|link| !is_taken(link));

@@ -1,40 +1,44 @@
-//! How the node is.
+//! The agent's state for people and metrics.
 
 use super::*;
 
-/// How the node is, for people and metrics.
+/// The agent's state for people and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// The run of the replica that the generation is of.
+    /// The epoch of the replica that sent the generation.
     pub epoch: Vec<u8>,
-    /// The generation that is held.
+    /// The snapshot's generation.
     pub generation: u64,
-    /// How far each kind had been read for it.
+    /// How far each kind had been read for it, by resourceVersion.
     pub reached: BTreeMap<String, u64>,
-    /// The replica that is followed.
+    /// The replica that the node follows.
     pub replica: Option<SocketAddr>,
-    /// It has read less than this node held when it was taken, since none had read more, and has not caught up yet.
+    /// The replica had read less than this node held when it was chosen, because none had read more, and has not caught up.
     pub behind: bool,
-    /// Why none is followed.
+    /// Why the node follows no replica.
     pub alone: Option<String>,
-    /// This process's count of states, and the last that the backend has put into force.
+    /// This process's count of states.
     pub revision: u64,
-    /// See `revision`.
+    /// The last revision that the backend has put into force.
     pub applied: u64,
     /// Why the backend puts nothing into force.
     pub trouble: Option<String>,
-    /// Policies, address groups, applied-to groups and pods that are held.
+    /// The numbers of policies, address groups, applied-to groups and pods in the snapshot.
     pub counts: [usize; 4],
-    /// Policies that are not in force: UID, name, reason.
+    /// Policies that are not in force, or not on every pod: UID, name, cause.
     pub failing: Vec<(String, String, String)>,
-    /// Pods that wait, with why.
+    /// Pods that are not in force although the rest of the state is, each with the cause.
+    pub failing_endpoints: Vec<(PodId, String)>,
+    /// The last difference that was observed between the backend's state and the one that was applied.
+    pub drift: Option<String>,
+    /// Pods that wait, each with the cause.
     pub waiting: Vec<(PodId, String)>,
-    /// Pods that were started here.
+    /// The number of pods that were started on this node.
     pub local: usize,
 }
 
 impl Node {
-    /// How the node is.
+    /// The agent's state.
     pub fn overview(&self) -> Overview {
         let held = &self.held;
         let (replica, behind, alone) = match &self.contact {
@@ -63,8 +67,22 @@ impl Node {
                 held.pods.len(),
             ],
             failing: failing.collect(),
+            failing_endpoints: self.failing_endpoints().collect(),
+            drift: self.drift.clone(),
             waiting: self.waiting.values().map(|one| (one.pod.clone(), self.why(one))).collect(),
             local: self.local.len(),
         }
+    }
+
+    /// The last difference that was observed between the backend's state and the one that was applied, and the number of
+    /// times that one was observed.
+    pub fn drift(&self) -> (Option<&str>, u64) {
+        (self.drift.as_deref(), self.drifts)
+    }
+
+    fn failing_endpoints(&self) -> impl Iterator<Item = (PodId, String)> + '_ {
+        let failing = self.failing_endpoints.iter();
+        failing
+            .filter_map(|(uid, why)| Some((self.endpoints.get(uid)?.pod.pod.clone(), why.clone())))
     }
 }

@@ -1,9 +1,9 @@
-//! What a replica says on its stream.
+//! The messages of a replica's stream.
 
 use super::*;
 
 impl Node {
-    /// What a replica is told first.
+    /// The first message to a replica.
     pub fn hello(&self, take_behind: bool) -> Hello {
         let digest = |(id, digest): (control_wire::ObjectId, control_wire::Digest)| proto::Digest {
             id: Some(id.to_proto()),
@@ -11,7 +11,7 @@ impl Node {
         };
         Hello {
             versions: Some(proto::Versions { oldest: *VERSIONS.start(), newest: *VERSIONS.end() }),
-            // Where a change did not fit, the same change would not fit again.
+            // A change that did not fit would not fit again: everything is compared.
             epoch: if self.distrust { Vec::new() } else { self.held.epoch.clone() },
             generation: if self.distrust { 0 } else { self.held.generation },
             reached: reached(&self.held.reached),
@@ -20,7 +20,7 @@ impl Node {
         }
     }
 
-    /// How far a replica that has read so far lags behind what is held.
+    /// The lag of a replica, which has read so far, behind the snapshot.
     pub fn lag(&self, theirs: &BTreeMap<String, u64>) -> u64 {
         let lag = |(kind, ours): (&String, &u64)| {
             ours.saturating_sub(theirs.get(kind).copied().unwrap_or(*ours))
@@ -28,7 +28,7 @@ impl Node {
         self.held.reached.iter().map(lag).fold(0, u64::saturating_add)
     }
 
-    /// A stream has begun; `behind`: the replica had read less than this node holds.
+    /// A stream has started; `behind` if the replica had read less than this node holds.
     pub fn began(&mut self, at: SocketAddr, epoch: &[u8], behind: bool) {
         Arc::make_mut(&mut self.held).begin(epoch);
         self.parts.clear();
@@ -38,21 +38,21 @@ impl Node {
         self.effects.push(Effect::Keep(vec![Record::Begun { epoch: epoch.to_vec() }]));
     }
 
-    /// None is followed, and why.
+    /// The node follows no replica; why.
     pub fn alone(&mut self, why: String) {
         self.contact = Contact::None(why);
         self.deaf = true;
         self.forget_parts();
     }
 
-    /// Where replicas are cannot be learnt, and why. Who is followed is followed on.
+    /// The replicas cannot be listed; why. A stream that exists continues.
     pub fn unlisted(&mut self, why: String) {
         if let Contact::None(known) = &mut self.contact {
             *known = why;
         }
     }
 
-    /// A part of a generation came.
+    /// A part of a generation was received.
     pub fn part(&mut self, part: proto::Part, now: Time) {
         if self.deaf {
             return;
@@ -76,12 +76,14 @@ impl Node {
                     .collect();
                 for uid in gone {
                     Arc::make_mut(&mut self.local).remove(&uid);
+                    self.remove_endpoint(&uid);
                     records.push(Record::Ended { uid });
                 }
                 self.effects.push(Effect::Keep(records));
                 self.effects.push(Effect::Holds(generation));
-                // One that brings nothing is in force as the one before is, if there was one.
+                // A generation without changes is in force if the earlier one is.
                 if !touched.is_empty() || !was_told {
+                    self.changed.objects.extend(touched);
                     self.changed(now);
                 }
             }
@@ -93,7 +95,7 @@ impl Node {
         }
     }
 
-    /// How far the cluster was read, and who takes reports.
+    /// A bookmark was received: how far the cluster was read, and the recipient of reports.
     pub fn bookmark(&mut self, bookmark: &proto::Bookmark, now: Time) {
         if self.deaf {
             return;
@@ -116,7 +118,7 @@ impl Node {
         self.tick(now);
     }
 
-    /// Whether a replica that had read less has read as much by now. A kind that it does not know is not waited for.
+    /// Ends the state `behind` once the replica has read as much as the snapshot. A kind that it does not know is ignored.
     fn caught_up(&mut self, told: &BTreeMap<String, u64>) {
         let Contact::With { lacks, .. } = &mut self.contact else { return };
         let has = |(kind, was): (&String, &u64)| told.get(kind).is_none_or(|is| is >= was);
@@ -125,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Parts of a generation that does not come to its end: those for the disk and those that are taken in go together.
+    /// Discards the parts of an incomplete generation, both for the disk and in the snapshot.
     fn forget_parts(&mut self) {
         self.parts.clear();
         let held = Arc::make_mut(&mut self.held);

@@ -1,37 +1,54 @@
-//! Pods that start and end here.
+//! Pods of this node that start and end.
 
 use super::*;
 use crate::waiting::{WAIT, WAITING_MAX};
 use config_model::EnforcingMode;
+use config_model::HostLink;
 
 impl Node {
-    /// A pod starts: it waits until policy holds for it, and every replica is to know its addresses.
-    pub fn admit(&mut self, local: LocalPod, mode: EnforcingMode, now: Time) -> Ticket {
+    /// A pod starts with these links: it waits until its policies are in force on it, and its addresses are announced to
+    /// every replica.
+    pub fn admit(
+        &mut self,
+        local: LocalPod,
+        links: Vec<HostLink>,
+        mode: EnforcingMode,
+        now: Time,
+    ) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let one = Waiting { pod: local.pod.clone(), mode, until: now + WAIT, needs: None };
         if self.waiting.len() >= WAITING_MAX || !self.room_for(&local.pod.uid) {
-            let why = "this node has more pods that start than it can follow".to_owned();
+            let why = "too many pods start on this node at once".to_owned();
             self.effects.push(Effect::Answer { ticket, answer: one.given_up(why) });
             return ticket;
         }
         self.effects.push(Effect::Announce(local.clone()));
         self.waiting.insert(ticket, one);
-        // Somebody waits: a backend that is well again is not left alone for its whole pause.
+        // A pod waits: the retry comes soon, in case the backend works again.
         self.retry_at = self.retry_at.map(|at| at.min(now + RETRY_FIRST));
-        if self.local.get(&local.pod.uid) == Some(&local) {
+        let uid = local.pod.uid.clone();
+        let is_kept = self.local.get(&uid) == Some(&local);
+        let known = self.endpoints.get(&uid).filter(|_| is_kept);
+        // A plugin of an earlier release sends no links: those that were observed stay.
+        if known.is_some_and(|known| links.is_empty() || known.links == links) {
             self.entries();
             self.settle(now);
             return ticket;
         }
-        self.effects.push(Effect::Keep(vec![Record::Started(local.clone())]));
-        Arc::make_mut(&mut self.local).insert(local.pod.uid.clone(), local);
+        if !is_kept {
+            self.effects.push(Effect::Keep(vec![Record::Started(local.clone())]));
+            Arc::make_mut(&mut self.local).insert(uid.clone(), local.clone());
+        }
+        // The result of an earlier sandbox or link does not count.
+        self.in_force.remove(&uid);
+        self.set_endpoint(uid, Endpoint { pod: local, links });
         self.changed(now);
         ticket
     }
 
-    /// A pod's sandbox has ended: by the pod's UID or, where that is not known, by its name. Where a container ID is
-    /// said, a pod that has started anew in another sandbox is none of it.
+    /// A pod's sandbox has ended: the pod is found by UID or, if it is empty, by name. With a container ID, a pod that
+    /// has started again in another sandbox stays.
     pub fn forget(&mut self, pod: &PodId, container: &str, now: Time) {
         let is_named = |local: &PodId| match pod.uid.is_empty() {
             true => (&local.namespace, &local.name) == (&pod.namespace, &pod.name),
@@ -45,14 +62,16 @@ impl Node {
         if gone.is_empty() {
             return;
         }
-        let local = Arc::make_mut(&mut self.local);
-        gone.iter().for_each(|uid| _ = local.remove(uid));
+        for uid in &gone {
+            Arc::make_mut(&mut self.local).remove(uid);
+            self.remove_endpoint(uid);
+        }
         let records = gone.into_iter().map(|uid| Record::Ended { uid });
         self.effects.push(Effect::Keep(records.collect()));
         self.changed(now);
     }
 
-    /// Room for one more pod; one of which the controller knows nothing makes room.
+    /// Makes room for one more pod, if necessary by removing one that the controller does not know.
     fn room_for(&mut self, uid: &str) -> bool {
         if self.local.len() < START_LIMIT || self.local.contains_key(uid) {
             return true;
@@ -64,11 +83,12 @@ impl Node {
         let forgotten = self.local.values().find(is_forgotten).map(|local| local.pod.uid.clone());
         let Some(uid) = forgotten else { return false };
         Arc::make_mut(&mut self.local).remove(&uid);
+        self.remove_endpoint(&uid);
         self.effects.push(Effect::Keep(vec![Record::Ended { uid }]));
         true
     }
 
-    /// Who waits and has an entry now needs this state; who has none any more needs one anew.
+    /// Sets the revision that each waiting pod needs: this one from the moment that the pod has an entry.
     pub(super) fn entries(&mut self) {
         for one in self.waiting.values_mut() {
             let PodId { uid, namespace, name } = &one.pod;
@@ -77,12 +97,12 @@ impl Node {
         }
     }
 
-    /// What this node was told of a pod. A static pod is known here by another UID than in the API.
-    fn entry(&self, pod: &PodId) -> Option<&control_wire::told::Pod> {
+    /// The pod's entry. The runtime knows a static pod by another UID than the API.
+    pub(super) fn entry(&self, pod: &PodId) -> Option<&control_wire::told::Pod> {
         self.held.entry(&pod.uid, &pod.namespace, &pod.name)
     }
 
-    /// Answers those for whom policy holds, and those who have waited long enough.
+    /// Answers the pods whose policies are in force, and those whose wait has ended.
     pub(super) fn settle(&mut self, now: Time) {
         let mut answers = Vec::new();
         for (ticket, one) in &self.waiting {
@@ -100,8 +120,13 @@ impl Node {
         }
     }
 
-    /// A policy about this pod that is not in force, and why.
+    /// Why the pod's own endpoint, or a policy that applies to it, is not in force.
     fn fails(&self, pod: &PodId) -> Option<String> {
+        if !self.in_force.contains(&pod.uid) {
+            let why =
+                self.failing_endpoints.get(&pod.uid).map_or("it is being applied", String::as_str);
+            return Some(format!("its endpoint is not in force: {why}"));
+        }
         if self.failing.is_empty() {
             return None;
         }
@@ -112,31 +137,32 @@ impl Node {
         })
     }
 
-    /// What this one still waits for.
+    /// The cause of the wait.
     pub(super) fn why(&self, one: &Waiting) -> String {
         let pod = &one.pod;
         let Some(needs) = one.needs else {
             let contact = match &self.contact {
-                Contact::With { at, .. } => format!("the replica at {at} has not told of it"),
+                Contact::With { at, .. } => format!("the replica at {at} has not sent its entry"),
                 Contact::None(why) => format!("no replica of the controller is followed: {why}"),
             };
             let alike = |entry: &&control_wire::told::Pod| {
                 (&entry.namespace, &entry.name) == (&pod.namespace, &pod.name)
             };
             let other = self.held.pods.values().find(alike);
-            let other = other.map(|entry| format!("; it knows UID {} of that name", entry.uid));
+            let other =
+                other.map(|entry| format!("; the replica knows UID {} under this name", entry.uid));
             return format!(
-                "this node was not told which policies are about pod {pod}: {contact}{}",
+                "the policies of pod {pod} are not known: {contact}{}",
                 other.unwrap_or_default()
             );
         };
         if let Some(why) = &self.trouble {
-            return format!("what policy says of pod {pod} is not in force: {why}");
+            return format!("the policies of pod {pod} are not in force: {why}");
         }
         match self.fails(pod) {
-            Some(why) if needs <= self.applied => format!("of pod {pod}: {why}"),
+            Some(why) if needs <= self.applied => format!("pod {pod}: {why}"),
             Some(_) | None => {
-                format!("what policy says of pod {pod} is being put into force still")
+                format!("the policies of pod {pod} are being applied")
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{entry, group, name, part, policy, removed, uid};
 use crate::{
-    Answer, Applied, Desired, Effect, LocalPod, Node, PodId, Ticket, WAIT, desired::policies_of,
-    store,
+    Answer, Applied, BackendEvent, Desired, Effect, LocalPod, Node, Observed, PodId, Ticket, WAIT,
+    desired::policies_of, store,
 };
 use config_model::{EnforcingMode, Span, Time};
 use control_wire::{ObjectId, proto};
@@ -31,10 +31,13 @@ enum Deed {
     /// Pods start and end here.
     Start(u8, bool, u8),
     End(u8, bool, u8),
-    /// The backend has put into force what it was given; but for a policy; not at all.
+    /// The backend has put the state into force: whole, without a policy, without a pod, or not at all.
     InForce,
     ButFor(u8),
+    ButForPod(u8),
     NotAtAll,
+    /// Another process removes what is in force on a pod; the backend reports it, or it is observed.
+    Removed(u8, bool),
     Passes(u16),
     /// The agent is killed and begins with its disk.
     Restart,
@@ -56,7 +59,9 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => (pod, any::<bool>(), 0_u8..3).prop_map(|(pod, named, c)| Deed::End(pod, named, c)),
         4 => Just(Deed::InForce),
         1 => of.prop_map(Deed::ButFor),
+        1 => (0_u8..4).prop_map(Deed::ButForPod),
         1 => Just(Deed::NotAtAll),
+        1 => (0_u8..4, any::<bool>()).prop_map(|(pod, event)| Deed::Removed(pod, event)),
         2 => (0_u16..2500).prop_map(Deed::Passes),
         1 => Just(Deed::Restart),
     ]
@@ -73,7 +78,7 @@ struct Life {
     generation: u64,
     /// What the backend has been given and not answered.
     given: Option<Desired>,
-    in_force: Option<(Desired, BTreeMap<String, String>)>,
+    in_force: Option<(Desired, Applied)>,
     /// Whoever asked and was not answered yet.
     asked: BTreeMap<Ticket, (PodId, EnforcingMode, Time)>,
     disk: Vec<store::Record>,
@@ -86,7 +91,7 @@ fn at(number: u8) -> std::net::SocketAddr {
 
 impl Life {
     fn begin() -> Self {
-        let node = Node::new(Default::default(), BTreeMap::new());
+        let node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
         let mut life = Self {
             node,
             now: Time(1_000_000),
@@ -152,12 +157,20 @@ impl Life {
                 let gone = PodId { uid: id, namespace: "shop".into(), name: name(pod) };
                 self.node.forget(&gone, &sandbox(container), self.now);
             }
-            Deed::InForce => self.came(Applied::Done(BTreeMap::new())),
-            Deed::ButFor(of) => {
+            Deed::InForce => self.came(Applied::complete),
+            Deed::ButFor(of) => self.came(|desired| {
                 let failing = (format!("policy-{of}"), "no room".to_owned());
-                self.came(Applied::Done([failing].into()));
-            }
-            Deed::NotAtAll => self.came(Applied::Failed("no such kernel".to_owned())),
+                Applied { policies: [failing].into(), ..Applied::complete(desired) }
+            }),
+            Deed::ButForPod(pod) => self.came(|desired| {
+                let mut outcome = Applied::complete(desired);
+                if let Some(result) = outcome.endpoints.get_mut(&uid(pod)) {
+                    *result = Err("no such link".to_owned());
+                }
+                outcome
+            }),
+            Deed::NotAtAll => self.came(|_| Applied::failed("no such kernel")),
+            Deed::Removed(pod, reported) => self.removed(pod, reported),
             Deed::Passes(millis) => {
                 self.now = self.now + Span(u64::from(millis));
                 self.node.tick(self.now);
@@ -173,17 +186,36 @@ impl Life {
         let addresses: BTreeSet<IpAddr> = [Ipv4Addr::new(10, 0, 0, address).into()].into();
         // Of each pod there are two sandboxes, with an address each.
         let local = LocalPod { pod: id.clone(), container: sandbox(address), addresses };
-        let ticket = self.node.admit(local, mode, self.now);
+        let ticket = self.node.admit(local, Vec::new(), mode, self.now);
         self.asked.insert(ticket, (id, mode, self.now));
     }
 
-    fn came(&mut self, came: Applied) {
+    fn came(&mut self, outcome: impl FnOnce(&Desired) -> Applied) {
         let Some(desired) = self.given.take() else { return };
-        let revision = desired.revision;
-        if let Applied::Done(failing) = &came {
-            self.in_force = Some((desired, failing.clone()));
+        let (revision, outcome) = (desired.revision, outcome(&desired));
+        if outcome.in_force.is_ok() {
+            self.in_force = Some((desired, outcome.clone()));
         }
-        self.node.applied(revision, came, self.now);
+        self.node.applied(revision, outcome, self.now);
+    }
+
+    fn removed(&mut self, pod: u8, reported: bool) {
+        let Some((_, outcome)) = &mut self.in_force else { return };
+        outcome.endpoints.remove(&uid(pod));
+        if reported {
+            let event = BackendEvent::Drift(format!("the filter of pod {pod} is gone"));
+            self.node.backend_event(&event, self.now);
+        } else {
+            self.observe();
+        }
+    }
+
+    /// The endpoints that are in force now.
+    fn observe(&mut self) {
+        let results = self.in_force.iter().flat_map(|(_, outcome)| &outcome.endpoints);
+        let endpoints = results.filter(|(_, is)| is.is_ok()).map(|(uid, _)| uid.clone());
+        let observed = Observed { endpoints: endpoints.collect(), drift: Vec::new() };
+        self.node.observed(Ok(observed), self.now);
     }
 
     /// Nothing that is in force is touched by that; who asked is asked again by the runtime.
@@ -199,7 +231,7 @@ impl Life {
             (&held.epoch, held.generation)
         );
         assert_eq!(replayed.local, *local);
-        self.node = Node::new(replayed.held, replayed.local);
+        self.node = Node::new(replayed.held, replayed.local, &BTreeMap::new());
         self.given = None;
         self.in_force = None;
         self.asked.clear();
@@ -207,8 +239,25 @@ impl Life {
     }
 
     fn carry_out(&mut self) {
-        for effect in self.node.take_effects() {
+        loop {
+            let effects = self.node.take_effects();
+            if effects.is_empty() {
+                break;
+            }
+            self.carry_out_all(effects);
+        }
+        for (pod, _, since) in self.asked.values() {
+            assert!(
+                self.now.since(*since) <= WAIT || self.node.wake_at() <= Some(self.now),
+                "{pod}"
+            );
+        }
+    }
+
+    fn carry_out_all(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
             match effect {
+                Effect::Observe => self.observe(),
                 Effect::Apply(desired) => {
                     assert!(self.given.is_none(), "two at a time");
                     self.given = Some(desired);
@@ -220,12 +269,6 @@ impl Life {
                 | Effect::FollowAnew(_)
                 | Effect::Report(_) => {}
             }
-        }
-        for (pod, _, since) in self.asked.values() {
-            assert!(
-                self.now.since(*since) <= WAIT || self.node.wake_at() <= Some(self.now),
-                "{pod}"
-            );
         }
     }
 
@@ -246,14 +289,16 @@ impl Life {
 
     fn let_through(&mut self, pod: &PodId) {
         self.enforced += 1;
-        let (desired, failing) = self.in_force.as_ref().unwrap();
-        let entry = desired.held.pods.get(&pod.uid).unwrap();
+        let (desired, outcome) = self.in_force.as_ref().unwrap();
+        let endpoint = outcome.endpoints.get(&pod.uid);
+        assert_eq!(endpoint, Some(&Ok(())), "its own endpoint is not in force");
+        let entry = desired.state.pods.get(&pod.uid).unwrap();
         assert_eq!((&entry.namespace, &entry.name), (&pod.namespace, &pod.name));
         // What fails of it is at most what is to go.
         let (wanted, _) = self.node.image();
-        for policy in policies_of(&desired.held, &pod.uid) {
+        for policy in policies_of(&desired.state, &pod.uid) {
             let still = policies_of(&wanted, &pod.uid).iter().any(|is| is.uid == policy.uid);
-            assert!(!still || !failing.contains_key(&policy.uid), "{} fails", policy.key);
+            assert!(!still || !outcome.policies.contains_key(&policy.uid), "{} fails", policy.key);
         }
     }
 }
@@ -354,7 +399,7 @@ fn what_was_never_told_is_not_put_into_force() {
     // A cluster without anything is told as well.
     life.tell(Vec::new());
     life.carry_out();
-    assert_eq!(life.given.as_ref().map(|given| given.local.len()), Some(2));
+    assert_eq!(life.given.as_ref().map(|given| given.endpoints.len()), Some(2));
     life.does(Deed::Restart);
     assert!(life.given.is_some());
 }
@@ -374,4 +419,76 @@ fn a_pod_that_starts_has_a_backend_tried_again_soon() {
     life.does(Deed::Passes(250));
     life.does(Deed::InForce);
     assert_eq!(life.enforced, 1);
+}
+
+#[test]
+fn a_pod_whose_own_endpoint_fails_waits_or_starts_by_its_mode_and_others_start() {
+    let mut life = Life::begin();
+    for pod in 0..3 {
+        life.does(Deed::Bound(pod));
+    }
+    life.does(Deed::Policy(1, vec![0, 1]));
+    life.does(Deed::InForce);
+    for (pod, strict) in [(0, true), (1, true)] {
+        life.does(Deed::Start(pod, strict, pod));
+    }
+    for _ in 0..3 {
+        life.does(Deed::ButForPod(0));
+    }
+    assert_eq!(life.enforced, 1, "only the other pod starts");
+    let overview = life.node.overview();
+    let [(pod, why)] = overview.failing_endpoints.as_slice() else { panic!("{overview:?}") };
+    assert_eq!((pod.uid.as_str(), why.as_str()), ("u-0", "no such link"));
+    let [(policy, _, why)] = overview.failing.as_slice() else { panic!("{overview:?}") };
+    assert_eq!(policy, "policy-1");
+    assert_eq!(why, "not in force on pod shop/web-0: no such link");
+    // It is retried, and the retry is a full pass.
+    life.does(Deed::Passes(1500));
+    assert_eq!(life.given.as_ref().map(|given| given.changed.is_none()), Some(true));
+    life.does(Deed::InForce);
+    assert_eq!(life.enforced, 2);
+    assert!(life.node.overview().failing_endpoints.is_empty());
+}
+
+#[test]
+fn a_state_is_handed_over_with_its_changes_and_after_a_failure_whole() {
+    let mut life = Life::begin();
+    life.does(Deed::Bound(0));
+    let changed = |life: &Life| life.given.as_ref().unwrap().changed.clone();
+    assert_eq!(changed(&life), None, "the first is a full pass");
+    life.does(Deed::InForce);
+    life.does(Deed::Bound(1));
+    let given = changed(&life).unwrap();
+    assert_eq!(given.objects, [ObjectId::Pod(uid(1))].into());
+    assert!(given.endpoints.is_empty());
+    // What changes in the meantime comes with the next state.
+    life.does(Deed::Start(1, true, 1));
+    life.does(Deed::Unbound(0));
+    life.does(Deed::InForce);
+    let given = changed(&life).unwrap();
+    assert_eq!((given.objects.len(), given.endpoints), (1, [uid(1)].into()));
+    life.does(Deed::NotAtAll);
+    life.does(Deed::Passes(1500));
+    assert_eq!(changed(&life), None, "what is in force is not known");
+}
+
+#[test]
+fn a_state_that_was_removed_externally_is_applied_again_whole() {
+    for reported in [true, false] {
+        let mut life = Life::begin();
+        life.does(Deed::Bound(0));
+        life.does(Deed::Start(0, true, 0));
+        life.does(Deed::InForce);
+        life.does(Deed::InForce);
+        assert_eq!((life.enforced, life.given.is_none()), (1, true));
+        life.does(Deed::Removed(0, reported));
+        let given = life.given.as_ref().unwrap();
+        assert_eq!(given.changed, None);
+        assert!(life.node.overview().drift.is_some(), "reported: {reported}");
+        life.does(Deed::InForce);
+        // Seen at the next interval.
+        life.does(Deed::Passes(10_000));
+        assert_eq!(life.node.overview().drift, None);
+        assert!(life.given.is_none());
+    }
 }

@@ -18,17 +18,24 @@ fn local(uid: &str, namespace: &str, name: &str) -> LocalPod {
     LocalPod { pod, container: "c".to_owned(), addresses: ["10.0.0.9".parse().unwrap()].into() }
 }
 
-/// What a pod that starts is answered, once the backend has said this.
-fn answer(node: &mut Node, pod: LocalPod, came: &Applied) -> Answer {
+/// The answer for a pod that starts, with a backend that cannot put these policies into force.
+fn answer(node: &mut Node, pod: LocalPod, failing: &[&str]) -> Answer {
     let now = Time(1_000);
-    node.admit(pod, EnforcingMode::Strict, now);
+    node.admit(pod, Vec::new(), EnforcingMode::Strict, now);
     let mut ticks = 0;
     loop {
         for effect in node.take_effects() {
             match effect {
-                Effect::Apply(desired) => node.applied(desired.revision, came.clone(), now),
+                Effect::Apply(desired) => {
+                    let policies =
+                        failing.iter().map(|uid| ((*uid).to_owned(), "no room".to_owned()));
+                    let policies = policies.collect();
+                    let outcome = Applied { policies, ..Applied::complete(&desired) };
+                    node.applied(desired.revision, outcome, now);
+                }
                 Effect::Answer { answer, .. } => return answer,
                 Effect::Announce(_)
+                | Effect::Observe
                 | Effect::Holds(_)
                 | Effect::FollowAnew(_)
                 | Effect::Keep(_)
@@ -43,7 +50,7 @@ fn answer(node: &mut Node, pod: LocalPod, came: &Applied) -> Answer {
 }
 
 fn told(changes: Vec<Change>) -> Node {
-    let mut node = Node::new(Default::default(), BTreeMap::new());
+    let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
     node.began("10.9.9.1:1".parse().unwrap(), &[1; 16], false);
     node.part(part(1, changes), Time(0));
     node
@@ -53,16 +60,15 @@ fn told(changes: Vec<Change>) -> Node {
 fn a_static_pod_finds_the_entry_of_what_stands_for_it() {
     let all = [vec![mirror("of the kubelet"), entry(1)], policy(1, &[0])].concat();
     let mut node = told(all);
-    let done = Applied::Done(BTreeMap::new());
     let its = || local("of the kubelet", "kube-system", "dns-n1");
-    assert_eq!(answer(&mut node, its(), &done), Answer::Enforced);
+    assert_eq!(answer(&mut node, its(), &[]), Answer::Enforced);
     // Whoever made the object may have written any UID: it is that of no pod of another name.
     for other in [
         local("of the kubelet", "shop", "dns-n1"),
         local("of the kubelet", "kube-system", "web-1"),
         local("another", "kube-system", "dns-n1"),
     ] {
-        assert!(matches!(answer(&mut node, other, &done), Answer::Refused(_)));
+        assert!(matches!(answer(&mut node, other, &[]), Answer::Refused(_)));
     }
     assert!(node.image().1.contains_key("of the kubelet"));
 }
@@ -70,9 +76,10 @@ fn a_static_pod_finds_the_entry_of_what_stands_for_it() {
 #[test]
 fn a_policy_about_it_that_is_not_in_force_is_known() {
     let mut node = told([vec![mirror("of the kubelet")], policy(1, &[0])].concat());
-    let failing = Applied::Done([("policy-1".to_owned(), "no room".to_owned())].into());
     let its = local("of the kubelet", "kube-system", "dns-n1");
-    let Answer::Refused(why) = answer(&mut node, its, &failing) else { panic!("it may start") };
+    let Answer::Refused(why) = answer(&mut node, its, &["policy-1"]) else {
+        panic!("it may start")
+    };
     assert!(why.contains("no room"), "{why}");
 }
 
@@ -80,7 +87,7 @@ fn a_policy_about_it_that_is_not_in_force_is_known() {
 fn who_deletes_what_stands_for_it_ends_no_static_pod() {
     let mut node = told(vec![mirror("of the kubelet")]);
     let its = local("of the kubelet", "kube-system", "dns-n1");
-    assert_eq!(answer(&mut node, its, &Applied::Done(BTreeMap::new())), Answer::Enforced);
+    assert_eq!(answer(&mut node, its, &[]), Answer::Enforced);
     node.part(part(2, vec![removed(&ObjectId::Pod("u-0".to_owned()))]), Time(2_000));
     assert!(node.image().1.contains_key("of the kubelet"), "it runs");
 }
@@ -89,6 +96,6 @@ fn who_deletes_what_stands_for_it_ends_no_static_pod() {
 fn no_uid_is_that_of_no_pod() {
     let mut node = told(vec![mirror("")]);
     let nobody = local("", "kube-system", "dns-n1");
-    let answered = answer(&mut node, nobody, &Applied::Done(BTreeMap::new()));
+    let answered = answer(&mut node, nobody, &[]);
     assert!(matches!(answered, Answer::Refused(_)));
 }

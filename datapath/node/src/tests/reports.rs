@@ -1,7 +1,7 @@
 //! Who is told what of policies.
 
 use super::{entry, part, policy, removed};
-use crate::{Applied, Effect, Node, Report};
+use crate::{Applied, Desired, Effect, Node, Observed, Report};
 use config_model::{Span, Time};
 use control_wire::{
     ObjectId,
@@ -17,7 +17,7 @@ struct Told {
 
 impl Told {
     fn new() -> Self {
-        let mut node = Node::new(Default::default(), BTreeMap::new());
+        let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
         node.began("10.9.9.1:1".parse().unwrap(), &[1; 16], false);
         Self { node, now: Time(0), generation: 0 }
     }
@@ -34,8 +34,8 @@ impl Told {
         self.node.bookmark(&bookmark, self.now);
     }
 
-    /// The backend answers all that it is given; the reports that come.
-    fn reports(&mut self, came: &Applied) -> Vec<Report> {
+    /// The backend applies every state, with these policies failing; the reports that are sent.
+    fn reports(&mut self, failing: &Failing) -> Vec<Report> {
         let mut reports = Vec::new();
         loop {
             let effects = self.node.take_effects();
@@ -45,9 +45,15 @@ impl Told {
             for effect in effects {
                 match effect {
                     Effect::Apply(desired) => {
-                        self.node.applied(desired.revision, came.clone(), self.now);
+                        let outcome = failing_policies(&desired, failing);
+                        self.node.applied(desired.revision, outcome, self.now);
                     }
                     Effect::Report(report) => reports.push(report),
+                    Effect::Observe => {
+                        let endpoints = self.node.image().1.keys().cloned().collect();
+                        let observed = Observed { endpoints, drift: Vec::new() };
+                        self.node.observed(Ok(observed), self.now);
+                    }
                     Effect::Answer { .. }
                     | Effect::Announce(_)
                     | Effect::Holds(_)
@@ -59,17 +65,24 @@ impl Told {
         }
     }
 
-    fn one(&mut self, came: &Applied) -> ReportRequest {
-        let mut reports = self.reports(came);
+    /// The next report, whenever it is due.
+    fn next(&mut self, failing: &Failing) -> Report {
+        let mut reports = self.reports(failing);
         for _ in 0..100 {
             if !reports.is_empty() {
                 break;
             }
             self.now = self.node.wake_at().unwrap();
             self.node.tick(self.now);
-            reports = self.reports(came);
+            reports = self.reports(failing);
         }
         let [report] = <[Report; 1]>::try_from(reports).unwrap();
+        report
+    }
+
+    /// The next report, which arrives.
+    fn one(&mut self, failing: &Failing) -> ReportRequest {
+        let report = self.next(failing);
         self.node.reported(report.to, true, self.now);
         report.message
     }
@@ -80,8 +93,15 @@ fn says(report: &ReportRequest) -> (bool, Vec<(&str, &str, bool)>) {
     (report.full, realized.map(|r| (r.uid.as_str(), r.error.as_str(), r.gone)).collect())
 }
 
-fn done() -> Applied {
-    Applied::Done(BTreeMap::new())
+/// Policies that the backend cannot put into force, by UID, with the cause.
+type Failing = BTreeMap<String, String>;
+
+fn done() -> Failing {
+    BTreeMap::new()
+}
+
+fn failing_policies(desired: &Desired, failing: &Failing) -> Applied {
+    Applied { policies: failing.clone(), ..Applied::complete(desired) }
 }
 
 #[test]
@@ -93,7 +113,7 @@ fn all_is_told_first_then_what_changes_and_all_again_to_another() {
     let report = told.one(&done());
     assert_eq!(says(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
     told.tell([policy(3, &[0]), vec![removed(&ObjectId::Policy("policy-1".into()))]].concat());
-    let failing = Applied::Done([("policy-2".to_owned(), "no room".to_owned())].into());
+    let failing = Failing::from([("policy-2".to_owned(), "no room".to_owned())]);
     let report = told.one(&failing);
     let changes =
         vec![("policy-1", "", true), ("policy-2", "no room", false), ("policy-3", "", false)];
@@ -115,18 +135,19 @@ fn how_far_the_cluster_was_read_is_told_once_it_is_in_force() {
     // The backend has not answered yet.
     let reached = |report: &ReportRequest| report.reached.first().map(|reached| reached.version);
     let effects = told.node.take_effects();
-    let (mut first, mut revision) = (None, None);
+    let (mut first, mut given) = (None, None);
     for effect in effects {
         if let Effect::Report(report) = effect {
             first = Some(report);
         } else if let Effect::Apply(desired) = effect {
-            revision = Some(desired.revision);
+            given = Some(desired);
         }
     }
     let first = first.unwrap();
     assert_eq!(reached(&first.message), Some(5));
     told.node.reported(first.to, true, told.now);
-    told.node.applied(revision.unwrap(), done(), told.now);
+    let given = given.unwrap();
+    told.node.applied(given.revision, Applied::complete(&given), told.now);
     assert_eq!(reached(&told.one(&done())), Some(10));
 }
 
@@ -136,15 +157,13 @@ fn a_report_that_did_not_arrive_is_sent_again_with_pauses() {
     told.tell(policy(1, &[0]));
     told.bookmark(10, "10.9.9.2:1");
     let mut pauses = Vec::new();
+    let mut report = told.next(&done());
     for _ in 0..10 {
-        let reports = told.reports(&done());
-        let [report] = reports.as_slice() else { panic!("{reports:?}") };
         assert!(report.message.full);
-        told.node.reported(report.to, false, told.now);
-        let due = told.node.wake_at().unwrap();
-        pauses.push(due.since(told.now));
-        told.now = due;
-        told.node.tick(told.now);
+        let sent = told.now;
+        told.node.reported(report.to, false, sent);
+        report = told.next(&done());
+        pauses.push(told.now.since(sent));
     }
     assert!(pauses.is_sorted() && pauses[0] >= Span::seconds(1), "{pauses:?}");
     assert_eq!(pauses.last(), Some(&Span::seconds(60)));

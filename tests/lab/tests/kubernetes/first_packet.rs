@@ -225,7 +225,7 @@ fn no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_res
     let answer = Sandbox::new(&scene.lab, NODE, &new)?.add()?;
     ensure_again(&new, &answer)?;
     let Answer::Fails(_, said) = &answer else { unreachable!("it fails") };
-    ensure!(said.contains(&format!("it knows UID {} of that name", old.uid)), "{said}");
+    ensure!(said.contains(&format!("knows UID {} under this name", old.uid)), "{said}");
     let replica = scene.controllers.start()?;
     scene.gate.lead_to(Some(replica.at));
     scene.start(&gone)?;

@@ -1,0 +1,123 @@
+//! The seam to a backend: what the agent requires of a component that enforces policy on a node.
+//!
+//! [`Backend`] is implemented once for each datapath. Its types are pure and are in `datapath-node`. [`NoBackend`]
+//! enforces nothing. Every backend passes the contract suite in `tests/datapath`.
+
+use async_trait::async_trait;
+use datapath_node::{Applied, BackendEvent, Desired, Observed, Retire, Trace};
+use std::{collections::BTreeSet, future::pending};
+
+/// A backend: it observes its own state, plans the difference to a desired state, and applies it.
+///
+/// The agent calls one method at a time. Between calls it waits on [`Backend::event`].
+#[async_trait]
+pub trait Backend: Send + 'static {
+    /// The backend's name in settings, logs and status.
+    fn name(&self) -> &'static str;
+
+    /// Whether it enforces anything. If not, the agent reports its policies as not enforced.
+    fn enforces(&self) -> bool {
+        true
+    }
+
+    /// Reads the state that is in force, also of an earlier process. Changes nothing.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    async fn observe(&mut self) -> Result<Observed, BackendError>;
+
+    /// Puts a whole state into force and returns one result for each endpoint.
+    ///
+    /// With [`Desired::changed`] only the objects in the set may differ from the state that was applied last. Without
+    /// it the backend observes everything. It refuses a revision that is older than the last one. A state that was
+    /// applied in part is completed by the next call.
+    async fn apply(&mut self, desired: &Desired) -> Applied;
+
+    /// Waits for the next event. The future may be dropped at any time, and no event is lost by that.
+    async fn event(&mut self) -> BackendEvent;
+
+    /// Starts to follow the packets of a trace; each one that is seen is a [`BackendEvent::Trace`].
+    ///
+    /// # Errors
+    /// The backend cannot trace, or not now.
+    async fn trace(&mut self, trace: &Trace) -> Result<(), BackendError>;
+
+    /// Ends the backend's work and keeps or removes what is in force. After [`Retire::Remove`] every pod is open.
+    ///
+    /// # Errors
+    /// Something could not be removed; a repeated call continues.
+    async fn retire(&mut self, retire: Retire) -> Result<(), BackendError>;
+}
+
+/// A call that a backend could not carry out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// This backend has no such function.
+    #[error("the backend {backend} cannot {operation}")]
+    Unsupported {
+        /// The backend's name.
+        backend: &'static str,
+        /// The operation, as a verb.
+        operation: &'static str,
+    },
+    /// The backend's state cannot be read.
+    #[error("cannot read the state of the backend: {cause}")]
+    Unreadable {
+        /// The cause.
+        cause: String,
+    },
+    /// Part of the state could not be removed.
+    #[error("cannot remove the state of the backend: {cause}; call again")]
+    NotRemoved {
+        /// The cause.
+        cause: String,
+    },
+}
+
+/// Enforces nothing: for nodes on which policy is computed and reported only. Pods start as if their policies were in
+/// force.
+#[derive(Clone, Debug, Default)]
+pub struct NoBackend {
+    revision: u64,
+    endpoints: BTreeSet<String>,
+}
+
+#[async_trait]
+impl Backend for NoBackend {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn enforces(&self) -> bool {
+        false
+    }
+
+    async fn observe(&mut self) -> Result<Observed, BackendError> {
+        Ok(Observed { endpoints: self.endpoints.clone(), drift: Vec::new() })
+    }
+
+    async fn apply(&mut self, desired: &Desired) -> Applied {
+        if desired.revision < self.revision {
+            return Applied::older(desired.revision, self.revision);
+        }
+        self.revision = desired.revision;
+        self.endpoints = desired.endpoints.keys().cloned().collect();
+        Applied::complete(desired)
+    }
+
+    async fn event(&mut self) -> BackendEvent {
+        pending().await
+    }
+
+    async fn trace(&mut self, _: &Trace) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported { backend: "none", operation: "trace packets" })
+    }
+
+    async fn retire(&mut self, retire: Retire) -> Result<(), BackendError> {
+        match retire {
+            Retire::Keep => {}
+            Retire::Remove => self.endpoints.clear(),
+        }
+        Ok(())
+    }
+}
