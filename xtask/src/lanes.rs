@@ -77,6 +77,7 @@ const LANES: &[Lane] = &[
             "config-crds",
             "tests-support",
             "tests-fuzz",
+            "tests-datapath",
             "tests-policy",
             "xtask",
         ]),
