@@ -1,5 +1,7 @@
 //! Benchmarks: they print a table for people or, with `-o json`, one object for machines.
 
+mod save;
+
 use crate::{
     binaries::{self, Binaries, Profile},
     deps::{self, Need},
@@ -58,26 +60,74 @@ pub(crate) struct Args {
     /// pool, policy, stream: the small traces, or sizes, of the tests
     #[arg(long)]
     small: bool,
+    /// Store the figures in docs/benchmarks, write docs/benchmarks.md, and print the change of each figure
+    #[arg(long, conflicts_with_all = ["small", "beside"])]
+    save: bool,
+}
+
+/// The names of the benchmarks, as their reports carry them.
+#[cfg(test)]
+fn names() -> Vec<String> {
+    let values = Name::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    values.map(|value| value.get_name().to_owned()).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    match args.name {
+    let report = match args.name {
         Name::Add => {
             deps::need_root("bench add")?;
             deps::install(&[Need::Linker, Need::Iproute, Need::Nft])?;
-            let report = add(args)?;
-            print(&report, args.output);
+            add(args)?
         }
         Name::Route => {
             deps::need_root("bench route")?;
             deps::install(&[Need::Linker, Need::Nft])?;
-            print(&route(args)?, args.output);
+            route(args)?
         }
-        Name::Pool => pool(args)?,
-        Name::Policy => policy(args)?,
-        Name::Stream => stream(args)?,
+        Name::Pool => {
+            say::step("simulating; the thousand nodes take minutes");
+            measure(args, "bench-pool", &["--seed", &args.seed.to_string()])?
+        }
+        Name::Policy => measure(args, "bench-policy", &[])?,
+        Name::Stream => measure(args, "bench-stream", &[])?,
+    };
+    print(&report, args.output);
+    if args.save {
+        let docs = generate::root().join("docs");
+        let changes = save::save(&report, &docs, &today()?)?;
+        for change in &changes {
+            match change.slipped {
+                true => say::fail(&change.to_string()),
+                false => say::note(&change.to_string()),
+            }
+        }
+        say::good(&format!("{} figures changed; stored in docs/benchmarks", changes.len()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The day in UTC, as `2026-01-31`.
+fn today() -> Result<String> {
+    let output = Command::new("date").args(["-u", "+%F"]).output().context("start date")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Runs a driver that needs no lab; it shows its progress itself.
+fn measure(args: &Args, name: &str, more: &[&str]) -> Result<Value> {
+    deps::install(&[Need::Linker])?;
+    let driver = driver(Profile::Release, name)?;
+    say::step("measuring; nothing else should run on this machine meanwhile");
+    let mut command = Command::new(driver);
+    command.args(["--output", "json"]).args(more);
+    if args.small {
+        command.arg("--small");
+    }
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("start {name}"))?;
+    if !output.status.success() {
+        bail!("{name} failed; its output is above");
+    }
+    figures(&String::from_utf8_lossy(&output.stdout))
 }
 
 fn print(report: &Value, format: Format) {
@@ -96,7 +146,7 @@ fn route(args: &Args) -> Result<Value> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("start bench-route")?;
     if !output.status.success() {
-        bail!("bench-route failed; its words stand above");
+        bail!("bench-route failed; its output is above");
     }
     figures(&String::from_utf8_lossy(&output.stdout))
 }
@@ -104,69 +154,6 @@ fn route(args: &Args) -> Result<Value> {
 fn figures(text: &str) -> Result<Value> {
     let line = text.lines().rfind(|line| line.starts_with('{')).context("no figures")?;
     serde_json::from_str(line).context("read the figures")
-}
-
-/// Nothing but arithmetic: it prints by itself, as it goes.
-fn pool(args: &Args) -> Result<()> {
-    deps::install(&[Need::Linker])?;
-    let driver = driver(Profile::Release, "bench-pool")?;
-    say::step("simulating; the thousand nodes take minutes");
-    let format = match args.output {
-        Format::Json => "json",
-        Format::Table => "table",
-    };
-    let mut command = Command::new(driver);
-    command.args(["--output", format, "--seed", &args.seed.to_string()]);
-    if args.small {
-        command.arg("--small");
-    }
-    let status = command.stdin(Stdio::null()).status().context("start bench-pool")?;
-    if !status.success() {
-        bail!("bench-pool failed; its words stand above");
-    }
-    Ok(())
-}
-
-/// Each size in processes of its own; it prints by itself.
-fn policy(args: &Args) -> Result<()> {
-    deps::install(&[Need::Linker])?;
-    let driver = driver(Profile::Release, "bench-policy")?;
-    say::step("measuring; nothing else should run on this machine meanwhile");
-    let format = match args.output {
-        Format::Json => "json",
-        Format::Table => "table",
-    };
-    let mut command = Command::new(driver);
-    command.args(["--output", format]);
-    if args.small {
-        command.arg("--small");
-    }
-    let status = command.stdin(Stdio::null()).status().context("start bench-policy")?;
-    if !status.success() {
-        bail!("bench-policy failed; its words stand above");
-    }
-    Ok(())
-}
-
-/// All agents in a process beside the replica's; it prints by itself, and how far it is as it goes.
-fn stream(args: &Args) -> Result<()> {
-    deps::install(&[Need::Linker])?;
-    let driver = driver(Profile::Release, "bench-stream")?;
-    say::step("measuring; nothing else should run on this machine meanwhile");
-    let format = match args.output {
-        Format::Json => "json",
-        Format::Table => "table",
-    };
-    let mut command = Command::new(driver);
-    command.args(["--output", format]);
-    if args.small {
-        command.arg("--small");
-    }
-    let status = command.stdin(Stdio::null()).status().context("start bench-stream")?;
-    if !status.success() {
-        bail!("bench-stream failed; its words stand above");
-    }
-    Ok(())
 }
 
 /// Beside the floor, then beside amazon-vpc-cni: one report.
@@ -239,7 +226,7 @@ fn beside(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.context("start bench-add")?;
     if !output.status.success() {
-        bail!("bench-add failed; its words stand above");
+        bail!("bench-add failed; its output is above");
     }
     figures(&String::from_utf8_lossy(&output.stdout))
 }
