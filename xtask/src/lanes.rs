@@ -40,6 +40,8 @@ struct Lane {
 
 /// The crates whose tests a lane runs.
 enum Tests {
+    /// None, and the lane runs only if it is named.
+    ByNameOnly,
     Of(&'static [&'static str]),
     /// The pure crates, and these.
     PureAnd(&'static [&'static str]),
@@ -67,6 +69,15 @@ const LANES: &[Lane] = &[
         tests: Tests::Of(&[]),
         side_by_side: 1,
         run: |session| lint::run(session.tally),
+    },
+    Lane {
+        name: "alone",
+        about: "each crate compiles alone, without features that other crates ask for",
+        needs: &[Need::Linker],
+        root: false,
+        tests: Tests::ByNameOnly,
+        side_by_side: 1,
+        run: |session| lint::each_crate_alone(session.tally),
     },
     Lane {
         name: "pure",
@@ -400,6 +411,7 @@ impl Lane {
     /// The crates whose tests are built for it.
     fn crates(&self, is_smoke: bool) -> BTreeSet<&'static str> {
         match &self.tests {
+            Tests::ByNameOnly => BTreeSet::new(),
             Tests::Of(crates) => crates.iter().copied().collect(),
             Tests::PureAnd(crates) => layers::pure_crates().chain(crates.iter().copied()).collect(),
             Tests::Long { smoke, .. } if is_smoke => smoke.iter().map(|part| part.krate).collect(),
@@ -436,7 +448,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.list {
         for lane in LANES {
             let root = if lane.root { " (root)" } else { "" };
-            let long = if lane.is_long() { " (in full by name only)" } else { "" };
+            let long = match lane.tests {
+                Tests::Long { .. } => " (in full by name only)",
+                Tests::ByNameOnly => " (by name only)",
+                Tests::Of(_) | Tests::PureAnd(_) => "",
+            };
             say::result(&format!("{:9} {}{root}{long}", lane.name, lane.about));
         }
         return Ok(ExitCode::SUCCESS);
@@ -447,7 +463,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     interrupt::install()?;
     let is_named = !args.lanes.is_empty();
-    let is_wanted = |lane: &&Lane| !is_named || args.lanes.iter().any(|name| name == lane.name);
+    let is_wanted = |lane: &&Lane| match is_named {
+        true => args.lanes.iter().any(|name| name == lane.name),
+        false => !matches!(lane.tests, Tests::ByNameOnly),
+    };
     let (mut tally, mut times) = (Tally::default(), Vec::new());
     let mut lanes = Vec::new();
     for lane in LANES.iter().filter(is_wanted) {

@@ -22,6 +22,7 @@ mod neighbour;
 mod programs;
 mod say;
 mod sim;
+mod tools;
 mod vm;
 
 use anyhow::Result;
