@@ -63,6 +63,6 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn complete(shell: clap_complete::Shell) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "ferrule", &mut script);
-    policy::raw(&String::from_utf8_lossy(&script))?;
+    output::write_raw(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }
