@@ -15,7 +15,11 @@ use ipamd_core::{
     SeenEni, Start,
 };
 use runtime_socket::server::{Health, listen};
-use std::{io, net::Ipv4Addr, sync::mpsc as blocking};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::mpsc as blocking,
+};
 
 /// Nothing is ever asked of it: the pool is large enough.
 struct NoCloud;
