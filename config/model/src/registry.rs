@@ -2,6 +2,14 @@
 //!
 //! Values that amazon-vpc-cni uses too are marked *shared*; changing one breaks a takeover.
 
+mod reserved;
+
+pub use reserved::{
+    BPF_DIR, BPF_LINKS, BPF_MAPS, EGRESS_MARKS, EGRESS_TABLES, MARK_JUDGED, MARK_TRACED,
+    MARK_TUNNELED, OVERLAY_ROUTES, OVS_BRIDGE, PREF_EGRESS, TRACE_DSCP, TRACE_DSCP_NUMBER,
+    TUNNEL_KEY, TUNNEL_LINK, TUNNEL_PORT,
+};
+
 use crate::Mark;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
