@@ -2,7 +2,7 @@
 
 use crate::{
     Action, IfIndex, Ipv4Conf, Link, LinkKind, LinkRef, Observed, Op, Route, Rule, Selector,
-    Subject, VlanLink, pod::rules_of,
+    Subject, VlanLink, rules::rules_of,
 };
 use config_model::{Mac, PodKey, TableId, registry};
 use std::net::IpAddr;
@@ -156,7 +156,7 @@ fn kept(there: &Link, key: &PodKey) -> Carrier {
         (there.key().as_ref() != Some(key)).then(|| Action::SetAlias(link.clone(), key.alias())),
         (there.group == registry::GROUP_REAP).then(|| Action::SetGroup(link.clone(), 0)),
         (!there.up).then(|| Action::SetUp(link.clone())),
-        strict.then(|| loosen(&link)),
+        strict.then(|| loose_rp_filter(&link)),
     ];
     Carrier { actions: actions.into_iter().flatten().collect(), link, there: true }
 }
@@ -166,13 +166,13 @@ fn made(branch: &Branch, key: &PodKey, parent: &Link) -> Carrier {
     let (parent, mac) = (LinkRef::from(parent), branch.mac);
     let vlan = VlanLink { link: link.clone(), parent, vlan: branch.vlan, mac };
     let alias = Action::SetAlias(link.clone(), key.alias());
-    let actions = vec![Action::AddVlan(vlan), alias, loosen(&link)];
+    let actions = vec![Action::AddVlan(vlan), alias, loose_rp_filter(&link)];
     Carrier { link, actions, there: false }
 }
 
 /// What comes in by a branch, or from a strict pod, need not leave the same way by the lookup that
 /// the filter of sources makes: that one knows nothing of the link that a rule asks for.
-pub(crate) fn loosen(link: &LinkRef) -> Action {
+pub(crate) fn loose_rp_filter(link: &LinkRef) -> Action {
     Action::SetIpv4(link.clone(), Ipv4Conf::RpFilter, LOOSE)
 }
 

@@ -16,6 +16,7 @@ pub mod nat;
 mod op;
 mod plan;
 pub mod pod;
+mod rules;
 
 pub use branch::{Branch, Carrier, Enforcing, Obstacle, carry, disconnect};
 pub use desired::{BranchDesired, EniDesired, NodeDesired, PodDesired, PrimaryDesired};

@@ -2,6 +2,7 @@
 
 mod branches;
 mod eni;
+mod links;
 mod node;
 mod orphans;
 mod pods;

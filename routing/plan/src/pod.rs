@@ -4,7 +4,8 @@ mod check;
 
 pub use check::{Mismatch, check};
 
-use crate::branch::{Carrier, loosen};
+use crate::branch::{Carrier, loose_rp_filter};
+use crate::rules::{from_rule, rules_of};
 use crate::{
     Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route,
     Rule, RulePattern, Selector, Subject,
@@ -93,7 +94,7 @@ impl PodNet {
         let link = LinkRef { index: host_end, name: self.veth.as_str().to_owned() };
         let rules = self.rules().into_iter().map(Action::AddRule);
         let strict = self.branch.is_some_and(|branch| branch.enforcing == Enforcing::Strict);
-        let loose = strict.then(|| loosen(&link));
+        let loose = strict.then(|| loose_rp_filter(&link));
         let alias = Action::SetAlias(link, self.key.alias());
         let gateway = self.host_address(host_end).map(Action::AddAddress);
         let route = Action::ReplaceRoute(self.host_route(host_end));
@@ -196,22 +197,6 @@ pub(crate) fn host_address(gateway: IpAddr, dev: IfIndex) -> Option<LinkAddr> {
     let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
     let (global, secondary, noprefixroute) = (false, false, false);
     Some(LinkAddr { dev, address, peer: None, global, secondary, noprefixroute })
-}
-
-/// The host's rules for a pod that shares none.
-pub(crate) fn rules_of(address: IpAddr, table: TableId) -> Vec<Rule> {
-    [to_rule(address)].into_iter().chain(from_rule(address, table)).collect()
-}
-
-/// A pod's own rule for what is sent to it: by table main.
-pub(crate) fn to_rule(address: IpAddr) -> Rule {
-    Rule::ours(registry::PREF_TO_POD, Selector::to(address), TableId::MAIN)
-}
-
-/// A pod's own rule for what it sends: by its ENI's table, unless that is main.
-pub(crate) fn from_rule(address: IpAddr, table: TableId) -> Option<Rule> {
-    (table != TableId::MAIN)
-        .then(|| Rule::ours(registry::PREF_FROM_POD, Selector::from(address), table))
 }
 
 /// What a DEL does for one address in the host's namespace, however rules are laid out: every rule

@@ -3,11 +3,15 @@
 //! How it was built shows in the name of its host end, so a pod stays strict, or not, whatever the
 //! setting says meanwhile.
 
-use super::{Note, Plan, ensure, node::set_ipv6, place, pods, remove_rules};
+use super::{
+    Note, Plan, ensure,
+    links::{disable_accept_ra, keep_up, set_ipv6},
+    place, remove_rules,
+};
 use crate::{
     Action, BranchDesired, Enforcing, Family, Ipv4Conf, Ipv6Conf, Link, LinkKind, LinkRef,
     NodeDesired, Observed, Route, Rule, Subject,
-    branch::{Branch, Carrier, LOOSE, Obstacle, carry, loosen},
+    branch::{Branch, Carrier, LOOSE, Obstacle, carry, loose_rp_filter},
     kernel::pod_of,
 };
 use config_model::{PodKey, registry};
@@ -28,10 +32,10 @@ pub(super) fn plan(
         return;
     };
     let subject = Subject::Address(pod.address);
-    pods::keep_up(plan, &subject, link, Family::of(pod.address));
+    keep_up(plan, &subject, link, Family::of(pod.address));
     let tight = |link: &Link| link.ipv4.get(&Ipv4Conf::RpFilter).is_some_and(|it| *it != LOOSE);
     if enforcing == Enforcing::Strict && tight(link) {
-        plan.push(subject.clone(), loosen(&LinkRef::from(link)));
+        plan.push(subject.clone(), loose_rp_filter(&LinkRef::from(link)));
     }
     let branch = Branch { enforcing, ..pod.branch };
     let Some(carrier) = carrier(plan, &subject, pod, &branch, desired, observed) else { return };
@@ -52,7 +56,7 @@ pub(super) fn plan(
             && other.branch_link().is_some_and(|name| name == link.name || name == carrier.name);
         (of_pod || of_links) && !rules.iter().any(|rule| rule.is_twin_of(other))
     });
-    pods::be_deaf(plan, link);
+    disable_accept_ra(plan, link);
 }
 
 /// By its alias; a pod that was made before Ferrule has none, so there by its name.
@@ -108,11 +112,11 @@ fn carrier(
             if Family::of(pod.address) == Family::V6 {
                 set_ipv6(plan, &subject, present, Ipv6Conf::DisableIpv6, 0);
             }
-            pods::be_deaf(plan, present);
+            disable_accept_ra(plan, present);
         }
         None => {
-            let deaf = Action::SetIpv6(link.clone(), Ipv6Conf::AcceptRa, 0);
-            plan.push(Subject::Link(link.index), deaf);
+            let ignore = Action::SetIpv6(link.clone(), Ipv6Conf::AcceptRa, 0);
+            plan.push(Subject::Link(link.index), ignore);
         }
     }
     Some(link)

@@ -2,7 +2,7 @@
 
 use super::{
     Plan, ensure, link_of_eni,
-    node::{filter_loosely, set_ipv6},
+    links::{set_ipv6, set_loose_rp_filter},
     place, remove_rules, shared,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, desired: &NodeDesired, obs
     }
     if desired.layout == RuleLayout::Compact && shared::mark_of(eni).is_some() {
         // The filter looks for the way back without the mark that a pod's own packet has.
-        filter_loosely(plan, &subject, link);
+        set_loose_rp_filter(plan, &subject, link);
     }
     if let (Some(wanted), None) = (wanted, present) {
         plan.push(subject.clone(), Action::AddAddress(wanted));

@@ -1,11 +1,14 @@
 //! The primary ENI, and the rules for what must use it: marked traffic and external Services.
 
-use super::{Plan, branches::order_local, ensure, link_of_eni, remove_rules};
-use crate::branch::LOOSE;
-use crate::desired::FORWARDING_V6;
-use crate::{
-    Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired, Observed, Rule, Subject,
+use super::{
+    Plan,
+    branches::order_local,
+    ensure, link_of_eni,
+    links::{set_ipv6, set_loose_rp_filter},
+    remove_rules,
 };
+use crate::desired::FORWARDING_V6;
+use crate::{Action, Family, Ipv6Conf, LinkRef, NodeDesired, Observed, Rule, Subject};
 use config_model::registry;
 
 /// The VPC's router announces the node's default route, and the node forwards.
@@ -20,7 +23,7 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             plan.push(subject.clone(), action);
         }
         if desired.family == Family::V4 || desired.egress {
-            filter_loosely(plan, &subject, link);
+            set_loose_rp_filter(plan, &subject, link);
         }
         let forwards = desired.sysctls.keys().any(|name| name.as_str() == FORWARDING_V6);
         if desired.family == Family::V6 || forwards {
@@ -40,27 +43,4 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
             && rule.protocol == registry::ROUTE_PROTOCOL
             && !wanted.iter().any(|wanted| rule.is_twin_of(wanted))
     });
-}
-
-/// Replies to what came in by the primary ENI leave by it, so a source need only be reachable by
-/// some link, not by the one that a pod's own table names.
-pub(super) fn filter_loosely(plan: &mut Plan, subject: &Subject, link: &Link) {
-    // A link without IPv4 settings has no IPv4 at all, and so nothing to filter.
-    if link.ipv4.get(&Ipv4Conf::RpFilter).is_some_and(|value| *value != LOOSE) {
-        let action = Action::SetIpv4(LinkRef::from(link), Ipv4Conf::RpFilter, LOOSE);
-        plan.push(subject.clone(), action);
-    }
-}
-
-/// Sets it unless it is so. A link without IPv6 settings has no IPv6.
-pub(super) fn set_ipv6(
-    plan: &mut Plan,
-    subject: &Subject,
-    link: &Link,
-    conf: Ipv6Conf,
-    value: u32,
-) {
-    if link.ipv6.get(&conf).is_some_and(|there| *there != value) {
-        plan.push(subject.clone(), Action::SetIpv6(LinkRef::from(link), conf, value));
-    }
 }

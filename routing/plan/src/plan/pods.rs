@@ -1,12 +1,16 @@
 //! A confirmed pod: the host's route to it and its rules.
 
-use super::{Note, Plan, ensure, node::set_ipv6, place, remove_rules, shared};
+use super::{
+    Note, Plan, ensure,
+    links::{disable_accept_ra, ensure_address, host_end, keep_up, set_ipv6},
+    place, remove_rules, shared,
+};
 use crate::{
-    Action, Family, Ipv6Conf, Link, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed, PodDesired,
-    Route, Rule, Subject,
+    Action, Family, Ipv6Conf, Link, NodeDesired, Observed, PodDesired, Route, Rule, Subject,
     egress::{self, Egress},
     kernel::pod_of,
-    pod::{self, from_rule, to_rule},
+    pod,
+    rules::{from_rule, to_rule},
 };
 use config_model::{RuleLayout, TableId, registry};
 use std::net::IpAddr;
@@ -24,7 +28,7 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
     keep_up(plan, &subject, link, Family::of(pod.address));
     let gateway = pod::gateway(Family::of(pod.address), pod.key.number());
     if let Some(wanted) = pod::host_address(gateway, link.index) {
-        bear(plan, &subject, wanted, observed);
+        ensure_address(plan, &subject, wanted, observed);
     }
     place(plan, &subject, host_route(desired.layout, pod, link), observed);
     let own = own_rules(pod, desired, observed);
@@ -42,7 +46,7 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
     });
     remove_other_routes(plan, pod, link, desired, observed);
     lead_other_family(plan, pod, link, desired, observed);
-    be_deaf(plan, link);
+    disable_accept_ra(plan, link);
 }
 
 /// The way back to the pod's address of the other family: to an IPv6 pod if it is seen to have one.
@@ -62,37 +66,8 @@ fn lead_other_family(
     if Family::of(egress.address) == Family::V6 {
         set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
     }
-    bear(plan, &subject, egress.host_address(link.index), observed);
+    ensure_address(plan, &subject, egress.host_address(link.index), observed);
     place(plan, &subject, egress.host_route(link.index), observed);
-}
-
-/// A host end has an address of its own. One of IPv6 is gone once the link was down.
-fn bear(plan: &mut Plan, subject: &Subject, wanted: LinkAddr, observed: &Observed) {
-    let is_there = |there: &LinkAddr| {
-        (there.dev, there.address, there.peer) == (wanted.dev, wanted.address, wanted.peer)
-    };
-    if !observed.addresses.iter().any(is_there) {
-        plan.push(subject.clone(), Action::AddAddress(wanted));
-    }
-}
-
-/// A host end lives, is up, and speaks the family of its pod.
-pub(super) fn keep_up(plan: &mut Plan, subject: &Subject, link: &Link, family: Family) {
-    if link.group == registry::GROUP_REAP {
-        plan.push(subject.clone(), Action::SetGroup(LinkRef::from(link), 0));
-    }
-    if !link.up {
-        plan.push(subject.clone(), Action::SetUp(LinkRef::from(link)));
-    }
-    if family == Family::V6 {
-        set_ipv6(plan, subject, link, Ipv6Conf::DisableIpv6, 0);
-    }
-}
-
-/// A pod is no router: its word must not change the host's routes. Apart from the rest, since a
-/// file that cannot be written is no reason to leave the pod without routes.
-pub(super) fn be_deaf(plan: &mut Plan, link: &Link) {
-    set_ipv6(plan, &Subject::Link(link.index), link, Ipv6Conf::AcceptRa, 0);
 }
 
 /// The rules that the pod has for itself: what it sends, where no shared rule is seen to send it by
@@ -146,12 +121,4 @@ fn remove_other_routes(
     for route in of_other.into_iter().rev() {
         plan.push(Subject::Address(pod.address), Action::DeleteRoute(route.clone()));
     }
-}
-
-/// By its alias; a pod that was made before Ferrule has none, so there by its name.
-pub(super) fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
-    observed.link_of(&pod.key).or_else(|| {
-        let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();
-        observed.link_named(pod.veth.as_str()).filter(unmarked)
-    })
 }

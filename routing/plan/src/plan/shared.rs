@@ -5,7 +5,7 @@
 //! that needs it, what comes in its place: a packet of a pod meets the old rules, or both, or the
 //! new ones, and all lead the same way.
 
-use super::{Plan, ensure, pods::host_end};
+use super::{Plan, ensure, links::host_end};
 use crate::{
     Action, EniDesired, Family, NodeDesired, Observed, PodDesired, Rule, Selector, Subject,
     kernel::pod_of,
