@@ -1,4 +1,4 @@
-//! ADD: reserve, build, confirm. Whatever fails after the reservation is taken back.
+//! ADD: reserve, build, confirm. A failure after the reservation undoes every step.
 
 use crate::{
     attachment::{Call, Served},
@@ -25,16 +25,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The deadline is for the wait. An address that came at the last moment gets this long to be put
-/// to use.
+/// The time to build and confirm after an address arrived, even if the ADD's own deadline has passed.
 const FINISH: Duration = Duration::from_secs(5);
-/// How long the policy agent gets: it loads programs and fills their maps.
+/// The deadline of aws-network-policy-agent: it loads programs and fills their maps.
 const ENFORCE: Duration = Duration::from_secs(10);
-/// How long ferrule-agent gets: it answers within two seconds, once it takes calls.
+/// The deadline of ferrule-agent: it answers within two seconds once it serves its socket.
 const ADMIT: Duration = Duration::from_secs(5);
-/// How long ferrule-agent gets to take note that a sandbox does not come.
+/// The deadline of ferrule-agent's Forget after a failed ADD.
 const UNPOLICE: Duration = Duration::from_millis(500);
-/// How long the daemon gets to take back a reservation.
+/// The deadline of the daemon's Release after a failed ADD.
 const TAKE_BACK: Duration = Duration::from_secs(2);
 
 pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
@@ -59,7 +58,7 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     Ok(pod.served(&built))
 }
 
-/// What stands in the configuration, and cannot be used.
+/// Refuses a configuration with an unreadable `prevResult`; logs an unknown annotation.
 fn demand_readable(call: &Call, log: &Log) -> Result<(), Fault> {
     if matches!(call.conf.prev_result, PrevResult::Unreadable) {
         return Err(Fault::new(
@@ -132,7 +131,7 @@ struct NewPod<'a> {
 }
 
 impl NewPod<'_> {
-    /// Builds its interfaces, waits for its policies, confirms; or takes down what was built.
+    /// Builds the interfaces, waits for the pod's policies and confirms. A failure removes the interfaces.
     fn set_up(
         &mut self,
         wiring: &mut Wiring<'_>,
@@ -208,7 +207,7 @@ fn build_all(
     nets.iter().map(|net| wiring.build(net, deadline)).collect()
 }
 
-/// ferrule-agent knows pods by their UIDs.
+/// Refuses a pod without a UID if ferrule-agent enforces policy: it identifies pods by UID.
 fn demand_uid(call: &Call, enforcer: Option<&Enforcer>) -> Result<(), Fault> {
     match enforcer {
         Some(Enforcer::FerruleAgent { .. }) if call.attachment.pod.uid.is_empty() => {
@@ -241,7 +240,7 @@ fn host_links(nets: &[PodNet], pairs: &[Pair], enis: &[EniId]) -> Vec<HostLink> 
     nets.iter().zip(pairs).enumerate().map(link).collect()
 }
 
-/// The agent's answer decides; without one, the mode does.
+/// Starts the pod or not by the agent's answer; without an answer, by the mode.
 fn admit(
     call: &Call,
     session: &Session,
@@ -275,8 +274,7 @@ fn admit(
     }
 }
 
-/// ferrule-agent was asked for a sandbox that does not come. The pod's own end tells it the same, so one that is
-/// not there misses little.
+/// Sends Forget for a sandbox that failed. An error is only logged: the end of the pod reaches the agent anyway.
 fn unpolice(call: &Call, session: &Session, enforcer: Option<&Enforcer>, log: &Log) {
     let (Some(Enforcer::FerruleAgent { socket, mode }), Some(pod)) =
         (enforcer, &call.attachment.pod.pod)
@@ -307,7 +305,7 @@ fn confirm(
     }
 }
 
-/// One interface for each address; each has one, of either family.
+/// One interface for each address. An interface with addresses of both families is an error.
 fn plumbing(reservation: &Reservation, call: &Call) -> Result<Vec<PodNet>, Fault> {
     let one = |held: &PodAddress| match (held.ipv4, held.ipv6) {
         (Some(address), None) => Some((IpAddr::V4(address), held.table)),
@@ -328,8 +326,8 @@ fn plumbing(reservation: &Reservation, call: &Call) -> Result<Vec<PodNet>, Fault
     })
 }
 
-/// Gives the reservation back. If the daemon does not hear it, a tombstone says it: the daemon may
-/// have confirmed an interface that is gone.
+/// Releases the reservation. If the daemon does not answer, a tombstone is left: the daemon may have confirmed an
+/// interface that is gone.
 fn take_back(call: &Call, session: &Session, log: &Log) {
     let deadline = Instant::now() + TAKE_BACK;
     let release =
@@ -347,8 +345,8 @@ fn take_back(call: &Call, session: &Session, log: &Log) {
     }
 }
 
-/// What was built, after what the plugins before us built. A further interface's routes are in
-/// tables of its own, which a result can tell only from 1.1.0 on: they are left out.
+/// The result: `prevResult` with the interfaces added. The routes of further interfaces are left out: they are in tables
+/// of their own, which a result can name only from CNI 1.1.0 on.
 fn result(call: &Call, built: &[(PodNet, Pair)], sandbox: &Sandbox) -> AddResult {
     let mut ours = AddResult::default();
     for (net, pair) in built {

@@ -1,9 +1,9 @@
-//! `CNI_ARGS`: who the pod is.
+//! `CNI_ARGS`: the pod's name and UID.
 
 use crate::fault::{Code, Fault};
 use config_model::PodName;
 
-/// What `CNI_ARGS` says about the pod.
+/// The pod's fields of `CNI_ARGS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodArgs {
     /// Namespace and name, if both are given.
@@ -20,11 +20,11 @@ const KNOWN: &str = "IgnoreUnknown, K8S_POD_NAMESPACE, K8S_POD_NAME, \
 impl PodArgs {
     /// Reads `KEY=VALUE;KEY=VALUE`.
     ///
-    /// Arguments that are not known are an error unless `IgnoreUnknown` is set, and even then no
-    /// message tells what they hold: runtimes pass on whatever they were given.
+    /// An unknown argument is an error unless `IgnoreUnknown` is set. No message contains its value: runtimes pass on
+    /// arguments of other plugins, secrets included.
     ///
     /// # Errors
-    /// With code 4, telling the place of the argument that is wrong.
+    /// Code 4, with the position of the invalid argument.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let mut args = Self::default();
         let (mut namespace, mut name) = (String::new(), String::new());
@@ -60,10 +60,10 @@ impl PodArgs {
         Ok(args)
     }
 
-    /// The pod's name, which only a DEL can do without.
+    /// The pod's name. Only DEL works without it.
     ///
     /// # Errors
-    /// With code 4, if the runtime left it out.
+    /// Code 4 if the runtime did not set it.
     pub fn demand_name(&self) -> Result<&PodName, Fault> {
         self.pod.as_ref().ok_or_else(|| {
             Fault::new(

@@ -1,4 +1,4 @@
-//! One call, checked: which interface of which pod, with which settings.
+//! One validated call: the interface, the pod and the settings.
 
 use crate::{
     fault::{Code, Fault},
@@ -22,7 +22,7 @@ pub(crate) struct Call {
     pub(crate) daemon: Daemon,
 }
 
-/// What a verb that succeeded leaves.
+/// The output of a verb that succeeded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Served {
     /// For the runtime.
@@ -32,7 +32,7 @@ pub(crate) struct Served {
 }
 
 impl Call {
-    /// Puts the key together from both inputs.
+    /// Builds the key from the variables and the configuration.
     pub(crate) fn new(
         attachment: Attachment,
         conf: NetConf,
@@ -40,7 +40,7 @@ impl Call {
     ) -> Result<Self, Fault> {
         let Attachment { container_id, ifname, .. } = &attachment;
         let key = PodKey::new(&conf.network, container_id, ifname).map_err(|invalid| {
-            // By place, not by value: an identifier that is none may be anything.
+            // The message names the field, not its value, which may be anything.
             let (code, place) = match invalid.field {
                 "network name" => (Code::InvalidConfig, "name in the network configuration"),
                 "interface name" => (Code::InvalidEnvironment, "CNI_IFNAME"),
@@ -52,7 +52,7 @@ impl Call {
         Ok(Self { key, attachment, conf, daemon })
     }
 
-    /// The pod as messages name it.
+    /// The pod's name for messages; the sandbox if the name is unknown.
     pub(crate) fn pod_text(&self) -> String {
         match &self.attachment.pod.pod {
             Some(pod) => pod.to_string(),
@@ -60,15 +60,15 @@ impl Call {
         }
     }
 
-    /// The names that the pod's host veth may have, if the pod's name is known: the second is a
-    /// strict branch pod's.
+    /// The possible names of the pod's host veth; the second is for a strict branch pod. `None` if the pod's name is not
+    /// known.
     pub(crate) fn veths(&self) -> Option<[VethName; 2]> {
         let pod = self.attachment.pod.pod.as_ref()?;
         let prefixes = [self.conf.veth_prefix.as_str(), registry::STRICT_VETH_PREFIX];
         Some(prefixes.map(|prefix| VethName::of(prefix, pod, 0)))
     }
 
-    /// How each of the pod's interfaces is to be plumbed, in the order of its addresses.
+    /// The pod's interfaces to build, in the order of its addresses.
     ///
     /// `None` if the pod's name is not known.
     pub(crate) fn plumbing(
@@ -90,7 +90,7 @@ impl Call {
         Some((0..=u8::MAX).zip(addresses).map(net).collect())
     }
 
-    /// How the one interface of a pod with this branch ENI is to be plumbed.
+    /// The one interface of a pod with this branch ENI.
     ///
     /// `None` if the pod's name is not known.
     pub(crate) fn branch_plumbing(&self, branch: &Branch) -> Option<PodNet> {
@@ -113,7 +113,6 @@ impl Call {
         })
     }
 
-    /// The pod as ferrule-agent knows it.
     pub(crate) fn agent_pod(&self, name: &PodName) -> AgentPod {
         AgentPod {
             uid: self.attachment.pod.uid.clone(),
@@ -122,7 +121,6 @@ impl Call {
         }
     }
 
-    /// The pod as the daemon is told.
     pub(crate) fn pod(&self) -> Option<ipamd_rpc::Pod> {
         let args = &self.attachment.pod;
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! CHECK: is everything as ADD made it? Later plugins of the chain may have added to it.
+//! CHECK compares the daemon, the kernel and `prevResult` with the state after ADD. Additions of later plugins pass.
 
 use crate::{
     attachment::{Call, Served},
@@ -21,7 +21,7 @@ use std::{
 
 /// How long the daemon gets to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// More findings than these say no more.
+/// The most findings in one message.
 const FINDINGS_TOLD: usize = 8;
 
 pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
@@ -36,15 +36,15 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
         Err(_) => BTreeMap::new(),
     };
     let branch = held.as_ref().ok().and_then(|held| held.as_ref()?.branch.clone());
-    // The kernel is looked at even without the daemon: what is wrong there may be why. Only the
-    // daemon knows of which ENI an address is: then a rule leads right whatever its table, and none is missed.
+    // The kernel is checked even without the daemon: its state may explain the failure. Only the daemon knows the ENI of
+    // an address, so without it a rule may have any table, and a missing rule is no finding.
     let table = |host: &Observed, address: IpAddr| {
         tables.get(&address).copied().or_else(|| host.table_of(address)).unwrap_or(TableId::MAIN)
     };
     if !promised.is_empty() {
         let layout = held.as_ref().ok().and_then(|held| Some(held.as_ref()?.rules));
         let nets = |host: &Observed| match branch {
-            // How it was built, the setting may not say any more.
+            // The setting may have changed since the pod was built.
             Some(branch) => {
                 let enforcing = match is_strict(call, previous) {
                     true => Enforcing::Strict,
@@ -53,7 +53,7 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
                 let branch = Branch { enforcing, ..branch };
                 call.branch_plumbing(&branch).into_iter().collect()
             }
-            // What the daemon does not say, the host's rules tell.
+            // Without the daemon, the host's rules show the layout.
             None => {
                 let layout = layout.unwrap_or_else(|| host.layout());
                 let addresses = promised.iter().map(|&address| (address, table(host, address)));
@@ -92,7 +92,7 @@ fn inspect(call: &Call) -> Result<Option<Held>, RpcError> {
     Session::inspect(&call.daemon, &call.key, Instant::now() + DEADLINE)
 }
 
-/// What the runtime was promised: links, and an address on each of the pod's.
+/// Checks the links of `prevResult`, and an address on each interface of the pod.
 fn promised(
     call: &Call,
     previous: &AddResult,
@@ -130,14 +130,14 @@ fn promised(
     addresses
 }
 
-/// Whether the runtime was promised a strict branch pod's host veth.
+/// Whether `prevResult` has the host veth of a strict branch pod.
 fn is_strict(call: &Call, previous: &AddResult) -> bool {
     let of_host = |link: &&Interface| link.sandbox.as_deref().is_none_or(str::is_empty);
     let mut host = previous.interfaces.iter().filter(of_host);
     call.veths().is_some_and(|[_, strict]| host.any(|link| link.name == strict.as_str()))
 }
 
-/// What the daemon holds; the tables to expect, for the addresses that it holds.
+/// Checks the daemon's answer. Returns the expected tables of its addresses.
 fn judge(
     call: &Call,
     held: Option<&Held>,
@@ -188,7 +188,7 @@ fn kernel(
     Ok(findings)
 }
 
-/// Whether the link has the Ethernet address that the runtime was told, if it was told one.
+/// Compares the link's Ethernet address with that of `prevResult`, if it has one.
 fn mac(
     previous: &AddResult,
     name: &str,

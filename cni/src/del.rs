@@ -1,5 +1,5 @@
-//! DEL: release first, then the kernel. It succeeds whenever nothing of the interface is left, or
-//! a tombstone tells the daemon to see to what is.
+//! DEL: release first, then the kernel. It succeeds if nothing of the interface is left, or if a tombstone makes the
+//! daemon remove the rest.
 
 use crate::{
     attachment::{Call, Served},
@@ -25,9 +25,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// All the time that the daemon gets; kubelet waits for every DEL.
+/// The daemon's deadline. The kubelet waits for every DEL.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How much of it a daemon gets that is not there at all: the tombstone serves as well.
+/// How long a missing socket is retried. A tombstone has the same effect as a call.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
@@ -39,7 +39,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
     };
     let was_held = matches!(answer, Ok(Released::Known(_)));
     let (how, addresses) = match answer {
-        // A branch ENI: what there is of it carries the key.
+        // A branch ENI: all its links carry the key.
         Ok(Released::Known(addresses)) if addresses.is_empty() => {
             ("released", keyed(call, &mut host))
         }
@@ -54,8 +54,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
         }
     };
     let addresses = addresses.unwrap_or_else(|error| {
-        // The daemon knows that the address is free, or the tombstone will tell it; its next pass
-        // removes what could not be removed here.
+        // The daemon knows that the address is free, from the call or from the tombstone. Its next pass removes the rest.
         log.line(Level::Warn, &failed(&call.key, &error).message, &[]);
         Vec::new()
     });
@@ -67,8 +66,8 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
     Ok(Served { stdout: Vec::new(), fields })
 }
 
-/// One that is not there is missed once, so that the runtime calls again: it may have been restarted.
-/// No pod stays because of it.
+/// Sends Forget to the enforcer. An absent aws-network-policy-agent fails the first DEL only: it may be restarting, and
+/// the runtime repeats the DEL.
 fn forget(
     call: &Call,
     session: &Session,
@@ -109,7 +108,7 @@ fn release(call: &Call) -> Result<(Session, Released, Option<Enforcer>), RpcErro
     Ok((session, released, agent))
 }
 
-/// The daemon released these addresses just now, so nobody else can have them yet.
+/// Removes the rules and routes of addresses that the daemon has just released: no other pod has them yet.
 fn told(
     call: &Call,
     host: &mut Socket,
@@ -118,7 +117,7 @@ fn told(
     let mut ops = Vec::new();
     for (number, link) in (0..).zip(named_links(call, host, addresses.len())?) {
         let own = link.clone().filter(|link| is_own(call, link));
-        // The pods of amazon-vpc-cni that were taken over have no alias; their route is theirs.
+        // Pods taken over from amazon-vpc-cni have no alias; the route to them is theirs.
         let routed = own.clone().or(link.filter(|link| link.alias.is_none()));
         let address = addresses.get(number).copied();
         let dev = routed.as_ref().map(|link| link.index);
@@ -129,8 +128,8 @@ fn told(
     Ok(addresses)
 }
 
-/// The daemon knows nothing of the key, so only what carries it is removed: what is left of an
-/// address may be another pod's by now.
+/// Removes only the links that carry the key: the daemon does not know the key, so an address may be another pod's by
+/// now.
 fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     let mut first = named_links(call, host, 1)?.into_iter().flatten().collect::<Vec<_>>();
     if let Some([_, strict]) = call.veths() {
@@ -142,7 +141,7 @@ fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     keyed(call, host)
 }
 
-/// Removes what carries the key, and what leads by it.
+/// Removes the links that carry the key, and the rules and routes by them.
 fn keyed(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     let seen = host.observe(With::Nothing)?;
     let own: Vec<&Link> = seen.links.values().filter(|link| is_own(call, link)).collect();
@@ -158,7 +157,7 @@ fn keyed(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     Ok(addresses)
 }
 
-/// The daemon does not answer. The tombstone comes first; then goes what is provably the pod's.
+/// Works without the daemon: leaves the tombstone first, then removes what is provably the pod's.
 fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketError>, Fault> {
     let seen = host.observe(With::Nothing);
     let carries = |link: &&Link| link.key().is_some_and(|key| call.key.covers(&key));
@@ -192,7 +191,7 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
     }))
 }
 
-/// The addresses that the runtime remembers of the pod's interfaces.
+/// The addresses of the pod's interfaces in `prevResult`.
 fn previous_addresses(call: &Call) -> impl Iterator<Item = IpAddr> {
     let previous = call.conf.prev_result.given();
     previous.into_iter().flat_map(|result| {
@@ -208,8 +207,8 @@ fn is_further(ifname: &str) -> bool {
     number.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number > 0))
 }
 
-/// The host ends of the pod's first interfaces: by their names if the pod's is known, else, among
-/// all links, those that carry our key.
+/// The host ends of the pod's first interfaces: by their names if the pod's name is known, otherwise by the key in
+/// their alias.
 fn named_links(
     call: &Call,
     host: &mut Socket,
@@ -225,6 +224,6 @@ fn named_links(
 }
 
 fn is_own(call: &Call, link: &Link) -> bool {
-    // A link that was handed over already needs nothing more.
+    // The daemon already deletes the links of this group.
     link.group != registry::GROUP_REAP && link.key().is_some_and(|key| call.key.covers(&key))
 }

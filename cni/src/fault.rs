@@ -8,7 +8,7 @@ use std::fmt;
 ///
 /// | code | kind | when |
 /// |---|---|---|
-/// | 1 | `IncompatibleVersion` | `cniVersion` is not spoken, or has no such verb |
+/// | 1 | `IncompatibleVersion` | `cniVersion` is not supported, or has no such verb |
 /// | 4 | `InvalidEnvironment` | a `CNI_*` variable or an argument of `CNI_ARGS` is missing or wrong; an unknown verb |
 /// | 5 | `Io` | the standard input cannot be read, or a tombstone cannot be written |
 /// | 6 | `Undecodable` | the network configuration is not JSON |
@@ -20,7 +20,7 @@ use std::fmt;
 /// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no more room |
 /// | 101 | `CheckFailed` | CHECK found something other than what ADD made |
 /// | 102 | `KernelRefused` | the kernel refused a step, such as an interface name that is taken |
-/// | 103 | `PolicyAgent` | the policy agent that is served here did not take note of the pod |
+/// | 103 | `PolicyAgent` | aws-network-policy-agent did not acknowledge the pod |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// 1
@@ -52,7 +52,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The number that the runtime sees.
+    /// The number in the error object.
     pub const fn number(self) -> u32 {
         match self {
             Self::IncompatibleVersion => 1,
@@ -72,10 +72,10 @@ impl Code {
     }
 }
 
-/// A verb that failed: what happened to which object, and what to do about it.
+/// The failure of a verb: the object, the cause and the next step.
 ///
-/// Neither text ever holds a value from `runtimeConfig`, an unknown argument or raw input: runtimes
-/// copy them into logs and events.
+/// Neither text contains a value of `runtimeConfig`, of an unknown argument or of raw input: runtimes copy both into
+/// logs and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kind of failure.
@@ -87,12 +87,11 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A failure of this kind.
     pub fn new(code: Code, message: impl Into<String>, next_step: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: next_step.into() }
     }
 
-    /// The error object, as the specification wants it on standard output.
+    /// The error object of the specification, for standard output.
     pub fn to_json(&self, version: SpecVersion) -> Vec<u8> {
         let object = ErrorObject {
             cni_version: version.as_str(),

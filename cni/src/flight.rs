@@ -1,9 +1,8 @@
-//! ADDs under way on this node, as far as the process list tells.
+//! ADDs in progress on this node, from the process list.
 
 use std::{collections::BTreeSet, ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path};
 
-/// The sandboxes that a plugin is just now adding an interface to: processes with the variables of
-/// an ADD. The daemon knows them better; this is for when it does not answer.
+/// The sandboxes of processes with the variables of an ADD. Used only if the daemon, which knows them, does not answer.
 pub(crate) fn sandboxes() -> BTreeSet<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return BTreeSet::new() };
     let numbered = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
@@ -12,7 +11,7 @@ pub(crate) fn sandboxes() -> BTreeSet<String> {
 }
 
 fn added_to(process: &Path) -> Option<String> {
-    // A process that has just ended has no variables any more.
+    // A process that has just exited has no variables.
     let environment = fs::read(process.join("environ")).ok()?;
     let variable = |name: &str| {
         let mut all = environment.split(|byte| *byte == 0);

@@ -1,8 +1,8 @@
-//! GC: what the runtime does not know any more goes, also without its namespace. It goes on after
-//! errors and reports them all.
+//! GC removes attachments that the runtime no longer knows, even if their namespace is gone. It continues after errors
+//! and reports all of them.
 //!
-//! The kernel is observed before the daemon is asked: what was seen then had been reserved before,
-//! so the daemon's answer knows every ADD whose links are here, and those under way are spared.
+//! The kernel is observed before the daemon is asked. Every link in this observation was reserved earlier, so the
+//! daemon's answer covers it, and ADDs in progress are spared.
 
 use crate::{
     attachment::Served,
@@ -26,9 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a daemon that is not there gets.
+/// How long a missing socket is retried.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it gets to release whatever there is: each is on its disk before it answers.
+/// The daemon's deadline. It writes each release to its disk before it answers.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) fn gc(
@@ -75,8 +75,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The daemon has released what is not valid, so nobody else can have those addresses yet.
-    /// Returns how many interfaces went.
+    /// Removes the interfaces that the daemon has just released: no other pod has their addresses yet. Returns their
+    /// number.
     fn told(
         &mut self,
         host: Option<&mut Socket>,
@@ -98,7 +98,7 @@ impl Work<'_> {
             .filter(|link| link.key().is_some_and(|key| !kept(&key)))
             .collect();
         let Some(now) = self.attempt(host.observe(With::Nothing)) else { return count };
-        // What has gone meanwhile, or was made anew, is not touched.
+        // A link that is gone by now, or was recreated, is not touched.
         let same = |link: &&Link| {
             let there = now.links.get(&link.index);
             there.is_some_and(|there| there.alias == link.alias && there.kind == link.kind)
@@ -117,7 +117,7 @@ impl Work<'_> {
         }
         ops.extend(disconnect(&now, links.iter().copied()));
         for link in links {
-            // What the daemon did not know may be left of an address that is another pod's by now.
+            // The daemon did not know this address: it may be another pod's by now.
             let own = now.routed_to(link.index).into_iter();
             let own = own.filter(|address| !free.contains(address));
             let own = own.filter(|address| !now.routed_past(*address, |dev| dev == link.index));
@@ -129,7 +129,7 @@ impl Work<'_> {
         gone.len()
     }
 
-    /// The daemon does not answer. Each tombstone comes before what it is for goes.
+    /// Works without the daemon: leaves each tombstone before it removes the links.
     fn alone(&mut self, host: Option<&mut Socket>, seen: Option<&Observed>) -> usize {
         let (Some(host), Some(seen)) = (host, seen) else { return 0 };
         let under_way = flight::sandboxes();
@@ -140,7 +140,7 @@ impl Work<'_> {
                 attachments.entry(key).or_default().push(link);
             }
         }
-        // The further interfaces of a pod go with its first one.
+        // A tombstone of the first interface covers the further ones.
         let firsts: Vec<PodKey> =
             attachments.keys().filter(|key| key.number() == 0).cloned().collect();
         let mut of_first: BTreeMap<PodKey, Vec<&Link>> = BTreeMap::new();
@@ -172,8 +172,7 @@ impl Work<'_> {
         count
     }
 
-    /// The host ends of this network's interfaces that are not valid. What carries no key of ours is
-    /// nobody's to remove.
+    /// The host ends of this network's interfaces that are not in the list. Links without a key of ours are not touched.
     fn stale<'b>(&self, seen: &'b Observed) -> impl Iterator<Item = &'b Link> + use<'b, '_> {
         let (network, valid) = (&self.conf.network, self.valid);
         let stale = move |key: PodKey| {
@@ -213,7 +212,7 @@ fn unheard(error: &RpcError) -> Fault {
     Fault::new(Code::TryAgainLater, message, remedy(error))
 }
 
-/// All failures as one: the code and the next step of the first, the words of all.
+/// One fault for all: the code and the next step of the first, the messages of all.
 fn together(failures: Vec<Fault>) -> Option<Fault> {
     let mut failures = failures.into_iter();
     let mut fault = failures.next()?;

@@ -1,4 +1,4 @@
-//! What the runtime asks: the `CNI_*` variables, checked.
+//! The validated `CNI_*` variables.
 
 use crate::{
     args::PodArgs,
@@ -7,28 +7,28 @@ use crate::{
 };
 use std::{ffi::OsString, path::PathBuf};
 
-/// A verb that is served.
+/// A supported verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Give a pod its interface.
+    /// Add an interface to a pod.
     Add,
-    /// Take it away.
+    /// Remove it.
     Del,
-    /// See whether it is as ADD made it.
+    /// Compare it with the state after ADD.
     Check,
-    /// See whether an ADD would succeed.
+    /// Report whether an ADD would succeed.
     Status,
-    /// Remove what the runtime does not know any more.
+    /// Remove attachments that the runtime no longer knows.
     Gc,
-    /// Tell the versions spoken.
+    /// Report the supported versions.
     Version,
 }
 
 impl Verb {
-    /// The verbs that are served, for messages.
+    /// The supported verbs, for messages.
     pub const SERVED: &str = "ADD, DEL, CHECK, STATUS, GC, VERSION";
 
-    /// As `CNI_COMMAND` writes it.
+    /// The value of `CNI_COMMAND`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -77,14 +77,14 @@ pub struct Attachment {
     pub netns: Option<PathBuf>,
     /// Whether the plugin may work in its own namespace.
     pub netns_override: bool,
-    /// The pod, as far as the runtime names it.
+    /// The pod's fields of `CNI_ARGS`.
     pub pod: PodArgs,
 }
 
-/// Which verb the variables ask for; `None` when there is no `CNI_COMMAND` at all.
+/// The verb of `CNI_COMMAND`; `None` without that variable.
 ///
 /// # Errors
-/// With code 4, if the verb is not served.
+/// Code 4 if the verb is not supported.
 pub fn verb(var: &impl Fn(&str) -> Option<OsString>) -> Result<Option<Verb>, Fault> {
     match var("CNI_COMMAND").filter(|text| !text.is_empty()) {
         None => Ok(None),
@@ -96,7 +96,7 @@ impl Attachment {
     /// Reads the variables that go with `verb`.
     ///
     /// # Errors
-    /// With code 4, naming every variable that is missing or the one that is wrong.
+    /// Code 4, with every missing variable or the invalid one.
     pub fn of(verb: Verb, var: &impl Fn(&str) -> Option<OsString>) -> Result<Self, Fault> {
         let given = |name: &str| var(name).filter(|text| !text.is_empty());
         let mut needed = vec!["CNI_CONTAINERID", "CNI_IFNAME"];

@@ -1,12 +1,11 @@
-//! ferrule-cni: one pod's veth, routes and rules, as the container runtime asks for them.
+//! ferrule-cni: creates and removes one pod's veth, routes and rules for the container runtime.
 //!
-//! ADD is reserve, build, confirm; DEL is release, then the kernel. The plugin keeps no state of
-//! its own but the tombstone of a DEL that the daemon missed, forks no process, opens no connection
-//! but the daemon's socket, and writes nothing to standard output but the answer. What it must
-//! never do: print or log a value of `runtimeConfig`, of an unknown argument or of raw input.
+//! ADD is reserve, build, confirm; DEL is release, then the kernel. The only state of the plugin is the tombstone of a
+//! DEL that did not reach the daemon. It forks no process, connects to sockets of this node only, and writes only the
+//! answer to standard output. It never prints or logs a value of `runtimeConfig`, of an unknown argument or of raw input.
 //!
-//! Start with [`run`]; then `add`, `del`, `check`, `status` and `gc`, which read like the design's description of
-//! the verbs. The codes of failures stand in [`fault::Code`]. Tests of the built binary against a
+//! Start with [`run`]; then `add`, `del`, `check`, `status` and `gc`, one file for each
+//! verb. The error codes are in [`fault::Code`]. Tests of the built binary against a
 //! real kernel: `tests/netns/tests/plugin`.
 
 mod add;

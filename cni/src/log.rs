@@ -1,7 +1,7 @@
 //! The plugin's log: one JSON object a line, one `write(2)` a line, never on standard output.
 //!
-//! Many plugins write at once, so the file is opened for appending and turned over under a lock.
-//! A log that cannot be written never fails a verb: the runtime has the error object anyway.
+//! Several plugins write at once, so the file is opened for appending and rotated under a lock. A log that cannot be
+//! written never fails a verb: the runtime has the error object anyway.
 
 use serde_json::{Map, Value};
 use std::{
@@ -14,14 +14,14 @@ use std::{
 
 mod timestamp;
 
-/// How much a line matters, most talkative first.
+/// A line's level, most verbose first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Each step.
     Debug,
     /// Each verb.
     Info,
-    /// What went wrong without failing the verb.
+    /// Problems that do not fail the verb.
     Warn,
     /// Why a verb failed.
     Error,
@@ -61,8 +61,8 @@ impl Destination {
     /// Where amazon-vpc-cni's plugin logs.
     pub const DEFAULT_FILE: &str = "/var/log/aws-routed-eni/plugin.log";
 
-    /// What `pluginLogFile` asks for. Standard output belongs to the result, so `stdout` is
-    /// standard error too; what is no absolute path is the default file.
+    /// The destination of `pluginLogFile`. Standard output is for the result, so `stdout` means standard error. A path that
+    /// is not absolute means the default file.
     pub fn of(text: &str) -> Self {
         match text {
             "stderr" | "stdout" => Self::Stderr,
@@ -72,11 +72,11 @@ impl Destination {
     }
 }
 
-/// A file that has reached this many bytes is turned over.
+/// The size in bytes at which a file is rotated.
 const FILE_MAX: u64 = 20 * 1024 * 1024;
-/// How many files that were turned over are kept, as `<file>.1`, `<file>.2` …
+/// The number of rotated files kept, as `<file>.1`, `<file>.2` …
 const FILES_KEPT: u32 = 3;
-/// A line is cut here: no message is worth more, and a runaway one must not fill the disk.
+/// The longest text of a field, so that a long message does not fill the disk.
 const TEXT_MAX: usize = 4096;
 
 /// An open log.
@@ -95,12 +95,12 @@ enum Sink {
 }
 
 impl Log {
-    /// A log that keeps nothing.
+    /// A log that discards all lines.
     pub fn nowhere() -> Self {
         Self { sink: Sink::Nowhere, level: Level::Error, context: Map::new() }
     }
 
-    /// Opens the log, turning its file over if it is full.
+    /// Opens the log and rotates its file if it is full.
     pub fn open(destination: &Destination, level: Level) -> Self {
         Self::open_with_limit(destination, level, FILE_MAX)
     }
@@ -119,7 +119,7 @@ impl Log {
         self
     }
 
-    /// Writes a line, if its level is asked for.
+    /// Writes a line if its level is enabled.
     pub fn line(&self, level: Level, message: &str, fields: &[(&str, Value)]) {
         if level < self.level || matches!(self.sink, Sink::Nowhere) {
             return;
@@ -135,7 +135,7 @@ impl Log {
         }
         let mut text = Value::Object(line).to_string().into_bytes();
         text.push(b'\n');
-        // A line that cannot be written is lost: there is nobody left to tell.
+        // A line that cannot be written is lost: there is no other place to report it.
         let _ = match &self.sink {
             Sink::Nowhere => Ok(0),
             Sink::Stderr => io::stderr().write(&text),
@@ -163,7 +163,7 @@ fn open_file(path: &Path, limit: u64) -> io::Result<File> {
     if !found.is_file() || found.len() < limit {
         return Ok(file);
     }
-    // A file that cannot be moved grows on: better than no log.
+    // A file that cannot be renamed continues to grow: better than no log.
     let _ = turn_over(path, &file, limit);
     open_appending(path)
 }
@@ -178,9 +178,8 @@ fn open_appending(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Moves a full file out of the way, once: the lock is on the very file that is full, so whoever
-/// gets it later sees that another file has taken its place. Who still holds the moved file open
-/// finishes its lines there.
+/// Rotates a full file once. The lock is on the full file itself, so a process that gets it later finds another file at
+/// the path. A process that has the rotated file open finishes its lines there.
 fn turn_over(path: &Path, full: &File, limit: u64) -> io::Result<()> {
     if full.try_lock().is_err() {
         return Ok(());
@@ -190,7 +189,7 @@ fn turn_over(path: &Path, full: &File, limit: u64) -> io::Result<()> {
         return Ok(());
     }
     for number in (1..FILES_KEPT).rev() {
-        // A number that is not taken yet is no reason to stop.
+        // A missing number is not an error.
         let _ = fs::rename(numbered(path, number), numbered(path, number + 1));
     }
     fs::rename(path, numbered(path, 1))

@@ -7,7 +7,7 @@ use std::{
 
 fn main() -> ExitCode {
     let reply = cni::run(|name| std::env::var_os(name), io::stdin().lock());
-    // A runtime that has closed its end has given up on this call; the exit code is all it may see.
+    // A runtime that has closed its end sees only the exit code.
     let _ = io::stderr().write_all(reply.stderr.as_bytes());
     let written = io::stdout().write_all(&reply.stdout);
     if reply.failed || written.is_err() { ExitCode::FAILURE } else { ExitCode::SUCCESS }

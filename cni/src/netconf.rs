@@ -1,7 +1,6 @@
 //! The network configuration on standard input, as typed settings.
 //!
-//! Every message here tells the field and the rule, never the value: whoever writes a configuration
-//! may have put a secret into the wrong place.
+//! Every message contains the field and the rule, never the value: a secret may be in the wrong field.
 
 use crate::{
     fault::{Code, Fault},
@@ -22,17 +21,17 @@ pub struct NetConf {
     pub network: String,
     /// The MTU of both ends of a pod's link, in bytes.
     pub mtu: u32,
-    /// What host interfaces' names start with.
+    /// The prefix of host interface names.
     pub veth_prefix: String,
-    /// How long an ADD waits for the daemon and an address, all in all.
+    /// The longest wait of an ADD for the daemon and an address together.
     pub add_wait: Duration,
     /// The daemon's socket.
     pub socket: PathBuf,
-    /// The folder of the tombstones' folder.
+    /// The folder that contains the tombstones' folder.
     pub state_dir: PathBuf,
-    /// Which network cards the pod wants an interface of.
+    /// The network cards on which the pod gets an interface.
     pub cards: Cards,
-    /// What the plugin before us made, or, for DEL and CHECK, what the whole chain made.
+    /// The result of the plugins before this one; for DEL and CHECK, of the whole chain.
     pub prev_result: PrevResult,
 }
 
@@ -44,7 +43,7 @@ pub enum Cards {
     First,
     /// One interface of each.
     Every,
-    /// It has a value that we do not know: the first alone.
+    /// An unknown value: the first card alone.
     Unknown,
 }
 
@@ -55,15 +54,15 @@ const EVERY_CARD: &str = "multi-nic-attachment";
 /// Where a runtime with the capability of this name puts the pod's annotations.
 const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
-/// `prevResult`, which each verb reads with other eyes.
+/// `prevResult`. Each verb decides whether it may be absent or unreadable.
 #[derive(Clone, Debug, Default)]
 pub enum PrevResult {
     /// There is none.
     #[default]
     Absent,
-    /// There is one, but it is no result of a version we speak.
+    /// Not a result of a supported version.
     Unreadable,
-    /// This one.
+    /// A readable result.
     Given(AddResult),
 }
 
@@ -77,8 +76,8 @@ impl PrevResult {
     }
 }
 
-/// Where to log, and how much. It is found apart from the rest, so that a configuration that is
-/// otherwise wrong can still be told about in the right file.
+/// The log's destination and level. They are parsed apart from the rest, so that errors of the configuration reach the
+/// right file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// Where to.

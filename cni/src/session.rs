@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// Where the daemon is, and the trace that it is asked within.
+/// The daemon's socket, and the trace of the call.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
@@ -29,10 +29,9 @@ pub(crate) struct Session {
     client: Client,
 }
 
-/// The daemon answers a reservation this long before the caller's own deadline, so that its
-/// reason is heard.
+/// The daemon answers a reservation this long before the caller's own deadline, so that its reason arrives in time.
 const HEARING: Duration = Duration::from_millis(500);
-/// A rest after a connection that was lost, so that a daemon that falls over is not hammered.
+/// The pause after a lost connection, so that a crashing daemon is not flooded.
 const REST: Duration = Duration::from_millis(100);
 
 impl Session {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How long a daemon that is not there gets: one that is being restarted is there soon.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it gets to answer.
+/// The daemon's deadline.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 pub(crate) fn status(daemon: &Daemon) -> Result<Served, Fault> {

@@ -1,4 +1,4 @@
-//! Leaving word for a daemon that could not be told of a DEL.
+//! Tombstones: DELs that the daemon carries out later.
 
 use crate::fault::{Code, Fault};
 use config_model::{Tombstone, registry};
@@ -9,8 +9,8 @@ use std::{
     path::Path,
 };
 
-/// Writes the tombstone so that it survives a crash of the node. What an earlier DEL of the same
-/// interface wrote stays: the runtime repeats DELs, and tells less each time.
+/// Writes the tombstone durably. Fields of an earlier tombstone of the same interface are kept: a repeated DEL knows
+/// less.
 ///
 /// # Errors
 /// With code 5: the runtime must repeat the DEL, or the address would stay taken.
@@ -30,7 +30,7 @@ pub fn leave(state_dir: &Path, tombstone: &Tombstone) -> Result<(), Fault> {
     })
 }
 
-/// What cannot be read is as good as absent: it is written anew.
+/// The earlier tombstone; `None` also if it cannot be read.
 fn earlier(path: &Path) -> Option<Tombstone> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
@@ -59,7 +59,7 @@ fn write(state_dir: &Path, tombstone: &Tombstone) -> io::Result<()> {
     let written = write_durably(&unfinished, tombstone)
         .and_then(|()| fs::rename(&unfinished, folder.join(name)));
     if written.is_err() {
-        // The first error is the one to tell.
+        // The first error is returned.
         let _ = fs::remove_file(&unfinished);
     }
     written.and_then(|()| sync_folder(&folder))

@@ -1,4 +1,4 @@
-//! From a verb to its answer.
+//! Dispatches a verb and formats its answer.
 
 use crate::{
     add,
@@ -18,18 +18,18 @@ use ipamd_rpc::TraceParent;
 use serde_json::json;
 use std::{collections::BTreeSet, ffi::OsString, io::Read, time::Instant};
 
-/// What the process answers with.
+/// The output of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// For standard output: a result, an error object, or nothing.
     pub stdout: Vec<u8>,
-    /// For standard error: only for people who run the plugin by hand.
+    /// Standard error, for people who run the plugin by hand.
     pub stderr: String,
     /// Whether the exit code is 1.
     pub failed: bool,
 }
 
-/// No network configuration comes near this; what is longer is refused half read.
+/// The longest configuration in bytes, far above every real one.
 const STDIN_MAX: u64 = 4 * 1024 * 1024;
 
 /// Answers one call.
@@ -95,14 +95,14 @@ fn open_log(conf: Option<&RawConf>) -> Log {
     }
 }
 
-/// The verb's work. The log comes back with what is known of the pod by then.
+/// Carries out the verb. Returns the log with the fields known by then.
 fn serve(
     verb: Result<Verb, Fault>,
     conf: Result<Option<RawConf>, Fault>,
     var: &impl Fn(&str) -> Option<OsString>,
     mut log: Log,
 ) -> (Log, Result<Served, Fault>) {
-    // What is no traceparent is ignored: a trace is no reason to fail a pod.
+    // An invalid traceparent is ignored: a trace must not fail a pod.
     let trace: Option<TraceParent> =
         var("TRACEPARENT").and_then(|text| text.to_str()?.parse().ok());
     if let Some(trace) = &trace {
@@ -138,14 +138,14 @@ fn serve(
     (log, outcome)
 }
 
-/// A call, checked: of an interface, or of a whole network.
+/// A validated call, for an interface or for a whole network.
 enum Task {
     Attachment(Box<(Verb, Call)>),
     Status(Daemon),
     Gc { conf: Box<NetConf>, daemon: Daemon, valid: BTreeSet<PodKey> },
 }
 
-/// The environment is judged before the configuration.
+/// Validates the environment before the configuration.
 fn prepare(
     verb: Verb,
     conf: Result<Option<RawConf>, Fault>,

@@ -25,9 +25,9 @@ pub(crate) struct Wiring<'a> {
     sandbox: &'a Sandbox,
     host: Socket,
     pod: Socket,
-    /// Interfaces whose links may be ours to take back.
+    /// Interfaces whose links must be removed if the build fails.
     linked: BTreeSet<PodKey>,
-    /// Interfaces whose address's rules or routes may be ours to take back.
+    /// Interfaces whose rules and routes must be removed if the build fails.
     addressed: BTreeSet<PodKey>,
     /// The trunk that carries branches.
     trunk: Option<Mac>,
@@ -59,7 +59,7 @@ impl From<&Link> for End {
 const RETRY: Duration = Duration::from_millis(10);
 
 impl<'a> Wiring<'a> {
-    /// Opens both namespaces and sees that the name of the pod's first interface is free or ours.
+    /// Opens both namespaces and checks that the name of the pod's first interface is free or ours.
     pub(crate) fn open(
         call: &Call,
         veths: &[VethName],
@@ -83,11 +83,10 @@ impl<'a> Wiring<'a> {
         self.egress = true;
     }
 
-    /// Builds everything, or finds it built and repairs it. Old links of the same name give way,
-    /// until the deadline.
+    /// Builds an interface, or repairs an existing one. Old links of the same name are deleted, until the deadline.
     pub(crate) fn build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
         let built = self.try_build(net, deadline);
-        // Whatever else went wrong: that the pod is gone explains it better.
+        // If the pod is gone, that is the better explanation.
         built.map_err(|fault| self.sandbox.ensure_current().err().unwrap_or(fault))
     }
 
@@ -117,7 +116,7 @@ impl<'a> Wiring<'a> {
         Ok(pair)
     }
 
-    /// The pod's address of the other family. One of IPv4 is the pod's own from here on.
+    /// The pod's address of the other family. An IPv4 address is leased from here on.
     fn egress_of(&mut self, net: &PodNet, host_end: &End) -> Result<Egress, Fault> {
         let address = match net.address {
             IpAddr::V4(own) => egress::v6_of(own).into(),
@@ -178,9 +177,9 @@ impl<'a> Wiring<'a> {
         demand(&net.key, &applied, "in the pod's namespace")
     }
 
-    /// Takes back whatever of a build was done. Returns what could not be taken back.
+    /// Removes every completed step of a build. Returns the error of the first step that could not be removed.
     pub(crate) fn undo(&mut self, net: &PodNet) -> Result<(), Fault> {
-        // By the name alone it could be the next sandbox's, which has taken ours away.
+        // A link with only the same name may belong to the next sandbox.
         let ours =
             |link: &Link| link.mac == Some(macs(&net.key).0) || link.alias == Some(net.key.alias());
         let linked = self.linked.contains(&net.key);
@@ -208,9 +207,9 @@ impl<'a> Wiring<'a> {
         demand(&net.key, &applied, "while taking back")
     }
 
-    /// What only files can say. The host does not take a pod for a router; IPv6, which a runtime
-    /// may have switched off, is on where the pod has an IPv6 address. What cannot be written shows
-    /// when the kernel refuses the address, or is the daemon's to repair.
+    /// Writes the settings that exist only as files: the host ignores router advertisements of the pod, and IPv6, which a
+    /// runtime may have disabled, is enabled if the pod has an IPv6 address. Errors are ignored: the kernel then refuses
+    /// the address, or the daemon repairs the setting.
     fn set_files(&self, net: &PodNet) {
         let deaf = (Ipv6Conf::AcceptRa.sysctl(net.veth.as_str()), "0");
         let _ = write_sysctls(&[deaf]);
@@ -220,7 +219,7 @@ impl<'a> Wiring<'a> {
         }
     }
 
-    /// The links of an ADD of this very key that came before, if it got so far.
+    /// The links that an earlier ADD of the same key has created, if any.
     ///
     /// A host end without alias, but with the pod's end as its peer, is of an ADD that was killed
     /// between two messages.
@@ -352,7 +351,7 @@ impl<'a> Wiring<'a> {
         Ok(())
     }
 
-    /// Deletes the host link of an older sandbox of the same pod.
+    /// Deletes the host link of an earlier sandbox of the same pod.
     fn clear_name(&mut self, net: &PodNet) -> Result<(), Fault> {
         match self.host_link(net)? {
             None => Ok(()),
@@ -396,7 +395,7 @@ impl<'a> Wiring<'a> {
         demand(&net.key, &applied, "on the host")
     }
 
-    /// Puts our route where another one is, unless that is of a pod that lives.
+    /// Replaces a conflicting route, unless it belongs to a live pod.
     fn take_over_route(&mut self, net: &PodNet, ours: &Route, host_end: &End) -> Result<(), Fault> {
         let seen = self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
         // A strict branch pod's route is in a table of its own.
