@@ -87,6 +87,7 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A fault with its cause and the next step.
     pub fn new(code: Code, message: impl Into<String>, next_step: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: next_step.into() }
     }
