@@ -13,13 +13,10 @@ use kube::{
     core::Resource,
 };
 use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fmt};
 use tests_cluster::{Cluster, Part, Wanted};
 use tests_docs::{page::Page, root};
+use tests_eventually::{PATIENCE, eventually_async};
 
 const SPACE: &str = "kube-system";
 
@@ -41,19 +38,24 @@ async fn the_patch_replaces_no_pod_and_a_label_takes_a_node_out() {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), SPACE);
     make(&accounts, json!({ "metadata": { "name": "aws-node" } })).await;
     let sets: Api<DaemonSet> = Api::namespaced(client.clone(), SPACE);
-    make(&sets, aws_node()).await;
-    let first = wait_for_pods(&client, |pods| pods.len() == 3 && none_goes(pods)).await;
+    make(&sets, daemon_set(AWS_NODE)).await;
+    make(&sets, daemon_set(ROLLING)).await;
+    let are_complete = |pods: &Pods| pods.len() == 3 && none_goes(pods);
+    let first = wait_for_pods(&client, AWS_NODE, are_complete).await;
+    let rolling = wait_for_pods(&client, ROLLING, are_complete).await;
 
-    sets.patch("aws-node", &PatchParams::default(), &Patch::<Value>::Json(the_patch()))
+    sets.patch(AWS_NODE, &PatchParams::default(), &Patch::<Value>::Json(the_patch()))
         .await
         .unwrap();
-    // Were it a rolling update, a pod would be replaced as soon as the controller has seen it.
-    wait_until_seen(&sets).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(pods(&client).await, first, "the patch has replaced pods");
+    wait_until_observed(&sets).await;
+    // The same controller replaces the pods of a rolling update that is younger.
+    sets.patch(ROLLING, &PatchParams::default(), &Patch::Merge(another_template())).await.unwrap();
+    wait_for_pods(&client, ROLLING, |pods| are_other_pods(&rolling, pods)).await;
+    assert_eq!(pods(&client, AWS_NODE).await, first, "the patch has replaced pods");
 
     label(&nodes, "two", json!("ferrule")).await;
-    let there = wait_for_pods(&client, |pods| pods.get("two").is_none_or(|pod| pod.goes)).await;
+    let there =
+        wait_for_pods(&client, AWS_NODE, |pods| pods.get("two").is_none_or(|pod| pod.goes)).await;
     for node in ["one", "three"] {
         assert_eq!(there.get(node), first.get(node), "the pod of {node}");
     }
@@ -63,25 +65,43 @@ async fn the_patch_replaces_no_pod_and_a_label_takes_a_node_out() {
 
     // On the way back: with any other value it does not come yet, without the label it does.
     label(&nodes, "two", json!("leaving")).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(pods(&client).await.get("two"), None, "a pod came too early");
+    // A DaemonSet that selects this value shows that the controller acts on the label.
+    let mut leaving = daemon_set(LEAVING);
+    leaving["spec"]["template"]["spec"]["nodeSelector"] =
+        json!({ "ferrule.io/network": "leaving" });
+    make(&sets, leaving).await;
+    wait_for_pods(&client, LEAVING, |pods| pods.contains_key("two")).await;
+    assert_eq!(pods(&client, AWS_NODE).await.get("two"), None, "a pod came too early");
     label(&nodes, "two", Value::Null).await;
-    let back = wait_for_pods(&client, |pods| pods.len() == 3 && none_goes(pods)).await;
+    let back = wait_for_pods(&client, AWS_NODE, are_complete).await;
     assert_ne!(back["two"].uid, *gone);
 
     // The test could fail: with the usual strategy the same change does replace pods.
-    let rolling = json!({
-        "spec": {
-            "updateStrategy": {
-                "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "100%" },
-            },
-        },
-    });
-    sets.patch("aws-node", &PatchParams::default(), &Patch::Merge(rolling)).await.unwrap();
-    wait_for_pods(&client, |pods| {
+    let strategy = json!({ "spec": { "updateStrategy": rolling_update("100%") } });
+    sets.patch(AWS_NODE, &PatchParams::default(), &Patch::Merge(strategy)).await.unwrap();
+    wait_for_pods(&client, AWS_NODE, |pods| {
         ["one", "three"].iter().all(|node| pods.get(*node) != first.get(*node))
     })
     .await;
+}
+
+type Pods = BTreeMap<String, Seen>;
+
+fn are_other_pods(before: &Pods, now: &Pods) -> bool {
+    before.iter().all(|(node, pod)| now.get(node) != Some(pod))
+}
+
+fn another_template() -> Value {
+    json!({
+        "spec": {
+            "updateStrategy": rolling_update("100%"),
+            "template": { "metadata": { "annotations": { "version": "two" } } },
+        },
+    })
+}
+
+fn rolling_update(unavailable: &str) -> Value {
+    json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": unavailable } })
 }
 
 /// A pod, as far as it matters whether it is still the same.
@@ -92,14 +112,14 @@ struct Seen {
     goes: bool,
 }
 
-fn none_goes(pods: &BTreeMap<String, Seen>) -> bool {
+fn none_goes(pods: &Pods) -> bool {
     pods.values().all(|pod| !pod.goes)
 }
 
 /// The pods of the DaemonSet, by their node.
-async fn pods(client: &Client) -> BTreeMap<String, Seen> {
+async fn pods(client: &Client, set: &str) -> Pods {
     let all: Api<Pod> = Api::namespaced(client.clone(), SPACE);
-    let all = all.list(&ListParams::default().labels("k8s-app=aws-node")).await.unwrap();
+    let all = all.list(&ListParams::default().labels(&format!("k8s-app={set}"))).await.unwrap();
     let seen = all.items.into_iter().filter_map(|pod| {
         let node = pod.spec?.node_name?;
         let goes = pod.metadata.deletion_timestamp.is_some();
@@ -108,32 +128,21 @@ async fn pods(client: &Client) -> BTreeMap<String, Seen> {
     seen.collect()
 }
 
-async fn wait_for_pods(
-    client: &Client,
-    is_so: impl Fn(&BTreeMap<String, Seen>) -> bool,
-) -> BTreeMap<String, Seen> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let seen = pods(client).await;
-        if is_so(&seen) {
-            return seen;
-        }
-        assert!(Instant::now() < until, "pods are {seen:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+async fn wait_for_pods(client: &Client, set: &str, is_so: impl Fn(&Pods) -> bool) -> Pods {
+    eventually_async(&format!("the awaited pods of {set}"), PATIENCE, async || {
+        let seen = pods(client, set).await;
+        if is_so(&seen) { Ok(seen) } else { Err(format!("{seen:?}")) }
+    })
+    .await
 }
 
-async fn wait_until_seen(sets: &Api<DaemonSet>) {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let set = sets.get("aws-node").await.unwrap();
-        let seen = set.status.and_then(|status| status.observed_generation);
-        if seen == set.metadata.generation {
-            return;
-        }
-        assert!(Instant::now() < until, "the controller has not seen the patch");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+async fn wait_until_observed(sets: &Api<DaemonSet>) {
+    eventually_async("the controller to observe the patch", PATIENCE, async || {
+        let set = sets.get(AWS_NODE).await.unwrap();
+        let observed = set.status.and_then(|status| status.observed_generation);
+        observed == set.metadata.generation
+    })
+    .await;
 }
 
 async fn label(nodes: &Api<Node>, name: &str, value: Value) {
@@ -169,14 +178,14 @@ fn the_patch() -> json_patch::Patch {
     serde_json::from_str(&block.text).unwrap()
 }
 
-/// As far as its pods' places depend on it.
-fn aws_node() -> Value {
-    let labels = json!({ "k8s-app": "aws-node" });
+/// The fields of amazon-vpc-cni's DaemonSet that decide about its pods' nodes, under this name.
+fn daemon_set(name: &str) -> Value {
+    let labels = json!({ "k8s-app": name });
     json!({
-        "metadata": { "name": "aws-node" },
+        "metadata": { "name": name },
         "spec": {
             "selector": { "matchLabels": labels },
-            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" } },
+            "updateStrategy": rolling_update("10%"),
             "template": {
                 "metadata": { "labels": labels },
                 "spec": {
@@ -196,7 +205,6 @@ fn aws_node() -> Value {
                     }}},
                     "containers": [{
                         "name": "aws-node", "image": "localhost/aws-node:1",
-                        "ports": [{ "name": "metrics", "containerPort": 61678 }],
                     }],
                 },
             },
@@ -204,4 +212,8 @@ fn aws_node() -> Value {
     })
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const AWS_NODE: &str = "aws-node";
+/// A DaemonSet whose pods are replaced by a rolling update.
+const ROLLING: &str = "rolling";
+/// A DaemonSet for nodes with the label's other value.
+const LEAVING: &str = "leaving";

@@ -17,11 +17,12 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
 };
+use tests_eventually::{PATIENCE, within};
 
 /// Long-lived connections from one pod to another. They end when this is dropped.
 pub struct Traffic {
@@ -92,6 +93,7 @@ pub type Answers = (u64, Vec<String>);
 /// A stream of new connections, one after the other.
 pub struct Newcomers {
     is_over: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
     opener: Option<JoinHandle<Result<Answers>>>,
 }
 
@@ -99,22 +101,24 @@ impl Newcomers {
     /// Opens a connection, says a line, hears the answer; then the next.
     pub fn between(from: &Pod, to: &Pod) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
+        let answered = Arc::new(AtomicU64::new(0));
+        let count = answered.clone();
         let (over, from, address) = (is_over.clone(), from.clone(), format!("{}:8081", to.address));
         let opener = std::thread::spawn(move || {
-            let (mut answered, mut failed) = (0, Vec::new());
+            let mut failed = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 let output = inside(&from)?.args(["tcp", &address]).output();
                 let output = output.with_context(|| format!("connect from {}", from.name))?;
                 if output.status.success() {
-                    answered += 1;
+                    count.fetch_add(1, Ordering::Relaxed);
                 } else {
                     failed.push(String::from_utf8_lossy(&output.stderr).into_owned());
                 }
                 std::thread::sleep(PACE);
             }
-            Ok((answered, failed))
+            Ok((count.load(Ordering::Relaxed), failed))
         });
-        Self { is_over, opener: Some(opener) }
+        Self { is_over, answered, opener: Some(opener) }
     }
 
     /// Ends the stream: how many were answered, and what the others said.
@@ -152,6 +156,20 @@ impl Flows {
             held: held.into_iter().collect::<Result<_>>()?,
             newcomers: ways.map(|(from, to)| Newcomers::between(from, to)).into(),
         })
+    }
+
+    /// Waits until each stream of new connections has this many answers. Held connections exchange lines meanwhile.
+    ///
+    /// # Errors
+    /// When a stream does not have them in time.
+    pub fn wait_for_answers(&self, wanted: u64) -> Result<()> {
+        for newcomers in &self.newcomers {
+            within(&format!("{wanted} answered connections"), PATIENCE, || {
+                let answered = newcomers.answered.load(Ordering::Relaxed);
+                if answered >= wanted { Ok(()) } else { Err(format!("{answered} are answered")) }
+            })?;
+        }
+        Ok(())
     }
 
     /// Ends them all, and tells what came of them.

@@ -53,7 +53,7 @@ fn connections_outlive_whatever_is_done_to_the_installation() {
     assert_eq!(with_it.len(), 3, "{with_it:?}");
     let newest = with_it.iter().find(|pod| pod.node == joined).unwrap();
     let with_newest = Flows::between(one, newest).unwrap();
-    std::thread::sleep(Duration::from_secs(5));
+    with_newest.wait_for_answers(100).unwrap();
     with_newest.end().unwrap();
     cluster.kubectl(&["drain", &joined, "--ignore-daemonsets", "--timeout=120s"]).unwrap();
     cluster.lab().run(&["node", "terminate", &joined]).unwrap();
