@@ -25,11 +25,8 @@ use std::{
     time::Duration,
 };
 use tests_cluster::{Cluster, Wanted, free_ports};
-use tokio::{
-    sync::watch,
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tests_eventually::eventually_async;
+use tokio::{sync::watch, task::JoinHandle};
 
 const SYSTEM: &str = "kube-system";
 const ACCOUNT: &str = "ferrule-agent";
@@ -49,14 +46,14 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
             .push(Node::start(&client, folder.path(), node, controller.at, Held::default()).await);
     }
     let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
-    until("both nodes have it in force", || {
+    eventually_async("both nodes have it in force", PATIENCE, || {
         let said = ferrule(&cluster, &question);
         let told = text(&said.stdout);
         (said.status.code() == Some(0) && told.ends_with("\nin force on n1 and n2\n")).then_some(())
     })
     .await;
     all_is_in_force(&cluster, folder.path()).await;
-    until("each node has reported", || {
+    eventually_async("each node has reported", PATIENCE, || {
         (ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
     })
     .await;
@@ -64,7 +61,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     agents.pop().unwrap().stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
     let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend::default()).await;
-    until("nothing is in force where there is no backend", || {
+    eventually_async("nothing is in force where there is no backend", PATIENCE, || {
         let told = text(&ferrule(&cluster, &question).stdout);
         let not_there =
             told.contains("\nNOT IN FORCE on n2: nothing enforces what its agent computes");
@@ -78,7 +75,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
     let agent = Node::start(&client, folder.path(), "n2", controller.at, Held::default()).await;
     // Until it has said how far it was told: its last word is what is gone by once it is stopped.
-    until("both nodes have it in force again", || {
+    eventually_async("both nodes have it in force again", PATIENCE, || {
         let told = text(&ferrule(&cluster, &question).stdout);
         let is_told = told.ends_with("\nin force on n1 and n2\n");
         (is_told && ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
@@ -87,7 +84,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     // One node is told nothing any more: of what is new it has nothing.
     agent.stop().await;
     put(&client, shut()).await;
-    until("one node has it in force, the other has not", || {
+    eventually_async("one node has it in force, the other has not", PATIENCE, || {
         let said =
             ferrule(&cluster, &["verdict", "--from", "default/web", "--to", "default/api:80"]);
         let told = text(&said.stdout);
@@ -105,7 +102,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     assert_eq!(said["realized"]["nodes"][0]["realized"], false, "{said}");
     // A node whose agent never ran.
     put(&client, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n3" } })).await;
-    until("a silent node is told", || {
+    eventually_async("a silent node is told", PATIENCE, || {
         let said = ferrule(&cluster, &["status"]);
         let silent = text(&said.stdout)
             .lines()
@@ -125,12 +122,12 @@ async fn all_is_in_force(cluster: &Cluster, folder: &Path) {
     fs::write(&file, shut().to_string()).unwrap();
     let diff = ["diff", "-f", file.to_str().unwrap(), "--port", "80"];
     for words in [&["matrix", "--port", "80"][..], &["lint"], &diff] {
-        until("every node has all in force", || {
+        eventually_async("every node has all in force", PATIENCE, || {
             let told = text(&ferrule(cluster, words).stdout);
             told.ends_with("\nin force on n1 and n2\n").then_some(())
         })
         .await;
-        until("programs are told", || {
+        eventually_async("programs are told", PATIENCE, || {
             let said = ferrule(cluster, &[words, &["-o", "json"]].concat());
             let said: Value = serde_json::from_slice(&said.stdout).unwrap();
             let nodes = said["realized"]["nodes"].as_array().unwrap();
@@ -192,16 +189,15 @@ async fn put(client: &Client, object: Value) {
         None => Api::all_with(client.clone(), &resource),
     };
     let object: DynamicObject = serde_json::from_value(object).unwrap();
-    let last = Instant::now() + PATIENCE;
-    loop {
+    // The system's namespaces are created shortly after the API server starts.
+    eventually_async("the namespace of the object", PATIENCE, async || {
         match api.create(&PostParams::default(), &object).await {
-            Ok(_) => return,
-            // Namespaces of the system come a moment after the API server.
-            Err(kube::Error::Api(status)) if status.code == 404 && Instant::now() < last => {}
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(status.message),
             Err(error) => panic!("{error}"),
         }
-        sleep(Duration::from_millis(100)).await;
-    }
+    })
+    .await;
 }
 
 /// A part of the system that runs in this process.
@@ -371,33 +367,17 @@ async fn token(client: &Client, node: &str) -> String {
 /// The controller's, as it publishes it.
 async fn authority(client: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
-    let last = Instant::now() + PATIENCE;
-    loop {
+    eventually_async("the controller's CA to be published", PATIENCE, async || {
         let map = maps.get_opt("ferrule-controller-ca").await.unwrap();
-        if let Some(pem) = map.and_then(|map| map.data?.remove("ca.crt")) {
-            return pem;
-        }
-        assert!(Instant::now() < last, "the authority is not published");
-        sleep(Duration::from_millis(100)).await;
-    }
+        map.and_then(|map| map.data?.remove("ca.crt"))
+    })
+    .await
 }
 
 fn ferrule(cluster: &Cluster, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
     command.arg("policy").args(words).arg("--kubeconfig").arg(cluster.kubeconfig());
     tokio::task::block_in_place(|| command.output().unwrap())
-}
-
-/// Asks until it is so.
-async fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
-    let last = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < last, "{what}: not within {PATIENCE:?}");
-        sleep(Duration::from_millis(500)).await;
-    }
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -7,8 +7,8 @@ use std::{
     net::{TcpListener, TcpStream},
     process::{Child, Command},
     thread,
-    time::{Duration, Instant},
 };
+use tests_eventually::{PATIENCE, eventually};
 use view_cluster::{How, Outcome, Try};
 
 struct Probe {
@@ -21,11 +21,7 @@ impl Probe {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
         let child = command.args(["probe", "serve", "--port", &free.to_string()]).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(("127.0.0.1", free)).is_err() {
-            assert!(Instant::now() < until, "the probe does not listen");
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually("the probe to listen", PATIENCE, || TcpStream::connect(("127.0.0.1", free)));
         Self { child, port: free }
     }
 

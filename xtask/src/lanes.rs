@@ -86,6 +86,7 @@ const LANES: &[Lane] = &[
         root: false,
         tests: Tests::PureAnd(&[
             "config-crds",
+            "tests-eventually",
             "tests-support",
             "tests-fuzz",
             "tests-datapath",

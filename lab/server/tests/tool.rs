@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
-    time::{Duration, Instant},
 };
+use tests_eventually::{PATIENCE, eventually};
 
 /// A lab in a folder of its own, taken down at the end.
 struct Lab {
@@ -109,14 +109,6 @@ fn runs(pid: u64) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < give_up, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 #[test]
 fn pods_are_made_as_a_runtime_makes_them_and_reach_each_other() {
     let Some(lab) = Lab::up("pods", &[]) else { return };
@@ -166,11 +158,13 @@ fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
     let first = lab.daemon("node1")["pid"].as_u64().unwrap();
     // Each of its lives says how it was begun, if it lasts long enough.
     let says = |words: &str, times: usize| {
-        wait_for("its words", || lab.run(&["logs", "node1"]).matches(words).count() == times);
+        eventually("its words", PATIENCE, || {
+            lab.run(&["logs", "node1"]).matches(words).count() == times
+        });
     };
     says("with one", 1);
     lab.run(&["daemon", "kill", "node1"]);
-    wait_for("the restart", || {
+    eventually("the restart", PATIENCE, || {
         let daemon = lab.daemon("node1");
         daemon["restarts"] == 1 && daemon["pid"].as_u64().is_some_and(|pid| pid != first)
     });
@@ -178,10 +172,10 @@ fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
     lab.run(&["daemon", "stop", "node1"]);
     assert_eq!(lab.daemon("node1")["state"], "stopped");
     lab.run(&["daemon", "start", "node1", "--env", "FLAVOUR=two"]);
-    wait_for("the start", || lab.daemon("node1")["state"] == "running");
+    eventually("the start", PATIENCE, || lab.daemon("node1")["state"] == "running");
     says("with two", 1);
     lab.run(&["node", "reboot", "node1"]);
-    wait_for("the start after the boot", || lab.daemon("node1")["state"] == "running");
+    eventually("the start after the boot", PATIENCE, || lab.daemon("node1")["state"] == "running");
     says("with two", 2);
     let log = lab.run(&["logs", "node1"]);
     assert_eq!(log.matches("for node1 at http://10.0.0.3 with one").count(), 2, "{log}");
@@ -321,7 +315,7 @@ fn a_killed_lab_is_cleaned_by_the_next_down_and_its_neighbour_lives() {
     let daemon = lab.daemon("node1")["pid"].as_u64().unwrap();
     let killed = Command::new("kill").args(["-KILL", &server.to_string()]).status().unwrap();
     assert!(killed.success());
-    wait_for("the server's end", || !lab.output(&["status"]).status.success());
+    eventually("the server's end", PATIENCE, || !lab.output(&["status"]).status.success());
     lab.run(&["down"]);
     assert!(!runs(daemon), "the daemon outlived its lab");
     assert!(!lab.base.path().join("killed").exists());
@@ -357,7 +351,7 @@ fn nodes_reach_an_api_server_of_this_machine() {
     assert_eq!(lab.json(&["status"])["api_server"], "https://10.0.0.2:443");
     let seen = lab.on_node("node1", "cat /run/lab/kubeconfig");
     assert_eq!(seen, "cluster: {server: \"https://10.0.0.2:443\"}\n");
-    wait_for("the daemon's environment", || {
+    eventually("the daemon's environment", PATIENCE, || {
         let pid = lab.daemon("node1")["pid"].as_u64();
         let environ = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
         environ.is_some_and(|text| {
@@ -426,7 +420,9 @@ fn the_operator_has_hands_on_subnets_enis_groups_permissions_and_branches() {
     // A trunk, and a branch of it, as the resource controller makes them.
     lab.run(&["node", "trunk", "node1"]);
     lab.run(&["branch", "add", "node1", "web", "--group", "pods"]);
-    wait_for("the branch", || lab.json(&["branch", "list"])[0]["annotation"].is_string());
+    eventually("the branch", PATIENCE, || {
+        lab.json(&["branch", "list"])[0]["annotation"].is_string()
+    });
     let enis = lab.json(&["eni", "list"]);
     let kinds: Vec<&str> =
         enis.as_array().unwrap().iter().filter_map(|eni| eni["kind"].as_str()).collect();

@@ -8,7 +8,7 @@ use kube::{
     discovery::{ApiCapabilities, ApiResource, Scope},
 };
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use tests_eventually::{PATIENCE, within_async};
 
 /// An API server, with what it serves.
 pub struct Server {
@@ -22,16 +22,9 @@ impl Server {
     /// # Errors
     /// When it does not answer.
     pub async fn look(client: Client) -> Result<Self> {
-        let until = Instant::now() + SERVED_WITHIN;
-        loop {
-            match Discovery::new(client.clone()).run().await {
-                Ok(served) => return Ok(Self { client, served }),
-                Err(error) if Instant::now() >= until => {
-                    return Err(error).context("ask what is served");
-                }
-                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
-            }
-        }
+        let discover = async || Discovery::new(client.clone()).run().await;
+        let served = within_async("the discovery of served kinds", PATIENCE, discover).await?;
+        Ok(Self { client, served })
     }
 
     /// Waits until it serves these definitions of kinds, which it was given.
@@ -39,30 +32,28 @@ impl Server {
     /// # Errors
     /// When one is not served in time.
     pub async fn serving(client: Client, definitions: &[&Value]) -> Result<Self> {
-        let until = Instant::now() + SERVED_WITHIN;
-        loop {
-            let server = Self::look(client.clone()).await?;
-            let lacks = definitions.iter().find(|definition| {
-                let spec = &definition["spec"];
-                let versions = spec["versions"].as_array().into_iter().flatten();
-                versions.into_iter().any(|version| {
-                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                    let kind = GroupVersionKind {
-                        group: text(&spec["group"]),
-                        version: text(&version["name"]),
-                        kind: text(&spec["names"]["kind"]),
-                    };
-                    server.served.resolve_gvk(&kind).is_none()
-                })
-            });
-            match lacks {
-                None => return Ok(server),
-                Some(lacks) if Instant::now() >= until => {
-                    anyhow::bail!("{} is not served", lacks["metadata"]["name"]);
-                }
-                Some(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        let observe = async || {
+            let server = Self::look(client.clone()).await.map_err(|error| format!("{error:#}"))?;
+            match definitions.iter().find(|definition| !server.has_all_versions(definition)) {
+                None => Ok(server),
+                Some(missing) => Err(format!("{} is not served", missing["metadata"]["name"])),
             }
-        }
+        };
+        Ok(within_async("the definitions to be served", PATIENCE, observe).await?)
+    }
+
+    fn has_all_versions(&self, definition: &Value) -> bool {
+        let spec = &definition["spec"];
+        let mut versions = spec["versions"].as_array().into_iter().flatten();
+        versions.all(|version| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let kind = GroupVersionKind {
+                group: text(&spec["group"]),
+                version: text(&version["name"]),
+                kind: text(&spec["names"]["kind"]),
+            };
+            self.served.resolve_gvk(&kind).is_some()
+        })
     }
 
     /// Applies an object, with strict validation of its fields.
@@ -100,6 +91,3 @@ impl Server {
         self.served.resolve_gvk(&kind).with_context(|| format!("{kind:?} is not served"))
     }
 }
-
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const SERVED_WITHIN: Duration = Duration::from_secs(60);

@@ -15,8 +15,8 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 use tests_cluster::{Cluster, Wanted};
+use tests_eventually::{PATIENCE, eventually_async};
 
 /// An object's kind and spec, and what the API server says: nothing, or a refusal with these words in it.
 pub(crate) struct Row {
@@ -90,11 +90,10 @@ async fn create(client: &Client, row: &Row) -> Option<String> {
 }
 
 async fn wait_until_served(client: &Client, kind: Kind) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while let Err(error) = api(client, kind).list(&kube::api::ListParams::default()).await {
-        assert!(Instant::now() < until, "{kind:?} is not served: {error}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_async(&format!("{kind:?} to be served"), PATIENCE, async || {
+        api(client, kind).list(&kube::api::ListParams::default()).await
+    })
+    .await;
 }
 
 fn api(client: &Client, (group, version, kind, plural, namespaced): Kind) -> Api<DynamicObject> {

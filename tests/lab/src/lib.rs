@@ -16,8 +16,9 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tests_eventually::within;
 
 /// A running lab.
 pub struct Lab {
@@ -348,14 +349,7 @@ pub fn wait_for(
     patience: Duration,
     mut done: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
-    let give_up = Instant::now() + patience;
-    loop {
-        let last = match done() {
-            Ok(true) => return Ok(()),
-            Ok(false) => "not yet so".to_owned(),
-            Err(err) => format!("{err:#}"),
-        };
-        ensure!(Instant::now() < give_up, "waited {patience:?} for {what}: {last}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let observe =
+        || done().and_then(|is_done| is_done.then_some(()).context("the condition is false"));
+    Ok(within(what, patience, observe)?)
 }

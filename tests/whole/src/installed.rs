@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tests_eventually::within;
 use tests_lab::Lab;
 
 /// What a test is given by its lane.
@@ -304,14 +305,8 @@ pub fn probe() -> Value {
 ///
 /// # Errors
 /// The last word.
-pub(crate) fn patiently<T>(mut look: impl FnMut() -> Result<T>) -> Result<T> {
-    let began = Instant::now();
-    loop {
-        match look() {
-            Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(LOOK_AGAIN),
-            outcome => return outcome,
-        }
-    }
+pub(crate) fn patiently<T>(look: impl FnMut() -> Result<T>) -> Result<T> {
+    Ok(within("the installation", PATIENCE, look)?)
 }
 
 pub(crate) fn said(command: &mut Command) -> Result<String> {
@@ -337,4 +332,3 @@ pub const CONTROLLERS: &str =
 pub(crate) const SPACE: &str = "kube-system";
 pub(crate) const WAIT: &str = "--timeout=300s";
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(300);

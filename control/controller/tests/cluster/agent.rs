@@ -8,7 +8,8 @@ use control_wire::{
 };
 use kube::api::DynamicObject;
 use std::net::SocketAddr;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tests_eventually::eventually_async;
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
 /// The name that the certificate is for.
@@ -52,14 +53,7 @@ impl Agent {
 
     /// The same as soon as the replica lets it: its watch may be a moment behind.
     pub(crate) async fn begins(&mut self, at: SocketAddr) -> How {
-        let last = Instant::now() + PATIENCE;
-        loop {
-            match self.begin(at).await {
-                Ok(how) => return how,
-                Err(error) => assert!(Instant::now() < last, "{error}"),
-            }
-            sleep(std::time::Duration::from_millis(100)).await;
-        }
+        eventually_async("the stream to start", PATIENCE, async || self.begin(at).await).await
     }
 
     /// Takes what comes until this is so.
@@ -103,11 +97,8 @@ impl Agent {
 
     /// The same as soon as the replica takes it: the book may be begun a moment after nodes are told where it is.
     pub(crate) async fn reports(&mut self, full: bool, of: &[(&str, &str)]) {
-        let last = Instant::now() + PATIENCE;
-        while let Err(status) = self.report(full, of).await {
-            assert!(Instant::now() < last, "{status}");
-            sleep(std::time::Duration::from_millis(100)).await;
-        }
+        let report = async || self.report(full, of).await;
+        eventually_async("the report to be accepted", PATIENCE, report).await;
     }
 
     /// Tells of a pod's address.

@@ -7,8 +7,8 @@ use crate::{
 };
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
-use std::{net::Ipv4Addr, time::Duration};
-use tokio::time::{Instant, sleep};
+use std::net::Ipv4Addr;
+use tests_eventually::eventually_async;
 use tonic::{Code, Status};
 
 const AUDIENCE: &str = "ferrule-controller";
@@ -28,14 +28,8 @@ fn service() -> Value {
 /// Waits until an address of the object is refused: it may not have come to the replica yet, and then the pod has the
 /// address for a moment, which it yields.
 async fn refused(agent: &mut Agent, pod: &DynamicObject, at: [u8; 4]) -> Status {
-    let last = Instant::now() + PATIENCE;
-    loop {
-        if let Err(status) = agent.announce(pod, at).await {
-            return status;
-        }
-        assert!(Instant::now() < last, "{at:?} is taken");
-        sleep(Duration::from_millis(100)).await;
-    }
+    let refusal = async || agent.announce(pod, at).await.err();
+    eventually_async(&format!("{at:?} to be refused"), PATIENCE, refusal).await
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 use crate::{
     agent::{Agent, NAME, hello, trust},
     replica::Replica,
-    world::{PATIENCE, World, until},
+    world::{PATIENCE, World},
 };
 use control_rpc::{Follow, FollowError};
 use control_wire::Held;
 use rcgen::{CertificateParams, KeyPair};
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use tests_eventually::eventually_async;
 use tokio::time::{Instant, sleep};
 
 #[tokio::test]
@@ -28,7 +29,7 @@ async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() 
     while bundles.len() < 3 || shown().await < 4.0 {
         let bundle = world.bundle().await;
         for replica in [&first, &second] {
-            until("the replica is known by what is published", || async {
+            eventually_async("the replica is known by what is published", PATIENCE, || async {
                 let now = world.bundle().await;
                 Agent::new(token.clone(), &now).begin(replica.at).await.ok()
             })
@@ -62,13 +63,13 @@ async fn a_certificate_in_files_is_shown_and_the_next_one_when_it_is_there() {
     fs::write(&kubeconfig, nowhere).unwrap();
     let tls = folder.path().to_str().unwrap().to_owned();
     let replica = Replica::start(&kubeconfig, &["--tls-dir", &tls]).await;
-    until("it says that there is none", || async {
+    eventually_async("it says that there is none", PATIENCE, || async {
         replica.get("/readyz").await?.contains("tls.crt").then_some(())
     })
     .await;
     for _ in 0..2 {
         let pem = write(folder.path());
-        until("it is shown", || async {
+        eventually_async("it is shown", PATIENCE, || async {
             let begun =
                 Follow::begin(replica.at, &trust(&pem), "token", hello(&Held::default())).await;
             // TLS was made, and then the token could not be shown to anybody.

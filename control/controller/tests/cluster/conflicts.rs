@@ -3,7 +3,7 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{PATIENCE, World, antrea_policy, pod, until},
+    world::{PATIENCE, World, antrea_policy, pod},
 };
 use kube::{
     Api,
@@ -18,6 +18,7 @@ use std::{
     },
     time::Duration,
 };
+use tests_eventually::eventually_async;
 use tokio::time::{Instant, sleep};
 
 /// As many write at once: between any two requests of the controller there is a write of theirs.
@@ -94,7 +95,7 @@ async fn a_status_that_another_was_faster_than_is_read_again_and_written_then() 
     }
     drop(others);
     agent.report(false, &[("antrea", "")]).await.unwrap();
-    let object = until("it is realized", || async {
+    let object = eventually_async("it is realized", PATIENCE, || async {
         let object = world.get(&antrea).await?;
         (object["status"]["phase"] == "Realized").then_some(object)
     })

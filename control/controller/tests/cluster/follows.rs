@@ -3,10 +3,11 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{World, antrea_policy, cluster_policy, network_policy, pod, until},
+    world::{PATIENCE, World, antrea_policy, cluster_policy, network_policy, pod},
 };
 use control_rpc::FollowError;
 use control_wire::proto::How;
+use tests_eventually::eventually_async;
 use tonic::Code;
 
 const ALL: [&str; 3] = ["admin", "antrea", "web"];
@@ -33,7 +34,7 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     let mut first = Replica::start(kubeconfig, &["--identity", "first"]).await;
     first.ready().await;
     // It serves also without the Lease.
-    until("the first has the Lease", || async {
+    eventually_async("the first has the Lease", PATIENCE, || async {
         first.has_said("who takes reports has changed").then_some(())
     })
     .await;
@@ -67,7 +68,7 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     let has_both = |agent: &Agent| agent.pods() == ["db-1", "web-1", "web-2", "web-3"];
     one.until("one more pod", has_both).await;
     other.until("one more pod", has_both).await;
-    until("the way to the last node is measured", || async {
+    eventually_async("the way to the last node is measured", PATIENCE, || async {
         let count = first.metric("ferrule_controller_propagation_seconds_count", "").await;
         (count >= 1.0).then_some(())
     })
@@ -93,7 +94,7 @@ async fn a_replica_says_what_it_waits_for_and_serves_nobody_before() {
     let nobody = tests_cluster::Identity::user("nobody");
     let kubeconfig = world.cluster.kubeconfig_of("nobody", &nobody).unwrap();
     let replica = Replica::start(&kubeconfig, &[]).await;
-    until("it says what it lacks", || async {
+    eventually_async("it says what it lacks", PATIENCE, || async {
         let said = replica.get("/readyz").await?;
         let words = ["HTTP/1.0 503", "certificate:", "waits for Pod: failing: cannot list pods"];
         words.iter().all(|words| said.contains(words)).then_some(())
@@ -123,7 +124,7 @@ async fn a_replica_that_ends_is_not_ready_takes_no_reports_and_tells_on_for_its_
     let here = replica.at.to_string();
     agent.until("reports go here", |agent| agent.reports_to == here).await;
     replica.terminate();
-    until("it is not ready", || async {
+    eventually_async("it is not ready", PATIENCE, || async {
         let said = replica.get("/readyz").await?;
         (said.starts_with("HTTP/1.0 503") && said.contains("this replica ends")).then_some(())
     })

@@ -3,8 +3,9 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{World, antrea_policy, definitions, network_policy, pod, until},
+    world::{PATIENCE, World, antrea_policy, definitions, network_policy, pod},
 };
+use tests_eventually::eventually_async;
 
 #[tokio::test]
 async fn a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone() {
@@ -28,7 +29,7 @@ async fn a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone(
         policies.filter(|definition| definition["spec"]["names"]["kind"] == "ClusterNetworkPolicy");
     world.delete(&policies.next().unwrap()).await;
     agent.until("it is gone", |agent| agent.policies() == ["web"]).await;
-    until("it is absent again", || async {
+    eventually_async("it is absent again", PATIENCE, || async {
         let shown = replica.get("/readyz").await?;
         shown.contains("ClusterNetworkPolicy.crd.antrea.io: absent").then_some(())
     })

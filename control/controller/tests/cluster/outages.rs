@@ -4,8 +4,9 @@ use crate::{
     agent::Agent,
     between::Between,
     replica::Replica,
-    world::{World, network_policy, pod, until},
+    world::{PATIENCE, World, network_policy, pod},
 };
+use tests_eventually::eventually_async;
 
 /// What was deleted while the replica could not see it is found by listing anew: the API server has forgotten
 /// where the watch was.
@@ -30,7 +31,7 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
         |agent: &Agent| agent.policies() == ["kept", "old"] && agent.pods() == ["web-1", "web-2"];
     agent.until("what there is", begun).await;
     between.shut();
-    until("it says that pods are not read", || async {
+    eventually_async("it says that pods are not read", PATIENCE, || async {
         let shown = replica.get("/readyz").await?;
         shown.contains("Pod: failing").then_some(())
     })
@@ -46,7 +47,7 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
     between.open();
     let ended = |agent: &Agent| agent.policies() == ["kept", "new"] && agent.pods() == ["web-1"];
     agent.until("what there is now", ended).await;
-    until("all is read again", || async {
+    eventually_async("all is read again", PATIENCE, || async {
         let shown = replica.get("/readyz").await?;
         (!shown.contains("failing")).then_some(())
     })

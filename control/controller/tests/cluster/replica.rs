@@ -1,6 +1,6 @@
 //! The production program, as a process of its own.
 
-use crate::world::{PATIENCE, until};
+use crate::world::PATIENCE;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -13,12 +13,11 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
 };
+use tests_eventually::eventually_async;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    time::{Instant, sleep},
 };
 
 /// A replica; it ends with its value.
@@ -52,7 +51,7 @@ impl Replica {
         let at = |flag: &'static str| {
             let log = log.clone();
             async move {
-                until(flag, || async {
+                eventually_async(flag, PATIENCE, || async {
                     let log = log.lock().unwrap();
                     let line = log.iter().find(|line| line["message"] == flag)?;
                     line["at"].as_str()?.parse().ok()
@@ -66,7 +65,7 @@ impl Replica {
 
     /// Waits until nodes are served here.
     pub(crate) async fn ready(&self) {
-        until("the replica is ready", || async {
+        eventually_async("the replica is ready", PATIENCE, || async {
             self.get("/readyz").await.filter(|answer| answer.starts_with("HTTP/1.0 200"))
         })
         .await;
@@ -103,14 +102,8 @@ impl Replica {
 
     /// How it ended.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
-        let last = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < last, "it does not end");
-            sleep(Duration::from_millis(50)).await;
-        }
+        let exit = async || self.child.try_wait().unwrap();
+        eventually_async("the replica to exit", PATIENCE, exit).await
     }
 }
 

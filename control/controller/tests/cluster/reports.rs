@@ -3,10 +3,11 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{World, antrea_policy, cluster_policy, network_policy, pod, until},
+    world::{PATIENCE, World, antrea_policy, cluster_policy, network_policy, pod},
 };
 use serde_json::{Value, json};
 use std::net::IpAddr;
+use tests_eventually::eventually_async;
 use tonic::Code;
 
 const AUDIENCE: &str = "ferrule-controller";
@@ -91,19 +92,19 @@ async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     agent.begins(first.at).await;
     agent.report(true, &[("admin", ""), ("antrea", ""), ("web", "no room")]).await.unwrap();
-    until("Antrea's is realized", || async {
+    eventually_async("Antrea's is realized", PATIENCE, || async {
         let status = world.get(&antrea).await?["status"].clone();
         (status["phase"] == "Realized" && status["currentNodesRealized"] == 1).then_some(())
     })
     .await;
-    until("upstream's is realized", || async {
+    eventually_async("upstream's is realized", PATIENCE, || async {
         let status = world.get(&admin).await?["status"].clone();
         let conditions = status["conditions"].as_array()?.clone();
         let mut all = conditions.iter();
         all.any(|it| it["type"] == "Realized" && it["status"] == "True").then_some(())
     })
     .await;
-    until("the NetworkPolicy has failed on its node", || async {
+    eventually_async("the NetworkPolicy has failed on its node", PATIENCE, || async {
         let status = world.get(&realization("web")).await?["status"].clone();
         let failure = &status["failures"][0];
         (failure["node"] == "n1" && failure["why"] == "no room").then_some(())
@@ -117,11 +118,13 @@ async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its
     agent.until("reports go to the second", |agent| agent.reports_to == at_second).await;
     agent.until("all policies", |agent| agent.policies().len() == 3).await;
     agent.report(true, &[("admin", ""), ("antrea", "broken"), ("web", "")]).await.unwrap();
-    until("the NetworkPolicy is in force, and nothing is said of it", || async {
-        world.get(&realization("web")).await.is_none().then_some(())
-    })
+    eventually_async(
+        "the NetworkPolicy is in force, and nothing is said of it",
+        PATIENCE,
+        || async { world.get(&realization("web")).await.is_none().then_some(()) },
+    )
     .await;
-    until("Antrea's has failed", || async {
+    eventually_async("Antrea's has failed", PATIENCE, || async {
         let status = world.get(&antrea).await?["status"].clone();
         (status["currentNodesRealized"] == 0 && status["phase"] != "Realized").then_some(())
     })
@@ -144,7 +147,7 @@ async fn what_had_no_kind_to_be_written_as_is_written_once_that_is_installed() {
     agent.until("reports come here", |agent| agent.reports_to == here).await;
     agent.until("the policy", |agent| agent.policies() == ["web"]).await;
     agent.reports(true, &[("web", "no room")]).await;
-    until("there is no place for it", || async {
+    eventually_async("there is no place for it", PATIENCE, || async {
         let nowhere = "outcome=\"nowhere\"";
         let count = replica.metric("ferrule_controller_statuses_total", nowhere).await;
         (count >= 1.0).then_some(())
@@ -156,20 +159,22 @@ async fn what_had_no_kind_to_be_written_as_is_written_once_that_is_installed() {
         let status = world.get(&realization("web")).await?["status"].clone();
         (status["failures"][0]["why"] == "no room").then_some(())
     };
-    until("it has failed on its node", is_said).await;
+    eventually_async("it has failed on its node", PATIENCE, is_said).await;
     // And once more: all objects go with their kind.
     world.delete(&definition).await;
-    until("the kind is gone", || async { world.get(&definition).await.is_none().then_some(()) })
-        .await;
+    eventually_async("the kind is gone", PATIENCE, || async {
+        world.get(&definition).await.is_none().then_some(())
+    })
+    .await;
     agent.reports(true, &[("web", "no memory")]).await;
-    until("there is no place for it again", || async {
+    eventually_async("there is no place for it again", PATIENCE, || async {
         let nowhere = "outcome=\"nowhere\"";
         let count = replica.metric("ferrule_controller_statuses_total", nowhere).await;
         (count >= 2.0).then_some(())
     })
     .await;
     world.make(definition).await;
-    until("it is said again", || async {
+    eventually_async("it is said again", PATIENCE, || async {
         let status = world.get(&realization("web")).await?["status"].clone();
         (status["failures"][0]["why"] == "no memory").then_some(())
     })

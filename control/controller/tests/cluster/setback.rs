@@ -3,11 +3,12 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{PATIENCE, World, network_policy, pod, until},
+    world::{PATIENCE, World, network_policy, pod},
 };
 use control_rpc::FollowError;
 use serde_json::json;
 use std::net::SocketAddr;
+use tests_eventually::eventually_async;
 use tokio::time::Instant;
 
 /// As many writes are lost: more than replicas and API server make while the test goes on.
@@ -74,7 +75,7 @@ async fn after_a_restore_nodes_are_told_what_there_is_now_and_replicas_are_behin
         let newer = |agent: &Agent| agent.policies() == ["kept", "newer", "old"];
         agent.until("the watches go on", newer).await;
     }
-    until("all is read", || async {
+    eventually_async("all is read", PATIENCE, || async {
         let shown = replica.get("/readyz").await?;
         (!shown.contains("failing")).then_some(())
     })

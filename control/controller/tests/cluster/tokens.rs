@@ -3,7 +3,7 @@
 use crate::{
     agent::{Agent, hello, trust},
     replica::Replica,
-    world::{AGENT, PATIENCE, SYSTEM, World, until},
+    world::{AGENT, PATIENCE, SYSTEM, World},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use control_rpc::{Follow, FollowError};
@@ -21,10 +21,8 @@ use std::{
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tests_eventually::eventually_async;
+use tokio::{task::JoinSet, time::sleep};
 use tonic::Code;
 
 const AUDIENCE: &str = "ferrule-controller";
@@ -68,7 +66,10 @@ async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
         assert_eq!(status.code(), code, "{what}: {status}");
         assert!(count().await > before, "{what}: not counted as {reason}");
     }
-    until("it is said", || async { replica.has_said("a caller is refused").then_some(()) }).await;
+    eventually_async("it is said", PATIENCE, || async {
+        replica.has_said("a caller is refused").then_some(())
+    })
+    .await;
     // What the made-up ones differ in is all that was wrong with them.
     let good = signed(&world, &pod, "n1", 600).await;
     Agent::new(good, &bundle).begin(replica.at).await.unwrap();
@@ -85,22 +86,14 @@ async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is
     world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
     let FollowError::Refused { status, .. } = agent.over().await else { panic!("no reason") };
     assert!(status.message().contains("agent-n1 is not known here"), "{status}");
-    let last = Instant::now() + PATIENCE;
-    loop {
-        match agent.begin(replica.at).await {
-            Ok(_) => assert!(Instant::now() < last, "it is still let in"),
-            Err(error) => {
-                assert!(matches!(error, FollowError::Refused { .. }), "{error}");
-                break;
-            }
-        }
-        sleep(Duration::from_millis(100)).await;
-    }
+    let refusal = async || agent.begin(replica.at).await.err();
+    let error = eventually_async("the stream to be refused", PATIENCE, refusal).await;
+    assert!(matches!(error, FollowError::Refused { .. }), "{error}");
     // Its successor of the same name is let in by a token of its own.
     let next = world.agent("agent-n1", "n1", AGENT).await;
     agent.token = world.token(&next, AUDIENCE).await;
     agent.begins(replica.at).await;
-    until("it is counted", || async {
+    eventually_async("it is counted", PATIENCE, || async {
         let refused = replica.metric("ferrule_controller_refused_total", "").await;
         (refused >= 1.0).then_some(())
     })
@@ -134,8 +127,10 @@ async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
     assert_eq!(reviews().await, before, "made-up tokens were shown to the API server");
     // As if somebody had seen the UID of an agent's pod.
     let flood = Flood::begin(replica.at, &bundle, &good);
-    until("most are turned away", || async { (flood.turned_away() >= MADE_UP).then_some(()) })
-        .await;
+    eventually_async("most are turned away", PATIENCE, || async {
+        (flood.turned_away() >= MADE_UP).then_some(())
+    })
+    .await;
     // One that the API server has to be asked of is let in at once all the same, and so is a call with the token
     // that was taken of the pod that is meant.
     Agent::new(world.token(&other, AUDIENCE).await, &bundle).begin(replica.at).await.unwrap();

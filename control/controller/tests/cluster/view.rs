@@ -3,12 +3,13 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{SYSTEM, World, network_policy, pod, until},
+    world::{PATIENCE, SYSTEM, World, network_policy, pod},
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tests_cluster::{Identity, client, free_ports};
+use tests_eventually::eventually_async;
 
 const HERE: &str = "/apis/view.policy.ferrule.io/v1alpha1";
 
@@ -52,7 +53,7 @@ async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
     let mut agent = Agent::new(token, &world.bundle().await);
     agent.begins(replica.at).await;
     agent.until("the policy", |agent| agent.policies() == ["shut"]).await;
-    let policies = until("the API for people is there", || async {
+    let policies = eventually_async("the API for people is there", PATIENCE, || async {
         let policies = get(&world.client, "/policies").await.ok()?;
         (policies["items"].as_array()?.len() == 1).then_some(policies)
     })
@@ -63,7 +64,7 @@ async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
     let group = policy["appliedTo"][0].as_str().unwrap();
     let group = get(&world.client, &format!("/groups/{group}")).await.unwrap();
     assert_eq!(group["members"][0]["name"], "web");
-    until("the node holds all that it is owed", || async {
+    eventually_async("the node holds all that it is owed", PATIENCE, || async {
         let agent = get(&world.client, "/agents/n1").await.ok()?;
         let stream = &agent["stream"];
         (stream["follows"] == true && stream["owed"] == 0).then_some(())
@@ -99,7 +100,7 @@ async fn people_are_led_to_the_holder_of_the_lease() {
 
 async fn led_to(world: &World, address: &str) {
     let slices: Api<EndpointSlice> = Api::namespaced(world.client.clone(), SYSTEM);
-    until(address, || async {
+    eventually_async(address, PATIENCE, || async {
         let slice = slices.get_opt("ferrule-controller-view").await.ok()??;
         let service = slice.metadata.labels?.remove("kubernetes.io/service-name")?;
         let ready = slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses);
@@ -136,7 +137,9 @@ async fn who_has_no_right_is_refused(world: &World) {
             }],
         }))
         .await;
-    let agents = until("the right is known", || async { get(&somebody, "/agents").await.ok() });
+    let agents = eventually_async("the right is known", PATIENCE, || async {
+        get(&somebody, "/agents").await.ok()
+    });
     assert_eq!(agents.await["items"][0]["metadata"]["name"], "n1");
     assert_eq!(code(get(&somebody, "/policies").await), 403);
 }

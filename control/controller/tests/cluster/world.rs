@@ -11,12 +11,10 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tests_cluster::{Cluster, Identity, Wanted};
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::{Instant, sleep},
-};
+use tests_eventually::eventually_async;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Where the agents and the controllers are.
 pub(crate) const SYSTEM: &str = "kube-system";
@@ -75,7 +73,7 @@ impl World {
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let what = || format!("{:?} {:?}", object.types, object.metadata.name);
         // Namespaces of the system come a moment after the API server, and kinds after their definitions.
-        until(&what(), || async {
+        eventually_async(&what(), PATIENCE, || async {
             match api.create(&PostParams::default(), &object).await {
                 Ok(made) => Some(made),
                 Err(kube::Error::Api(status)) if LATER.contains(&status.code) => None,
@@ -112,8 +110,10 @@ impl World {
             let kind = GroupVersionKind::gvk(group, version, names["kind"].as_str().unwrap());
             let resource = ApiResource::from_gvk(&kind);
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-            until("a kind is served", || async { api.list(&ListParams::default()).await.ok() })
-                .await;
+            eventually_async("a kind is served", PATIENCE, || async {
+                api.list(&ListParams::default()).await.ok()
+            })
+            .await;
         }
     }
 
@@ -172,7 +172,7 @@ impl World {
     /// What nodes know the controller by, once it is published.
     pub(crate) async fn bundle(&self) -> String {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), SYSTEM);
-        until("the authority is published", || async {
+        eventually_async("the authority is published", PATIENCE, || async {
             let map = maps.get_opt("ferrule-controller-ca").await.ok()??;
             map.data?.remove("ca.crt")
         })
@@ -251,20 +251,5 @@ pub(crate) fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
-    }
-}
-
-/// Asks until there is an answer.
-pub(crate) async fn until<T, F>(what: &str, ask: impl Fn() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    let last = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < last, "{what}: not within {PATIENCE:?}");
-        sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,7 +1,8 @@
 //! Pods that start.
 
+use tests_eventually::eventually;
 use crate::{
-    node::{Node, poll},
+    node::{Node, PATIENCE},
     replica::{Authority, Replica, hub},
 };
 use config_model::EnforcingMode;
@@ -21,7 +22,7 @@ fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() 
     let answer = node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     assert_eq!(answer, Admitted::Enforced);
     for replica in &replicas {
-        let announced = poll("the address was announced", || {
+        let announced = eventually("the address was announced", PATIENCE, || {
             replica.heard.announced.lock().unwrap().first().cloned()
         });
         assert_eq!((announced.uid.as_str(), announced.name.as_str()), ("u-0", "web-0"));

@@ -1,12 +1,13 @@
 //! What is held, on the disk.
 
 use crate::{
-    node::{Agent, Node, poll},
+    node::{Agent, Node, PATIENCE},
     replica::{Authority, Replica, hub},
 };
 use config_model::EnforcingMode;
 use datapath_rpc::Admitted;
 use std::{fs, process::Command};
+use tests_eventually::eventually;
 
 fn holds(node: &Node, file: &str, text: &str) -> bool {
     let found = fs::read(node.path("state").join(file)).unwrap_or_default();
@@ -21,7 +22,9 @@ fn left_alone(authority: &Authority) -> (Node, Vec<std::net::SocketAddr>) {
     let node = Node::new(authority);
     let agent = node.start(&[&replica]);
     node.until("the node was told", |status| status.pods == 1 && status.policies == 1);
-    poll("it is on the disk", || holds(&node, "policy.log", "uid-of-p").then_some(()));
+    eventually("it is on the disk", PATIENCE, || {
+        holds(&node, "policy.log", "uid-of-p").then_some(())
+    });
     agent.kill();
     let at = vec![replica.at];
     replica.kill();
@@ -102,7 +105,7 @@ fn a_disk_that_is_full_is_said_and_hinders_nothing_else() {
         status.disk.is_empty()
     });
     let last = format!("u-{}", pods - 1);
-    poll("all of it is there", || holds(&node, "policy.log", &last).then_some(()));
+    eventually("all of it is there", PATIENCE, || holds(&node, "policy.log", &last).then_some(()));
     agent.kill();
     let at = [replica.at];
     replica.kill();

@@ -1,7 +1,7 @@
 //! Replicas that are found by the EndpointSlices of a real API server.
 
 use crate::{
-    node::{Node, poll},
+    node::{Node, PATIENCE},
     replica::{Authority, Replica, hub},
 };
 use config_model::EnforcingMode;
@@ -13,6 +13,7 @@ use kube::{
 };
 use std::{env, net::SocketAddr, process::Command};
 use tests_cluster::{Cluster, Program, Wanted};
+use tests_eventually::eventually;
 use tokio::runtime::Runtime;
 
 /// The API server takes no loopback address in a slice: a network of our own has others.
@@ -90,7 +91,7 @@ impl Slices {
         });
         let (how, slice) = (PatchParams::apply("test").force(), Patch::Apply(slice));
         // The namespace may come a moment after the API server.
-        poll("the slice is taken", || {
+        eventually("the slice is taken", PATIENCE, || {
             let put = self.api.patch(name, &how, &slice);
             self.runtime.block_on(put).ok()
         });
@@ -117,7 +118,7 @@ fn follows(node: &Node, replica: &Replica) {
 /// Waits until the agent knows of the replica: it announces pods to all that it knows.
 fn knows(node: &Node, replica: &Replica) {
     replica.heard.announced.lock().unwrap().clear();
-    poll(&format!("{} is known", replica.at), || {
+    eventually(&format!("{} is known", replica.at), PATIENCE, || {
         assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
         (!replica.heard.announced.lock().unwrap().is_empty()).then_some(())
     });

@@ -8,10 +8,10 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    thread::sleep,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
+use tests_eventually::eventually;
 use tokio::runtime::Runtime;
 
 /// Longer than anything here takes, on a machine with other work as well.
@@ -132,7 +132,7 @@ impl Node {
         mut is: impl FnMut(&StatusReply) -> bool,
     ) -> StatusReply {
         let mut last = None;
-        poll(what, || {
+        eventually(what, PATIENCE, || {
             last = self.status().ok();
             last.as_ref().is_some_and(&mut is).then(|| last.clone().unwrap())
         })
@@ -143,7 +143,9 @@ impl Node {
     }
 
     pub(crate) fn until_log(&self, text: &str) {
-        poll(&format!("the log says {text:?}"), || self.log().contains(text).then_some(()));
+        eventually(&format!("the log says {text:?}"), PATIENCE, || {
+            self.log().contains(text).then_some(())
+        });
     }
 
     /// `/metrics` as it is now.
@@ -175,7 +177,7 @@ impl Agent {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         let mut status = None;
-        poll("the agent ends", || {
+        eventually("the agent ends", PATIENCE, || {
             status = self.child.try_wait().unwrap();
             status.map(|_| ())
         });
@@ -193,16 +195,4 @@ impl Drop for Agent {
 fn pod(name: &str, uid: &str) -> AgentPod {
     let name = PodName { namespace: "shop".to_owned(), name: name.to_owned() };
     AgentPod { uid: uid.to_owned(), name, container: String::new() }
-}
-
-/// Waits for what must come.
-pub(crate) fn poll<T>(what: &str, mut is: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = is() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "it never came that {what}");
-        sleep(Duration::from_millis(20));
-    }
 }

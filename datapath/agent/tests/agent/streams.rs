@@ -1,13 +1,14 @@
 //! Replicas that come, die, and lag behind.
 
 use crate::{
-    node::{Node, poll},
+    node::{Node, PATIENCE},
     replica::{Authority, Replica, hub},
 };
 use config_model::EnforcingMode;
 use control_wire::proto::ReportRequest;
 use datapath_rpc::Admitted;
 use std::fs;
+use tests_eventually::eventually;
 
 #[test]
 fn an_agent_goes_on_with_another_replica_and_loses_nothing() {
@@ -45,7 +46,9 @@ fn what_is_held_is_said_on_each_stream_also_if_nothing_has_changed() {
         held.iter().filter(|held| **held == generation).count()
     };
     for times in 1..=3 {
-        poll("the replica hears what the node holds", || (said() >= times).then_some(()));
+        eventually("the replica hears what the node holds", PATIENCE, || {
+            (said() >= times).then_some(())
+        });
         replica.office.dismiss("n1");
     }
 }
@@ -138,7 +141,7 @@ fn a_second_agent_leaves_the_first_alone() {
         let command = command.args(["health", what]).env_clear();
         command.env("FERRULE_AGENT_SOCKET", node.path("agent.sock")).status().unwrap().success()
     };
-    poll("the first is ready", || health("ready").then_some(()));
+    eventually("the first is ready", PATIENCE, || health("ready").then_some(()));
     assert!(health("live"));
 }
 
@@ -156,17 +159,17 @@ fn who_takes_reports_is_told_what_is_in_force_also_by_nodes_that_follow_another(
         let of = |report: &ReportRequest| report.realized.iter().any(|of| of.uid == uid);
         reports.iter().find(|report| of(report)).cloned()
     };
-    let first = poll("all was reported", || told(&other, "uid-of-p"));
+    let first = eventually("all was reported", PATIENCE, || told(&other, "uid-of-p"));
     assert!(first.unenforced, "the program has no backend");
     let [policy] = first.realized.as_slice() else { panic!("{first:?}") };
     assert_eq!((policy.generation, policy.error.as_str()), (3, ""));
     assert!(other.heard.reports.lock().unwrap()[0].full, "the first says all that there is");
     followed.policy("q");
-    let second = poll("what changed was reported", || told(&other, "uid-of-q"));
+    let second = eventually("what changed was reported", PATIENCE, || told(&other, "uid-of-q"));
     assert!(!second.full && second.realized.len() == 1, "{second:?}");
     assert!(told(&followed, "uid-of-p").is_none(), "it takes no reports");
     // After a change all is told anew.
     followed.office.with(|hub| hub.set_reports_to(&followed.at.to_string()));
-    let third = poll("all was reported again", || told(&followed, "uid-of-q"));
+    let third = eventually("all was reported again", PATIENCE, || told(&followed, "uid-of-q"));
     assert!(third.full && third.realized.len() == 2, "{third:?}");
 }

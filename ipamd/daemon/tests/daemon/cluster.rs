@@ -1,5 +1,6 @@
 //! A daemon whose API server does not answer.
 
+use tests_eventually::{PATIENCE, eventually};
 use crate::{
     cloud::FakeCloud,
     node::{TestNode, key},
@@ -12,7 +13,7 @@ fn a_daemon_that_does_not_need_the_api_server_serves_without_it() {
     let node = TestNode::new(FakeCloud::new(50)).with_a_silent_api_server();
     let daemon = node.start();
     node.add(&key("a"));
-    node.eventually("the pool to be ready", || node.health(HealthName::Ready));
+    eventually("the pool to be ready", PATIENCE, || node.health(HealthName::Ready));
     let standings = explain(&node)["kubernetes"].clone();
     assert!(standings["pods"].is_string(), "how it stands is told: {standings}");
     assert_eq!(standings["election"], serde_json::Value::Null, "without CLUSTER_NAME");
@@ -25,7 +26,7 @@ fn a_mode_that_needs_the_api_server_waits_live_and_not_ready() {
         let cloud = FakeCloud::new(50);
         let node = TestNode::new(cloud).with_a_silent_api_server().with(mode, "true");
         let daemon = node.start();
-        node.eventually("the daemon to run", || explain(&node)["phase"] == "running");
+        eventually("the daemon to run", PATIENCE, || explain(&node)["phase"] == "running");
         assert!(node.health(HealthName::Live));
         assert!(!node.health(HealthName::Ready), "{mode}");
         daemon.terminate();

@@ -7,6 +7,7 @@ use crate::{
 use config_model::{PodName, Tombstone};
 use ipamd_rpc::Released;
 use std::{collections::BTreeSet, fs, net::Ipv4Addr};
+use tests_eventually::{PATIENCE, eventually};
 
 fn ipv4(held: &ipamd_rpc::PodAddress) -> Ipv4Addr {
     held.ipv4.unwrap()
@@ -72,13 +73,13 @@ fn a_tombstone_is_a_del_that_is_done_before_the_next_add() {
     fs::write(&nonsense, "{").unwrap();
     let daemon = node.start();
     assert_eq!(node.held(&down), None, "done before anybody is served");
-    node.eventually("the tombstone to be gone", || !first.exists());
-    node.eventually("its rules to be gone", || !node.is_routed(ipv4(&held[0])));
+    eventually("the tombstone to be gone", PATIENCE, || !first.exists());
+    eventually("its rules to be gone", PATIENCE, || !node.is_routed(ipv4(&held[0])));
     assert!(nonsense.exists(), "what cannot be read is left for a person");
     // While the daemon runs: the next pass finds it, or the next ADD of the key.
     let second = bury(&up);
     node.changes.pull();
-    node.eventually("the second tombstone to be gone", || !second.exists());
+    eventually("the second tombstone to be gone", PATIENCE, || !second.exists());
     assert_eq!(node.held(&up), None);
     let third = bury(&up);
     node.add(&up);

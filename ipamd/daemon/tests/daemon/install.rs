@@ -12,6 +12,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
 };
+use tests_eventually::{PATIENCE, eventually};
 
 const CONFLIST: &str = "05-ferrule.conflist";
 const AWS: &str = r#"{"cniVersion":"0.4.0","name":"aws-cni","plugins":[{"type":"aws-cni"}]}"#;
@@ -140,7 +141,7 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
     fs::write(&journal, serde_json::to_vec(&Migration { done: true, ..begun }).unwrap()).unwrap();
     hear(&mut installer, "installed");
     assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
-    node.eventually("the daemon is told of the takeover", || !is_told());
+    eventually("the daemon is told of the takeover", PATIENCE, || !is_told());
     installer.kill().unwrap();
     installer.wait().unwrap();
 
@@ -196,13 +197,13 @@ fn one_that_stays_puts_right_what_is_changed_and_ends_by_sigterm() {
         let text = fs::read_to_string(&told).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     };
-    node.eventually("the daemon is told", || {
+    eventually("the daemon is told", PATIENCE, || {
         let told = as_told();
         told["restored"] == 1 && told["failing"].is_null() && told["last"].is_string()
     });
     fs::remove_dir_all(&conf).unwrap();
     hear(&mut installer, "net.d");
-    node.eventually("the daemon is told that it fails", || as_told()["failing"].is_string());
+    eventually("the daemon is told that it fails", PATIENCE, || as_told()["failing"].is_string());
     fs::create_dir(&conf).unwrap();
     hear(&mut installer, &format!("write {CONFLIST}"));
     let id = nix::unistd::Pid::from_raw(i32::try_from(installer.id()).unwrap());

@@ -18,7 +18,6 @@ use std::{
     net::Ipv4Addr,
     path::PathBuf,
     sync::{Arc, Mutex},
-    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -293,15 +292,6 @@ impl TestNode {
     pub(crate) fn is_routed(&self, address: Ipv4Addr) -> bool {
         let observed = self.kernel.0.lock().unwrap().observe();
         routing_plan::addresses_in_use(&observed).contains(&address.into())
-    }
-
-    /// Waits for a condition.
-    pub(crate) fn eventually(&self, what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !condition() {
-            assert!(Instant::now() < deadline, "waited in vain: {what}");
-            thread::sleep(Duration::from_millis(10));
-        }
     }
 }
 

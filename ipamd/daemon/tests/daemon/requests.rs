@@ -9,6 +9,7 @@ use ipamd_core::{Action, CloudFault, Remedy};
 use ipamd_rpc::{Reason, Released, ReserveOutcome};
 use runtime_socket::server::HealthName;
 use std::{collections::BTreeSet, time::Duration};
+use tests_eventually::{PATIENCE, eventually};
 
 const LONG: Duration = Duration::from_secs(40);
 
@@ -34,7 +35,7 @@ fn an_address_is_reserved_confirmed_and_released() {
     assert_eq!(node.release(&pod), Released::Known(vec![first.clone()]));
     assert_eq!(node.release(&pod), Released::Unknown);
     assert!(!node.confirm(&pod), "what was released cannot be confirmed");
-    node.eventually("the kernel to be clean of the pod", || {
+    eventually("the kernel to be clean of the pod", PATIENCE, || {
         !node.is_routed(first.ipv4.expect("an IPv4 address"))
     });
     daemon.terminate();
@@ -58,7 +59,7 @@ fn requests_that_come_before_the_cloud_answers_are_served_when_it_does() {
     let node = TestNode::new(FakeCloud::new(50));
     node.cloud.state().imds = false;
     let daemon = node.start();
-    node.eventually("the loop to answer", || node.health(HealthName::Live));
+    eventually("the loop to answer", PATIENCE, || node.health(HealthName::Live));
     assert!(!node.health(HealthName::Ready));
     let (why, said) = reason(node.reserve(&key("early"), Duration::from_millis(50)));
     assert_eq!(why, Reason::TryAgain);
@@ -66,7 +67,7 @@ fn requests_that_come_before_the_cloud_answers_are_served_when_it_does() {
     let waiting = node.spawn(node.reserving(&key("patient"), LONG));
     node.cloud.state().imds = true;
     address_of(node.block_on(waiting).expect("an answer"));
-    node.eventually("the pool to be ready", || node.health(HealthName::Ready));
+    eventually("the pool to be ready", PATIENCE, || node.health(HealthName::Ready));
     daemon.terminate();
 }
 
@@ -81,7 +82,7 @@ fn an_instance_type_that_nobody_knows_is_told_until_somebody_does() {
         remedy: Remedy::TellOperator,
     });
     let daemon = node.start();
-    node.eventually("the daemon to be live", || node.health(HealthName::Live));
+    eventually("the daemon to be live", PATIENCE, || node.health(HealthName::Live));
     // What the node has is served, and given back.
     let served = key("served");
     node.add(&served);
@@ -90,7 +91,7 @@ fn an_instance_type_that_nobody_knows_is_told_until_somebody_does() {
     assert_eq!(why, Reason::TryAgain);
     assert!(message.contains("c5.tiny"), "{message}");
     assert!(matches!(node.release(&served), Released::Known(_)));
-    node.eventually("the type to be told", || explain(&node).to_string().contains("c5.tiny"));
+    eventually("the type to be told", PATIENCE, || explain(&node).to_string().contains("c5.tiny"));
     node.cloud.state().unknown_type = None;
     node.add(&key("b"));
     daemon.terminate();
@@ -105,10 +106,10 @@ fn a_full_subnet_makes_the_pool_unready_and_leaves_the_daemon_alive() {
     node.add(&key("b"));
     let (_, said) = reason(node.reserve(&key("c"), LONG));
     assert!(!said.is_empty());
-    node.eventually("the pool to be unready", || !node.health(HealthName::Ready));
+    eventually("the pool to be unready", PATIENCE, || !node.health(HealthName::Ready));
     assert!(node.health(HealthName::Live));
     node.release(&first);
-    node.eventually("the pool to be ready again", || node.health(HealthName::Ready));
+    eventually("the pool to be ready again", PATIENCE, || node.health(HealthName::Ready));
     node.add(&key("d"));
     daemon.terminate();
 }
@@ -120,7 +121,7 @@ fn who_waits_when_the_daemon_stops_is_told_so_and_nothing_is_detached() {
     let pod = key("a");
     let held = node.add(&pod);
     let waiting = node.spawn(node.reserving(&key("b"), LONG));
-    node.eventually("the request to wait", || {
+    eventually("the request to wait", PATIENCE, || {
         crate::shown::explain(&node)["pool"]["waitingAdds"] == 1
     });
     daemon.terminate();
@@ -142,9 +143,9 @@ fn a_caller_that_goes_away_does_not_keep_its_place() {
     let held = node.add(&first);
     let gone = node.spawn(node.reserving(&key("gone"), LONG));
     let waiting = || crate::shown::explain(&node)["pool"]["waitingAdds"].as_u64();
-    node.eventually("the request to wait", || waiting() == Some(1));
+    eventually("the request to wait", PATIENCE, || waiting() == Some(1));
     gone.abort();
-    node.eventually("its place to be free", || waiting() == Some(0));
+    eventually("its place to be free", PATIENCE, || waiting() == Some(0));
     node.release(&first);
     let next = node.add(&key("next"));
     assert_eq!(next.ipv4, held.ipv4);

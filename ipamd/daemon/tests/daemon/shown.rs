@@ -12,6 +12,7 @@ use std::{
     os::unix::net::UnixStream,
     time::Duration,
 };
+use tests_eventually::{PATIENCE, eventually};
 use tests_support::promtool;
 use view_node::{Held, Severity, Status, Trouble};
 
@@ -35,7 +36,7 @@ fn introspection_has_amazons_shapes_and_tells_no_container_id() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let held = node.add(&key("5ecret1d")).ipv4.unwrap().to_string();
-    node.eventually("introspection", || !get(&node, "/").is_null());
+    eventually("introspection", PATIENCE, || !get(&node, "/").is_null());
     assert_eq!(get(&node, "/v1/pods")["AvailableCommands"][0], "/v1/enis");
     let enis = get(&node, "/v1/enis");
     assert_eq!(enis["0"]["AssignedIPs"], 1);
@@ -79,7 +80,7 @@ fn prometheus_has_nothing_to_say_of_our_metrics() {
 /// The document, once it says what is waited for.
 fn status_with(node: &TestNode, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
     let read = || serde_json::from_value::<Status>(get(node, view_node::STATUS)).ok();
-    node.eventually(what, || read().is_some_and(|status| wanted(&status)));
+    eventually(what, PATIENCE, || read().is_some_and(|status| wanted(&status)));
     read().unwrap()
 }
 

@@ -11,6 +11,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
 };
+use tests_eventually::{PATIENCE, eventually};
 
 fn entry(id: &str, address: Ipv4Addr) -> String {
     format!(
@@ -53,7 +54,7 @@ fn running_pods_keep_their_addresses_and_those_that_are_gone_hold_none() {
     let daemon = node.start();
     let Released::Known(released) = node.release(&key("runs")) else { panic!() };
     assert_eq!(released[0].ipv4, Some(runs));
-    node.eventually("its rules to be gone", || !node.is_routed(runs));
+    eventually("its rules to be gone", PATIENCE, || !node.is_routed(runs));
     daemon.terminate();
     let daemon = node.start();
     assert_eq!(node.held(&key("runs")), None);
@@ -69,7 +70,7 @@ fn nothing_begins_while_a_pod_runs_that_nobody_claims() {
         let node = node(&[runs], checkpoint);
         node.build_unmarked(&key("runs"), runs);
         let daemon = node.start();
-        node.eventually("the daemon to say whom it waits for", || {
+        eventually("the daemon to say whom it waits for", PATIENCE, || {
             let phase = explain(&node)["phase"].to_string();
             phase.contains("whose the pods are") && phase.contains(&runs.to_string())
         });

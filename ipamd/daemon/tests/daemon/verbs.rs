@@ -10,30 +10,31 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use tests_eventually::{PATIENCE, eventually};
 
 #[test]
 fn the_status_says_what_keeps_an_add_from_succeeding() {
     let node = TestNode::new(FakeCloud::new(2)).with("FERRULE_ADD_WAIT", "1");
     node.cloud.state().imds = false;
     let daemon = node.start();
-    node.eventually("the start to be told", || {
+    eventually("the start to be told", PATIENCE, || {
         let status = node.status();
         status.impaired.is_empty()
             && status.unavailable.iter().any(|why| why.contains("the metadata service"))
     });
     node.cloud.state().imds = true;
-    node.eventually("the pool to serve", || node.status() == PoolStatus::default());
+    eventually("the pool to serve", PATIENCE, || node.status() == PoolStatus::default());
     let first = key("a");
     node.add(&first);
     node.add(&key("b"));
     node.reserve(&key("c"), Duration::from_secs(40));
-    node.eventually("the full subnet to be told", || {
+    eventually("the full subnet to be told", PATIENCE, || {
         let status = node.status();
         status.impaired.is_empty()
             && status.unavailable.iter().any(|why| why.contains("no_usable_address"))
     });
     node.release(&first);
-    node.eventually("the pool to serve again", || node.status() == PoolStatus::default());
+    eventually("the pool to serve again", PATIENCE, || node.status() == PoolStatus::default());
     daemon.terminate();
 }
 
@@ -56,7 +57,7 @@ fn what_the_runtime_does_not_list_is_released_but_for_adds_under_way_and_other_n
     for pod in [&kept, &other, &adding] {
         assert!(node.held(pod).is_some(), "{pod}");
     }
-    node.eventually("the kernel to be clean of the pod", || {
+    eventually("the kernel to be clean of the pod", PATIENCE, || {
         !node.is_routed(held.ipv4.expect("an IPv4 address"))
     });
     assert!(node.confirm(&adding), "the ADD goes on");

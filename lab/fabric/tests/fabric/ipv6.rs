@@ -2,7 +2,7 @@
 
 use crate::{
     Test,
-    lab::{TestLab, eni_id, eventually, group, ip_batch},
+    lab::{TestLab, eni_id, group, ip_batch},
 };
 use lab_fabric::{
     Applied, DropReason, NicProfile, Peer,
@@ -12,6 +12,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
+use tests_eventually::eventually;
 
 pub(crate) const TESTS: &[Test] = &[
     ("ipv6_nodes_and_pods_of_prefixes_reach_each_other", nodes_and_pods_reach_each_other),
@@ -169,15 +170,19 @@ fn a_strange_source_is_dropped() {
     let strange = v6("2001:db8:0:1:bb::1");
     let pod = wire(&lab, "a", strange);
     // The link has only just come up: the first packets may not get as far as the fabric.
-    eventually("a packet of a strange source is dropped and counted", || {
-        assert_eq!(lab.node("a").inside_pod(&pod, || connect(at, SILENCE)).unwrap(), None);
-        lab.fabric.counters().unwrap().dropped(DropReason::SourceCheck) > 0
-    });
+    eventually(
+        "a packet of a strange source is dropped and counted",
+        tests_eventually::PATIENCE,
+        || {
+            assert_eq!(lab.node("a").inside_pod(&pod, || connect(at, SILENCE)).unwrap(), None);
+            lab.fabric.counters().unwrap().dropped(DropReason::SourceCheck) > 0
+        },
+    );
     let counters = lab.fabric.counters().unwrap();
     assert!(counters.enis[&eni_id("a", 0)].spoofed_v6[&strange].packets > 0, "{counters:?}");
     // Nor is one reached that nobody has.
     let nobody = SocketAddr::new(v6("2001:db8:0:2:cc::1").into(), 80);
-    eventually("a packet to nobody is dropped and counted", || {
+    eventually("a packet to nobody is dropped and counted", tests_eventually::PATIENCE, || {
         assert_eq!(lab.node("a").inside(|| connect(nobody, SILENCE)).unwrap(), None);
         lab.fabric.counters().unwrap().dropped(DropReason::NoSuchAddress) > 0
     });
@@ -192,7 +197,7 @@ fn security_groups_hold() {
     let ingress = &mut lab.wanted.groups.get_mut(&group()).unwrap().ingress;
     ingress.retain(|rule| !matches!(rule.peer, Peer::Cidr6(_)));
     assert!(lab.apply().refiltered);
-    eventually("what no rule admits is dropped and counted", || {
+    eventually("what no rule admits is dropped and counted", tests_eventually::PATIENCE, || {
         assert_eq!(lab.node("a").inside(|| connect(at, SILENCE)).unwrap(), None);
         lab.fabric.counters().unwrap().dropped(DropReason::GroupIngress) > 0
     });

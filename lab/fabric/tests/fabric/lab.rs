@@ -14,8 +14,9 @@ use std::{
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tests_eventually::eventually;
 
 pub(crate) struct TestLab {
     pub(crate) dir: PathBuf,
@@ -194,9 +195,11 @@ impl TestLab {
 
     /// The other end answers. A link that has just come up may lose a packet on a busy machine.
     pub(crate) fn reaches(&self, node: &str, from: &str, to: &str, bytes: u16) {
-        eventually(&format!("an answer to {node}'s {from} from {to}"), || {
-            self.echo_sized(node, from, to, bytes) == Ok(())
-        });
+        eventually(
+            &format!("an answer to {node}'s {from} from {to}"),
+            tests_eventually::PATIENCE,
+            || self.echo_sized(node, from, to, bytes) == Ok(()),
+        );
     }
 
     /// One echo of full size from the node's own network.
@@ -220,7 +223,9 @@ impl TestLab {
     /// A packet that waits for a neighbour reaches the fabric late on a busy machine.
     pub(crate) fn has_dropped(&self, reason: DropReason, packets: u64) {
         let dropped = || self.fabric.counters().unwrap().dropped(reason);
-        eventually(&format!("{reason:?} counts {packets}"), || dropped() >= packets);
+        eventually(&format!("{reason:?} counts {packets}"), tests_eventually::PATIENCE, || {
+            dropped() >= packets
+        });
         assert_eq!(dropped(), packets, "{reason:?}");
     }
 }
@@ -247,15 +252,6 @@ pub(crate) fn links(node: &Node) -> BTreeSet<String> {
     let text = String::from_utf8(output.stdout).unwrap();
     let name = |line: &str| line.split(": ").nth(1).unwrap().split('@').next().unwrap().to_owned();
     text.lines().map(name).collect()
-}
-
-/// Waits for what must come to be; generous, since the machine may be busy.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it never came to be: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Long enough for a neighbour to be resolved on a busy machine; only failures wait that long.

@@ -2,10 +2,11 @@
 
 use crate::{
     Test,
-    lab::{TestLab, eni_id, eventually, ip_batch, links},
+    lab::{TestLab, eni_id, ip_batch, links},
 };
 use lab_fabric::{NicProfile, OWN_FOLDERS, Power};
 use std::{fs, path::Path, process::Command};
+use tests_eventually::eventually;
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_eni_appears_down_and_bare_and_vanishes_on_detach", an_eni_appears_and_vanishes),
@@ -52,7 +53,7 @@ fn a_link_is_renamed_late() {
     if links(&lab.node("a")).contains("eth1") {
         let _ = lab.node("a").command("ip").args(["link", "set", "eth1", "up"]).output().unwrap();
     }
-    eventually("ens6 and ens7", || {
+    eventually("ens6 and ens7", tests_eventually::PATIENCE, || {
         let links = links(&lab.node("a"));
         ["ens6", "ens7"].iter().all(|link| links.contains(*link)) && !links.contains("eth1")
     });
@@ -97,7 +98,7 @@ fn a_reboot_keeps_the_disk() {
     node.add_pod("web").unwrap();
     let mut sleeper = node.command("sleep").arg("1000").spawn().unwrap();
     let mut in_pod = node.pod_command("web", "sleep").arg("1000").spawn().unwrap();
-    crate::lab::eventually("the program runs in the pod", || {
+    eventually("the program runs in the pod", tests_eventually::PATIENCE, || {
         let exe = fs::read_link(format!("/proc/{}/exe", in_pod.id()));
         exe.is_ok_and(|exe| exe.ends_with("sleep") || exe.ends_with("coreutils"))
     });

@@ -2,9 +2,10 @@
 
 use crate::{
     Test,
-    lab::{TestLab, eni_id, eventually, ip},
+    lab::{TestLab, eni_id, ip},
 };
 use lab_fabric::{Applied, DropReason, probe::Reason};
+use tests_eventually::eventually;
 
 pub(crate) const TESTS: &[Test] = &[
     ("two_subnets_reach_each_other_with_full_packets", two_subnets_reach_each_other),
@@ -76,7 +77,7 @@ fn without_the_check_any_source_passes() {
     let before = counted(&lab);
     // The reply goes to the address's own ENI; that it was sent shows that the request arrived.
     let _ = lab.echo("a", "10.0.1.21", "10.0.2.10");
-    eventually("the request arrives", || counted(&lab) == before + 1);
+    eventually("the request arrives", tests_eventually::PATIENCE, || counted(&lab) == before + 1);
     assert_eq!(lab.fabric.counters().unwrap().dropped(DropReason::SourceCheck), 0);
 }
 

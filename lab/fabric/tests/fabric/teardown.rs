@@ -2,7 +2,7 @@
 
 use crate::{
     Test,
-    lab::{TestLab, eventually, fresh_dir, vpc},
+    lab::{TestLab, fresh_dir, vpc},
 };
 use lab_fabric::{
     Fabric, NicProfile,
@@ -15,6 +15,7 @@ use std::{
     path::Path,
     process::{Command, ExitCode, Stdio},
 };
+use tests_eventually::eventually;
 
 pub(crate) const TESTS: &[Test] = &[
     ("two_labs_with_the_same_addresses_do_not_meet", two_labs_side_by_side),
@@ -123,7 +124,9 @@ fn a_lab_leaves_nothing() {
     drop(lab);
     assert_eq!(machine(), before);
     assert!(!dir.exists());
-    eventually("no namespace of the lab is held", || network_namespaces() <= namespaces);
+    eventually("no namespace of the lab is held", tests_eventually::PATIENCE, || {
+        network_namespaces() <= namespaces
+    });
 }
 
 /// The lines that could be a lab's: others may use the machine meanwhile.

@@ -10,6 +10,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
 };
+use tests_eventually::{PATIENCE, eventually};
 
 /// SHA-1 of `default.web-0`, as amazon-vpc-cni names the host veth.
 pub(crate) const VETH: &str = "eni0d7763386da";
@@ -262,10 +263,10 @@ fn an_add_outlives_a_daemon_that_is_killed_and_started_again() {
     on_a_node(|node| {
         let mut daemon = Daemon::start_with(
             node,
-            Book { mood: crate::daemon::Mood::Hanging, ..Book::default() },
+            Book { mood: crate::daemon::DaemonBehavior::Hanging, ..Book::default() },
         );
         let adding = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        node.wait_until("the reservation is asked for", || {
+        eventually("the reservation is asked for", PATIENCE, || {
             daemon.book(|book| !book.asked.is_empty())
         });
         drop(daemon);

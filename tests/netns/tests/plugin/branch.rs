@@ -5,7 +5,7 @@
 
 use crate::{
     binary::Sandbox,
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use config_model::{EniId, Mac};
@@ -57,7 +57,7 @@ fn with_branch(node: &Node, net: &Net, enforcing: Enforcing) -> Book {
         trunk,
         enforcing,
     };
-    Book { mood: Mood::Branching, branch: Some(branch), ..Book::default() }
+    Book { mood: DaemonBehavior::Branching, branch: Some(branch), ..Book::default() }
 }
 
 /// The VPC: its router knows the branch's subnet on VLAN 7 of the trunk, and the node's on `eth0`.

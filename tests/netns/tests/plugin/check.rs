@@ -3,11 +3,12 @@
 use crate::{
     add::VETH,
     binary::{Call, Ended, Sandbox},
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use config_model::registry;
 use serde_json::{Value, json};
+use tests_eventually::{PATIENCE, eventually};
 
 pub(crate) fn check(node: &Node, sandbox: &Sandbox, result: &Value) -> Call {
     let mut conf = node.conf();
@@ -108,7 +109,7 @@ fn check_looks_at_the_kernel_even_if_the_daemon_does_not_answer() {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        daemon.book(|book| book.mood = Mood::Hanging);
+        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
         check(node, &sandbox, &result).run().error(11);
         node.ip("rule del pref 512");
         let (message, _) = check(node, &sandbox, &result).run().error(101);
@@ -140,9 +141,9 @@ fn a_daemon_that_is_restarted_while_check_asks_is_asked_again() {
         let first = Daemon::start_with(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        first.book(|book| book.mood = Mood::Hanging);
+        first.book(|book| book.mood = DaemonBehavior::Hanging);
         let asking = check(node, &sandbox, &result).start();
-        node.wait_until("CHECK to ask", || {
+        eventually("CHECK to ask", PATIENCE, || {
             first.book(|book| book.asked.iter().any(|asked| asked == "inspect c1"))
         });
         let held = first.book(|book| book.held.clone());

@@ -30,7 +30,7 @@ use tonic::{Request, Response, Status};
 
 /// What the daemon does with a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum DaemonBehavior {
     /// As it should.
     #[default]
     Serving,
@@ -49,7 +49,7 @@ type Hook = Box<dyn FnMut(&Reserve) + Send>;
 /// What the daemon knows and what it was asked.
 #[derive(Default)]
 pub(crate) struct Book {
-    pub(crate) mood: Mood,
+    pub(crate) mood: DaemonBehavior,
     /// The table of the addresses that it gives out.
     pub(crate) table: Option<TableId>,
     /// The branch ENI of whoever comes.
@@ -211,7 +211,7 @@ async fn listen(path: &Path) -> socket::Incoming {
 }
 
 impl Scripted {
-    fn ask(&self, what: &str, key: &PodKey) -> Mood {
+    fn ask(&self, what: &str, key: &PodKey) -> DaemonBehavior {
         let mut book = self.0.lock().unwrap();
         book.asked.push(format!("{what} {}", key.container_id));
         book.mood
@@ -254,19 +254,19 @@ impl server::Ipam for Scripted {
         let (key, pod) = (request.key.clone(), request.pod.name.clone());
         self.0.lock().unwrap().names.insert(key, pod);
         match mood {
-            Mood::Hanging => pending().await,
-            Mood::Empty(reason) => Ok(ReserveOutcome::Refused(Refusal {
+            DaemonBehavior::Hanging => pending().await,
+            DaemonBehavior::Empty(reason) => Ok(ReserveOutcome::Refused(Refusal {
                 reason,
                 message: "subnet-0 has no free address".into(),
                 next_step: "add a subnet".into(),
             })),
-            Mood::Branching => {
+            DaemonBehavior::Branching => {
                 let mut book = self.0.lock().unwrap();
                 book.held.insert(request.key, (Vec::new(), false));
                 let branch = book.branch.clone().unwrap();
                 Ok(ReserveOutcome::ReservedBranch(branch))
             }
-            Mood::Serving | Mood::Forgetful => {
+            DaemonBehavior::Serving | DaemonBehavior::Forgetful => {
                 let hook = self.0.lock().unwrap().before_reserve.take();
                 if let Some(mut hook) = hook {
                     hook(&request);
@@ -291,15 +291,15 @@ impl server::Ipam for Scripted {
         let deaf = {
             let mut book = self.0.lock().unwrap();
             if book.hang_on_confirm {
-                book.mood = Mood::Hanging;
+                book.mood = DaemonBehavior::Hanging;
             }
             book.hang_on_confirm
         };
-        if deaf || mood == Mood::Hanging {
+        if deaf || mood == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let mut book = self.0.lock().unwrap();
-        if book.mood == Mood::Forgetful {
+        if book.mood == DaemonBehavior::Forgetful {
             book.held.remove(&request.key);
         }
         Ok(match book.held.get_mut(&request.key) {
@@ -312,7 +312,7 @@ impl server::Ipam for Scripted {
     }
 
     async fn release(&self, request: Release) -> Result<Released, Unable> {
-        if self.ask(&format!("release {:?}", request.cause), &request.key) == Mood::Hanging {
+        if self.ask(&format!("release {:?}", request.cause), &request.key) == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let held = self.0.lock().unwrap().held.remove(&request.key);
@@ -320,7 +320,7 @@ impl server::Ipam for Scripted {
     }
 
     async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
-        if self.ask("inspect", &key) == Mood::Hanging {
+        if self.ask("inspect", &key) == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let book = self.0.lock().unwrap();
@@ -347,7 +347,7 @@ impl server::Ipam for Scripted {
             book.asked.push("status".to_owned());
             book.mood
         };
-        if mood == Mood::Hanging {
+        if mood == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         Ok(self.0.lock().unwrap().status.clone())
@@ -356,7 +356,7 @@ impl server::Ipam for Scripted {
     /// Everything that is not confirmed counts as young.
     async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
         let mood = self.0.lock().unwrap().mood;
-        if mood == Mood::Hanging {
+        if mood == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let mut book = self.0.lock().unwrap();

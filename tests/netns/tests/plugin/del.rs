@@ -2,11 +2,12 @@
 
 use crate::{
     add::VETH,
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use config_model::{PodKey, Tombstone, registry};
 use std::fs;
+use tests_eventually::{PATIENCE, eventually};
 
 /// The tombstones on the node.
 pub(crate) fn tombstones(node: &Node) -> Vec<Tombstone> {
@@ -70,7 +71,7 @@ fn del_may_be_repeated_with_and_without_namespace_and_result() {
             node.first_del(&sandbox, &result).run().is_silent_success();
             node.late_del(&sandbox).run().is_silent_success();
         }
-        node.wait_until("the link went with its namespace", || node.host_state() == before);
+        eventually("the link went with its namespace", PATIENCE, || node.host_state() == before);
     });
 }
 
@@ -134,7 +135,7 @@ fn del_without_daemon_namespace_and_result_still_leaves_word() {
         node.add(&sandbox);
         daemon.kill();
         node.delete_netns("c1");
-        node.wait_until("the link went with its namespace", || node.link(VETH).is_none());
+        eventually("the link went with its namespace", PATIENCE, || node.link(VETH).is_none());
         node.late_del(&sandbox).run().is_silent_success();
         assert_eq!(tombstones(node).len(), 1);
     });
@@ -164,7 +165,7 @@ fn del_at_a_daemon_that_hangs_or_is_of_another_version_is_a_tombstone_too() {
             let daemon = Daemon::start(node);
             let result = node.add(&sandbox);
             let _daemon = if hanging {
-                daemon.book(|book| book.mood = Mood::Hanging);
+                daemon.book(|book| book.mood = DaemonBehavior::Hanging);
                 daemon
             } else {
                 daemon.kill();

@@ -15,6 +15,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
 };
+use tests_eventually::{PATIENCE, eventually};
 
 const HOST_V4: &str = "10.0.0.10";
 const HOST_V6: &str = "2001:db8::10";
@@ -282,7 +283,9 @@ fn del_leaves_nothing_with_and_without_daemon_and_namespace() {
             assert_ne!(routes(node), Vec::<String>::new());
             if !there {
                 node.delete_netns("c1");
-                node.wait_until("the link went with its namespace", || node.link(VETH).is_none());
+                eventually("the link went with its namespace", PATIENCE, || {
+                    node.link(VETH).is_none()
+                });
             }
             let daemon = up.then_some(daemon);
             for _ in 0..2 {

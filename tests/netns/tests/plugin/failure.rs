@@ -2,11 +2,12 @@
 
 use crate::{
     binary::Ended,
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use ipamd_rpc::{Reason, Reserve};
 use std::path::PathBuf;
+use tests_eventually::{PATIENCE, eventually};
 
 /// Something that happens between the plugin's question and the daemon's answer.
 fn meanwhile(work: impl FnMut(&Reserve) + Send + 'static) -> Book {
@@ -87,7 +88,7 @@ fn a_namespace_that_is_deleted_meanwhile_is_undone() {
         );
         let (message, _) = node.call("ADD", &sandbox).run().error(8);
         assert!(message.contains(sandbox.netns.to_str().unwrap()), "{message}");
-        node.wait_until("everything is gone", || node.host_state() == before);
+        eventually("everything is gone", PATIENCE, || node.host_state() == before);
         is_taken_back(&daemon);
         no_tombstone(node);
     });
@@ -126,7 +127,7 @@ fn a_route_that_is_nobodys_gives_way() {
 fn a_reservation_that_lapsed_is_undone() {
     on_a_node(|node| {
         let before = node.host_state();
-        let daemon = Daemon::start_with(node, Book { mood: Mood::Forgetful, ..Book::on_table_2() });
+        let daemon = Daemon::start_with(node, Book { mood: DaemonBehavior::Forgetful, ..Book::on_table_2() });
         let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(11);
         assert!(message.contains("lapsed"), "{message}");
         assert_eq!(node.host_state(), before);
@@ -166,10 +167,10 @@ fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
 #[test]
 fn a_daemon_that_is_going_away_fails_no_pod_before_its_wait_is_over() {
     on_a_node(|node| {
-        let mood = Mood::Empty(Reason::Stopping);
+        let mood = DaemonBehavior::Empty(Reason::Stopping);
         let first = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        node.wait_until("the plugin asks again", || first.book(|book| book.asked.len() > 1));
+        eventually("the plugin asks again", PATIENCE, || first.book(|book| book.asked.len() > 1));
         first.kill();
         let second = Daemon::start_with(node, Book::on_table_2());
         assert_eq!(Ended::of(add).result()["ips"][0]["address"], "10.0.0.100/32");
@@ -187,12 +188,12 @@ fn a_daemon_that_is_going_away_fails_no_pod_before_its_wait_is_over() {
 #[test]
 fn what_a_daemon_said_when_it_went_is_told_also_if_none_comes_back() {
     on_a_node(|node| {
-        let mood = Mood::Empty(Reason::Stopping);
+        let mood = DaemonBehavior::Empty(Reason::Stopping);
         let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(5);
         let add = node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).start();
-        node.wait_until("the plugin asks again", || daemon.book(|book| book.asked.len() > 1));
+        eventually("the plugin asks again", PATIENCE, || daemon.book(|book| book.asked.len() > 1));
         daemon.kill();
         let (message, _) = Ended::of(add).error(11);
         assert!(message.contains("default/web-0") && message.contains("subnet-0"), "{message}");
@@ -202,10 +203,10 @@ fn what_a_daemon_said_when_it_went_is_told_also_if_none_comes_back() {
 #[test]
 fn the_words_of_a_daemon_that_came_back_are_told_and_not_those_of_the_one_before() {
     on_a_node(|node| {
-        let mood = Mood::Empty(Reason::Stopping);
+        let mood = DaemonBehavior::Empty(Reason::Stopping);
         let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        node.wait_until("the plugin asks again", || daemon.book(|book| book.asked.len() > 1));
+        eventually("the plugin asks again", PATIENCE, || daemon.book(|book| book.asked.len() > 1));
         daemon.kill();
         let _of_another_version = Daemon::start_of_another_version(node);
         let (message, _) = Ended::of(add).error(11);
@@ -218,7 +219,7 @@ fn a_daemon_that_is_restarted_while_it_is_asked_to_confirm_fails_no_pod() {
     on_a_node(|node| {
         let first = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        node.wait_until("the plugin confirms", || {
+        eventually("the plugin confirms", PATIENCE, || {
             first.book(|book| book.asked.iter().any(|asked| asked == "confirm c1"))
         });
         // What a checkpoint keeps.

@@ -5,12 +5,13 @@
 
 use crate::{
     binary::{Call, Ended, Sandbox},
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     del::tombstones,
     node::{Node, on_a_node},
 };
 use config_model::{PodKey, PodName, VethName, registry};
 use serde_json::{Value, json};
+use tests_eventually::{PATIENCE, eventually};
 
 /// As the runtime asks: of no pod, with a list of what stays.
 pub(crate) fn gc(node: &Node, valid: &Value) -> Call {
@@ -63,7 +64,9 @@ fn gc_removes_what_is_not_in_the_list_also_without_its_namespace() {
         let kept_before = traces_of(node, &kept_ip);
         assert_eq!(kept_before.len(), 3, "{kept_before:?}");
         node.delete_netns("c3");
-        node.wait_until("the link went with its namespace", || node.link(&veth(bare)).is_none());
+        eventually("the link went with its namespace", PATIENCE, || {
+            node.link(&veth(bare)).is_none()
+        });
         assert_eq!(traces_of(node, &bare_ip).len(), 2, "rules do not go with the link");
 
         gc(node, &valid(&[kept])).run().is_silent_success();
@@ -178,14 +181,14 @@ fn gc_beside_a_daemon_that_never_answers_ends_by_itself_as_without_one() {
         let result = node.add(kept);
         let with_kept = node.host_state();
         node.add(stale);
-        daemon.book(|book| book.mood = Mood::Hanging);
+        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
         let (message, details) = gc(node, &valid(&[kept])).run().error(11);
         assert!(message.contains("no answer") && message.contains("tombstones"), "{message}");
         assert!(details.contains("ferrule-ipamd"), "{details}");
         assert_eq!(node.host_state(), with_kept);
         let [tombstone] = tombstones(node).try_into().unwrap();
         assert_eq!(tombstone.key, key(stale));
-        daemon.book(|book| book.mood = Mood::Serving);
+        daemon.book(|book| book.mood = DaemonBehavior::Serving);
         node.first_del(kept, &result).run().is_silent_success();
         node.ip(&format!("link del {}", veth(kept)));
         assert_eq!(node.host_state(), before);
@@ -201,8 +204,10 @@ fn what_gc_cannot_finish_beside_a_daemon_that_hangs_the_next_one_does_with_or_wi
         let [kept_ip, stale_ip, bare_ip] = [kept, stale, bare].map(|pod| address(&node.add(pod)));
         let kept_before = traces_of(node, &kept_ip);
         node.delete_netns("bare2");
-        node.wait_until("the link went with its namespace", || node.link(&veth(bare)).is_none());
-        daemon.book(|book| book.mood = Mood::Hanging);
+        eventually("the link went with its namespace", PATIENCE, || {
+            node.link(&veth(bare)).is_none()
+        });
+        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
         for _ in 0..2 {
             let (message, _) = gc(node, &valid(&[kept])).run().error(11);
             assert!(message.contains("no answer"), "{message}");
@@ -211,7 +216,7 @@ fn what_gc_cannot_finish_beside_a_daemon_that_hangs_the_next_one_does_with_or_wi
             // Nothing but the daemon knows whose these are.
             assert_eq!(traces_of(node, &bare_ip).len(), 2);
         }
-        daemon.book(|book| book.mood = Mood::Serving);
+        daemon.book(|book| book.mood = DaemonBehavior::Serving);
         gc(node, &valid(&[kept])).run().is_silent_success();
         assert_eq!(traces_of(node, &bare_ip), Vec::<String>::new());
         assert_eq!(traces_of(node, &kept_ip), kept_before);
@@ -242,7 +247,7 @@ fn gc_without_a_daemon_spares_an_add_that_is_a_process_still() {
         let daemon = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
         let sandbox = node.sandbox("adding1", "web-0");
         let adding = node.call("ADD", &sandbox).start();
-        node.wait_until("the ADD waits for its confirmation", || {
+        eventually("the ADD waits for its confirmation", PATIENCE, || {
             daemon.book(|book| book.asked.iter().any(|asked| asked == "confirm adding1"))
         });
         daemon.kill();

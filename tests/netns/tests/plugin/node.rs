@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
 };
 
 use nix::{
@@ -20,9 +19,6 @@ use nix::{
 pub(crate) struct Node {
     pub(crate) folder: tempfile::TempDir,
 }
-
-/// No wait of a test takes this long unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test on a node of its own, or says by name that it was skipped.
 pub(crate) fn on_a_node(test: impl FnOnce(&Node) + Send) {
@@ -122,16 +118,6 @@ impl Node {
 
     pub(crate) fn ip_inside(&self, netns: &Path, words: &str) {
         self.inside(netns, || run_ip(words));
-    }
-
-    /// Waits for what the kernel does in its own time.
-    #[track_caller]
-    pub(crate) fn wait_until(&self, what: &str, reached: impl Fn() -> bool) {
-        let start = Instant::now();
-        while !reached() {
-            assert!(start.elapsed() < PATIENCE, "still waiting: {what}");
-            thread::sleep(Duration::from_millis(10));
-        }
     }
 
     /// What a plugin may change on the host: links, addresses, routes and rules, as lines that can

@@ -2,7 +2,7 @@
 //! told of its DEL.
 
 use crate::{
-    daemon::{Book, Daemon, Mood, OwnAgent},
+    daemon::{Book, Daemon, DaemonBehavior, OwnAgent},
     node::{Node, on_a_node},
 };
 use config_model::{EnforcingMode, HostEnd, TableId};
@@ -74,7 +74,7 @@ fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
 fn of_a_pod_that_was_let_in_and_does_not_come_the_agent_is_told() {
     on_a_node(|node| {
         let mut book = Book::with_own_policy(node, EnforcingMode::Strict);
-        book.mood = Mood::Forgetful;
+        book.mood = DaemonBehavior::Forgetful;
         let daemon = Daemon::start_with(node, book);
         let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
         let message = fails(node, &daemon, 11);

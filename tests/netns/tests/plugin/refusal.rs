@@ -2,7 +2,7 @@
 
 use crate::{
     binary::{Call, Sandbox},
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use ipamd_rpc::Reason;
@@ -158,7 +158,7 @@ fn a_daemon_that_hangs_has_code_11_when_the_wait_is_over() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         let add = || with(node, &sandbox, "ADD", "addWait", json!("1"));
-        let daemon = Daemon::start_with(node, Book { mood: Mood::Hanging, ..Book::default() });
+        let daemon = Daemon::start_with(node, Book { mood: DaemonBehavior::Hanging, ..Book::default() });
         let (message, _) = refused(node, &add(), 11);
         assert!(message.contains("no answer"), "{message}");
         daemon.kill();
@@ -187,7 +187,7 @@ fn each_reason_for_having_no_address_has_its_code() {
         for (reason, code) in
             [(Reason::TryAgain, 11), (Reason::Exhausted, 100), (Reason::Invalid, 7)]
         {
-            daemon.book(|book| book.mood = Mood::Empty(reason));
+            daemon.book(|book| book.mood = DaemonBehavior::Empty(reason));
             let (message, details) = refused(node, &node.call("ADD", &sandbox), code);
             assert!(message.contains("default/web-0") && message.contains("subnet-0"), "{message}");
             assert_eq!(details, "add a subnet");

@@ -2,7 +2,7 @@
 
 use crate::{
     binary::{Call, Ended},
-    daemon::{Daemon, Mood},
+    daemon::{Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use ipamd_rpc::Reason;
@@ -71,7 +71,7 @@ fn a_secret_in_any_input_appears_nowhere() {
         node.ip("rule del pref 512");
         is_clean(&laden_call(node, "CHECK", &after).run());
         is_clean(&laden_call(node, "DEL", &after).run());
-        for mood in [Mood::Empty(Reason::Exhausted), Mood::Forgetful] {
+        for mood in [DaemonBehavior::Empty(Reason::Exhausted), DaemonBehavior::Forgetful] {
             daemon.book(|book| book.mood = mood);
             let failed = laden_call(node, "ADD", &conf).run();
             assert_eq!(failed.code, Some(1));

@@ -2,10 +2,11 @@
 
 use crate::{
     binary::{Call, Ended},
-    daemon::{Book, Daemon, Mood},
+    daemon::{Book, Daemon, DaemonBehavior},
     node::{Node, on_a_node},
 };
 use serde_json::json;
+use tests_eventually::{PATIENCE, eventually};
 
 /// As the runtime asks: of no pod.
 fn status(node: &Node) -> Call {
@@ -48,7 +49,7 @@ fn status_without_a_daemon_that_answers_is_50() {
         let (message, _) = status(node).run().error(50);
         assert!(message.contains("ipamd.sock"), "{message}");
         let daemon = Daemon::start(node);
-        daemon.book(|book| book.mood = Mood::Hanging);
+        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
         let (message, _) = status(node).run().error(50);
         assert!(message.contains("no answer"), "{message}");
         daemon.kill();
@@ -63,10 +64,10 @@ fn status_without_a_daemon_that_answers_is_50() {
 #[test]
 fn a_daemon_that_is_restarted_while_status_asks_is_asked_again() {
     on_a_node(|node| {
-        let mood = Mood::Hanging;
+        let mood = DaemonBehavior::Hanging;
         let first = Daemon::start_with(node, Book { mood, ..Book::default() });
         let asking = status(node).start();
-        node.wait_until("STATUS to ask", || {
+        eventually("STATUS to ask", PATIENCE, || {
             first.book(|book| book.asked.contains(&"status".into()))
         });
         first.kill();

@@ -17,6 +17,7 @@ use std::{
     },
     time::Duration,
 };
+use tests_eventually::eventually_async;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -55,11 +56,11 @@ impl Writing {
     }
 
     pub(crate) async fn reaches(&self, wanted: usize) {
-        let last = Instant::now() + 4 * PATIENCE;
-        while self.done.load(Ordering::Relaxed) < wanted {
-            assert!(Instant::now() < last, "{wanted} steps are not done");
-            sleep(Duration::from_millis(100)).await;
-        }
+        eventually_async(&format!("{wanted} steps"), 4 * PATIENCE, async || {
+            let done = self.done.load(Ordering::Relaxed);
+            if done >= wanted { Ok(()) } else { Err(format!("{done} steps")) }
+        })
+        .await;
     }
 
     pub(crate) async fn end(mut self) {
