@@ -13,7 +13,7 @@ pub(crate) const MOST_UNATTACHED: usize = 50;
 
 /// What a request asks for, after its parameters were held against each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct AddressRequest {
     primary: Option<Ipv4Addr>,
     secondary: Vec<Ipv4Addr>,
     secondary_count: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
     prefix_count: usize,
 }
 
-impl Wanted {
+impl AddressRequest {
     pub(crate) fn by_creation(request: &CreateNetworkInterface) -> Result<Self, Ec2Error> {
         let (primaries, secondary): (Vec<_>, Vec<_>) =
             request.private_ip_addresses.iter().partition(|address| address.primary);
@@ -104,7 +104,7 @@ impl Cloud {
         &mut self,
         subnet: &SubnetId,
         eni: &EniId,
-        wanted: &Wanted,
+        wanted: &AddressRequest,
     ) -> Result<(Vec<Ipv4Addr>, Vec<Ipv4Net>), Ec2Error> {
         if wanted.places().saturating_add(1) > MOST_UNATTACHED {
             return Err(Ec2Error::too_many_addresses());
@@ -171,7 +171,7 @@ impl Cloud {
         request: &AssignPrivateIpAddresses,
     ) -> Result<Response, Ec2Error> {
         let eni = self.eni(request.network_interface_id.as_ref())?;
-        let wanted = Wanted::by_assignment(request)?;
+        let wanted = AddressRequest::by_assignment(request)?;
         if eni.kind == InterfaceKind::EfaOnly {
             return Err(Ec2Error::no_addresses_on_efa_only());
         }

@@ -8,7 +8,7 @@ mod cluster;
 mod node;
 
 pub use annotation::PodEni;
-pub use cluster::{ClusterSeen, ClusterWrite, NodeSeen, PodSeen};
+pub use cluster::{ClusterSnapshot, ClusterWrite, ObservedNode, ObservedPod};
 
 use crate::{Cloud, DeleteNetworkInterface, InstanceState};
 use config_model::{EniId, InstanceId, PodName, SecurityGroupId, Span, SubnetId, Time};
@@ -21,7 +21,7 @@ const RETRY: Span = Span::seconds(1);
 
 /// Where a node wants its trunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TrunkWish {
+pub struct TrunkRequest {
     /// The subnet of an ENIConfig; the node's own if absent.
     pub subnet: Option<SubnetId>,
     /// The groups of an ENIConfig; those of the node's primary ENI if empty.
@@ -31,7 +31,7 @@ pub struct TrunkWish {
 /// What the controller would write to Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub enum ControllerNews {
+pub enum ControllerEvent {
     /// The node has its trunk: the label `vpc.amazonaws.com/has-trunk-attached`, and this many of the
     /// resource `vpc.amazonaws.com/pod-eni`.
     TrunkAttached {
@@ -67,12 +67,12 @@ pub enum ControllerNews {
 pub struct ResourceController {
     nodes: BTreeMap<InstanceId, Node>,
     /// The pods that a cluster told of.
-    heard: BTreeMap<PodName, cluster::Heard>,
+    heard: BTreeMap<PodName, cluster::ClusterPod>,
 }
 
 impl ResourceController {
     /// A node's CNINode has the feature `SecurityGroupsForPods`.
-    pub fn want_trunk(&mut self, instance: &InstanceId, wish: TrunkWish) {
+    pub fn want_trunk(&mut self, instance: &InstanceId, wish: TrunkRequest) {
         self.nodes.entry(instance.clone()).or_default().wish = Some(wish);
     }
 
@@ -109,7 +109,7 @@ impl ResourceController {
     }
 
     /// Does what can be done now.
-    pub fn step(&mut self, now: Time, cloud: &mut Cloud) -> Vec<ControllerNews> {
+    pub fn step(&mut self, now: Time, cloud: &mut Cloud) -> Vec<ControllerEvent> {
         let mut news = Vec::new();
         let mut gone = Vec::new();
         for (instance, node) in &mut self.nodes {
@@ -134,7 +134,7 @@ impl ResourceController {
             node.retry_at = None;
             if let Err(refused) = node.step(now, instance, cloud, &mut news) {
                 node.retry_at = Some(now + RETRY);
-                news.push(ControllerNews::Refused {
+                news.push(ControllerEvent::Refused {
                     instance: instance.clone(),
                     pod: refused.pod,
                     why: refused.why,

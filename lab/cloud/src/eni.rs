@@ -3,7 +3,7 @@
 use crate::{
     Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
     GroupIdentifier, InterfaceKind, ModifyNetworkInterfaceAttribute, NetworkInterface,
-    PrivateAddress, Response, Tag, address::Wanted, error::is_id, ipv6::Wanted6, tag,
+    PrivateAddress, Response, Tag, address::Wanted, error::is_id, ipv6::AddressRequest6, tag,
     transition::Transition,
 };
 use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
@@ -14,7 +14,7 @@ pub(crate) struct NewEni {
     pub(crate) subnet_id: SubnetId,
     pub(crate) kind: InterfaceKind,
     pub(crate) wanted: Wanted,
-    pub(crate) wanted6: Wanted6,
+    pub(crate) wanted6: AddressRequest6,
     pub(crate) groups: Vec<GroupIdentifier>,
     pub(crate) description: String,
     pub(crate) requester_id: String,
@@ -63,12 +63,12 @@ impl Cloud {
         &self,
         subnet: &SubnetId,
         request: &CreateNetworkInterface,
-    ) -> Result<Wanted6, Ec2Error> {
-        let wanted = Wanted6::by_creation(request)?;
+    ) -> Result<AddressRequest6, Ec2Error> {
+        let wanted = AddressRequest6::by_creation(request)?;
         let none = request.ipv6_address_count == Some(0);
         let efa_only = request.interface_type.as_deref() == Some(InterfaceKind::EfaOnly.as_str());
         let given = wanted.is_nothing() && !none && !efa_only && self.gives_ipv6(subnet);
-        Ok(if given { Wanted6::one() } else { wanted })
+        Ok(if given { AddressRequest6::one() } else { wanted })
     }
 
     /// Whether each new ENI of a subnet gets an IPv6 address.
@@ -280,7 +280,7 @@ impl Cloud {
 
     /// Shows in a subnet how many addresses it has left.
     pub(crate) fn count_free(&mut self, id: &SubnetId) {
-        let free = self.ledgers.get(id).map_or(0, crate::subnet::Ledger::free);
+        let free = self.ledgers.get(id).map_or(0, crate::subnet::AddressPool::free);
         self.edit(|state, stamp| {
             state.subnets.change(stamp, id, |subnet| subnet.available_ip_address_count = free)
         });

@@ -2,7 +2,8 @@
 
 use crate::{
     Cloud, GroupIdentifier, Instance, InstanceState, InstanceType, InterfaceKind, Launch,
-    OperateError, address::Wanted, eni::NewEni, ipv6::Wanted6, rng::mix, transition::Transition,
+    OperateError, address::Wanted, eni::NewEni, ipv6::AddressRequest6, rng::mix,
+    transition::Transition,
 };
 use config_model::{EniId, InstanceId, Time};
 use std::{
@@ -88,11 +89,13 @@ impl Cloud {
     ) -> Result<Vec<EniId>, OperateError> {
         let by_subnet = usize::from(self.gives_ipv6(&launch.subnet));
         let addresses = usize::from(launch.ipv6_addresses).max(by_subnet);
-        let primary =
-            (InterfaceKind::Interface, Wanted6 { count: addresses, ..Wanted6::default() });
+        let primary = (
+            InterfaceKind::Interface,
+            AddressRequest6 { count: addresses, ..AddressRequest6::default() },
+        );
         let others = launch.interfaces.iter().map(|new| {
             let count = if new.kind == InterfaceKind::EfaOnly { 0 } else { by_subnet };
-            (new.kind, Wanted6 { count, ..Wanted6::default() })
+            (new.kind, AddressRequest6 { count, ..AddressRequest6::default() })
         });
         let mut enis = Vec::new();
         for (kind, wanted6) in std::iter::once(primary).chain(others) {
@@ -220,22 +223,6 @@ impl Cloud {
         self.edit_instance(instance, |instance| instance.state = InstanceState::ShuttingDown);
         self.after(self.spec.timing.shutdown, Transition::Terminated(instance.clone()));
         self.settle();
-        Ok(())
-    }
-
-    /// Sets the IP TTL of IMDS answers.
-    ///
-    /// # Errors
-    /// If there is no such instance.
-    pub fn set_hop_limit(
-        &mut self,
-        now: Time,
-        instance: &InstanceId,
-        hops: u8,
-    ) -> Result<(), OperateError> {
-        self.advance(now);
-        self.instance(instance)?;
-        self.edit_instance(instance, |instance| instance.metadata_hop_limit = hops);
         Ok(())
     }
 

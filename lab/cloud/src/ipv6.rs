@@ -2,7 +2,7 @@
 
 mod ledger;
 
-pub(crate) use ledger::Ledger6;
+pub(crate) use ledger::AddressPool6;
 
 use crate::{
     AssignIpv6Addresses, AssignedIpv6Addresses, Cloud, CreateNetworkInterface, Ec2Error,
@@ -15,14 +15,14 @@ use std::net::Ipv6Addr;
 
 /// What a request asks for in IPv6, after its parameters were held against each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted6 {
+pub(crate) struct AddressRequest6 {
     pub(crate) addresses: Vec<Ipv6Addr>,
     pub(crate) count: usize,
     pub(crate) prefixes: Vec<Ipv6Net>,
     pub(crate) prefix_count: usize,
 }
 
-impl Wanted6 {
+impl AddressRequest6 {
     /// One address that EC2 picks.
     pub(crate) fn one() -> Self {
         Self { count: 1, ..Self::default() }
@@ -91,7 +91,7 @@ impl Cloud {
     pub(crate) fn take_ipv6(
         &mut self,
         subnet: &SubnetId,
-        wanted: &Wanted6,
+        wanted: &AddressRequest6,
     ) -> Result<(Vec<Ipv6Addr>, Vec<Ipv6Net>), Ec2Error> {
         if wanted.is_nothing() {
             return Ok((Vec::new(), Vec::new()));
@@ -116,7 +116,7 @@ impl Cloud {
         request: &AssignIpv6Addresses,
     ) -> Result<Response, Ec2Error> {
         let eni = self.eni(request.network_interface_id.as_ref())?;
-        let wanted = Wanted6::by_assignment(request)?;
+        let wanted = AddressRequest6::by_assignment(request)?;
         if eni.kind == InterfaceKind::EfaOnly {
             return Err(Ec2Error::no_addresses_on_efa_only());
         }

@@ -54,8 +54,8 @@ mod types;
 pub use action::Action;
 pub use cloud::{Caller, Cloud};
 pub use controller::{
-    ClusterSeen, ClusterWrite, ControllerNews, NodeSeen, PodEni, PodSeen, ResourceController,
-    TrunkWish,
+    ClusterSnapshot, ClusterWrite, ControllerEvent, ObservedNode, ObservedPod, PodEni,
+    ResourceController, TrunkRequest,
 };
 pub use document::Document;
 pub use error::{CallError, Ec2Error};

@@ -2,7 +2,7 @@
 
 use crate::{
     Cloud, InstanceState, InstanceType, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec,
-    Subnet, SubnetSpec, ipv6::Ledger6, subnet::Ledger,
+    Subnet, SubnetSpec, ipv6::AddressPool6, subnet::AddressPool,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, Time};
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -157,7 +157,7 @@ impl Cloud {
         }
         self.check_ipv6_of_subnet(&spec)?;
         let id = SubnetId::new(self.rng.id("subnet"));
-        let ledger = Ledger::new(cidr);
+        let ledger = AddressPool::new(cidr);
         let mut tags = spec.tags;
         tags.insert("Name".to_owned(), spec.name.clone());
         let subnet = Subnet {
@@ -176,7 +176,7 @@ impl Cloud {
         };
         self.ledgers.insert(id.clone(), ledger);
         if let Some(cidr) = spec.ipv6_cidr {
-            self.ledgers6.insert(id.clone(), Ledger6::new(cidr));
+            self.ledgers6.insert(id.clone(), AddressPool6::new(cidr));
         }
         self.edit(|state, stamp| state.subnets.insert(stamp, id.clone(), subnet));
         Ok(id)

@@ -2,7 +2,7 @@
 
 use crate::{
     Instance, NetworkInterface, SecurityGroup, Subnet, Vpc,
-    table::{Past, Stamp, Table},
+    table::{Stamp, Table, TableView},
 };
 use config_model::{AttachmentId, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, Time};
 use std::{
@@ -138,11 +138,11 @@ fn tie_of(eni: &NetworkInterface) -> Option<(InstanceId, AttachmentId)> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) vpc: &'a Arc<Vpc>,
-    pub(crate) subnets: Past<'a, SubnetId, Subnet>,
-    pub(crate) groups: Past<'a, SecurityGroupId, SecurityGroup>,
-    pub(crate) instances: Past<'a, InstanceId, Instance>,
-    pub(crate) enis: Past<'a, EniId, NetworkInterface>,
-    plugged: Past<'a, InstanceId, BTreeSet<EniId>>,
+    pub(crate) subnets: TableView<'a, SubnetId, Subnet>,
+    pub(crate) groups: TableView<'a, SecurityGroupId, SecurityGroup>,
+    pub(crate) instances: TableView<'a, InstanceId, Instance>,
+    pub(crate) enis: TableView<'a, EniId, NetworkInterface>,
+    plugged: TableView<'a, InstanceId, BTreeSet<EniId>>,
 }
 
 impl<'a> View<'a> {

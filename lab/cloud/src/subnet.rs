@@ -17,7 +17,7 @@ const FULL: u16 = u16::MAX;
 ///
 /// One bit an address, one word a /28: a large subnet must not make its callers slow.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct AddressPool {
     cidr: Ipv4Net,
     /// Given out, or EC2's own.
     gone: Vec<u16>,
@@ -30,7 +30,7 @@ pub(crate) struct Ledger {
     free: u32,
 }
 
-impl Ledger {
+impl AddressPool {
     pub(crate) fn new(cidr: Ipv4Net) -> Self {
         let cidr = cidr.trunc();
         let size = size_of(cidr);
@@ -285,8 +285,8 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail")]
     use super::*;
 
-    fn ledger(cidr: &str) -> (Ledger, EniId, Rng) {
-        (Ledger::new(cidr.parse().unwrap()), EniId::new("eni-1"), Rng::new(1))
+    fn ledger(cidr: &str) -> (AddressPool, EniId, Rng) {
+        (AddressPool::new(cidr.parse().unwrap()), EniId::new("eni-1"), Rng::new(1))
     }
 
     #[test]

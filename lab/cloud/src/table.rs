@@ -11,7 +11,7 @@ use std::{
 pub(crate) type Stamp = Option<Time>;
 
 /// The changes of an object, oldest first, each with what it was until then.
-type Befores<V> = VecDeque<(Time, Option<Arc<V>>)>;
+type History<V> = VecDeque<(Time, Option<Arc<V>>)>;
 
 /// Objects as they are now, and what each was before its latest changes.
 ///
@@ -20,7 +20,7 @@ type Befores<V> = VecDeque<(Time, Option<Arc<V>>)>;
 #[derive(Debug)]
 pub(crate) struct Table<K, V> {
     now: BTreeMap<K, Arc<V>>,
-    before: BTreeMap<K, Befores<V>>,
+    before: BTreeMap<K, History<V>>,
     /// Which objects changed, in the order of time.
     changed: VecDeque<(Time, K)>,
 }
@@ -97,27 +97,27 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
     }
 
     /// The objects as they were then: with all changes of that time, and none after it.
-    pub(crate) fn at(&self, then: Option<Time>) -> Past<'_, K, V> {
-        Past { table: self, then }
+    pub(crate) fn at(&self, then: Option<Time>) -> TableView<'_, K, V> {
+        TableView { table: self, then }
     }
 }
 
 /// A [`Table`] as it was; as it is if `then` is `None`.
 #[derive(Debug)]
-pub(crate) struct Past<'a, K, V> {
+pub(crate) struct TableView<'a, K, V> {
     table: &'a Table<K, V>,
     then: Option<Time>,
 }
 
-impl<K, V> Clone for Past<'_, K, V> {
+impl<K, V> Clone for TableView<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Past<'_, K, V> {}
+impl<K, V> Copy for TableView<'_, K, V> {}
 
-impl<'a, K: Ord + Clone, V: Clone> Past<'a, K, V> {
+impl<'a, K: Ord + Clone, V: Clone> TableView<'a, K, V> {
     pub(crate) fn get(self, id: &K) -> Option<&'a Arc<V>> {
         match self.replaced(id) {
             Some(before) => before,

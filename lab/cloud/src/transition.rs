@@ -21,12 +21,12 @@ const TERMINATED_SHOWN: Span = Span::seconds(3600);
 
 /// Transitions by due time, then in the order in which they began.
 #[derive(Debug, Default)]
-pub(crate) struct Agenda {
+pub(crate) struct TransitionQueue {
     due: BTreeMap<(Time, u64), Transition>,
     count: u64,
 }
 
-impl Agenda {
+impl TransitionQueue {
     pub(crate) fn add(&mut self, at: Time, transition: Transition) {
         self.count += 1;
         self.due.insert((at, self.count), transition);

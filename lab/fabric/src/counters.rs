@@ -2,7 +2,7 @@
 
 use crate::{
     FabricError,
-    rules::{HOMELESS, SOURCES, SPOOFED, TABLE, counter_name, v6},
+    table::{HOMELESS, SOURCES, SPOOFED, TABLE, TABLE_V6},
     tool,
 };
 use config_model::EniId;
@@ -52,6 +52,18 @@ impl DropReason {
         Self::NoSuchAddress,
         Self::FromInternet,
     ];
+
+    /// The name of the reason's counter in nftables.
+    pub(crate) fn counter_name(self) -> &'static str {
+        match self {
+            Self::SourceCheck => "source_check",
+            Self::GroupEgress => "group_egress",
+            Self::GroupIngress => "group_ingress",
+            Self::NoPublicAddress => "no_public_address",
+            Self::NoSuchAddress => "no_such_address",
+            Self::FromInternet => "from_internet",
+        }
+    }
 }
 
 impl fmt::Display for DropReason {
@@ -116,9 +128,9 @@ impl Counters {
         sort(SOURCES, |eni| &mut eni.sources);
         sort(SPOOFED, |eni| &mut eni.spoofed);
         sort(HOMELESS, |eni| &mut eni.no_public_address);
-        let count = |reason| {
+        let count = |reason: DropReason| {
             let of = |counters: &BTreeMap<String, Packets>| {
-                counters.get(counter_name(reason)).copied().unwrap_or_default()
+                counters.get(reason.counter_name()).copied().unwrap_or_default()
             };
             let (four, six) = (of(&ruleset.counters), of(&v6.counters));
             let (packets, bytes) = (four.packets + six.packets, four.bytes + six.bytes);
@@ -196,7 +208,7 @@ pub(crate) struct RulesetV6 {
 impl RulesetV6 {
     /// Runs inside the VPC namespace; empty when there is no table.
     pub(crate) fn observe() -> Result<Self, FabricError> {
-        let Some(text) = tool::nft_list("ip6", v6::TABLE)? else { return Ok(Self::default()) };
+        let Some(text) = tool::nft_list("ip6", TABLE_V6)? else { return Ok(Self::default()) };
         let list: Value = tool::parse(&text, "the IPv6 ruleset")?;
         let mut ruleset = Self::default();
         for item in list["nftables"].as_array().into_iter().flatten() {

@@ -3,7 +3,7 @@
 
 use crate::{
     FabricError,
-    namespace::{Place, bind, do_mount, forget_namespaces},
+    namespace::{NamespaceSet, bind, do_mount, forget_namespaces},
     node::make_private,
 };
 use caps::{CapSet, Capability, CapsHashSet};
@@ -48,7 +48,7 @@ pub fn dispatch() -> Option<ExitCode> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EnterSpec {
     /// The namespaces.
-    pub(crate) place: Place,
+    pub(crate) place: NamespaceSet,
     /// Whether as the daemon's container.
     pub(crate) contained: bool,
 }

@@ -5,7 +5,7 @@ use crate::{
     Wanted,
     counters::{Ruleset, RulesetV6},
     internet,
-    namespace::{self, Kind, Place},
+    namespace::{self, Kind, NamespaceSet},
     router, rules,
     state::State,
     tool,
@@ -14,7 +14,7 @@ use config_model::EniId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -28,7 +28,6 @@ use std::{
 pub struct Fabric {
     state: State,
     vpc: Vpc,
-    enter_binary: PathBuf,
     /// Links whose late rename is under way, by node and ENI's MAC.
     renaming: Arc<Mutex<BTreeSet<(String, String)>>>,
     /// What calls of [`Fabric::apply`] did that failed afterwards.
@@ -92,9 +91,7 @@ impl Fabric {
     }
 
     fn at(state: State, vpc: Vpc) -> Self {
-        // What this process is, also after its file was replaced by a newer build.
-        let enter_binary = PathBuf::from("/proc/self/exe");
-        Self { state, vpc, enter_binary, renaming: Arc::default(), untold: Applied::default() }
+        Self { state, vpc, renaming: Arc::default(), untold: Applied::default() }
     }
 
     /// Takes everything down that the directory knows of, kills what runs in the lab's namespaces,
@@ -104,13 +101,6 @@ impl Fabric {
     /// What could not be removed; calling it again goes on.
     pub fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
         crate::remove::remove(state_dir)
-    }
-
-    /// Names the binary that [`crate::enter::dispatch`]es; by default the one that runs.
-    #[must_use]
-    pub fn with_enter_binary(mut self, binary: PathBuf) -> Self {
-        self.enter_binary = binary;
-        self
     }
 
     /// The state directory.
@@ -141,15 +131,15 @@ impl Fabric {
     }
 
     fn handle(&self, name: &str, spec: NodeSpec) -> Node {
-        Node::new(self.state.clone(), name, spec, self.enter_binary.clone())
+        Node::new(self.state.clone(), name, spec)
     }
 
-    fn router(&self) -> Place {
-        Place::net("vpc", &self.state.vpc_pin())
+    fn router(&self) -> NamespaceSet {
+        NamespaceSet::net("vpc", &self.state.vpc_pin())
     }
 
-    fn internet(&self) -> Place {
-        Place::net("inet", &self.state.internet_pin())
+    fn internet(&self) -> NamespaceSet {
+        NamespaceSet::net("inet", &self.state.internet_pin())
     }
 
     /// What the router counted since the lab was made.
@@ -243,9 +233,9 @@ impl Fabric {
         applied.detached.extend(unplugged);
         for (node, ending) in &gone {
             match ending {
-                Ending::Halt => node.halt()?,
-                Ending::Stop => node.halt().and_then(|()| node.note_off())?,
-                Ending::Terminate => node.terminate()?,
+                StopKind::Halt => node.halt()?,
+                StopKind::Stop => node.halt().and_then(|()| node.note_off())?,
+                StopKind::Terminate => node.terminate()?,
             }
             applied.halted.push(node.name().to_owned());
         }
@@ -254,17 +244,17 @@ impl Fabric {
     }
 
     /// The nodes that run and are not to, or not in this boot.
-    fn gone(&self, wanted: &Wanted) -> Result<Vec<(Node, Ending)>, FabricError> {
+    fn gone(&self, wanted: &Wanted) -> Result<Vec<(Node, StopKind)>, FabricError> {
         let mut gone = Vec::new();
         for node in self.nodes()? {
             let ending = match wanted.nodes.get(node.name()) {
-                None => Ending::Terminate,
-                Some(spec) if spec.power == Power::Off => Ending::Stop,
-                Some(spec) if spec.boot != node.spec().boot || !node.is_up() => Ending::Halt,
+                None => StopKind::Terminate,
+                Some(spec) if spec.power == Power::Off => StopKind::Stop,
+                Some(spec) if spec.boot != node.spec().boot || !node.is_up() => StopKind::Halt,
                 Some(_) => continue,
             };
             let was_on = node.spec().power == Power::On;
-            if was_on || ending == Ending::Terminate {
+            if was_on || ending == StopKind::Terminate {
                 gone.push((node, ending));
             }
         }
@@ -288,7 +278,7 @@ impl Fabric {
     fn plug(
         &self,
         wanted: &Wanted,
-        seen: &router::Seen,
+        seen: &router::ObservedLinks,
         applied: &mut Applied,
     ) -> Result<(), FabricError> {
         let enis = router::plugged(wanted, |node| {
@@ -369,7 +359,7 @@ impl Fabric {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum StopKind {
     Halt,
     Stop,
     Terminate,

@@ -2,7 +2,7 @@
 
 use crate::{
     FabricError, Vpc,
-    namespace::Place,
+    namespace::NamespaceSet,
     node::write_sysctl,
     router::{IMDS, INTERNET_INDEX, INTERNET_PORT},
     tool,
@@ -97,7 +97,7 @@ pub struct InternetHost {
 }
 
 impl InternetHost {
-    pub(crate) fn start(place: &Place, vpc: &Vpc) -> Result<Self, FabricError> {
+    pub(crate) fn start(place: &NamespaceSet, vpc: &Vpc) -> Result<Self, FabricError> {
         let v6 = has_v6(vpc).then_some(IpAddr::V6(INTERNET_HOST_V6));
         let hosts = [IpAddr::V4(INTERNET_HOST)].into_iter().chain(v6);
         let hosts = hosts.map(|host| SocketAddr::new(host, ECHO_PORT));

@@ -28,6 +28,7 @@ mod remove;
 mod router;
 mod rules;
 mod state;
+mod table;
 mod tool;
 mod wanted;
 

@@ -20,7 +20,7 @@ use std::{
 
 /// A set of namespaces that a thread or process can enter; what is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct NamespaceSet {
     /// Its name in errors.
     pub(crate) name: String,
     /// The pin of the mount namespace.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) pod: Option<PathBuf>,
 }
 
-impl Place {
+impl NamespaceSet {
     /// A network namespace alone.
     pub(crate) fn net(name: &str, pin: &Path) -> Self {
         Self { name: name.to_owned(), net: Some(pin.to_owned()), ..Self::default() }
@@ -69,7 +69,7 @@ impl Place {
         on_thread(|| self.enter().map(|()| task()))
     }
 
-    /// As [`Place::run`], for a task that can fail itself.
+    /// As [`NamespaceSet::run`], for a task that can fail itself.
     pub(crate) fn try_run<T: Send>(
         &self,
         task: impl FnOnce() -> Result<T, FabricError> + Send,

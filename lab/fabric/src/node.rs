@@ -3,7 +3,7 @@
 use crate::{
     FabricError, NodeSpec, Power,
     enter::{EnterSpec, enter_command},
-    namespace::{self, Kind, Place},
+    namespace::{self, Kind, NamespaceSet},
     process,
     state::{State, delete_folder, make_folder, write_file},
     tool,
@@ -41,12 +41,11 @@ pub struct Node {
     state: State,
     name: String,
     spec: NodeSpec,
-    enter_binary: PathBuf,
 }
 
 impl Node {
-    pub(crate) fn new(state: State, name: &str, spec: NodeSpec, enter_binary: PathBuf) -> Self {
-        Self { state, name: name.to_owned(), spec, enter_binary }
+    pub(crate) fn new(state: State, name: &str, spec: NodeSpec) -> Self {
+        Self { state, name: name.to_owned(), spec }
     }
 
     /// The lab's name for it.
@@ -123,7 +122,7 @@ impl Node {
     }
 
     fn enter(&self, spec: EnterSpec, program: &OsStr) -> Command {
-        enter_command(&self.enter_binary, &spec, program)
+        enter_command(Path::new(OWN_BINARY), &spec, program)
     }
 
     /// Runs `task` on a thread that is inside the node's namespaces and returns what it returned.
@@ -142,15 +141,15 @@ impl Node {
         if self.is_up() { Ok(()) } else { Err(FabricError::NoNode(self.name.clone())) }
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> NamespaceSet {
         let [(_, net), (_, mnt), (_, uts)] = self.pins();
         let name = format!("node {}", self.name);
-        Place { name, mnt: Some(mnt), uts: Some(uts), net: Some(net), pod: None }
+        NamespaceSet { name, mnt: Some(mnt), uts: Some(uts), net: Some(net), pod: None }
     }
 
     /// The network namespace alone: the machine's files, the node's links.
-    pub(crate) fn net_place(&self) -> Place {
-        Place::net(&format!("node {}", self.name), &self.net_pin())
+    pub(crate) fn net_place(&self) -> NamespaceSet {
+        NamespaceSet::net(&format!("node {}", self.name), &self.net_pin())
     }
 
     pub(crate) fn net_pin(&self) -> PathBuf {
@@ -252,3 +251,6 @@ pub(crate) fn write_sysctl(key: &str, value: &str) -> Result<(), FabricError> {
     let path = Path::new("/proc/sys").join(key);
     fs::write(&path, value).map_err(|cause| FabricError::File { action: "write", path, cause })
 }
+
+/// The running program, even if a newer build has replaced its file.
+const OWN_BINARY: &str = "/proc/self/exe";

@@ -2,7 +2,7 @@
 
 use crate::{
     FabricError, Node,
-    namespace::{self, Kind, Place},
+    namespace::{self, Kind, NamespaceSet},
     process, state, tool,
 };
 use std::{
@@ -70,8 +70,8 @@ impl Node {
         self.pod_place(pod).run(task)
     }
 
-    pub(crate) fn pod_place(&self, pod: &str) -> Place {
-        Place {
+    pub(crate) fn pod_place(&self, pod: &str) -> NamespaceSet {
+        NamespaceSet {
             name: format!("pod {pod} of node {}", self.name()),
             pod: Some(Path::new(NETNS).join(pod)),
             ..self.place()

@@ -183,7 +183,7 @@ pub fn run(fabric: &Fabric, plan: &ProbePlan) -> Result<ProbeReport, FabricError
     let begun = Instant::now();
     let before = fabric.counters()?;
     let mut report = ProbeReport::default();
-    let party = matrix::Party::gather(fabric, plan)?;
+    let party = matrix::Participants::gather(fabric, plan)?;
     for outcome in matrix::echo(&party, plan)? {
         let tally = match (outcome.from_pod, outcome.to_pod) {
             (true, true) => &mut report.pods,
@@ -198,7 +198,7 @@ pub fn run(fabric: &Fabric, plan: &ProbePlan) -> Result<ProbeReport, FabricError
         report.failures.extend(failure);
     }
     if !report.failures.is_empty() {
-        let evidence = why::Evidence::gather(fabric, plan, &before)?;
+        let evidence = why::ProbeEvidence::gather(fabric, plan, &before)?;
         for failure in &mut report.failures {
             failure.because = evidence.explain(&failure.from, &failure.to);
         }

@@ -34,8 +34,7 @@ pub(crate) fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
     let mut removed = Removed { processes: recorded.len(), mounts: 0 };
     for name in state.node_names()? {
         if let Some(spec) = state.node_spec(&name)? {
-            removed.processes +=
-                Node::new(state.clone(), &name, spec, PathBuf::new()).kill_all()?;
+            removed.processes += Node::new(state.clone(), &name, spec).kill_all()?;
         }
     }
     let pins: Vec<PathBuf> =
@@ -55,7 +54,7 @@ fn detach_links(state: &State) -> Result<(), FabricError> {
     if !namespace::is_pinned(&pin) {
         return Ok(());
     }
-    namespace::Place::net("vpc", &pin).try_run(|| {
+    namespace::NamespaceSet::net("vpc", &pin).try_run(|| {
         let ports: Vec<String> = crate::router::observe()?.ports.into_keys().collect();
         crate::router::remove_ports(&ports)
     })

@@ -80,7 +80,7 @@ fn port_alias(id: &EniId, eni: &EniSpec) -> String {
 
 /// What `ip` showed in the VPC namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedLinks {
     /// Ports by name, with their alias; empty when the port was not finished.
     pub(crate) ports: BTreeMap<String, String>,
     /// The port of each routed address.
@@ -116,7 +116,7 @@ struct LinkMac {
 }
 
 /// Runs inside the VPC namespace.
-pub(crate) fn observe() -> Result<Seen, FabricError> {
+pub(crate) fn observe() -> Result<ObservedLinks, FabricError> {
     let links: Vec<LinkJson> =
         tool::ip_json(&["link", "show", "group", PORT_GROUP], "list the ports")?;
     let routes: Vec<RouteJson> =
@@ -136,7 +136,7 @@ pub(crate) fn observe() -> Result<Seen, FabricError> {
         let mac = neighbour.lladdr?.parse().ok()?;
         Some((neighbour.dst.parse().ok()?, (neighbour.dev, mac)))
     });
-    Ok(Seen {
+    Ok(ObservedLinks {
         ports: ports.collect(),
         routes: routes.collect(),
         neighbours: neighbours.collect(),
@@ -161,7 +161,7 @@ pub(crate) struct Plan {
 }
 
 /// Plans; `enis` are those of running nodes alone.
-pub(crate) fn plan(enis: &BTreeMap<&EniId, &EniSpec>, seen: &Seen) -> Plan {
+pub(crate) fn plan(enis: &BTreeMap<&EniId, &EniSpec>, seen: &ObservedLinks) -> Plan {
     let ports: BTreeMap<String, (&EniId, &EniSpec)> =
         enis.iter().map(|(id, eni)| (port_name(eni.mac), (*id, *eni))).collect();
     let stands = |name: &str, alias: &str| {
@@ -188,7 +188,7 @@ pub(crate) fn plan(enis: &BTreeMap<&EniId, &EniSpec>, seen: &Seen) -> Plan {
 
 fn plan_mapping(
     ports: &BTreeMap<String, (&EniId, &EniSpec)>,
-    seen: &Seen,
+    seen: &ObservedLinks,
     kept: &dyn Fn(&str) -> bool,
     plan: &mut Plan,
 ) {

@@ -9,6 +9,7 @@ use crate::{
     EniSpec, FabricError, GroupRule, Peer, Protocol, Vpc, Wanted,
     counters::{DropReason, Ruleset},
     router::{INTERNET_PORT, own_addresses, port_name},
+    table::{HOMELESS, SOURCES, SPOOFED, TABLE},
     tool,
 };
 use config_model::{EniId, SecurityGroupId};
@@ -19,16 +20,6 @@ use std::{
 };
 
 pub(crate) mod v6;
-
-/// The table's name.
-pub(crate) const TABLE: &str = "vpc";
-
-/// The set of every port's addresses, each with its counter.
-pub(crate) const SOURCES: &str = "sources";
-/// The set of sources that failed the source check.
-pub(crate) const SPOOFED: &str = "spoofed";
-/// The set of sources that wanted to the internet without a public address.
-pub(crate) const HOMELESS: &str = "homeless";
 
 /// The transaction that makes the ruleset what is wanted; `None` when it is.
 pub(crate) fn transaction(
@@ -82,18 +73,6 @@ pub(crate) fn commit(transaction: &str) -> Result<(), FabricError> {
     tool::nft(transaction, "apply the VPC's ruleset")
 }
 
-/// The name of a reason's counter.
-pub(crate) fn counter_name(reason: DropReason) -> &'static str {
-    match reason {
-        DropReason::SourceCheck => "source_check",
-        DropReason::GroupEgress => "group_egress",
-        DropReason::GroupIngress => "group_ingress",
-        DropReason::NoPublicAddress => "no_public_address",
-        DropReason::NoSuchAddress => "no_such_address",
-        DropReason::FromInternet => "from_internet",
-    }
-}
-
 fn element((port, address): &(String, Ipv4Addr)) -> String {
     format!("\"{port}\" . {address}")
 }
@@ -110,7 +89,7 @@ fn elements(out: &mut String, verb: &str, set: &str, elements: &[impl Display]) 
 fn frame() -> String {
     let mut out = format!("add table ip {TABLE}\n");
     for reason in DropReason::ALL {
-        let _ = writeln!(out, "add counter ip {TABLE} {}", counter_name(reason));
+        let _ = writeln!(out, "add counter ip {TABLE} {}", reason.counter_name());
     }
     let mut set = |verb: &str, name: &str, spec: &str| {
         let _ = writeln!(out, "add {verb} ip {TABLE} {name} {{ {spec} }}");
@@ -165,7 +144,7 @@ fn body(wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String
 }
 
 fn static_rules() -> Vec<(&'static str, String)> {
-    let drop = |reason| format!("counter name {} drop", counter_name(reason));
+    let drop = |reason: DropReason| format!("counter name {} drop", reason.counter_name());
     let note = |set| format!("update @{set} {{ iifname . ip saddr }}");
     vec![
         ("check_source", format!("iifname . ip saddr @{SOURCES} accept")),
@@ -239,7 +218,7 @@ fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) 
             for rule in rules {
                 let _ = writeln!(out, "add rule ip {TABLE} {chain} {rule} return");
             }
-            let reason = counter_name(direction.reason());
+            let reason = direction.reason().counter_name();
             let _ = writeln!(out, "add rule ip {TABLE} {chain} counter name {reason} drop");
         }
     }

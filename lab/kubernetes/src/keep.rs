@@ -3,10 +3,11 @@
 use crate::{
     Cluster, Wanted,
     component::Component,
+    launch::Launch,
     started::{API_SERVER, ETCD, wait_until_ready},
 };
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -51,10 +52,7 @@ pub fn stop(folder: &Path, name: &str) -> Result<()> {
 pub fn start(folder: &Path, name: &str) -> Result<()> {
     let name = known(name)?;
     if Component::found(name, folder).is_none() {
-        let path = launch_file(folder, name);
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let launch: Launch = serde_json::from_str(&text)
-            .with_context(|| format!("understand {}", path.display()))?;
+        let launch = Launch::load(folder, name)?;
         let mut component = Component::start(&launch.program, name, &launch.args, folder, true)?;
         component.note(folder)?;
         if name == API_SERVER {
@@ -75,7 +73,7 @@ pub fn what_runs(folder: &Path) -> Vec<&'static str> {
 
 /// A component that was started, whether it runs or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct ComponentStatus {
     /// Its name.
     pub name: &'static str,
     /// Its process, if it runs.
@@ -85,9 +83,9 @@ pub struct Kept {
 }
 
 /// All components that were started in this folder.
-pub fn components(folder: &Path) -> Vec<Kept> {
-    let started = COMPONENTS.into_iter().filter(|name| launch_file(folder, name).is_file());
-    let kept = |name| Kept {
+pub fn components(folder: &Path) -> Vec<ComponentStatus> {
+    let started = COMPONENTS.into_iter().filter(|name| Launch::is_recorded(folder, name));
+    let kept = |name| ComponentStatus {
         name,
         pid: Component::found(name, folder).map(|component| component.pid()),
         log: folder.join(format!("{name}.log")),
@@ -111,25 +109,6 @@ pub fn forget(folder: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// How a component was started.
-#[derive(Serialize, Deserialize)]
-struct Launch {
-    program: PathBuf,
-    args: Vec<String>,
-}
-
-/// Notes how a component is started.
-pub(crate) fn remember(folder: &Path, program: &Path, name: &str, args: &[String]) -> Result<()> {
-    let launch = Launch { program: program.to_owned(), args: args.to_vec() };
-    let path = launch_file(folder, name);
-    let text = serde_json::to_string_pretty(&launch).context("write a command line down")?;
-    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
-}
-
-fn launch_file(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.launch"))
 }
 
 fn known(name: &str) -> Result<&'static str> {

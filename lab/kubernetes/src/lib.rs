@@ -15,6 +15,7 @@
 mod access;
 mod component;
 pub mod keep;
+mod launch;
 pub mod node;
 pub mod objects;
 mod ports;

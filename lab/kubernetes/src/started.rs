@@ -2,7 +2,9 @@
 
 mod saved;
 
-use crate::{Access, Identity, Program, access::FRONT, component::Component, free_ports, keep};
+use crate::{
+    Access, Identity, Program, access::FRONT, component::Component, free_ports, launch::Launch,
+};
 use anyhow::{Context as _, Result, bail};
 use kube::{
     Client, Config,
@@ -192,7 +194,7 @@ impl Cluster {
         let component = Component::start(&program, name, &args, &self.folder, self.outlives)?;
         if self.outlives {
             component.note(&self.folder)?;
-            keep::remember(&self.folder, &program, name, &args)?;
+            Launch { program, args }.save(&self.folder, name)?;
         }
         self.running.push(component);
         Ok(())

@@ -5,12 +5,14 @@ mod batch;
 mod cloud_args;
 mod cloud_verbs;
 mod cluster;
+mod duration;
 mod enter;
 mod fault_args;
 mod lifecycle;
 mod logs;
 mod show;
 mod show_cloud;
+mod table;
 
 pub use args::Cli;
 

@@ -6,7 +6,7 @@ mod signature;
 mod xml;
 
 use crate::{
-    http::{Face, Reply, Whole, typed},
+    http::{HttpService, Reply, FullRequest, typed},
     live::LiveCloud,
 };
 use bytes::Bytes;
@@ -34,7 +34,7 @@ impl Endpoint {
         Self { cloud, served: AtomicU64::new(0) }
     }
 
-    async fn call(&self, request: &Whole) -> (String, Result<Response, CallError>) {
+    async fn call(&self, request: &FullRequest) -> (String, Result<Response, CallError>) {
         let (mut params, key) = match read(request) {
             Ok(read) => read,
             Err(err) => return (UNKNOWN.to_owned(), Err(err.into())),
@@ -79,12 +79,12 @@ impl Endpoint {
     }
 }
 
-impl Face for Endpoint {
+impl HttpService for Endpoint {
     fn accepted(&self, stream: &TcpStream, _peer: SocketAddr) {
         let _ = stream.set_nodelay(true);
     }
 
-    async fn answer(&self, request: Whole, peer: SocketAddr) -> Reply {
+    async fn answer(&self, request: FullRequest, peer: SocketAddr) -> Reply {
         let (action, result) = self.call(&request).await;
         let id = self.request_id();
         let outcome = match &result {
@@ -106,7 +106,7 @@ impl Face for Endpoint {
 }
 
 /// The parameters and the access key of a request.
-fn read(request: &Whole) -> Result<(Params, Option<String>), Ec2Error> {
+fn read(request: &FullRequest) -> Result<(Params, Option<String>), Ec2Error> {
     let query = request.uri().query();
     let header = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let key = signature::access_key(header, query);

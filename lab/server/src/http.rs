@@ -9,7 +9,7 @@ use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc, time:
 use tokio::{net::TcpListener, net::TcpStream, task::JoinSet};
 
 /// A request whose body has been read.
-pub(crate) type Whole = Request<Bytes>;
+pub(crate) type FullRequest = Request<Bytes>;
 
 /// What becomes of a request.
 pub(crate) enum Reply {
@@ -20,16 +20,16 @@ pub(crate) enum Reply {
 }
 
 /// One face: who is calling decides what the connection may do, then each request is answered.
-pub(crate) trait Face: Send + Sync + 'static {
+pub(crate) trait HttpService: Send + Sync + 'static {
     /// Called once for a new connection, before the first byte of it is read.
     fn accepted(&self, stream: &TcpStream, peer: SocketAddr);
 
     /// Answers one request.
-    fn answer(&self, request: Whole, peer: SocketAddr) -> impl Future<Output = Reply> + Send;
+    fn answer(&self, request: FullRequest, peer: SocketAddr) -> impl Future<Output = Reply> + Send;
 }
 
 /// Serves until the task is dropped; connections end with it.
-pub(crate) async fn serve(listener: TcpListener, face: impl Face) -> Infallible {
+pub(crate) async fn serve(listener: TcpListener, face: impl HttpService) -> Infallible {
     let face = Arc::new(face);
     let mut connections = JoinSet::new();
     loop {
@@ -49,7 +49,7 @@ pub(crate) async fn serve(listener: TcpListener, face: impl Face) -> Infallible 
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, face: Arc<impl Face>) {
+async fn connection(stream: TcpStream, peer: SocketAddr, face: Arc<impl HttpService>) {
     let service = service_fn(|request| {
         let face = Arc::clone(&face);
         async move { answered(request, peer, &*face).await }
@@ -63,20 +63,20 @@ async fn connection(stream: TcpStream, peer: SocketAddr, face: Arc<impl Face>) {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was lost on purpose")]
-struct LostOnPurpose;
+struct InjectedLoss;
 
 async fn answered(
     request: Request<Incoming>,
     peer: SocketAddr,
-    face: &impl Face,
-) -> Result<Response<Full<Bytes>>, LostOnPurpose> {
+    face: &impl HttpService,
+) -> Result<Response<Full<Bytes>>, InjectedLoss> {
     let (parts, body) = request.into_parts();
     let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
         return Ok(plain(413, "request entity too large"));
     };
     match face.answer(Request::from_parts(parts, body.to_bytes()), peer).await {
         Reply::Answer(response) => Ok(response),
-        Reply::Lost => Err(LostOnPurpose),
+        Reply::Lost => Err(InjectedLoss),
     }
 }
 

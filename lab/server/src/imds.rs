@@ -3,7 +3,7 @@
 mod tokens;
 
 use crate::{
-    http::{Face, Reply, Whole, plain},
+    http::{HttpService, Reply, FullRequest, plain},
     live::{LiveCloud, Source},
 };
 use bytes::Bytes;
@@ -47,7 +47,7 @@ impl Metadata {
         }
     }
 
-    fn respond(&self, request: &Whole, instance: &InstanceId) -> Response<Full<Bytes>> {
+    fn respond(&self, request: &FullRequest, instance: &InstanceId) -> Response<Full<Bytes>> {
         if let Some(status) = self.cloud.with(|cloud, _| cloud.imds_outage(instance)) {
             return page(status);
         }
@@ -76,7 +76,7 @@ impl Metadata {
         response
     }
 
-    fn read(&self, request: &Whole, instance: &InstanceId) -> Response<Full<Bytes>> {
+    fn read(&self, request: &FullRequest, instance: &InstanceId) -> Response<Full<Bytes>> {
         let token = request.headers().get(TOKEN_HEADER).and_then(|value| value.to_str().ok());
         let valid = token.is_some_and(|token| self.tokens.fits(token, instance, Instant::now()));
         if !valid {
@@ -90,7 +90,7 @@ impl Metadata {
     }
 }
 
-impl Face for Metadata {
+impl HttpService for Metadata {
     fn accepted(&self, stream: &TcpStream, peer: SocketAddr) {
         let _ = stream.set_nodelay(true);
         if let Some(source) = self.source(peer)
@@ -100,7 +100,7 @@ impl Face for Metadata {
         }
     }
 
-    async fn answer(&self, request: Whole, peer: SocketAddr) -> Reply {
+    async fn answer(&self, request: FullRequest, peer: SocketAddr) -> Reply {
         let response = match self.source(peer) {
             Some(source) => self.respond(&request, &source.instance),
             None => page(404),

@@ -20,7 +20,7 @@ mod wanted;
 
 pub(crate) use branches::{control, control_in};
 pub use cluster::Cluster;
-pub(crate) use cluster::{API_SERVER_PORT, SeenCluster};
+pub(crate) use cluster::{API_SERVER_PORT, ClusterAccess};
 pub(crate) use error::LabError;
 pub(crate) use follow::follow;
 pub(crate) use provision::{DAEMON_LOG, PLUGIN_LOG};
@@ -44,7 +44,7 @@ pub(crate) struct Lab {
     name: String,
     bin_dir: PathBuf,
     ec2_endpoint: Ipv4Addr,
-    cluster: Option<SeenCluster>,
+    cluster: Option<ClusterAccess>,
     cloud: LiveCloud,
     /// Looks and enters; the one that changes anything is with [`follow`].
     fabric: Fabric,
@@ -60,7 +60,7 @@ impl Lab {
         name: String,
         bin_dir: PathBuf,
         ec2_endpoint: Ipv4Addr,
-        cluster: Option<SeenCluster>,
+        cluster: Option<ClusterAccess>,
         cloud: LiveCloud,
         fabric: Fabric,
     ) -> Self {

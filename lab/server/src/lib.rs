@@ -16,10 +16,11 @@ mod imds;
 mod lab;
 mod live;
 mod loopback;
+mod resource_controller;
 mod serve;
 mod way_in;
 
 pub use lab::Cluster;
-pub use live::{LiveCloud, Lossy, Source};
+pub use live::{LiveCloud, ReplyLoss, Source};
 pub use loopback::{Loopback, serve_loopback};
 pub use serve::{Layout, ServeError, ServeSpec, serve};

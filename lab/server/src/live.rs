@@ -24,12 +24,12 @@ struct Shared {
     epoch_unix_ms: u64,
     calls: Mutex<BTreeMap<(String, String), u64>>,
     sources: Mutex<Sources>,
-    lossy: Mutex<Option<Lossy>>,
+    lossy: Mutex<Option<ReplyLoss>>,
 }
 
 /// Answers that get lost on the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lossy {
+pub struct ReplyLoss {
     /// Of this action; of all that change something if absent.
     pub action: Option<Action>,
     /// Every how many calls.
@@ -160,12 +160,12 @@ impl LiveCloud {
 
     /// Loses the answers of every n-th call, after acting; of calls that change something, unless an
     /// action is named. `None` ends it.
-    pub fn lose_replies(&self, lossy: Option<Lossy>) {
+    pub fn lose_replies(&self, lossy: Option<ReplyLoss>) {
         *unpoisoned(&self.shared.lossy) = lossy;
     }
 
     /// What [`LiveCloud::lose_replies`] set.
-    pub fn lossy(&self) -> Option<Lossy> {
+    pub fn lossy(&self) -> Option<ReplyLoss> {
         unpoisoned(&self.shared.lossy).clone()
     }
 
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn every_second_answer_is_lost_of_calls_that_change_something() {
         let live = cloud();
-        live.lose_replies(Some(Lossy { action: None, every: 2, calls: 0 }));
+        live.lose_replies(Some(ReplyLoss { action: None, every: 2, calls: 0 }));
         let lost = |action| (0..4).map(|_| live.loses(action)).collect::<Vec<_>>();
         assert_eq!(lost(Action::CreateTags), [false, true, false, true]);
         assert_eq!(lost(Action::DescribeVpcs), [false; 4]);

@@ -163,13 +163,13 @@ struct Started {
     api_server: Option<TcpListener>,
     /// And the address from which it leads.
     way_in: (Fabric, Option<Ipv4Addr>),
-    controller: Option<lab_kube::Cluster>,
+    controller: Option<crate::resource_controller::Cluster>,
     _internet: InternetHost,
 }
 
 async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<Started, LabError> {
     let controller = match spec.cluster.as_ref().and_then(|cluster| cluster.controller.as_ref()) {
-        Some(kubeconfig) => Some(lab_kube::Cluster::new(kubeconfig).await?),
+        Some(kubeconfig) => Some(crate::resource_controller::Cluster::new(kubeconfig).await?),
         None => None,
     };
     let vpc = vpc(&cloud.truth()).ok_or(LabError::NoSubnet { index: 0, count: 0 })?;

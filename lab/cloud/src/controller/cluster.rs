@@ -3,26 +3,26 @@
 //! Nothing is remembered of what was written: each look at the cluster says what it lacks, so that a
 //! write that was lost, or undone by somebody, is made again.
 
-use super::{Node, ResourceController, TrunkWish};
+use super::{Node, ResourceController, TrunkRequest};
 use config_model::{InstanceId, PodName, Time};
 use std::collections::BTreeMap;
 
 /// A cluster, as far as it matters to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterSeen {
+pub struct ClusterSnapshot {
     /// The nodes, by name.
-    pub nodes: BTreeMap<String, NodeSeen>,
+    pub nodes: BTreeMap<String, ObservedNode>,
     /// The features of each CNINode that is there: names and values.
     pub cni_nodes: BTreeMap<String, BTreeMap<String, String>>,
     /// The ENIConfigs, by name.
-    pub eni_configs: BTreeMap<String, TrunkWish>,
+    pub eni_configs: BTreeMap<String, TrunkRequest>,
     /// The pods that want a branch, are bound to a node and have not ended.
-    pub pods: BTreeMap<PodName, PodSeen>,
+    pub pods: BTreeMap<PodName, ObservedPod>,
 }
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeSeen {
+pub struct ObservedNode {
     /// Which one of its name.
     pub uid: String,
     /// It has the label `vpc.amazonaws.com/has-trunk-attached: "true"`.
@@ -33,7 +33,7 @@ pub struct NodeSeen {
 
 /// A pod that wants a branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodSeen {
+pub struct ObservedPod {
     /// Which one of its name.
     pub uid: String,
     /// The node it is bound to.
@@ -72,7 +72,7 @@ pub enum ClusterWrite {
 
 /// A pod that the cluster told of.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(super) struct ClusterPod {
     uid: String,
     node: String,
     instance: InstanceId,
@@ -89,30 +89,30 @@ impl ResourceController {
         &mut self,
         now: Time,
         instances: &BTreeMap<String, InstanceId>,
-        seen: &ClusterSeen,
+        seen: &ClusterSnapshot,
     ) {
         for (name, instance) in instances {
             if let Some(wish) = seen.cni_nodes.get(name).and_then(|of| wish(of, seen)) {
                 self.want_trunk(instance, wish);
             }
         }
-        let stays = |pod: &PodName, heard: &Heard| {
+        let stays = |pod: &PodName, heard: &ClusterPod| {
             let now = seen.pods.get(pod);
             now.is_some_and(|now| now.uid == heard.uid && now.node == heard.node)
         };
         let (stay, gone) =
             std::mem::take(&mut self.heard).into_iter().partition(|(pod, heard)| stays(pod, heard));
         self.heard = stay;
-        let gone: BTreeMap<PodName, Heard> = gone;
+        let gone: BTreeMap<PodName, ClusterPod> = gone;
         for (pod, heard) in gone {
             self.pod_deleted(now, &heard.instance, &pod);
         }
-        for (pod, PodSeen { uid, node, .. }) in &seen.pods {
+        for (pod, ObservedPod { uid, node, .. }) in &seen.pods {
             let Some(instance) = instances.get(node) else { continue };
             if !self.heard.contains_key(pod) {
                 self.pod_bound(instance, pod.clone(), Vec::new());
                 let (uid, node, instance) = (uid.clone(), node.clone(), instance.clone());
-                self.heard.insert(pod.clone(), Heard { uid, node, instance });
+                self.heard.insert(pod.clone(), ClusterPod { uid, node, instance });
             }
         }
     }
@@ -126,7 +126,7 @@ impl ResourceController {
     pub fn writes(
         &self,
         instances: &BTreeMap<String, InstanceId>,
-        seen: &ClusterSeen,
+        seen: &ClusterSnapshot,
     ) -> Vec<ClusterWrite> {
         let ours = || seen.nodes.iter().filter(|(name, _)| instances.contains_key(*name));
         let unmade = ours().filter(|(name, _)| !seen.cni_nodes.contains_key(*name));
@@ -154,10 +154,10 @@ impl ResourceController {
 }
 
 /// Where a trunk is wanted; `None` if none is, or while the ENIConfig that is named is not there.
-fn wish(features: &BTreeMap<String, String>, seen: &ClusterSeen) -> Option<TrunkWish> {
+fn wish(features: &BTreeMap<String, String>, seen: &ClusterSnapshot) -> Option<TrunkRequest> {
     features.get(SECURITY_GROUPS)?;
     match features.get(CUSTOM_NETWORKING) {
         Some(config) => seen.eni_configs.get(config).cloned(),
-        None => Some(TrunkWish::default()),
+        None => Some(TrunkRequest::default()),
     }
 }

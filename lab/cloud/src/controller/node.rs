@@ -1,6 +1,6 @@
 //! One node's trunk and branches.
 
-use super::{ControllerNews, PodEni, TrunkWish};
+use super::{ControllerEvent, PodEni, TrunkRequest};
 use crate::{
     AssociateTrunkInterface, AttachNetworkInterface, AttachmentStatus, CallError, Caller, Cloud,
     CreateNetworkInterface, DeleteNetworkInterface, DisassociateTrunkInterface, InstanceType,
@@ -16,7 +16,7 @@ pub(super) const BRANCH_COOLDOWN: Span = Span::seconds(60);
 /// What the controller knows of one node.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    pub(super) wish: Option<TrunkWish>,
+    pub(super) wish: Option<TrunkRequest>,
     /// The trunk, once EC2 has made it.
     trunk: Option<EniId>,
     /// How many branches were announced with it.
@@ -27,7 +27,7 @@ pub(super) struct Node {
     /// Branches whose pods are gone, with the time from which on they may go too.
     pub(super) cooling: Vec<(Time, PodEni)>,
     /// The branch that is being made.
-    making: Option<Making>,
+    making: Option<PendingBranch>,
     pub(super) retry_at: Option<Time>,
     /// Counts what was asked for, so that each request has a token of its own.
     asked: u64,
@@ -35,7 +35,7 @@ pub(super) struct Node {
 
 /// A branch that is being made: whatever EC2 was asked for it is asked again in the same words.
 #[derive(Debug)]
-struct Making {
+struct PendingBranch {
     pod: PodName,
     groups: Vec<SecurityGroupId>,
     vlan: u16,
@@ -78,7 +78,7 @@ impl Node {
         now: Time,
         instance: &InstanceId,
         cloud: &mut Cloud,
-        news: &mut Vec<ControllerNews>,
+        news: &mut Vec<ControllerEvent>,
     ) -> Result<(), Refused> {
         self.collect(now, cloud)?;
         let Some(wish) = self.wish.clone() else { return Ok(()) };
@@ -97,7 +97,7 @@ impl Node {
         self.trunk = Some(own.id.clone());
         let most = branches_of(cloud, instance);
         if self.announced.replace(most) != Some(most) {
-            news.push(ControllerNews::TrunkAttached {
+            news.push(ControllerEvent::TrunkAttached {
                 instance: instance.clone(),
                 trunk: own.id.clone(),
                 branches: most,
@@ -105,7 +105,7 @@ impl Node {
         }
         while self.making.is_some() || self.begin_branch(own, most)? {
             let finished = self.finish_branch(now, own, cloud);
-            let Some(Making { pod, .. }) = &self.making else { break };
+            let Some(PendingBranch { pod, .. }) = &self.making else { break };
             let pod = pod.clone();
             let branch =
                 finished.map_err(|refused| Refused { pod: Some(pod.clone()), ..refused })?;
@@ -117,7 +117,7 @@ impl Node {
             }
             self.branches.insert(pod.clone(), branch.clone());
             let instance = instance.clone();
-            news.push(ControllerNews::Annotated { instance, pod, branch });
+            news.push(ControllerEvent::Annotated { instance, pod, branch });
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Node {
         &mut self,
         now: Time,
         instance: &InstanceId,
-        wish: &TrunkWish,
+        wish: &TrunkRequest,
         enis: &[&NetworkInterface],
         cloud: &mut Cloud,
     ) -> Result<(), Refused> {
@@ -225,7 +225,7 @@ impl Node {
         self.asked += 1;
         let (pod, trunk, subnet) = (pod.clone(), trunk.id.clone(), trunk.subnet_id.clone());
         let number = self.asked;
-        self.making = Some(Making { pod, groups, vlan, number, trunk, subnet, eni: None });
+        self.making = Some(PendingBranch { pod, groups, vlan, number, trunk, subnet, eni: None });
         Ok(true)
     }
 

@@ -1,6 +1,6 @@
 //! Which IPv6 addresses of a subnet are given out.
 
-use super::Wanted6;
+use super::AddressRequest6;
 use crate::{Ec2Error, rng::Rng};
 use ipnet::Ipv6Net;
 use std::{collections::BTreeSet, net::Ipv6Addr};
@@ -14,7 +14,7 @@ const RESERVED: u64 = 4;
 
 /// The addresses of one /64; EC2 has far more than anybody takes.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger6 {
+pub(crate) struct AddressPool6 {
     cidr: Ipv6Net,
     /// Single addresses, by what stands behind the subnet.
     held: BTreeSet<u64>,
@@ -22,7 +22,7 @@ pub(crate) struct Ledger6 {
     prefixes: BTreeSet<u16>,
 }
 
-impl Ledger6 {
+impl AddressPool6 {
     pub(crate) fn new(cidr: Ipv6Net) -> Self {
         Self { cidr: cidr.trunc(), held: BTreeSet::new(), prefixes: BTreeSet::new() }
     }
@@ -83,7 +83,7 @@ impl Ledger6 {
     /// Gives what is wanted, or nothing.
     pub(crate) fn take(
         &mut self,
-        wanted: &Wanted6,
+        wanted: &AddressRequest6,
         rng: &mut Rng,
     ) -> Result<(Vec<Ipv6Addr>, Vec<Ipv6Net>), Ec2Error> {
         let distinct = wanted.addresses.iter().collect::<BTreeSet<_>>().len()
@@ -148,19 +148,19 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail")]
     use super::*;
 
-    fn ledger() -> (Ledger6, Rng) {
-        (Ledger6::new("2001:db8:1:2::/64".parse().unwrap()), Rng::new(3))
+    fn ledger() -> (AddressPool6, Rng) {
+        (AddressPool6::new("2001:db8:1:2::/64".parse().unwrap()), Rng::new(3))
     }
 
     #[test]
     fn a_prefix_and_an_address_never_overlap() {
         let (mut ledger, mut rng) = ledger();
         let address: Ipv6Addr = "2001:db8:1:2:7::9".parse().unwrap();
-        let wanted = Wanted6 { addresses: vec![address], ..Wanted6::default() };
+        let wanted = AddressRequest6 { addresses: vec![address], ..AddressRequest6::default() };
         ledger.take(&wanted, &mut rng).unwrap();
         assert_eq!(ledger.take(&wanted, &mut rng).unwrap_err().code, "InvalidIPAddress.InUse");
         let around: Ipv6Net = "2001:db8:1:2:7::/80".parse().unwrap();
-        let prefix = Wanted6 { prefixes: vec![around], ..Wanted6::default() };
+        let prefix = AddressRequest6 { prefixes: vec![around], ..AddressRequest6::default() };
         assert_eq!(ledger.take(&prefix, &mut rng).unwrap_err().code, "InsufficientCidrBlocks");
         ledger.release(&[address], &[]);
         assert_eq!(ledger.take(&prefix, &mut rng).unwrap(), (vec![], vec![around]));
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn the_first_and_the_last_prefix_hold_ec2s_own_addresses() {
         let (mut ledger, mut rng) = ledger();
-        let all = Wanted6 { prefix_count: 65_534, ..Wanted6::default() };
+        let all = AddressRequest6 { prefix_count: 65_534, ..AddressRequest6::default() };
         let (_, prefixes) = ledger.take(&all, &mut rng).unwrap();
         let distinct: BTreeSet<Ipv6Net> = prefixes.iter().copied().collect();
         assert_eq!(distinct.len(), 65_534);
         assert!(!distinct.contains(&"2001:db8:1:2::/80".parse().unwrap()));
         assert!(!distinct.contains(&"2001:db8:1:2:ffff::/80".parse().unwrap()));
-        let one = Wanted6 { prefix_count: 1, ..Wanted6::default() };
+        let one = AddressRequest6 { prefix_count: 1, ..AddressRequest6::default() };
         assert_eq!(ledger.take(&one, &mut rng).unwrap_err().code, "InsufficientCidrBlocks");
         ledger.release(&[], &prefixes[..1]);
         assert_eq!(ledger.take(&one, &mut rng).unwrap().1, prefixes[..1]);
@@ -185,8 +185,9 @@ mod tests {
     #[test]
     fn addresses_are_drawn_from_the_whole_subnet() {
         let (mut ledger, mut rng) = ledger();
-        let (addresses, _) =
-            ledger.take(&Wanted6 { count: 50, ..Wanted6::default() }, &mut rng).unwrap();
+        let (addresses, _) = ledger
+            .take(&AddressRequest6 { count: 50, ..AddressRequest6::default() }, &mut rng)
+            .unwrap();
         let cidr: Ipv6Net = "2001:db8:1:2::/64".parse().unwrap();
         assert!(addresses.iter().all(|address| cidr.contains(address)));
         assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), 50);

@@ -3,33 +3,33 @@
 use crate::world::{World, quiet};
 use config_model::{EniId, PodName, SecurityGroupId, Span};
 use lab_cloud::{
-    Action, ClusterSeen, ClusterWrite, ControllerNews, Fault, InstanceType, InterfaceKind,
-    NodeSeen, PodEni, PodSeen, ResourceController, TrunkWish,
+    Action, ClusterSnapshot, ClusterWrite, ControllerEvent, Fault, InstanceType, InterfaceKind,
+    ObservedNode, PodEni, ObservedPod, ResourceController, TrunkRequest,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-struct Play {
+struct Simulation {
     world: World,
     controller: ResourceController,
 }
 
-impl Play {
+impl Simulation {
     fn new(kind: &str) -> Self {
         let mut spec = quiet();
         spec.timing.attach = Span::seconds(2);
         let mut play =
             Self { world: World::of(spec, kind), controller: ResourceController::default() };
         let node = play.world.node.clone();
-        play.controller.want_trunk(&node, TrunkWish::default());
+        play.controller.want_trunk(&node, TrunkRequest::default());
         play
     }
 
-    fn step(&mut self) -> Vec<ControllerNews> {
+    fn step(&mut self) -> Vec<ControllerEvent> {
         self.controller.step(self.world.now, &mut self.world.cloud)
     }
 
     /// Lets everything happen that happens by itself within this time.
-    fn pass(&mut self, seconds: u64) -> Vec<ControllerNews> {
+    fn pass(&mut self, seconds: u64) -> Vec<ControllerEvent> {
         let mut news = Vec::new();
         for _ in 0..seconds {
             self.world.pass(Span::seconds(1));
@@ -66,11 +66,11 @@ fn pod(name: &str) -> PodName {
     PodName { namespace: "default".to_owned(), name: name.to_owned() }
 }
 
-fn refusals(news: &[ControllerNews]) -> Vec<&str> {
-    fn why(news: &ControllerNews) -> Option<&str> {
+fn refusals(news: &[ControllerEvent]) -> Vec<&str> {
+    fn why(news: &ControllerEvent) -> Option<&str> {
         match news {
-            ControllerNews::Refused { why, .. } => Some(why),
-            ControllerNews::TrunkAttached { .. } | ControllerNews::Annotated { .. } => None,
+            ControllerEvent::Refused { why, .. } => Some(why),
+            ControllerEvent::TrunkAttached { .. } | ControllerEvent::Annotated { .. } => None,
         }
     }
     news.iter().filter_map(why).collect()
@@ -78,7 +78,7 @@ fn refusals(news: &[ControllerNews]) -> Vec<&str> {
 
 #[test]
 fn a_trunk_comes_at_the_highest_free_place_and_pods_get_branches_of_it() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     assert_eq!(play.step(), []);
     play.bind("web");
     let news = play.pass(2);
@@ -90,12 +90,12 @@ fn a_trunk_comes_at_the_highest_free_place_and_pods_get_branches_of_it() {
     assert_eq!(eni.tags["node.k8s.amazonaws.com/instance_id"], play.world.node.to_string());
     let branch = play.branch("web").unwrap();
     let wanted = [
-        ControllerNews::TrunkAttached {
+        ControllerEvent::TrunkAttached {
             instance: play.world.node.clone(),
             trunk: trunk.clone(),
             branches: 9,
         },
-        ControllerNews::Annotated {
+        ControllerEvent::Annotated {
             instance: play.world.node.clone(),
             pod: pod("web"),
             branch: branch.clone(),
@@ -113,7 +113,7 @@ fn a_trunk_comes_at_the_highest_free_place_and_pods_get_branches_of_it() {
 
 #[test]
 fn a_vlan_is_not_used_again_for_a_minute() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     play.bind("first");
     play.pass(3);
     let first = play.branch("first").unwrap();
@@ -132,7 +132,7 @@ fn a_vlan_is_not_used_again_for_a_minute() {
 
 #[test]
 fn no_more_branches_than_the_type_allows() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     let most = usize::from(InstanceType::named("c5.large").unwrap().branch_interfaces);
     for number in 0..most + 2 {
         play.bind(&format!("p{number:02}"));
@@ -152,20 +152,20 @@ fn no_more_branches_than_the_type_allows() {
 
 #[test]
 fn a_node_without_a_free_place_or_of_a_wrong_type_is_told_why() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     play.world.attached(1);
     play.world.attached(2);
     let news = play.step();
     assert_eq!(refusals(&news), ["card 0 has no free place for a trunk"]);
     assert_eq!(play.controller.wake_at(), Some(play.world.now + Span::seconds(1)));
-    let mut small = Play::new("t3.small");
+    let mut small = Simulation::new("t3.small");
     assert_eq!(refusals(&small.step()), ["the instance type can have no trunk"]);
     assert!(small.trunks().is_empty());
 }
 
 #[test]
 fn throttling_and_lost_replies_make_no_second_trunk_and_no_second_branch() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     for action in [
         Action::CreateNetworkInterface,
         Action::AttachNetworkInterface,
@@ -187,7 +187,7 @@ fn throttling_and_lost_replies_make_no_second_trunk_and_no_second_branch() {
 
 #[test]
 fn nothing_is_left_of_a_node_that_goes() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     play.bind("web");
     play.pass(3);
     let node = play.world.node.clone();
@@ -196,7 +196,7 @@ fn nothing_is_left_of_a_node_that_goes() {
     assert_eq!(play.world.enis(), []);
     assert_eq!(play.controller.wake_at(), None);
     // Nor of one that goes while its trunk is on its way.
-    let mut early = Play::new("c5.large");
+    let mut early = Simulation::new("c5.large");
     early.step();
     let node = early.world.node.clone();
     early.world.cloud.terminate(early.world.now, &node).unwrap();
@@ -206,10 +206,10 @@ fn nothing_is_left_of_a_node_that_goes() {
 
 #[test]
 fn an_eni_config_says_where_the_trunk_is() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     let groups = play.groups();
     let subnet = play.world.subnet("tiny");
-    let wish = TrunkWish { subnet: Some(subnet.clone()), groups };
+    let wish = TrunkRequest { subnet: Some(subnet.clone()), groups };
     let node = play.world.node.clone();
     play.controller.want_trunk(&node, wish);
     play.bind("web");
@@ -222,7 +222,7 @@ fn an_eni_config_says_where_the_trunk_is() {
 /// The first one's branch is half made when another pod comes before it.
 #[test]
 fn a_branch_that_was_begun_is_finished_whoever_comes_and_goes_meanwhile() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     play.pass(3);
     let refused = Fault::Error {
         action: Some(Action::AssociateTrunkInterface),
@@ -236,7 +236,7 @@ fn a_branch_that_was_begun_is_finished_whoever_comes_and_goes_meanwhile() {
     play.delete("second");
     play.pass(5);
     assert!(play.branch("first").is_some() && play.branch("second").is_none());
-    let branches = |play: &mut Play| {
+    let branches = |play: &mut Simulation| {
         let all = play.world.enis().into_iter();
         all.filter(|eni| eni.description == "aws-k8s-branch-eni").count()
     };
@@ -246,7 +246,7 @@ fn a_branch_that_was_begun_is_finished_whoever_comes_and_goes_meanwhile() {
 }
 
 /// A cluster that does what is written to it.
-fn write(seen: &mut ClusterSeen, writes: &[ClusterWrite]) {
+fn write(seen: &mut ClusterSnapshot, writes: &[ClusterWrite]) {
     for write in writes.iter().cloned() {
         match write {
             ClusterWrite::MakeCniNode { node, .. } => {
@@ -264,23 +264,23 @@ fn write(seen: &mut ClusterSeen, writes: &[ClusterWrite]) {
     }
 }
 
-fn wants_branch(uid: &str) -> PodSeen {
-    PodSeen { uid: uid.to_owned(), node: "node1".to_owned(), annotation: None }
+fn wants_branch(uid: &str) -> ObservedPod {
+    ObservedPod { uid: uid.to_owned(), node: "node1".to_owned(), annotation: None }
 }
 
 #[test]
 fn the_cluster_is_told_what_it_lacks_and_a_pod_of_the_same_name_gets_a_branch_of_its_own() {
-    let mut play = Play::new("c5.large");
+    let mut play = Simulation::new("c5.large");
     play.controller = ResourceController::default();
     let instances = BTreeMap::from([("node1".to_owned(), play.world.node.clone())]);
-    let mut seen = ClusterSeen::default();
+    let mut seen = ClusterSnapshot::default();
     let uid = "n1".to_owned();
-    seen.nodes.insert("node1".to_owned(), NodeSeen { uid: uid.clone(), ..NodeSeen::default() });
-    seen.nodes.insert("elsewhere".to_owned(), NodeSeen::default());
+    seen.nodes.insert("node1".to_owned(), ObservedNode { uid: uid.clone(), ..ObservedNode::default() });
+    seen.nodes.insert("elsewhere".to_owned(), ObservedNode::default());
     seen.pods.insert(pod("web"), wants_branch("u1"));
 
     // One round: look, work, write.
-    let round = |play: &mut Play, seen: &mut ClusterSeen, seconds| {
+    let round = |play: &mut Simulation, seen: &mut ClusterSnapshot, seconds| {
         play.controller.hear(play.world.now, &instances, seen);
         play.pass(seconds);
         let writes = play.controller.writes(&instances, seen);
@@ -298,7 +298,7 @@ fn the_cluster_is_told_what_it_lacks_and_a_pod_of_the_same_name_gets_a_branch_of
     seen.cni_nodes.insert("node1".to_owned(), custom);
     assert_eq!(round(&mut play, &mut seen, 5), [], "the ENIConfig is not there yet");
     let tiny = play.world.subnet("tiny");
-    let config = TrunkWish { subnet: Some(tiny.clone()), groups: play.groups() };
+    let config = TrunkRequest { subnet: Some(tiny.clone()), groups: play.groups() };
     seen.eni_configs.insert("zone-a".to_owned(), config);
     let writes = round(&mut play, &mut seen, 5);
     let first = play.branch("web").unwrap();

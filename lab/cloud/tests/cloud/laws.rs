@@ -95,7 +95,7 @@ const SUBNETS: [&str; 3] = ["a", "b", "tiny"];
 const TYPE: &str = "c5.large";
 const LAG: Span = Span::millis(700);
 
-struct Play {
+struct Simulation {
     cloud: Cloud,
     now: Time,
     enis: BTreeSet<EniId>,
@@ -104,7 +104,7 @@ struct Play {
     seen: BTreeMap<EniId, NetworkInterface>,
 }
 
-impl Play {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut spec = quiet().with_ipv6();
         spec.timing.create = Span::millis(300);
@@ -552,7 +552,7 @@ proptest! {
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let mut play = Play::new(seed);
+        let mut play = Simulation::new(seed);
         for step in &steps {
             play.take(step);
             play.check();
@@ -567,7 +567,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..25),
     ) {
         let run = || {
-            let mut play = Play::new(seed);
+            let mut play = Simulation::new(seed);
             for step in &steps {
                 play.take(step);
                 play.look();
@@ -582,7 +582,7 @@ proptest! {
         gaps in prop::collection::vec(0..1_000_u64, 1..12),
         probe in 0..3_000_u64,
     ) {
-        let mut play = Play::new(1);
+        let mut play = Simulation::new(1);
         let subnet = play.subnet(0);
         let mut made: Vec<(Time, EniId)> = Vec::new();
         for gap in gaps {

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Those who take part.
-pub(super) struct Party {
+pub(super) struct Participants {
     members: Vec<Member>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Outcome {
     pub(super) failure: Option<Failure>,
 }
 
-impl Party {
+impl Participants {
     /// Opens everybody's sockets in everybody's namespace.
     pub(super) fn gather(fabric: &Fabric, plan: &ProbePlan) -> Result<Self, FabricError> {
         let mut members = Vec::new();
@@ -77,7 +77,7 @@ type Pair = (usize, usize);
 
 /// Sends all echoes, in rounds in which everybody sends once and is asked once; what stays
 /// unanswered is tried once more.
-pub(super) fn echo(party: &Party, plan: &ProbePlan) -> Result<Vec<Outcome>, FabricError> {
+pub(super) fn echo(party: &Participants, plan: &ProbePlan) -> Result<Vec<Outcome>, FabricError> {
     let id = fresh_id();
     let pairs = pairs(party);
     let mut open: BTreeMap<Pair, Reason> =
@@ -106,7 +106,7 @@ pub(super) fn echo(party: &Party, plan: &ProbePlan) -> Result<Vec<Outcome>, Fabr
 }
 
 /// Every ordered pair of one family with a pod in it, in the order of sending.
-fn pairs(party: &Party) -> Vec<Pair> {
+fn pairs(party: &Participants) -> Vec<Pair> {
     let n = party.members.len();
     let is_pod = |at: usize| party.members[at].is_pod;
     let is_v4 = |at: usize| party.members[at].end.address.is_ipv4();
@@ -118,7 +118,7 @@ fn pairs(party: &Party) -> Vec<Pair> {
 }
 
 struct Trial<'a> {
-    party: &'a Party,
+    party: &'a Participants,
     id: u16,
     open: &'a mut BTreeMap<Pair, Reason>,
 }

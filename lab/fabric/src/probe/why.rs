@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// What was seen after the probe, compared with before.
-pub(super) struct Evidence<'a> {
+pub(super) struct ProbeEvidence<'a> {
     plan: &'a ProbePlan,
     /// By node and whether it is IPv4's.
     nodes: BTreeMap<(String, bool), Routing>,
@@ -41,7 +41,7 @@ struct Route {
     table: Option<String>,
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> ProbeEvidence<'a> {
     pub(super) fn gather(
         fabric: &Fabric,
         plan: &'a ProbePlan,

@@ -23,7 +23,7 @@ fn eni(node: &str, device: u16, last: u8, secondary: &[u8]) -> EniSpec {
 }
 
 /// Does what `ip` would do with a plan.
-fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut Seen) {
+fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut ObservedLinks) {
     for port in &plan.remove {
         seen.ports.remove(port);
         seen.routes.retain(|_, on| on != port);
@@ -65,7 +65,7 @@ fn every_step_from_wish_to_wish_converges_and_rests() {
         vec![(&b, eni("n2", 1, 20, &[]))],
         vec![],
     ];
-    let mut seen = Seen::default();
+    let mut seen = ObservedLinks::default();
     for wish in &wishes {
         let enis: BTreeMap<&EniId, &EniSpec> = wish.iter().map(|(id, eni)| (*id, eni)).collect();
         let step = plan(&enis, &seen);
@@ -82,7 +82,7 @@ fn every_step_from_wish_to_wish_converges_and_rests() {
 fn an_eni_that_moves_to_another_node_is_plugged_anew() {
     let id = EniId::new("eni-a");
     let (before, after) = (eni("n1", 1, 10, &[]), eni("n2", 1, 10, &[]));
-    let mut seen = Seen::default();
+    let mut seen = ObservedLinks::default();
     let enis = BTreeMap::from([(&id, &before)]);
     carry_out(&plan(&enis, &seen), &enis, &mut seen);
     let step = plan(&BTreeMap::from([(&id, &after)]), &seen);

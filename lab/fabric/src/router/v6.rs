@@ -3,7 +3,7 @@
 //! A prefix of 2^48 addresses cannot have a neighbour for each. So every route goes by one invented
 //! next hop per port, which has the ENI's Ethernet address for good.
 
-use super::{LinkMac, Plan, Seen, write_sysctl};
+use super::{LinkMac, Plan, ObservedLinks, write_sysctl};
 use crate::{EniSpec, FabricError, Vpc, tool};
 use config_model::{EniId, Mac, registry};
 use ipnet::Ipv6Net;
@@ -90,7 +90,7 @@ fn block(text: &str) -> Option<Ipv6Net> {
 /// Adds what of IPv6 is to be mapped.
 pub(super) fn plan(
     ports: &BTreeMap<String, (&EniId, &EniSpec)>,
-    seen: &Seen,
+    seen: &ObservedLinks,
     kept: &dyn Fn(&str) -> bool,
     plan: &mut Plan,
 ) {

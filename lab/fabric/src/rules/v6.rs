@@ -3,10 +3,11 @@
 //! A table of its own, rendered anew as a whole when anything changes, but for the named counters.
 //! What goes to the internet keeps its address: of IPv6 they are public.
 
-use super::{Direction, FINGERPRINT, SOURCES, SPOOFED, counter_name, fnv, port_name};
+use super::{Direction, FINGERPRINT, fnv, port_name};
 use crate::{
     EniSpec, GroupRule, Peer, Protocol, Vpc, Wanted,
     counters::{DropReason, RulesetV6},
+    table::{SOURCES, SPOOFED, TABLE_V6},
 };
 use config_model::{EniId, SecurityGroupId};
 use ipnet::Ipv6Net;
@@ -14,9 +15,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write as _},
 };
-
-/// The table's name.
-pub(crate) const TABLE: &str = "vpc6";
 
 /// The transaction that makes the ruleset what is wanted; `None` when it is, or when the VPC has no
 /// IPv6.
@@ -34,38 +32,38 @@ pub(crate) fn transaction(
     if seen.chains.contains(&fingerprint) {
         return None;
     }
-    let mut out = format!("add table ip6 {TABLE}\n");
+    let mut out = format!("add table ip6 {TABLE_V6}\n");
     for reason in DropReason::ALL {
-        let _ = writeln!(out, "add counter ip6 {TABLE} {}", counter_name(reason));
+        let _ = writeln!(out, "add counter ip6 {TABLE_V6} {}", reason.counter_name());
     }
     // Emptied first: what is still referred to cannot be deleted.
     for chain in &seen.chains {
-        let _ = writeln!(out, "flush chain ip6 {TABLE} {chain}");
+        let _ = writeln!(out, "flush chain ip6 {TABLE_V6} {chain}");
     }
     for map in seen.sets.iter().filter_map(|(name, kind)| (*kind == "map").then_some(name)) {
-        let _ = writeln!(out, "flush map ip6 {TABLE} {map}");
+        let _ = writeln!(out, "flush map ip6 {TABLE_V6} {map}");
     }
     for chain in &seen.chains {
-        let _ = writeln!(out, "delete chain ip6 {TABLE} {chain}");
+        let _ = writeln!(out, "delete chain ip6 {TABLE_V6} {chain}");
     }
     for (set, kind) in &seen.sets {
-        let _ = writeln!(out, "delete {kind} ip6 {TABLE} {set}");
+        let _ = writeln!(out, "delete {kind} ip6 {TABLE_V6} {set}");
     }
     out.push_str(&body);
-    let _ = writeln!(out, "add chain ip6 {TABLE} {fingerprint}");
+    let _ = writeln!(out, "add chain ip6 {TABLE_V6} {fingerprint}");
     Some(out)
 }
 
 fn body(wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String {
     let mut out = String::new();
     for (kind, name, spec) in SETS {
-        let _ = writeln!(out, "add {kind} ip6 {TABLE} {name} {{ {spec} }}");
+        let _ = writeln!(out, "add {kind} ip6 {TABLE_V6} {name} {{ {spec} }}");
     }
     for (name, hook) in CHAINS {
-        let _ = writeln!(out, "add chain ip6 {TABLE} {name} {{ {hook} }}");
+        let _ = writeln!(out, "add chain ip6 {TABLE_V6} {name} {{ {hook} }}");
     }
     for (chain, rule) in static_rules() {
-        let _ = writeln!(out, "add rule ip6 {TABLE} {chain} {rule}");
+        let _ = writeln!(out, "add rule ip6 {TABLE_V6} {chain} {rule}");
     }
     let ports = |keep: &dyn Fn(&EniSpec) -> bool| -> Vec<String> {
         let kept = enis.values().filter(|eni| keep(eni));
@@ -87,12 +85,12 @@ fn body(wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String
 fn elements(out: &mut String, set: &str, elements: &[impl Display]) {
     if !elements.is_empty() {
         let list: Vec<String> = elements.iter().map(ToString::to_string).collect();
-        let _ = writeln!(out, "add element ip6 {TABLE} {set} {{ {} }}", list.join(", "));
+        let _ = writeln!(out, "add element ip6 {TABLE_V6} {set} {{ {} }}", list.join(", "));
     }
 }
 
 fn static_rules() -> Vec<(&'static str, String)> {
-    let drop = |reason| format!("counter name {} drop", counter_name(reason));
+    let drop = |reason: DropReason| format!("counter name {} drop", reason.counter_name());
     vec![
         ("check_source", format!("iifname . ip6 saddr @{SOURCES} accept")),
         // Neighbours are found by link-local addresses, which no router forwards.
@@ -125,7 +123,7 @@ fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) 
             .flat_map(|eni| eni.blocks_v6())
             .collect();
         let _ =
-            writeln!(out, "add set ip6 {TABLE} group_{n} {{ type ipv6_addr; flags interval; }}");
+            writeln!(out, "add set ip6 {TABLE_V6} group_{n} {{ type ipv6_addr; flags interval; }}");
         elements(out, &format!("group_{n}"), &Vec::from_iter(members));
         sets.insert(group, n);
     }
@@ -134,17 +132,17 @@ fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) 
     for direction in [Direction::Out, Direction::In] {
         for (n, combination) in combinations.iter().enumerate() {
             let chain = direction.chain(n);
-            let _ = writeln!(out, "add chain ip6 {TABLE} {chain}");
+            let _ = writeln!(out, "add chain ip6 {TABLE_V6} {chain}");
             let groups = combination.iter().filter_map(|id| wanted.groups.get(id));
             let rules: BTreeSet<String> = groups
                 .flat_map(|group| direction.rules(group))
                 .filter_map(|rule| matching(rule, direction, &sets))
                 .collect();
             for rule in rules {
-                let _ = writeln!(out, "add rule ip6 {TABLE} {chain} {rule} return");
+                let _ = writeln!(out, "add rule ip6 {TABLE_V6} {chain} {rule} return");
             }
-            let reason = counter_name(direction.reason());
-            let _ = writeln!(out, "add rule ip6 {TABLE} {chain} counter name {reason} drop");
+            let reason = direction.reason().counter_name();
+            let _ = writeln!(out, "add rule ip6 {TABLE_V6} {chain} counter name {reason} drop");
         }
         let jumps = enis.values().filter_map(|eni| {
             let n = combinations.iter().position(|groups| **groups == eni.groups)?;

@@ -3,6 +3,7 @@
 use super::cloud_args::{
     BranchVerb, EniVerb, GroupVerb, IamVerb, SubnetArg, SubnetVerb, bucket, interface, subnet,
 };
+use super::duration::duration;
 use super::fault_args::FaultVerb;
 use crate::control::{Cni, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -470,11 +471,6 @@ pub struct CheckArgs {
     pub timeout: Duration,
 }
 
-/// A time in whole milliseconds.
-pub(crate) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn lab_name(text: &str) -> Result<String, String> {
     let fits = (1..=32).contains(&text.len())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
@@ -486,17 +482,6 @@ fn lab_name(text: &str) -> Result<String, String> {
 pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("it has the form KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| "it has the form 800ms or 2s or 1m")?;
-    match &text[digits.len()..] {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" | "" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number * 60)),
-        _ => Err("it has the form 800ms or 2s or 1m".to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -517,15 +502,6 @@ mod tests {
         assert_eq!(cli.output, Output::Json);
         let Verb::Pod(PodVerb::Add { count, prefix, parallel, .. }) = cli.verb else { panic!() };
         assert_eq!((count, prefix.as_deref(), parallel), (45, Some("p"), 8));
-    }
-
-    #[test]
-    fn times_need_a_unit_that_we_know() {
-        assert_eq!(duration("800ms"), Ok(Duration::from_millis(800)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "2h", "-1s", "1.5s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) struct ProgramView {
 
 /// What later commands must know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct ClusterRecord {
     proxy: ProxyMode,
     /// The API server's address as nodes see it.
     server: String,
@@ -221,7 +221,7 @@ impl Tool {
         let up = up_args(name, &words)?;
         let advertised = up.subnets.first().context("the VPC has no subnet")?.cidr.network();
         let advertised = Ipv4Addr::from(u32::from(advertised) + 2);
-        let kept = Kept {
+        let kept = ClusterRecord {
             proxy: match args.proxy {
                 Proxy::Iptables => ProxyMode::Iptables,
                 Proxy::Nftables => ProxyMode::Nftables,
@@ -249,7 +249,7 @@ impl Tool {
         folder: &Path,
         at: Ipv4Addr,
         advertised: Ipv4Addr,
-        kept: &Kept,
+        kept: &ClusterRecord,
     ) -> Result<()> {
         let text = serde_json::to_string_pretty(kept).context("write the cluster's facts")?;
         let path = folder.join(KEPT);
@@ -277,7 +277,7 @@ impl Tool {
     async fn join(&self, folder: &Path, views: Vec<NodeView>) -> Result<()> {
         let path = folder.join(KEPT);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let kept: Kept = serde_json::from_str(&text).context("understand the cluster's facts")?;
+        let kept: ClusterRecord = serde_json::from_str(&text).context("understand the cluster's facts")?;
         let plugins = spawn_blocking(Program::plugins).await??;
         let mut tasks = tokio::task::JoinSet::new();
         let names: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
@@ -338,7 +338,7 @@ fn up_args(name: &str, words: &[OsString]) -> Result<UpArgs> {
     Ok(args)
 }
 
-fn config(view: &NodeView, kept: &Kept, plugins: &Path) -> Result<NodeConfig> {
+fn config(view: &NodeView, kept: &ClusterRecord, plugins: &Path) -> Result<NodeConfig> {
     let kind = InstanceType::require(&view.instance_type)?;
     let enis = u32::from(kind.interfaces_of_card(0).unwrap_or(1));
     Ok(NodeConfig {
@@ -436,7 +436,7 @@ pub(super) fn before_removal(layout: &Layout) {
 /// Removes what the nodes left in the machine's cgroups.
 pub(super) fn after_removal(layout: &Layout) -> Result<()> {
     let Ok(text) = fs::read_to_string(layout.cluster().join(KEPT)) else { return Ok(()) };
-    let kept: Kept = serde_json::from_str(&text).context("understand the cluster's facts")?;
+    let kept: ClusterRecord = serde_json::from_str(&text).context("understand the cluster's facts")?;
     node::remove_cgroups(&kept.cgroups)
 }
 

@@ -1,6 +1,6 @@
 //! The part of the command line that speaks of faults.
 
-use super::args::{duration, millis};
+use super::duration::{duration, millis};
 use crate::control::FaultSpec;
 use clap::Subcommand;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `up`, `serve` and `down`.
 
-use super::{Tool, args::Throttling, args::UpArgs, args::millis, cluster, logs, say, show};
+use super::{Tool, args::Throttling, args::UpArgs, cluster, duration::millis, logs, say, show};
 use crate::{
     control::{Cni, NodeView, StatusView},
     lab::Cluster,

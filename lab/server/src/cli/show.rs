@@ -4,11 +4,11 @@ use super::{
     batch::Outcome,
     cluster::{ClusterView, WithCluster},
     show_cloud,
+    table::table,
 };
 use crate::control::{
     CheckView, CountersView, EniView, FaultView, LogFile, NodeView, PodView, StatusView,
 };
-use comfy_table::{Table, presets};
 use ipnet::IpNet;
 use lab_fabric::probe::{Failure, Tally};
 use serde_json::Value;
@@ -216,12 +216,6 @@ pub(super) fn counters(counters: &CountersView) -> String {
         }
     }
     format!("{enis}\n\n{drops}\n\n{calls}")
-}
-
-pub(super) fn table(head: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head);
-    table
 }
 
 /// The rest is in the JSON.

@@ -1,6 +1,6 @@
 //! The cloud's parts for people.
 
-use super::show::table;
+use super::table::table;
 use crate::control::{BranchView, GroupView, IamView, InterfaceView, SubnetView};
 use std::collections::BTreeMap;
 

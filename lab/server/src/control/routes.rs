@@ -133,11 +133,11 @@ async fn set_fault(State(lab): Shared, Json(spec): Json<FaultSpec>) -> Answer<Ve
 }
 
 #[derive(Deserialize)]
-struct Which {
+struct FaultQuery {
     which: Option<String>,
 }
 
-async fn clear_faults(State(lab): Shared, Query(of): Query<Which>) -> Answer<Vec<FaultView>> {
+async fn clear_faults(State(lab): Shared, Query(of): Query<FaultQuery>) -> Answer<Vec<FaultView>> {
     lab.clear_faults(of.which.as_deref()).map(Json)
 }
 

@@ -12,11 +12,11 @@ use std::{
 /// All tokens that are not over.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
-    given: Mutex<BTreeMap<String, Given>>,
+    given: Mutex<BTreeMap<String, TokenEntry>>,
 }
 
 #[derive(Debug)]
-struct Given {
+struct TokenEntry {
     instance: InstanceId,
     until: Instant,
 }
@@ -33,7 +33,7 @@ impl Tokens {
         let until = now + Duration::from_secs(u64::from(ttl_seconds));
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         given.retain(|_, token| token.until > now);
-        given.insert(token.clone(), Given { instance: instance.clone(), until });
+        given.insert(token.clone(), TokenEntry { instance: instance.clone(), until });
         Ok(token)
     }
 

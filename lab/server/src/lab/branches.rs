@@ -2,9 +2,9 @@
 
 use super::{Lab, LabError, names};
 use crate::control::{BranchSpec, BranchView, NodeView};
+use crate::resource_controller::{Cluster, ClusterError};
 use config_model::{InstanceId, PodName};
-use lab_cloud::{ClusterSeen, ClusterWrite, ControllerNews, ResourceController, TrunkWish};
-use lab_kube::{Cluster, ClusterError};
+use lab_cloud::{ClusterSnapshot, ClusterWrite, ControllerEvent, ResourceController, TrunkRequest};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -13,16 +13,16 @@ use std::{
 
 /// The controller, and which pods it was told of.
 #[derive(Debug, Default)]
-pub(super) struct Branches(Mutex<Known>);
+pub(super) struct Branches(Mutex<BranchState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct BranchState {
     controller: ResourceController,
     pods: BTreeMap<PodName, String>,
 }
 
 impl Branches {
-    fn with<R>(&self, act: impl FnOnce(&mut Known) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut BranchState) -> R) -> R {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -64,7 +64,7 @@ impl Lab {
         outcome
     }
 
-    fn hear(&self, seen: &ClusterSeen) -> Vec<ClusterWrite> {
+    fn hear(&self, seen: &ClusterSnapshot) -> Vec<ClusterWrite> {
         let instances: BTreeMap<String, InstanceId> =
             self.nodes().iter().map(|(name, it)| (name.clone(), it.instance.clone())).collect();
         let now = self.cloud.now();
@@ -74,7 +74,7 @@ impl Lab {
     }
 
     fn step_controller(&self) {
-        let step = |known: &mut Known| {
+        let step = |known: &mut BranchState| {
             self.cloud.change(|cloud, now| {
                 let news = known.controller.step(now, cloud);
                 let changed = !news.is_empty();
@@ -83,13 +83,13 @@ impl Lab {
         };
         for news in self.branches.with(step) {
             match news {
-                ControllerNews::TrunkAttached { instance, trunk, branches } => {
+                ControllerEvent::TrunkAttached { instance, trunk, branches } => {
                     tracing::info!(%instance, %trunk, branches, "the node has its trunk");
                 }
-                ControllerNews::Annotated { instance, pod, branch } => {
+                ControllerEvent::Annotated { instance, pod, branch } => {
                     tracing::info!(%instance, %pod, eni = %branch.eni, vlan = branch.vlan, "branch");
                 }
-                ControllerNews::Refused { instance, pod, why } => {
+                ControllerEvent::Refused { instance, pod, why } => {
                     let pod = pod.map(|pod| pod.to_string());
                     tracing::warn!(%instance, pod, why, "the resource controller tries again");
                 }
@@ -100,7 +100,7 @@ impl Lab {
     /// As if the node's CNINode had the feature `SecurityGroupsForPods`.
     pub(crate) fn want_trunk(&self, node: &str) -> Result<NodeView, LabError> {
         let instance = self.entry(node)?.instance.clone();
-        self.branches.with(|known| known.controller.want_trunk(&instance, TrunkWish::default()));
+        self.branches.with(|known| known.controller.want_trunk(&instance, TrunkRequest::default()));
         self.node_view(node)
     }
 

@@ -26,20 +26,20 @@ pub struct Cluster {
 
 /// What nodes are told of the API server.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenCluster {
+pub(crate) struct ClusterAccess {
     pub(super) address: Ipv4Addr,
     pub(super) kubeconfig: Option<String>,
 }
 
 impl Cluster {
     /// As nodes see it, at this address of the VPC.
-    pub(crate) fn as_nodes_see_it(&self, address: Ipv4Addr) -> Result<SeenCluster, LabError> {
+    pub(crate) fn as_nodes_see_it(&self, address: Ipv4Addr) -> Result<ClusterAccess, LabError> {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).map_err(LabError::file("read", path.clone()))
         };
         let text = self.kubeconfig.as_ref().map(read).transpose()?;
         let kubeconfig = text.map(|text| self.translated(&text, address));
-        Ok(SeenCluster { address, kubeconfig })
+        Ok(ClusterAccess { address, kubeconfig })
     }
 
     /// The kubeconfig with the server's address as nodes see it.
@@ -55,7 +55,7 @@ impl Cluster {
     }
 }
 
-impl SeenCluster {
+impl ClusterAccess {
     /// Where nodes find it.
     pub(crate) fn url(&self) -> String {
         format!("https://{}:{API_SERVER_PORT}", self.address)

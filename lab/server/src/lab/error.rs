@@ -88,7 +88,7 @@ pub(crate) enum LabError {
     #[error(transparent)]
     Cloud(#[from] OperateError),
     #[error(transparent)]
-    Kubernetes(#[from] lab_kube::ClusterError),
+    Kubernetes(#[from] crate::resource_controller::ClusterError),
     #[error(transparent)]
     Fabric(#[from] FabricError),
 }

@@ -3,7 +3,7 @@
 use super::{Lab, LabError};
 use crate::{
     control::{FaultSpec, FaultView},
-    live::Lossy,
+    live::ReplyLoss,
 };
 use config_model::{EniId, Span};
 use lab_cloud::{Action, Ec2Error, Fault, FaultId};
@@ -18,7 +18,7 @@ impl Lab {
             }
             FaultSpec::LoseReplies { action, every } => {
                 let action = parse(action)?;
-                self.cloud.lose_replies(Some(Lossy { action, every, calls: 0 }));
+                self.cloud.lose_replies(Some(ReplyLoss { action, every, calls: 0 }));
             }
             model @ (FaultSpec::Throttle { .. }
             | FaultSpec::Error { .. }

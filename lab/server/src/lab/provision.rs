@@ -1,7 +1,7 @@
 //! What a node image and a DaemonSet put on a node: the plugin, its network configuration, and how
 //! the daemon is started.
 
-use super::{LabError, SeenCluster, cluster::KUBECONFIG};
+use super::{LabError, ClusterAccess, cluster::KUBECONFIG};
 use config_settings::Settings;
 use install_disk::{Folders, InstallError, Locked};
 use install_plan::{Op, PLUGIN, Plan};
@@ -48,7 +48,7 @@ impl DaemonCommand {
 pub(super) fn daemon_env(
     node: &str,
     ec2_url: &str,
-    cluster: Option<&SeenCluster>,
+    cluster: Option<&ClusterAccess>,
     settings: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let fixed = [
@@ -63,7 +63,7 @@ pub(super) fn daemon_env(
     ];
     let mut env: BTreeMap<String, String> =
         fixed.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-    env.extend(cluster.map(SeenCluster::env).unwrap_or_default());
+    env.extend(cluster.map(ClusterAccess::env).unwrap_or_default());
     env.extend(settings.clone());
     env
 }
@@ -72,7 +72,7 @@ pub(super) fn daemon_env(
 pub(super) fn prepare(
     node: &Node,
     bin_dir: &Path,
-    cluster: Option<&SeenCluster>,
+    cluster: Option<&ClusterAccess>,
 ) -> Result<(), LabError> {
     // A lab without the plugin is good for other software.
     if bin_dir.join(PLUGIN).exists() {

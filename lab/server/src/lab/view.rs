@@ -1,6 +1,6 @@
 //! How the lab shows itself.
 
-use super::{Lab, LabError, SeenCluster, nodes::NodeEntry, pods::PodEntry};
+use super::{Lab, LabError, ClusterAccess, nodes::NodeEntry, pods::PodEntry};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView};
 use ipnet::IpNet;
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
@@ -12,7 +12,7 @@ impl Lab {
             name: self.name.clone(),
             pid: std::process::id(),
             ec2_endpoint: self.ec2_url(),
-            api_server: self.cluster.as_ref().map(SeenCluster::url),
+            api_server: self.cluster.as_ref().map(ClusterAccess::url),
             subnets: self.subnet_views(),
             nodes: self.node_views(),
             pods: self.pods.all().len(),

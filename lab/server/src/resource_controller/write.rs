@@ -1,6 +1,6 @@
 //! What a cluster lacks, written.
 
-use crate::{ClusterError, HAS_TRUNK, POD_ENI, ask};
+use super::{ClusterError, HAS_TRUNK, POD_ENI, ask};
 use config_crds::CniNode;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{

@@ -1,9 +1,9 @@
 //! The Kubernetes side of the lab's VPC resource controller.
 //!
 //! On EKS the real one runs in the control plane. Here [`lab_cloud::ResourceController`] decides, and
-//! this crate reads what it hears of a cluster and writes what the cluster lacks. It lists rather
-//! than watches: a lab has few objects, and whatever happened in between, the next look shows all of
-//! it. It decides nothing and remembers nothing. Tested with whole nodes in `tests/lab`.
+//! this module reads the objects of a cluster and writes the missing ones. It lists instead of watching:
+//! a lab has few objects, and a list shows all changes since the one before. It has no state and makes no
+//! decisions. `tests/lab` tests it with whole nodes.
 
 mod read;
 mod write;
@@ -16,19 +16,19 @@ use kube::{
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use lab_cloud::{ClusterSeen, ClusterWrite};
+use lab_cloud::{ClusterSnapshot, ClusterWrite};
 use std::{future::Future, path::Path, time::Duration};
 use tokio::time::timeout;
 
 /// A cluster in which the controller may do what the real one may.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     client: Client,
 }
 
 /// What did not work, and with what.
 #[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
+pub(crate) enum ClusterError {
     /// The kubeconfig is of no use.
     #[error("use kubeconfig {path}: {why}")]
     Kubeconfig {
@@ -59,7 +59,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If it cannot be read or used.
-    pub async fn new(kubeconfig: &Path) -> Result<Self, ClusterError> {
+    pub(crate) async fn new(kubeconfig: &Path) -> Result<Self, ClusterError> {
         let unusable =
             |why: String| ClusterError::Kubeconfig { path: kubeconfig.display().to_string(), why };
         let read = Kubeconfig::read_from(kubeconfig).map_err(|err| unusable(causes(&err)))?;
@@ -75,7 +75,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If one of its kinds cannot be listed.
-    pub async fn look(&self) -> Result<ClusterSeen, ClusterError> {
+    pub(crate) async fn look(&self) -> Result<ClusterSnapshot, ClusterError> {
         let all = ListParams::default();
         let nodes = Api::<Node>::all(self.client.clone());
         let cni_nodes = Api::<CniNode>::all(self.client.clone());
@@ -87,7 +87,7 @@ impl Cluster {
             ask("list eniconfigs.crd.k8s.amazonaws.com".to_owned(), eni_configs.list(&all)),
             ask("list pods".to_owned(), pods.list(&all)),
         )?;
-        Ok(ClusterSeen {
+        Ok(ClusterSnapshot {
             nodes: nodes.items.into_iter().filter_map(read::node).collect(),
             cni_nodes: cni_nodes.items.into_iter().filter_map(read::cni_node).collect(),
             eni_configs: eni_configs.items.into_iter().filter_map(read::eni_config).collect(),
@@ -99,7 +99,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the API server refuses it.
-    pub async fn write(&self, write: &ClusterWrite) -> Result<(), ClusterError> {
+    pub(crate) async fn write(&self, write: &ClusterWrite) -> Result<(), ClusterError> {
         write::write(&self.client, write).await
     }
 }

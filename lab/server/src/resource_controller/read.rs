@@ -1,20 +1,20 @@
 //! Objects, of which the controller hears what matters to it.
 
-use crate::{HAS_TRUNK, POD_ENI};
+use super::{HAS_TRUNK, POD_ENI};
 use config_crds::{CniNode, EniConfig};
 use config_model::{PodName, SecurityGroupId, SubnetId};
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
     apimachinery::pkg::api::resource::Quantity,
 };
-use lab_cloud::{NodeSeen, PodSeen, TrunkWish};
+use lab_cloud::{ObservedNode, ObservedPod, TrunkRequest};
 use std::collections::BTreeMap;
 
-pub(crate) fn node(node: Node) -> Option<(String, NodeSeen)> {
+pub(crate) fn node(node: Node) -> Option<(String, ObservedNode)> {
     let labels = node.metadata.labels.unwrap_or_default();
     let status = node.status.unwrap_or_default();
     let branches = |of: Option<BTreeMap<String, Quantity>>| of?.get(POD_ENI)?.0.parse().ok();
-    let seen = NodeSeen {
+    let seen = ObservedNode {
         uid: node.metadata.uid.unwrap_or_default(),
         labelled: labels.get(HAS_TRUNK).is_some_and(|value| value == "true"),
         branches: [branches(status.capacity), branches(status.allocatable)],
@@ -28,9 +28,9 @@ pub(crate) fn cni_node(node: CniNode) -> Option<(String, BTreeMap<String, String
     Some((node.metadata.name?, features.collect()))
 }
 
-pub(crate) fn eni_config(config: EniConfig) -> Option<(String, TrunkWish)> {
+pub(crate) fn eni_config(config: EniConfig) -> Option<(String, TrunkRequest)> {
     let groups = config.spec.security_groups.unwrap_or_default();
-    let wish = TrunkWish {
+    let wish = TrunkRequest {
         subnet: Some(SubnetId::new(config.spec.subnet)),
         groups: groups.into_iter().map(SecurityGroupId::new).collect(),
     };
@@ -38,7 +38,7 @@ pub(crate) fn eni_config(config: EniConfig) -> Option<(String, TrunkWish)> {
 }
 
 /// `None` for pods that want no branch, are not bound, or have ended.
-pub(crate) fn pod(pod: Pod) -> Option<(PodName, PodSeen)> {
+pub(crate) fn pod(pod: Pod) -> Option<(PodName, ObservedPod)> {
     let spec = pod.spec?;
     let limits = spec.containers.first()?.resources.as_ref()?.limits.as_ref()?;
     let wants = limits.keys().any(|name| name.starts_with(POD_ENI));
@@ -48,7 +48,7 @@ pub(crate) fn pod(pod: Pod) -> Option<(PodName, PodSeen)> {
         return None;
     }
     let name = PodName { namespace: pod.metadata.namespace?, name: pod.metadata.name? };
-    let seen = PodSeen {
+    let seen = ObservedPod {
         uid: pod.metadata.uid.unwrap_or_default(),
         node: spec.node_name.filter(|node| !node.is_empty())?,
         annotation: pod.metadata.annotations.and_then(|mut all| all.remove(POD_ENI)),
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn read(limits: Value, status: Value, more: Value) -> Option<(PodName, PodSeen)> {
+    fn read(limits: Value, status: Value, more: Value) -> Option<(PodName, ObservedPod)> {
         let mut spec = json!({"containers": [{"name": "c", "resources": {"limits": limits}}]});
         if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
             spec.extend(more.clone());
@@ -81,7 +81,7 @@ mod tests {
         let (name, seen) = read(limit.clone(), running.clone(), bound.clone()).expect("heard of");
         assert_eq!(name.to_string(), "shop/web");
         let annotation = Some("[]".to_owned());
-        assert_eq!(seen, PodSeen { uid: "u1".into(), node: "node1".into(), annotation });
+        assert_eq!(seen, ObservedPod { uid: "u1".into(), node: "node1".into(), annotation });
         assert!(read(json!({"cpu": "1"}), running.clone(), bound.clone()).is_none());
         assert!(read(limit.clone(), running, json!({})).is_none());
         for phase in ["Succeeded", "Failed"] {
@@ -98,6 +98,6 @@ mod tests {
         let full = json!({"capacity": {POD_ENI: "9"}, "allocatable": {POD_ENI: "9"}});
         let told = of(json!({HAS_TRUNK: "true"}), full);
         assert!(told.labelled && told.branches == [Some(9), Some(9)], "{told:?}");
-        assert_eq!(of(json!({}), json!({})), NodeSeen::default());
+        assert_eq!(of(json!({}), json!({})), ObservedNode::default());
     }
 }
