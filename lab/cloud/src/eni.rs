@@ -3,7 +3,7 @@
 use crate::{
     Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
     GroupIdentifier, InterfaceKind, ModifyNetworkInterfaceAttribute, NetworkInterface,
-    PrivateAddress, Response, Tag, address::Wanted, error::is_id, ipv6::AddressRequest6, tag,
+    PrivateAddress, Response, Tag, address::AddressRequest, error::is_id, ipv6::AddressRequest6, tag,
     transition::Transition,
 };
 use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
 pub(crate) struct NewEni {
     pub(crate) subnet_id: SubnetId,
     pub(crate) kind: InterfaceKind,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: AddressRequest,
     pub(crate) wanted6: AddressRequest6,
     pub(crate) groups: Vec<GroupIdentifier>,
     pub(crate) description: String,
@@ -43,7 +43,7 @@ impl Cloud {
         let new = NewEni {
             subnet_id: subnet.clone(),
             kind: kind_for_creation(request)?,
-            wanted: Wanted::by_creation(request)?,
+            wanted: AddressRequest::by_creation(request)?,
             wanted6: self.ipv6_of_new(subnet, request)?,
             groups: self.groups_or_default(&request.groups)?,
             description: request.description.clone(),

@@ -2,7 +2,7 @@
 
 use crate::{
     Cloud, GroupIdentifier, Instance, InstanceState, InstanceType, InterfaceKind, Launch,
-    OperateError, address::Wanted, eni::NewEni, ipv6::AddressRequest6, rng::mix,
+    OperateError, address::AddressRequest, eni::NewEni, ipv6::AddressRequest6, rng::mix,
     transition::Transition,
 };
 use config_model::{EniId, InstanceId, Time};
@@ -102,7 +102,7 @@ impl Cloud {
             let made = self.make_eni(NewEni {
                 subnet_id: launch.subnet.clone(),
                 kind,
-                wanted: Wanted::default(),
+                wanted: AddressRequest::default(),
                 wanted6,
                 groups: groups.to_vec(),
                 description: String::new(),

@@ -3,16 +3,16 @@
 
 use policy_core::index::{Role, Snapshot};
 use std::collections::BTreeSet;
-use tests_bench::policy::{Form, Scale, Size, What, events, load, pages};
+use tests_bench::policy::{ObjectForm, Scale, Size, What, events, load, pages};
 
-fn written_in(form: Form, size: Size) -> Vec<u8> {
+fn written_in(form: ObjectForm, size: Size) -> Vec<u8> {
     let mut written = Vec::new();
     pages(size, form, Scale::Small, &mut written).expect("pages in memory");
     written
 }
 
 fn written(size: Size) -> Vec<u8> {
-    written_in(Form::Lean, size)
+    written_in(ObjectForm::Lean, size)
 }
 
 fn loaded(size: Size) -> Snapshot {
@@ -73,7 +73,7 @@ fn policies_of_one_pod_each_are_needed_by_its_node_alone_and_know_one_other() {
 #[test]
 fn full_objects_are_more_bytes_and_the_same_groups() {
     for size in Size::ALL {
-        let full = written_in(Form::Full, size);
+        let full = written_in(ObjectForm::Full, size);
         assert!(full.len() > 4 * written(size).len());
         let full = load(&mut &*full, What::Groups).expect("pages are read");
         let lean = loaded(size);
@@ -86,7 +86,7 @@ fn full_objects_are_more_bytes_and_the_same_groups() {
 #[test]
 fn the_plain_parse_and_our_own_reader_read_every_object_and_keep_none() {
     for size in Size::ALL {
-        for form in [Form::Lean, Form::Full] {
+        for form in [ObjectForm::Lean, ObjectForm::Full] {
             let pages = written_in(form, size);
             let load = |what| load(&mut &*pages, what).expect("pages are read");
             let groups = load(What::Groups);

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 use tests_bench::pool::{
-    Bound, Contest, Effort, PoolSetting, Scale, Search, Trace, Tuned, Who, cheapest, run,
+    Bound, Contest, SearchEffort, PoolSetting, Scale, Search, Trace, Tuned, DaemonKind, cheapest, run,
 };
 
 const MODES: [bool; 2] = [false, true];
@@ -107,10 +107,10 @@ fn tuned_to_equal_failures_we_hold_fewer_idle_addresses() {
     for held in CONTESTS.iter() {
         let (trace, prefixes, name) = (&held.trace, held.prefixes, held.name());
         let all = |who| -> Vec<Tuned> {
-            let search = Search { who, trace, prefixes, seed: 1, effort: Effort::Little };
+            let search = Search { who, trace, prefixes, seed: 1, effort: SearchEffort::Little };
             search.grid().expect("a cloud for the trace")
         };
-        let (ours, rival) = (all(Who::Ours), all(Who::Rival));
+        let (ours, rival) = (all(DaemonKind::Ours), all(DaemonKind::Rival));
         let any_calls = Bound { failed_adds: 0, calls: u64::MAX };
         let rival = cheapest(&rival, any_calls).expect("a setting");
         let tuned = cheapest(&ours, any_calls).expect("a setting");
@@ -129,7 +129,7 @@ fn tuned_to_equal_failures_we_hold_fewer_idle_addresses() {
 #[test]
 fn the_same_seed_is_the_same_story() {
     let trace = Trace::all(Scale::Small, false).swap_remove(1);
-    for who in [Who::Ours, Who::Rival] {
+    for who in [DaemonKind::Ours, DaemonKind::Rival] {
         let once = |seed| run(who, &trace, PoolSetting::defaults(false), seed).expect("a cloud");
         assert_eq!(once(1), once(1));
     }

@@ -25,14 +25,14 @@ const MOST_PODS: usize = 24;
 
 /// What was done so far.
 #[derive(Debug, Default)]
-struct Deeds {
+struct ActionCounts {
     adds: u64,
     dels: u64,
     kills: u64,
     collections: u64,
 }
 
-impl Deeds {
+impl ActionCounts {
     fn all(&self) -> u64 {
         self.adds + self.dels + self.kills + self.collections
     }
@@ -45,7 +45,7 @@ struct Life<'a> {
     /// Those that GC, or a DEL without their namespace, has taken the network from: their own DEL is
     /// still to come.
     given_up: Vec<String>,
-    deeds: Deeds,
+    deeds: ActionCounts,
     most_enis: usize,
 }
 
@@ -229,7 +229,7 @@ fn live(lab: &Lab, seed: u64, deeds: u64, then: &Dumps) -> Result<()> {
         dice: Dice::new(seed),
         living: Vec::new(),
         given_up: Vec::new(),
-        deeds: Deeds::default(),
+        deeds: ActionCounts::default(),
         most_enis: 0,
     };
     for number in 1.. {

@@ -20,13 +20,13 @@ const SETS: &[&str] =
 const NODE: &str = "node1";
 const PATIENCE: Duration = Duration::from_secs(150);
 
-struct Scene<'a> {
+struct Scenario<'a> {
     cluster: &'a Installed,
     prometheus: Prometheus<'a>,
 }
 
 /// What is to be said of one cause, wherever somebody looks.
-struct Told<'a> {
+struct ExpectedReport<'a> {
     /// The word in the column STATE.
     kind: &'a str,
     /// What names the cause.
@@ -35,7 +35,7 @@ struct Told<'a> {
     remedy: &'a str,
 }
 
-impl Scene<'_> {
+impl Scenario<'_> {
     /// So many pods on the node.
     fn load(&self, replicas: u32) {
         self.cluster.load(replicas, Some(NODE)).unwrap();
@@ -67,7 +67,7 @@ impl Scene<'_> {
     }
 
     /// Waits until `ferrule status` has it; people are told the same, and that something is to be done.
-    fn status_tells(&self, told: &Told<'_>) {
+    fn status_tells(&self, told: &ExpectedReport<'_>) {
         let mut last = Vec::new();
         let waited = wait_for(&format!("status to tell of {}", told.kind), PATIENCE, || {
             last = self.troubles();
@@ -87,7 +87,7 @@ impl Scene<'_> {
     }
 
     /// Waits until a pod of the load that does not run has both in its events and in `ferrule pod`.
-    fn a_waiting_pod_tells(&self, told: &Told<'_>) {
+    fn a_waiting_pod_tells(&self, told: &ExpectedReport<'_>) {
         let mut last = String::new();
         let waited = wait_for(&format!("a pod to tell of {}", told.kind), PATIENCE, || {
             let pods = self.cluster.cluster().json(&[
@@ -157,11 +157,11 @@ impl Scene<'_> {
     }
 }
 
-fn iam_lacks_an_action(scene: &Scene<'_>) {
+fn iam_lacks_an_action(scene: &Scenario<'_>) {
     scene.cluster.lab().run(&["iam", "deny", "AssignPrivateIpAddresses"]).unwrap();
     // One more than what new ENIs bring; CoreDNS may be on the node as well.
     scene.load(8);
-    let told = Told {
+    let told = ExpectedReport {
         kind: "denied",
         cause: "ec2:AssignPrivateIpAddresses",
         remedy: "allow ec2:AssignPrivateIpAddresses to the node's role",
@@ -179,10 +179,10 @@ fn iam_lacks_an_action(scene: &Scene<'_>) {
     scene.cluster.loaded().unwrap();
 }
 
-fn the_enis_of_the_type_are_full(scene: &Scene<'_>) {
+fn the_enis_of_the_type_are_full(scene: &Scenario<'_>) {
     // As many as kubelet takes on this type: nine of them get an address.
     scene.load(10);
-    let told = Told {
+    let told = ExpectedReport {
         kind: "eni_limit",
         cause: "all ENIs are full, and the node has the 3 that it may have",
         remedy: "use a larger instance type, a higher MAX_ENI, or fewer pods per node",
@@ -194,7 +194,7 @@ fn the_enis_of_the_type_are_full(scene: &Scene<'_>) {
     scene.unload();
 }
 
-fn the_conflist_is_overwritten(scene: &Scene<'_>) {
+fn the_conflist_is_overwritten(scene: &Scenario<'_>) {
     let other = "{\\\"cniVersion\\\":\\\"1.0.0\\\",\\\"name\\\":\\\"other\\\",\\\"plugins\\\":[{\\\"type\\\":\\\"loopback\\\"}]}";
     let ours = |name: &str| {
         wait_for(&format!("{name} to be put right"), PATIENCE, || {
@@ -213,7 +213,7 @@ fn the_conflist_is_overwritten(scene: &Scene<'_>) {
     let kept = scene.in_folder("ls");
     assert!(kept.contains("05-ferrule.conflist.ferrule-edited"), "{kept}");
     assert!(kept.contains("00-other.conflist.ferrule-aside"), "{kept}");
-    let told = Told {
+    let told = ExpectedReport {
         kind: "repaired",
         cause: "put back 5 times since it began, last: put 00-other.conflist aside",
         remedy: "find who writes there",
@@ -226,14 +226,14 @@ fn the_conflist_is_overwritten(scene: &Scene<'_>) {
     assert!(log.contains("put 00-other.conflist aside"), "{log}");
 }
 
-fn the_subnet_is_full(scene: &Scene<'_>) {
+fn the_subnet_is_full(scene: &Scenario<'_>) {
     let lab = scene.cluster.lab();
     let subnets = lab.json(&["status"]).unwrap()["subnets"].as_array().unwrap().clone();
     let (id, free) = (subnets[0]["id"].as_str().unwrap(), subnets[0]["free"].as_u64().unwrap());
     lab.run(&["subnet", "take", "a", &free.to_string()]).unwrap();
     scene.load(9);
     let cause = format!("subnet {id} has no free addresses");
-    let told = Told {
+    let told = ExpectedReport {
         kind: "subnet_full",
         cause: &cause,
         remedy: "free addresses in the subnet, or give the nodes a larger one",
@@ -252,7 +252,7 @@ fn the_subnet_is_full(scene: &Scene<'_>) {
     scene.unload();
 }
 
-fn the_image_cannot_be_pulled(scene: &Scene<'_>) {
+fn the_image_cannot_be_pulled(scene: &Scenario<'_>) {
     let nowhere = [
         SETS,
         &[
@@ -262,7 +262,7 @@ fn the_image_cannot_be_pulled(scene: &Scene<'_>) {
     ]
     .concat();
     scene.cluster.upgrade(&nowhere).unwrap();
-    let told = Told {
+    let told = ExpectedReport {
         kind: "image",
         cause: "registry.invalid/ferrule:9",
         remedy: "that the image's name is right",
@@ -291,7 +291,7 @@ fn what_is_wrong_with_a_node_is_told_with_its_cause_and_its_remedy() {
     cluster.install(SETS).unwrap();
     let targets = cluster.targets(SETS).unwrap();
     let prometheus = Prometheus::beside(&cluster, &targets, Hold::Briefly).unwrap();
-    let scene = Scene { cluster: &cluster, prometheus };
+    let scene = Scenario { cluster: &cluster, prometheus };
     iam_lacks_an_action(&scene);
     the_enis_of_the_type_are_full(&scene);
     the_conflist_is_overwritten(&scene);

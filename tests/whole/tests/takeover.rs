@@ -105,7 +105,7 @@ impl Takeover {
         self.ready(newest)?;
         let ours = self.of(NODE_PODS, node)?.context("Ferrule's pod has gone")?;
         ensure!(ours.restarts == 0, "{ours:?}");
-        self.is_made_by(&self.newest(newest)?, Maker::Ferrule)
+        self.is_made_by(&self.newest(newest)?, PodNetwork::Ferrule)
     }
 
     /// Waits for Ferrule's pod, as the page says.
@@ -131,7 +131,7 @@ impl Takeover {
         ensure!(self.of(NODE_PODS, node)?.is_none(), "Ferrule has not left {node}");
         self.create(newest, node)?;
         self.ready(newest)?;
-        self.is_made_by(&self.newest(newest)?, Maker::Amazon)
+        self.is_made_by(&self.newest(newest)?, PodNetwork::Amazon)
     }
 
     /// Begins the page's command on a node.
@@ -179,13 +179,13 @@ impl Takeover {
     }
 
     /// Ours carries our protocol number in a pod's rule.
-    fn is_made_by(&self, pod: &Pod, maker: Maker) -> Result<()> {
+    fn is_made_by(&self, pod: &Pod, maker: PodNetwork) -> Result<()> {
         let rules = self.cluster.lab().on_node(&pod.node, &["ip", "rule"])?;
         let to = format!("to {} ", pod.address);
         let told: Vec<&str> = rules.lines().filter(|line| line.contains(&to)).collect();
         let [rule] = told[..] else { anyhow::bail!("rules of {pod:?}: {told:?}") };
         let is_ours = rule.contains(" proto ");
-        ensure!(is_ours == (maker == Maker::Ferrule), "{pod:?} is not {maker:?}'s: {rule}");
+        ensure!(is_ours == (maker == PodNetwork::Ferrule), "{pod:?} is not {maker:?}'s: {rule}");
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Takeover {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Maker {
+enum PodNetwork {
     Ferrule,
     Amazon,
 }
@@ -330,7 +330,7 @@ fn a_node_that_boots_before_it_is_taken_over_goes_over_by_itself() {
     let cluster = &takeover.cluster;
     let pods = cluster.probes("steady").unwrap();
     let [before] = &pods[..] else { panic!("{pods:?}") };
-    takeover.is_made_by(before, Maker::Amazon).unwrap();
+    takeover.is_made_by(before, PodNetwork::Amazon).unwrap();
     takeover.patch().unwrap();
     cluster.install(&["migration.byLabel=true"]).unwrap();
     takeover.follow(&["label", "ferrule.io/network=ferrule"], &before.node).unwrap();
@@ -342,7 +342,7 @@ fn a_node_that_boots_before_it_is_taken_over_goes_over_by_itself() {
         let pods = cluster.pods("default", "app=steady")?;
         let [after] = &pods[..] else { anyhow::bail!("{pods:?}") };
         ensure!(after.name == before.name && after.restarts == 1, "{after:?}");
-        takeover.is_made_by(after, Maker::Ferrule)?;
+        takeover.is_made_by(after, PodNetwork::Ferrule)?;
         takeover.is_routed(&after.node)?;
         Ok(true)
     })

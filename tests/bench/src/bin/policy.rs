@@ -15,7 +15,7 @@ use std::{
 };
 use tests_bench::{
     figures::{self, Bench, Figure, ms},
-    policy::{self, Form, Scale, Size, What},
+    policy::{self, ObjectForm, Scale, Size, What},
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
         Part::Write { into } => {
             let file = File::create(into).with_context(|| format!("create {}", into.display()))?;
             let mut file = BufWriter::with_capacity(1 << 20, file);
-            let form = if args.full { Form::Full } else { Form::Lean };
+            let form = if args.full { ObjectForm::Full } else { ObjectForm::Lean };
             policy::pages(size, form, scale, &mut file)?;
             file.flush().with_context(|| format!("write {}", into.display()))
         }
@@ -155,8 +155,8 @@ fn run(args: &Args, only: Option<Size>) -> Result<()> {
 }
 
 fn one(args: &Args, size: Size, pages: &Path, bench: &mut Bench) -> Result<()> {
-    let Quietest { plain, own, groups } = quietest(args, size, Form::Lean, pages)?;
-    let events = found(&part(args, size, Form::Lean, "events", pages)?)?.events;
+    let Quietest { plain, own, groups } = quietest(args, size, ObjectForm::Lean, pages)?;
+    let events = found(&part(args, size, ObjectForm::Lean, "events", pages)?)?.events;
     let name = size.name();
     let (most_ms, most_mb) = size.targets();
     let bounded = |what: &str, value, unit, target| {
@@ -187,7 +187,7 @@ fn one(args: &Args, size: Size, pages: &Path, bench: &mut Bench) -> Result<()> {
         bench.push(figure("p99", p99));
         bench.push(told(&format!("{event}_members"), members, "each"));
     }
-    let Quietest { plain, own, groups } = quietest(args, size, Form::Full, pages)?;
+    let Quietest { plain, own, groups } = quietest(args, size, ObjectForm::Full, pages)?;
     let beside = |what: &str, reference| {
         Figure::beside(&format!("{name}_{what}"), groups.ran_ms, "ms", reference)
     };
@@ -206,7 +206,7 @@ struct Quietest {
     groups: Found,
 }
 
-fn quietest(args: &Args, size: Size, form: Form, pages: &Path) -> Result<Quietest> {
+fn quietest(args: &Args, size: Size, form: ObjectForm, pages: &Path) -> Result<Quietest> {
     part(args, size, form, "write", pages)?;
     let none = || Found { ran_ms: f64::INFINITY, ..Found::default() };
     let mut quietest = Quietest { plain: none(), own: none(), groups: none() };
@@ -226,14 +226,14 @@ fn quietest(args: &Args, size: Size, form: Form, pages: &Path) -> Result<Quietes
 }
 
 /// Runs a part in a process of its own.
-fn part(args: &Args, size: Size, form: Form, part: &str, pages: &Path) -> Result<String> {
+fn part(args: &Args, size: Size, form: ObjectForm, part: &str, pages: &Path) -> Result<String> {
     let own = std::env::current_exe().context("find this program")?;
     let mut command = Command::new(own);
     command.args(["--size", size.name()]);
     if args.small {
         command.arg("--small");
     }
-    if form == Form::Full {
+    if form == ObjectForm::Full {
         command.arg("--full");
     }
     command.arg(part).arg(pages).stdin(Stdio::null()).stderr(Stdio::inherit());

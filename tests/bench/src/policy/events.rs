@@ -21,7 +21,7 @@ pub struct Timed {
 }
 
 /// The first objects of each kind in a data set.
-struct Firsts {
+struct FirstObjects {
     namespaces: Vec<Namespace>,
     pods: Vec<Pod>,
     policies: Vec<Policy>,
@@ -84,7 +84,7 @@ fn new_gone(pod: &Pod) -> Event<'_> {
 }
 
 /// A policy that allows what comes from namespaces of team red.
-fn across(firsts: &Firsts) -> Result<Policy> {
+fn across(firsts: &FirstObjects) -> Result<Policy> {
     let namespace = &firsts.namespaces.first().context("a namespace")?.meta.name;
     let value = serde_json::json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -115,8 +115,8 @@ impl Timed {
 }
 
 /// The first page of each kind.
-fn firsts(from: &mut impl Read) -> Result<Firsts> {
-    let mut firsts = Firsts { namespaces: Vec::new(), pods: Vec::new(), policies: Vec::new() };
+fn firsts(from: &mut impl Read) -> Result<FirstObjects> {
+    let mut firsts = FirstObjects { namespaces: Vec::new(), pods: Vec::new(), policies: Vec::new() };
     let mut kind = [0];
     while from.read(&mut kind).context("read a page")? > 0 {
         let mut length = [0; 8];

@@ -1,6 +1,6 @@
 //! A data set as pages of lists.
 
-use super::{Form, Scale, Size, template::Template};
+use super::{ObjectForm, Scale, Size, template::Template};
 use anyhow::{Context as _, Result};
 use std::{fmt::Write as _, io::Write};
 
@@ -19,7 +19,7 @@ pub enum Kinds {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn pages(size: Size, form: Form, scale: Scale, into: &mut impl Write) -> Result<()> {
+pub fn pages(size: Size, form: ObjectForm, scale: Scale, into: &mut impl Write) -> Result<()> {
     let mut writer = Writer { into, items: 0, page: Vec::new(), kind: Kinds::Namespaces };
     let mut values = Values::default();
     let names: Vec<String> =

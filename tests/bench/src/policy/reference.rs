@@ -226,12 +226,12 @@ enum Operator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Form, Scale, Size, pages};
+    use crate::policy::{ObjectForm, Scale, Size, pages};
     use policy_objects::page::{self, PeerView, PolicyItem};
 
     fn page_of(kind: u8) -> Vec<u8> {
         let mut all = Vec::new();
-        pages(Size::SmallNamespaces, Form::Full, Scale::Small, &mut all).expect("pages");
+        pages(Size::SmallNamespaces, ObjectForm::Full, Scale::Small, &mut all).expect("pages");
         let mut rest = all.as_slice();
         while let [of, a, b, c, d, e, f, g, h, behind @ ..] = rest {
             let length = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);

@@ -24,7 +24,7 @@ pub enum Scale {
 
 /// How much an object says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ObjectForm {
     /// As much as those of Antrea's benchmark: a pod has its identity, one label, a node, a container,
     /// a condition and an address.
     Lean,
@@ -33,7 +33,7 @@ pub enum Form {
     Full,
 }
 
-impl Form {
+impl ObjectForm {
     pub(super) fn namespace(self) -> &'static str {
         match self {
             Self::Lean => include_str!("lean/namespace.json"),

@@ -1,7 +1,7 @@
 //! The world around the daemons: one cloud, a kubelet on each node, one clock that jumps.
 
 use super::{
-    desk::{Ask, Daemon, Desk, Outcome, Pod, Tag, Told},
+    desk::{DaemonRequest, Daemon, RequestQueue, Outcome, Pod, Tag, DaemonReply},
     meter::{Meter, Tally},
     rng::Rng,
     setting::NodeSetting,
@@ -29,7 +29,7 @@ const IMDS_LATENCY: Span = Span::millis(20);
 const LINKS_LATENCY: Span = Span::millis(5);
 
 /// Something that happens at its time.
-enum Happening {
+enum ArenaEvent {
     Boot(usize),
     /// A call, which EC2 carries out now.
     Call(usize, Tag, Box<Request>),
@@ -65,7 +65,7 @@ pub(crate) struct Arena<'a> {
     trace: &'a Trace,
     now: Time,
     cloud: Cloud,
-    agenda: BTreeMap<(Time, u64), Happening>,
+    agenda: BTreeMap<(Time, u64), ArenaEvent>,
     count: u64,
     nodes: Vec<Node<'a>>,
     pods: Vec<State>,
@@ -136,13 +136,13 @@ impl<'a> Arena<'a> {
     fn play(&mut self) {
         let trace = self.trace;
         for (node, join) in trace.joins.iter().enumerate() {
-            self.at(*join, Happening::Boot(node));
+            self.at(*join, ArenaEvent::Boot(node));
         }
         for (pod, life) in trace.lives.iter().enumerate() {
-            self.at(life.bound(), Happening::Bind(Pod(pod)));
-            self.at(life.from, Happening::Try(Pod(pod)));
+            self.at(life.bound(), ArenaEvent::Bind(Pod(pod)));
+            self.at(life.from, ArenaEvent::Try(Pod(pod)));
             if let Some(until) = life.until {
-                self.at(until, Happening::Leave(Pod(pod)));
+                self.at(until, ArenaEvent::Leave(Pod(pod)));
             }
         }
         while let Some(((at, _), happening)) = self.agenda.pop_first() {
@@ -161,35 +161,35 @@ impl<'a> Arena<'a> {
         }
     }
 
-    fn at(&mut self, at: Time, happening: Happening) {
+    fn at(&mut self, at: Time, happening: ArenaEvent) {
         self.count += 1;
         self.agenda.insert((at, self.count), happening);
     }
 
-    fn after(&mut self, span: Span, happening: Happening) {
+    fn after(&mut self, span: Span, happening: ArenaEvent) {
         self.at(self.now + span, happening);
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: ArenaEvent) {
         match happening {
-            Happening::Boot(node) => self.tell(node, |daemon, now, desk| daemon.boot(now, desk)),
-            Happening::Wake(node, tag) => self.answer(node, tag, Told::Slept),
-            Happening::Call(node, tag, request) => {
+            ArenaEvent::Boot(node) => self.tell(node, |daemon, now, desk| daemon.boot(now, desk)),
+            ArenaEvent::Wake(node, tag) => self.answer(node, tag, DaemonReply::Slept),
+            ArenaEvent::Call(node, tag, request) => {
                 let result = self.cloud.call(self.now, &Caller::Administrator, *request.clone());
                 self.meter.called(self.now, node, &request, &result);
-                self.answer(node, tag, Told::Ec2(result));
+                self.answer(node, tag, DaemonReply::Ec2(result));
             }
-            Happening::Imds(node, tag) => {
+            ArenaEvent::Imds(node, tag) => {
                 if let Some(instance) = self.nodes.get(node).map(|node| &node.instance) {
                     let shown = self.cloud.imds_enis(self.now, instance);
-                    self.answer(node, tag, Told::Imds(shown));
+                    self.answer(node, tag, DaemonReply::Imds(shown));
                 }
             }
-            Happening::Links(node, tag) => self.links(node, tag),
-            Happening::Bind(pod) => self.bind(pod, true),
-            Happening::Try(pod) => self.try_pod(pod),
-            Happening::Leave(pod) => self.leave(pod),
-            Happening::Delete(pod) => self.delete(pod),
+            ArenaEvent::Links(node, tag) => self.links(node, tag),
+            ArenaEvent::Bind(pod) => self.bind(pod, true),
+            ArenaEvent::Try(pod) => self.try_pod(pod),
+            ArenaEvent::Leave(pod) => self.leave(pod),
+            ArenaEvent::Delete(pod) => self.delete(pod),
         }
     }
 
@@ -200,16 +200,16 @@ impl<'a> Arena<'a> {
         let plugged =
             enis.iter().filter(|eni| eni.attachment.as_ref().is_some_and(|a| there(a.status)));
         let links = plugged.map(|eni| eni.id.clone()).collect();
-        self.answer(node, tag, Told::Links(links));
+        self.answer(node, tag, DaemonReply::Links(links));
     }
 
-    fn answer(&mut self, node: usize, tag: Tag, told: Told) {
+    fn answer(&mut self, node: usize, tag: Tag, told: DaemonReply) {
         self.tell(node, |daemon, now, desk| daemon.told(tag, told, now, desk));
     }
 
     /// Tells a daemon something, and takes from its desk what it wants and says, to the end.
-    fn tell(&mut self, node: usize, tell: impl FnOnce(&mut dyn Daemon, Time, &mut Desk)) {
-        let mut desk = Desk::default();
+    fn tell(&mut self, node: usize, tell: impl FnOnce(&mut dyn Daemon, Time, &mut RequestQueue)) {
+        let mut desk = RequestQueue::default();
         if let Some(node) = self.nodes.get_mut(node) {
             tell(node.daemon.as_mut(), self.now, &mut desk);
         }
@@ -218,12 +218,12 @@ impl<'a> Arena<'a> {
         }
         for (tag, ask) in desk.asks {
             match ask {
-                Ask::Sleep(span) => self.after(span, Happening::Wake(node, tag)),
-                Ask::Imds => self.after(IMDS_LATENCY, Happening::Imds(node, tag)),
-                Ask::Links => self.after(LINKS_LATENCY, Happening::Links(node, tag)),
-                Ask::Ec2(request) => {
+                DaemonRequest::Sleep(span) => self.after(span, ArenaEvent::Wake(node, tag)),
+                DaemonRequest::Imds => self.after(IMDS_LATENCY, ArenaEvent::Imds(node, tag)),
+                DaemonRequest::Links => self.after(LINKS_LATENCY, ArenaEvent::Links(node, tag)),
+                DaemonRequest::Ec2(request) => {
                     let latency = self.cloud.latency(self.now, request.action());
-                    self.after(latency, Happening::Call(node, tag, request));
+                    self.after(latency, ArenaEvent::Call(node, tag, request));
                 }
             }
         }
@@ -256,7 +256,7 @@ impl<'a> Arena<'a> {
             self.tell(life.node, |daemon, now, desk| daemon.add(pod, now, desk));
         } else {
             let pause = self.rng.longer(NOT_READY_BACK_OFF, BACK_OFF_JITTER_PERCENT);
-            self.after(pause, Happening::Try(pod));
+            self.after(pause, ArenaEvent::Try(pod));
         }
     }
 
@@ -266,12 +266,12 @@ impl<'a> Arena<'a> {
         match outcome {
             Outcome::Given(address) if wanted => self.added(pod, address),
             // Its pod went meanwhile: the kubelet deletes the sandbox.
-            Outcome::Given(_) => self.after(Span(0), Happening::Delete(pod)),
+            Outcome::Given(_) => self.after(Span(0), ArenaEvent::Delete(pod)),
             Outcome::Failed if wanted => {
                 self.meter.failed();
                 self.set(pod, State::Pending);
                 let pause = self.rng.longer(BACK_OFF, BACK_OFF_JITTER_PERCENT);
-                self.after(pause, Happening::Try(pod));
+                self.after(pause, ArenaEvent::Try(pod));
             }
             Outcome::Failed => {}
         }

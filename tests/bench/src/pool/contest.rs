@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 
 /// Whose daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum DaemonKind {
     /// Ferrule's.
     Ours,
     /// amazon-vpc-cni's.
@@ -37,9 +37,9 @@ impl Contest {
     /// # Errors
     /// If the cloud cannot be as the trace wants it.
     pub fn hold(trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Self> {
-        let ours = run(Who::Ours, trace, setting, seed)?;
-        let announced = run(Who::Ours, trace, setting.announced(), seed)?;
-        Ok(Self { ours, announced, rival: run(Who::Rival, trace, setting, seed)? })
+        let ours = run(DaemonKind::Ours, trace, setting, seed)?;
+        let announced = run(DaemonKind::Ours, trace, setting.announced(), seed)?;
+        Ok(Self { ours, announced, rival: run(DaemonKind::Rival, trace, setting, seed)? })
     }
 
     /// Whether the rival brought every pod an address sooner or later: only then is the sum of its
@@ -54,7 +54,7 @@ impl Contest {
 ///
 /// # Errors
 /// If the cloud cannot be as the trace wants it.
-pub fn story(who: Who, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Vec<String>> {
+pub fn story(who: DaemonKind, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Vec<String>> {
     Ok(arena(who, trace, setting, seed)?.tell_story())
 }
 
@@ -62,15 +62,15 @@ pub fn story(who: Who, trace: &Trace, setting: PoolSetting, seed: u64) -> Result
 ///
 /// # Errors
 /// If the cloud cannot be as the trace wants it.
-pub fn run(who: Who, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Tally> {
+pub fn run(who: DaemonKind, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Tally> {
     Ok(arena(who, trace, setting, seed)?.run().0)
 }
 
-fn arena(who: Who, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Arena<'_>> {
+fn arena(who: DaemonKind, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Arena<'_>> {
     let make = move |node: NodeSetting, seed: u64| -> Box<dyn Daemon> {
         match who {
-            Who::Ours => Box::new(Ours::new(setting, node, seed)),
-            Who::Rival => Box::new(Rival::new(setting, node, seed)),
+            DaemonKind::Ours => Box::new(Ours::new(setting, node, seed)),
+            DaemonKind::Rival => Box::new(Rival::new(setting, node, seed)),
         }
     };
     let arena = Arena::new(trace, seed, make);

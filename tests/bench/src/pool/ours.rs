@@ -1,7 +1,7 @@
 //! Our daemon: the real `ipamd-core`, its effects carried out in the arena.
 
 use super::{
-    desk::{Ask, Daemon, Desk, Outcome, Pod, Tag, Told},
+    desk::{DaemonRequest, Daemon, RequestQueue, Outcome, Pod, Tag, DaemonReply},
     setting::{COOLDOWN, NodeSetting, PoolSetting},
 };
 use config_model::{EniId, PodKey, PodName, Span, Time};
@@ -32,7 +32,7 @@ const PERIOD: Span = Span::seconds(10);
 const LINK_POLL: Span = Span::millis(50);
 
 /// What the answer to an ask is for.
-enum Errand {
+enum Purpose {
     Boot,
     Wake,
     Pass,
@@ -49,7 +49,7 @@ pub(crate) struct Ours {
     config: PoolConfig,
     anticipate: bool,
     seed: u64,
-    errands: BTreeMap<Tag, Errand>,
+    errands: BTreeMap<Tag, Purpose>,
     asks: u64,
     tickets: u64,
     adding: BTreeMap<Ticket, Pod>,
@@ -94,7 +94,7 @@ impl Ours {
         }
     }
 
-    fn start(&mut self, now: Time, desk: &mut Desk) {
+    fn start(&mut self, now: Time, desk: &mut RequestQueue) {
         let start = Start { boot_id: "boot".to_owned(), seed: self.seed };
         let (config, facts) = (self.config.clone(), facts(&self.node));
         let limits = limits(&self.node);
@@ -103,7 +103,7 @@ impl Ours {
         self.pass_soon(now, Span(0), desk);
     }
 
-    fn tell(&mut self, event: Event, now: Time, desk: &mut Desk) {
+    fn tell(&mut self, event: Event, now: Time, desk: &mut RequestQueue) {
         let Some(core) = &mut self.core else { return };
         let effects = core.on_event(event, now);
         for effect in effects {
@@ -114,30 +114,30 @@ impl Ours {
         self.ready = self.ready || core.snapshot(now).counts.usable > 0;
         if let Some(at) = wake.filter(|at| self.wakes_at.is_none_or(|known| *at < known)) {
             self.wakes_at = Some(at);
-            self.ask(Ask::Sleep(at.since(now)), Errand::Wake, desk);
+            self.ask(DaemonRequest::Sleep(at.since(now)), Purpose::Wake, desk);
         }
     }
 
-    fn ask(&mut self, ask: Ask, errand: Errand, desk: &mut Desk) {
+    fn ask(&mut self, ask: DaemonRequest, errand: Purpose, desk: &mut RequestQueue) {
         self.asks += 1;
         let tag = Tag(self.asks);
         self.errands.insert(tag, errand);
         desk.asks.push((tag, ask));
     }
 
-    fn carry_out(&mut self, effect: Effect, now: Time, desk: &mut Desk) {
+    fn carry_out(&mut self, effect: Effect, now: Time, desk: &mut RequestQueue) {
         match effect {
             Effect::Reply { ticket, answer } => self.replied(ticket, answer, desk),
             Effect::Cloud { op, call } => {
                 let request = translate::request(call.clone());
-                self.ask(Ask::Ec2(Box::new(request)), Errand::Call { op, call }, desk);
+                self.ask(DaemonRequest::Ec2(Box::new(request)), Purpose::Call { op, call }, desk);
             }
             Effect::Look { witness } => {
                 let ask = match witness {
-                    Witness::Imds => Ask::Imds,
-                    Witness::Ec2 => Ask::Ec2(Box::new(self.look())),
+                    Witness::Imds => DaemonRequest::Imds,
+                    Witness::Ec2 => DaemonRequest::Ec2(Box::new(self.look())),
                 };
-                self.ask(ask, Errand::Look { witness, started: now }, desk);
+                self.ask(ask, Purpose::Look { witness, started: now }, desk);
             }
             Effect::NodeChanged => self.pass_soon(now, DEBOUNCE, desk),
             Effect::Persist(_)
@@ -157,7 +157,7 @@ impl Ours {
         .into()
     }
 
-    fn replied(&mut self, ticket: Ticket, answer: Answer, desk: &mut Desk) {
+    fn replied(&mut self, ticket: Ticket, answer: Answer, desk: &mut RequestQueue) {
         let Some(pod) = self.adding.remove(&ticket) else { return };
         let given = match answer {
             Answer::Reserved { addresses } => addresses.first().map(|first| first.address),
@@ -171,7 +171,7 @@ impl Ours {
             return;
         };
         self.kernel.insert(pod, IpAddr::V4(address));
-        self.ask(Ask::Sleep(BUILD), Errand::Confirm(pod), desk);
+        self.ask(DaemonRequest::Sleep(BUILD), Purpose::Confirm(pod), desk);
         desk.outcomes.push((pod, Outcome::Given(address)));
     }
 
@@ -180,22 +180,22 @@ impl Ours {
         Ticket(self.tickets)
     }
 
-    fn pass_soon(&mut self, now: Time, span: Span, desk: &mut Desk) {
+    fn pass_soon(&mut self, now: Time, span: Span, desk: &mut RequestQueue) {
         let at = now + span;
         if self.pass_at.is_none_or(|known| at < known) {
             self.pass_at = Some(at);
-            self.ask(Ask::Sleep(span), Errand::Pass, desk);
+            self.ask(DaemonRequest::Sleep(span), Purpose::Pass, desk);
         }
     }
 
     /// Observes the kernel; what it shows is told when the observation is complete.
-    fn pass(&mut self, now: Time, desk: &mut Desk) {
+    fn pass(&mut self, now: Time, desk: &mut RequestQueue) {
         if self.pass_at.is_none_or(|at| at > now) {
             return;
         }
         self.pass_at = None;
         let in_use = self.kernel.values().copied().collect();
-        self.ask(Ask::Links, Errand::Links { started: now, in_use }, desk);
+        self.ask(DaemonRequest::Links, Purpose::Links { started: now, in_use }, desk);
     }
 
     fn passed(
@@ -204,7 +204,7 @@ impl Ours {
         in_use: BTreeSet<IpAddr>,
         links: &[EniId],
         now: Time,
-        desk: &mut Desk,
+        desk: &mut RequestQueue,
     ) {
         self.tell(Event::KernelSeen { started, in_use }, now, desk);
         if !std::mem::take(&mut self.enis_stir) {
@@ -235,7 +235,7 @@ impl Ours {
         call: &CloudCall,
         result: Result<Response, CallError>,
         now: Time,
-        desk: &mut Desk,
+        desk: &mut RequestQueue,
     ) {
         let result = result
             .map_err(|error| fault(call.action().name(), error))
@@ -250,7 +250,7 @@ impl Ours {
         started: Time,
         result: Result<Response, CallError>,
         now: Time,
-        desk: &mut Desk,
+        desk: &mut RequestQueue,
     ) {
         let event = match result {
             Ok(Response::DescribeNetworkInterfaces { network_interfaces, .. }) => {
@@ -272,7 +272,7 @@ impl Ours {
         started: Time,
         shown: &[std::sync::Arc<NetworkInterface>],
         now: Time,
-        desk: &mut Desk,
+        desk: &mut RequestQueue,
     ) {
         let (instance, cidr) = (&self.node.instance, Some(self.node.subnet_cidr));
         let see = |eni: &std::sync::Arc<NetworkInterface>| {
@@ -285,50 +285,50 @@ impl Ours {
 }
 
 impl Daemon for Ours {
-    fn boot(&mut self, _: Time, desk: &mut Desk) {
-        self.ask(Ask::Sleep(START), Errand::Boot, desk);
+    fn boot(&mut self, _: Time, desk: &mut RequestQueue) {
+        self.ask(DaemonRequest::Sleep(START), Purpose::Boot, desk);
     }
 
-    fn told(&mut self, tag: Tag, told: Told, now: Time, desk: &mut Desk) {
+    fn told(&mut self, tag: Tag, told: DaemonReply, now: Time, desk: &mut RequestQueue) {
         let Some(errand) = self.errands.remove(&tag) else { return };
         match (errand, told) {
-            (Errand::Boot, _) => self.start(now, desk),
-            (Errand::Wake, _) => {
+            (Purpose::Boot, _) => self.start(now, desk),
+            (Purpose::Wake, _) => {
                 if self.wakes_at.is_some_and(|at| at <= now) {
                     self.wakes_at = None;
                     self.tell(Event::Tick, now, desk);
                 }
             }
-            (Errand::Pass, _) => self.pass(now, desk),
-            (Errand::Links { started, in_use }, Told::Links(links)) => {
+            (Purpose::Pass, _) => self.pass(now, desk),
+            (Purpose::Links { started, in_use }, DaemonReply::Links(links)) => {
                 self.passed(started, in_use, &links, now, desk);
             }
-            (Errand::Confirm(pod), _) => {
+            (Purpose::Confirm(pod), _) => {
                 let (ticket, key) = (self.ticket(), key(pod));
                 let host_interface = format!("eni{:011x}", pod.0);
                 self.tell(Event::Confirm { ticket, key, host_interface }, now, desk);
             }
-            (Errand::Call { op, call }, Told::Ec2(result)) => {
+            (Purpose::Call { op, call }, DaemonReply::Ec2(result)) => {
                 self.called(op, &call, result, now, desk);
             }
-            (Errand::Look { witness, started }, Told::Ec2(result)) => {
+            (Purpose::Look { witness, started }, DaemonReply::Ec2(result)) => {
                 self.seen(witness, started, result, now, desk);
             }
-            (Errand::Look { started, .. }, Told::Imds(shown)) => {
+            (Purpose::Look { started, .. }, DaemonReply::Imds(shown)) => {
                 self.seen_by_imds(started, &shown, now, desk);
             }
-            (Errand::Links { .. } | Errand::Call { .. } | Errand::Look { .. }, _) => {}
+            (Purpose::Links { .. } | Purpose::Call { .. } | Purpose::Look { .. }, _) => {}
         }
     }
 
-    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, desk: &mut Desk) {
+    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, desk: &mut RequestQueue) {
         if self.anticipate {
             let coming = ClusterFact::Coming(pods.iter().map(|pod| name(*pod)).collect());
             self.tell(Event::Cluster(coming), now, desk);
         }
     }
 
-    fn add(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
+    fn add(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue) {
         let ticket = self.ticket();
         self.adding.insert(ticket, pod);
         let event = Event::Reserve {
@@ -342,7 +342,7 @@ impl Daemon for Ours {
         self.tell(event, now, desk);
     }
 
-    fn del(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
+    fn del(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue) {
         let (ticket, key) = (self.ticket(), key(pod));
         self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted }, now, desk);
         self.kernel.remove(&pod);

@@ -2,11 +2,11 @@
 
 use super::{
     allocation::Allocation,
-    contest::{Contest, Who, story},
+    contest::{Contest, DaemonKind, story},
     meter::Tally,
     setting::PoolSetting,
     trace::{Scale, Trace},
-    tuning::{Bound, Effort, Search, Tuned},
+    tuning::{Bound, SearchEffort, Search, Tuned},
 };
 use crate::figures::{Bench, Figure};
 use anyhow::Result;
@@ -44,7 +44,7 @@ pub fn stories(
 ) -> Result<()> {
     for prefixes in [false, true] {
         for trace in plan.traces(prefixes) {
-            for (who, whose) in [(Who::Ours, "ours"), (Who::Rival, "amazon-vpc-cni's")] {
+            for (who, whose) in [(DaemonKind::Ours, "ours"), (DaemonKind::Rival, "amazon-vpc-cni's")] {
                 tell(&format!("{}, {}: {whose}", mode(prefixes), trace.name));
                 let setting = PoolSetting::addresses(prefixes, warm_ip_target.unwrap_or(0), 0);
                 story(who, &trace, setting, plan.seed)?.iter().for_each(|line| tell(line));
@@ -147,12 +147,12 @@ fn tuned(
     bench: &mut Bench,
     tell: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let search = |who| Search { who, trace, prefixes, seed, effort: Effort::Much };
+    let search = |who| Search { who, trace, prefixes, seed, effort: SearchEffort::Much };
     let any_calls = Bound { failed_adds: 0, calls: u64::MAX };
-    let rival = search(Who::Rival).cheapest(any_calls)?;
-    let ours = search(Who::Ours).cheapest(any_calls)?;
+    let rival = search(DaemonKind::Rival).cheapest(any_calls)?;
+    let ours = search(DaemonKind::Ours).cheapest(any_calls)?;
     let as_many_calls = Bound { failed_adds: 0, calls: rival.tally.all_calls() };
-    let thrifty = search(Who::Ours).cheapest(as_many_calls)?;
+    let thrifty = search(DaemonKind::Ours).cheapest(as_many_calls)?;
     tell(&format!("  the rival tuned: {}", words(&rival)));
     for (kind, ours) in [("tuned", &ours), ("thrifty", &thrifty)] {
         tell(&format!("  ours {kind}: {}", words(ours)));

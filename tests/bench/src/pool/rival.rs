@@ -15,11 +15,11 @@ mod store;
 mod targets;
 
 use super::{
-    desk::{Ask, Daemon, Desk, Outcome, Pod, Tag, Told},
+    desk::{DaemonRequest, Daemon, RequestQueue, Outcome, Pod, Tag, DaemonReply},
     setting::{NodeSetting, PoolSetting},
 };
 use config_model::Time;
-use hands::{Hands, Program};
+use hands::{CallSlot, Program};
 use ipamd::Ipamd;
 use std::{collections::BTreeSet, rc::Rc};
 
@@ -32,13 +32,13 @@ pub(crate) struct Rival {
 
 impl Rival {
     pub(crate) fn new(pool: PoolSetting, node: NodeSetting, seed: u64) -> Self {
-        let hands = Hands::new(seed);
+        let hands = CallSlot::new(seed);
         let ipamd = Rc::new(Ipamd::new(pool, node, hands.clone()));
         let program = Program::new(hands, Rc::clone(&ipamd).run());
         Self { ipamd, program, asked: Tag(0) }
     }
 
-    fn lay(&mut self, ask: Option<Ask>, desk: &mut Desk) {
+    fn lay(&mut self, ask: Option<DaemonRequest>, desk: &mut RequestQueue) {
         if let Some(ask) = ask {
             self.asked = Tag(self.asked.0 + 1);
             desk.asks.push((self.asked, ask));
@@ -47,24 +47,24 @@ impl Rival {
 }
 
 impl Daemon for Rival {
-    fn boot(&mut self, now: Time, desk: &mut Desk) {
+    fn boot(&mut self, now: Time, desk: &mut RequestQueue) {
         let ask = self.program.go_on(now, None);
         self.lay(ask, desk);
     }
 
-    fn told(&mut self, _: Tag, told: Told, now: Time, desk: &mut Desk) {
+    fn told(&mut self, _: Tag, told: DaemonReply, now: Time, desk: &mut RequestQueue) {
         let ask = self.program.go_on(now, Some(told));
         self.lay(ask, desk);
     }
 
-    fn bound(&mut self, _: &BTreeSet<Pod>, _: Time, _: &mut Desk) {}
+    fn bound(&mut self, _: &BTreeSet<Pod>, _: Time, _: &mut RequestQueue) {}
 
-    fn add(&mut self, pod: Pod, now: Time, desk: &mut Desk) {
+    fn add(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue) {
         let outcome = self.ipamd.assign(pod, now).map_or(Outcome::Failed, Outcome::Given);
         desk.outcomes.push((pod, outcome));
     }
 
-    fn del(&mut self, pod: Pod, now: Time, _: &mut Desk) {
+    fn del(&mut self, pod: Pod, now: Time, _: &mut RequestQueue) {
         self.ipamd.release(pod, now);
     }
 

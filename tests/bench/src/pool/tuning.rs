@@ -1,7 +1,7 @@
 //! Which address targets are cheapest for so few failures?
 
 use super::{
-    contest::{Who, run},
+    contest::{DaemonKind, run},
     meter::Tally,
     setting::PoolSetting,
     trace::Trace,
@@ -30,7 +30,7 @@ pub struct Tuned {
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// Whose.
-    pub who: Who,
+    pub who: DaemonKind,
     /// In what.
     pub trace: &'a Trace,
     /// In which mode.
@@ -38,12 +38,12 @@ pub struct Search<'a> {
     /// Decides all chance.
     pub seed: u64,
     /// How closely.
-    pub effort: Effort,
+    pub effort: SearchEffort,
 }
 
 /// How closely settings are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub enum SearchEffort {
     /// A grid of doublings, then ever closer.
     Much,
     /// Nothing, half, all.
@@ -61,8 +61,8 @@ impl Search<'_> {
         let grid = self.grid()?;
         let mut best = cheapest(&grid, bound).cloned().context("a grid without settings")?;
         let mut step = match self.effort {
-            Effort::Much => self.trace.most_addresses(self.prefixes) / 4,
-            Effort::Little => 0,
+            SearchEffort::Much => self.trace.most_addresses(self.prefixes) / 4,
+            SearchEffort::Little => 0,
         };
         while step > 0 {
             let at = best.setting;
@@ -101,7 +101,7 @@ pub fn cheapest(tried: &[Tuned], bound: Bound) -> Option<&Tuned> {
     })
 }
 
-impl Effort {
+impl SearchEffort {
     fn grid(self, prefixes: bool, most: u32) -> impl Iterator<Item = PoolSetting> {
         let (warm, minima) = self.steps(most);
         warm.into_iter().flat_map(move |warm| {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_grid_goes_from_one_to_all_that_the_node_holds() {
-        let all: Vec<PoolSetting> = Effort::Much.grid(false, 27).collect();
+        let all: Vec<PoolSetting> = SearchEffort::Much.grid(false, 27).collect();
         assert_eq!(all.len(), 6 * 4);
         assert_eq!(all.first(), Some(&PoolSetting::addresses(false, 1, 0)));
         assert_eq!(all.last(), Some(&PoolSetting::addresses(false, 27, 27)));
@@ -146,17 +146,17 @@ mod tests {
     fn what_is_found_keeps_the_bound_and_one_less_would_not() {
         let trace = Trace::all(Scale::Small, false).swap_remove(0);
         let search = Search {
-            who: Who::Rival,
+            who: DaemonKind::Rival,
             trace: &trace,
             prefixes: false,
             seed: 1,
-            effort: Effort::Much,
+            effort: SearchEffort::Much,
         };
         let bound = Bound { failed_adds: 0, calls: u64::MAX };
         let found = search.cheapest(bound).expect("a cloud for the trace");
         assert_eq!((found.tally.failed_adds, found.setting.minimum_ip), (0, 0));
         let less = PoolSetting { warm_ip: found.setting.warm_ip - 1, ..found.setting };
-        let with_less = run(Who::Rival, &trace, less, 1).expect("a cloud for the trace");
+        let with_less = run(DaemonKind::Rival, &trace, less, 1).expect("a cloud for the trace");
         assert!(with_less.failed_adds > 0, "{less:?}");
     }
 }

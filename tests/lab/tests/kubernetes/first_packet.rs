@@ -3,7 +3,7 @@
 
 use crate::{
     policed::{
-        Agent, Controllers, Place,
+        Agent, Controllers, AgentSite,
         gate::{Gate, Pace},
         model::{Model, entry},
         sandbox::{Answer, Sandbox, Started, once, until_all_start},
@@ -30,15 +30,15 @@ const SLOW: Duration = Duration::from_millis(700);
 const AGAIN: i64 = 11;
 
 /// A node under policy, and the cluster that it is a member of.
-struct Scene {
+struct Scenario {
     world: World,
     lab: Lab,
-    place: Place,
+    place: AgentSite,
     controllers: Controllers,
     gate: Gate,
 }
 
-impl Scene {
+impl Scenario {
     /// The first replica writes the authority that nodes trust; it is gone then.
     fn set(bin: &Path, name: &str, mode: &str) -> Result<Self> {
         let world = World::new()?;
@@ -59,7 +59,7 @@ impl Scene {
         let controllers = Controllers::new(&world, bin)?;
         let gate = Gate::open(&lab, NODE, Ipv4Addr::LOCALHOST)?;
         let replica = controllers.start()?;
-        let place = Place::new(&world, bin, NODE)?;
+        let place = AgentSite::new(&world, bin, NODE)?;
         drop(replica);
         Ok(Self { world, lab, place, controllers, gate })
     }
@@ -178,7 +178,7 @@ fn no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_res
     let name =
         "no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_restarted";
     let Some(bin) = programs(name) else { return Ok(()) };
-    let scene = Scene::set(&bin, "t-first", "strict")?;
+    let scene = Scenario::set(&bin, "t-first", "strict")?;
 
     // As usual: pods start as soon as they are bound.
     let replica = scene.controllers.start()?;
@@ -250,7 +250,7 @@ fn no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_res
 }
 
 /// The node comes to hold what a fresh reading of all objects says.
-fn alike(scene: &Scene) -> Result<()> {
+fn alike(scene: &Scenario) -> Result<()> {
     let mut model = scene.model()?;
     wait_for("the node to hold all that it is to hold", PATIENCE, || {
         let lacks = model.lacks(NODE, &scene.place.kept()?.held);
@@ -265,7 +265,7 @@ fn where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of
     let name = "where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of_each";
     const PODS: usize = 12;
     let Some(bin) = programs(name) else { return Ok(()) };
-    let scene = Scene::set(&bin, "t-open", "standard")?;
+    let scene = Scenario::set(&bin, "t-open", "standard")?;
     let agent = scene.agent()?;
     let pods = scene.pods(0..PODS)?;
     for (pod, answer) in pods.iter().zip(once(&scene.lab, NODE, &pods)?) {

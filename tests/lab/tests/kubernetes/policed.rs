@@ -113,7 +113,7 @@ fn get(at: SocketAddr, path: &str) -> Result<String> {
 }
 
 /// A node's place for an agent: what it is started with and what it leaves.
-pub(crate) struct Place {
+pub(crate) struct AgentSite {
     node: String,
     program: PathBuf,
     folder: TempDir,
@@ -124,7 +124,7 @@ pub(crate) struct Agent {
     child: Child,
 }
 
-impl Place {
+impl AgentSite {
     /// Makes the agent's pod on this node, and gives it the token and the authority that kubelet would.
     pub(crate) fn new(world: &World, bin: &Path, node: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;

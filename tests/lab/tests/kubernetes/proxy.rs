@@ -71,9 +71,9 @@ impl Drop for Running {
 }
 
 /// A network namespace of the lab.
-struct Place(File);
+struct AgentSite(File);
 
-impl Place {
+impl AgentSite {
     /// That of a process which this command starts there.
     fn of(mut command: Command) -> Result<Self> {
         let ours = std::fs::read_link("/proc/self/ns/net")?;
@@ -141,7 +141,7 @@ enum Eni {
 struct Pod {
     name: String,
     address: IpAddr,
-    place: Place,
+    place: AgentSite,
 }
 
 /// A pod of this node on its primary ENI, or on another.
@@ -151,7 +151,7 @@ fn pod_on(lab: &Lab, node: &str, eni: Eni) -> Result<Pod> {
     let pod = pod.with_context(|| format!("no pod of {node} on a {eni:?} ENI"))?;
     let name = pod["name"].as_str().context("a pod without name")?.to_owned();
     let address = pod["address"].as_str().context("a pod without address")?.parse()?;
-    Ok(Pod { place: Place::pod(lab, &name)?, name, address })
+    Ok(Pod { place: AgentSite::pod(lab, &name)?, name, address })
 }
 
 /// Makes a Service of one endpoint; its address, and its node port.
@@ -232,7 +232,7 @@ fn services_lead_where_they_should_beside_every_backend() -> Result<()> {
     };
     add("peer", &[])?;
     lab.run(&["pod", "add", "peer", "--count", "1"])?;
-    let peer = Place::node(&lab, "peer")?;
+    let peer = AgentSite::node(&lab, "peer")?;
     let served = pod_on(&lab, "peer", Eni::Primary)?;
     served.place.serve()?;
     let end = |address: IpAddr, node: &str| json!({"addresses": [address], "nodeName": node});
@@ -258,7 +258,7 @@ fn services_lead_where_they_should_beside_every_backend() -> Result<()> {
             let log: Vec<&str> = log.lines().skip(from).collect();
             anyhow::Error::context(err, format!("{node}; its kube-proxy said\n{}", log.join("\n")))
         };
-        let hears = |place: &Place, server: SocketAddr, what: &str, answer: &str| {
+        let hears = |place: &AgentSite, server: SocketAddr, what: &str, answer: &str| {
             let what = format!("{node}: {what} at {server}");
             let heard = || {
                 let heard = place.ask(server)?;
@@ -268,7 +268,7 @@ fn services_lead_where_they_should_beside_every_backend() -> Result<()> {
             wait_for(&what, PATIENCE, heard).map_err(said)
         };
         let address: IpAddr = text(&lab.node(node)?["address"])?.parse()?;
-        let host = Place::node(&lab, node)?;
+        let host = AgentSite::node(&lab, node)?;
         for eni in [Eni::Primary, Eni::Secondary] {
             let pod = pod_on(&lab, node, eni)?;
             pod.place.serve()?;

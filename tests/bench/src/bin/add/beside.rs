@@ -43,8 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let ours = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
     let theirs = ["amazon-vpc-cni", "/etc/cni/net.d/10-aws.conflist"];
     let mut both = [
-        Party::start(args, &args.ours, &args.plugin, ours)?,
-        Party::start(args, &args.theirs, &PathBuf::from("/opt/cni/bin/aws-cni"), theirs)?,
+        WorkerProcess::start(args, &args.ours, &args.plugin, ours)?,
+        WorkerProcess::start(args, &args.theirs, &PathBuf::from("/opt/cni/bin/aws-cni"), theirs)?,
     ];
     for pods in &args.pods {
         size(&mut bench, &mut both, *pods, args.rounds)?;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     figures::print(&bench)
 }
 
-fn size(bench: &mut Bench, both: &mut [Party; 2], pods: usize, rounds: usize) -> Result<()> {
+fn size(bench: &mut Bench, both: &mut [WorkerProcess; 2], pods: usize, rounds: usize) -> Result<()> {
     // Addresses that cool are not there for a while; both wait for their pools.
     for party in both.iter_mut() {
         party.ask(&format!("hold {pods}"))?;
@@ -115,14 +115,14 @@ fn quantile(values: &[f64], percent: usize) -> f64 {
 }
 
 /// A worker on its node. It ends when its input does.
-struct Party {
+struct WorkerProcess {
     node: String,
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl Party {
+impl WorkerProcess {
     fn start(args: &Args, node: &str, plugin: &PathBuf, of: [&str; 2]) -> Result<Self> {
         let [cni, conflist] = of;
         let me = std::env::current_exe().context("this program's path")?;
@@ -148,7 +148,7 @@ impl Party {
     }
 }
 
-impl Drop for Party {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         drop(self.input.take());
         let _ = self.child.wait();

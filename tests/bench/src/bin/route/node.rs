@@ -96,7 +96,7 @@ impl Node {
     pub(crate) fn set_up(pods: usize, layout: Rules) -> Result<Self> {
         ensure!(pods > 0 && pods <= usize::from(SECONDARY_ENIS) * PODS_OF_ENI, "{pods} pods");
         // A thread of its own may change its namespace, and is thrown away.
-        let worker = thread::spawn(move || Workshop::open(pods, layout)?.finish());
+        let worker = thread::spawn(move || Construction::open(pods, layout)?.finish());
         worker.join().map_err(|_| anyhow::anyhow!("the thread panicked"))?
     }
 
@@ -178,7 +178,7 @@ fn receive(at: &UdpSocket) -> Result<()> {
 }
 
 /// What is needed while the node is made; the thread is in the node's namespace.
-struct Workshop {
+struct Construction {
     pods: usize,
     layout: Rules,
     host: Socket,
@@ -189,7 +189,7 @@ struct Workshop {
     made: u16,
 }
 
-impl Workshop {
+impl Construction {
     fn open(pods: usize, layout: Rules) -> Result<Self> {
         let beyond = namespace()?;
         let parked = namespace()?;

@@ -146,9 +146,9 @@ impl<'a> Measured<'a> {
         bytes as f64 / self.number as f64
     }
 
-    fn connect(&mut self) -> Result<Others> {
+    fn connect(&mut self) -> Result<AgentsProcess> {
         let (before, begun, since) = (resident()?, Instant::now(), worked()?);
-        let mut others = Others::start(&self.replica, self.number)?;
+        let mut others = AgentsProcess::start(&self.replica, self.number)?;
         let (_, bytes) = others.hold(self.replica.generation())?;
         self.told("all_connected", figures::ms(begun.elapsed()), "ms");
         self.told("first_bytes_a_node", self.a_node(bytes), "bytes");
@@ -159,7 +159,7 @@ impl<'a> Measured<'a> {
     }
 
     /// One event at a time, which every node is told of: the next comes when the replica knows that all hold it.
-    fn events(&mut self, others: &mut Others) -> Result<()> {
+    fn events(&mut self, others: &mut AgentsProcess) -> Result<()> {
         let (mut late, mut all, since) = (Samples::default(), 0, worked()?);
         for _ in 0..self.args.events {
             let (took, bytes) = self.event(others)?;
@@ -175,7 +175,7 @@ impl<'a> Measured<'a> {
         Ok(())
     }
 
-    fn event(&mut self, others: &mut Others) -> Result<(Duration, u64)> {
+    fn event(&mut self, others: &mut AgentsProcess) -> Result<(Duration, u64)> {
         let begun = now();
         let generation = self.replica.event_for_all();
         let (last, bytes) = others.hold(generation)?;
@@ -183,7 +183,7 @@ impl<'a> Measured<'a> {
     }
 
     /// A hundred pods a second are others; each second one event is told to all among those that few are told.
-    fn churn(&mut self, others: &mut Others) -> Result<()> {
+    fn churn(&mut self, others: &mut AgentsProcess) -> Result<()> {
         let (mut churned, begun, since) = (0_u64, Instant::now(), worked()?);
         let (mut behind, mut all) = (Samples::default(), 0);
         while begun.elapsed() < Duration::from_secs(self.args.churn) {
@@ -209,7 +209,7 @@ impl<'a> Measured<'a> {
     }
 
     /// The replica is away, and another that nobody has spoken to is there.
-    fn resync(&mut self, others: &mut Others) -> Result<()> {
+    fn resync(&mut self, others: &mut AgentsProcess) -> Result<()> {
         let begun = now();
         self.replica.replace()?;
         self.say("another replica is there");
@@ -224,13 +224,13 @@ impl<'a> Measured<'a> {
 }
 
 /// The process of the agents.
-struct Others {
+struct AgentsProcess {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
 
-impl Others {
+impl AgentsProcess {
     fn start(replica: &Replica, number: usize) -> Result<Self> {
         let exe = std::env::current_exe().context("find this program")?;
         let mut child = Command::new(exe)

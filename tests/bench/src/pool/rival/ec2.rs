@@ -1,6 +1,6 @@
 //! How amazon-vpc-cni calls EC2: the SDK tries three times, and its own loops try on top of that.
 
-use super::{hands::Hands, ipamd::Ipamd};
+use super::{hands::CallSlot, ipamd::Ipamd};
 use config_model::{AttachmentId, EniId, Span};
 use ipnet::Ipv4Net;
 use lab_cloud::{
@@ -55,7 +55,7 @@ pub(super) enum Pauses {
 
 impl Pauses {
     /// The pause after the attempt, counted from 0.
-    pub(super) fn after(self, attempt: u32, hands: &Hands) -> Span {
+    pub(super) fn after(self, attempt: u32, hands: &CallSlot) -> Span {
         match self {
             Self::Doubling { first, jitter_percent } => {
                 let doubled = first.0.saturating_mul(1 << attempt.min(20));

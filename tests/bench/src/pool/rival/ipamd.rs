@@ -2,7 +2,7 @@
 
 use super::{
     ec2::{NewEni, Pauses, SDK_QUOTA, is_full, is_insufficient},
-    hands::Hands,
+    hands::CallSlot,
     store::Store,
     targets::Targets,
 };
@@ -41,7 +41,7 @@ const ENI_PAUSES: Pauses = Pauses::Doubling { first: Span::millis(100), jitter_p
 pub(super) struct Ipamd {
     pub(super) targets: Targets,
     pub(super) node: NodeSetting,
-    pub(super) hands: Hands,
+    pub(super) hands: CallSlot,
     /// What the SDK has left for repetitions.
     pub(super) sdk_quota: Cell<u32>,
     store: RefCell<Store>,
@@ -53,7 +53,7 @@ pub(super) struct Ipamd {
 }
 
 impl Ipamd {
-    pub(super) fn new(pool: PoolSetting, node: NodeSetting, hands: Hands) -> Self {
+    pub(super) fn new(pool: PoolSetting, node: NodeSetting, hands: CallSlot) -> Self {
         let targets = Targets {
             prefixes: pool.prefixes,
             warm_eni: pool.warm_eni,

@@ -58,7 +58,7 @@ impl Stats {
 
 /// What must be left on the other ENIs before one is freed; 0 asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Keep {
+pub(super) struct Remainder {
     pub(super) free: u32,
     pub(super) total: u32,
     pub(super) free_prefixes: u32,
@@ -219,14 +219,14 @@ impl Store {
     }
 
     /// The first ENI, in an order of chance, that may go.
-    pub(super) fn deletable_eni(&self, keep: Keep, now: Time, rng: &mut Rng) -> Option<EniId> {
+    pub(super) fn deletable_eni(&self, keep: Remainder, now: Time, rng: &mut Rng) -> Option<EniId> {
         rng.shuffled(self.enis.keys())
             .into_iter()
             .find(|id| self.is_deletable(id, keep, now))
             .cloned()
     }
 
-    fn is_deletable(&self, id: &EniId, keep: Keep, now: Time) -> bool {
+    fn is_deletable(&self, id: &EniId, keep: Remainder, now: Time) -> bool {
         let Some(eni) = self.enis.get(id) else { return false };
         let entries = || eni.blocks.values().flat_map(|block| block.0.values());
         if eni.primary
@@ -298,17 +298,17 @@ mod tests {
         store.add_block(&"eni-2".into(), "10.0.0.10/32".parse().expect("a test's network"));
         let minute = Time(60_000);
         let mut may = |keep, now| store.deletable_eni(keep, now, &mut rng).is_some();
-        assert!(may(Keep::default(), minute));
-        assert!(!may(Keep::default(), Time(59_999)));
-        assert!(may(Keep { free: 1, total: 1, ..Keep::default() }, minute));
-        assert!(!may(Keep { free: 2, ..Keep::default() }, minute));
-        assert!(!may(Keep { total: 2, ..Keep::default() }, minute));
+        assert!(may(Remainder::default(), minute));
+        assert!(!may(Remainder::default(), Time(59_999)));
+        assert!(may(Remainder { free: 1, total: 1, ..Remainder::default() }, minute));
+        assert!(!may(Remainder { free: 2, ..Remainder::default() }, minute));
+        assert!(!may(Remainder { total: 2, ..Remainder::default() }, minute));
         while store.assign(Pod(7), minute, &mut rng) != Some(Ipv4Addr::new(10, 0, 0, 10)) {
             store.remove_block(&"eni-1".into(), "10.0.0.9/32".parse().expect("a net"), true);
         }
-        assert_eq!(store.deletable_eni(Keep::default(), minute, &mut rng), None);
+        assert_eq!(store.deletable_eni(Remainder::default(), minute, &mut rng), None);
         store.release(Pod(7), minute);
-        assert_eq!(store.deletable_eni(Keep::default(), minute, &mut rng), None);
-        assert!(store.deletable_eni(Keep::default(), Time(90_001), &mut rng).is_some());
+        assert_eq!(store.deletable_eni(Remainder::default(), minute, &mut rng), None);
+        assert!(store.deletable_eni(Remainder::default(), Time(90_001), &mut rng).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! amazon-vpc-cni's decisions: is the pool too low, too high, by how much?
 
-use super::store::{Keep, PREFIX_SIZE, Stats};
+use super::store::{Remainder, PREFIX_SIZE, Stats};
 
 /// The pool's settings, by amazon-vpc-cni's names and with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +106,10 @@ impl Targets {
     }
 
     /// What the other ENIs must still have when one goes.
-    pub(super) fn keep(self) -> Keep {
+    pub(super) fn keep(self) -> Remainder {
         let whole =
             |count: u32| if self.prefixes { count.next_multiple_of(PREFIX_SIZE) } else { count };
-        Keep {
+        Remainder {
             free: whole(self.warm_ip),
             total: whole(self.minimum_ip),
             free_prefixes: if self.prefixes { self.warm_prefix } else { 0 },
