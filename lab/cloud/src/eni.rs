@@ -3,8 +3,8 @@
 use crate::{
     Attachment, Caller, Cloud, CreateNetworkInterface, DeleteNetworkInterface, Ec2Error, EniStatus,
     GroupIdentifier, InterfaceKind, ModifyNetworkInterfaceAttribute, NetworkInterface,
-    PrivateAddress, Response, Tag, address::AddressRequest, error::is_id, ipv6::AddressRequest6, tag,
-    transition::Transition,
+    PrivateAddress, Response, Tag, address::AddressRequest, error::is_id, ipv6::AddressRequest6,
+    tag, transition::Transition,
 };
 use config_model::{EniId, Mac, SecurityGroupId, SubnetId};
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};

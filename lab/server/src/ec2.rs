@@ -6,7 +6,7 @@ mod signature;
 mod xml;
 
 use crate::{
-    http::{HttpService, Reply, FullRequest, typed},
+    http::{FullRequest, HttpService, Reply, typed},
     live::LiveCloud,
 };
 use bytes::Bytes;

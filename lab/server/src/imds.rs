@@ -3,7 +3,7 @@
 mod tokens;
 
 use crate::{
-    http::{HttpService, Reply, FullRequest, plain},
+    http::{FullRequest, HttpService, Reply, plain},
     live::{LiveCloud, Source},
 };
 use bytes::Bytes;

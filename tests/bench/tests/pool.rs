@@ -3,7 +3,8 @@
 
 use std::sync::LazyLock;
 use tests_bench::pool::{
-    Bound, Contest, SearchEffort, PoolSetting, Scale, Search, Trace, Tuned, DaemonKind, cheapest, run,
+    Bound, Contest, DaemonKind, PoolSetting, Scale, Search, SearchEffort, Trace, Tuned, cheapest,
+    run,
 };
 
 const MODES: [bool; 2] = [false, true];

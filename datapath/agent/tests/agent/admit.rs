@@ -1,12 +1,12 @@
 //! Pods that start.
 
-use tests_eventually::eventually;
 use crate::{
     node::{Node, PATIENCE},
     replica::{Authority, Replica, hub},
 };
 use config_model::EnforcingMode;
 use datapath_rpc::Admitted;
+use tests_eventually::eventually;
 
 #[test]
 fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() {

@@ -1,12 +1,12 @@
 //! A daemon whose API server does not answer.
 
-use tests_eventually::{PATIENCE, eventually};
 use crate::{
     cloud::FakeCloud,
     node::{TestNode, key},
     shown::explain,
 };
 use runtime_socket::server::HealthName;
+use tests_eventually::{PATIENCE, eventually};
 
 #[test]
 fn a_daemon_that_does_not_need_the_api_server_serves_without_it() {

@@ -4,7 +4,7 @@ use crate::world::{World, quiet};
 use config_model::{EniId, PodName, SecurityGroupId, Span};
 use lab_cloud::{
     Action, ClusterSnapshot, ClusterWrite, ControllerEvent, Fault, InstanceType, InterfaceKind,
-    ObservedNode, PodEni, ObservedPod, ResourceController, TrunkRequest,
+    ObservedNode, ObservedPod, PodEni, ResourceController, TrunkRequest,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -275,7 +275,8 @@ fn the_cluster_is_told_what_it_lacks_and_a_pod_of_the_same_name_gets_a_branch_of
     let instances = BTreeMap::from([("node1".to_owned(), play.world.node.clone())]);
     let mut seen = ClusterSnapshot::default();
     let uid = "n1".to_owned();
-    seen.nodes.insert("node1".to_owned(), ObservedNode { uid: uid.clone(), ..ObservedNode::default() });
+    seen.nodes
+        .insert("node1".to_owned(), ObservedNode { uid: uid.clone(), ..ObservedNode::default() });
     seen.nodes.insert("elsewhere".to_owned(), ObservedNode::default());
     seen.pods.insert(pod("web"), wants_branch("u1"));
 

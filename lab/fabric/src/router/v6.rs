@@ -3,7 +3,7 @@
 //! A prefix of 2^48 addresses cannot have a neighbour for each. So every route goes by one invented
 //! next hop per port, which has the ENI's Ethernet address for good.
 
-use super::{LinkMac, Plan, ObservedLinks, write_sysctl};
+use super::{LinkMac, ObservedLinks, Plan, write_sysctl};
 use crate::{EniSpec, FabricError, Vpc, tool};
 use config_model::{EniId, Mac, registry};
 use ipnet::Ipv6Net;

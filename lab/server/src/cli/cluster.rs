@@ -277,7 +277,8 @@ impl Tool {
     async fn join(&self, folder: &Path, views: Vec<NodeView>) -> Result<()> {
         let path = folder.join(KEPT);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let kept: ClusterRecord = serde_json::from_str(&text).context("understand the cluster's facts")?;
+        let kept: ClusterRecord =
+            serde_json::from_str(&text).context("understand the cluster's facts")?;
         let plugins = spawn_blocking(Program::plugins).await??;
         let mut tasks = tokio::task::JoinSet::new();
         let names: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
@@ -436,7 +437,8 @@ pub(super) fn before_removal(layout: &Layout) {
 /// Removes what the nodes left in the machine's cgroups.
 pub(super) fn after_removal(layout: &Layout) -> Result<()> {
     let Ok(text) = fs::read_to_string(layout.cluster().join(KEPT)) else { return Ok(()) };
-    let kept: ClusterRecord = serde_json::from_str(&text).context("understand the cluster's facts")?;
+    let kept: ClusterRecord =
+        serde_json::from_str(&text).context("understand the cluster's facts")?;
     node::remove_cgroups(&kept.cgroups)
 }
 

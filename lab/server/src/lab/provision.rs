@@ -1,7 +1,7 @@
 //! What a node image and a DaemonSet put on a node: the plugin, its network configuration, and how
 //! the daemon is started.
 
-use super::{LabError, ClusterAccess, cluster::KUBECONFIG};
+use super::{ClusterAccess, LabError, cluster::KUBECONFIG};
 use config_settings::Settings;
 use install_disk::{Folders, InstallError, Locked};
 use install_plan::{Op, PLUGIN, Plan};

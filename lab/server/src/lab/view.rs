@@ -1,6 +1,6 @@
 //! How the lab shows itself.
 
-use super::{Lab, LabError, ClusterAccess, nodes::NodeEntry, pods::PodEntry};
+use super::{ClusterAccess, Lab, LabError, nodes::NodeEntry, pods::PodEntry};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView};
 use ipnet::IpNet;
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};

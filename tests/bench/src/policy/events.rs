@@ -116,7 +116,8 @@ impl Timed {
 
 /// The first page of each kind.
 fn firsts(from: &mut impl Read) -> Result<FirstObjects> {
-    let mut firsts = FirstObjects { namespaces: Vec::new(), pods: Vec::new(), policies: Vec::new() };
+    let mut firsts =
+        FirstObjects { namespaces: Vec::new(), pods: Vec::new(), policies: Vec::new() };
     let mut kind = [0];
     while from.read(&mut kind).context("read a page")? > 0 {
         let mut length = [0; 8];

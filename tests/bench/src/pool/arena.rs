@@ -1,7 +1,7 @@
 //! The world around the daemons: one cloud, a kubelet on each node, one clock that jumps.
 
 use super::{
-    desk::{DaemonRequest, Daemon, RequestQueue, Outcome, Pod, Tag, DaemonReply},
+    desk::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
     meter::{Meter, Tally},
     rng::Rng,
     setting::NodeSetting,

@@ -54,7 +54,12 @@ impl Contest {
 ///
 /// # Errors
 /// If the cloud cannot be as the trace wants it.
-pub fn story(who: DaemonKind, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Vec<String>> {
+pub fn story(
+    who: DaemonKind,
+    trace: &Trace,
+    setting: PoolSetting,
+    seed: u64,
+) -> Result<Vec<String>> {
     Ok(arena(who, trace, setting, seed)?.tell_story())
 }
 

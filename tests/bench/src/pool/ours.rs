@@ -1,7 +1,7 @@
 //! Our daemon: the real `ipamd-core`, its effects carried out in the arena.
 
 use super::{
-    desk::{DaemonRequest, Daemon, RequestQueue, Outcome, Pod, Tag, DaemonReply},
+    desk::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
     setting::{COOLDOWN, NodeSetting, PoolSetting},
 };
 use config_model::{EniId, PodKey, PodName, Span, Time};

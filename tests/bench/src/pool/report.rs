@@ -6,7 +6,7 @@ use super::{
     meter::Tally,
     setting::PoolSetting,
     trace::{Scale, Trace},
-    tuning::{Bound, SearchEffort, Search, Tuned},
+    tuning::{Bound, Search, SearchEffort, Tuned},
 };
 use crate::figures::{Bench, Figure};
 use anyhow::Result;
@@ -44,7 +44,9 @@ pub fn stories(
 ) -> Result<()> {
     for prefixes in [false, true] {
         for trace in plan.traces(prefixes) {
-            for (who, whose) in [(DaemonKind::Ours, "ours"), (DaemonKind::Rival, "amazon-vpc-cni's")] {
+            for (who, whose) in
+                [(DaemonKind::Ours, "ours"), (DaemonKind::Rival, "amazon-vpc-cni's")]
+            {
                 tell(&format!("{}, {}: {whose}", mode(prefixes), trace.name));
                 let setting = PoolSetting::addresses(prefixes, warm_ip_target.unwrap_or(0), 0);
                 story(who, &trace, setting, plan.seed)?.iter().for_each(|line| tell(line));

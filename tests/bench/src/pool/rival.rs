@@ -15,7 +15,7 @@ mod store;
 mod targets;
 
 use super::{
-    desk::{DaemonRequest, Daemon, RequestQueue, Outcome, Pod, Tag, DaemonReply},
+    desk::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
     setting::{NodeSetting, PoolSetting},
 };
 use config_model::Time;

@@ -3,7 +3,7 @@
 
 use crate::{
     policed::{
-        Agent, Controllers, AgentSite,
+        Agent, AgentSite, Controllers,
         gate::{Gate, Pace},
         model::{Model, entry},
         sandbox::{Answer, Sandbox, Started, once, until_all_start},

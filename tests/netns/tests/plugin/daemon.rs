@@ -312,7 +312,9 @@ impl server::Ipam for Scripted {
     }
 
     async fn release(&self, request: Release) -> Result<Released, Unable> {
-        if self.ask(&format!("release {:?}", request.cause), &request.key) == DaemonBehavior::Hanging {
+        if self.ask(&format!("release {:?}", request.cause), &request.key)
+            == DaemonBehavior::Hanging
+        {
             pending::<()>().await;
         }
         let held = self.0.lock().unwrap().held.remove(&request.key);

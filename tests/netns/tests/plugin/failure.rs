@@ -127,7 +127,10 @@ fn a_route_that_is_nobodys_gives_way() {
 fn a_reservation_that_lapsed_is_undone() {
     on_a_node(|node| {
         let before = node.host_state();
-        let daemon = Daemon::start_with(node, Book { mood: DaemonBehavior::Forgetful, ..Book::on_table_2() });
+        let daemon = Daemon::start_with(
+            node,
+            Book { mood: DaemonBehavior::Forgetful, ..Book::on_table_2() },
+        );
         let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(11);
         assert!(message.contains("lapsed"), "{message}");
         assert_eq!(node.host_state(), before);

@@ -162,8 +162,10 @@ fn del_leaves_nothing_with_and_without_a_daemon_and_spares_the_next_pod() {
 #[test]
 fn a_build_that_fails_is_taken_back() {
     on_a_node(|node| {
-        let daemon =
-            daemon(node, Book { mood: crate::daemon::DaemonBehavior::Forgetful, ..Book::on_table_2() });
+        let daemon = daemon(
+            node,
+            Book { mood: crate::daemon::DaemonBehavior::Forgetful, ..Book::on_table_2() },
+        );
         let sandbox = node.sandbox("c1", "web-0");
         node.call("ADD", &sandbox).run().error(11);
         assert_eq!((rules(node), routes(node), node.veths()), (vec![], vec![], vec![]));

@@ -158,7 +158,8 @@ fn a_daemon_that_hangs_has_code_11_when_the_wait_is_over() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         let add = || with(node, &sandbox, "ADD", "addWait", json!("1"));
-        let daemon = Daemon::start_with(node, Book { mood: DaemonBehavior::Hanging, ..Book::default() });
+        let daemon =
+            Daemon::start_with(node, Book { mood: DaemonBehavior::Hanging, ..Book::default() });
         let (message, _) = refused(node, &add(), 11);
         assert!(message.contains("no answer"), "{message}");
         daemon.kill();

@@ -55,7 +55,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     figures::print(&bench)
 }
 
-fn size(bench: &mut Bench, both: &mut [WorkerProcess; 2], pods: usize, rounds: usize) -> Result<()> {
+fn size(
+    bench: &mut Bench,
+    both: &mut [WorkerProcess; 2],
+    pods: usize,
+    rounds: usize,
+) -> Result<()> {
     // Addresses that cool are not there for a while; both wait for their pools.
     for party in both.iter_mut() {
         party.ask(&format!("hold {pods}"))?;

@@ -4,7 +4,7 @@
 //! every wait is an [`DaemonRequest`]; whoever drives it says when the answer has come.
 
 use crate::pool::{
-    desk::{DaemonRequest, DaemonReply},
+    desk::{DaemonReply, DaemonRequest},
     rng::Rng,
 };
 use config_model::{Span, Time};
@@ -53,7 +53,9 @@ impl CallSlot {
     pub(super) async fn ec2(&self, request: Request) -> Result<Response, CallError> {
         match self.ask(DaemonRequest::Ec2(Box::new(request))).await {
             DaemonReply::Ec2(result) => result,
-            DaemonReply::Slept | DaemonReply::Imds(_) | DaemonReply::Links(_) => Err(CallError::ReplyLost),
+            DaemonReply::Slept | DaemonReply::Imds(_) | DaemonReply::Links(_) => {
+                Err(CallError::ReplyLost)
+            }
         }
     }
 
@@ -115,7 +117,10 @@ mod tests {
             }
         });
         assert!(matches!(program.go_on(Time(5), None), Some(DaemonRequest::Sleep(Span(1000)))));
-        assert!(matches!(program.go_on(Time(7), Some(DaemonReply::Slept)), Some(DaemonRequest::Sleep(Span(2000)))));
+        assert!(matches!(
+            program.go_on(Time(7), Some(DaemonReply::Slept)),
+            Some(DaemonRequest::Sleep(Span(2000)))
+        ));
         assert!(program.go_on(Time(9), Some(DaemonReply::Slept)).is_none());
         assert_eq!(*log.borrow(), [Time(7), Time(9)]);
     }

@@ -1,6 +1,6 @@
 //! amazon-vpc-cni's decisions: is the pool too low, too high, by how much?
 
-use super::store::{Remainder, PREFIX_SIZE, Stats};
+use super::store::{PREFIX_SIZE, Remainder, Stats};
 
 /// The pool's settings, by amazon-vpc-cni's names and with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
