@@ -20,6 +20,7 @@ mod layers;
 mod libtest;
 mod neighbour;
 mod programs;
+mod prose;
 mod say;
 mod sim;
 mod tools;
@@ -65,6 +66,8 @@ enum Command {
     Build(binaries::Args),
     /// Build the pages of docs as a book and print where it begins
     Book,
+    /// Check names and text against docs/style.md
+    Prose(prose::Args),
     /// Build the image by the Containerfile, try it, tell its size
     Image(image::Args),
 }
@@ -92,6 +95,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::InstallDeps(args) => deps::run(&args),
         Command::Build(args) => binaries::run(&args),
         Command::Book => book::run(),
+        Command::Prose(args) => prose::run(&args),
         Command::Image(args) => image::run(&args),
     }
 }

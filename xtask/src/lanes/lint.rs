@@ -2,7 +2,7 @@
 
 use super::Tally;
 use crate::{
-    binaries, generate, layers, say,
+    binaries, generate, layers, prose, say,
     tools::{DENY, MACHETE, Tool},
 };
 use anyhow::{Context as _, Result};
@@ -12,6 +12,7 @@ pub(super) fn run(tally: &mut Tally) -> Result<()> {
     cargo(tally, "cargo fmt", &["fmt", "--all", "--check"])?;
     tally.count("generated files", generate::check()?);
     tally.count("layers", layers::run()? == ExitCode::SUCCESS);
+    tally.count("prose", prose::check()?);
     let clippy =
         ["clippy", "--locked", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"];
     cargo(tally, "cargo clippy", &clippy)?;
