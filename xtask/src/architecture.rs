@@ -1,4 +1,4 @@
-//! The architectures that the image is for, and what builds programs for one that is not this machine's.
+//! The architectures of the image, and the tools that build for another architecture than this machine's.
 
 use crate::{
     deps::{self, Need},
@@ -11,20 +11,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// As Docker, Debian and Go call them.
+/// Named as in Docker, Debian and Go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub(crate) enum Architecture {
-    /// Of Intel's and AMD's processors
+    /// Intel and AMD processors
     Amd64,
-    /// Of Graviton's
+    /// Graviton processors
     Arm64,
 }
 
 impl Architecture {
-    /// This machine's.
+    /// Returns the architecture of this machine.
     ///
     /// # Errors
-    /// When the image is not for it.
+    /// If the image does not support it.
     pub(crate) fn here() -> Result<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Ok(Self::Amd64),
@@ -46,12 +46,12 @@ impl Architecture {
         }
     }
 
-    /// As Rust calls it with its system.
+    /// Rust's name of the target, with its system.
     pub(crate) fn triple(self) -> String {
         format!("{}-unknown-linux-gnu", self.machine())
     }
 
-    /// One of the compiler's programs, for this architecture.
+    /// A program of the compiler for this architecture.
     pub(crate) fn tool(self, name: &str) -> String {
         if self.is_here() {
             name.to_owned()
@@ -60,22 +60,22 @@ impl Architecture {
         }
     }
 
-    /// What runs its programs on this machine, if that cannot by itself.
+    /// The emulator for programs of this architecture. `None` if this machine runs them natively.
     pub(crate) fn emulator(self) -> Option<String> {
         (!self.is_here()).then(|| format!("qemu-{}-static", self.machine()))
     }
 
-    /// What cargo is told to build for it.
+    /// The arguments that select this target in cargo.
     pub(crate) fn cargo_args(self) -> Vec<String> {
         let triple = self.triple();
         let linker = format!("target.{triple}.linker=\"{}\"", self.tool("gcc"));
         ["--target", &triple, "--config", &linker].map(str::to_owned).to_vec()
     }
 
-    /// Gets the compilers that are missing for it.
+    /// Installs the missing compilers for this architecture.
     ///
     /// # Errors
-    /// When they cannot be had from here; says what to install by hand.
+    /// If they cannot be installed from here; the message lists the manual steps.
     pub(crate) fn get_compilers(self) -> Result<()> {
         if self.is_here() {
             return deps::install(&[Need::Linker]);
@@ -104,7 +104,7 @@ impl Architecture {
         Ok(output.status.success() && Path::new(folder.trim()).is_dir())
     }
 
-    /// What Debian has to compile C for it elsewhere.
+    /// Debian's C cross compiler for this architecture.
     fn cross_compiler(self) -> Need {
         match self {
             Self::Amd64 => Need::CrossAmd64,
@@ -112,7 +112,7 @@ impl Architecture {
         }
     }
 
-    /// As kernels, Rust and compilers of C call it.
+    /// The name in kernels, Rust and C compilers.
     fn machine(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",

@@ -42,19 +42,19 @@ enum Format {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     name: Name,
-    /// How the figures are printed
+    /// Format of the figures
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
-    /// add: how many ADDs one at a time; route: a tenth of the turns of each node
+    /// add: number of ADDs one at a time; route: a tenth of the turns of each node
     #[arg(long, default_value_t = 100)]
     rounds: u32,
-    /// add, route: how what measures is built, and for add daemon and lab; what counts is release
+    /// add, route: build profile of the measuring program, and for add of daemon and lab; targets are for release
     #[arg(long, value_enum, default_value = "release")]
     profile: Profile,
-    /// add: only beside amazon-vpc-cni
+    /// add: only the comparison with amazon-vpc-cni
     #[arg(long)]
     beside: bool,
-    /// pool: decides all chance
+    /// pool: seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// pool, policy, stream: the small traces, or sizes, of the tests
@@ -137,7 +137,7 @@ fn print(report: &Value, format: Format) {
     }
 }
 
-/// Namespaces of its own, without daemon and lab.
+/// Uses network namespaces of its own, without daemon and lab.
 fn route(args: &Args) -> Result<Value> {
     let driver = driver(args.profile, "bench-route")?;
     say::step("making sixteen nodes, of up to 700 pods; then they take turns");
@@ -231,11 +231,11 @@ fn beside(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {
     figures(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Addresses come back soon, and logs are as in production.
+/// A short cooldown returns addresses soon; logs are as in production.
 const SETTINGS: [&str; 4] =
     ["--env", "IP_COOLDOWN_PERIOD=2", "--env", "AWS_VPC_K8S_CNI_LOGLEVEL=INFO"];
 
-/// Compiles the floor's C program.
+/// Compiles the C program of the floor.
 fn floor(programs: &Binaries) -> Result<PathBuf> {
     let source = generate::root().join("tests/bench/floor/floor.c");
     let out = programs.dir.join("floor");

@@ -1,4 +1,4 @@
-//! The programs: how each is built, and where it then lies.
+//! The programs: the build of each, and its place afterwards.
 
 use crate::{architecture::Architecture, deps, generate, interrupt, neighbour, say};
 use anyhow::{Context as _, Result, bail};
@@ -11,12 +11,12 @@ use std::{
     time::Instant,
 };
 
-/// How daemon and lab are built. The plugin is always built as it is shipped.
+/// The build profile of daemon and lab. The plugin always has its release profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Profile {
-    /// With the checks of development; shares the SDK's build with the tests
+    /// With development checks; shares the build of the SDK with the tests
     Dev,
-    /// As shipped, and as benchmarks measure
+    /// For release and for benchmarks
     Release,
 }
 
@@ -29,7 +29,7 @@ impl Profile {
         }
     }
 
-    /// What cargo is told.
+    /// The arguments that select the profile in cargo.
     pub(crate) fn cargo_args(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &[],
@@ -38,24 +38,23 @@ impl Profile {
     }
 }
 
-/// Where the programs are, all in one folder.
+/// The built programs, all in one folder.
 pub(crate) struct Binaries {
     /// The folder that `ferrule-lab --bin-dir` takes.
     pub(crate) dir: PathBuf,
 }
 
 impl Binaries {
-    /// The lab's tool.
+    /// The tool `ferrule-lab`.
     pub(crate) fn lab(&self) -> PathBuf {
         self.dir.join("ferrule-lab")
     }
 
-    /// The plugin.
     pub(crate) fn plugin(&self) -> PathBuf {
         self.dir.join("ferrule-cni")
     }
 
-    /// What people ask a node with.
+    /// The tool `ferrule`.
     pub(crate) fn cli(&self) -> PathBuf {
         self.dir.join("ferrule")
     }
@@ -63,11 +62,10 @@ impl Binaries {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How daemon and lab are built
+    /// Build profile of daemon and lab
     #[arg(long, value_enum, default_value = "release")]
     profile: Profile,
-    /// Build the next release's daemon and plugin instead, which tests of upgrades take by
-    /// FERRULE_NEXT_DIR
+    /// Build the daemon and plugin of the next release instead, for upgrade tests (FERRULE_NEXT_DIR)
     #[arg(long)]
     next: bool,
 }
@@ -79,13 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's build output.
 pub(crate) fn target_dir() -> PathBuf {
-    // Where cargo runs, which is what it takes a relative path from.
+    // cargo resolves a relative path from its working directory.
     generate::root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// The `cargo` that runs us.
+/// The `cargo` that runs this program.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(generate::root()).stdin(Stdio::null());
@@ -94,7 +92,7 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// What is built as cargo does by itself, by crate; the plugin is not.
+/// Programs with cargo's default target, by crate. The plugin is built separately.
 const PROGRAMS: [(&str, &str); 5] = [
     ("ipamd-daemon", "ferrule-ipamd"),
     ("datapath-agent", "ferrule-agent"),
@@ -140,23 +138,23 @@ pub(crate) fn image_programs() -> impl Iterator<Item = &'static str> {
     in_the_image().map(|(_, name)| name)
 }
 
-/// The crates that they are built from.
+/// The crates of the image's programs.
 pub(crate) fn image_crates() -> impl Iterator<Item = &'static str> {
     in_the_image().map(|(of, _)| of)
 }
 
-/// Builds what runs on a node, beside the cluster and in the lab, and gathers it in one folder.
+/// Builds the programs of a node, a cluster and the lab, and gathers them in one folder.
 ///
 /// # Errors
-/// Tells which build failed; cargo's own words stand above.
+/// Names the build that failed; the output of cargo is above.
 pub(crate) fn build(profile: Profile) -> Result<Binaries> {
     build_these(profile, &PROGRAMS)
 }
 
-/// Builds what the image has, and no more.
+/// Builds only the programs of the image.
 ///
 /// # Errors
-/// Tells which build failed; cargo's own words stand above.
+/// Names the build that failed; the output of cargo is above.
 pub(crate) fn build_for_image(profile: Profile, architecture: Architecture) -> Result<Binaries> {
     let programs: Vec<_> = PROGRAMS.into_iter().filter(|(of, _)| *of != THE_LAB).collect();
     if architecture.is_here() {
@@ -177,7 +175,7 @@ pub(crate) fn build_for_image(profile: Profile, architecture: Architecture) -> R
     Ok(Binaries { dir })
 }
 
-/// Where programs go.
+/// The folder of the gathered programs.
 pub(crate) fn folder(profile: Profile, architecture: Architecture) -> PathBuf {
     let mut folder = target_dir().join("ferrule");
     if !architecture.is_here() {
@@ -186,7 +184,7 @@ pub(crate) fn folder(profile: Profile, architecture: Architecture) -> PathBuf {
     folder.join(profile.folder())
 }
 
-/// Builds these and the plugin, for this machine.
+/// Builds these programs and the plugin for this machine.
 fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> {
     if let (Profile::Dev, Some(dir)) = (profile, BUILT.get()) {
         return Ok(Binaries { dir: dir.clone() });
@@ -244,7 +242,7 @@ pub(crate) fn cargo_build(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Puts `from` at `to`: under another name first, as a lab may be running what is there.
+/// Copies `from` to another name and renames it to `to`, because a lab may run the old program.
 pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
     let context = || format!("copy {} to {}", from.display(), to.display());
     let next = to.with_extension("next");

@@ -1,4 +1,4 @@
-//! `cargo xtask book`: the pages of `docs` as a book, by mdbook.
+//! `cargo xtask book`: builds the pages of `docs` as a book with mdbook.
 
 use crate::{binaries, generate, say};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,17 +14,17 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the book; its folder.
+/// Builds the book and returns its folder.
 ///
 /// # Errors
-/// When mdbook warns of anything, or a page of the summary is not in the book.
+/// If mdbook prints a warning, or a page of the summary is missing from the book.
 pub(crate) fn build() -> Result<PathBuf> {
     let program = program()?;
     let book = binaries::target_dir().join("book");
     say::step("the pages as a book");
     let mut mdbook = Command::new(program);
     mdbook.arg("build").arg(generate::root().join("docs")).arg("--dest-dir").arg(&book);
-    // Its own level is what it warns by.
+    // mdbook prints warnings at its default level.
     let output = mdbook.env_remove("RUST_LOG").stdin(Stdio::null()).output();
     let output = output.context("start mdbook")?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -45,13 +45,13 @@ fn warns(said: &str) -> bool {
     said.lines().any(|line| ["WARN", "ERROR"].iter().any(|word| line.contains(word)))
 }
 
-/// The pages that a summary names, as the book calls them.
+/// The output paths of the pages in a summary.
 fn pages(summary: &str) -> BTreeSet<String> {
     let links = summary.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     links.filter_map(|to| to.strip_suffix(".md")).map(|page| format!("{page}.html")).collect()
 }
 
-/// mdbook, built from its crate once into the user's cache.
+/// Returns mdbook, built once from its crate into the user's cache.
 fn program() -> Result<PathBuf> {
     let root = crate::image::cache()?.join("mdbook").join(VERSION);
     let program = root.join("bin/mdbook");

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a real Kubernetes for people, by the tests' own program.
+//! `cargo xtask cluster`: a real Kubernetes for manual use, started by the program of the tests.
 
 use crate::{
     architecture::Architecture,
@@ -13,7 +13,7 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to do, and its options: up, down, status, program, --help
+    /// Command and options: up, down, status, program, --help
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }
@@ -26,18 +26,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A program that is built from its Go modules once: `kubectl`, `helm`, or the folder `plugins`.
+/// Returns a program that is built once from its Go modules: `kubectl`, `helm`, or the folder `plugins`.
 ///
 /// # Errors
-/// When it cannot be built; what was said is above.
+/// If the build fails; its output is above.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
     program_with(name, &[])
 }
 
-/// The CNI project's plugins, for this architecture.
+/// Returns the plugins of the CNI project for this architecture.
 ///
 /// # Errors
-/// When they cannot be built; what was said is above.
+/// If the build fails; its output is above.
 pub(crate) fn plugins(architecture: Architecture) -> Result<PathBuf> {
     program_with("plugins", &["--arch", architecture.name()])
 }

@@ -21,7 +21,7 @@ const INSTANCE_TYPE: &str = "c5.xlarge";
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// Leave the lab up in the end, and say how to look around
+    /// Leave the lab running and print commands to explore it
     #[arg(long)]
     keep: bool,
     /// Pods on each of the two nodes; a c5.xlarge has 56 addresses for pods
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand, Clone)]
 enum What {
-    /// A cluster of three nodes: the image, the chart, sixty pods, a Service, and nothing left of them
+    /// A cluster of three nodes: image, chart, sixty pods, a Service, and a check that they leave no state
     Cluster(cluster::Args),
 }
 
@@ -82,7 +82,7 @@ fn play(lab: &Lab, per_node: usize) -> Result<()> {
     ensure!(nodes.len() == NODES, "{} nodes came up, not {NODES}", nodes.len());
 
     say::step(&format!("{per_node} pods on each node; ADDs wait while the pool grows"));
-    // The daemon of the first node is killed while its pods are being made.
+    // The daemon of the first node is killed while its pods start.
     let first = per_node / 2;
     let batch = |node: &str, from: usize, count: usize| {
         let (from, count) = (from.to_string(), count.to_string());
@@ -153,7 +153,7 @@ fn play(lab: &Lab, per_node: usize) -> Result<()> {
     Ok(())
 }
 
-/// The host on the internet, from bash alone.
+/// Connects to the host on the internet with bash alone.
 const CONNECT: &str = "exec 3<>/dev/tcp/192.0.2.1/7";
 
 fn node_names(lab: &Lab) -> Result<Vec<String>> {
@@ -162,7 +162,7 @@ fn node_names(lab: &Lab) -> Result<Vec<String>> {
     Ok(nodes.iter().filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
 }
 
-/// Does the same on all nodes at once.
+/// Runs the function on all nodes in parallel.
 fn on_every(nodes: &[String], act: impl Fn(&str) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| act(node))).collect();
@@ -202,7 +202,7 @@ fn pods(lab: &Lab) -> Result<Vec<Pod>> {
         .collect()
 }
 
-/// Every pod is there, and no address is held twice.
+/// Checks that every pod exists and that no address is held twice.
 fn inspect(lab: &Lab, pods: &[Pod], wanted: usize) -> Result<()> {
     ensure!(pods.len() == wanted, "{} pods, not {wanted}", pods.len());
     let mut holders: BTreeMap<&str, &Pod> = BTreeMap::new();
@@ -241,7 +241,7 @@ fn check(lab: &Lab, pods: usize) -> Result<()> {
     Ok(())
 }
 
-/// The VPC saw every pod's packets come by the ENI that holds its address, and by no other.
+/// Checks that the VPC received every pod's packets only from the ENI that holds its address.
 fn leaves_by_its_eni(lab: &Lab, pods: &[Pod]) -> Result<()> {
     let counters = lab.json(&["counters"])?;
     let enis = counters["enis"].as_object().context("counters without ENIs")?;

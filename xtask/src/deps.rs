@@ -1,4 +1,4 @@
-//! What the commands need from the system, and how it gets there on Debian.
+//! System packages that the commands need, and their installation on Debian.
 
 use crate::say;
 use anyhow::{Context as _, Result, bail};
@@ -7,7 +7,7 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-/// What a lane or command asks of the machine.
+/// A requirement of a lane or command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// A C linker and static C library, for every build.
@@ -18,7 +18,7 @@ pub(crate) enum Need {
     Iproute,
     /// `nft`, for the lab's router.
     Nft,
-    /// Both iptables, over nft and legacy, to tell them apart.
+    /// Both iptables, over nft and legacy, to distinguish them.
     Iptables,
     /// Python with venv, for boto3 as an independent client.
     Python,
@@ -28,17 +28,17 @@ pub(crate) enum Need {
     Runtime,
     /// QEMU and a shell for its machine.
     Machine,
-    /// What makes the image's base and the image.
+    /// The tools that build the base of the image and the image.
     Image,
-    /// `promtool`, Prometheus' own judge of metrics and rules.
+    /// `promtool`, the checker for metrics and rules from Prometheus.
     Prometheus,
-    /// The CNI project's plugins, which amazon-vpc-cni's conflist chains.
+    /// The plugins of the CNI project, which the conflist of amazon-vpc-cni chains.
     Plugins,
-    /// What compiles and links C for amd64 elsewhere.
+    /// The C compiler and linker for amd64 on another architecture.
     CrossAmd64,
-    /// What compiles and links C for arm64 elsewhere.
+    /// The C compiler and linker for arm64 on another architecture.
     CrossArm64,
-    /// What runs programs of another architecture.
+    /// The emulator for programs of another architecture.
     Emulator,
 }
 
@@ -158,14 +158,14 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         need: Need::Go,
-        // Debian's is too old for today's Kubernetes.
+        // The version in Debian is too old for current Kubernetes.
         debian: "",
         present: || on_path("go"),
         elsewhere: "Go 1.26 or newer, on the PATH (https://go.dev/dl)",
     },
 ];
 
-/// Everything that any command needs, for this machine's architecture.
+/// The requirements of all commands, for this machine's architecture.
 pub(crate) const ALL: &[Need] = &[
     Need::Linker,
     Need::Cxx,
@@ -183,7 +183,7 @@ pub(crate) const ALL: &[Need] = &[
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only say what would be installed
+    /// Only print the packages
     #[arg(long)]
     dry_run: bool,
 }
@@ -205,15 +205,15 @@ fn missing(needs: &[Need]) -> Vec<&'static Package> {
     PACKAGES.iter().filter(|p| needs.contains(&p.need) && !(p.present)()).collect()
 }
 
-/// Whether this process may change network namespaces.
+/// Returns true if this process may change network namespaces.
 pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Refuses to go on without the right to make network namespaces.
+/// Fails without the right to create network namespaces.
 ///
 /// # Errors
-/// Says how to run `command` with it.
+/// Shows how to run `command` with that right.
 pub(crate) fn need_root(command: &str) -> Result<()> {
     if is_root() {
         return Ok(());
@@ -224,10 +224,10 @@ pub(crate) fn need_root(command: &str) -> Result<()> {
     )
 }
 
-/// Installs what is missing, after saying so.
+/// Prints the missing packages and installs them.
 ///
 /// # Errors
-/// On other systems than Debian's family, or without root, names what to install by hand.
+/// On systems outside the Debian family, or without root, lists the packages for manual installation.
 pub(crate) fn install(needs: &[Need]) -> Result<()> {
     let missing = missing(needs);
     if missing.is_empty() {
@@ -268,8 +268,8 @@ fn apt(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// While this lives, packages that are installed start none of their services: programs are wanted,
-/// and a Prometheus or containerd that nobody asked for would take ports and memory.
+/// While this value exists, installed packages start no service. Only their programs are needed. An unneeded Prometheus
+/// or containerd would take ports and memory.
 struct NoServices {
     ours: bool,
 }
@@ -283,7 +283,7 @@ impl NoServices {
                 file.write_all(b"#!/bin/sh\nexit 101\n")?;
                 Ok(Self { ours: true })
             }
-            // Somebody has a policy of their own.
+            // Another policy file exists already.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 Ok(Self { ours: false })
             }
@@ -300,5 +300,5 @@ impl Drop for NoServices {
     }
 }
 
-/// What Debian's packages ask before they start a service; 101 forbids it.
+/// Debian's packages run this program before they start a service; exit code 101 forbids it.
 const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";

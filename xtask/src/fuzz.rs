@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: searches for inputs that break what `tests/fuzz` says.
+//! `cargo xtask fuzz`: searches for inputs that break the properties of `tests/fuzz`.
 //!
-//! libFuzzer on stable Rust: the instrumentation is a pass of LLVM's that `-C passes` adds, for the
-//! target alone, so that build scripts and macros go without. Two folders below the build folder:
-//! `fuzz/corpus`, where runs go on from each other, and `fuzz/found`.
+//! libFuzzer runs on stable Rust. The instrumentation is a pass of LLVM that `-C passes` adds for the target alone, so
+//! build scripts and macros stay without it. Two folders are below the build folder: `fuzz/corpus`, where runs continue
+//! from each other, and `fuzz/found`.
 
 use crate::{binaries, deps, generate, say};
 use anyhow::{Context as _, Result, bail};
@@ -16,18 +16,18 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long to search, for each target
+    /// Seconds of search for each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
     /// One target only; without a name, one after the other
     #[arg(long)]
     target: Option<String>,
-    /// Then replace the corpus of the repository by the fewest inputs that reach as much
+    /// Afterwards replace the corpus of the repository by the fewest inputs with the same reach
     #[arg(long)]
     keep: bool,
 }
 
-/// What instruments every crate below the fuzzer.
+/// The flags that instrument every crate below the fuzzer.
 const FLAGS: &str = "-Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -35,9 +35,9 @@ const FLAGS: &str = "-Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 /// Longer inputs are slower and reach no more.
 const LONGEST: &str = "-max_len=4096";
-/// What is kept reaches every edge: how often, and which comparisons, is the search's own matter.
+/// The kept inputs reach every edge. Counters and comparisons matter only for the search.
 const EDGES_ALONE: [&str; 2] = ["-use_counters=0", "-use_cmp=0"];
-/// How often a line tells how it goes.
+/// The interval between progress lines.
 const PACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -90,7 +90,7 @@ fn build() -> Result<PathBuf> {
     Ok(binaries::target_dir().join(triple).join("sim").join("ferrule-fuzz"))
 }
 
-/// What came of a search.
+/// The result of a search.
 struct Figures {
     seconds: u64,
     executions: u64,
@@ -166,7 +166,7 @@ impl Target<'_> {
         Ok(figures)
     }
 
-    /// One line for each search, to add up what was searched in all.
+    /// Appends one line per search, so that the total can be computed.
     fn log(&self, figures: &Figures) -> Result<()> {
         let path = binaries::target_dir().join("fuzz").join("searches.tsv");
         let context = || format!("write {}", path.display());
@@ -177,7 +177,7 @@ impl Target<'_> {
             .with_context(context)
     }
 
-    /// Puts the fewest inputs that reach as much as all do in the place of the kept ones.
+    /// Replaces the kept inputs by the fewest inputs with the same reach.
     fn keep(&self) -> Result<()> {
         let (corpus, fewest) = (self.folder("corpus")?, self.folder("fewest")?);
         fs::remove_dir_all(&fewest).with_context(|| format!("empty {}", fewest.display()))?;
@@ -200,7 +200,7 @@ impl Target<'_> {
 }
 
 impl Figures {
-    /// Takes from a line of libFuzzer what counts; tells whether there was something.
+    /// Parses a line of libFuzzer. Returns true if the line contains figures.
     fn read(&mut self, line: &str) -> bool {
         let number = |text: &str| -> Option<u64> {
             text.trim_start().split([' ', '/']).next().and_then(|number| number.parse().ok())

@@ -1,4 +1,4 @@
-//! Files that are written from something else, so that they cannot disagree with it.
+//! Files that are generated, so that they cannot contradict their source.
 
 use crate::{layers, say};
 use anyhow::{Context as _, Result};
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// The root of the workspace that cargo runs this in. Not that in which it was compiled: a build
+/// The root of the workspace in which cargo runs this program. The workspace that compiled it may differ: one build
 /// folder may serve several clones.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
@@ -32,7 +32,7 @@ fn is_as_generated(path: &Path, text: &str) -> bool {
     fs::read_to_string(root().join(path)).is_ok_and(|now| now == text)
 }
 
-/// Whether every file is as it would be written; names those that are not.
+/// Returns true if every file matches its source, and prints those that do not.
 pub(crate) fn check() -> Result<bool> {
     let mut good = true;
     for (path, text) in files() {
@@ -75,7 +75,7 @@ fn files() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// What a pure crate may not call. A nested clippy.toml replaces the root's, so it is whole.
+/// The calls that are forbidden in a pure crate. A nested clippy.toml replaces that of the root, so it is complete.
 fn purity() -> String {
     let methods = [
         ("std::time::Instant::now", "time is an argument"),

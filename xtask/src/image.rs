@@ -1,5 +1,5 @@
-//! `cargo xtask image`: the image of the `Containerfile`, from programs that are built here, on a base
-//! of Debian's packages; what is in it, and how large that is.
+//! `cargo xtask image`: builds the image of the `Containerfile` from local programs on a base of Debian packages, and
+//! prints its contents and size.
 //!
 //! buildah works in a store of its own below the user's cache, without mounts and without a registry.
 
@@ -27,31 +27,31 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How the programs are built
+    /// Build profile of the programs
     #[arg(long, value_enum, default_value = "release")]
     profile: Profile,
-    /// For which machines; by default for those that are as this
+    /// Target architecture; the default is that of this machine
     #[arg(long, value_enum)]
     arch: Option<Architecture>,
-    /// The image's name
+    /// Name of the image
     #[arg(long, default_value = NAME)]
     tag: String,
-    /// Where the image goes, as an archive that `docker load` and `podman load` take; by default
-    /// image.tar beside the programs
+    /// Path of the image archive for `docker load` and `podman load`; the default is image.tar beside the
+    /// programs
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Put it into the containerds of a lab's cluster, of the lab of that name
+    /// Load it into the containerds of a lab's cluster; the value names the lab
     #[arg(long, value_name = "LAB", num_args = 0..=1)]
     load: Option<Option<String>>,
-    /// Only put what the image has besides its base into this folder, for the Containerfile
+    /// Only copy the files of the image above its base into this folder, for the Containerfile
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["tag", "output", "load"])]
     gather: Option<PathBuf>,
-    /// dpkg's folder of the base, whose packages the list of parts is to name
+    /// dpkg folder of the base, whose packages go into the list of parts
     #[arg(long, value_name = "FOLDER", requires = "gather")]
     packages: Option<PathBuf>,
 }
 
-/// The image's name where nobody gives it another: no registry has it.
+/// The default name of the image. No registry has it.
 pub(crate) const NAME: &str = concat!("localhost/ferrule:", env!("CARGO_PKG_VERSION"));
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         "the nodes of a lab's cluster are as this machine: leave out --arch"
     );
     ready()?;
-    // The tests build all programs at once, and features of dependencies go by what is built at once.
+    // The tests build all programs at once, and features of dependencies depend on that selection.
     let with_lab = args.load.is_some() || args.profile == Profile::Dev;
     let built = if with_lab && architecture.is_here() {
         binaries::build(args.profile)?
@@ -85,17 +85,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the image of this profile goes.
+/// The path of the image archive for this profile.
 pub(crate) fn archive(profile: Profile) -> PathBuf {
     binaries::target_dir().join("ferrule").join(profile.folder()).join(ARCHIVE)
 }
 
 const ARCHIVE: &str = "image.tar";
 
-/// Builds the programs and the image, tries each program in it, and tells its size.
+/// Builds the programs and the image, tries each program in it, and prints its size.
 ///
 /// # Errors
-/// Tells the step that failed; the words of the program that did are above.
+/// Names the failed step; the output of its program is above.
 pub(crate) fn make(profile: Profile, tag: &str, archive: &Path) -> Result<Binaries> {
     ready()?;
     let built = binaries::build(profile)?;
@@ -110,7 +110,7 @@ fn ready() -> Result<()> {
     deps::install(&[Need::Linker, Need::Go, Need::Image])
 }
 
-/// Makes an image of programs. Others wait for the store meanwhile.
+/// Builds an image of the programs. Other builds wait for the store meanwhile.
 fn pack(built: &Binaries, architecture: Architecture, tag: &str, archive: &Path) -> Result<()> {
     if !architecture.is_here() {
         deps::install(&[Need::Emulator])?;
@@ -132,10 +132,10 @@ fn pack(built: &Binaries, architecture: Architecture, tag: &str, archive: &Path)
     size::tell(archive, &laid)
 }
 
-/// Puts an archive into the containerds of a lab's cluster.
+/// Loads an archive into the containerds of a lab's cluster.
 ///
 /// # Errors
-/// When the lab has no cluster, or one of its containerds refuses; the tool's words are above.
+/// If the lab has no cluster, or one of its containerds fails; the output of the tool is above.
 fn load(built: &Binaries, lab: Option<&str>, archive: &Path) -> Result<()> {
     say::step("loading it into the cluster's containerds");
     let mut tool = Command::new(built.lab());
@@ -157,7 +157,7 @@ fn revision() -> String {
     told.unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Every program of the image and of its base that ours call, and what it must say.
+/// Every program of the image and of its base that ours call, with the expected output.
 const TRIED: &[Try] = &[
     Try::saying("/usr/local/bin/ferrule", &["--version"], VERSION),
     Try::saying("/usr/local/bin/ferrule-ipamd", &["--version"], VERSION),

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Labs that must not outlive us: the tool, and the folder that holds them or one of them.
+/// Labs that must not outlive this process: the tool, and the folder with one lab or several.
 static LABS: Mutex<Vec<Labs>> = Mutex::new(Vec::new());
 
 #[derive(Clone, PartialEq, Eq)]
@@ -29,14 +29,14 @@ struct Labs {
     name: Option<String>,
 }
 
-/// Takes labs down when it goes, and when we are interrupted before.
+/// Removes labs when it is dropped or when the process is interrupted.
 pub(crate) struct Guard(Labs);
 
 impl Guard {
-    /// Watches over one lab in the usual folder; whoever made it takes it down otherwise.
+    /// Guards one lab in the usual folder. Its creator removes it in all other cases.
     ///
     /// # Errors
-    /// When signals cannot be watched for.
+    /// If the signal handler cannot be installed.
     pub(crate) fn lab(programs: &Binaries, name: &str) -> Result<Self> {
         let folder =
             std::env::var_os("FERRULE_LAB_DIR").unwrap_or_else(|| "/run/ferrule-lab".into());
@@ -47,10 +47,10 @@ impl Guard {
         })
     }
 
-    /// Watches over all labs that others make in this folder.
+    /// Guards all labs that other programs create in this folder.
     ///
     /// # Errors
-    /// When signals cannot be watched for.
+    /// If the signal handler cannot be installed.
     pub(crate) fn folder(programs: &Binaries, folder: &Path) -> Result<Self> {
         Self::watch(Labs { tool: programs.lab(), folder: folder.to_owned(), name: None })
     }
@@ -61,7 +61,7 @@ impl Guard {
         Ok(Self(labs))
     }
 
-    /// What is watched over stays.
+    /// Keeps the guarded labs.
     pub(crate) fn release(self) {
         lock().retain(|labs| *labs != self.0);
     }
@@ -190,7 +190,7 @@ fn take_down(labs: &Labs) {
         }
     }
     if labs.name.is_none() {
-        // What is left in it was told above.
+        // The remaining files were reported above.
         let _ = std::fs::remove_dir(&labs.folder);
     }
 }

@@ -557,7 +557,7 @@ fn try_lane(session: Session) {
     if let Err(err) = result {
         tally.failed.push(format!("lane {}: {err:#}", lane.name));
     }
-    // With root and its packages there, a lane has no excuse.
+    // With root and its packages a lane must not skip.
     let skipped = tally.skipped.len() - skipped_before;
     if skipped > 0 && (lane.root || std::env::var_os("CI").is_some()) {
         tally

@@ -1,7 +1,7 @@
-//! The rooms of the house and the direction of their doors.
+//! The rooms of the workspace and the direction of dependencies.
 //!
-//! Edges point strictly down: binaries → adapters → schemas → pure → model. A pure crate may use only the
-//! outside crates named here: an allow-list, because a deny-list never heard of the next one.
+//! Edges point strictly down: binaries → adapters → schemas → pure → model. A pure crate may use only the external crates
+//! in an allow-list, because a deny-list cannot contain a future crate.
 
 use crate::{circles, say};
 use anyhow::{Context as _, Result};
@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 pub(crate) enum Layer {
     Model,
     Pure,
-    /// Another system's objects as types: derives, and no word to that system.
+    /// Objects of another system as types: derives, and no calls to that system.
     Schema,
     Adapter,
     Binary,
@@ -86,7 +86,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("xtask", Layer::Workshop),
 ];
 
-/// What a pure crate may use from outside: data types and derives, nothing that reaches out.
+/// External crates for pure crates: data types and derives, without access to the system.
 const PURE_MAY_USE: &[&str] = &[
     "bytes",
     "crc32fast",
@@ -100,11 +100,10 @@ const PURE_MAY_USE: &[&str] = &[
     "thiserror",
 ];
 
-/// What may compile messages when a pure crate is built.
+/// Crates that may compile messages in the build script of a pure crate.
 const BUILDS_MESSAGES: &[&str] = &["prost-build", "protox"];
 
-/// A crate may stand on another of its layer where one speaks of what the other computes, or goes a way that the
-/// other knows.
+/// A crate may depend on another of its layer if it describes that crate's results or needs its transport.
 const STANDS_ON: &[(&str, &str)] = &[
     ("config-chart", "config-settings"),
     ("control-wire", "policy-core"),
@@ -129,7 +128,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("lab-kubernetes", "lab-programs"),
 ];
 
-/// Crates that must not be found anywhere below a crate, with the reason.
+/// Crates that must not be among the transitive dependencies of a crate, with the reason.
 const NEVER_BELOW: &[(&str, &[&str], &str)] = &[(
     "cni",
     &["aws-config", "aws-sdk-ec2", "kube", "k8s-openapi"],
@@ -172,7 +171,7 @@ fn room(name: &str) -> Option<Layer> {
     ROOMS.iter().find(|(krate, _)| *krate == name).map(|(_, layer)| *layer)
 }
 
-/// The names of the pure crates, the model among them.
+/// The names of the pure crates, including the model.
 pub(crate) fn pure_crates() -> impl Iterator<Item = &'static str> {
     ROOMS.iter().filter(|(_, layer)| *layer <= Layer::Pure).map(|(name, _)| *name)
 }
@@ -186,7 +185,7 @@ fn faults(metadata: &Metadata) -> Vec<String> {
             continue;
         };
         for dep in package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development) {
-            // What compiles messages is in no program.
+            // A compiler of messages is linked into no program.
             if dep.kind == DependencyKind::Build && BUILDS_MESSAGES.contains(&dep.name.as_str()) {
                 continue;
             }
@@ -227,7 +226,7 @@ fn room_name(manifest: &str, metadata: &Metadata) -> String {
         .replace('/', "-")
 }
 
-/// Everything that `krate` links, by name.
+/// The names of all crates that `krate` links.
 fn below(metadata: &Metadata, krate: &str) -> std::collections::BTreeSet<String> {
     let Some(resolve) = &metadata.resolve else { return Default::default() };
     let mut found = std::collections::BTreeSet::new();
@@ -282,7 +281,7 @@ mod tests {
     #[test]
     fn what_the_plugin_links_is_seen_through_other_crates() {
         let metadata = metadata().expect("cargo metadata of this workspace");
-        // ipamd-rpc brings tonic in; if the walk did not reach it, the ban would be blind.
+        // ipamd-rpc depends on tonic. If the walk did not reach it, the ban would have no effect.
         assert!(below(&metadata, "cni").contains("tonic"));
     }
 }

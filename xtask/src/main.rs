@@ -1,7 +1,7 @@
-//! The project's commands: `cargo xtask demo`, `cargo xtask test`, and what they stand on.
+//! The project's commands: `cargo xtask demo`, `cargo xtask test` and others.
 //!
-//! Start in [`lanes`] for the tests, in [`demo`] for the demonstration. Everything here forks
-//! other programs; nothing here is part of what runs on a node.
+//! Start in [`lanes`] for the tests, in [`demo`] for the demonstration. The commands run other programs; none of this
+//! code runs on a node.
 
 mod architecture;
 mod bench;
@@ -64,11 +64,11 @@ enum Command {
     InstallDeps(deps::Args),
     /// Build the programs and print where they are
     Build(binaries::Args),
-    /// Build the pages of docs as a book and print where it begins
+    /// Build the pages of docs as a book and print its first page
     Book,
     /// Check names and text against docs/style.md
     Prose(prose::Args),
-    /// Build the image by the Containerfile, try it, tell its size
+    /// Build the image by the Containerfile, try it, print its size
     Image(image::Args),
 }
 

@@ -1,6 +1,6 @@
-//! The next release, for tests of a plugin and a daemon that are one apart: this very source with
-//! another version number, a newer protocol, and fields in its messages that this release has never
-//! heard of. Built from a copy, so that no production program has a branch for it.
+//! The next release, for tests in which plugin and daemon are one release apart. It is this source with another version
+//! number, a newer protocol and unknown fields in its messages. A copy is built, so no production program has a branch
+//! for it.
 
 use crate::{
     binaries::{cargo, place, target_dir},
@@ -15,8 +15,7 @@ use std::{
     time::Instant,
 };
 
-/// What makes it the next release: file, text that stands there exactly once, and what comes in its
-/// place.
+/// The edits that produce the next release: file, text that occurs there exactly once, replacement.
 const EDITS: &[(&str, &str, &str)] = &[
     ("Cargo.toml", "[workspace.package]\nversion = \"", "[workspace.package]\nversion = \"10"),
     (
@@ -24,7 +23,7 @@ const EDITS: &[(&str, &str, &str)] = &[
         "Versions { oldest: 1, newest: 1 };",
         "Versions { oldest: 1, newest: 2 };",
     ),
-    // In every question.
+    // In every request.
     (
         "ipamd/rpc/proto/ipamd.proto",
         "  uint32 newest = 2;\n",
@@ -46,7 +45,7 @@ const EDITS: &[(&str, &str, &str)] = &[
         "            namespace: pod.name.namespace,\n",
         "            next: \"of the next release\".to_owned(),\n            namespace: pod.name.namespace,\n",
     ),
-    // In answers.
+    // In replies.
     (
         "ipamd/rpc/proto/ipamd.proto",
         "message ReserveReply {\n",
@@ -89,18 +88,18 @@ const EDITS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Builds its daemon and plugin, and gathers them in a folder.
+/// Builds the daemon and plugin, and gathers them in a folder.
 ///
 /// # Errors
-/// When the source has changed such that an edit no longer fits, or the build fails.
+/// If an edit no longer matches the source, or the build fails.
 pub(crate) fn build() -> Result<PathBuf> {
     let started = Instant::now();
     let dir = target_dir().join("ferrule").join("next");
     let source = dir.join("source");
     say::step("building the next release (its version, protocol and messages differ)");
     copy_source(&source)?;
-    // What is compiled is kept where this release's is, so that only our own crates are compiled
-    // anew; what comes out goes elsewhere, since it has the same names.
+    // Compiled crates are shared with this release, so only our own crates are compiled again. The output has another
+    // folder, since the programs have the same names.
     let out = dir.join("target");
     let status = cargo()
         .current_dir(&source)
@@ -118,8 +117,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Copies what belongs to the source, with the edits; what no longer belongs to it goes. A file that
-/// is as it should be is not touched: cargo goes by its time.
+/// Copies the source with the edits and removes other files. An unchanged file is not touched, because cargo compares
+/// modification times.
 fn copy_source(to: &Path) -> Result<()> {
     let listed = Command::new("git")
         .current_dir(generate::root())
@@ -130,7 +129,7 @@ fn copy_source(to: &Path) -> Result<()> {
     let mut copied = BTreeSet::new();
     for file in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let file = std::str::from_utf8(file).context("a file's name is not UTF-8")?;
-        // One that was removed and not yet committed is listed still.
+        // git still lists a file that was removed without a commit.
         let Ok(bytes) = fs::read(generate::root().join(file)) else { continue };
         let bytes = edited(file, bytes)?;
         let path = to.join(file);
@@ -145,7 +144,7 @@ fn copy_source(to: &Path) -> Result<()> {
     remove_others(to, &copied)
 }
 
-/// Removes every file below the folder that is not one of these.
+/// Removes every other file below the folder.
 fn remove_others(folder: &Path, these: &BTreeSet<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
     for entry in entries {

@@ -1,4 +1,4 @@
-//! What people see: progress and verdicts on standard error, results on standard output.
+//! Output for people: progress and verdicts on standard error, results on standard output.
 
 use std::{
     io::{IsTerminal, Write as _},
@@ -14,16 +14,16 @@ fn paint(code: &str, text: &str) -> String {
 }
 
 fn line(text: &str) {
-    // A reader that went away is no reason to stop.
+    // A closed reader does not stop the command.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// A step begins.
+/// Prints the start of a step.
 pub(crate) fn step(text: &str) {
     line(&format!("{} {text}", paint("1;36", "==>")));
 }
 
-/// Something worth knowing within a step.
+/// Prints a detail of a step.
 pub(crate) fn note(text: &str) {
     line(&format!("    {text}"));
 }
@@ -47,17 +47,17 @@ pub(crate) fn good(text: &str) {
     line(&format!("{} {text}", paint("1;32", " ok")));
 }
 
-/// Something failed.
+/// Prints a failure.
 pub(crate) fn fail(text: &str) {
     line(&format!("{} {text}", paint("1;31", "error:")));
 }
 
-/// A result, for people or for a pipe.
+/// Prints a result, for people or for a pipe.
 pub(crate) fn result(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Seconds since `start`, for a sentence.
+/// The time since `start`, as text with units.
 pub(crate) fn took(start: Instant) -> String {
     let took: Duration = start.elapsed();
     if took < Duration::from_secs(90) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many lives; without --mode, a tenth more with branch pods (mode trunk)
+    /// Number of lives; without --mode, a tenth more with branch pods (mode trunk)
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
     /// The first seed
@@ -15,10 +15,10 @@ pub(crate) struct Args {
     /// One mode only: secondary, prefixes, …
     #[arg(long)]
     mode: Option<String>,
-    /// Print what happens in the first life
+    /// Print the events of the first life
     #[arg(long)]
     trace: bool,
-    /// Go on after a failure, and list them all
+    /// Continue after a failure, and list them all
     #[arg(long)]
     keep_going: bool,
     /// Plant a fault at the seams; it should be found

@@ -1,8 +1,8 @@
-//! Tests on another kernel than this machine's: Debian's, under QEMU, with what it needs in an
-//! initial file system: a shell, `ip`, the plugin, the test program and the libraries of both.
+//! Tests on another kernel than this machine's: Debian's, under QEMU. An initial file system has the needed programs: a
+//! shell, `ip`, the plugin, the test program and the libraries of both.
 //!
-//! QEMU translates (TCG), so no virtualisation is asked of the machine; one processor, since with
-//! more of them kernels fall over under QEMU 7.2.
+//! QEMU translates (TCG), so the machine needs no virtualization. One processor is used, since kernels crash with more of
+//! them under QEMU 7.2.
 
 use crate::{
     binaries::{self, place},
@@ -20,9 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The package that stands for Debian's newest kernel for clouds.
+/// The package that depends on Debian's newest kernel for clouds.
 const KERNEL: &str = "linux-image-cloud-amd64";
-/// What a branch pod's node needs of it, each after those that it builds on.
+/// Kernel modules that the node of a branch pod needs, each after its dependencies.
 const MODULES: [&str; 6] = [
     "net/llc/llc.ko",
     "net/802/stp.ko",
@@ -31,11 +31,11 @@ const MODULES: [&str; 6] = [
     "net/8021q/8021q.ko",
     "drivers/net/veth.ko",
 ];
-/// What the shell of the initial file system must know.
+/// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
-/// By when the machine has ended, or something is wrong with it.
+/// The time limit for the machine. A longer run is a failure.
 const DEADLINE: Duration = Duration::from_secs(900);
-/// By which the last line of the machine's own is known.
+/// The prefix of the machine's last line.
 const ENDED: &str = "the tests ended with";
 
 /// Runs the ignored tests of the plugin's suite whose names hold `filter`; shows each line.
@@ -56,11 +56,11 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// Debian's, of today, unless it was fetched before. It is unpacked, not installed.
+    /// Fetches the current kernel of Debian, unless an earlier run did. It is unpacked, not installed.
     fn fetch(dir: &Path) -> Result<Self> {
         let package = match newest() {
             Ok(package) => package,
-            // A machine that has never asked Debian.
+            // A machine without package lists.
             Err(_) => {
                 succeed(Command::new("apt-get").args(["update", "-q"]))?;
                 newest()?
@@ -104,7 +104,7 @@ fn newest() -> Result<String> {
     depends.map(str::to_owned).with_context(|| format!("Debian's lists do not know {KERNEL}"))
 }
 
-/// Packs what the machine runs.
+/// Packs the files of the machine.
 fn file_system(
     dir: &Path,
     kernel: &Kernel,
@@ -154,7 +154,7 @@ fn file_system(
     Ok(packed)
 }
 
-/// Puts the libraries of a program where its loader looks for them: at the same paths.
+/// Copies the libraries of a program to the paths at which its loader searches.
 fn libraries(program: &Path, root: &Path) -> Result<()> {
     let output = Command::new("ldd").arg(program).output().context("start ldd")?;
     for path in String::from_utf8_lossy(&output.stdout).split_whitespace() {
@@ -187,7 +187,7 @@ fn boot(kernel: &Kernel, initrd: &Path, line: &mut impl FnMut(&str)) -> Result<(
     let (said, told) = mpsc::channel();
     let reader = thread::spawn(move || {
         for bytes in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            // Who listens no more has given up on the machine.
+            // A closed receiver has given up on the machine.
             let _ = said.send(String::from_utf8_lossy(&bytes).trim_end().to_owned());
         }
     });

@@ -1,5 +1,5 @@
-//! The demo of a whole cluster: control plane, kubelets and containerds of three nodes of the lab,
-//! Ferrule installed by its chart, pods by the sixty.
+//! The demo of a whole cluster: control plane, kubelets and containerds of three lab nodes. The chart installs Ferrule,
+//! and sixty pods run.
 
 use crate::{
     binaries::{Binaries, Profile},
@@ -25,7 +25,7 @@ const PODS: usize = 60;
 
 #[derive(clap::Args, Clone)]
 pub(super) struct Args {
-    /// Leave the cluster up in the end, and say how to look around
+    /// Leave the cluster running and print commands to explore it
     #[arg(long)]
     keep: bool,
 }
@@ -86,7 +86,7 @@ struct Scene<'a> {
     kubeconfig: PathBuf,
 }
 
-/// What pods leave on a node while they run.
+/// The traces of running pods on a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Traces {
     rules: BTreeSet<String>,
@@ -132,7 +132,7 @@ impl Scene<'_> {
     fn install(&self) -> Result<()> {
         let status = self.lab.json(&["status"])?;
         let ec2 = status["ec2_endpoint"].as_str().context("a lab without EC2")?;
-        // The SDK's own setting; on EC2 there is none.
+        // A setting of the SDK. On EC2 it is not set.
         let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }]);
         let chart = generate::root().join("charts/ferrule");
         let mut helm = Command::new(&self.helm);
@@ -142,7 +142,7 @@ impl Scene<'_> {
         said(&mut helm).map(drop)
     }
 
-    /// `ferrule check`, as people run it.
+    /// Runs `ferrule check` as a user would.
     fn check(&self, programs: &Binaries) -> Result<()> {
         say::step("ferrule check");
         let mut check = Command::new(programs.cli());
@@ -160,7 +160,7 @@ impl Scene<'_> {
         Ok(names)
     }
 
-    /// As the kernel and the daemon's introspection have them.
+    /// The traces in the kernel and in the daemon's introspection.
     fn traces(&self, nodes: &[String]) -> Result<BTreeMap<String, Traces>> {
         nodes.iter().map(|node| Ok((node.clone(), self.traces_of(node)?))).collect()
     }
@@ -171,7 +171,7 @@ impl Scene<'_> {
             Ok(text.lines().map(|line| line.trim().to_owned()).collect())
         };
         let mut rules = lines(&["ip", "-o", "rule"])?;
-        // An ENI's own: it may stay in the pool when its pods have gone.
+        // The rule belongs to an ENI, which may stay in the pool after its pods are gone.
         rules.retain(|rule| !rule.starts_with(RULE_OF_AN_ENI));
         let links = lines(&["ip", "-o", "link", "show", "type", "veth"])?;
         // "7: eni3f2a…@if3: <…"
@@ -188,7 +188,7 @@ impl Scene<'_> {
         Ok(Traces { rules, veths, leases: pods.iter().map(lease).collect() })
     }
 
-    /// Pods run on every node, each with an address of its own.
+    /// Checks that pods run on every node, each with an address of its own.
     fn spread(&self, nodes: &[String]) -> Result<()> {
         let pods = self.kubectl(&["-n", SPACE, "get", "pods", "-o", "json"])?;
         let pods: Value = serde_json::from_str(&pods).context("the list of pods")?;
@@ -211,7 +211,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// From a pod of each node, by the Service's name, until several pods have answered.
+    /// Connects from a pod of each node to the Service's name, until several pods have answered.
     fn service_answers(&self) -> Result<()> {
         let url = format!("http://hello.{SPACE}.svc.cluster.local/");
         let columns = "jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{\"\\n\"}{end}";
@@ -249,7 +249,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// For whoever reads why it failed.
+    /// Prints the state of the cluster for the diagnosis of a failure.
     fn tell_state(&self) {
         for args in [
             &["get", "nodes,pods", "-A", "-o", "wide"][..],
@@ -275,7 +275,7 @@ impl Scene<'_> {
     }
 }
 
-/// Everything that is there was there before.
+/// Checks that every trace existed before.
 fn nothing_new(before: &BTreeMap<String, Traces>, now: &BTreeMap<String, Traces>) -> Result<()> {
     for (node, seen) in now {
         let known = before.get(node).context("a node that was not there")?;
@@ -355,9 +355,9 @@ fn patiently(look: impl Fn() -> Result<()>) -> Result<()> {
 
 const RULE_OF_AN_ENI: &str = "32765:";
 const SPACE: &str = "demo";
-/// The one host of the lab's internet, which echoes.
+/// The one host of the lab's internet, which is an echo server.
 const INTERNET: &str = "192.0.2.1:7";
-/// The image that every node of the lab's clusters has.
+/// The image that every node of the lab's clusters contains.
 const PROBE: &str = "localhost/probe:1";
 const INTROSPECTION: u16 = 61679;
 const WAIT: &str = "--timeout=300s";

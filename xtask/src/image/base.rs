@@ -1,4 +1,4 @@
-//! The base: what Debian's packages have that our programs need, and no shell.
+//! The base: the files of Debian packages that our programs need, without a shell.
 
 use super::buildah::Store;
 use crate::{architecture::Architecture, say};
@@ -12,18 +12,17 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A base in the store.
+/// A base image in the store.
 pub(super) struct Base {
-    /// Its name there.
     pub(super) name: String,
-    /// dpkg's folder of it.
+    /// The dpkg folder of the base.
     pub(super) packages: TempDir,
 }
 
-/// The base, made anew if there is none of this month.
+/// Returns the base, which is recreated if it is older than a month.
 ///
 /// # Errors
-/// When there is none and none can be made: the mirror of Debian is asked for its packages.
+/// If there is none and it cannot be created, for example because the mirror of Debian is unreachable.
 pub(super) fn ready(store: &Store, architecture: Architecture) -> Result<Base> {
     let mut hash = DefaultHasher::new();
     (PACKAGES, SUITE, HOOK).hash(&mut hash);
@@ -74,7 +73,7 @@ fn make(files: &Path, architecture: Architecture) -> Result<()> {
     fs::rename(&unfinished, files).with_context(|| format!("move it to {}", files.display()))
 }
 
-/// What dpkg knows of the base.
+/// Copies the dpkg folder of the base.
 fn packages(files: &Path) -> Result<TempDir> {
     let folder = tempfile::tempdir().context("make a folder for the list of packages")?;
     let status = Command::new("tar")
@@ -90,10 +89,10 @@ fn packages(files: &Path) -> Result<TempDir> {
 }
 
 const SUITE: &str = "bookworm";
-/// What the programs call, and what they are linked with; the certificates come by the hook.
+/// Packages with programs that ours call, and libraries that they link; the hook adds the certificates.
 const PACKAGES: &str = "base-files,libc6,libgcc-s1,iptables,nftables";
 const HOOK: &str = include_str!("base.sh");
-/// As long as fixes of security in its packages may be missing.
+/// The longest time for which security fixes in its packages may be missing.
 const RENEWED_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! buildah, in a store of its own: plain folders instead of mounts, so that nothing is left of a build
-//! that was killed but files.
+//! buildah in a store of its own: plain folders instead of mounts, so that a killed build leaves only files.
 
 use crate::{architecture::Architecture, say};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -10,19 +9,19 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Where images are built, and bases kept.
+/// The folder in which images are built and bases are kept.
 pub(super) struct Store {
     folder: PathBuf,
     _lock: File,
 }
 
-/// A program of an image, and what must come of it.
+/// A program of an image, with the expected result.
 pub(super) struct Try {
     program: &'static str,
     args: &'static [&'static str],
     input: Option<&'static str>,
     says: &'static str,
-    /// What stops it where the emulator lacks something of the kernel.
+    /// The output at which the program may stop if the emulator lacks a kernel feature.
     until: Option<&'static str>,
 }
 
@@ -35,13 +34,13 @@ impl Try {
         Self { program, args, input: None, says, until: None }
     }
 
-    /// A CNI plugin, asked for the versions that it speaks.
+    /// A CNI plugin that prints its supported versions.
     pub(super) const fn plugin(program: &'static str) -> Self {
         let input = Some(r#"{"cniVersion":"1.0.0","name":"tried","type":"tried"}"#);
         Self { program, args: &[], input, says: "supportedVersions", until: None }
     }
 
-    /// QEMU knows netlink, but not of netfilter: there it must come so far, by all its libraries.
+    /// QEMU supports netlink without netfilter. There the program must at least load all its libraries.
     pub(super) const fn until(self, stops: &'static str) -> Self {
         Self { until: Some(stops), ..self }
     }
@@ -55,7 +54,7 @@ impl Try {
         run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = run.spawn().context("start chroot")?;
         if let Some(mut stdin) = child.stdin.take() {
-            // Who does not read it says why.
+            // A program that does not read its input reports the reason.
             let _ = stdin.write_all(self.input.unwrap_or_default().as_bytes());
         }
         let output = child.wait_with_output().context("wait for chroot")?;
@@ -74,10 +73,10 @@ impl Try {
 }
 
 impl Store {
-    /// Waits until nobody else works in it, and takes away what a build that was killed has left.
+    /// Waits for exclusive use of the store, and removes the files of a killed build.
     ///
     /// # Errors
-    /// When there can be no such folder, or buildah refuses.
+    /// If the folder cannot be created, or buildah fails.
     pub(super) fn open() -> Result<Self> {
         let folder = cache()?.join("images");
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
@@ -88,7 +87,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The folder that is kept.
+    /// The persistent folder.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -116,7 +115,7 @@ impl Store {
         added.map(drop)
     }
 
-    /// Builds what the file says, from programs that are built.
+    /// Builds the file from programs that are built already.
     pub(super) fn build(
         &self,
         file: &Path,
@@ -142,9 +141,9 @@ impl Store {
         Ok(())
     }
 
-    /// Runs programs in the image's files, by the user that it names.
+    /// Runs programs in the image's files, as the user that the image names.
     ///
-    /// By chroot and not by `buildah run`, whose relay loses words of short programs on a busy machine.
+    /// It uses chroot and not `buildah run`, whose relay loses output of short programs on a busy machine.
     pub(super) fn try_all(
         &self,
         image: &str,
@@ -174,7 +173,7 @@ impl Store {
         tries.iter().try_for_each(|tried| tried.run(&chroot, !architecture.is_here()))
     }
 
-    /// Writes the image as an archive, and forgets it: what is kept is the base.
+    /// Writes the image as an archive and removes it from the store, which keeps only the base.
     pub(super) fn write(&self, image: &str, archive: &Path) -> Result<()> {
         let unfinished = archive.with_extension("next");
         match std::fs::remove_file(&unfinished) {
@@ -187,7 +186,7 @@ impl Store {
         self.said(&["push", "--quiet", image, &to])?;
         std::fs::rename(&unfinished, archive)
             .with_context(|| format!("move the image to {}", archive.display()))?;
-        // What stages were made in, and they themselves.
+        // Containers of the stages, and the stages.
         self.said(&["rm", "--all"])?;
         self.said(&["rmi", image])?;
         self.said(&["rmi", "--prune"]).map(drop)
@@ -207,16 +206,16 @@ impl Store {
         buildah.arg("--root").arg(self.folder.join("store"));
         buildah.arg("--runroot").arg(self.folder.join("run"));
         buildah.args(["--storage-driver", "vfs"]).args(args).stdin(Stdio::null());
-        // The machine's own files of configuration may name another driver's options.
+        // The configuration of the machine may name options of another driver.
         buildah.env("BUILDAH_ISOLATION", "chroot").env_remove("STORAGE_OPTS");
         buildah
     }
 }
 
-/// The user's cache.
+/// The user's cache folder.
 ///
 /// # Errors
-/// When nobody says where it is.
+/// If neither `XDG_CACHE_HOME` nor `HOME` is set.
 pub(crate) fn cache() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME") {
         Some(base) => PathBuf::from(base),
@@ -225,5 +224,5 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(base.join("ferrule"))
 }
 
-/// Where chroot lies here, and what the image's programs are told.
+/// Path of chroot on this machine, and `PATH` of the image's programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -1,13 +1,13 @@
-//! The `Containerfile`, for whoever has a base and programs already.
+//! The `Containerfile`, for an existing base and existing programs.
 
 use crate::generate;
 use anyhow::{Context as _, Result, ensure};
 use std::{fs, path::Path};
 
-/// Writes it with that image as its base, and the programs of that folder of the context.
+/// Writes the file with that image as its base, and with the programs of that folder of the context.
 ///
 /// # Errors
-/// When it cannot be read or written, or has not the two stages that are replaced.
+/// If the file cannot be read or written, or lacks the two stages that are replaced.
 pub(super) fn write(to: &Path, base: &str, programs: &str) -> Result<()> {
     let text = fs::read_to_string(generate::root().join("Containerfile"));
     let text = with(&text.context("read Containerfile")?, base, programs)?;
@@ -26,8 +26,7 @@ fn with(text: &str, base: &str, programs: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The stages as they stand there; by arguments they cannot be chosen, as buildah 1.28 passes over
-/// a stage that only an argument names.
+/// The two stages in the file. Arguments cannot select them, as buildah 1.28 skips a stage that only an argument names.
 const BASE: &str = "FROM scratch AS base\nCOPY --from=debian /base /\n";
 const PROGRAMS: &str = "FROM scratch AS programs\nCOPY --from=build /gathered/ /\n";
 

@@ -1,4 +1,4 @@
-//! What the image has besides its base: a folder that is laid over it.
+//! The files of the image above its base, in one folder.
 
 use super::sbom;
 use crate::{
@@ -14,10 +14,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Lays programs that are built into a folder, with plugins, licence and the list of all parts.
+/// Copies built programs into a folder, with plugins, license and the list of all parts.
 ///
 /// # Errors
-/// When a plugin cannot be built, or something cannot be copied.
+/// If a plugin cannot be built, or a file cannot be copied.
 pub(super) fn into(
     built: &Binaries,
     architecture: Architecture,
@@ -55,7 +55,7 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).with_context(context)
 }
 
-/// What debuggers read stays with whoever built it.
+/// Removes debug information. The builder keeps the original.
 fn strip(program: &Path, architecture: Architecture) -> Result<()> {
     let strip = architecture.tool("strip");
     let status =

@@ -1,5 +1,5 @@
-//! The list of the image's parts (a software bill of materials), as CycloneDX has it: crates, Go
-//! modules and Debian's packages. It is the same for the same parts.
+//! The list of the image's parts (a software bill of materials) in the CycloneDX format: crates, Go modules and Debian
+//! packages. Equal parts give an equal list.
 
 use crate::{architecture::Architecture, binaries, generate};
 use anyhow::{Context as _, Result};
@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-/// A part: what it is called where it comes from.
+/// A part, named as in its registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     purl: String,
@@ -21,10 +21,10 @@ struct Part {
     licence: Option<String>,
 }
 
-/// Of our programs, these plugins, and the base whose dpkg has this folder.
+/// The parts of our programs, of these plugins, and of the base with this dpkg folder.
 ///
 /// # Errors
-/// When cargo does not tell what the programs are made of.
+/// If cargo cannot list the dependencies of the programs.
 pub(super) fn of_the_image(
     architecture: Architecture,
     plugins: &[PathBuf],
@@ -79,7 +79,7 @@ fn document(version: &str, parts: &BTreeSet<Part>) -> Value {
     })
 }
 
-/// What is linked into the programs of the image.
+/// The crates that are linked into the programs of the image.
 fn crates(metadata: &Metadata) -> BTreeSet<Part> {
     let Some(resolve) = &metadata.resolve else { return BTreeSet::new() };
     let ours = metadata.packages.iter().filter(|package| {
@@ -97,7 +97,7 @@ fn crates(metadata: &Metadata) -> BTreeSet<Part> {
             purl: format!("pkg:cargo/{}@{}", package.name, package.version),
             name: package.name.to_string(),
             version: package.version.to_string(),
-            // Before there were expressions.
+            // The form before license expressions existed.
             licence: package.license.as_ref().map(|licence| licence.replace('/', " OR ")),
         });
         let linked = resolve.nodes.iter().filter(|node| node.id == id).flat_map(|node| &node.deps);
@@ -108,7 +108,7 @@ fn crates(metadata: &Metadata) -> BTreeSet<Part> {
     parts
 }
 
-/// What Go wrote into a program that it built.
+/// The build information that Go writes into a program.
 fn build_information(program: &Path) -> Result<String> {
     let output = Command::new("go").args(["version", "-m"]).arg(program).output();
     let output = output.context("start go")?;
@@ -116,7 +116,7 @@ fn build_information(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The modules of such a text: lines of `mod` or `dep`, name and version.
+/// The modules in build information: lines of `mod` or `dep`, name and version.
 fn modules(text: &str) -> BTreeSet<Part> {
     text.lines()
         .filter_map(|line| {
@@ -134,7 +134,7 @@ fn modules(text: &str) -> BTreeSet<Part> {
         .collect()
 }
 
-/// What dpkg says of each package: in one file, or in a file for each.
+/// The dpkg entries of all packages: from one file, or from one file per package.
 fn stanzas(folder: &Path) -> Result<Vec<String>> {
     let read =
         |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
@@ -152,7 +152,7 @@ fn stanzas(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// A package that is installed.
+/// Parses an entry. `None` if the package is not installed.
 fn package(stanza: &str) -> Option<Part> {
     let fields: BTreeMap<&str, &str> =
         stanza.lines().filter_map(|line| line.split_once(": ")).collect();
@@ -160,7 +160,7 @@ fn package(stanza: &str) -> Option<Part> {
     field("Status").filter(|status| status.ends_with(" installed"))?;
     let (name, version) = (field("Package")?, field("Version")?);
     let architecture = field("Architecture")?;
-    // Characters that have another meaning in such a name.
+    // Characters with another meaning in a package URL.
     let told = version.replace('+', "%2B").replace('~', "%7E").replace(':', "%3A");
     Some(Part {
         purl: format!("pkg:deb/debian/{name}@{told}?arch={architecture}"),

@@ -1,4 +1,4 @@
-//! How large the image is: each layer, each program, and what a node pulls.
+//! The size of the image: each layer, each program, and the download of a node.
 
 use crate::say;
 use anyhow::{Context as _, Result, ensure};
@@ -9,10 +9,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Tells it of an archive, and of the files that were laid over its base.
+/// Prints the sizes of an archive, and of the files above its base.
 ///
 /// # Errors
-/// When the archive is not one of an image.
+/// If the archive contains no image.
 pub(super) fn tell(archive: &Path, laid: &Path) -> Result<()> {
     let tar = |args: &[&str]| -> Result<String> {
         let output = Command::new("tar").args(args).output().context("start tar")?;
@@ -45,7 +45,7 @@ pub(super) fn tell(archive: &Path, laid: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Each file of a listing of `tar`.
+/// The size of each file in a listing of `tar`.
 fn sizes(listing: &str) -> BTreeMap<&str, u64> {
     let of = |line: &'_ str| -> Option<u64> { line.split_whitespace().nth(2)?.parse().ok() };
     listing
@@ -66,7 +66,7 @@ fn files(folder: &Path) -> Result<BTreeMap<String, u64>> {
     Ok(found)
 }
 
-/// As registries keep it.
+/// The compressed size, as in a registry.
 fn compressed(archive: &Path) -> Result<u64> {
     let mut gzip = Command::new("gzip")
         .args(["--stdout", "-6"])
@@ -86,7 +86,7 @@ fn mib(bytes: u64) -> String {
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// What buildah makes of the Containerfile.
+/// The layers that buildah builds from the Containerfile.
 const WHAT: [&str; 2] = ["Debian's packages", "programs and plugins"];
 
 #[cfg(test)]
