@@ -1,52 +1,47 @@
-//! What the daemon wants Kubernetes to know.
+//! Requests of the daemon to Kubernetes.
 
 use config_model::PodName;
 
-/// An event about a pod, such as a failed ADD. The same again within a few minutes is counted in
-/// the first one's series.
+/// An event about a pod, such as a failed ADD. The same event within a few minutes increases the count of the
+/// first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEvent {
-    /// The pod.
     pub pod: PodName,
-    /// How it is listed.
     pub kind: EventKind,
-    /// Why, in one word of CamelCase, such as `FailedAddressAssignment`. At most 128 bytes.
+    /// The reason as one CamelCase word, such as `FailedAddressAssignment`. At most 128 bytes.
     pub reason: String,
-    /// What was tried, in one word of CamelCase. At most 128 bytes.
+    /// The attempted action as one CamelCase word. At most 128 bytes.
     pub action: String,
-    /// What happened and what a person can do. Cut at 1 kB.
+    /// The cause and the next step. Cut at 1 kB.
     pub note: String,
 }
 
-/// How Kubernetes lists an event.
+/// The type of an event in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
-    /// Good to know.
     Normal,
-    /// Something is wrong.
     Warning,
 }
 
-/// How the pool is, for the node condition `IPPoolHealthy` and the startup taint.
+/// The state of the pool, for the node condition `IPPoolHealthy` and the startup taint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolHealth {
-    /// Whether pods get addresses, now or as soon as what is under way is done.
+    /// Whether pods get addresses, now or after the changes in progress.
     pub healthy: bool,
-    /// Why, in one word of CamelCase.
+    /// The reason as one CamelCase word.
     pub reason: String,
-    /// The same in words.
+    /// The reason for people.
     pub message: String,
 }
 
-/// What a pod needs of its networking, as its object says.
+/// The network requirements in a pod object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Which pod it is: the next one of its name has another uid.
+    /// Distinguishes the pod from the next one with the same name.
     pub uid: String,
-    /// A branch ENI of its own: container 0 has a limit whose name begins with
-    /// `vpc.amazonaws.com/pod-eni`.
+    /// The pod uses a branch ENI: container 0 has a limit whose name starts with `vpc.amazonaws.com/pod-eni`.
     pub branch: bool,
-    /// An interface on each network card: annotation
-    /// `k8s.amazonaws.com/nicConfig: multi-nic-attachment`.
+    /// The pod uses an interface on each network card: annotation `k8s.amazonaws.com/nicConfig:
+    /// multi-nic-attachment`.
     pub every_card: bool,
 }

@@ -1,4 +1,4 @@
-//! The annotation by which the VPC resource controller tells a pod its branch ENI.
+//! The annotation with which the VPC resource controller assigns a branch ENI to a pod.
 
 use crate::BranchEni;
 use config_model::{EniId, Mac};
@@ -6,16 +6,16 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The annotation's value: the first of a list counts.
+/// Parses the annotation's value. Only the first entry of the list counts.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why it is not valid.
 pub(crate) fn parse(annotation: &str) -> Result<BranchEni, String> {
     let all: Vec<Written> =
-        serde_json::from_str(annotation).map_err(|error| format!("it is not JSON: {error}"))?;
-    let first = all.into_iter().next().ok_or("its list is empty")?;
+        serde_json::from_str(annotation).map_err(|error| format!("not JSON: {error}"))?;
+    let first = all.into_iter().next().ok_or("the list is empty")?;
     if !first.eni_id.starts_with("eni-") {
-        return Err(format!("eniId {:?} is no ENI", first.eni_id));
+        return Err(format!("eniId {:?} is not an ENI", first.eni_id));
     }
     let vlan = u16::try_from(first.vlan).ok().filter(|vlan| (1..=4094).contains(vlan));
     let branch = BranchEni {
@@ -23,25 +23,25 @@ pub(crate) fn parse(annotation: &str) -> Result<BranchEni, String> {
         mac: first.mac.parse::<Mac>().map_err(|error| format!("ifAddress {error}"))?,
         address: field::<Ipv4Addr>("privateIp", &first.private_ip)?,
         address_v6: field::<Ipv6Addr>("ipv6Addr", &first.ipv6)?,
-        vlan: vlan.ok_or_else(|| format!("vlanId {} is no VLAN", first.vlan))?,
+        vlan: vlan.ok_or_else(|| format!("vlanId {} is not a VLAN", first.vlan))?,
         subnet_cidr: field::<Ipv4Net>("subnetCidr", &first.subnet_cidr)?,
         subnet_cidr_v6: field::<Ipv6Net>("subnetV6Cidr", &first.subnet_v6_cidr)?,
     };
     if branch.address.is_none() && branch.address_v6.is_none() {
-        return Err("it has neither privateIp nor ipv6Addr".to_owned());
+        return Err("neither privateIp nor ipv6Addr is set".to_owned());
     }
     Ok(branch)
 }
 
-/// An optional field: empty text counts as none.
+/// An optional field: empty text means that it is absent.
 fn field<T: std::str::FromStr>(name: &str, text: &str) -> Result<Option<T>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| format!("{name} {text:?} is not what it should be"))
+    text.parse().map(Some).map_err(|_| format!("{name} {text:?} is not valid"))
 }
 
-/// The controller writes `vlanId`, amazon-vpc-cni reads `vlanID`, and Go takes either for the other.
+/// The controller writes `vlanId`, amazon-vpc-cni reads `vlanID`, and Go accepts both.
 #[derive(Deserialize)]
 struct Written {
     #[serde(rename = "eniId", alias = "eniID")]

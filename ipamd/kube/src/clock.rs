@@ -1,9 +1,7 @@
-//! The node's clocks.
-
 use config_model::Time;
 use nix::time::{ClockId, clock_gettime};
 
-/// Time since boot, which goes on while the machine sleeps: what a lease is measured by.
+/// Time since boot, including suspended time. Leases are measured with it.
 pub(crate) fn now() -> Time {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or_else(
         |_| Time::default(),

@@ -1,4 +1,4 @@
-//! Asks the VPC resource controller for a trunk, by features of the node's CNINode.
+//! Requests a trunk ENI from the VPC resource controller with features of the node's CNINode.
 
 use crate::{
     Concern,
@@ -14,16 +14,15 @@ use kube::{Api, Client, api::Patch, runtime::watcher::Event};
 use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
-/// What decides which features the CNINode should have.
+/// The inputs from which the features follow.
 pub(crate) struct Wanted {
-    /// Whether a trunk was asked for.
+    /// Whether a trunk ENI was requested.
     pub(crate) trunk: watch::Receiver<bool>,
-    /// The name of the node's ENIConfig; `None` while it is not known. Without custom networking
-    /// there is no channel.
+    /// The name of the node's ENIConfig; `None` while it is unknown. Without custom networking there is no channel.
     pub(crate) eni_config: Option<watch::Receiver<Option<String>>>,
 }
 
-/// Watches the CNINode and gives it the features that it lacks. Never makes one.
+/// Watches the CNINode and adds missing features. Never creates one.
 pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller: Teller) {
     let fields = format!("metadata.name={name}");
     let subject = Subject { concern: Concern::CniNode, resource: CNI_NODES, fields };
@@ -65,7 +64,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
                         teller.good(Concern::CniNode, CNI_NODES);
                     }
                     Err(fault) => {
-                        // A conflict is settled by the watch: it brings what somebody else wrote.
+                        // The watch resolves a conflict: it delivers the other writer's version.
                         if fault.kind != Kind::Conflict {
                             teller.failing(Concern::CniNode, &name, &fault);
                         }
@@ -78,7 +77,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
 }
 
 impl Wanted {
-    /// Waits for a change; `false` when there will be none any more.
+    /// Waits for a change; `false` if no more changes will come.
     async fn changed(&mut self) -> bool {
         match &mut self.eni_config {
             Some(name) => tokio::select! {
@@ -90,8 +89,8 @@ impl Wanted {
     }
 }
 
-/// The features to have. With custom networking nothing is asked before the ENIConfig's name is
-/// known: the controller makes the trunk by it, and only once.
+/// The desired features. With custom networking there are none before the ENIConfig's name is known, because the
+/// controller creates the trunk ENI with it, and only once.
 fn features(wanted: &Wanted) -> Vec<Feature> {
     if !*wanted.trunk.borrow() {
         return Vec::new();
@@ -109,7 +108,7 @@ fn features(wanted: &Wanted) -> Vec<Feature> {
     }
 }
 
-/// The whole list of features as it should be, if something of `wanted` is not in it.
+/// The complete list of features, if one of `wanted` is missing.
 fn lacking(node: &CniNode, wanted: &[Feature]) -> Option<Vec<Feature>> {
     let mut all = node.spec.features.clone().unwrap_or_default();
     let mut changes = false;
@@ -139,7 +138,7 @@ async fn patch(
     node: Option<&CniNode>,
     features: Option<&[Feature]>,
 ) -> Result<CniNode, Fault> {
-    // The version makes sure that the list that is replaced is the one that was read.
+    // The version ensures that the patch replaces the list that was read.
     let patch = json!({
         "metadata": { "resourceVersion": node.and_then(kube::ResourceExt::resource_version) },
         "spec": { "features": features },
@@ -150,8 +149,8 @@ async fn patch(
 fn absent(name: &str) -> Fault {
     Fault {
         kind: Kind::NotFound,
-        cause: format!("there is no CNINode {name}, so no trunk can be asked for"),
-        next_step: "see whether the VPC resource controller runs: it makes one for each node"
+        cause: format!("cannot request a trunk ENI: CNINode {name} does not exist"),
+        next_step: "check that the VPC resource controller runs: it creates one for each node"
             .into(),
     }
 }

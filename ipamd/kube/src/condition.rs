@@ -13,8 +13,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// Writes the condition when it changes, and now and then so that its age tells that we live. It is
-/// never removed: one that is old says more than none.
+/// Writes the condition after each change, and periodically so that its age shows that the daemon lives. It is
+/// never removed: an old condition has more information than none.
 pub(crate) async fn run(
     client: Client,
     name: String,
@@ -24,10 +24,10 @@ pub(crate) async fn run(
     teller: Teller,
 ) {
     let api = Api::<wire::Node>::all(client);
-    teller.waiting(Concern::Condition, "the first word of the pool");
+    teller.waiting(Concern::Condition, "the first report of the pool");
     let mut backoff = crate::request::backoff();
     let mut next_beat = Instant::now();
-    // What there is says since when it holds. Without a sight of the node it begins to hold now.
+    // An existing condition has the time of its last change. Without the Node object that time is now.
     drop(timeout(SIGHT, node.wait_for(Option::is_some)).await);
     let mut written = None;
     loop {
@@ -40,7 +40,7 @@ pub(crate) async fn run(
         };
         let before = node.borrow().as_ref().and_then(|node| node.condition.clone());
         let changes = before.as_ref().is_none_or(|before| !says(before, &wanted));
-        // The watch may not have come to what was just written.
+        // The watch may lag behind the last write.
         let before = written.take().or(before);
         if changes || Instant::now() >= next_beat {
             let patch = condition(&wanted, before.as_ref(), Timestamp::now());
@@ -59,7 +59,7 @@ pub(crate) async fn run(
                     continue;
                 }
             }
-            // Each write is an event for all who watch nodes.
+            // Each write is an event for all watchers of nodes.
             sleep(SPACING).await;
         }
         tokio::select! {
@@ -79,7 +79,7 @@ fn status(health: &PoolHealth) -> &'static str {
     if health.healthy { "True" } else { "False" }
 }
 
-/// The patch: conditions are merged by type, so no other is touched.
+/// The patch. The API server merges conditions by type, so others stay unchanged.
 fn condition(
     health: &PoolHealth,
     before: Option<&wire::Condition>,
@@ -98,9 +98,9 @@ fn condition(
     }] } })
 }
 
-/// As long the first sight of the node is waited for.
+/// The longest wait for the Node object.
 const SIGHT: Duration = Duration::from_secs(5);
-/// A pool that flickers is told so seldom.
+/// The shortest time between two writes, if the pool's state changes often.
 const SPACING: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_the_change_stays_while_the_status_does() {
+    fn the_transition_time_changes_only_with_the_status() {
         let health = PoolHealth {
             healthy: true,
             reason: "AddressesFree".into(),

@@ -1,4 +1,4 @@
-//! One daemon of a node group is elected, by a Lease.
+//! The election of one daemon per node group with a Lease.
 
 mod candidate;
 
@@ -22,7 +22,7 @@ use tokio::{
     time::sleep,
 };
 
-/// Stands for election until told to stop, and then gives the lease back.
+/// Takes part in the election until it is stopped, and then releases the Lease.
 pub(crate) struct Elector {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -31,27 +31,27 @@ pub(crate) struct Elector {
     pub(crate) teller: Teller,
 }
 
-/// Whether this daemon leads, and whether the pool knows.
+/// Whether this daemon leads, and whether the pool knows that.
 struct Office {
     candidate: Candidate,
     told: bool,
     stop: watch::Receiver<bool>,
 }
 
-/// There is nobody left to elect for.
+/// The daemon has stopped.
 struct Over;
 
 impl Elector {
     pub(crate) async fn run(self, stop: watch::Receiver<bool>) {
         let api = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
         let name = lease_name(&self.election.node_group);
-        self.teller.waiting(Concern::Election, "the first look at the lease");
+        self.teller.waiting(Concern::Election, "the first read of the Lease");
         let candidate = Candidate::new(&self.election);
         let mut office = Office { candidate, told: false, stop };
         loop {
             match self.turn(&api, &name, &mut office).await {
                 Ok(Ok(())) => self.teller.good(Concern::Election, &name),
-                // Somebody else was faster.
+                // Another daemon updated the Lease first.
                 Ok(Err(fault)) if fault.kind == Kind::Conflict => {}
                 Ok(Err(fault)) => self.teller.failing(Concern::Election, &name, &fault),
                 Err(Over) => break,
@@ -72,7 +72,7 @@ impl Elector {
         if leads { pace.renew } else { pace.look + runtime_apiserver::up_to(pace.look / 2) }
     }
 
-    /// Looks at the lease and takes or renews it if that is our turn.
+    /// Reads the Lease, and takes or renews it if due.
     async fn turn(
         &self,
         api: &Api<Lease>,
@@ -99,8 +99,8 @@ impl Elector {
         Ok(written.map(|_| office.candidate.holds_since(sent)))
     }
 
-    /// Waits for something without losing sight of the clock: the pool hears that it leads no more
-    /// on time, also when a request hangs or the machine has slept.
+    /// Waits for a future and still watches the clock: the pool learns in time that it no longer leads, even if a
+    /// request hangs or the machine was suspended.
     async fn meanwhile<T>(
         &self,
         what: impl Future<Output = T>,
@@ -138,7 +138,7 @@ impl Elector {
         lease
     }
 
-    /// Lets the next one take over at once.
+    /// Releases the Lease, so that the next daemon can take it at once.
     async fn give_back(&self, api: &Api<Lease>, name: &str) {
         let Ok(Some(mut lease)) = request::in_time("get", LEASES, api.get_opt(name)).await else {
             return;
@@ -155,7 +155,6 @@ impl Elector {
     }
 }
 
-/// The name of the Lease of a node group.
 pub(crate) fn lease_name(node_group: &str) -> String {
     format!("ferrule-leaked-eni-collector-{node_group}")
 }

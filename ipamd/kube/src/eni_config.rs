@@ -1,4 +1,4 @@
-//! Which ENIConfig is the node's, and what it says.
+//! The node's ENIConfig.
 
 use crate::{
     ClusterFact, Concern, EniConfig, EniConfigKeys,
@@ -15,10 +15,10 @@ use tokio::{
     time::sleep,
 };
 
-/// All ENIConfigs by name, once they have been listed.
+/// All ENIConfigs by name; `None` before the first list.
 pub(crate) type Configs = Option<BTreeMap<String, EniConfigSpec>>;
 
-/// Watches ENIConfigs and tells the node's.
+/// Watches ENIConfigs and sends the node's one.
 pub(crate) async fn run(
     client: Client,
     keys: EniConfigKeys,
@@ -40,7 +40,7 @@ pub(crate) async fn run(
                 }
             }
             changed = node.changed() => if changed.is_err() { return },
-            // Without the list there is nothing to find; that must be said too.
+            // Without a list the ENIConfig is unknown, which the pool must learn as well.
             () = sleep(PATIENCE), if configs.is_none() => {}
         }
         let own = node.borrow_and_update().as_ref().map(|node| name_on(node, &keys));
@@ -57,7 +57,7 @@ pub(crate) async fn run(
             },
             (None, _) => EniConfig::Unknown,
         };
-        // What was known stays known while the API server cannot be asked.
+        // A known ENIConfig stays known while the API server is unreachable.
         if found != told && found != EniConfig::Unknown {
             told = found.clone();
             if facts.send(ClusterFact::EniConfig(found)).await.is_err() {
@@ -89,7 +89,7 @@ fn take_in(event: Event<wire::EniConfig>, configs: &mut Configs, listed: &mut Co
     }
 }
 
-/// The name that the node says: amazon-vpc-cni's order.
+/// The name in the node's annotations and labels, in amazon-vpc-cni's order.
 fn name_on(node: &wire::Node, keys: &EniConfigKeys) -> String {
     let label = |key: &str| node.metadata.labels.as_ref().and_then(|all| all.get(key));
     let annotation = |key: &str| node.metadata.annotations.as_ref().and_then(|all| all.get(key));
@@ -104,7 +104,7 @@ fn name_on(node: &wire::Node, keys: &EniConfigKeys) -> String {
 fn resolve(name: &str, configs: &BTreeMap<String, EniConfigSpec>) -> EniConfig {
     let missing = |why: String| EniConfig::Missing { name: name.to_owned(), why };
     let Some(config) = configs.get(name) else {
-        return missing(format!("there is no ENIConfig {name:?}"));
+        return missing(format!("ENIConfig {name:?} does not exist"));
     };
     let Some(subnet) = config.subnet.as_deref().filter(|subnet| !subnet.is_empty()) else {
         return missing(format!("ENIConfig {name:?} has no spec.subnet"));
@@ -117,7 +117,7 @@ fn resolve(name: &str, configs: &BTreeMap<String, EniConfigSpec>) -> EniConfig {
     }
 }
 
-/// The name that stands for none.
+/// The name if the node has none.
 pub(crate) const DEFAULT: &str = "default";
 const EXTERNAL: &str = "vpc.amazonaws.com/externalEniConfig";
 const ENI_CONFIGS: &str = "eniconfigs.crd.k8s.amazonaws.com";
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_without_a_subnet_is_missing_and_says_why() {
+    fn a_config_without_a_subnet_counts_as_missing_with_the_cause() {
         let config = |subnet: &str| EniConfigSpec {
             subnet: Some(subnet.to_owned()),
             security_groups: Some(vec!["sg-1".to_owned()]),

@@ -1,9 +1,10 @@
-//! Events, for people who describe a pod.
+//! Kubernetes events, for people who describe a pod.
 
 mod ledger;
 
 use crate::{
-    Concern, EventKind, PodEvent, clock,
+    Concern, EventKind, clock,
+    event_queue::{About, EventRequest},
     fault::{Fault, Kind},
     pods::Pods,
     request,
@@ -21,45 +22,6 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::{sync::mpsc, time::sleep};
 
-/// Whom an event is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum About {
-    Pod(PodName),
-    /// The daemon's own pod, or the node if that is not known.
-    Daemon,
-}
-
-/// An event to be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) about: About,
-    pub(crate) kind: EventKind,
-    pub(crate) reason: String,
-    pub(crate) action: String,
-    pub(crate) note: String,
-}
-
-/// Takes events in. Never waits: what does not fit is left out.
-#[derive(Clone, Debug)]
-pub(crate) struct EventSender(mpsc::Sender<Asked>);
-
-impl EventSender {
-    pub(crate) fn open() -> (Self, mpsc::Receiver<Asked>) {
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        (Self(sender), receiver)
-    }
-
-    pub(crate) fn send(&self, event: PodEvent) {
-        let PodEvent { pod, kind, reason, action, note } = event;
-        self.put(Asked { about: About::Pod(pod), kind, reason, action, note });
-    }
-
-    pub(crate) fn put(&self, asked: Asked) {
-        let _ = self.0.try_send(asked);
-    }
-}
-
-/// Writes events.
 pub(crate) struct Writer {
     pub(crate) client: Client,
     pub(crate) node: String,
@@ -71,7 +33,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) async fn run(self, mut asked: mpsc::Receiver<Asked>) {
+    pub(crate) async fn run(self, mut asked: mpsc::Receiver<EventRequest>) {
         let spacing = u64::try_from(self.spacing.as_millis()).unwrap_or(u64::MAX);
         let mut ledger = Ledger::new(Span::millis(spacing));
         self.teller.waiting(Concern::Events, "the first event");
@@ -97,13 +59,13 @@ impl Writer {
     fn tell(&self, done: &Result<String, Fault>) {
         match done {
             Ok(_) => self.teller.good(Concern::Events, EVENTS),
-            // A namespace that is being deleted takes no events, nor does one that is gone.
+            // A namespace that is being deleted accepts no events.
             Err(fault) if fault.kind == Kind::NotFound || fault.cause.contains(ENDING) => {}
             Err(fault) => self.teller.failing(Concern::Events, EVENTS, fault),
         }
     }
 
-    /// Writes and returns the event's name.
+    /// Returns the name of the written event.
     async fn write(&self, write: &Write) -> Result<String, Fault> {
         let regarding = self.regarding(&write.asked.about);
         let namespace = regarding.namespace.as_deref().unwrap_or("default");
@@ -115,7 +77,7 @@ impl Writer {
             let patch = Patch::Merge(&series);
             match request::patch(&events, name, EVENTS, &patch).await {
                 Ok(_) => return Ok(name.clone()),
-                // It has expired: a new one takes its place.
+                // The first event has expired: a new one replaces it.
                 Err(fault) if fault.kind == Kind::NotFound => {}
                 Err(fault) => return Err(fault),
             }
@@ -165,7 +127,7 @@ impl Writer {
                 uid: self.pods.get(pod).map(|known| known.uid),
                 ..ObjectReference::default()
             },
-            // kubectl looks for a node's events by its name in the place of the uid.
+            // kubectl finds a node's events with its name as the UID.
             None => ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Node".to_owned()),
@@ -177,7 +139,7 @@ impl Writer {
     }
 }
 
-/// The API server takes no more than a kilobyte.
+/// The API server accepts at most one kilobyte.
 fn cut(note: &str) -> &str {
     let mut end = note.len().min(NOTE_MAX);
     while !note.is_char_boundary(end) {
@@ -190,7 +152,6 @@ const CONTROLLER: &str = "ferrule.io/ipamd";
 const EVENTS: &str = "events.events.k8s.io";
 const ENDING: &str = "because it is being terminated";
 const NOTE_MAX: usize = 1024;
-const QUEUE: usize = 256;
 const LONG: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

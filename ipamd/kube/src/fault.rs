@@ -1,38 +1,37 @@
-//! What failed, sorted by what can be done next.
+//! Failed requests, by the possible next step.
 
 use config_model::causes;
 
-/// What can be done next.
+/// The possible next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The API server was not reached or had no time: try again.
+    /// The API server was unreachable or overloaded: retry.
     Unreachable,
-    /// A right is missing: try again rarely.
+    /// A permission is missing: retry rarely.
     Forbidden,
-    /// There is no such object or kind.
+    /// The object or the kind does not exist.
     NotFound,
-    /// Somebody else was faster: read anew.
+    /// Another writer was first: read again.
     Conflict,
-    /// The object is not as the request takes it to be.
+    /// The object is not in the state that the request assumes.
     Invalid,
-    /// The watch's position is forgotten: list anew.
+    /// The resource version of the watch has expired: list again.
     Expired,
-    /// Anything else: try again.
+    /// Any other failure: retry.
     Other,
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// What happened, as the API server or the connection says it.
+    /// The error of the API server or of the connection.
     pub(crate) cause: String,
-    /// What a person can do.
+    /// The next step for a person.
     pub(crate) next_step: String,
 }
 
 impl Fault {
-    /// What `verb` on `resource` came to.
     pub(crate) fn of(error: &kube::Error, verb: &str, resource: &str) -> Self {
         if let kube::Error::Api(status) = error {
             return Self::of_status(status, verb, resource);
@@ -66,7 +65,7 @@ impl Fault {
         Self { kind, cause, next_step }
     }
 
-    /// The request had no answer in time.
+    /// A request without an answer in time.
     pub(crate) fn late(verb: &str, resource: &str) -> Self {
         let cause = format!("cannot {verb} {resource}: no answer in time");
         Self { kind: Kind::Unreachable, cause, next_step: REACH.to_owned() }
@@ -75,7 +74,6 @@ impl Fault {
 
 const REACH: &str = "check that the node reaches the API server";
 
-/// The same for an error that watching came to.
 pub(crate) fn of_watch(error: &kube::runtime::watcher::Error, resource: &str) -> Fault {
     use kube::runtime::watcher::Error;
     match error {

@@ -1,8 +1,8 @@
-//! What the daemon holds of the work with Kubernetes.
+//! The daemon's handle of the connection to Kubernetes.
 
 use crate::{
     EventKind, Needs, PodEvent, PoolHealth, Standings,
-    events::{About, Asked, EventSender},
+    event_queue::{About, EventRequest, EventSender},
     pod_ips::{Wish, Wished},
     pods::Pods,
 };
@@ -14,8 +14,8 @@ use tokio::{
     time::timeout,
 };
 
-/// Tells Kubernetes what it should know. Nothing here waits for the API server, except where it says
-/// so; clones speak for the same daemon. When all are dropped, all work ends.
+/// No method waits for the API server, except where its comment says so. Clones share the connection, and it ends
+/// with the last one.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) inner: Arc<Inner>,
@@ -30,32 +30,30 @@ pub(crate) struct Inner {
     pub(crate) trunk: watch::Sender<bool>,
     pub(crate) standings: watch::Receiver<Standings>,
     pub(crate) stop: watch::Sender<bool>,
-    /// Ended with the last handle.
+    /// Aborted with the last handle.
     pub(crate) tasks: Mutex<JoinSet<()>>,
 }
 
 impl Handle {
-    /// What a pod needs of its networking; waits until the pod is known, which may be for ever: bound
-    /// it. A pod that has been asked to end does not count, since a pod that is being set up under
-    /// its name is the next one.
+    /// The network requirements of a pod. Waits until the pod is known, possibly forever, so the caller needs a
+    /// deadline. A pod that is being deleted does not count: an ADD under its name belongs to the next one.
     pub async fn needs(&self, pod: &PodName) -> Needs {
         self.inner.pods.wait_for(pod).await.needs
     }
 
-    /// The same if it is known now.
+    /// The same without waiting.
     pub fn known_needs(&self, pod: &PodName) -> Option<Needs> {
         self.inner.pods.get(pod).filter(|known| !known.ending).map(|known| known.needs)
     }
 
-    /// Writes an event about a pod. Repeats are counted in a series, and both each pod's events and
-    /// all together are bounded.
+    /// Writes an event about a pod. Repeats increase a count. Events are bounded per pod and in total.
     pub fn event(&self, event: PodEvent) {
         self.inner.events.send(event);
     }
 
-    /// The cloud refused this action for want of a permission: a warning event on the daemon's pod.
+    /// EC2 refused this action because of a missing permission: writes a warning event about the daemon's pod.
     pub fn missing_permission(&self, action: &str, note: &str) {
-        self.inner.events.put(Asked {
+        self.inner.events.put(EventRequest {
             about: About::Daemon,
             kind: EventKind::Warning,
             reason: "MissingIAMPermissions".to_owned(),
@@ -64,26 +62,26 @@ impl Handle {
         });
     }
 
-    /// The pod has this address: with `ANNOTATE_POD_IP` its annotation says so soon.
+    /// The pod has this address. With `ANNOTATE_POD_IP` its annotation follows soon.
     pub fn pod_has(&self, pod: PodName, address: IpAddr) {
         self.wish(pod, Wish::Has(address));
     }
 
-    /// The pod had this address and lost it: if its annotation says the address, it is emptied.
+    /// The pod lost this address. The annotation is emptied if it holds the address.
     pub fn pod_lost(&self, pod: PodName, address: IpAddr) {
         self.wish(pod, Wish::Lost(address));
     }
 
     fn wish(&self, pod: PodName, wish: Wish) {
         let known = self.inner.pods.get(&pod).filter(|known| {
-            // One that has been asked to end is not the one that just got an address.
+            // A pod that is being deleted is not the one that just got an address.
             !known.ending || matches!(wish, Wish::Lost(_))
         });
         let uid = known.map(|known| known.uid);
         let _ = self.inner.pod_ips.try_send(Wished { pod, uid, wish });
     }
 
-    /// How the pool is. A pool that is healthy loses the startup taint.
+    /// Sets the state of the pool. A healthy pool removes the startup taint.
     pub fn pool(&self, health: PoolHealth) {
         self.inner.health.send_if_modified(|before| {
             let changes = before.as_ref() != Some(&health);
@@ -92,19 +90,18 @@ impl Handle {
         });
     }
 
-    /// A trunk is needed: from now on the CNINode has the feature `SecurityGroupsForPods` and, with
-    /// custom networking, the ENIConfig's name.
+    /// Requests a trunk ENI: the CNINode gets the feature `SecurityGroupsForPods` and, with custom networking, the
+    /// name of the ENIConfig.
     pub fn ask_for_trunk(&self) {
         self.inner.trunk.send_if_modified(|asked| !std::mem::replace(asked, true));
     }
 
-    /// How everything stands, by [`Concern`](crate::Concern).
+    /// The state of each [`Concern`](crate::Concern).
     pub fn standings(&self) -> watch::Receiver<Standings> {
         self.inner.standings.clone()
     }
 
-    /// Ends all work. A lease that is held is given back, which waits for the API server for a
-    /// moment.
+    /// Stops all tasks. A held Lease is released, which waits for the API server for a moment.
     pub async fn stop(&self) {
         self.inner.stop.send_replace(true);
         let mut tasks = self.inner.tasks.lock().await;
@@ -114,5 +111,5 @@ impl Handle {
     }
 }
 
-/// A part of the ten seconds that Kubernetes gives.
+/// A part of the ten seconds that Kubernetes grants.
 const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -1,14 +1,13 @@
-//! Kubernetes in the pool's words: what it tells, and what it is told.
+//! The connection to Kubernetes: facts for the pool, and events, conditions and annotations from it.
 //!
-//! [`start`] returns at once and never fails: the API server may be down, the token may have too few
-//! rights, a CRD may be missing. Whatever does not work is tried again by itself, hinders nothing
-//! else, and is told by a [`Report`] and in [`Handle::standings`]. Only what concerns this node is
-//! watched, and of each object only what is needed is kept: a few hundred bytes a pod.
+//! [`start`] returns at once and never fails. The API server may be down, the token may lack permissions, and a
+//! CRD may be missing. Each failure is retried, does not stop the other tasks, and appears as a [`Report`] and in
+//! [`Handle::standings`]. Only objects of this node are watched, and only the needed fields are kept: a few
+//! hundred bytes per pod.
 //!
-//! The adapter decides nothing about addresses. What the pool should know comes out as
-//! [`ClusterFact`]; what Kubernetes should know goes in through the [`Handle`], whose methods wait for
-//! nothing. Start with [`Options`] and [`Handle`]; `wire` has the trimmed objects, one module
-//! each the watches and the writes. Tests run against a real API server.
+//! The adapter makes no decision about addresses. [`ClusterFact`] carries facts to the pool, and the methods of
+//! [`Handle`] carry requests to Kubernetes. Start with [`Options`] and [`Handle`]; `wire` has the trimmed
+//! objects, and each watch and each write has a module. Tests run against a real API server.
 
 mod ask;
 mod branch;
@@ -17,6 +16,7 @@ mod cni_node;
 mod condition;
 mod election;
 mod eni_config;
+mod event_queue;
 mod events;
 mod fault;
 mod handle;

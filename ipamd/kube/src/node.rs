@@ -1,4 +1,4 @@
-//! This node's object.
+//! The Node object of this node.
 
 use crate::{
     ClusterFact, Concern,
@@ -10,10 +10,10 @@ use kube::{Api, Client, runtime::watcher::Event};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// The node as it was last seen; `None` before that, and while there is no such node.
+/// The last observed Node object; `None` before the first one, and if it does not exist.
 pub(crate) type Seen = Option<Arc<wire::Node>>;
 
-/// Watches the node, tells the pool and those who write to the node.
+/// Watches the node, and sends it to the pool and to the writers of the node.
 pub(crate) async fn run(
     client: Client,
     name: String,

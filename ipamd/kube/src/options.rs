@@ -1,47 +1,44 @@
-//! What the daemon wants of Kubernetes.
+//! The options of the connection to Kubernetes.
 
 use std::{path::PathBuf, time::Duration};
 
-/// Which cluster, which node, and what of it is wanted. What is not wanted is neither watched nor
-/// written, and needs no right.
+/// Cluster, node and enabled features. A feature that is off neither watches nor writes, and needs no permission.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The node's name.
     pub node: String,
-    /// The name of the daemon's own pod: events about the daemon itself are attached to it. Without
-    /// one they are attached to the node.
+    /// The name of the daemon's own pod, to which events about the daemon are attached. Without it they are attached
+    /// to the node.
     pub daemon_pod: Option<String>,
     /// The daemon's namespace; `None` is that of its service account.
     pub namespace: Option<String>,
     /// A kubeconfig; `None` is the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
-    /// The API server's URL or host, instead of the one that the environment or kubeconfig say.
+    /// The API server's URL or host, instead of the one in the environment or kubeconfig.
     pub endpoint: Option<String>,
-    /// Whether this node's pods are watched: for pods that are coming, for [`Needs`](crate::Needs),
-    /// branch ENIs, annotations and the ids in events.
+    /// Whether this node's pods are watched: for pods that will need an address, [`Needs`](crate::Needs), branch ENIs, annotations
+    /// and the UIDs in events.
     pub pods: bool,
-    /// Whether pods may have branch ENIs (`ENABLE_POD_ENI`): their annotations are told, and the
-    /// CNINode is watched so that a trunk can be asked for.
+    /// Whether pods may use branch ENIs (`ENABLE_POD_ENI`): their annotations are read, and the CNINode is watched so
+    /// that a trunk ENI can be requested.
     pub branches: bool,
-    /// Whether ENIConfigs are watched, and which keys of the node name its own.
+    /// Whether ENIConfigs are watched, and the keys of the node that name its own.
     pub eni_config: Option<EniConfigKeys>,
-    /// Whether pods' addresses are written to their annotations (`ANNOTATE_POD_IP`).
+    /// Whether pod addresses are written to annotations (`ANNOTATE_POD_IP`).
     pub annotate_pod_ip: bool,
-    /// The key of a taint that is taken off the node as soon as the pool can serve.
+    /// The key of a taint that is removed from the node as soon as the pool is ready.
     pub startup_taint: Option<String>,
     /// Whether the node gets the condition `IPPoolHealthy`.
     pub condition: bool,
-    /// It is written this often though nothing changes, so that its age tells that we live.
+    /// The condition is also written at this interval, so that its age shows that the daemon lives.
     pub condition_beat: Duration,
-    /// The same event about the same pod is written this often at most; what comes between is
-    /// counted.
+    /// The shortest time between two writes of the same event about the same pod. Repeats in between are counted.
     pub event_spacing: Duration,
-    /// Whether this daemon stands for election as collector of forgotten ENIs.
+    /// Whether this daemon takes part in the election of the collector of leaked ENIs.
     pub election: Option<Election>,
 }
 
 impl Options {
-    /// Nothing but the node itself.
+    /// Only the node itself.
     pub fn of_node(node: impl Into<String>) -> Self {
         Self {
             node: node.into(),
@@ -55,7 +52,7 @@ impl Options {
             annotate_pod_ip: false,
             startup_taint: None,
             condition: false,
-            // As often as kubelet tells when nothing changes.
+            // As often as the kubelet's heartbeat without changes.
             condition_beat: Duration::from_secs(300),
             event_spacing: Duration::from_secs(20),
             election: None,
@@ -63,8 +60,8 @@ impl Options {
     }
 }
 
-/// Where the name of the node's ENIConfig stands. The label `vpc.amazonaws.com/externalEniConfig`
-/// goes before both, and the name `default` counts when none of them is there.
+/// The keys that name the node's ENIConfig. The label `vpc.amazonaws.com/externalEniConfig` has priority over
+/// both, and `default` is the name if none exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EniConfigKeys {
     /// The node's annotation (`ENI_CONFIG_ANNOTATION_DEF`).
@@ -85,27 +82,26 @@ impl Default for EniConfigKeys {
 pub struct Election {
     /// The group of nodes that elects one collector.
     pub node_group: String,
-    /// Who stands for election: different in each process of the cluster.
+    /// Unique per process of the cluster.
     pub identity: String,
-    /// How the lease is held.
     pub pace: LeasePace,
 }
 
-/// How a Lease is held. Sound only if `lease` > `give_up` > `renew`.
+/// The timing of a Lease. Sound only if `lease` > `give_up` > `renew`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasePace {
-    /// How long others leave the lease alone after it was last renewed. Whole seconds.
+    /// The time after the last renewal for which others do not take the Lease. Whole seconds.
     pub lease: Duration,
-    /// The holder steps down when no renewal that it sent within this time has succeeded.
+    /// The holder steps down if no renewal that it sent within this time has succeeded.
     pub give_up: Duration,
-    /// How often the holder renews.
+    /// The holder's interval of renewals.
     pub renew: Duration,
-    /// How often others look. Each adds up to a half, at random.
+    /// The interval at which others read the Lease. Each adds up to a half, at random.
     pub look: Duration,
 }
 
 impl Default for LeasePace {
-    /// Slow: a thousand nodes look at one Lease, and a forgotten ENI can wait.
+    /// Slow: a thousand nodes read one Lease, and a leaked ENI can wait.
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(180),

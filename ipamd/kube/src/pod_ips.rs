@@ -1,4 +1,4 @@
-//! The annotation that tells a pod's address before its status does (`ANNOTATE_POD_IP`).
+//! The annotation that shows a pod's address earlier than its status (`ANNOTATE_POD_IP`).
 
 use crate::{
     Concern, Loudness, Report,
@@ -18,25 +18,25 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// What the annotation should say.
+/// The desired annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// This address.
     Has(IpAddr),
-    /// Nothing, if it says this address.
+    /// Empty, if it is this address.
     Lost(IpAddr),
 }
 
-/// A wish about a pod.
+/// The desired annotation of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Wished {
     pub(crate) pod: PodName,
-    /// Which pod of that name, as far as it was known: the next one must not get its address.
+    /// `None` if unknown. The next pod of that name must not get the address.
     pub(crate) uid: Option<String>,
     pub(crate) wish: Wish,
 }
 
-/// A wish that is not fulfilled yet. A later one of the same pod replaces it.
+/// A pending write. A later one for the same pod replaces it.
 struct Open {
     uid: Option<String>,
     wish: Wish,
@@ -87,7 +87,7 @@ impl Annotator {
         let patched = match (&open.uid, open.wish) {
             (Some(uid), Wish::Has(address)) => self.set(pod, uid, address).await,
             (Some(uid), Wish::Lost(address)) => self.clear(pod, uid, address).await,
-            // The pod is gone and its annotation with it.
+            // The pod is deleted, with its annotation.
             (None, Wish::Lost(_)) => Ok(()),
             (None, Wish::Has(_)) => Err(unknown(pod)),
         };
@@ -119,7 +119,7 @@ impl Annotator {
         let patch = json!({ "metadata": { "uid": uid, "annotations": { (POD_IPS): text } } });
         let patched = self.patch(pod, &Patch::Merge(&patch)).await;
         if let Some(other) = refused(&patched) {
-            self.mismatch(pod, format!("another pod has that name by now ({other})"));
+            self.mismatch(pod, format!("another pod has that name now ({other})"));
             return Ok(());
         }
         patched
@@ -142,7 +142,9 @@ impl Annotator {
             let now = self.pods.get(pod).filter(|known| known.uid == uid);
             let now = now.and_then(|known| known.pod_ips).unwrap_or_default();
             if !now.is_empty() {
-                let text = format!("it says {now:?}, and the pod had {address}; it is left so");
+                let text = format!(
+                    "it holds {now:?}, and the pod had {address}; the daemon leaves it unchanged"
+                );
                 self.mismatch(pod, text);
             }
             return Ok(());
@@ -163,13 +165,13 @@ impl Annotator {
             loudness: Loudness::Warning,
             concern: Concern::PodIps,
             object: format!("pod {pod}"),
-            cause: format!("annotation {POD_IPS} was not written: {cause}"),
-            next_step: "see who else writes it".to_owned(),
+            cause: format!("cannot write annotation {POD_IPS}: {cause}"),
+            next_step: "find the other writer of the annotation".to_owned(),
         });
     }
 }
 
-/// Why the API server did not take the object to be the one that the patch is for.
+/// The API server's reason why the object is not the one of the patch.
 fn refused(patched: &Result<(), Fault>) -> Option<&str> {
     let fault = patched.as_ref().err()?;
     matches!(fault.kind, Kind::Invalid).then_some(&fault.cause)
@@ -178,10 +180,10 @@ fn refused(patched: &Result<(), Fault>) -> Option<&str> {
 fn unknown(pod: &PodName) -> Fault {
     Fault {
         kind: Kind::Other,
-        cause: format!("pod {pod} is not among this node's pods"),
-        next_step: "see whether pods can be watched".to_owned(),
+        cause: format!("the API server lists no pod {pod} on this node"),
+        next_step: "check that the daemon can watch pods".to_owned(),
     }
 }
 
-/// With the pauses between them, some minutes.
+/// Some minutes, with the pauses between them.
 const ATTEMPTS: u32 = 10;

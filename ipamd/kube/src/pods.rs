@@ -2,7 +2,7 @@
 
 use crate::{
     ClusterFact, Concern, EventKind, Loudness, Needs, PodEvent, Report, branch,
-    events::EventSender,
+    event_queue::EventSender,
     teller::Teller,
     watch::{Subject, Watch},
     wire,
@@ -15,22 +15,22 @@ use std::{
 };
 use tokio::sync::{mpsc, watch};
 
-/// What is kept of a pod.
+/// The kept fields of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) uid: String,
     pub(crate) needs: Needs,
     pub(crate) ending: bool,
-    /// It is bound here, wants an address of the pool and has none yet.
+    /// It is bound to this node, uses an address of the pool and has none yet.
     pub(crate) coming: bool,
-    /// Annotation `vpc.amazonaws.com/pod-eni`, as it stands.
+    /// The annotation `vpc.amazonaws.com/pod-eni`, unparsed.
     pub(crate) branch: Option<String>,
-    /// Annotation `vpc.amazonaws.com/pod-ips`, as it stands.
+    /// The annotation `vpc.amazonaws.com/pod-ips`, unparsed.
     pub(crate) pod_ips: Option<String>,
 }
 
 impl Known {
-    /// `branches`: whether a pod that asks for a branch ENI gets one, and so none of the pool.
+    /// `branches`: whether a pod that requests a branch ENI gets one, and then none of the pool.
     fn of(pod: wire::Pod, branches: bool) -> Option<(PodName, Self)> {
         let wire::Pod { metadata, .. } = pod;
         let name = PodName { namespace: metadata.namespace?, name: metadata.name? };
@@ -50,7 +50,7 @@ impl Known {
     }
 }
 
-/// The pods that are known. Clones show the same ones.
+/// The known pods. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pods {
     known: Arc<RwLock<BTreeMap<PodName, Known>>>,
@@ -67,8 +67,8 @@ impl Pods {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(pod).cloned()
     }
 
-    /// Waits until the pod is known. One that has been asked to end does not count: a pod that is
-    /// being set up under its name is the next one.
+    /// Waits until the pod is known. A pod that is being deleted does not count: an ADD under its name belongs to the
+    /// next one.
     pub(crate) async fn wait_for(&self, pod: &PodName) -> Known {
         let mut changes = self.changes.subscribe();
         loop {
@@ -88,7 +88,7 @@ impl Pods {
     }
 }
 
-/// Watches the pods and tells what the pool should know of them.
+/// Watches the pods and sends facts to the pool.
 pub(crate) struct Watcher {
     pub(crate) pods: Pods,
     pub(crate) branches: bool,
@@ -111,7 +111,7 @@ impl Watcher {
             for event in watch.batch().await {
                 self.take_in(event, &mut listed);
             }
-            // Half a list says nothing about the pods that are not in it yet.
+            // An incomplete list proves nothing about missing pods.
             if listed.is_none() && self.tell(&mut told).await.is_err() {
                 return;
             }
@@ -150,7 +150,7 @@ impl Watcher {
         }
     }
 
-    /// Tells what has changed since the last time.
+    /// Sends the changes since the last call.
     async fn tell(&self, told: &mut Told) -> Result<(), mpsc::error::SendError<ClusterFact>> {
         let (coming, branches) = {
             let known = self.pods.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -187,8 +187,9 @@ impl Watcher {
         match branch::parse(text) {
             Ok(branch) => Some(branch),
             Err(why) => {
-                let cause = format!("its annotation {} cannot be used: {why}", wire::BRANCH);
-                let next_step = "see what the VPC resource controller logs of this pod".to_owned();
+                let cause = format!("cannot use annotation {}: {why}", wire::BRANCH);
+                let next_step =
+                    "check the log of the VPC resource controller for this pod".to_owned();
                 self.events.send(PodEvent {
                     pod: pod.clone(),
                     kind: EventKind::Warning,
@@ -209,11 +210,11 @@ impl Watcher {
     }
 }
 
-/// What the pool was told last.
+/// The facts as last sent.
 #[derive(Default)]
 struct Told {
     coming: Option<BTreeSet<PodName>>,
-    /// Of which pod by uid, and the annotation.
+    /// The pod's UID and the annotation.
     branches: BTreeMap<PodName, (String, String)>,
 }
 
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_a_pod_gets_the_next_one_of_its_name() {
+    async fn a_wait_for_a_pod_returns_the_next_one_of_its_name() {
         let pods = Pods::new();
         let name = PodName { namespace: "n".into(), name: "p".into() };
         let old = Known { ending: true, ..known(json!({}), false) };

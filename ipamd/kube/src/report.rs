@@ -1,36 +1,35 @@
-//! What people should know of the work with the API server.
+//! The state of the connection, for people.
 
 use std::{collections::BTreeMap, fmt};
 
-/// One thing that is done with Kubernetes. Each stands and falls alone.
+/// A task of the connection. Each works or fails independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Concern {
-    /// Finding address and credentials of the API server.
+    /// The search for address and credentials of the API server.
     Api,
-    /// Watching this node's pods.
+    /// The watch of this node's pods.
     Pods,
-    /// Watching the node.
+    /// The watch of the node.
     Node,
-    /// Watching ENIConfigs.
+    /// The watch of ENIConfigs.
     EniConfig,
-    /// Watching the CNINode and asking for a trunk.
+    /// The watch of the CNINode, and the request for a trunk ENI.
     CniNode,
     /// The annotation `vpc.amazonaws.com/pod-eni` of a pod.
     Branch,
-    /// Writing events.
+    /// Writes of events.
     Events,
     /// The annotation `vpc.amazonaws.com/pod-ips`.
     PodIps,
     /// The node condition `IPPoolHealthy`.
     Condition,
-    /// Taking off the startup taint.
+    /// The removal of the startup taint.
     Taint,
     /// The election of a collector.
     Election,
 }
 
 impl Concern {
-    /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Api,
         Self::Pods,
@@ -45,7 +44,7 @@ impl Concern {
         Self::Election,
     ];
 
-    /// The word for metrics labels and log fields.
+    /// The name in metric labels and log fields.
     pub fn name(self) -> &'static str {
         match self {
             Self::Api => "api",
@@ -62,8 +61,7 @@ impl Concern {
         }
     }
 
-    /// Whether it waits for the node rather than for the API server: nothing is wrong while there is nothing to
-    /// say.
+    /// Whether it may wait for the node rather than for the API server, which is not a failure.
     pub fn waits_for_the_node(self) -> bool {
         matches!(self, Self::Events | Self::PodIps | Self::Condition | Self::Taint)
     }
@@ -75,40 +73,37 @@ impl fmt::Display for Concern {
     }
 }
 
-/// How loud a report is.
+/// The log level of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loudness {
     /// It works, or works again.
     Info,
-    /// It does not; the rest goes on.
+    /// It fails; other tasks continue.
     Warning,
 }
 
-/// A change that is worth a log line: something fails that had not, fails otherwise, or works again.
+/// A change for the log: a first failure, another failure, or a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How loud.
     pub loudness: Loudness,
-    /// What of the work it is about.
     pub concern: Concern,
-    /// The object: a resource, a pod, a node.
+    /// A resource, a pod or a node.
     pub object: String,
-    /// What happened, with its cause.
+    /// The event with its cause.
     pub cause: String,
-    /// What a person can do; empty if nothing need be done.
+    /// The next step for a person; empty if none is needed.
     pub next_step: String,
 }
 
-/// How one concern stands.
+/// The state of one concern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing has come of it yet; the text says what is waited for.
+    /// No result yet; the text names the missing event.
     Waiting(String),
-    /// It works.
     Good,
-    /// It fails; it is tried again.
+    /// The last attempt failed; it is retried.
     Failing(String),
 }
 
-/// How everything that was asked for stands. What was not asked for is not in it.
+/// The states of all enabled concerns.
 pub type Standings = BTreeMap<Concern, Standing>;

@@ -1,4 +1,4 @@
-//! One request, with a bound on its time.
+//! A single request with a deadline.
 
 use crate::fault::Fault;
 use kube::{
@@ -15,7 +15,7 @@ pub(crate) fn backoff() -> Backoff {
     Backoff::between(PAUSE_FIRST, PAUSE_LAST)
 }
 
-/// The answer, or why there is none.
+/// The answer, or the failure.
 pub(crate) async fn in_time<T>(
     verb: &str,
     resource: &str,
@@ -27,7 +27,7 @@ pub(crate) async fn in_time<T>(
     }
 }
 
-/// Patches an object; the resource is named as access rules name it.
+/// Patches an object. `resource` is its name in RBAC rules.
 pub(crate) async fn patch<K, P>(
     api: &Api<K>,
     name: &str,
@@ -42,7 +42,6 @@ where
     in_time("patch", resource, api.patch(name, &params, patch)).await
 }
 
-/// Makes an object.
 pub(crate) async fn create<K>(api: &Api<K>, resource: &str, object: &K) -> Result<K, Fault>
 where
     K: Clone + DeserializeOwned + Debug + Serialize,
@@ -51,7 +50,7 @@ where
     in_time("create", resource, api.create(&params, object)).await
 }
 
-/// Puts an object in the place of the one of the same version.
+/// Replaces an object of the same version.
 pub(crate) async fn replace<K>(
     api: &Api<K>,
     name: &str,

@@ -1,10 +1,11 @@
-//! Starts all work. Each task does one thing and hinders no other.
+//! Starts all tasks. Each has one purpose and does not block the others.
 
 use crate::{
     ClusterFact, Concern, Handle, Loudness, Options, Report, cni_node, condition,
     election::Elector,
     eni_config,
-    events::{Asked, EventSender, Writer},
+    event_queue::{EventRequest, EventSender},
+    events::Writer,
     handle::Inner,
     node,
     pod_ips::{Annotator, Wished},
@@ -22,8 +23,8 @@ use tokio::{
     time::sleep,
 };
 
-/// Begins to work with Kubernetes, and returns at once. What it has to tell the pool comes out of the
-/// receiver; what people should know goes to `reports`, as far as there is room.
+/// Starts the connection and returns at once. The receiver yields facts for the pool. Reports for people go to
+/// `reports` as far as it has room.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -67,7 +68,7 @@ struct Work {
 }
 
 impl Work {
-    async fn run(mut self, asked: mpsc::Receiver<Asked>, wishes: mpsc::Receiver<Wished>) {
+    async fn run(mut self, asked: mpsc::Receiver<EventRequest>, wishes: mpsc::Receiver<Wished>) {
         let mut stop = self.stop.clone();
         let client = tokio::select! {
             client = self.connect() => client,
@@ -87,13 +88,13 @@ impl Work {
             _ = stop.wait_for(|stop| *stop) => {}
             () = &mut elected => return,
         }
-        // The election has a last word: it gives the lease back.
+        // The election releases the Lease before it stops.
         if self.options.election.is_some() {
             elected.await;
         }
     }
 
-    /// Tries until there is a client.
+    /// Retries until there is a client.
     async fn connect(&self) -> Client {
         let mut backoff = request::backoff();
         let mut said = None;
@@ -141,7 +142,7 @@ impl Work {
         &mut self,
         tasks: &mut JoinSet<()>,
         client: Client,
-        asked: mpsc::Receiver<Asked>,
+        asked: mpsc::Receiver<EventRequest>,
         wishes: mpsc::Receiver<Wished>,
     ) {
         let options = &self.options;
@@ -199,7 +200,7 @@ impl Work {
 }
 
 const ACCESS: &str = "address and credentials of the API server";
-/// As many facts wait for the pool; then watching waits too.
+/// Facts that wait for the pool; if the queue is full, the watches wait.
 const FACTS: usize = 256;
-/// As many changes of annotations wait for the API server.
+/// Annotations that wait for the API server.
 const WISHES: usize = 1024;

@@ -1,4 +1,4 @@
-//! Takes the startup taint off the node.
+//! The removal of the startup taint.
 
 use crate::{Concern, PoolHealth, fault::Kind, node::Seen, request, teller::Teller, wire};
 use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr};
@@ -6,8 +6,7 @@ use kube::{Api, Client, api::Patch};
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 
-/// Waits until the pool can serve, and takes off the taints with this key, then and whenever one
-/// comes back.
+/// Waits until the pool is ready, and removes the taints with this key, then and whenever one returns.
 pub(crate) async fn run(
     client: Client,
     name: String,
@@ -17,7 +16,7 @@ pub(crate) async fn run(
     teller: Teller,
 ) {
     let api = Api::<wire::Node>::all(client);
-    teller.waiting(Concern::Taint, "a pool that can serve");
+    teller.waiting(Concern::Taint, "a ready pool");
     let mut backoff = request::backoff();
     loop {
         let serves = health.borrow_and_update().as_ref().is_some_and(|health| health.healthy);
@@ -32,7 +31,7 @@ pub(crate) async fn run(
             };
             match request::patch(&api, &name, "nodes", &Patch::Json::<()>(patch)).await {
                 Ok(_) => backoff.reset(),
-                // Somebody changed the taints meanwhile: the watch brings them.
+                // Another writer changed the taints: the watch delivers them.
                 Err(fault) if matches!(fault.kind, Kind::Invalid | Kind::Conflict) => {}
                 Err(fault) => {
                     teller.failing(Concern::Taint, &key, &fault);
@@ -43,7 +42,7 @@ pub(crate) async fn run(
         }
         tokio::select! {
             more = changed(&mut node, &mut health) => if !more { return },
-            // A node that nobody changes shows no newer taints; then it is tried once more.
+            // A node without changes delivers no newer taints, so this retries.
             () = sleep(backoff.pause()), if serves => {}
         }
     }
@@ -59,8 +58,8 @@ async fn changed(
     }
 }
 
-/// Removes the taints with this key, provided that each still stands where it was seen. From the
-/// last to the first, so that the places of the others hold.
+/// Removes the taints with this key if each is still at its index. From the last to the first, so that the
+/// indexes of the others stay valid.
 fn removal(taints: &[Value], key: &str) -> Option<JsonPatch> {
     let ours = taints.iter().enumerate().filter(|(_, taint)| taint["key"] == key);
     let operations: Vec<PatchOperation> = ours

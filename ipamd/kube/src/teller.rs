@@ -1,10 +1,10 @@
-//! Tells how each concern stands; a change once, and not each failure of a row.
+//! The state of each concern, and a report for each change of it. Repeated failures are reported once.
 
 use crate::{Concern, Loudness, Report, Standing, Standings, fault::Fault};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// Clones tell the same people.
+/// Clones share the receivers.
 #[derive(Clone, Debug)]
 pub(crate) struct Teller {
     reports: mpsc::Sender<Report>,
@@ -17,12 +17,12 @@ impl Teller {
         (Self { reports, standings: Arc::new(standings) }, seen)
     }
 
-    /// Nothing has come of it yet.
+    /// The concern has no result yet.
     pub(crate) fn waiting(&self, concern: Concern, what: impl Into<String>) {
         self.stands(concern, Standing::Waiting(what.into()));
     }
 
-    /// It works. Tells so if it had not.
+    /// The concern works. Reported if it did not before.
     pub(crate) fn good(&self, concern: Concern, object: &str) {
         let before = self.stands(concern, Standing::Good);
         if before != Some(Standing::Good) {
@@ -40,7 +40,7 @@ impl Teller {
         }
     }
 
-    /// It fails. Tells so if it fails for the first time, or otherwise than before.
+    /// The concern fails. Reported if the failure is new.
     pub(crate) fn failing(&self, concern: Concern, object: &str, fault: &Fault) {
         let text = format!("{object}: {}", fault.cause);
         let before = self.stands(concern, Standing::Failing(text.clone()));
@@ -55,9 +55,9 @@ impl Teller {
         }
     }
 
-    /// Something that is no lasting state.
+    /// Reports an event that is not a lasting state.
     pub(crate) fn tell(&self, report: Report) {
-        // Nobody may be slowed down by a reader of reports; how things stand is in the standings.
+        // A slow reader must not block the tasks. The standings have the state.
         let _ = self.reports.try_send(report);
     }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_equal_failures_is_told_once_and_its_end_too() {
+    fn repeated_failures_are_reported_once_and_so_is_the_recovery() {
         let (reports, mut told) = mpsc::channel(16);
         let (teller, standings) = Teller::new(reports);
         teller.waiting(Concern::Pods, "the API server");

@@ -1,4 +1,4 @@
-//! A watch that never ends: failures are told, waited out and tried again.
+//! A watch that never ends: failures are reported and retried.
 
 use crate::{
     Concern,
@@ -14,13 +14,13 @@ use serde::de::DeserializeOwned;
 use std::{fmt::Debug, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What is watched.
+/// The objects of a watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) concern: Concern,
-    /// As access rules name it, such as `pods`.
+    /// The name in RBAC rules, such as `pods`.
     pub(crate) resource: &'static str,
-    /// A field selector; empty is all.
+    /// A field selector; empty selects all.
     pub(crate) fields: String,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Watch<K: Clone + 'static> {
     stream: BoxStream<'static, watcher::Result<Event<K>>>,
     backoff: runtime_apiserver::Backoff,
     failing: Option<Fault>,
-    /// Not asked again before.
+    /// The time of the next request.
     again_at: Option<Instant>,
 }
 
@@ -53,8 +53,7 @@ where
         }
     }
 
-    /// The next event and those that are already there behind it, so that a burst is one change. May be
-    /// dropped at any time: nothing is lost.
+    /// Returns the next event and all available ones after it, so that a burst is one change. Cancel-safe.
     pub(crate) async fn batch(&mut self) -> Vec<Event<K>> {
         let mut batch = vec![self.next().await];
         while batch.len() < BATCH
@@ -68,8 +67,7 @@ where
         batch
     }
 
-    /// Why the objects cannot be read, if that is not for the API server being out of reach: then
-    /// nothing is known about them.
+    /// The reason why the objects cannot be read, unless the API server is unreachable.
     pub(crate) fn trouble(&self) -> Option<String> {
         let fault = self.failing.as_ref().filter(|fault| fault.kind != Kind::Unreachable)?;
         Some(fault.cause.clone())
@@ -90,15 +88,15 @@ where
                     }
                     None => self.stream = stream(self.api.clone(), &self.subject),
                 },
-                // A resumed watch says nothing until something happens.
+                // A resumed watch sends nothing until an object changes.
                 () = sleep(QUIET), if self.failing.is_some() => self.worked(),
             }
         }
     }
 
     fn failed(&mut self, fault: &Fault) {
-        // The position being forgotten is nothing to tell: the list comes anew by itself, except
-        // when the answer was no stream at all.
+        // An expired resource version is not reported, because the list follows automatically, except if the answer was
+        // not a stream.
         if fault.kind == Kind::Expired {
             self.stream = stream(self.api.clone(), &self.subject);
         } else {
@@ -115,9 +113,8 @@ where
     }
 }
 
-/// Lists come from the API server's cache: a quorum read of all pods of the cluster by each of a
-/// thousand nodes is what an API server that has just come back can least afford. They may thus be
-/// a little old; the watch that follows makes up for it.
+/// Lists come from the API server's cache. A quorum read of all pods by each of a thousand nodes would overload
+/// an API server that just restarted. The lists may be slightly old, and the watch delivers the rest.
 fn stream<K>(api: Api<K>, subject: &Subject) -> BoxStream<'static, watcher::Result<Event<K>>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -130,7 +127,7 @@ where
     watcher(api, config).boxed()
 }
 
-/// As many events are taken at once.
+/// Events per batch.
 const BATCH: usize = 128;
-/// Longer than connecting may take: a watch that has not failed within it has begun.
+/// Longer than a connection attempt may take: a watch without a failure in this time works.
 const QUIET: Duration = Duration::from_secs(7);

@@ -1,7 +1,7 @@
-//! Objects, of which only what is needed is ever held: the rest is skipped while the answer is being
-//! parsed. What is kept of a pod costs a few hundred bytes; the object itself has some 10 kB.
+//! Trimmed objects: unneeded fields are skipped while the answer is parsed. A pod costs a few hundred bytes here
+//! and some 10 kB as the full object.
 //!
-//! They are also lenient: one object that lacks something must not hide the others of its list.
+//! The types are lenient: an incomplete object must not hide the others of its list.
 
 mod node;
 mod pod;
@@ -12,19 +12,18 @@ use kube::Resource;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "pod::Pod")]
 pub(crate) struct Pod {
-    /// Name, namespace, uid and version only.
+    /// Only name, namespace, UID and version.
     pub(crate) metadata: ObjectMeta,
-    /// It has been asked to end.
+    /// Its deletion was requested.
     pub(crate) ending: bool,
     pub(crate) host_network: bool,
-    /// It has ended (`Succeeded` or `Failed`).
+    /// Its phase is `Succeeded` or `Failed`.
     pub(crate) ended: bool,
     pub(crate) has_address: bool,
-    /// Container 0 has a limit whose name begins with `vpc.amazonaws.com/pod-eni`.
+    /// Container 0 has a limit whose name starts with `vpc.amazonaws.com/pod-eni`.
     pub(crate) branch_limit: bool,
     /// Annotation `k8s.amazonaws.com/nicConfig: multi-nic-attachment`.
     pub(crate) every_card: bool,
@@ -34,13 +33,12 @@ pub(crate) struct Pod {
     pub(crate) pod_ips: Option<String>,
 }
 
-/// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "node::Node")]
 pub(crate) struct Node {
-    /// Name, labels, annotations, uid and version only.
+    /// Only name, labels, annotations, UID and version.
     pub(crate) metadata: ObjectMeta,
-    /// As they stand: a patch must repeat one exactly.
+    /// Unparsed: a patch must repeat a taint exactly.
     pub(crate) taints: Vec<serde_json::Value>,
     /// `.status.capacity.pods`.
     pub(crate) max_pods: Option<u32>,
@@ -48,7 +46,7 @@ pub(crate) struct Node {
     pub(crate) condition: Option<Condition>,
 }
 
-/// What counts of a node condition.
+/// The used fields of a node condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
@@ -58,15 +56,14 @@ pub(crate) struct Condition {
     pub(crate) last_transition_time: Option<String>,
 }
 
-/// The pod's branch ENI, told by the resource controller.
+/// The pod's branch ENI, written by the VPC resource controller.
 pub(crate) const BRANCH: &str = "vpc.amazonaws.com/pod-eni";
-/// The pod's address, told by us.
+/// The pod's address, written by the daemon.
 pub(crate) const POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
-/// The type of our node condition.
+/// The type of the daemon's node condition.
 pub(crate) const CONDITION: &str = "IPPoolHealthy";
 const EVERY_CARD: &str = "multi-nic-attachment";
 
-/// An ENIConfig.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct EniConfig {
@@ -74,7 +71,6 @@ pub(crate) struct EniConfig {
     pub(crate) spec: EniConfigSpec,
 }
 
-/// What an ENIConfig says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct EniConfigSpec {
@@ -82,7 +78,6 @@ pub(crate) struct EniConfigSpec {
     pub(crate) security_groups: Option<Vec<String>>,
 }
 
-/// A CNINode.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct CniNode {
@@ -90,14 +85,13 @@ pub(crate) struct CniNode {
     pub(crate) spec: CniNodeSpec,
 }
 
-/// What a CNINode asks for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct CniNodeSpec {
     pub(crate) features: Option<Vec<Feature>>,
 }
 
-/// The object of Kubernetes that a trimmed one is read from.
+/// The Kubernetes resource of a trimmed type.
 macro_rules! read_from {
     ($trimmed:ty, $object:ty) => {
         impl Resource for $trimmed {
@@ -148,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_is_kept_what_its_networking_needs() {
+    fn a_trimmed_pod_has_its_network_requirements() {
         let seen = pod(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -182,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_at_its_end_or_on_the_hosts_network_says_so() {
+    fn a_deleted_or_host_network_pod_is_marked() {
         let ending = json!({"metadata": {"deletionTimestamp": "2026-11-21T12:00:00Z"}});
         assert!(pod(ending).ending);
         assert!(pod(json!({"status": {"phase": "Failed"}})).ended);
@@ -191,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_node_are_kept_keys_taints_capacity_and_our_condition() {
+    fn a_trimmed_node_has_keys_taints_capacity_and_our_condition() {
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {"c": "d"}},
             "spec": {"taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": null}]},
@@ -214,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_lacks_everything_hides_no_other() {
+    fn an_empty_object_hides_no_other() {
         let bare = json!({"metadata": {"name": "a"}});
         let config: EniConfig = serde_json::from_value(bare.clone()).unwrap();
         assert_eq!(config.spec, EniConfigSpec::default());

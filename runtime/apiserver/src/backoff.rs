@@ -3,8 +3,8 @@ use std::{
     time::Duration,
 };
 
-/// How long to pause between attempts: doubles up to a bound; each pause is drawn from its upper half, so that many
-/// who wait for one server do not come back in step.
+/// Pauses between attempts that double up to a bound. Each pause is drawn from its upper half, so that clients of
+/// one server do not retry at the same time.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -13,17 +13,16 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Begins with one pause, and ends with another.
     pub fn between(first: Duration, longest: Duration) -> Self {
         Self { first, longest, next: first }
     }
 
-    /// It worked.
+    /// Restarts the pauses after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// Whether it has not worked for a while: pauses grow no more.
+    /// Whether the pauses have reached the bound.
     pub fn is_long(&self) -> bool {
         self.next == self.longest
     }
@@ -36,7 +35,7 @@ impl Backoff {
     }
 }
 
-/// A length of time up to this one, at random.
+/// A random duration up to this one.
 pub fn up_to(most: Duration) -> Duration {
     let drawn = RandomState::new().hash_one(()) % 1024;
     most * u32::try_from(drawn).unwrap_or(0) / 1024
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_begin_anew() {
+    fn pauses_grow_to_a_bound_and_restart_after_a_success() {
         let (first, longest) = (Duration::from_millis(250), Duration::from_secs(30));
         let mut backoff = Backoff::between(first, longest);
         let pauses: Vec<Duration> = (0..12).map(|_| backoff.pause()).collect();

@@ -9,47 +9,35 @@ use std::{
 };
 use thiserror::Error;
 
-/// How long a connection may take to be there.
+/// The deadline of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Why there is no client.
+/// The reason why there is no client.
 #[derive(Debug, Error)]
 pub enum Unusable {
-    /// The kubeconfig cannot be used.
-    #[error("the kubeconfig {}: {cause}", path.display())]
-    Kubeconfig {
-        /// Which one.
-        path: PathBuf,
-        /// What is wrong with it.
-        cause: String,
-    },
-    /// This is no pod with a service account's token.
-    #[error("this is no pod with a service account's token, and no kubeconfig is named: {0}")]
+    #[error("cannot use kubeconfig {}: {cause}", path.display())]
+    Kubeconfig { path: PathBuf, cause: String },
+    /// The process does not run in a pod with a service account token.
+    #[error("no service account token and no kubeconfig: {0}")]
     NoPod(String),
-    /// The API server's endpoint is no URL.
-    #[error("the endpoint {endpoint:?} is no URL: {cause}")]
-    Endpoint {
-        /// As it was given.
-        endpoint: String,
-        /// What is wrong with it.
-        cause: String,
-    },
-    /// What was read makes no client.
+    #[error("endpoint {endpoint:?} is not a URL: {cause}")]
+    Endpoint { endpoint: String, cause: String },
+    /// The configuration does not yield a client.
     #[error("make a client: {0}")]
     Client(String),
 }
 
-/// Makes a client by a kubeconfig, or as the service account of the pod that this is. `endpoint` (a URL or, as client-go
-/// has it, a bare host) stands for the API server's address that either names.
+/// Creates a client from a kubeconfig, or from the pod's service account. `endpoint` (a URL or, as in client-go,
+/// a bare host) replaces the API server's address.
 ///
-/// That reads files but reaches nobody, so it succeeds with an API server that is down.
+/// It reads files only, so it succeeds with an API server that is down.
 ///
 /// # Errors
-/// What is missing.
+/// If a file or a value is missing or invalid.
 pub async fn client(kubeconfig: Option<&Path>, endpoint: Option<&str>) -> Result<Client, Unusable> {
     let mut config = match kubeconfig {
         Some(path) => by_file(path).await?,
-        // The service account's files do without the environment when the endpoint is given.
+        // With an endpoint, the service account's files suffice without the environment.
         None if endpoint.is_some() => in_pod(Config::incluster_dns())?,
         None => in_pod(Config::incluster())?,
     };
@@ -57,7 +45,7 @@ pub async fn client(kubeconfig: Option<&Path>, endpoint: Option<&str>) -> Result
         config.cluster_url = url(endpoint)?;
     }
     config.connect_timeout = Some(CONNECT);
-    // Each request has its own bound and its own way to try again.
+    // Each request has its own deadline and its own retries.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| Unusable::Client(causes(&error)))
 }

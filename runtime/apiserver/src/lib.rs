@@ -1,5 +1,5 @@
-//! The way to the API server, which daemon, agent and controller go alike: [`client`] makes one, from a kubeconfig or
-//! the service account of a pod, and [`Backoff`] says how long to pause between attempts.
+//! The connection to the API server, which daemon, agent and controller share: [`client`] creates a client from a
+//! kubeconfig or a pod's service account, and [`Backoff`] yields the pauses between attempts.
 
 mod backoff;
 mod connect;

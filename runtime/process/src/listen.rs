@@ -14,8 +14,8 @@ use tokio::{
     time::sleep,
 };
 
-/// Serves HTTP there, for ever. A place that is taken becomes free some time: no program ends for it, but says
-/// that it cannot serve `what`.
+/// Serves HTTP and never returns. A port in use may become free, so the program does not exit: it logs that it
+/// cannot serve `what`, and retries.
 pub async fn serve(router: Router, at: &Bind, what: &str) {
     let mut pause = PAUSE_FIRST;
     loop {
@@ -30,14 +30,14 @@ pub async fn serve(router: Router, at: &Bind, what: &str) {
             },
         };
         if let Err(error) = ended {
-            tracing::error!(%error, ?at, "cannot serve {what}; trying again");
+            tracing::error!(%error, ?at, "cannot serve {what}; retrying");
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_LAST);
     }
 }
 
-/// Listens where nobody but the program's own user reaches it. A socket of an earlier life gives way.
+/// Listens on a socket that only the program's user can reach. It replaces the socket of an earlier process.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         fs::remove_file(path)?;
@@ -47,10 +47,10 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Listens there. `[::]` is every address of both families; on a host without IPv6, those of IPv4.
+/// Listens on an address. `[::]` means all addresses of both families; on a host without IPv6, those of IPv4.
 ///
 /// # Errors
-/// When the place is taken, or none of the host's.
+/// If the port is in use, or the host does not have the address.
 pub async fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     let bound = TcpListener::bind(at).await;
     let everywhere = at.is_ipv6() && at.ip().is_unspecified();
@@ -62,7 +62,7 @@ pub async fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Whether the kernel knows no such family, or has it switched off.
+/// Whether the kernel lacks the family or has it disabled.
 fn without_ipv6(err: &io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
     err.raw_os_error() == Some(EAFNOSUPPORT) || err.kind() == io::ErrorKind::AddrNotAvailable
@@ -94,12 +94,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_that_is_taken_is_served_once_it_is_free() {
+    async fn a_port_in_use_is_served_when_it_becomes_free() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = taken.local_addr().unwrap();
         let at = Bind::Tcp(address);
         let ask = async {
-            // Who holds the place answers nobody.
+            // The owner of the port does not answer.
             let (other, _) = tokio::join!(TcpStream::connect(address), taken.accept());
             drop((other, taken));
             loop {
@@ -110,13 +110,13 @@ mod tests {
             }
         };
         tokio::select! {
-            () = serve(router(), &at, "metrics") => unreachable!("it serves for ever"),
+            () = serve(router(), &at, "metrics") => unreachable!("it serves forever"),
             page = ask => assert!(page.ends_with("up 1\n"), "{page}"),
         }
     }
 
     #[tokio::test]
-    async fn a_socket_of_an_earlier_life_gives_way_and_a_file_does_not() {
+    async fn a_socket_of_an_earlier_process_is_replaced_and_a_file_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -131,7 +131,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = serve(router(), &at, "metrics") => unreachable!("it serves for ever"),
+            () = serve(router(), &at, "metrics") => unreachable!("it serves forever"),
             page = ask => assert!(page.ends_with("up 1\n"), "{page}"),
         }
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -146,7 +146,7 @@ mod tests {
         let listener = bind((Ipv6Addr::UNSPECIFIED, 0).into()).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        // A machine may be without IPv6; then the listener has said so.
+        // A machine may lack IPv6; the listener has logged that.
         if listener.local_addr().unwrap().is_ipv6() {
             let to: IpAddr = Ipv6Addr::LOCALHOST.into();
             TcpStream::connect((to, port)).await.unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_that_is_taken_is_told() {
+    async fn a_port_in_use_is_reported() {
         let first = bind((Ipv6Addr::UNSPECIFIED, 0).into()).await.unwrap();
         let port = first.local_addr().unwrap().port();
         let second = bind((Ipv6Addr::UNSPECIFIED, port).into()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Log lines of the programs that run for long: what is heard of whom, in which form, and where it goes.
+//! The log of long-running programs: levels per crate, format, and destination.
 
 use config_settings::{LogLevel, LogTo};
 use std::{fs, io, path::Path, sync::Mutex};
@@ -8,35 +8,33 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// One JSON object each.
+    /// One JSON object per line.
     #[default]
     Json,
     /// For people.
     Text,
 }
 
-/// What is logged.
+/// The configuration of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
-    /// Our own crates: what they say counts from `level` on. Others are heard from warnings on, since their finer lines may
-    /// carry what is in requests.
+    /// Our own crates, to which `level` applies. Other crates log warnings and errors only, because their finer lines
+    /// may contain requests.
     pub ours: &'static [&'static str],
-    /// What is worth a line.
     pub level: LogLevel,
-    /// How it is written.
     pub form: Form,
 }
 
-/// They warn of each attempt; we tell the outcome ourselves.
+/// Crates that warn about each attempt; our own lines have the result.
 const TELL_TOO_MUCH: [&str; 5] =
     ["aws_config", "aws_runtime", "aws_smithy_runtime", "kube_client", "kube_runtime"];
 
 impl Log {
-    /// Starts to log. A file that cannot be had is told on standard error, which is then used; `setting` is the
-    /// name of what says where.
+    /// Starts the log. If the file cannot be opened, the log goes to stderr and says so; `setting` names the setting
+    /// of the path.
     pub fn start(self, to: &LogTo, setting: &str) {
         match to {
             LogTo::Stdout => self.install(io::stdout),
@@ -53,11 +51,11 @@ impl Log {
     }
 
     fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(self, writer: W) {
-        // A second start in one process keeps the first one's log: only tests do that.
+        // A second start in one process keeps the first log. Only tests do that.
         let _ = tracing_subscriber::registry().with(self.lines(writer)).try_init();
     }
 
-    /// The lines as [`Log::start`] writes them, for a writer of one's own.
+    /// The lines of [`Log::start`] for another writer.
     pub fn lines<S, W>(self, writer: W) -> impl Layer<S> + Send + Sync
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -65,7 +63,7 @@ impl Log {
     {
         let lines = tracing_subscriber::fmt::layer().with_writer(writer);
         let lines = match self.form {
-            // With the trace of a request, if it is part of one.
+            // With the spans of a request, if the line belongs to one.
             Form::Json => lines
                 .json()
                 .flatten_event(true)

@@ -1,13 +1,13 @@
-//! What `ferrule-ipamd` says of its node to people, as documents: the daemon writes them, `ferrule` reads them.
+//! The documents in which `ferrule-ipamd` reports its node: the daemon writes them and `ferrule` reads them.
 //!
-//! Data alone. Fields that a reader does not know are passed over and those that a writer lacks are
-//! empty, so the two may be of different versions. Start with [`Status`].
+//! The crate has data types only. A reader ignores unknown fields, and missing fields are empty, so the versions
+//! of the two may differ. Start with [`Status`].
 
 mod status;
 
 pub use status::{Budget, Held, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
 
-/// Where introspection has [`Status`].
+/// The introspection path of [`Status`].
 pub const STATUS: &str = "/v1/ferrule/status";
-/// Where it has who holds what, a list of [`Held`].
+/// The introspection path of the reservations, a list of [`Held`].
 pub const PODS: &str = "/v1/ferrule/pods";

@@ -1,40 +1,39 @@
-//! How a node's pool is, and what is wrong with it.
+//! The state of a node's pool, and its problems.
 
 use serde::{Deserialize, Serialize};
 
-/// A node at one moment.
+/// The state of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// The daemon's version.
+    /// The version of the daemon.
     pub version: String,
-    /// The node, where the daemon knows its name.
+    /// The node's name; `None` if the daemon does not know it.
     pub node: Option<String>,
-    /// When, in RFC 3339.
+    /// RFC 3339.
     pub at: String,
-    /// How far the daemon is: `running`, `starting: …`, `stopping`.
+    /// `running`, `starting: …` or `stopping`.
     pub phase: String,
-    /// Whether each pod has rules of its own (`per-pod`) or they share them (`compact`).
+    /// `per-pod` or `compact`: the value of `FERRULE_RULES`.
     pub rules: String,
-    /// What the instance type allows, once EC2 has told.
+    /// `None` until EC2 has answered.
     pub limits: Option<Limits>,
-    /// The pool in numbers.
     pub pool: Pool,
     /// The ADDs that have waited longest.
     pub waiting_adds: Vec<WaitingAdd>,
-    /// How often EC2 may be called, by action.
+    /// The token buckets of EC2 actions.
     pub budgets: Vec<Budget>,
-    /// What is wrong, worst first.
+    /// By severity, then by age.
     pub troubles: Vec<Trouble>,
 }
 
-/// What the instance type allows.
+/// The limits of the instance type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
     /// ENIs of all network cards.
     pub enis: u32,
-    /// IPv4 addresses of one ENI, its primary one among them; a prefix counts as one.
+    /// IPv4 addresses per ENI, including its primary address; a prefix counts as one.
     pub ipv4_per_eni: u16,
     /// Whether ENIs can have prefixes.
     pub prefixes: bool,
@@ -42,31 +41,31 @@ pub struct Limits {
     pub branch_enis: u16,
 }
 
-/// The pool in numbers.
+/// The counts of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pool {
-    /// ENIs that are there.
+    /// Attached ENIs.
     pub enis: u32,
-    /// ENIs that may be.
+    /// The most ENIs.
     pub max_enis: u32,
-    /// Pods that the node may run, once known.
+    /// The node's pod limit; `None` while it is unknown.
     pub max_pods: Option<u32>,
-    /// Addresses that pods hold or may hold.
+    /// All addresses for pods.
     pub total: u64,
-    /// Those that pods hold.
+    /// Addresses in use by pods.
     pub assigned: u32,
-    /// Those that rest after their pod has gone.
+    /// Addresses in cooldown.
     pub cooling: u32,
-    /// The others.
+    /// The other addresses.
     pub free: u64,
-    /// Of these, what an ADD gets at once.
+    /// Free addresses that an ADD gets at once.
     pub usable: u64,
-    /// ADDs that wait.
+    /// ADDs that wait for an address.
     pub waiting_adds: u32,
-    /// Calls to EC2 under way.
+    /// EC2 calls in progress.
     pub calls: u32,
-    /// Addresses that the warm targets lack.
+    /// Addresses below the warm targets.
     pub warm_short: u64,
 }
 
@@ -74,15 +73,13 @@ pub struct Pool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaitingAdd {
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub name: String,
-    /// For how long.
+    /// The time since its start.
     pub seconds: u64,
-    /// For what.
+    /// The awaited event.
     pub reason: String,
-    /// What a person can do.
+    /// The next step for a person.
     pub next_step: String,
 }
 
@@ -92,71 +89,66 @@ pub struct WaitingAdd {
 pub struct Budget {
     /// EC2's name of the action.
     pub action: String,
-    /// Calls that may be made at once, in thousandths.
+    /// Available calls, in thousandths.
     pub milli_tokens: u64,
-    /// Calls that come to it, in thousandths a second.
+    /// The present rate in thousandths of a call per second.
     pub milli_per_second: u64,
-    /// What would come to it if EC2 throttled nothing.
+    /// The rate without throttling.
     pub ceiling_milli_per_second: u64,
-    /// What EC2 answered last, if no call has gone through since.
+    /// EC2's last error; `None` if a call has succeeded since.
     pub fault: Option<String>,
 }
 
-/// How bad.
+/// The severity of a problem.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Pods suffer, or will: somebody has to do something.
+    /// Pods are or will be affected: a person must act.
     Trouble,
-    /// Worth knowing.
+    /// For information.
     #[default]
     #[serde(other)]
     Notice,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Trouble {
-    /// A stable word for its kind.
+    /// Stable.
     pub kind: String,
-    /// How bad.
     pub severity: Severity,
-    /// Since when, in RFC 3339, as far as whoever says so has seen it.
+    /// The first observation in RFC 3339; `None` if it is unknown.
     pub since: Option<String>,
-    /// The object: an EC2 action, a subnet, an ENI, a file.
+    /// An EC2 action, a subnet, an ENI, a file.
     pub object: String,
-    /// What is wrong, with its cause.
+    /// The problem with its cause.
     pub cause: String,
-    /// What a person can do.
+    /// The next step for a person.
     pub next_step: String,
 }
 
-/// An address that a pod holds.
+/// A reservation of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub name: String,
-    /// The address.
     pub address: Option<String>,
-    /// Its ENI.
     pub eni: String,
-    /// The ENI's place on its card; branch ENIs have none.
+    /// The ENI's number on its card; `None` for a branch ENI.
     pub device: Option<u8>,
     /// The ENI's network card.
     pub card: Option<u8>,
-    /// The route table of what the pod sends.
+    /// The route table for packets from the pod.
     pub table: Option<u32>,
-    /// Whether its ADD is done.
+    /// Whether its ADD is complete.
     pub confirmed: bool,
-    /// The host end of its link, once the ADD is done.
+    /// The host end; `None` until the ADD is complete.
     pub host_interface: Option<String>,
-    /// Since when, in RFC 3339.
+    /// RFC 3339.
     pub since: String,
 }
 

@@ -1,42 +1,42 @@
-//! Who may write the lease when. Time is an argument.
+//! The rules of the election. Time is an argument.
 
 use crate::Election;
 use config_model::{Span, Time};
 
-/// The lease as it was read.
+/// The Lease as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Who holds it; `None` when it was given back.
+    /// `None` if it was released.
     pub(crate) holder: Option<String>,
-    /// How long it lasts after each renewal.
+    /// The time for which it is valid after each renewal.
     pub(crate) lasts: Span,
-    /// Different after each write.
+    /// Differs after each write.
     pub(crate) version: String,
 }
 
-/// What to do with the lease.
+/// The next request about the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// There is none: make it.
+    /// The Lease does not exist: create it.
     Create,
-    /// It is nobody's any more: take it.
+    /// It has no valid holder: take it.
     Take,
-    /// It is ours: renew it.
+    /// We hold it: renew it.
     Renew,
-    /// It is somebody else's.
+    /// Another daemon holds it.
     Leave,
 }
 
-/// One who stands for election.
+/// A participant of the election.
 ///
-/// Clocks of different nodes are never compared. The holder counts from the moment before it sent
-/// its last renewal, and steps down after `give_up`. The others count from the moment at which they
-/// saw that renewal, which is later, and wait for `lease`, which is longer.
+/// Clocks of different nodes are never compared. The holder counts from the moment before it sent its last
+/// renewal, and steps down after `give_up`. The others count from the moment at which they read that renewal,
+/// which is later, and wait for `lease`, which is longer.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     identity: String,
     give_up: Span,
-    /// The version last seen, and since when.
+    /// The version last read, and the time of its first read.
     observed: Option<(String, Time)>,
     held_until: Option<Time>,
 }
@@ -52,12 +52,11 @@ impl Candidate {
         }
     }
 
-    /// Whether we lead.
     pub(crate) fn leads(&self, now: Time) -> bool {
         self.held_until.is_some_and(|until| now < until)
     }
 
-    /// The lease as it is now.
+    /// Returns the next request, given the present Lease.
     pub(crate) fn look(&mut self, lease: Option<&Seen>, now: Time) -> Next {
         let Some(lease) = lease else {
             self.held_until = None;
@@ -80,7 +79,7 @@ impl Candidate {
         }
     }
 
-    /// A write of ours, sent at this time, was accepted.
+    /// Our write, sent at this time, was accepted.
     pub(crate) fn holds_since(&mut self, sent: Time) {
         self.held_until = Some(sent + self.give_up);
     }
@@ -144,13 +143,12 @@ mod tests {
         assert!(!a.leads(Time(3_000)), "somebody deleted the lease");
     }
 
-    /// Two candidates, one of which is cut off from the API server at some time, with every delay
-    /// between sending and being seen.
+    /// Two candidates, one of which loses the API server at some time, with every delay between a send and a read.
     #[test]
     fn two_never_lead_at_once() {
         for delay in (0..10_000).step_by(500) {
             let (mut a, mut b) = (candidate("a"), candidate("b"));
-            // a's last renewal was sent at 0 and took effect after the delay; b sees it right then.
+            // The last renewal of `a` was sent at 0 and took effect after the delay; `b` reads it at once.
             a.holds_since(Time(0));
             assert_eq!(b.look(Some(&lease("a", 1)), Time(delay)), Next::Leave);
             let mut now = Time(delay);

@@ -1,42 +1,42 @@
-//! Which event is written when: repeats are counted, and there is a bound for each pod and for all.
+//! The schedule of event writes: repeats are counted, and the rate is bounded per pod and in total.
 
-use super::{About, Asked};
+use crate::event_queue::{About, EventRequest};
 use crate::fault::Kind;
 use config_model::{Span, Time};
 use std::collections::BTreeMap;
 
-/// What has been asked for and what of it has been written.
+/// The requested and the written events.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// The same event about the same pod is written this often at most.
+    /// The shortest time between two writes of the same event about the same pod.
     spacing: Span,
     series: BTreeMap<(About, String), Series>,
     spent: Spent,
 }
 
-/// An event that repeats.
+/// A repeated event.
 #[derive(Clone, Debug)]
 struct Series {
-    asked: Asked,
-    /// The written event's name.
+    asked: EventRequest,
+    /// The name of the written event.
     name: Option<String>,
-    /// How often it has been asked for since it began.
+    /// The number of requests since the event was created.
     count: i32,
-    /// When it was written last.
+    /// The time of the last write.
     written: Option<Time>,
-    /// Since when something of it is not written.
+    /// The time of the first request that is not written yet.
     unwritten: Option<Time>,
-    /// When this text was first asked for.
+    /// The time of the first request with this text.
     begun: Time,
-    /// Failed attempts in a row.
+    /// Consecutive failed attempts.
     failures: u32,
 }
 
-/// A write to make.
+/// A due write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
-    pub(crate) asked: Asked,
-    /// The event whose series is counted up; `None` is a new event.
+    pub(crate) asked: EventRequest,
+    /// The event whose count increases; `None` creates an event.
     pub(crate) series_of: Option<String>,
     pub(crate) count: i32,
 }
@@ -46,7 +46,7 @@ impl Ledger {
         Self { spacing, series: BTreeMap::new(), spent: Spent::default() }
     }
 
-    pub(crate) fn take_in(&mut self, asked: Asked, now: Time) {
+    pub(crate) fn take_in(&mut self, asked: EventRequest, now: Time) {
         self.series.retain(|_, series| {
             series.unwritten.is_some() || series.written.is_some_and(|at| now.since(at) < KEPT)
         });
@@ -63,7 +63,7 @@ impl Ledger {
             begun: now,
             failures: 0,
         });
-        // The text of a written event stands; after a while another text is worth another event.
+        // The text of a written event does not change. After a while another text justifies another event.
         let stands = series.name.is_some() && now.since(series.begun) < TEXT_STANDS;
         if asked.note != series.asked.note && !stands {
             let written = series.written;
@@ -81,7 +81,7 @@ impl Ledger {
         series.unwritten.get_or_insert(now);
     }
 
-    /// The write that has waited longest among those that may be made now.
+    /// The due write that has waited longest.
     pub(crate) fn next(&mut self, now: Time) -> Option<Write> {
         if !self.spent.has_room(now) {
             return None;
@@ -98,7 +98,7 @@ impl Ledger {
         })
     }
 
-    /// How a write ended; on success with the event's name.
+    /// Records the result of a write; on success the event's name.
     pub(crate) fn wrote(&mut self, write: &Write, done: Result<String, Kind>, now: Time) {
         self.spent.spend(now);
         let key = (write.asked.about.clone(), write.asked.reason.clone());
@@ -114,7 +114,7 @@ impl Ledger {
                 series.failures += 1;
                 series.written = Some(now);
             }
-            // Not to be written: no such namespace, no right. The next one tries anew.
+            // A permanent failure: the namespace or the permission is missing. The next request retries.
             Err(_) => {
                 series.written = Some(now);
                 series.unwritten = None;
@@ -123,7 +123,7 @@ impl Ledger {
         }
     }
 
-    /// When [`Ledger::next`] may have something, unless more is asked for before.
+    /// The time at which [`Ledger::next`] may return a write, without further requests.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let due = self.series.values().filter_map(|series| series.due(self.spacing)).min()?;
         Some(due.max(self.spent.room_at()))
@@ -131,17 +131,17 @@ impl Ledger {
 }
 
 impl Series {
-    /// When it may be written, if there is anything to write.
+    /// The time at which it may be written; `None` if nothing is unwritten.
     fn due(&self, spacing: Span) -> Option<Time> {
         let since = self.unwritten?;
         Some(self.written.map_or(since, |at| at + spacing))
     }
 }
 
-/// What all events together may cost: a burst, and then a slow trickle.
+/// The token bucket of all events.
 #[derive(Debug, Default)]
 struct Spent {
-    /// When the cost of all writes so far will have been paid off.
+    /// The time at which the bucket is full again.
     paid_off: Time,
 }
 
@@ -159,14 +159,14 @@ impl Spent {
     }
 }
 
-/// All together: as many at once, and then one each.
+/// The size of the bucket.
 const BURST: u64 = 25;
 const COST: Span = Span::seconds(3);
-/// A written event's text stands as long.
+/// The time for which a written text does not change.
 const TEXT_STANDS: Span = Span::seconds(300);
-/// A series without news is forgotten.
+/// A series without requests is dropped after this time.
 const KEPT: Span = Span::seconds(600);
-/// More kinds of trouble at once are not told one by one.
+/// The most series. Events of further ones are dropped.
 const SERIES_MAX: usize = 512;
 const ATTEMPTS: u32 = 5;
 
@@ -180,8 +180,8 @@ mod tests {
 
     const SPACING: Span = Span::seconds(20);
 
-    fn asked(pod: usize, note: &str) -> Asked {
-        Asked {
+    fn asked(pod: usize, note: &str) -> EventRequest {
+        EventRequest {
             about: About::Pod(PodName { namespace: "n".into(), name: format!("p{pod}") }),
             kind: EventKind::Warning,
             reason: "FailedAddressAssignment".into(),

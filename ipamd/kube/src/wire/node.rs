@@ -1,4 +1,4 @@
-//! A node as the API server writes it, as far as it is read.
+//! The fields that are read from a Node object.
 
 use super::{CONDITION, Condition, ObjectMeta};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! A pod as the API server writes it, as far as it is read.
+//! The fields that are read from a Pod object.
 
 use super::{BRANCH, EVERY_CARD, ObjectMeta};
 use serde::{Deserialize, de::IgnoredAny};
@@ -23,7 +23,7 @@ struct Meta {
     annotations: Option<Annotations>,
 }
 
-/// Of all annotations, those that are ours to read.
+/// The annotations that the daemon reads.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Annotations {

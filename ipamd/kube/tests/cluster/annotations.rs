@@ -1,10 +1,9 @@
 //! ANNOTATE_POD_IP.
 
-use crate::world::{Adapter, PATIENCE, World};
+use crate::world::{Adapter, World, until};
 use ipamd_kube::Concern;
 use serde_json::json;
 use std::net::IpAddr;
-use tests_eventually::eventually_async;
 
 const KEY: &str = "vpc.amazonaws.com/pod-ips";
 
@@ -13,7 +12,7 @@ fn address(last: u8) -> IpAddr {
 }
 
 async fn says(world: &World, pod: &str, wanted: &str) {
-    eventually_async(&format!("the annotation of {pod} says {wanted:?}"), PATIENCE, || async {
+    until(&format!("the annotation of {pod} says {wanted:?}"), || async {
         let pod = world.pods().get(pod).await.unwrap();
         let annotations = pod.metadata.annotations.unwrap_or_default();
         (annotations.get(KEY).map(String::as_str) == Some(wanted)).then_some(())
@@ -39,7 +38,7 @@ async fn the_annotation_is_set_and_emptied_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_is_left_and_told() {
+async fn another_writers_annotation_is_left_and_reported() {
     let world = World::new("mismatch").await;
     let mut options = world.options();
     options.annotate_pod_ip = true;

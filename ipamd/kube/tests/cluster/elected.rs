@@ -1,11 +1,10 @@
 //! The election of a collector.
 
-use crate::world::{Adapter, PATIENCE, World};
+use crate::world::{Adapter, World, until};
 use ipamd_kube::{ClusterFact, Concern, Election, LeasePace, Options};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use std::time::Duration;
-use tests_eventually::eventually_async;
 
 fn stands(world: &World, identity: &str) -> Options {
     let mut options = world.options();
@@ -51,7 +50,7 @@ async fn one_leads_and_the_next_one_follows_when_it_stops() {
     let name = "ferrule-leaked-eni-collector-elected";
     let renewed = || async { leases.get(name).await.unwrap().spec.unwrap().renew_time.unwrap() };
     let start = renewed().await;
-    eventually_async("renewals for longer than the lease", PATIENCE, || async {
+    until("renewals for longer than the lease", || async {
         (renewed().await.0.duration_since(start.0).as_secs() > 8).then_some(())
     })
     .await;
@@ -63,7 +62,7 @@ async fn one_leads_and_the_next_one_follows_when_it_stops() {
 }
 
 #[tokio::test]
-async fn whoever_is_cut_off_steps_down_before_another_can_lead() {
+async fn a_disconnected_leader_steps_down_before_another_leads() {
     let world = World::new("cut-off").await;
     let forwarder = world.forwarder(true).await;
     let mut options = stands(&world, "first");
@@ -88,7 +87,7 @@ async fn whoever_is_cut_off_steps_down_before_another_can_lead() {
 }
 
 #[tokio::test]
-async fn whoever_crashes_is_followed_when_its_lease_has_run_out() {
+async fn a_crashed_leader_is_replaced_when_its_lease_expires() {
     let world = World::new("crashed").await;
     let mut first = Adapter::start(stands(&world, "first"));
     leads(&mut first, true).await;

@@ -1,18 +1,17 @@
 //! What the node tells, and what is written to it.
 
-use crate::world::{Adapter, PATIENCE, World};
+use crate::world::{Adapter, World, until};
 use ipamd_kube::{ClusterFact, Concern, EniConfig, EniConfigKeys, PoolHealth};
 use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests_eventually::eventually_async;
 
 fn health(healthy: bool, reason: &str) -> PoolHealth {
     PoolHealth { healthy, reason: reason.to_owned(), message: format!("because {reason}") }
 }
 
 #[tokio::test]
-async fn capacity_and_cordon_are_told_as_they_change() {
+async fn changes_of_capacity_and_cordon_are_reported() {
     let world = World::new("node-facts").await;
     let mut adapter = Adapter::start(world.options());
     let max_pods = |fact: &ClusterFact| {
@@ -90,7 +89,7 @@ async fn the_condition_is_written_beside_the_others() {
         let nodes = world.nodes();
         let name = world.name.clone();
         async move {
-            eventually_async(&format!("condition {status} {reason}"), PATIENCE, || async {
+            until(&format!("condition {status} {reason}"), || async {
                 let node = nodes.get(&name).await.unwrap();
                 let all = node.status.unwrap().conditions.unwrap_or_default();
                 assert!(all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
@@ -130,7 +129,7 @@ async fn a_condition_that_does_not_change_is_written_again_and_again() {
     let newer_than = |before: Option<NodeCondition>| {
         let (nodes, name) = (world.nodes(), world.name.clone());
         async move {
-            eventually_async("the condition is written", PATIENCE, || async {
+            until("the condition is written", || async {
                 let status = nodes.get(&name).await.unwrap().status.unwrap();
                 let mut all = status.conditions.unwrap_or_default().into_iter();
                 let ours = all.find(|c| c.type_ == "IPPoolHealthy")?;
@@ -151,7 +150,7 @@ async fn a_condition_that_does_not_change_is_written_again_and_again() {
 }
 
 #[tokio::test]
-async fn the_startup_taint_goes_when_the_pool_can_serve_and_others_stay() {
+async fn the_startup_taint_is_removed_when_the_pool_is_ready_and_others_stay() {
     let world = World::new("tainted").await;
     let key = "ferrule.io/not-ready";
     let taint = |key: &str, effect: &str| json!({"key": key, "value": "x", "effect": effect});
@@ -174,10 +173,8 @@ async fn the_startup_taint_goes_when_the_pool_can_serve_and_others_stay() {
     adapter.is_good(Concern::Node).await;
     assert_eq!(keys().await.len(), 4, "the pool cannot serve");
     adapter.handle.pool(health(true, "AddressesFree"));
-    eventually_async("the taint is gone", PATIENCE, || async {
-        (keys().await == ["dedicated", "other"]).then_some(())
-    })
-    .await;
+    until("the taint is gone", || async { (keys().await == ["dedicated", "other"]).then_some(()) })
+        .await;
     adapter.is_good(Concern::Taint).await;
 }
 
@@ -199,7 +196,7 @@ async fn taints_that_change_meanwhile_are_never_lost() {
         }
         world.patch_node(json!({"spec": {"taints": taints}})).await;
         let expected = taints.len() - 1;
-        eventually_async("ours is gone", PATIENCE, || async {
+        until("ours is gone", || async {
             let node = nodes.get(&world.name).await.unwrap();
             let now = node.spec.unwrap().taints.unwrap_or_default();
             let others = now.iter().filter(|taint| taint.key != key).count();

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::pin::pin;
 
 #[tokio::test]
-async fn with_the_api_server_down_at_the_start_all_comes_when_it_does() {
+async fn everything_starts_when_an_unreachable_api_server_returns() {
     let world = World::new("down-first").await;
     world.pod("web", json!({})).await;
     let forwarder = world.forwarder(false).await;
@@ -31,7 +31,7 @@ async fn with_the_api_server_down_at_the_start_all_comes_when_it_does() {
 }
 
 #[tokio::test]
-async fn without_any_access_it_starts_and_says_what_it_waits_for() {
+async fn without_access_the_connection_starts_and_reports_the_missing_access() {
     let mut options = Options::of_node("nowhere");
     options.kubeconfig = Some("/nonexistent/kubeconfig".into());
     let mut adapter = Adapter::start(options);
@@ -74,7 +74,7 @@ async fn an_outage_hides_nothing_that_happened_during_it() {
 /// The position of the watch is older than what the API server that came back remembers: it answers
 /// 410, and all is listed anew.
 #[tokio::test]
-async fn after_a_restart_that_forgot_the_position_all_is_listed_anew() {
+async fn an_expired_resource_version_leads_to_a_new_list() {
     let mut world = World::alone("restarted").await;
     let forwarder = world.forwarder(true).await;
     let mut options = world.options();

@@ -1,11 +1,10 @@
 //! What this node's pods tell.
 
-use crate::world::{Adapter, PATIENCE, World};
+use crate::world::{Adapter, World};
 use ipamd_kube::{ClusterFact, Concern};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use serde_json::json;
-use tests_eventually::eventually_async;
 
 #[tokio::test]
 async fn a_pod_is_coming_from_its_binding_to_its_address() {
@@ -30,7 +29,7 @@ async fn a_pod_is_coming_from_its_binding_to_its_address() {
 }
 
 #[tokio::test]
-async fn pods_that_were_there_before_are_told_at_once() {
+async fn existing_pods_are_reported_at_once() {
     let world = World::new("before").await;
     world.pod("first", json!({})).await;
     world.pod("second", json!({})).await;
@@ -45,7 +44,7 @@ async fn pods_that_were_there_before_are_told_at_once() {
 }
 
 #[tokio::test]
-async fn what_a_pod_needs_is_known_as_soon_as_it_is_seen() {
+async fn the_requirements_of_a_pod_are_known_with_its_first_event() {
     let world = World::new("needs").await;
     let adapter = Adapter::start(world.options());
     let waiting = tokio::spawn({
@@ -67,7 +66,7 @@ async fn what_a_pod_needs_is_known_as_soon_as_it_is_seen() {
 }
 
 #[tokio::test]
-async fn a_branch_is_told_when_it_comes_changes_and_goes() {
+async fn a_branch_eni_is_reported_when_it_appears_changes_and_disappears() {
     let world = World::new("branch").await;
     let mut options = world.options();
     options.branches = true;
@@ -106,7 +105,7 @@ async fn a_branch_is_told_when_it_comes_changes_and_goes() {
 }
 
 #[tokio::test]
-async fn a_branch_that_cannot_be_read_is_reported_and_told_to_the_pod() {
+async fn an_invalid_branch_annotation_is_reported_and_is_an_event_of_the_pod() {
     let world = World::new("malformed").await;
     let mut options = world.options();
     options.branches = true;
@@ -117,7 +116,7 @@ async fn a_branch_that_cannot_be_read_is_reported_and_told_to_the_pod() {
     assert_eq!(report.object, "pod malformed/odd");
     assert!(report.cause.contains("ifAddress") && !report.next_step.is_empty(), "{report:?}");
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.name);
-    let event = eventually_async("the event", PATIENCE, || async {
+    let event = crate::world::until("the event", || async {
         events.list(&Default::default()).await.unwrap().items.into_iter().next()
     })
     .await;

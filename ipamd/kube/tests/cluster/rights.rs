@@ -1,7 +1,7 @@
 //! The generated rights are enough, each is needed, and each that is missing takes away its own
 //! purpose alone.
 
-use crate::world::{Adapter, PATIENCE, World, apply};
+use crate::world::{Adapter, World, apply, until};
 use config_crds::{CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE, Right};
 use ipamd_kube::{
     ClusterFact, Concern, Election, EniConfig, EniConfigKeys, EventKind, LeasePace, Options,
@@ -10,7 +10,6 @@ use ipamd_kube::{
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};
 use tests_cluster::Identity;
-use tests_eventually::eventually_async;
 
 /// Everything that can be asked for.
 fn everything(world: &World, kubeconfig: PathBuf, identity: &str) -> Options {
@@ -77,7 +76,7 @@ const CONCERNS: [Concern; 9] = [
 ];
 
 #[tokio::test]
-async fn the_generated_rights_are_enough() {
+async fn the_generated_permissions_suffice() {
     let world = World::new("enough").await;
     let adapter = Adapter::start(everything(&world, world.kubeconfig.clone(), "enough"));
     work(&world, &adapter, 0).await;
@@ -89,7 +88,7 @@ async fn the_generated_rights_are_enough() {
 }
 
 #[tokio::test]
-async fn each_missing_right_is_named_and_takes_away_only_its_own_purpose() {
+async fn each_missing_permission_is_named_and_disables_only_its_own_feature() {
     let world = World::new("missing-rights").await;
     let all = CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE);
     let each = all.flat_map(|right| right.verbs.iter().map(move |verb| (*right, *verb)));
@@ -126,12 +125,11 @@ async fn each_missing_right_is_named_and_takes_away_only_its_own_purpose() {
                 &[]
             };
             if concern != hit && !follows.contains(&concern) {
-                let standing =
-                    eventually_async(&format!("{wanted}: {concern} works"), PATIENCE, || async {
-                        let all = adapter.handle.standings().borrow().clone();
-                        all.get(&concern).filter(|now| **now == Standing::Good).cloned()
-                    })
-                    .await;
+                let standing = until(&format!("{wanted}: {concern} works"), || async {
+                    let all = adapter.handle.standings().borrow().clone();
+                    all.get(&concern).filter(|now| **now == Standing::Good).cloned()
+                })
+                .await;
                 assert_eq!(standing, Standing::Good);
             }
         }

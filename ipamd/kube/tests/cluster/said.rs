@@ -1,12 +1,11 @@
 //! Events.
 
-use crate::world::{Adapter, PATIENCE, World};
+use crate::world::{Adapter, World, until};
 use ipamd_kube::{Concern, EventKind, PodEvent};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 use std::time::Duration;
-use tests_eventually::eventually_async;
 
 fn failed(world: &World, pod: &str, note: &str) -> PodEvent {
     PodEvent {
@@ -24,7 +23,7 @@ async fn events(world: &World) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn a_failed_add_is_an_event_of_the_pod_and_repeats_are_its_series() {
+async fn a_failed_add_is_an_event_of_the_pod_and_repeats_are_counted() {
     let world = World::new("events").await;
     let mut options = world.options();
     options.event_spacing = Duration::from_millis(200);
@@ -33,10 +32,7 @@ async fn a_failed_add_is_an_event_of_the_pod_and_repeats_are_its_series() {
     adapter.coming(&["web"]).await;
     let note = "subnet-1 has 0 free addresses; add a subnet or free addresses";
     adapter.handle.event(failed(&world, "web", note));
-    let event = eventually_async("the event", PATIENCE, || async {
-        events(&world).await.into_iter().next()
-    })
-    .await;
+    let event = until("the event", || async { events(&world).await.into_iter().next() }).await;
     let regarding = event.regarding.unwrap();
     assert_eq!(regarding.uid, pod.metadata.uid, "kubectl describe looks for it by uid");
     assert_eq!(regarding.kind.as_deref(), Some("Pod"));
@@ -47,7 +43,7 @@ async fn a_failed_add_is_an_event_of_the_pod_and_repeats_are_its_series() {
     for _ in 0..5 {
         adapter.handle.event(failed(&world, "web", note));
     }
-    eventually_async("all six are in the series", PATIENCE, || async {
+    until("all six are in the series", || async {
         let all = events(&world).await;
         assert_eq!(all.len(), 1);
         (all[0].series.as_ref()?.count == 6).then_some(())
@@ -64,31 +60,25 @@ async fn a_storm_is_bounded() {
         adapter.handle.event(failed(&world, &format!("web-{pod}"), "no address"));
     }
     adapter.is_good(Concern::Events).await;
-    eventually_async("the burst", PATIENCE, || async {
-        (events(&world).await.len() >= 25).then_some(())
-    })
-    .await;
+    until("the burst", || async { (events(&world).await.len() >= 25).then_some(()) }).await;
     // What goes beyond the burst comes one by one, seconds apart.
     assert!(events(&world).await.len() < 35);
 }
 
 #[tokio::test]
-async fn an_event_for_a_namespace_that_is_gone_hinders_no_other() {
+async fn an_event_for_a_deleted_namespace_blocks_no_other() {
     let world = World::new("gone-namespace").await;
     let adapter = Adapter::start(world.options());
     let mut nowhere = failed(&world, "web", "no address");
     nowhere.pod.namespace = "nowhere-at-all".to_owned();
     adapter.handle.event(nowhere);
     adapter.handle.event(failed(&world, "web", "no address"));
-    eventually_async("the other one", PATIENCE, || async {
-        events(&world).await.into_iter().next()
-    })
-    .await;
+    until("the other one", || async { events(&world).await.into_iter().next() }).await;
     adapter.is_good(Concern::Events).await;
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_told_to_the_daemons_pod_or_else_to_the_node() {
+async fn a_missing_permission_is_an_event_of_the_daemons_pod_or_of_the_node() {
     let world = World::new("permission").await;
     for daemon_pod in [Some("ferrule-x1"), None] {
         let mut options = world.options();
@@ -98,7 +88,7 @@ async fn a_missing_permission_is_told_to_the_daemons_pod_or_else_to_the_node() {
         adapter.handle.missing_permission("AssignPrivateIpAddresses", "not authorized");
         let namespace = if daemon_pod.is_some() { world.name.as_str() } else { "default" };
         let api: Api<Event> = Api::namespaced(world.client.clone(), namespace);
-        let event = eventually_async("the event", PATIENCE, || async {
+        let event = until("the event", || async {
             let all = api.list(&ListParams::default()).await.unwrap().items;
             all.into_iter().find(|event| event.reporting_instance.as_deref() == Some("permission"))
         })

@@ -1,6 +1,6 @@
 //! Asking for a trunk.
 
-use crate::world::{Adapter, PATIENCE, World};
+use crate::world::{Adapter, World, until};
 use ipamd_kube::{Concern, EniConfigKeys};
 use kube::{
     Api,
@@ -8,7 +8,6 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use tests_eventually::eventually_async;
 
 fn cni_nodes(world: &World) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk("vpcresources.k8s.aws", "v1alpha1", "CNINode");
@@ -23,7 +22,7 @@ fn cni_node(world: &World, spec: Value) -> Value {
 }
 
 async fn has_features(world: &World, wanted: Value) -> DynamicObject {
-    eventually_async(&format!("the features are {wanted}"), PATIENCE, || async {
+    until(&format!("the features are {wanted}"), || async {
         let node = cni_nodes(world).get_opt(&world.name).await.unwrap()?;
         (node.data["spec"]["features"] == wanted).then_some(node)
     })
@@ -56,7 +55,7 @@ async fn the_feature_comes_to_those_that_are_there_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_cni_node_is_never_made_but_waited_for() {
+async fn a_missing_cni_node_is_awaited_and_never_created() {
     let world = World::new("no-cni-node").await;
     let mut options = world.options();
     options.branches = true;
@@ -74,7 +73,7 @@ async fn a_cni_node_is_never_made_but_waited_for() {
 }
 
 #[tokio::test]
-async fn with_custom_networking_the_eni_config_is_named_first() {
+async fn custom_networking_names_the_eni_config_first() {
     let world = World::new("trunk-custom").await;
     world
         .make(cni_node(
@@ -113,7 +112,7 @@ async fn no_feature_of_another_writer_is_lost() {
     for round in 0..20 {
         // Takes ours away, so that the adapter writes as well, and writes twice in a row.
         for half in ["a", "b"] {
-            eventually_async("written", PATIENCE, || async {
+            until("written", || async {
                 let mut node = nodes.get(&world.name).await.unwrap();
                 let mut features = node.data["spec"]["features"].as_array().unwrap().clone();
                 features.retain(|feature| *feature != ours);
@@ -124,7 +123,7 @@ async fn no_feature_of_another_writer_is_lost() {
             .await;
         }
     }
-    eventually_async("ours is back, and all others are there", PATIENCE, || async {
+    until("ours is back, and all others are there", || async {
         let node = nodes.get(&world.name).await.unwrap();
         let features = node.data["spec"]["features"].as_array().unwrap().clone();
         let others = features.iter().filter(|feature| **feature != ours).count();
