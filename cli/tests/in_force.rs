@@ -46,14 +46,14 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
             .push(Node::start(&client, folder.path(), node, controller.at, Held::default()).await);
     }
     let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
-    eventually_async("both nodes have it in force", PATIENCE, || {
+    eventually_async("both nodes have it in force", PATIENCE, async || {
         let said = ferrule(&cluster, &question);
         let told = text(&said.stdout);
         (said.status.code() == Some(0) && told.ends_with("\nin force on n1 and n2\n")).then_some(())
     })
     .await;
     all_is_in_force(&cluster, folder.path()).await;
-    eventually_async("each node has reported", PATIENCE, || {
+    eventually_async("each node has reported", PATIENCE, async || {
         (ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
     })
     .await;
@@ -61,7 +61,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     agents.pop().unwrap().stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
     let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend::default()).await;
-    eventually_async("nothing is in force where there is no backend", PATIENCE, || {
+    eventually_async("nothing is in force where there is no backend", PATIENCE, async || {
         let told = text(&ferrule(&cluster, &question).stdout);
         let not_there =
             told.contains("\nNOT IN FORCE on n2: nothing enforces what its agent computes");
@@ -75,7 +75,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
     let agent = Node::start(&client, folder.path(), "n2", controller.at, Held::default()).await;
     // Until it has said how far it was told: its last word is what is gone by once it is stopped.
-    eventually_async("both nodes have it in force again", PATIENCE, || {
+    eventually_async("both nodes have it in force again", PATIENCE, async || {
         let told = text(&ferrule(&cluster, &question).stdout);
         let is_told = told.ends_with("\nin force on n1 and n2\n");
         (is_told && ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
@@ -84,7 +84,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     // One node is told nothing any more: of what is new it has nothing.
     agent.stop().await;
     put(&client, shut()).await;
-    eventually_async("one node has it in force, the other has not", PATIENCE, || {
+    eventually_async("one node has it in force, the other has not", PATIENCE, async || {
         let said =
             ferrule(&cluster, &["verdict", "--from", "default/web", "--to", "default/api:80"]);
         let told = text(&said.stdout);
@@ -102,7 +102,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     assert_eq!(said["realized"]["nodes"][0]["realized"], false, "{said}");
     // A node whose agent never ran.
     put(&client, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n3" } })).await;
-    eventually_async("a silent node is told", PATIENCE, || {
+    eventually_async("a silent node is told", PATIENCE, async || {
         let said = ferrule(&cluster, &["status"]);
         let silent = text(&said.stdout)
             .lines()
@@ -122,12 +122,12 @@ async fn all_is_in_force(cluster: &Cluster, folder: &Path) {
     fs::write(&file, shut().to_string()).unwrap();
     let diff = ["diff", "-f", file.to_str().unwrap(), "--port", "80"];
     for words in [&["matrix", "--port", "80"][..], &["lint"], &diff] {
-        eventually_async("every node has all in force", PATIENCE, || {
+        eventually_async("every node has all in force", PATIENCE, async || {
             let told = text(&ferrule(cluster, words).stdout);
             told.ends_with("\nin force on n1 and n2\n").then_some(())
         })
         .await;
-        eventually_async("programs are told", PATIENCE, || {
+        eventually_async("programs are told", PATIENCE, async || {
             let said = ferrule(cluster, &[words, &["-o", "json"]].concat());
             let said: Value = serde_json::from_slice(&said.stdout).unwrap();
             let nodes = said["realized"]["nodes"].as_array().unwrap();

@@ -23,7 +23,8 @@ use crate::{
     serve::Layout,
 };
 use anyhow::{Context as _, Result, anyhow, bail};
-use args::{DaemonVerb, NodeVerb, Output, PodVerb, Verb, millis};
+use args::{DaemonVerb, NodeVerb, Output, PodVerb, Verb};
+use duration::millis;
 use fault_args::{FaultArgs, FaultVerb};
 use nix::sys::signal::Signal;
 use serde::Serialize;

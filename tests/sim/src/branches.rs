@@ -16,8 +16,8 @@ use crate::{
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{BranchEni, CloudCall, ClusterFact, Event};
 use lab_cloud::{
-    AttachmentStatus, ClusterSeen, ClusterWrite, InstanceType, InterfaceKind, NodeSeen, PodEni,
-    PodSeen, ResourceController,
+    AttachmentStatus, ClusterSnapshot, ClusterWrite, InstanceType, InterfaceKind, ObservedNode,
+    ObservedPod, PodEni, ResourceController,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(crate) struct Branches {
     controller: ResourceController,
-    seen: ClusterSeen,
+    seen: ClusterSnapshot,
     /// The controller does nothing while somebody keeps it from it.
     pub(crate) away: u32,
     /// Pods that were asked to end.
@@ -56,7 +56,7 @@ impl World {
     /// The node is a member of the cluster, and the controller begins.
     pub(crate) fn join(&mut self) {
         if self.setup.mode == Mode::Trunk {
-            self.branches.seen.nodes.insert(NODE.to_owned(), NodeSeen::default());
+            self.branches.seen.nodes.insert(NODE.to_owned(), ObservedNode::default());
             self.after(Span(0), Happening::Controller);
         }
     }
@@ -75,7 +75,7 @@ impl World {
         }
         self.branches.uids += 1;
         let uid = format!("uid-{}", self.branches.uids);
-        let seen = PodSeen { uid: uid.clone(), node: NODE.to_owned(), annotation: None };
+        let seen = ObservedPod { uid: uid.clone(), node: NODE.to_owned(), annotation: None };
         self.branches.seen.pods.insert(name.clone(), seen);
         Some(uid)
     }
