@@ -5,8 +5,8 @@
 
 use config_metrics::{Kind, Metric, Program};
 use prometheus::{
-    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
-    IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder as _, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
     core::{Collector, Desc},
 };
 use std::collections::HashMap;
@@ -61,14 +61,6 @@ impl Meter {
     /// If the catalog has none of this name, or it is registered already.
     pub fn gauges(&self, name: &str) -> Result<IntGaugeVec, Error> {
         self.keep(IntGaugeVec::new(self.opts(name, Kind::Gauge)?, self.labels(name)?)?)
-    }
-
-    /// A gauge of fractions without labels.
-    ///
-    /// # Errors
-    /// If the catalog has none of this name, or it is registered already.
-    pub fn real_gauge(&self, name: &str) -> Result<Gauge, Error> {
-        self.keep(Gauge::with_opts(self.opts(name, Kind::Gauge)?)?)
     }
 
     /// A gauge of fractions with labels.

@@ -1,9 +1,10 @@
 //! ANNOTATE_POD_IP.
 
-use crate::world::{Adapter, World, until};
+use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::Concern;
 use serde_json::json;
 use std::net::IpAddr;
+use tests_eventually::eventually_async;
 
 const KEY: &str = "vpc.amazonaws.com/pod-ips";
 
@@ -12,7 +13,7 @@ fn address(last: u8) -> IpAddr {
 }
 
 async fn says(world: &World, pod: &str, wanted: &str) {
-    until(&format!("the annotation of {pod} says {wanted:?}"), || async {
+    eventually_async(&format!("the annotation of {pod} says {wanted:?}"), PATIENCE, || async {
         let pod = world.pods().get(pod).await.unwrap();
         let annotations = pod.metadata.annotations.unwrap_or_default();
         (annotations.get(KEY).map(String::as_str) == Some(wanted)).then_some(())

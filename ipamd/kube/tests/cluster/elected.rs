@@ -1,10 +1,11 @@
 //! The election of a collector.
 
-use crate::world::{Adapter, World, until};
+use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{ClusterFact, Concern, Election, LeasePace, Options};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use std::time::Duration;
+use tests_eventually::eventually_async;
 
 fn stands(world: &World, identity: &str) -> Options {
     let mut options = world.options();
@@ -50,7 +51,7 @@ async fn one_leads_and_the_next_one_follows_when_it_stops() {
     let name = "ferrule-leaked-eni-collector-elected";
     let renewed = || async { leases.get(name).await.unwrap().spec.unwrap().renew_time.unwrap() };
     let start = renewed().await;
-    until("renewals for longer than the lease", || async {
+    eventually_async("renewals for longer than the lease", PATIENCE, || async {
         (renewed().await.0.duration_since(start.0).as_secs() > 8).then_some(())
     })
     .await;

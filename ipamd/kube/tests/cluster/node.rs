@@ -1,10 +1,11 @@
 //! What the node tells, and what is written to it.
 
-use crate::world::{Adapter, World, until};
+use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{ClusterFact, Concern, EniConfig, EniConfigKeys, PoolHealth};
 use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tests_eventually::eventually_async;
 
 fn health(healthy: bool, reason: &str) -> PoolHealth {
     PoolHealth { healthy, reason: reason.to_owned(), message: format!("because {reason}") }
@@ -89,7 +90,7 @@ async fn the_condition_is_written_beside_the_others() {
         let nodes = world.nodes();
         let name = world.name.clone();
         async move {
-            until(&format!("condition {status} {reason}"), || async {
+            eventually_async(&format!("condition {status} {reason}"), PATIENCE, || async {
                 let node = nodes.get(&name).await.unwrap();
                 let all = node.status.unwrap().conditions.unwrap_or_default();
                 assert!(all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
@@ -129,7 +130,7 @@ async fn a_condition_that_does_not_change_is_written_again_and_again() {
     let newer_than = |before: Option<NodeCondition>| {
         let (nodes, name) = (world.nodes(), world.name.clone());
         async move {
-            until("the condition is written", || async {
+            eventually_async("the condition is written", PATIENCE, || async {
                 let status = nodes.get(&name).await.unwrap().status.unwrap();
                 let mut all = status.conditions.unwrap_or_default().into_iter();
                 let ours = all.find(|c| c.type_ == "IPPoolHealthy")?;
@@ -173,8 +174,10 @@ async fn the_startup_taint_is_removed_when_the_pool_is_ready_and_others_stay() {
     adapter.is_good(Concern::Node).await;
     assert_eq!(keys().await.len(), 4, "the pool cannot serve");
     adapter.handle.pool(health(true, "AddressesFree"));
-    until("the taint is gone", || async { (keys().await == ["dedicated", "other"]).then_some(()) })
-        .await;
+    eventually_async("the taint is gone", PATIENCE, || async {
+        (keys().await == ["dedicated", "other"]).then_some(())
+    })
+    .await;
     adapter.is_good(Concern::Taint).await;
 }
 
@@ -196,7 +199,7 @@ async fn taints_that_change_meanwhile_are_never_lost() {
         }
         world.patch_node(json!({"spec": {"taints": taints}})).await;
         let expected = taints.len() - 1;
-        until("ours is gone", || async {
+        eventually_async("ours is gone", PATIENCE, || async {
             let node = nodes.get(&world.name).await.unwrap();
             let now = node.spec.unwrap().taints.unwrap_or_default();
             let others = now.iter().filter(|taint| taint.key != key).count();

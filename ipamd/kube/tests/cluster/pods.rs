@@ -1,10 +1,11 @@
 //! What this node's pods tell.
 
-use crate::world::{Adapter, World};
+use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{ClusterFact, Concern};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use serde_json::json;
+use tests_eventually::eventually_async;
 
 #[tokio::test]
 async fn a_pod_is_coming_from_its_binding_to_its_address() {
@@ -116,7 +117,7 @@ async fn an_invalid_branch_annotation_is_reported_and_is_an_event_of_the_pod() {
     assert_eq!(report.object, "pod malformed/odd");
     assert!(report.cause.contains("ifAddress") && !report.next_step.is_empty(), "{report:?}");
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.name);
-    let event = crate::world::until("the event", || async {
+    let event = eventually_async("the event", PATIENCE, || async {
         events.list(&Default::default()).await.unwrap().items.into_iter().next()
     })
     .await;

@@ -1,7 +1,7 @@
 //! The generated rights are enough, each is needed, and each that is missing takes away its own
 //! purpose alone.
 
-use crate::world::{Adapter, World, apply, until};
+use crate::world::{Adapter, PATIENCE, World, apply};
 use config_crds::{CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE, Right};
 use ipamd_kube::{
     ClusterFact, Concern, Election, EniConfig, EniConfigKeys, EventKind, LeasePace, Options,
@@ -10,6 +10,7 @@ use ipamd_kube::{
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};
 use tests_cluster::Identity;
+use tests_eventually::eventually_async;
 
 /// Everything that can be asked for.
 fn everything(world: &World, kubeconfig: PathBuf, identity: &str) -> Options {
@@ -125,11 +126,12 @@ async fn each_missing_permission_is_named_and_disables_only_its_own_feature() {
                 &[]
             };
             if concern != hit && !follows.contains(&concern) {
-                let standing = until(&format!("{wanted}: {concern} works"), || async {
-                    let all = adapter.handle.standings().borrow().clone();
-                    all.get(&concern).filter(|now| **now == Standing::Good).cloned()
-                })
-                .await;
+                let standing =
+                    eventually_async(&format!("{wanted}: {concern} works"), PATIENCE, || async {
+                        let all = adapter.handle.standings().borrow().clone();
+                        all.get(&concern).filter(|now| **now == Standing::Good).cloned()
+                    })
+                    .await;
                 assert_eq!(standing, Standing::Good);
             }
         }

@@ -1,11 +1,12 @@
 //! Events.
 
-use crate::world::{Adapter, World, until};
+use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{Concern, EventKind, PodEvent};
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 use std::time::Duration;
+use tests_eventually::eventually_async;
 
 fn failed(world: &World, pod: &str, note: &str) -> PodEvent {
     PodEvent {
@@ -32,7 +33,10 @@ async fn a_failed_add_is_an_event_of_the_pod_and_repeats_are_counted() {
     adapter.coming(&["web"]).await;
     let note = "subnet-1 has 0 free addresses; add a subnet or free addresses";
     adapter.handle.event(failed(&world, "web", note));
-    let event = until("the event", || async { events(&world).await.into_iter().next() }).await;
+    let event = eventually_async("the event", PATIENCE, || async {
+        events(&world).await.into_iter().next()
+    })
+    .await;
     let regarding = event.regarding.unwrap();
     assert_eq!(regarding.uid, pod.metadata.uid, "kubectl describe looks for it by uid");
     assert_eq!(regarding.kind.as_deref(), Some("Pod"));
@@ -43,7 +47,7 @@ async fn a_failed_add_is_an_event_of_the_pod_and_repeats_are_counted() {
     for _ in 0..5 {
         adapter.handle.event(failed(&world, "web", note));
     }
-    until("all six are in the series", || async {
+    eventually_async("all six are in the series", PATIENCE, || async {
         let all = events(&world).await;
         assert_eq!(all.len(), 1);
         (all[0].series.as_ref()?.count == 6).then_some(())
@@ -60,7 +64,10 @@ async fn a_storm_is_bounded() {
         adapter.handle.event(failed(&world, &format!("web-{pod}"), "no address"));
     }
     adapter.is_good(Concern::Events).await;
-    until("the burst", || async { (events(&world).await.len() >= 25).then_some(()) }).await;
+    eventually_async("the burst", PATIENCE, || async {
+        (events(&world).await.len() >= 25).then_some(())
+    })
+    .await;
     // What goes beyond the burst comes one by one, seconds apart.
     assert!(events(&world).await.len() < 35);
 }
@@ -73,7 +80,10 @@ async fn an_event_for_a_deleted_namespace_blocks_no_other() {
     nowhere.pod.namespace = "nowhere-at-all".to_owned();
     adapter.handle.event(nowhere);
     adapter.handle.event(failed(&world, "web", "no address"));
-    until("the other one", || async { events(&world).await.into_iter().next() }).await;
+    eventually_async("the other one", PATIENCE, || async {
+        events(&world).await.into_iter().next()
+    })
+    .await;
     adapter.is_good(Concern::Events).await;
 }
 
@@ -88,7 +98,7 @@ async fn a_missing_permission_is_an_event_of_the_daemons_pod_or_of_the_node() {
         adapter.handle.missing_permission("AssignPrivateIpAddresses", "not authorized");
         let namespace = if daemon_pod.is_some() { world.name.as_str() } else { "default" };
         let api: Api<Event> = Api::namespaced(world.client.clone(), namespace);
-        let event = until("the event", || async {
+        let event = eventually_async("the event", PATIENCE, || async {
             let all = api.list(&ListParams::default()).await.unwrap().items;
             all.into_iter().find(|event| event.reporting_instance.as_deref() == Some("permission"))
         })

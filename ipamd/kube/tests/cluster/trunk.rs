@@ -1,6 +1,6 @@
 //! Asking for a trunk.
 
-use crate::world::{Adapter, World, until};
+use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{Concern, EniConfigKeys};
 use kube::{
     Api,
@@ -8,6 +8,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
+use tests_eventually::eventually_async;
 
 fn cni_nodes(world: &World) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk("vpcresources.k8s.aws", "v1alpha1", "CNINode");
@@ -22,7 +23,7 @@ fn cni_node(world: &World, spec: Value) -> Value {
 }
 
 async fn has_features(world: &World, wanted: Value) -> DynamicObject {
-    until(&format!("the features are {wanted}"), || async {
+    eventually_async(&format!("the features are {wanted}"), PATIENCE, || async {
         let node = cni_nodes(world).get_opt(&world.name).await.unwrap()?;
         (node.data["spec"]["features"] == wanted).then_some(node)
     })
@@ -112,7 +113,7 @@ async fn no_feature_of_another_writer_is_lost() {
     for round in 0..20 {
         // Takes ours away, so that the adapter writes as well, and writes twice in a row.
         for half in ["a", "b"] {
-            until("written", || async {
+            eventually_async("written", PATIENCE, || async {
                 let mut node = nodes.get(&world.name).await.unwrap();
                 let mut features = node.data["spec"]["features"].as_array().unwrap().clone();
                 features.retain(|feature| *feature != ours);
@@ -123,7 +124,7 @@ async fn no_feature_of_another_writer_is_lost() {
             .await;
         }
     }
-    until("ours is back, and all others are there", || async {
+    eventually_async("ours is back, and all others are there", PATIENCE, || async {
         let node = nodes.get(&world.name).await.unwrap();
         let features = node.data["spec"]["features"].as_array().unwrap().clone();
         let others = features.iter().filter(|feature| **feature != ours).count();

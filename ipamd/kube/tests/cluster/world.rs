@@ -12,16 +12,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{
-    future::Future,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 use tests_cluster::{Cluster, Identity, Wanted};
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tests_eventually::eventually_async;
+use tokio::{sync::mpsc, time::timeout};
 
 /// Shared as long as somebody has it; the last one ends it.
 static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
@@ -99,7 +96,7 @@ impl World {
             apply(&self.client, object).await;
         }
         for group in ["crd.k8s.amazonaws.com/v1alpha1", "vpcresources.k8s.aws/v1alpha1"] {
-            until(&format!("{group} is served"), || async {
+            eventually_async(&format!("{group} is served"), PATIENCE, || async {
                 self.client.list_api_group_resources(group).await.ok()
             })
             .await;
@@ -265,22 +262,6 @@ impl Adapter {
     }
 }
 
-/// Asks until there is an answer.
-pub(crate) async fn until<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    let answered = async {
-        loop {
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("{what}: it did not come so"))
-}
-
 /// Makes an object of any kind, or brings it up to date.
 pub(crate) async fn apply(client: &Client, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
@@ -312,4 +293,3 @@ fn merge(into: &mut Value, from: &Value) {
 
 /// Longer than anything here takes; only a failing test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
-const LOOK_AGAIN: Duration = Duration::from_millis(25);
