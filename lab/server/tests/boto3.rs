@@ -4,7 +4,7 @@
 
 use config_model::{Span, Time};
 use lab_cloud::{Action, CloudSpec, Fault, Launch, Throttling, Timing};
-use lab_server::{LiveCloud, Lossy, serve_loopback};
+use lab_server::{LiveCloud, ReplyLoss, serve_loopback};
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -83,7 +83,7 @@ fn stage() -> (LiveCloud, config_model::InstanceId) {
     let instance = cloud.with(launch);
     let throttled = Fault::ThrottleEveryNth { action: Some(Action::DescribeVpcs), nth: 2 };
     cloud.with(|cloud, now| cloud.set_fault(now, throttled));
-    cloud.lose_replies(Some(Lossy { action: Some(Action::DeleteTags), every: 1, calls: 0 }));
+    cloud.lose_replies(Some(ReplyLoss { action: Some(Action::DeleteTags), every: 1, calls: 0 }));
     (cloud, instance)
 }
 

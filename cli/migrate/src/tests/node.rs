@@ -2,7 +2,7 @@
 
 use crate::{
     ASIDE, Calls, Eni, File, Held, Kernel, LinkView, OUR_CONFLIST, Observation, Ours, Plan, Policy,
-    PolicyChoice, Program, RouteView, RuleView, Step, Theirs, Wait, Way, plan, theirs,
+    PolicyChoice, Program, RouteView, RuleView, Step, Theirs, Wait, Way, plan, vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
