@@ -25,10 +25,10 @@ mod trace;
 mod tuning;
 
 pub use allocation::Allocation;
-pub use contest::{Contest, Who, run, story};
+pub use contest::{Contest, DaemonKind, run, story};
 pub use meter::{Calls, Tally};
 pub use report::{Plan, allocation, figures, stories};
 pub use setting::PoolSetting;
 pub use table::table;
 pub use trace::{Scale, Trace};
-pub use tuning::{Bound, Effort, Search, Tuned, cheapest};
+pub use tuning::{Bound, Search, SearchEffort, Tuned, cheapest};
