@@ -20,8 +20,7 @@ pub const CONTROLLER: &[Flag] = &[
         flag: "kubeconfig",
         variable: "KUBECONFIG",
         default: "",
-        meaning: "A kubeconfig; without one, the service account's token and the API server's \
-                  address that pods have",
+        meaning: "A kubeconfig; by default the pod's service account",
     },
     Flag {
         flag: "namespace",
@@ -33,32 +32,32 @@ pub const CONTROLLER: &[Flag] = &[
         flag: "identity",
         variable: "POD_NAME",
         default: "",
-        meaning: "Who this replica is: different in each; without it, a random name",
+        meaning: "The unique name of this replica; by default a random name",
     },
     Flag {
         flag: "listen",
         variable: "FERRULE_CONTROLLER_LISTEN",
         default: "[::]:61690",
-        meaning: "Where nodes come in",
+        meaning: "The address and port for agents",
     },
     Flag {
         flag: "health",
         variable: "FERRULE_CONTROLLER_HEALTH",
         default: "[::]:61691",
-        meaning: "Where /livez, /readyz and /metrics are",
+        meaning: "The address and port of /livez, /readyz and /metrics",
     },
     Flag {
         flag: "view",
         variable: "FERRULE_CONTROLLER_VIEW",
         default: "",
-        meaning: "Where the API server asks for people, about policies, groups and nodes; \
-                  without it nobody is answered",
+        meaning: "The address and port of the aggregated API for policies, groups and nodes; by \
+                   default it is off",
     },
     Flag {
         flag: "view-service",
         variable: "FERRULE_CONTROLLER_VIEW_SERVICE",
         default: "ferrule-controller-view",
-        meaning: "The Service by which the API server finds --view, in the same namespace",
+        meaning: "The Service of --view, in the same namespace",
     },
     Flag {
         flag: "view-service-port",
@@ -70,14 +69,14 @@ pub const CONTROLLER: &[Flag] = &[
         flag: "advertise",
         variable: "FERRULE_CONTROLLER_ADVERTISE",
         default: "",
-        meaning: "Where nodes reach this replica when it takes reports; without it, POD_IP and \
-                  the port of --listen",
+        meaning: "The address and port at which agents send reports to this replica; by default \
+                   POD_IP and the port of --listen",
     },
     Flag {
         flag: "audience",
         variable: "FERRULE_CONTROLLER_AUDIENCE",
         default: "ferrule-controller",
-        meaning: "The audience that agents' tokens are for",
+        meaning: "The audience of agents' tokens",
     },
     Flag {
         flag: "agents",
@@ -89,76 +88,76 @@ pub const CONTROLLER: &[Flag] = &[
         flag: "server-name",
         variable: "FERRULE_CONTROLLER_SERVER_NAME",
         default: "ferrule-controller",
-        meaning: "The name that the certificate is for, whatever address it is shown at",
+        meaning: "The DNS name in the serving certificate",
     },
     Flag {
         flag: "tls-dir",
         variable: "FERRULE_CONTROLLER_TLS_DIR",
         default: "",
-        meaning: "A folder with tls.crt and tls.key, read again when they change; without it the \
-                  replicas make certificates themselves",
+        meaning: "A folder with tls.crt and tls.key, read again after a change; by default the \
+                   replicas issue certificates themselves",
     },
     Flag {
         flag: "tls-secret",
         variable: "FERRULE_CONTROLLER_TLS_SECRET",
         default: "ferrule-controller-tls",
-        meaning: "The Secret where the replicas keep the authority that they make",
+        meaning: "The Secret of the replicas' own certificate authority",
     },
     Flag {
         flag: "ca-configmap",
         variable: "FERRULE_CONTROLLER_CA_CONFIGMAP",
         default: "ferrule-controller-ca",
-        meaning: "The ConfigMap where they publish its certificates, as ca.crt",
+        meaning: "The ConfigMap with the authority's certificates, as ca.crt",
     },
     Flag {
         flag: "certificate-life",
         variable: "FERRULE_CONTROLLER_CERTIFICATE_LIFE",
         default: "90d",
-        meaning: "How long a certificate lasts that they make: renewed after two thirds",
+        meaning: "The lifetime of issued certificates; they are renewed after two thirds",
     },
     Flag {
         flag: "authority-life",
         variable: "FERRULE_CONTROLLER_AUTHORITY_LIFE",
         default: "730d",
-        meaning: "How long an authority lasts that they make: the next is published after half, \
-                  and used after two thirds",
+        meaning: "The lifetime of the authority; the next one is published after half and used \
+                   after two thirds",
     },
     Flag {
         flag: "lease",
         variable: "FERRULE_CONTROLLER_LEASE",
         default: "ferrule-controller",
-        meaning: "The Lease of the replica that takes reports and writes status",
+        meaning: "The Lease of the replica that collects reports and writes status",
     },
     Flag {
         flag: "lease-lasts",
         variable: "FERRULE_CONTROLLER_LEASE_LASTS",
         default: "15s",
-        meaning: "How long others leave that Lease alone after it was last renewed",
+        meaning: "The lease duration",
     },
     Flag {
         flag: "grace",
         variable: "FERRULE_CONTROLLER_GRACE",
         default: "5s",
-        meaning: "How long nodes are still served after SIGTERM, so that others have been told \
-                  to go elsewhere",
+        meaning: "The time for which streams stay open after SIGTERM, so that agents can move to \
+                   another replica",
     },
     Flag {
         flag: "page",
         variable: "FERRULE_CONTROLLER_PAGE",
         default: "500",
-        meaning: "As many objects are asked for at once",
+        meaning: "The page size of lists",
     },
     Flag {
         flag: "log-format",
         variable: "FERRULE_CONTROLLER_LOG_FORMAT",
         default: "json",
-        meaning: "Lines for people or for programs",
+        meaning: "The log format: text or JSON",
     },
     Flag {
         flag: "log-level",
         variable: "FERRULE_CONTROLLER_LOG_LEVEL",
         default: "info",
-        meaning: "How much is said",
+        meaning: "The log level",
     },
 ];
 

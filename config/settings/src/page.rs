@@ -56,20 +56,19 @@ fn effect_text(effect: &Effect) -> String {
 const HEAD: &str = "\
 # Settings
 
-<!-- Generated from the table in config/settings; `cargo xtask generate` writes it anew. -->
+<!-- Generated from the table in config/settings; `cargo xtask generate` updates it. -->
 
-The daemon reads its settings from the environment once, at start. Where amazon-vpc-cni has a
-setting, its name, type, default and parsing hold here too; defaults are those of its manifest.
+The daemon reads its settings from the environment once, at start. A setting that amazon-vpc-cni has too
+keeps its name, type, default and parsing; the defaults are those of its manifest.
 
 - A boolean is one of `1 t T TRUE true True 0 f F FALSE false False`; an integer has base 10 and
   an optional sign.
-- *Bad value* says what happens to a value that does not fit: the default counts and a warning in
-  the log names setting and default, or the daemon refuses to start.
-- A value in the log is shown only if it is short and plain, since it may be a secret in the wrong
-  place.
-- Settings that contradict each other are refused at start, and both are named. So is a mode that
-  this version does not have.
-- A name that begins with `FERRULE_` and is not in this list gets a warning.
+- *Bad value* is the reaction to an invalid value: the daemon uses the default and logs a warning with
+  setting and default, or it refuses to start.
+- The log shows a value only if it is short and plain, because a misplaced value may be a secret.
+- The daemon refuses to start with settings that contradict each other, and names both. It also refuses
+  a mode that this version does not have.
+- A name that starts with `FERRULE_` and is not in this list gets a warning.
 ";
 
 const COLUMNS: &str = "\
@@ -86,7 +85,7 @@ mod tests {
         let committed = include_str!("../../../docs/settings.md");
         assert!(
             committed == reference_page(),
-            "docs/settings.md is old; write it anew: cargo xtask generate"
+            "docs/settings.md is out of date; run cargo xtask generate"
         );
     }
 

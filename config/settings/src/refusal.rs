@@ -3,7 +3,7 @@
 /// Settings with which the daemon must not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("{setting}={value} is refused: it must be {wanted}")]
+    #[error("cannot use {setting}={value}: it must be {wanted}")]
     Invalid {
         setting: &'static str,
         /// The value, as far as it may be shown.
@@ -11,7 +11,7 @@ pub enum Refusal {
         wanted: &'static str,
     },
     /// Two settings that cannot both hold.
-    #[error("{first} and {second} contradict each other: {why}")]
+    #[error("cannot combine {first} and {second}: {why}")]
     Contradiction {
         /// One, with its value.
         first: String,
@@ -21,6 +21,6 @@ pub enum Refusal {
         why: &'static str,
     },
     /// A mode that this version does not have.
-    #[error("{setting} asks for what this version does not have: {why}")]
+    #[error("cannot use {setting}: this version lacks the mode: {why}")]
     Unsupported { setting: &'static str, why: &'static str },
 }

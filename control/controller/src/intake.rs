@@ -61,7 +61,7 @@ impl Intake {
                 }),
                 Kind::NetworkPolicy => {
                     page::network_policies(text, |policy| match take.named(policy) {
-                        Some(PolicyItem::Lent(policy)) => {
+                        Some(PolicyItem::Borrowed(policy)) => {
                             let meta = &policy.meta;
                             take.put(&meta.namespace, &meta.name, &meta.uid);
                             take.apply(Event::PolicyView(&policy));

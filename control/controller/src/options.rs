@@ -15,27 +15,27 @@ use std::{
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ferrule-controller", version)]
 pub struct Options {
-    /// A kubeconfig; without one, the service account's token and the API server's address that pods have
+    /// A kubeconfig; by default the pod's service account
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The namespace of the Lease, the Secret and the ConfigMap
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
     pub namespace: String,
-    /// Who this replica is: different in each; without it, a random name
+    /// The unique name of this replica; by default a random name
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
-    /// Where nodes come in
+    /// The address and port for agents
     #[arg(long, env = "FERRULE_CONTROLLER_LISTEN", value_name = "ADDRESS",
         default_value_t = SocketAddr::from((Ipv6Addr::UNSPECIFIED, registry::CONTROLLER_PORT)))]
     pub listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are
+    /// The address and port of /livez, /readyz and /metrics
     #[arg(long, env = "FERRULE_CONTROLLER_HEALTH", value_name = "ADDRESS",
         default_value_t = SocketAddr::from((Ipv6Addr::UNSPECIFIED, registry::CONTROLLER_HEALTH_PORT)))]
     pub health: SocketAddr,
-    /// Where the API server asks for people, about policies, groups and nodes; without it nobody is answered
+    /// The address and port of the aggregated API for policies, groups and nodes; by default it is off
     #[arg(long, env = "FERRULE_CONTROLLER_VIEW", value_name = "ADDRESS")]
     pub view: Option<SocketAddr>,
-    /// The Service by which the API server finds --view, in the same namespace
+    /// The Service of --view, in the same namespace
     #[arg(
         long,
         env = "FERRULE_CONTROLLER_VIEW_SERVICE",
@@ -50,13 +50,13 @@ pub struct Options {
         default_value_t = 443
     )]
     pub view_service_port: u16,
-    /// Where nodes reach this replica when it takes reports; without it, POD_IP and the port of --listen
+    /// The address and port at which agents send reports to this replica; by default POD_IP and the port of --listen
     #[arg(long, env = "FERRULE_CONTROLLER_ADVERTISE", value_name = "ADDRESS")]
     pub advertise: Option<SocketAddr>,
     /// This replica's address
     #[arg(long, env = "POD_IP", value_name = "IP", hide = true)]
     pub pod_ip: Option<std::net::IpAddr>,
-    /// The audience that agents' tokens are for
+    /// The audience of agents' tokens
     #[arg(long, env = "FERRULE_CONTROLLER_AUDIENCE", default_value = registry::CONTROLLER_NAME)]
     pub audience: String,
     /// The agents' service account
@@ -67,39 +67,38 @@ pub struct Options {
         default_value = "kube-system/ferrule-agent"
     )]
     pub agents: Account,
-    /// The name that the certificate is for, whatever address it is shown at
+    /// The DNS name in the serving certificate
     #[arg(long, env = "FERRULE_CONTROLLER_SERVER_NAME", default_value = registry::CONTROLLER_NAME)]
     pub server_name: String,
-    /// A folder with tls.crt and tls.key, read again when they change; without it the replicas make
-    /// certificates themselves
+    /// A folder with tls.crt and tls.key, read again after a change; by default the replicas issue certificates themselves
     #[arg(long, env = "FERRULE_CONTROLLER_TLS_DIR", value_name = "FOLDER")]
     pub tls_dir: Option<PathBuf>,
-    /// The Secret where the replicas keep the authority that they make
+    /// The Secret of the replicas' own certificate authority
     #[arg(long, env = "FERRULE_CONTROLLER_TLS_SECRET", default_value = "ferrule-controller-tls")]
     pub tls_secret: String,
-    /// The ConfigMap where they publish its certificates, as ca.crt
+    /// The ConfigMap with the authority's certificates, as ca.crt
     #[arg(long, env = "FERRULE_CONTROLLER_CA_CONFIGMAP", default_value = registry::CONTROLLER_CA)]
     pub ca_configmap: String,
-    /// How long a certificate lasts that they make: renewed after two thirds
+    /// The lifetime of issued certificates; they are renewed after two thirds
     #[arg(long, env = "FERRULE_CONTROLLER_CERTIFICATE_LIFE", value_name = "TIME",
         default_value = "90d", value_parser = duration)]
     pub certificate_life: Duration,
-    /// How long an authority lasts that they make: the next is published after half, and used after two thirds
+    /// The lifetime of the authority; the next one is published after half and used after two thirds
     #[arg(long, env = "FERRULE_CONTROLLER_AUTHORITY_LIFE", value_name = "TIME",
         default_value = "730d", value_parser = duration)]
     pub authority_life: Duration,
-    /// The Lease of the replica that takes reports and writes status
+    /// The Lease of the replica that collects reports and writes status
     #[arg(long, env = "FERRULE_CONTROLLER_LEASE", default_value = registry::CONTROLLER_NAME)]
     pub lease: String,
-    /// How long others leave that Lease alone after it was last renewed
+    /// The lease duration
     #[arg(long, env = "FERRULE_CONTROLLER_LEASE_LASTS", value_name = "TIME",
         default_value = "15s", value_parser = duration)]
     pub lease_lasts: Duration,
-    /// How long nodes are still served after SIGTERM, so that others have been told to go elsewhere
+    /// The time for which streams stay open after SIGTERM, so that agents can move to another replica
     #[arg(long, env = "FERRULE_CONTROLLER_GRACE", value_name = "TIME",
         default_value = "5s", value_parser = duration)]
     pub grace: Duration,
-    /// As many objects are asked for at once
+    /// The page size of lists
     #[arg(long, env = "FERRULE_CONTROLLER_PAGE", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub page: u32,
@@ -108,10 +107,10 @@ pub struct Options {
     #[arg(long, env = "FERRULE_CONTROLLER_WATCH_SILENCE", value_name = "TIME", hide = true,
         default_value = "90s", value_parser = duration)]
     pub watch_silence: Duration,
-    /// Lines for people or for programs
+    /// The log format: text or JSON
     #[arg(long, env = "FERRULE_CONTROLLER_LOG_FORMAT", default_value = "json")]
     pub log_format: LogFormat,
-    /// How much is said
+    /// The log level
     #[arg(long, env = "FERRULE_CONTROLLER_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }

@@ -15,19 +15,19 @@ mod entities;
 mod expand;
 mod groups;
 mod ids;
+mod interner;
 mod links;
 mod matching;
 mod named;
 mod policies;
+mod queries;
 mod settle;
 mod source;
 mod table;
 #[cfg(test)]
 mod tests;
 mod tiers;
-mod told;
 mod uid;
-mod words;
 
 pub use addresses::{Holders, KnownPod};
 pub use delta::{
@@ -41,14 +41,14 @@ use entities::{Entities, Said, SaidLabels};
 use groups::Group;
 use ids::Ids;
 use matching::Matching;
-use named::NamedThings;
+use named::NamedObjects;
 use policies::Used;
 use policy_objects::{
     self as objects, ContainerPort, Kind, Meta, Named, Namespace, Node, Phase, Pod, Service,
     page::{MetaView, NamespaceView, PodView, PolicyView, PortView},
 };
 use settle::{Changes, Seen};
-use source::Thing;
+use source::Dependency;
 use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 use table::Table;
 use tiers::Tiers;
@@ -58,11 +58,11 @@ use tiers::Tiers;
 pub enum Event<'a> {
     /// A pod is new or has changed.
     Pod(&'a Pod),
-    /// The same, lent by a page of a list.
+    /// The same, borrowed by a page of a list.
     PodView(&'a PodView<'a>),
     /// A namespace is new or has changed.
     Namespace(&'a Namespace),
-    /// The same, lent by a page of a list.
+    /// The same, borrowed by a page of a list.
     NamespaceView(&'a NamespaceView<'a>),
     /// A node is new or has changed.
     Node(&'a Node),
@@ -75,7 +75,7 @@ pub enum Event<'a> {
     /// A policy is new or has changed. Its form is the caller's to send: what this changes is the groups that
     /// it uses, its place in the one order and its span.
     Policy(&'a Policy),
-    /// A NetworkPolicy is, lent by a page of a list.
+    /// A NetworkPolicy is, borrowed by a page of a list.
     PolicyView(&'a PolicyView<'a>),
     /// An object is gone. One that never was is no matter.
     Gone {
@@ -97,8 +97,8 @@ pub struct Index {
     groups: Table<Group>,
     by_id: ById,
     policies: Table<Used>,
-    named: NamedThings,
-    dependents: BTreeSet<(Thing, u32)>,
+    named: NamedObjects,
+    dependents: BTreeSet<(Dependency, u32)>,
     tiers: Tiers,
     /// The policies that compare namespaces.
     expanding: BTreeSet<u32>,
@@ -116,7 +116,7 @@ impl Index {
             groups: Table::new(seed),
             by_id: ById::new(seed),
             policies: Table::new(seed),
-            named: NamedThings::default(),
+            named: NamedObjects::default(),
             dependents: BTreeSet::new(),
             tiers: Tiers::default(),
             expanding: BTreeSet::new(),
@@ -265,7 +265,7 @@ impl Index {
                     name,
                     uid,
                     created,
-                    labels: SaidLabels::Lent(labels),
+                    labels: SaidLabels::Borrowed(labels),
                     node: &pod.node,
                     account: Some(&pod.service_account),
                     addresses: &pod.addresses,
@@ -284,13 +284,13 @@ impl Index {
             }
             Event::Service(service) => {
                 let name = named(&service.meta.namespace, &service.meta.name);
-                self.change(&Thing::Service(name.clone()), |named| {
+                self.change(&Dependency::Service(name.clone()), |named| {
                     named.serve(name, Some(service));
                 });
             }
             Event::Group(group) => {
                 let name = named(&group.meta.namespace, &group.meta.name);
-                self.change(&Thing::Group(name.clone()), |named| {
+                self.change(&Dependency::Group(name.clone()), |named| {
                     named.groups.insert(name, group.spec.clone());
                 });
             }
@@ -307,11 +307,11 @@ impl Index {
             Kind::Pod => self.entity_gone(namespace, name, uid),
             Kind::Node => self.entity_gone("", name, uid),
             Kind::Namespace => self.namespace(name, None),
-            Kind::Service => self.change(&Thing::Service(of.clone()), |named| {
+            Kind::Service => self.change(&Dependency::Service(of.clone()), |named| {
                 named.serve(of, None);
             }),
             Kind::AntreaClusterGroup | Kind::AntreaGroup => {
-                self.change(&Thing::Group(of.clone()), |named| {
+                self.change(&Dependency::Group(of.clone()), |named| {
                     named.groups.remove(&of);
                 });
             }

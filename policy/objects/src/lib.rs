@@ -8,7 +8,7 @@
 //! [`Object::read`] reads one object, [`Object::read_all`] a document that may be a list; both have a
 //! form for a [`serde_json::Value`] that came from YAML. [`ReadError`] says what of the identity could
 //! not be read; a kind that is not ours is [`ReadError::Foreign`]. [`page`] reads
-//! pages of lists: pods and namespaces lent by the page, other kinds as objects, one by one. [`convert`]
+//! pages of lists: pods and namespaces borrowed by the page, other kinds as objects, one by one. [`convert`]
 //! writes objects of old API versions as the current ones have them.
 
 mod address;

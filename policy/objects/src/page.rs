@@ -5,8 +5,8 @@
 //! object or has no name is handed over as an error, and the others stand. What people should know of
 //! pods and namespaces, [`objects`] says.
 
+mod borrowed;
 mod cursor;
-mod lent;
 mod meta;
 mod network_policy;
 mod pod;
@@ -15,11 +15,11 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use cursor::{Page, PageError};
-pub use lent::{
+pub use borrowed::{
     OperatorView, PeerView, PolicyItem, PolicyView, RequirementView, RuleView, SelectorView,
     ValuesView,
 };
+pub use cursor::{Page, PageError};
 pub use meta::{MetaView, NamespaceView};
 pub use pod::{PodView, PortView};
 
@@ -67,14 +67,14 @@ where
     })
 }
 
-/// Reads a page of NetworkPolicies: those without anything odd are lent.
+/// Reads a page of NetworkPolicies: those without anything odd are borrowed.
 pub fn network_policies<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
 where
     E: FnMut(Result<PolicyItem<'_>, ReadError>),
 {
     Cursor::new(page).walk(|cursor| {
         if let Some(view) = cursor.attempt(network_policy::policy) {
-            each(Ok(PolicyItem::Lent(view)));
+            each(Ok(PolicyItem::Borrowed(view)));
             return Ok(());
         }
         let read = slowly(Kind::NetworkPolicy, cursor.take()?);
@@ -92,7 +92,7 @@ where
     if kind == Kind::NetworkPolicy {
         return network_policies(page, |item| {
             each(item.map(|item| match item {
-                PolicyItem::Lent(view) => {
+                PolicyItem::Borrowed(view) => {
                     Parsed { object: Object::NetworkPolicy(view.into()), notes: Vec::new() }
                 }
                 PolicyItem::Read(parsed) => *parsed,

@@ -10,11 +10,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_POLICY",
         kind: Kind::Bool,
         default: "false",
-        meaning: "Network policies are enforced by ferrule-agent on this node. An ADD waits at its \
-                  socket, 2 seconds at most, until policy holds for the pod; then \
-                  `NETWORK_POLICY_ENFORCING_MODE` decides, which is `strict` where it is not set: \
-                  `strict` fails the ADD, to be tried again; `standard` starts the pod open and \
-                  logs it.",
+        meaning: "ferrule-agent enforces network policies on this node. An ADD waits at its socket \
+                  until policy is in force for the pod, 2 seconds at most. Then \
+                  `NETWORK_POLICY_ENFORCING_MODE` decides, whose default is then `strict`: \
+                  `strict` fails the ADD, and the kubelet retries; `standard` starts the pod open \
+                  and logs it.",
         set: |d, v| {
             d.settings.policy = parse::boolean(v)?;
             d.modes.policy = d.settings.policy;
@@ -26,7 +26,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_SOCKET",
         kind: Kind::Path,
         default: registry::AGENT_SOCKET,
-        meaning: "The agent's socket, as the plugin finds it on the host.",
+        meaning: "The agent's socket, as the plugin sees it on the host.",
         set: |d, v| parse::path(v).map(|path| d.settings.agent.socket = path),
         ..OURS
     },
@@ -34,8 +34,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_BACKEND",
         kind: Kind::Choice("none"),
         default: "none",
-        meaning: "What the agent puts policies into force with. `none`: nothing; it receives them, \
-                  reports that nothing enforces them and lets every pod through that it was told of.",
+        meaning: "The component that puts policies into force. `none` enforces nothing: the agent \
+                  receives policies, reports that nothing enforces them, and admits every pod that \
+                  it knows.",
         set: |d, v| {
             let backends = [("none", PolicyBackend::None)];
             parse::choice(v, &backends, "none").map(|backend| d.settings.agent.backend = backend)
@@ -46,8 +47,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_STATE_DIR",
         kind: Kind::Path,
         default: registry::AGENT_STATE_DIR,
-        meaning: "The folder where the agent keeps what it was told of policy: it begins with it \
-                  when no controller answers.",
+        meaning: "The folder of the agent's state. With it the agent can start while no controller \
+                  answers.",
         set: |d, v| parse::path(v).map(|path| d.settings.agent.state_dir = path),
         ..OURS
     },
@@ -55,8 +56,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_METRICS",
         kind: Kind::Address,
         default: "",
-        meaning: "Where the agent serves `/metrics`, `/livez` and `/readyz`: address and port, or \
-                  `unix:` and a path. Empty: nowhere.",
+        meaning: "The address and port of `/metrics`, `/livez` and `/readyz`, or `unix:` and a \
+                  path. If it is empty, they are not served.",
         empty_is_unset: true,
         set: |d, v| {
             d.settings.agent.metrics = if v.is_empty() { None } else { Some(parse::bind(v)?) };
@@ -67,7 +68,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "FERRULE_AGENT_LOG_FILE",
         default: "stderr",
-        meaning: "Where the agent's log lines go: `stdout`, `stderr` or an absolute path.",
+        meaning: "The target of the agent's log: `stdout`, `stderr` or an absolute path.",
         empty_is_unset: true,
         set: |d, v| parse::log_to(v).map(|to| d.settings.agent.log_to = to),
         ..OURS
@@ -76,7 +77,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_LOGLEVEL",
         kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
         default: "INFO",
-        meaning: "The least severe log line that the agent writes.",
+        meaning: "The lowest severity in the agent's log.",
         empty_is_unset: true,
         set: |d, v| parse::log_level(v).map(|level| d.settings.agent.log_level = level),
         ..OURS
@@ -84,16 +85,15 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "FERRULE_CONTROLLER_SERVICE",
         default: "kube-system/ferrule-controller",
-        meaning: "Namespace and name of the controller's Service: the agent dials the ready \
-                  addresses of its EndpointSlices, at the port that is named `policy` or is the only \
-                  one.",
+        meaning: "Namespace and name of the controller's Service. The agent connects to the ready \
+                  addresses of its EndpointSlices, at the port named `policy` or at the only port.",
         set: |d, v| parse::namespaced(v).map(|name| d.settings.agent.service = name),
         ..OURS
     },
     Setting {
         name: "FERRULE_CONTROLLER_NAME",
         default: "ferrule-controller",
-        meaning: "The name that the certificates of the controller's replicas are for.",
+        meaning: "The name in the certificates of the controller's replicas.",
         set: |d, v| parse::label(v).map(|name| d.settings.agent.server_name = name),
         ..OURS
     },
@@ -101,7 +101,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_CONTROLLER_CA",
         kind: Kind::Path,
         default: "/etc/ferrule/controller/ca.crt",
-        meaning: "The certificates of the controller's authority, in PEM; read anew for each \
+        meaning: "The certificates of the controller's authority, in PEM; read again for each \
                   connection.",
         set: |d, v| parse::path(v).map(|path| d.settings.agent.authority = path),
         ..OURS
@@ -110,8 +110,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_CONTROLLER_TOKEN",
         kind: Kind::Path,
         default: "/var/run/secrets/ferrule.io/controller/token",
-        meaning: "The agent's service-account token, bound to its pod and made for the controller; \
-                  read anew for each connection.",
+        meaning: "The agent's service account token, bound to its pod and issued for the \
+                  controller; read again for each connection.",
         set: |d, v| parse::path(v).map(|path| d.settings.agent.token = path),
         ..OURS
     },

@@ -22,8 +22,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.10",
-        meaning: "Pods get IPv6 addresses, from one prefix an ENI; warm targets are not looked at. \
-                  Needs `ENABLE_PREFIX_DELEGATION`.",
+        meaning: "Pods get IPv6 addresses from one prefix per ENI; warm targets are ignored. Needs \
+                  `ENABLE_PREFIX_DELEGATION`.",
         set: |d, v| parse::boolean(v).map(|b| d.modes.ipv6 = b),
         ..AMAZON
     },
@@ -33,8 +33,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "9001",
         unit: "bytes",
         since: "1.6",
-        meaning: "The MTU of primary and secondary ENIs; with `ENABLE_IPv6` at least 1280. A value \
-                  that does not fit is refused.",
+        meaning: "The MTU of primary and secondary ENIs; with `ENABLE_IPv6` at least 1280. An \
+                  invalid value is refused.",
         on_bad: OnBad::Refuse,
         set: |d, v| parse::within(v, 576, 9001, MTU_RANGE).map(|n| d.settings.eni_mtu = n),
         ..AMAZON
@@ -44,8 +44,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Int("576 to 9001"),
         unit: "bytes",
         since: "1.16.4",
-        meaning: "The MTU of pods' links, that of ENIs if it is not set; with `ENABLE_IPv6` at \
-                  least 1280. A value that does not fit is refused. Pods that run keep theirs.",
+        meaning: "The MTU of pods' links; by default the MTU of ENIs; with `ENABLE_IPv6` at least \
+                  1280. An invalid value is refused. Running pods keep their MTU.",
         on_bad: OnBad::Refuse,
         empty_is_unset: true,
         set: |d, v| {
@@ -61,8 +61,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_CNI_NODE_PORT_SUPPORT",
         kind: Kind::Bool,
         default: "true",
-        meaning: "Rule 1024 and the connection mark keep a node port's answers on the primary \
-                  ENI.",
+        meaning: "Rule 1024 and the connection mark keep replies of node ports on the primary ENI.",
         empty_is_unset: true,
         set: |d, v| parse::boolean(v).map(|b| d.settings.node_port_support = b),
         ..AMAZON
@@ -71,7 +70,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_CONNMARK",
         kind: Kind::Int("1 to 4294967295, with 0x, 0o or 0b if wanted"),
         default: "0x80",
-        meaning: "Mark and mask of traffic that must use the primary ENI. kube-proxy has 0xc000.",
+        meaning: "Mark and mask of traffic that must use the primary ENI. kube-proxy uses 0xc000.",
         empty_is_unset: true,
         set: |d, v| parse::mark(v).map(|mark| d.settings.connmark = mark),
         ..AMAZON
@@ -80,8 +79,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_EXTERNALSNAT",
         kind: Kind::Bool,
         default: "false",
-        meaning: "Somebody else (a NAT gateway, say) translates the pods' addresses towards the \
-                  internet. Rule 1024 then stays only with node port support.",
+        meaning: "Another device, such as a NAT gateway, translates the pods' addresses toward the \
+                  internet. Rule 1024 then exists only with node port support.",
         empty_is_unset: true,
         set: |d, v| parse::boolean(v).map(|b| d.settings.external_snat = b),
         ..AMAZON
@@ -91,8 +90,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Cidrs,
         default: "",
         since: "1.6",
-        meaning: "Destinations towards which pods keep their own address. Entries that are no \
-                  IPv4 network are left out with a warning.",
+        meaning: "Destinations toward which pods keep their own address. Entries that are not IPv4 \
+                  networks are left out with a warning.",
         set: |d, v| {
             d.settings.exclude_snat_cidrs = parse::cidrs(v, &mut d.notes);
             Ok(())
@@ -103,7 +102,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_RANDOMIZESNAT",
         kind: Kind::Choice("prng, hashrandom or none"),
         default: "prng",
-        meaning: "How source ports are chosen when addresses are translated.",
+        meaning: "The choice of source ports during address translation.",
         empty_is_unset: true,
         set: |d, v| parse::randomize(v).map(|choice| d.settings.randomize_snat = choice),
         ..AMAZON
@@ -113,8 +112,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Cidrs,
         default: "",
         since: "1.12.6",
-        meaning: "Destinations that are always routed by table main. Entries that are no IPv4 \
-                  network are left out with a warning.",
+        meaning: "Destinations that table main always routes. Entries that are not IPv4 networks \
+                  are left out with a warning.",
         set: |d, v| {
             d.settings.external_service_cidrs = parse::cidrs(v, &mut d.notes);
             Ok(())
@@ -125,8 +124,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_VETHPREFIX",
         kind: Kind::Text,
         default: "eni",
-        meaning: "What names of host veths begin with: 1 to 4 characters, not `eth`, `lo` or \
-                  `vlan`. A value that does not fit is refused.",
+        meaning: "The name prefix of host veths: 1 to 4 characters, not `eth`, `lo` or `vlan`. An \
+                  invalid value is refused.",
         on_bad: OnBad::Refuse,
         set: |d, v| parse::veth_prefix(v).map(|prefix| d.settings.veth_prefix = prefix),
         ..AMAZON
@@ -136,9 +135,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("none, standard or strict, in any case"),
         default: "standard",
         since: "1.17.1",
-        meaning: "With `FERRULE_POLICY`: what becomes of a pod for which policy does not hold in \
-                  time; `strict` where it is not set. With `FERRULE_POLICY_AGENT`: what holds for a \
-                  pod that no policy names, as that agent is told. A value that does not fit is refused.",
+        meaning: "With `FERRULE_POLICY`: the result for a pod whose policies are not in force in \
+                  time; the default is then `strict`. With `FERRULE_POLICY_AGENT`: the mode that \
+                  aws-network-policy-agent uses for pods without a policy. An invalid value is \
+                  refused.",
         effect: Effect::Refused {
             asked: |modes| modes.policy_strict && !modes.policy_agent && !modes.policy,
             why: "nothing enforces network policies here, so pods would start open instead of \
@@ -158,8 +158,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.13",
-        meaning: "Pods of an IPv4 node reach IPv6 destinations by the node's own address, if its \
-                  primary ENI has one.",
+        meaning: "Pods of an IPv4 node reach IPv6 destinations through the node's own address, if \
+                  its primary ENI has one.",
         set: |d, v| parse::boolean(v).map(|b| d.modes.v6_egress = b),
         ..AMAZON
     },
@@ -168,7 +168,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "true",
         since: "1.15.1",
-        meaning: "Pods of an IPv6 node reach IPv4 destinations by the node's own address.",
+        meaning: "Pods of an IPv6 node reach IPv4 destinations through the node's own address.",
         set: |d, v| parse::boolean(v).map(|b| d.modes.v4_egress = b),
         ..AMAZON
     },
@@ -177,8 +177,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.7.3",
-        meaning: "The node looks for a packet's socket after its route, `net.ipv4.tcp_early_demux` \
-                  0 and not 1: kubelet's probes by TCP of strict branch pods need it.",
+        meaning: "The node looks up a packet's socket after its route: `net.ipv4.tcp_early_demux` \
+                  is 0 instead of 1. The kubelet's TCP probes of strict branch pods need it.",
         set: |d, v| parse::boolean(v).map(|b| d.settings.tcp_early_demux = !b),
         ..AMAZON
     },
@@ -187,8 +187,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.10",
-        meaning: "Pods' bandwidth annotations hold: the plugin `bandwidth` is chained after ours. It \
-                  must be in the plugins' folder.",
+        meaning: "Pods' bandwidth annotations take effect: the plugin `bandwidth` is chained after \
+                  ferrule-cni. It must be in the plugin folder.",
         set: |d, v| parse::boolean(v).map(|b| d.settings.bandwidth = b),
         ..AMAZON
     },

@@ -11,9 +11,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Int("0 or more"),
         default: "1",
         unit: "ENIs",
-        meaning: "Free addresses to keep ready, counted in whole ENIs. Not looked at when \
-                  `WARM_IP_TARGET` or `MINIMUM_IP_TARGET` is above 0, with \
-                  `ENABLE_PREFIX_DELEGATION` and with `ENABLE_IPv6`.",
+        meaning: "Free addresses to keep ready, counted in whole ENIs. Ignored if `WARM_IP_TARGET` \
+                  or `MINIMUM_IP_TARGET` is above 0, with `ENABLE_PREFIX_DELEGATION`, and with \
+                  `ENABLE_IPv6`.",
         set: |d, v| parse::count(v).map(|n| d.settings.warm.enis = n),
         ..AMAZON
     },
@@ -22,7 +22,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Int("0 or more"),
         default: "0",
         unit: "addresses",
-        meaning: "Free addresses to keep ready; 0 is off. Goes before `WARM_ENI_TARGET`.",
+        meaning: "Free addresses to keep ready; 0 is off. Takes precedence over `WARM_ENI_TARGET`.",
         set: |d, v| parse::count(v).map(|n| d.settings.warm.ips = n),
         ..AMAZON
     },
@@ -32,7 +32,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "0",
         unit: "addresses",
         since: "1.6",
-        meaning: "The fewest addresses to hold in all; 0 is off. Goes before `WARM_ENI_TARGET`.",
+        meaning: "The minimum of all addresses; 0 is off. Takes precedence over `WARM_ENI_TARGET`.",
         set: |d, v| parse::count(v).map(|n| d.settings.warm.minimum = n),
         ..AMAZON
     },
@@ -42,8 +42,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "1",
         unit: "prefixes",
         since: "1.9",
-        meaning: "Free prefixes to keep ready, with `ENABLE_PREFIX_DELEGATION` only. Not looked at \
-                  when `WARM_IP_TARGET` or `MINIMUM_IP_TARGET` is above 0.",
+        meaning: "Free prefixes to keep ready, only with `ENABLE_PREFIX_DELEGATION`. Ignored if \
+                  `WARM_IP_TARGET` or `MINIMUM_IP_TARGET` is above 0.",
         set: |d, v| parse::count(v).map(|n| d.settings.warm.prefixes = n),
         ..AMAZON
     },
@@ -52,8 +52,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Int("any"),
         default: "-1",
         unit: "ENIs",
-        meaning: "The most ENIs to use, the primary one included. Counts when it is 1 or more \
-                  and below what the instance type allows.",
+        meaning: "The limit of ENIs, including the primary one. Used if it is at least 1 and below \
+                  the limit of the instance type.",
         set: |d, v| {
             let most = parse::integer(v)?;
             d.settings.max_enis = u32::try_from(most).ok().filter(|most| *most > 0);
@@ -67,7 +67,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "30",
         unit: "seconds",
         since: "1.15",
-        meaning: "How long a released address is given to nobody. A value that does not fit is \
+        meaning: "The time for which a released address is not reused. An invalid value is \
                   refused.",
         on_bad: OnBad::Refuse,
         set: |d, v| parse::count(v).map(|n| d.settings.cooldown = Span::seconds(n.into())),
@@ -78,9 +78,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "false",
         since: "1.9",
-        meaning: "Addresses come in prefixes of 16, one by one where the subnet is too fragmented \
-                  for them. On an instance type without prefixes IPv4 addresses come one by one \
-                  and IPv6 is not possible.",
+        meaning: "The daemon assigns prefixes of 16 addresses, or single addresses if the subnet \
+                  is too fragmented. On an instance type without prefixes IPv4 uses single \
+                  addresses, and IPv6 is not possible.",
         set: |d, v| parse::boolean(v).map(|b| d.settings.prefixes = b),
         ..AMAZON
     },

@@ -8,8 +8,8 @@ use config_model::{Span, registry};
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "MY_NODE_NAME",
-        meaning: "The node's name in Kubernetes; the manifest fills it in. Without it the daemon \
-                  does not speak to the API server.",
+        meaning: "The node's name in Kubernetes; the manifest sets it. Without it the daemon does \
+                  not use the API server.",
         set: |d, v| {
             d.settings.node_name = parse::text(v);
             Ok(())
@@ -18,7 +18,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "MY_POD_NAME",
-        meaning: "The daemon's pod's name in Kubernetes; the manifest fills it in.",
+        meaning: "The name of the daemon's pod; the manifest sets it.",
         set: |d, v| {
             d.settings.pod_name = parse::text(v);
             Ok(())
@@ -37,7 +37,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "CLUSTER_ENDPOINT",
         since: "1.12.1",
-        meaning: "The API server's URL in place of the Service's address.",
+        meaning: "The API server's URL instead of the Service's address.",
         set: |d, v| {
             d.settings.cluster_endpoint = parse::text(v);
             Ok(())
@@ -48,9 +48,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_BACKING_STORE",
         kind: Kind::Path,
         default: "/var/run/aws-node/ipam.json",
-        meaning: "amazon-vpc-cni's checkpoint of network card 0. It is read, and never written, at \
-                  a start without a checkpoint of Ferrule's own; `ipam-nic-N.json` beside it are \
-                  those of other cards.",
+        meaning: "amazon-vpc-cni's checkpoint of network card 0. The daemon reads it at a start \
+                  without a checkpoint of its own, and never writes it; `ipam-nic-N.json` in the \
+                  same folder are the files of other cards.",
         empty_is_unset: true,
         set: |d, v| parse::path(v).map(|path| d.settings.backing_store = path),
         ..AMAZON
@@ -60,7 +60,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Int("10 or more"),
         default: "10",
         unit: "seconds",
-        meaning: "The time limit of one call to EC2.",
+        meaning: "The timeout of one call to EC2.",
         empty_is_unset: true,
         set: |d, v| {
             let seconds = parse::within(v, 10, u32::MAX.into(), "an integer, 10 or more")?;
@@ -73,7 +73,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_LOGLEVEL",
         kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
         default: "DEBUG",
-        meaning: "The least severe log line that is written.",
+        meaning: "The lowest severity in the log.",
         empty_is_unset: true,
         set: |d, v| parse::log_level(v).map(|level| d.settings.log_level = level),
         ..AMAZON
@@ -82,7 +82,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_LOG_FILE",
         kind: Kind::Text,
         default: "/host/var/log/aws-routed-eni/ipamd.log",
-        meaning: "Where log lines go: `stdout`, `stderr` or an absolute path.",
+        meaning: "The target of the log: `stdout`, `stderr` or an absolute path.",
         empty_is_unset: true,
         set: |d, v| parse::log_to(v).map(|to| d.settings.log_to = to),
         ..AMAZON
@@ -91,8 +91,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_PLUGIN_LOG_FILE",
         kind: Kind::Text,
         default: "/var/log/aws-routed-eni/plugin.log",
-        meaning: "Where the plugin's log lines go: `stderr` or an absolute path of the host. \
-                  `stdout` is refused: it is the plugin's answer.",
+        meaning: "The target of the plugin's log: `stderr` or an absolute path of the host. \
+                  `stdout` is refused, because it carries the plugin's result.",
         on_bad: OnBad::Refuse,
         empty_is_unset: true,
         set: |d, v| parse::plugin_log(v).map(|to| d.settings.plugin_log_file = to),
@@ -102,7 +102,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_PLUGIN_LOG_LEVEL",
         kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
         default: "DEBUG",
-        meaning: "The least severe line of the plugin's log.",
+        meaning: "The lowest severity in the plugin's log.",
         empty_is_unset: true,
         set: |d, v| {
             parse::log_level(v)?;
@@ -115,7 +115,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "HOST_CNI_BIN_PATH",
         kind: Kind::Path,
         default: "/host/opt/cni/bin",
-        meaning: "The host's folder of plugins, as `ferrule-ipamd install` has it.",
+        meaning: "The host's plugin folder, as for `ferrule-ipamd install`.",
         on_bad: OnBad::Refuse,
         empty_is_unset: true,
         set: |d, v| parse::path(v).map(|path| d.settings.host_bin_dir = path),
@@ -125,7 +125,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "HOST_CNI_CONFDIR_PATH",
         kind: Kind::Path,
         default: "/host/etc/cni/net.d",
-        meaning: "The host's folder of network configurations, as `ferrule-ipamd install` has it.",
+        meaning: "The host's folder of network configurations, as for `ferrule-ipamd install`.",
         on_bad: OnBad::Refuse,
         empty_is_unset: true,
         set: |d, v| parse::path(v).map(|path| d.settings.host_conf_dir = path),
@@ -135,7 +135,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "INTROSPECTION_BIND_ADDRESS",
         kind: Kind::Address,
         default: registry::INTROSPECTION_ADDRESS,
-        meaning: "Where introspection listens: address and port, or `unix:` and a path.",
+        meaning: "The address and port of introspection, or `unix:` and a path.",
         empty_is_unset: true,
         set: |d, v| parse::bind(v).map(|bind| d.settings.introspection = Some(bind)),
         ..AMAZON
@@ -144,7 +144,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "DISABLE_INTROSPECTION",
         kind: Kind::Bool,
         default: "false",
-        meaning: "Introspection is not served.",
+        meaning: "Introspection is off.",
         set: |d, v| parse::boolean(v).map(|b| d.modes.introspection_off = b),
         ..AMAZON
     },
@@ -152,7 +152,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "DISABLE_METRICS",
         kind: Kind::Bool,
         default: "false",
-        meaning: "`/metrics` on port 61678 is not served.",
+        meaning: "`/metrics` on port 61678 is off.",
         set: |d, v| parse::boolean(v).map(|b| d.settings.metrics = !b),
         ..AMAZON
     },

@@ -58,21 +58,21 @@ pub(super) struct Said<'a> {
     pub(super) ports: Cow<'a, [ContainerPort]>,
 }
 
-/// Labels, owned or lent.
+/// Labels, owned or borrowed.
 #[derive(Clone, Copy)]
 pub(super) enum SaidLabels<'a> {
     Owned(&'a Labels),
-    Lent(&'a [(Cow<'a, str>, Cow<'a, str>)]),
+    Borrowed(&'a [(Cow<'a, str>, Cow<'a, str>)]),
 }
 
 impl<'a> SaidLabels<'a> {
     pub(super) fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let (owned, lent) = match self {
+        let (owned, borrowed) = match self {
             Self::Owned(labels) => (Some(labels), &[][..]),
-            Self::Lent(labels) => (None, labels),
+            Self::Borrowed(labels) => (None, labels),
         };
         let owned = owned.into_iter().flatten().map(|(key, value)| (&**key, &**value));
-        owned.chain(lent.iter().map(|(key, value)| (&**key, &**value)))
+        owned.chain(borrowed.iter().map(|(key, value)| (&**key, &**value)))
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     delta::{GroupId, Role},
     groups::{Address, Applied, Counts, Group, GroupKey, Makeup},
     ids::Ids,
-    matching::Lent,
+    matching::Borrowed,
     settle::Subject,
     source::Source,
 };
@@ -31,9 +31,9 @@ impl Index {
         id
     }
 
-    pub(super) fn acquire_lent(&mut self, lent: Lent<'_>, role: Role) -> u32 {
-        let selection = self.matching.select_lent(lent);
-        let id = self.group_of(selection, || lent.id());
+    pub(super) fn acquire_borrowed(&mut self, borrowed: Borrowed<'_>, role: Role) -> u32 {
+        let selection = self.matching.select_borrowed(borrowed);
+        let id = self.group_of(selection, || borrowed.id());
         self.give(id, role);
         id
     }

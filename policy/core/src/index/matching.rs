@@ -7,8 +7,8 @@
 
 use super::{
     ids::Ids,
+    interner::{Interner, Pivot},
     table::{Keyed, Mark, Table},
-    words::{Pivot, Words},
 };
 use policy_objects::{Labels, Selector, page::SelectorView};
 use std::{
@@ -123,7 +123,7 @@ pub(super) struct Wanted<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lent<'a> {
+pub(super) struct Borrowed<'a> {
     /// The namespace of the policy.
     pub(super) own: &'a str,
     /// Of namespaces with these labels; `None`: of the policy's own.
@@ -134,7 +134,7 @@ pub(super) struct Lent<'a> {
 
 #[derive(Debug)]
 pub(super) struct Matching {
-    words: Words,
+    interner: Interner,
     /// Labels of an entity that are looked up.
     labels: Vec<u32>,
     pub(super) spaces: Table<Space>,
@@ -156,7 +156,7 @@ pub(super) type Before = BTreeMap<u32, Ids>;
 impl Matching {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            words: Words::new(seed),
+            interner: Interner::new(seed),
             labels: Vec::new(),
             spaces: Table::new(seed),
             sets: Table::new(seed),
@@ -196,7 +196,7 @@ impl Matching {
         }
         let labels = match name {
             "" => Box::default(),
-            name => self.words.labels([(NAME_LABEL, name)].into_iter()),
+            name => self.interner.labels([(NAME_LABEL, name)].into_iter()),
         };
         let (name, scopes) = (name.into(), Ids::default());
         let id = self.spaces.insert(Space { name, labels, known: false, scopes, sets: 0 });
@@ -211,7 +211,7 @@ impl Matching {
                 self.labelled.remove(&(label, id));
             }
         }
-        self.words.release_labels(&labels);
+        self.interner.release_labels(&labels);
     }
 
     fn enter(&mut self, space: u32) {
@@ -229,7 +229,7 @@ impl Matching {
         if labels.iter().all(|(key, _)| *key != NAME_LABEL) {
             labels.push((NAME_LABEL, &name));
         }
-        let labels = self.words.labels(labels.into_iter());
+        let labels = self.interner.labels(labels.into_iter());
         let old = std::mem::replace(&mut self.spaces[id].labels, labels);
         let mut before = Before::new();
         if !self.loading {
@@ -246,7 +246,7 @@ impl Matching {
                 self.turn(id, scope, true, &mut before);
             }
         }
-        self.words.release_labels(&old);
+        self.interner.release_labels(&old);
         before
     }
 
@@ -271,7 +271,7 @@ impl Matching {
             return Ids::default();
         }
         let found = self.behind(Room::Spaces, labels);
-        found.filter(|scope| self.words.selects(self.scopes[*scope].selector, labels)).collect()
+        found.filter(|scope| self.interner.selects(self.scopes[*scope].selector, labels)).collect()
     }
 
     fn selections_of(&self, set: u32) -> Ids {
@@ -282,28 +282,28 @@ impl Matching {
         let selects = |id: &u32| {
             let Selection { reach, selector, .. } = self.selections[*id];
             !matches!(reach, Reach::Scope(_, Some(only)) if only != *space)
-                && self.words.selects(selector, labels)
+                && self.interner.selects(selector, labels)
         };
         found.filter(selects).collect()
     }
 
     fn behind<'a>(&'a self, room: Room, labels: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
         let bucket = move |pivot| self.buckets.find((room, pivot));
-        let found = self.words.doors(labels).filter_map(bucket);
+        let found = self.interner.doors(labels).filter_map(bucket);
         found.flat_map(|bucket| self.buckets[bucket].ids.as_slice()).copied()
     }
 
     fn hang(&mut self, room: Room, selector: u32, door: Option<u8>, id: u32) {
-        for pivot in self.words.pivots(selector, door.map(usize::from)) {
-            self.words.watch(pivot, true);
+        for pivot in self.interner.pivots(selector, door.map(usize::from)) {
+            self.interner.watch(pivot, true);
             let bucket = self.buckets.intern(Bucket { at: (room, pivot), ids: Ids::default() });
             self.buckets[bucket].ids.insert(id);
         }
     }
 
     fn unhang(&mut self, room: Room, selector: u32, door: Option<u8>, id: u32) {
-        for pivot in self.words.pivots(selector, door.map(usize::from)) {
-            self.words.watch(pivot, false);
+        for pivot in self.interner.pivots(selector, door.map(usize::from)) {
+            self.interner.watch(pivot, false);
             let Some(bucket) = self.buckets.find((room, pivot)) else { continue };
             self.buckets[bucket].ids.remove(id);
             if self.buckets[bucket].ids.is_empty() {
@@ -320,10 +320,10 @@ impl Matching {
         labels: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> u32 {
         let mut ids = std::mem::take(&mut self.labels);
-        self.words.labels_into(labels, &mut ids);
+        self.interner.labels_into(labels, &mut ids);
         let id = match self.sets.seek((space, &ids)) {
             Ok(id) => {
-                self.words.release_labels(&ids);
+                self.interner.release_labels(&ids);
                 id
             }
             Err(mark) => self.new_set(mark, space, ids.as_slice().into()),
@@ -336,7 +336,7 @@ impl Matching {
     fn new_set(&mut self, mark: Mark, space: u32, labels: Box<[u32]>) -> u32 {
         self.spaces.hold(space);
         self.spaces[space].sets += 1;
-        self.words.held(&labels, true);
+        self.interner.held(&labels, true);
         let (entities, selections) = (Ids::default(), Ids::default());
         let set = Set { space, labels, entities, selections };
         let id = self.sets.insert_marked(mark, set);
@@ -353,13 +353,13 @@ impl Matching {
             return;
         }
         if let Some(Set { space, labels, .. }) = self.sets.remove(id) {
-            self.words.held(&labels, false);
+            self.interner.held(&labels, false);
             if !self.loading {
                 for label in keys(&labels) {
                     self.holders.remove(&(label, space, id));
                 }
             }
-            self.words.release_labels(&labels);
+            self.interner.release_labels(&labels);
             self.spaces[space].sets -= 1;
             self.release_space(space);
         }
@@ -367,7 +367,7 @@ impl Matching {
 
     /// The selection of this; a new one has no group yet.
     pub(super) fn select(&mut self, wanted: &Wanted<'_>) -> u32 {
-        let selector = self.words.selector(&SelectorView::from(&*wanted.selector));
+        let selector = self.interner.selector(&SelectorView::from(&*wanted.selector));
         let only = wanted.space.as_deref().map(|name| self.space(name));
         let spaces = wanted.spaces.as_ref().filter(|spaces| !spaces.requirements.is_empty());
         let reach = match (spaces, only) {
@@ -378,10 +378,10 @@ impl Matching {
         self.selection(reach, selector)
     }
 
-    pub(super) fn select_lent(&mut self, lent: Lent<'_>) -> u32 {
-        let selector = self.words.selector(lent.selector);
-        let reach = match lent.spaces {
-            None => Reach::Space(self.space(lent.own)),
+    pub(super) fn select_borrowed(&mut self, borrowed: Borrowed<'_>) -> u32 {
+        let selector = self.interner.selector(borrowed.selector);
+        let reach = match borrowed.spaces {
+            None => Reach::Space(self.space(borrowed.own)),
             Some(spaces) => Reach::Scope(self.scope(spaces), None),
         };
         self.selection(reach, selector)
@@ -396,7 +396,7 @@ impl Matching {
             }
             Err(mark) => mark,
         };
-        let door = self.words.narrowest(selector).and_then(|at| u8::try_from(at).ok());
+        let door = self.interner.narrowest(selector).and_then(|at| u8::try_from(at).ok());
         let selection = Selection { reach, selector, door, groups: Ids::default() };
         let id = self.selections.insert_marked(mark, selection);
         self.hang(room(reach), selector, door, id);
@@ -431,16 +431,16 @@ impl Matching {
                 only.into_iter().for_each(|space| self.release_space(space));
             }
         }
-        self.words.release_selector(selector);
+        self.interner.release_selector(selector);
     }
 
     fn scope(&mut self, selector: &SelectorView<'_>) -> u32 {
-        let selector = self.words.selector(selector);
+        let selector = self.interner.selector(selector);
         if let Some(id) = self.scopes.find(selector) {
-            self.words.release_selector(selector);
+            self.interner.release_selector(selector);
             return self.scopes.hold(id);
         }
-        let door = self.words.narrowest(selector).and_then(|at| u8::try_from(at).ok());
+        let door = self.interner.narrowest(selector).and_then(|at| u8::try_from(at).ok());
         let id = self.scopes.insert(Scope { selector, door, selections: Ids::default() });
         self.hang(Room::Spaces, selector, door, id);
         if !self.loading {
@@ -455,19 +455,19 @@ impl Matching {
         if let Some(Scope { selector, door, .. }) = self.scopes.release(id) {
             spaces.into_iter().for_each(|space| self.spaces[space].scopes.remove(id));
             self.unhang(Room::Spaces, selector, door, id);
-            self.words.release_selector(selector);
+            self.interner.release_selector(selector);
         }
     }
 
     /// The namespaces that a namespace selector selects.
     fn spaces_of(&self, scope: u32) -> Vec<u32> {
         let selector = self.scopes[scope].selector;
-        let needed = self.words.needed(selector).unwrap_or(&[ALL]);
+        let needed = self.interner.needed(selector).unwrap_or(&[ALL]);
         let with = |label: &u32| self.labelled.range((*label, 0)..=(*label, u32::MAX));
         let found = needed.iter().flat_map(with).map(|(_, space)| *space);
         let selects = |space: &u32| {
             let Space { name, labels, .. } = &self.spaces[*space];
-            !name.is_empty() && self.words.selects(selector, labels)
+            !name.is_empty() && self.interner.selects(selector, labels)
         };
         found.filter(selects).collect()
     }
@@ -484,8 +484,8 @@ impl Matching {
             Reach::Scope(scope, None) => scope,
         };
         let spaces = self.spaces_of(scope);
-        match self.words.needed(selector) {
-            Some(needed) if self.words.holders(needed) <= spaces.len() => {
+        match self.interner.needed(selector) {
+            Some(needed) if self.interner.holders(needed) <= spaces.len() => {
                 let with =
                     |label: &u32| self.holders.range((*label, 0, 0)..=(*label, u32::MAX, u32::MAX));
                 let found = needed.iter().flat_map(with);
@@ -499,21 +499,21 @@ impl Matching {
 
     /// The sets of a namespace that a selector selects.
     fn sets_in(&self, space: u32, selector: u32) -> Vec<u32> {
-        let needed = self.words.needed(selector).unwrap_or(&[ALL]);
+        let needed = self.interner.needed(selector).unwrap_or(&[ALL]);
         let with = |label: &u32| self.holders.range((*label, space, 0)..=(*label, space, u32::MAX));
         let found = needed.iter().flat_map(with).map(|(_, _, set)| *set);
         found.filter(|set| self.is_in(*set, selector)).collect()
     }
 
     fn is_in(&self, set: u32, selector: u32) -> bool {
-        self.words.selects(selector, &self.sets[set].labels)
+        self.interner.selects(selector, &self.sets[set].labels)
     }
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         let lists = self.holders.len() + self.labelled.len() + self.buckets.len();
         let things = self.spaces.len() + self.sets.len() + self.selections.len();
-        lists + things + self.scopes.len() + self.words.words()
+        lists + things + self.scopes.len() + self.interner.words()
     }
 
     /// A namespace that there is: an object of it, or pods in it.
@@ -523,7 +523,7 @@ impl Matching {
     }
 
     pub(super) fn space_labels(&self, space: u32) -> Labels {
-        let texts = self.spaces[space].labels.iter().map(|label| self.words.text(*label));
+        let texts = self.spaces[space].labels.iter().map(|label| self.interner.text(*label));
         texts.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 }

@@ -7,14 +7,14 @@ use super::{
     groups::{Makeup, Members, Vips},
     ids::Ids,
     matching::Wanted,
-    source::{MembersOf, Source, Thing},
+    source::{Dependency, MembersOf, Source},
 };
 use crate::world::{GroupScope, GroupWalk, Lookup, odd_service};
 use policy_objects::{GroupSpec, Named, Read, Selector, Service};
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
 #[derive(Debug, Default)]
-pub(super) struct NamedThings {
+pub(super) struct NamedObjects {
     pub(super) groups: BTreeMap<Named, Read<GroupSpec>>,
     /// Those with a selector or an address, or of which that is not understood.
     services: BTreeMap<Named, Served>,
@@ -33,10 +33,10 @@ struct Served {
 struct Made {
     wanted: Vec<Wanted<'static>>,
     holds: [Holds; 2],
-    things: Vec<Thing>,
+    things: Vec<Dependency>,
 }
 
-impl Lookup for NamedThings {
+impl Lookup for NamedObjects {
     fn group(&self, name: &Named) -> Option<&Read<GroupSpec>> {
         self.groups.get(name)
     }
@@ -46,7 +46,7 @@ impl Lookup for NamedThings {
     }
 }
 
-impl NamedThings {
+impl NamedObjects {
     /// A Service is there, or, without, gone.
     pub(super) fn serve(&mut self, name: Named, service: Option<&Service>) {
         let served = service.map(|Service { selector, cluster_ips, .. }| {
@@ -101,8 +101,8 @@ impl NamedThings {
     /// As [`crate::World::members`] and [`crate::World::subjects`], by name.
     fn resolve(&self, of: &MembersOf) -> Made {
         let walk = match &of.thing {
-            Thing::Group(group) => GroupWalk::of_group(self, group),
-            Thing::Service(service) => GroupWalk::of_service(self, service),
+            Dependency::Group(group) => GroupWalk::of_group(self, group),
+            Dependency::Service(service) => GroupWalk::of_service(self, service),
         };
         let GroupWalk { members, unusable, doubt, groups, services } = walk;
         let mut wanted: Vec<_> =
@@ -116,8 +116,8 @@ impl NamedThings {
         let blocks = if unusable.is_none() { members.blocks } else { Vec::new() };
         let applied = Holds { unusable: doubt, ..Holds::default() };
         let address = Holds { blocks, unusable, ..Holds::default() };
-        let things = groups.into_iter().map(Thing::Group);
-        let things = things.chain(services.into_iter().map(Thing::Service)).collect();
+        let things = groups.into_iter().map(Dependency::Group);
+        let things = things.chain(services.into_iter().map(Dependency::Service)).collect();
         Made { wanted, holds: [applied, address], things }
     }
 }
@@ -185,7 +185,7 @@ impl Index {
     pub(super) fn make_service(&mut self, name: &Named, id: GroupId) -> u32 {
         let (of, holds) = (name.clone(), self.named.vips(name));
         let group = self.add_group(id, Makeup::Service(Box::new(Vips { of, holds })));
-        self.dependents.insert((Thing::Service(name.clone()), group));
+        self.dependents.insert((Dependency::Service(name.clone()), group));
         group
     }
 
@@ -194,7 +194,7 @@ impl Index {
         let things = match &self.groups[group].makeup {
             Makeup::Selection(_) => return,
             Makeup::Members(members) => self.named.resolve(&members.of).things,
-            Makeup::Service(service) => vec![Thing::Service(service.of.clone())],
+            Makeup::Service(service) => vec![Dependency::Service(service.of.clone())],
         };
         for thing in things {
             self.dependents.remove(&(thing, group));
@@ -202,7 +202,7 @@ impl Index {
     }
 
     /// A ClusterGroup, a Group or a Service is new, has changed or is gone.
-    pub(super) fn change(&mut self, thing: &Thing, change: impl FnOnce(&mut NamedThings)) {
+    pub(super) fn change(&mut self, thing: &Dependency, change: impl FnOnce(&mut NamedObjects)) {
         let range = (thing.clone(), 0)..=(thing.clone(), u32::MAX);
         let groups: Vec<u32> = self.dependents.range(range).map(|(_, group)| *group).collect();
         let made_of = |group: &u32| match &self.groups[*group].makeup {

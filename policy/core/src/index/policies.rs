@@ -6,7 +6,7 @@ use super::{
     delta::{Change, GroupId, PolicyDelta, PolicyId, Role, Uses},
     expand::{Expanding, within},
     ids::Ids,
-    matching::Lent,
+    matching::Borrowed,
     source::Source,
     table::Keyed,
     uid::Uid,
@@ -68,8 +68,8 @@ impl Index {
     /// The same of one that a page lends.
     pub(super) fn policy_lent(&mut self, policy: &PolicyView<'_>) {
         let MetaView { namespace: own, name, uid, .. } = &policy.meta;
-        let subject = Lent { own, spaces: None, selector: &policy.subject };
-        let applied = Ids::from_iter([self.acquire_lent(subject, Role::Applied)]);
+        let subject = Borrowed { own, spaces: None, selector: &policy.subject };
+        let applied = Ids::from_iter([self.acquire_borrowed(subject, Role::Applied)]);
         let (mut address, everything) = (Ids::default(), SelectorView::default());
         let ingress = policy.ingress.iter().flatten().map(|rule| (Direction::Ingress, rule));
         let egress = policy.egress.iter().flatten().map(|rule| (Direction::Egress, rule));
@@ -77,8 +77,8 @@ impl Index {
             for peer in &rule.peers {
                 let PeerView::Pods { namespaces, pods } = peer else { continue };
                 let selector = pods.as_ref().unwrap_or(&everything);
-                let peer = Lent { own, spaces: namespaces.as_ref(), selector };
-                address.insert(self.acquire_lent(peer, Role::Address));
+                let peer = Borrowed { own, spaces: namespaces.as_ref(), selector };
+                address.insert(self.acquire_borrowed(peer, Role::Address));
             }
             let holds_others = |peer: &PeerView<'_>| matches!(peer, PeerView::Block(_));
             let may_be_others = rule.peers.is_empty() || rule.peers.iter().any(holds_others);

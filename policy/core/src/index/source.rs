@@ -3,7 +3,7 @@
 use super::{
     delta::{Canonical, GroupId},
     entities::ACCOUNT,
-    matching::{Lent, Wanted},
+    matching::{Borrowed, Wanted},
 };
 use crate::{Peer, Pods, Scope};
 use policy_objects::{Named, Operator, Requirement, Selector, page::SelectorView};
@@ -11,7 +11,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 /// What a group's members depend on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Thing {
+pub(super) enum Dependency {
     Group(Named),
     Service(Named),
 }
@@ -27,7 +27,7 @@ pub(super) enum Source<'a> {
 /// Those of a ClusterGroup, a Group, or behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MembersOf {
-    pub(super) thing: Thing,
+    pub(super) thing: Dependency,
     pub(super) space: Option<String>,
     /// Of namespaces with these labels alone.
     pub(super) spaces: Option<Selector>,
@@ -45,8 +45,8 @@ impl<'a> Source<'a> {
                 };
                 Self::Pods(Wanted { space, spaces, selector: Cow::Borrowed(pods) })
             }
-            Pods::Group(group) => Self::members(Thing::Group(group.clone())),
-            Pods::Service(service) => Self::members(Thing::Service(service.clone())),
+            Pods::Group(group) => Self::members(Dependency::Group(group.clone())),
+            Pods::Service(service) => Self::members(Dependency::Service(service.clone())),
             Pods::ServiceAccount(account) => Self::Pods(Wanted {
                 space: Some(Cow::Borrowed(&account.namespace)),
                 spaces: None,
@@ -55,7 +55,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn members(thing: Thing) -> Self {
+    fn members(thing: Dependency) -> Self {
         Self::Members(MembersOf { thing, space: None, spaces: None })
     }
 
@@ -120,8 +120,8 @@ impl<'a> Source<'a> {
             }
             Self::Members(MembersOf { thing, space, spaces }) => {
                 let (word, name) = match thing {
-                    Thing::Group(name) => ("members", name),
-                    Thing::Service(name) => ("behind", name),
+                    Dependency::Group(name) => ("members", name),
+                    Dependency::Service(name) => ("behind", name),
                 };
                 let mut canonical = Canonical::new(word);
                 canonical.text(&name.namespace);
@@ -144,7 +144,7 @@ impl<'a> Source<'a> {
     }
 }
 
-impl Lent<'_> {
+impl Borrowed<'_> {
     /// As [`Source::id`] of the same.
     pub(super) fn id(self) -> GroupId {
         let mut canonical = Canonical::new("pods");

@@ -4,7 +4,7 @@ use super::scan::{Once, Scan};
 use crate::{LOGGING, Labels, Meta, NAME_LABEL, Namespace};
 use std::borrow::Cow;
 
-/// The identity of an object, lent by a page.
+/// The identity of an object, borrowed by a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaView<'a> {
     /// Its namespace; empty for kinds of the cluster.
@@ -18,7 +18,7 @@ pub struct MetaView<'a> {
     pub generation: i64,
 }
 
-/// A namespace, lent by a page.
+/// A namespace, borrowed by a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceView<'a> {
     /// Its identity; among the labels is its name.

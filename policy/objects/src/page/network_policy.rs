@@ -1,7 +1,7 @@
 //! NetworkPolicies as API servers write them. What has anything odd is left to the slow way, so that
 //! both never differ: here is no leniency and no note.
 
-use super::lent::{
+use super::borrowed::{
     OperatorView, PeerView, PolicyView, RequirementView, RuleView, SelectorView, ValuesView,
 };
 use super::meta::meta;

@@ -6,7 +6,7 @@ use crate::{ContainerPort, MIRROR, Meta, Phase, Pod, Protocol};
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-/// A pod, lent by a page; the fields are [`Pod`]'s.
+/// A pod, borrowed by a page; the fields are [`Pod`]'s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView<'a> {
     pub meta: MetaView<'a>,
@@ -22,7 +22,7 @@ pub struct PodView<'a> {
     pub mirror: Option<Cow<'a, str>>,
 }
 
-/// A named port, lent by a page.
+/// A named port, borrowed by a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortView<'a> {
     pub name: Cow<'a, str>,

@@ -59,35 +59,38 @@ fn what_api_servers_write_is_read_without_a_tree() {
 
 /// What the lending way and the other one read of a pod.
 fn both(pod: &Value) -> (Option<Pod>, Option<Pod>) {
-    let lent = lent_pod(&page("Pod", std::slice::from_ref(pod)));
+    let borrowed = borrowed_pod(&page("Pod", std::slice::from_ref(pod)));
     let read = Object::read_as(Kind::Pod, pod).ok().map(|parsed| parsed.object);
     let read = read.and_then(|object| if let Object::Pod(pod) = object { Some(pod) } else { None });
-    (lent, read)
+    (borrowed, read)
 }
 
-fn lent_pod(page: &[u8]) -> Option<Pod> {
-    let mut lent = None;
-    let outcome = pods(page, |item| lent = item.ok().map(Pod::from));
+fn borrowed_pod(page: &[u8]) -> Option<Pod> {
+    let mut borrowed = None;
+    let outcome = pods(page, |item| borrowed = item.ok().map(Pod::from));
     assert_eq!(outcome.expect("a page").items, 1);
-    lent
+    borrowed
 }
 
 fn lent_namespace(page: &[u8]) -> Option<crate::Namespace> {
-    let mut lent = None;
-    let outcome = namespaces(page, |item| lent = item.ok().map(crate::Namespace::from));
+    let mut borrowed = None;
+    let outcome = namespaces(page, |item| borrowed = item.ok().map(crate::Namespace::from));
     assert_eq!(outcome.expect("a page").items, 1);
-    lent
+    borrowed
 }
 
 #[test]
 fn a_pod_is_lent_as_it_is_read() {
-    let (lent, read) = both(&pod());
-    let lent = lent.expect("a pod");
-    assert_eq!(Some(&lent), read.as_ref());
-    assert_eq!((lent.meta.name.as_str(), lent.node.as_str(), lent.addresses.len()), ("a", "n1", 2));
-    let ports: Vec<_> = lent.ports.iter().map(|port| (port.name.as_str(), port.port)).collect();
+    let (borrowed, read) = both(&pod());
+    let borrowed = borrowed.expect("a pod");
+    assert_eq!(Some(&borrowed), read.as_ref());
+    assert_eq!(
+        (borrowed.meta.name.as_str(), borrowed.node.as_str(), borrowed.addresses.len()),
+        ("a", "n1", 2)
+    );
+    let ports: Vec<_> = borrowed.ports.iter().map(|port| (port.name.as_str(), port.port)).collect();
     assert_eq!(ports, [("web", 80), ("met", 9090)]);
-    assert_eq!(lent.meta.labels["q"], "\"\\u00e4");
+    assert_eq!(borrowed.meta.labels["q"], "\"\\u00e4");
 }
 
 #[test]
@@ -115,8 +118,8 @@ fn a_pod_is_lent_as_it_is_read_whatever_a_field_of_it_is_replaced_by() {
         for other in &others {
             let mut changed = pod();
             *changed.pointer_mut(&way).expect("a way") = other.clone();
-            let (lent, read) = both(&changed);
-            assert_eq!(lent, read, "{way} = {other}");
+            let (borrowed, read) = both(&changed);
+            assert_eq!(borrowed, read, "{way} = {other}");
             tried += 1;
         }
     }
@@ -253,14 +256,14 @@ fn of_a_key_that_is_there_twice_the_last_is_read_with_a_tree_and_without() {
                 let (outcome, read) = read(kind, page.as_bytes());
                 assert_eq!(outcome.expect("a page").items, 1);
                 assert_eq!(read[0].as_ref().ok(), expected.as_ref(), "{text}");
-                let lent = if kind == Kind::Pod {
-                    lent_pod(page.as_bytes()).map(Object::Pod)
+                let borrowed = if kind == Kind::Pod {
+                    borrowed_pod(page.as_bytes()).map(Object::Pod)
                 } else if kind == Kind::Namespace {
                     lent_namespace(page.as_bytes()).map(Object::Namespace)
                 } else {
                     read.into_iter().next().and_then(Result::ok).map(|parsed| parsed.object)
                 };
-                assert_eq!(lent, expected.map(|parsed| parsed.object), "{text}");
+                assert_eq!(borrowed, expected.map(|parsed| parsed.object), "{text}");
                 tried += 1;
                 apart += usize::from(last != item);
             }
@@ -310,15 +313,15 @@ fn a_namespace_has_the_label_of_its_name() {
         "name": "n", "annotations": {LOGGING: "true", "z": "1"},
         "labels": {"kubernetes.io/metadata.name": "other", "a": "1", "z": "2"},
     }})];
-    let mut lent = Vec::new();
+    let mut borrowed = Vec::new();
     namespaces(&page("Namespace", &items), |item| {
-        lent.push(crate::Namespace::from(item.expect("one")));
+        borrowed.push(crate::Namespace::from(item.expect("one")));
     })
     .expect("a page");
-    assert_eq!(lent[0].labels()[crate::NAME_LABEL], "n");
-    assert_eq!(lent[0].meta.annotations[LOGGING], "true");
+    assert_eq!(borrowed[0].labels()[crate::NAME_LABEL], "n");
+    assert_eq!(borrowed[0].meta.annotations[LOGGING], "true");
     let read = Object::read_as(Kind::Namespace, &items[0]).expect("a namespace");
-    assert_eq!(Object::Namespace(lent.remove(0)), read.object);
+    assert_eq!(Object::Namespace(borrowed.remove(0)), read.object);
 }
 
 #[test]
@@ -327,12 +330,13 @@ fn a_mirror_pod_has_the_uid_of_its_static_pod_and_no_other_annotation() {
         "name": "p", "namespace": "n", "uid": "of the API",
         "annotations": {"a": "1", MIRROR: "of the kubelet", "kubernetes.io/config.source": "file"},
     }, "spec": {}, "status": {}})];
-    let mut lent = Vec::new();
-    pods(&page("Pod", &items), |item| lent.push(Pod::from(item.expect("one")))).expect("a page");
+    let mut borrowed = Vec::new();
+    pods(&page("Pod", &items), |item| borrowed.push(Pod::from(item.expect("one"))))
+        .expect("a page");
     let wanted = [(MIRROR.to_owned(), "of the kubelet".to_owned())].into();
-    assert_eq!(lent[0].meta.annotations, wanted);
+    assert_eq!(borrowed[0].meta.annotations, wanted);
     let read = Object::read_as(Kind::Pod, &items[0]).expect("a pod");
-    assert_eq!(Object::Pod(lent.remove(0)), read.object);
+    assert_eq!(Object::Pod(borrowed.remove(0)), read.object);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn one(index: &mut Index, kind: u8, page: &[u8], what: What) -> Result<usize> {
             Err(error) => fault = Err(error),
         }),
         2 => page::network_policies(page, |item| match item {
-            Ok(PolicyItem::Lent(policy)) if keep => index.load(Event::PolicyView(&policy)),
+            Ok(PolicyItem::Borrowed(policy)) if keep => index.load(Event::PolicyView(&policy)),
             Ok(PolicyItem::Read(parsed)) if keep => {
                 if let Some(policy) = compile(&parsed.object) {
                     index.load(Event::Policy(&policy));

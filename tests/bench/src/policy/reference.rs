@@ -272,7 +272,7 @@ mod tests {
         let owned = selectors.flat_map(|selector| selector.match_labels.keys().cloned());
         let mut lent = Vec::new();
         page::network_policies(&page, |item| {
-            let PolicyItem::Lent(policy) = item.expect("a policy") else { panic!("it is odd") };
+            let PolicyItem::Borrowed(policy) = item.expect("a policy") else { panic!("it is odd") };
             for peer in policy.ingress.iter().flatten().flat_map(|rule| &rule.peers) {
                 let PeerView::Pods { pods: Some(pods), .. } = peer else { continue };
                 lent.extend(pods.requirements().iter().map(|one| one.key.to_owned()));

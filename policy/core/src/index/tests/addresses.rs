@@ -53,7 +53,7 @@ proptest! {
         let (mut index, mut model) = (Index::new(5), Model::default());
         for event in &first {
             model.apply(event.event());
-            event.lend(|lent| index.load(lent));
+            event.lend(|borrowed| index.load(borrowed));
         }
         index.loaded();
         let mut folded = index.snapshot();

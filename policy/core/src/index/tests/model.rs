@@ -6,7 +6,7 @@ use crate::{
         Event, Expanded, GroupId, GroupState, Holds, Member, NodeState, PolicyId, PolicyState,
         Role, Snapshot, Uses,
         entities::ACCOUNT,
-        source::Thing,
+        source::Dependency,
         source::{MembersOf, Source, only},
     },
 };
@@ -223,7 +223,7 @@ impl Model {
                 state.members.insert(member.key(), Arc::new(member));
             }
         }
-        if let Source::Members(MembersOf { thing: Thing::Group(group), .. }) = source {
+        if let Source::Members(MembersOf { thing: Dependency::Group(group), .. }) = source {
             state.holds = match (role, self.world.members(group)) {
                 (Role::Applied, _) => {
                     Holds { unusable: self.world.subjects(group).doubt, ..Holds::default() }
@@ -234,7 +234,7 @@ impl Model {
                 (Role::Address, Err(why)) => Holds { unusable: Some(why), ..Holds::default() },
             };
         }
-        if let Source::Members(MembersOf { thing: Thing::Service(service), .. }) = source {
+        if let Source::Members(MembersOf { thing: Dependency::Service(service), .. }) = source {
             state.holds.unusable = self.world.behind(service).doubt;
         }
         if let Source::Service(name) = source {
@@ -258,8 +258,8 @@ impl Model {
             }
             Source::Members(of) => {
                 let pods = match &of.thing {
-                    Thing::Group(group) => Pods::Group(group.clone()),
-                    Thing::Service(service) => Pods::Service(service.clone()),
+                    Dependency::Group(group) => Pods::Group(group.clone()),
+                    Dependency::Service(service) => Pods::Service(service.clone()),
                 };
                 let meant = match role {
                     Role::Applied => self.world.is_named(pod, &pods),
@@ -279,7 +279,7 @@ impl Model {
                 wanted.space.as_deref() == Some("") && wanted.selector.matches(&node.meta.labels)
             }
             Source::Members(MembersOf {
-                thing: Thing::Group(group),
+                thing: Dependency::Group(group),
                 space: None,
                 spaces: None,
             }) => {

@@ -415,7 +415,7 @@ proptest! {
         let (mut index, mut model) = (Index::new(seed), Model::default());
         for event in &first {
             model.apply(event.event());
-            event.lend(|lent| index.load(lent));
+            event.lend(|borrowed| index.load(borrowed));
         }
         index.loaded();
         let mut folded = index.snapshot();
@@ -425,7 +425,7 @@ proptest! {
         for (round, event) in then.iter().enumerate() {
             let deltas = match round % 2 {
                 0 => index.apply(event.event()),
-                _ => event.lend(|lent| index.apply(lent)),
+                _ => event.lend(|borrowed| index.apply(borrowed)),
             };
             in_order(&deltas)?;
             folded.fold(&deltas);
@@ -437,7 +437,7 @@ proptest! {
             each_alone(&index, &nodes)?;
             model.apply(event.event());
             check(&index, &model, &folded)?;
-            for again in [index.apply(event.event()), event.lend(|lent| index.apply(lent))] {
+            for again in [index.apply(event.event()), event.lend(|borrowed| index.apply(borrowed))] {
                 prop_assert!(again.is_empty(), "the same again changes nothing: {again:?}");
             }
         }
@@ -447,7 +447,7 @@ proptest! {
     fn when_all_is_gone_nothing_is_kept(events in vec(happening(), 0..30)) {
         let mut index = Index::new(0);
         index.loaded();
-        events.iter().for_each(|event| drop(event.lend(|lent| index.apply(lent))));
+        events.iter().for_each(|event| drop(event.lend(|borrowed| index.apply(borrowed))));
         for event in &events {
             let (kind, meta) = match event {
                 Happening::Pod(pod) => (Kind::Pod, &pod.meta),

@@ -101,7 +101,7 @@ fn indexed(data: &[u8], all: &[Value], loaded: bool) {
         let Some(read) = expected.next().flatten() else { return };
         let Some(policy) = compile(&read) else { return };
         match (item, &read) {
-            (Ok(PolicyItem::Lent(view)), Object::NetworkPolicy(read)) => {
+            (Ok(PolicyItem::Borrowed(view)), Object::NetworkPolicy(read)) => {
                 assert_eq!(Some(&view), PolicyView::of(read).as_ref());
                 pair.apply(Event::PolicyView(&view), Event::Policy(&policy));
             }

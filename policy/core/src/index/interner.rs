@@ -75,7 +75,7 @@ pub(super) enum Pivot {
 }
 
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct Interner {
     keys: Table<Key>,
     /// Found by the texts of key and value.
     labels: Table<Label>,
@@ -84,7 +84,7 @@ pub(super) struct Words {
     terms: Vec<Term>,
 }
 
-impl Words {
+impl Interner {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             keys: Table::new(seed),

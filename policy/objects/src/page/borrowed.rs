@@ -1,4 +1,4 @@
-//! NetworkPolicies, lent by a page.
+//! NetworkPolicies, borrowed by a page.
 
 use super::MetaView;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyItem<'a> {
     /// All of it is understood, and nothing is to be said of it.
-    Lent(PolicyView<'a>),
+    Borrowed(PolicyView<'a>),
     /// Anything else.
     Read(Box<Parsed>),
 }
