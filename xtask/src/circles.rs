@@ -61,13 +61,12 @@ const NOT_YET: &[(&str, usize)] = &[
     ("ipamd-core", 22),
     ("ipamd-daemon", 13),
     ("ipamd-kube", 3),
-    ("ipamd-rpc", 8),
     ("lab-cloud", 13),
-    ("lab-fabric", 12),
-    ("lab-kubernetes", 2),
+    ("lab-fabric", 9),
     ("lab-programs", 2),
-    ("lab-server", 12),
-    ("routing-plan", 9),
+    ("lab-server", 16),
+    ("routing-plan", 2),
+    ("xtask", 3),
 ];
 
 #[derive(Debug, Default)]
