@@ -125,7 +125,7 @@ pub(crate) fn take(programs: &BTreeMap<String, PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What the image has, beside the plugin: not the lab.
+/// The programs of the image except the plugin. The lab is not part of it.
 fn in_the_image() -> impl Iterator<Item = (&'static str, &'static str)> {
     let plugin = ("cni", "ferrule-cni");
     PROGRAMS.into_iter().chain([plugin]).filter(|(of, _)| *of != THE_LAB)

@@ -4,8 +4,8 @@
 //! (`#[cfg(test)]`) is left out. A name that a module imports or re-exports counts for the file that defines it. A circle
 //! is a strongly connected component of two or more files.
 //!
-//! A circle is allowed if it is a family: one of its files is an ancestor module of all others, and the others form no
-//! circle (or only families) without that file. A child module is a part of its parent and may use the parent's items.
+//! A circle is allowed if it is a family. One file of a family is an ancestor module of all others. Without that file the
+//! others form no circle, or only families. A child module is a part of its parent and may use the parent's items.
 
 use anyhow::{Context as _, Result};
 use cargo_metadata::Metadata;

@@ -33,7 +33,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// Longer inputs are slower and reach no more.
+/// Longer inputs are slower and reach nothing further.
 const LONGEST: &str = "-max_len=4096";
 /// The kept inputs reach every edge. Counters and comparisons matter only for the search.
 const EDGES_ALONE: [&str; 2] = ["-use_counters=0", "-use_cmp=0"];

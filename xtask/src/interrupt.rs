@@ -1,7 +1,7 @@
 //! SIGINT and SIGTERM: every process and lab that this run started is gone before it exits.
 //!
-//! A process belongs to the run if it descends from it, or if its environment carries the run's tag: servers that
-//! tests start may outlive the test program that was their parent.
+//! A process belongs to the run if it descends from it, or if its environment carries the run's tag. Servers of tests
+//! may outlive the test program that was their parent.
 
 use crate::{binaries::Binaries, say};
 use anyhow::{Context as _, Result};
@@ -112,7 +112,7 @@ fn interrupted() {
     std::process::exit(130);
 }
 
-/// The processes of a run, but for itself.
+/// The processes of a run, except itself.
 fn ours(run: u32) -> BTreeSet<u32> {
     let (mut parents, mut found) = (BTreeMap::new(), BTreeSet::new());
     let tag = format!("{TAG}={run}");

@@ -1,6 +1,6 @@
 //! Tests are grouped in lanes by what they need of the machine.
 //!
-//! One build makes the test programs of all wanted lanes; then the lanes run one after another, each with several
+//! One build makes the test programs of all wanted lanes. The lanes then run one after another. A lane runs several
 //! programs side by side where its tests allow that. A test that misses something prints a line
 //! `SKIP <test>: <reason>` and passes. A lane that exists to run such tests fails if a test skips.
 
@@ -33,7 +33,7 @@ struct Lane {
     needs: &'static [Need],
     root: bool,
     tests: Tests,
-    /// How many test programs run at a time. More than the processors, where tests mostly wait.
+    /// Number of test programs that run at a time: more than the processors, where tests mostly wait.
     side_by_side: usize,
     run: fn(&mut Session) -> Result<()>,
 }
@@ -514,7 +514,7 @@ fn build(lanes: &[&Lane], is_named: bool, tally: &mut Tally) -> Result<Built> {
     Ok(built)
 }
 
-/// Whether the lane has the rights that it needs.
+/// Returns true if the process has the rights that the lane needs.
 fn may_run(lane: &Lane, is_named: bool, tally: &mut Tally) -> bool {
     if !lane.root {
         return true;

@@ -98,7 +98,7 @@ impl Reader {
 #[derive(Default)]
 struct Errors {
     lines: Vec<String>,
-    /// How many more lines belong to the last error.
+    /// Number of further lines that belong to the last error.
     left: usize,
 }
 

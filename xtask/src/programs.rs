@@ -40,17 +40,17 @@ impl TestProgram {
     }
 }
 
-/// What one build made.
+/// The result of one build.
 #[derive(Default)]
 pub(crate) struct Built {
     tests: BTreeSet<TestProgram>,
     /// Programs by name, where the build was asked for them.
     programs: BTreeMap<String, PathBuf>,
-    /// Whether everything compiled; programs of crates that did are there all the same.
+    /// True if everything compiled. Otherwise the programs of the compiled crates exist anyway.
     complete: bool,
 }
 
-/// What of each selected crate is built.
+/// The targets of each selected crate that are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Targets {
     Tests,
@@ -100,7 +100,7 @@ pub(crate) fn build(crates: &BTreeSet<&str>, targets: Targets) -> Result<Built> 
 }
 
 impl Built {
-    /// Whether every crate compiled.
+    /// Returns true if every crate compiled.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -126,7 +126,7 @@ pub(crate) struct Run<'a> {
     pub(crate) env: &'a [(&'a str, OsString)],
     /// Arguments of libtest, a filter for one.
     pub(crate) args: &'a [&'a str],
-    /// How many programs run at a time.
+    /// Number of programs that run at a time.
     pub(crate) side_by_side: usize,
 }
 

@@ -28,7 +28,6 @@ const NOT_YET: &[&str] = &[
     ".ci/",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
     "Cargo.toml",
     "Containerfile",
     "README.md",
@@ -39,7 +38,11 @@ const NOT_YET: &[&str] = &[
     "control/",
     "datapath/",
     "deny.toml",
-    "docs/",
+    "docs/benchmarks.md",
+    "docs/guide/",
+    "docs/limitations.md",
+    "docs/settings.md",
+    "docs/verification.md",
     "install/",
     "ipamd/",
     "lab/",
@@ -48,7 +51,6 @@ const NOT_YET: &[&str] = &[
     "runtime/",
     "tests/",
     "view/",
-    "xtask/",
 ];
 
 #[derive(clap::Args)]
@@ -256,8 +258,9 @@ mod tests {
 
     #[test]
     fn a_renamed_word_is_found_in_any_text_file_and_only_as_a_whole_word() {
-        let text = "use config_folder::Disk;\nlet my_config_folder = 1;\n";
-        let folder = repository(&[("new/a.txt", text)]);
+        let (old, _) = renamed::RENAMED.first().expect("a renamed word");
+        let text = format!("use {old}::Disk;\nlet my_{old} = 1;\n");
+        let folder = repository(&[("new/a.txt", &text)]);
         let found = findings(folder.path()).expect("findings");
         let places: Vec<_> = found.iter().map(|f| (f.path.as_str(), f.line, f.rule)).collect();
         assert_eq!(places, [("new/a.txt", 1, "renamed")]);

@@ -1,5 +1,5 @@
-# What Debian's packages have that no program of the image needs goes; what their scripts would have
-# made, which do not run here, is made. $1 is the folder of the image.
+# Removes files of the Debian packages that no program of the image needs. Creates the files of the package scripts,
+# which do not run here. $1 is the folder of the image.
 set -eu
 root="$1"
 

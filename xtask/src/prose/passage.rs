@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Cell,
     /// A cell of a table's head: a name of a column, not a sentence.
     HeaderCell,
-    /// A heading.
+    /// A heading of any level, without an antecedent.
     Heading,
 }
 
