@@ -1,4 +1,4 @@
-//! Talking to the daemon: one connection, on a runtime that exists only while it is needed.
+//! Calls to the daemon, over one connection. They block: the plugin has no tokio runtime.
 
 use crate::fault::{Code, Fault};
 use config_model::{HostLink, PodKey, PodName, causes};
@@ -8,13 +8,12 @@ use ipamd_rpc::{
     Client, Collect, Collected, Confirm, Enforcer, Held, PoolStatus, Reason, Refusal, Release,
     Released, Reserve, ReserveOutcome, RpcError, TraceParent,
 };
+use runtime_socket::block_on;
 use std::{
-    io,
     net::IpAddr,
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tokio::runtime::Runtime;
 
 /// The daemon's socket, and the trace of the call.
 #[derive(Clone, Debug)]
@@ -25,7 +24,6 @@ pub(crate) struct Daemon {
 
 /// A connection to the daemon. Its calls block.
 pub(crate) struct Session {
-    runtime: Runtime,
     client: Client,
 }
 
@@ -38,10 +36,8 @@ impl Session {
     /// Connects, waiting for the socket until the deadline.
     pub(crate) fn open(daemon: &Daemon, deadline: Instant) -> Result<Self, RpcError> {
         let Daemon { socket, trace } = daemon;
-        let runtime = runtime()
-            .map_err(|cause| RpcError::Other { socket: socket.clone(), cause: cause.into() })?;
-        let client = runtime.block_on(Client::connect(socket, deadline))?.traced(trace.clone());
-        Ok(Self { runtime, client })
+        let client = block_on(Client::connect(socket, deadline))?.traced(trace.clone());
+        Ok(Self { client })
     }
 
     /// Connects and reserves, as often as the connection is lost or the daemon says that it is going
@@ -86,7 +82,7 @@ impl Session {
         request.wait =
             config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let reserving = session.client.reserve_with_policy(request, deadline);
-        let (outcome, agent) = session.runtime.block_on(reserving)?;
+        let (outcome, agent) = block_on(reserving)?;
         Ok((session, outcome, agent))
     }
 
@@ -99,7 +95,7 @@ impl Session {
         deadline: Instant,
     ) -> Result<bool, RpcError> {
         loop {
-            match self.runtime.block_on(self.client.confirm(request.clone(), deadline)) {
+            match block_on(self.client.confirm(request.clone(), deadline)) {
                 Err(RpcError::Lost { .. }) if Instant::now() + REST < deadline => {
                     std::thread::sleep(REST);
                     *self = Self::open(daemon, deadline)?;
@@ -114,7 +110,7 @@ impl Session {
         request: Release,
         deadline: Instant,
     ) -> Result<(Released, Option<Enforcer>), RpcError> {
-        self.runtime.block_on(self.client.release_with_policy(request, deadline))
+        block_on(self.client.release_with_policy(request, deadline))
     }
 
     /// Has the policies of a pod hold, before anything of it runs.
@@ -125,7 +121,7 @@ impl Session {
         interfaces: usize,
         deadline: Instant,
     ) -> Result<(), PolicyError> {
-        self.runtime.block_on(agent.enforce(pod, interfaces, deadline))
+        block_on(agent.enforce(pod, interfaces, deadline))
     }
 
     /// Tells the policy agent that a pod is gone.
@@ -135,7 +131,7 @@ impl Session {
         pod: &PodName,
         deadline: Instant,
     ) -> Result<(), PolicyError> {
-        self.runtime.block_on(agent.forget(pod, deadline))
+        block_on(agent.forget(pod, deadline))
     }
 
     /// Waits until policy holds for a pod, or ferrule-agent says that it does not.
@@ -147,7 +143,7 @@ impl Session {
         links: &[HostLink],
         deadline: Instant,
     ) -> Result<Admitted, AgentError> {
-        self.runtime.block_on(agent.admit(pod, addresses, links, deadline))
+        block_on(agent.admit(pod, addresses, links, deadline))
     }
 
     /// Tells ferrule-agent that a pod is gone.
@@ -157,7 +153,7 @@ impl Session {
         pod: &AgentPod,
         deadline: Instant,
     ) -> Result<(), AgentError> {
-        self.runtime.block_on(agent.forget(pod, deadline))
+        block_on(agent.forget(pod, deadline))
     }
 
     /// What the daemon holds for this key, until the deadline.
@@ -167,7 +163,7 @@ impl Session {
         deadline: Instant,
     ) -> Result<Option<Held>, RpcError> {
         Self::ask(daemon, Duration::MAX, deadline, |session| {
-            session.runtime.block_on(session.client.inspect(key.clone(), deadline))
+            block_on(session.client.inspect(key.clone(), deadline))
         })
     }
 
@@ -177,9 +173,7 @@ impl Session {
         patience: Duration,
         deadline: Instant,
     ) -> Result<PoolStatus, RpcError> {
-        Self::ask(daemon, patience, deadline, |session| {
-            session.runtime.block_on(session.client.status(deadline))
-        })
+        Self::ask(daemon, patience, deadline, |session| block_on(session.client.status(deadline)))
     }
 
     /// Asks what changes nothing, and asks again if the connection is lost: the daemon may be
@@ -208,7 +202,7 @@ impl Session {
         request: Collect,
         deadline: Instant,
     ) -> Result<Collected, RpcError> {
-        self.runtime.block_on(self.client.collect(request, deadline))
+        block_on(self.client.collect(request, deadline))
     }
 }
 
@@ -221,10 +215,6 @@ fn is_silence(error: &RpcError) -> bool {
             | RpcError::TimedOut { .. }
             | RpcError::Lost { .. }
     )
-}
-
-fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()
 }
 
 /// What an ADD or CHECK answers when the daemon does not.

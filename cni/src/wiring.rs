@@ -211,8 +211,8 @@ impl<'a> Wiring<'a> {
     /// runtime may have disabled, is enabled if the pod has an IPv6 address. Errors are ignored: the kernel then refuses
     /// the address, or the daemon repairs the setting.
     fn set_files(&self, net: &PodNet) {
-        let deaf = (Ipv6Conf::AcceptRa.sysctl(net.veth.as_str()), "0");
-        let _ = write_sysctls(&[deaf]);
+        let no_advertisements = (Ipv6Conf::AcceptRa.sysctl(net.veth.as_str()), "0");
+        let _ = write_sysctls(&[no_advertisements]);
         if net.address.is_ipv6() {
             let on = |link: &str| (Ipv6Conf::DisableIpv6.sysctl(link), "0");
             let _ = self.sandbox.write_sysctls(&[on("lo"), on(&net.key.ifname)]);
@@ -332,7 +332,7 @@ impl<'a> Wiring<'a> {
             )
         })?;
         self.addressed.insert(net.key.clone());
-        let deaf = |name: &str| (Ipv6Conf::AcceptRa.sysctl(name), "0");
+        let no_advertisements = |name: &str| (Ipv6Conf::AcceptRa.sysctl(name), "0");
         let applied = self.host.run(&net.branch_batch(&carrier));
         let applied = applied.map_err(|error| failed(&net.key, &error))?;
         if let Some(refused) = applied.refused.first()
@@ -347,7 +347,7 @@ impl<'a> Wiring<'a> {
         }
         demand(&net.key, &applied, "on the host")?;
         // As for the host's veth: what cannot be written is the daemon's to repair.
-        let _ = write_sysctls(&[deaf(&carrier.link.name)]);
+        let _ = write_sysctls(&[no_advertisements(&carrier.link.name)]);
         Ok(())
     }
 

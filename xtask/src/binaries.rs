@@ -215,7 +215,8 @@ fn build_and_place(
     programs.iter().try_for_each(|(_, name)| place(&built.join(name), &dir.join(name)))
 }
 
-/// Builds the plugin: stripped, and static down to the C library.
+/// Builds the plugin: stripped, static down to the C library, and at a fixed address: it is executed for every pod, and
+/// relocating itself would cost it a fifth of its page faults (docs/decisions/0013).
 pub(crate) fn plugin() -> Result<PathBuf> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     plugin_for(&triple, &["--target", &triple])
@@ -223,7 +224,9 @@ pub(crate) fn plugin() -> Result<PathBuf> {
 
 fn plugin_for(triple: &str, target: &[&str]) -> Result<PathBuf> {
     say::step("building the plugin (static)");
-    let flags = format!("target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\"]");
+    let flags = format!(
+        "target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\", \"-C\", \"relocation-model=static\"]"
+    );
     let plugin = ["--profile", "plugin", "-p", "cni", "--config", &flags];
     cargo_build(&[&plugin, target].concat())?;
     Ok(target_dir().join(triple).join("plugin").join("ferrule-cni"))

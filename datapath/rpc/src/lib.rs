@@ -8,14 +8,15 @@ mod links;
 pub mod wire;
 
 use config_model::{EnforcingMode, HostLink, PodName};
-use runtime_socket::{Connection, DialError, MAX_MESSAGE_BYTES, Versions, dial, origin, within};
+use runtime_socket::{
+    Connection, DialError, MAX_MESSAGE_BYTES, Versions, before, dial, origin, pause, within,
+};
 use std::{
     future::Future,
     net::IpAddr,
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tokio::time::{sleep, timeout_at};
 use tonic::{Code, Response, Status};
 use wire::agent_client::AgentClient;
 
@@ -123,7 +124,7 @@ impl AgentAt {
             match self.answer(deadline, agent.admit(within(deadline, asked.clone()))).await {
                 // The agent was restarted during the call: the new process is asked the same.
                 Err(AgentError::Lost { .. }) if Instant::now() + REST < deadline => {
-                    sleep(REST).await;
+                    pause(REST).await;
                 }
                 answer => break answer?,
             }
@@ -179,9 +180,9 @@ impl AgentAt {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, AgentError> {
         let socket = self.socket.clone();
-        match timeout_at(deadline.into(), call).await {
-            Ok(Ok(reply)) => Ok(reply.into_inner()),
-            Ok(Err(status)) => {
+        match before(deadline, call).await {
+            Some(Ok(reply)) => Ok(reply.into_inner()),
+            Some(Err(status)) => {
                 let message = format!("{} ({:?})", status.message(), status.code());
                 let is_lost =
                     matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown);
@@ -190,7 +191,7 @@ impl AgentAt {
                     false => AgentError::Failed { socket, message },
                 })
             }
-            Err(_) => Err(AgentError::TimedOut { socket }),
+            None => Err(AgentError::TimedOut { socket }),
         }
     }
 }

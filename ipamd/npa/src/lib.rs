@@ -7,13 +7,12 @@
 pub mod wire;
 
 use config_model::{EnforcingMode, PodName};
-use runtime_socket::{Connection, dial, origin};
+use runtime_socket::{Connection, before, dial, origin, until};
 use std::{
     future::Future,
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tokio::time::timeout_at;
 use tonic::{Request, Response, Status};
 use wire::np_backend_client::NpBackendClient;
 
@@ -77,7 +76,7 @@ impl PolicyAgent {
             network_policy_mode: self.mode.to_string(),
             interface_count: i32::try_from(interfaces).unwrap_or(i32::MAX),
         };
-        let reply = self.answer(deadline, agent.enforce_np_to_pod(Request::new(asked))).await?;
+        let reply = self.answer(deadline, agent.enforce_np_to_pod(until(deadline, asked))).await?;
         self.agreed(reply.success)
     }
 
@@ -91,7 +90,7 @@ impl PolicyAgent {
             k8s_pod_name: pod.name.clone(),
             k8s_pod_namespace: pod.namespace.clone(),
         };
-        let reply = self.answer(deadline, agent.delete_pod_np(Request::new(asked))).await?;
+        let reply = self.answer(deadline, agent.delete_pod_np(until(deadline, asked))).await?;
         self.agreed(reply.success)
     }
 
@@ -110,13 +109,13 @@ impl PolicyAgent {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, PolicyError> {
         let socket = self.socket.clone();
-        match timeout_at(deadline.into(), call).await {
-            Ok(Ok(reply)) => Ok(reply.into_inner()),
-            Ok(Err(status)) => {
+        match before(deadline, call).await {
+            Some(Ok(reply)) => Ok(reply.into_inner()),
+            Some(Err(status)) => {
                 let message = format!("{} ({:?})", status.message(), status.code());
                 Err(PolicyError::Refused { socket, message })
             }
-            Err(_) => Err(PolicyError::TimedOut { socket }),
+            None => Err(PolicyError::TimedOut { socket }),
         }
     }
 

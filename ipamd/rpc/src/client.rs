@@ -6,13 +6,12 @@ use crate::{
     message::conversion, trace, wire::ipam_client::IpamClient,
 };
 use config_model::PodKey;
-use runtime_socket::{Connection, dial, origin};
+use runtime_socket::{Connection, before, dial, origin};
 use std::{
     future::Future,
     path::{Path, PathBuf},
     time::Instant,
 };
-use tokio::time::timeout_at;
 use tonic::{Code, Request, Response, Status};
 
 /// A connection to the daemon.
@@ -185,10 +184,10 @@ impl Peer {
         deadline: Instant,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RpcError> {
-        match timeout_at(deadline.into(), call).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(self.judge(attempt, status)),
-            Err(_) => Err(RpcError::TimedOut { attempt, socket: self.socket.clone() }),
+        match before(deadline, call).await {
+            Some(Ok(response)) => Ok(response.into_inner()),
+            Some(Err(status)) => Err(self.judge(attempt, status)),
+            None => Err(RpcError::TimedOut { attempt, socket: self.socket.clone() }),
         }
     }
 

@@ -1,33 +1,62 @@
-//! One HTTP/2 connection over a unix socket, with retries until a deadline.
+//! A client's connections over a unix socket, with retries until a deadline.
+//!
+//! Within a tokio runtime a call is asynchronous. Outside of one it blocks the thread ([`block_on`]): the plugin, which
+//! is a process per call, then needs no runtime, no poller and no wake-ups of its own.
 
-use crate::DialError;
-use http::{Request, Response, Uri};
-use hyper::{body::Incoming, client::conn::http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use crate::{
+    DialError,
+    http2::{Answer, Http2Error, Protocol},
+    stream::Stream,
+};
+use http::{Request, Response, Uri, request::Parts};
+use http_body_util::{BodyExt as _, Full};
 use std::{
-    future::Future,
+    fmt,
+    future::{Future, ready},
     io::{self, ErrorKind},
     path::Path,
-    pin::Pin,
-    task::{Context, Poll},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    thread,
     time::{Duration, Instant},
 };
-use tokio::{
-    net::UnixStream,
-    time::{sleep, timeout_at},
-};
+use tokio::{runtime::Handle, time::timeout_at};
 use tonic::body::Body;
 
 /// The first pause between two attempts; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts: the delay until a server that has just started is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How much is read at once: more than an answer about one pod.
+const CHUNK: usize = 4096;
+/// How long an acknowledgment waits for something else to send. An answer mostly arrives first; a write of its own
+/// would wake the server up while it works on the answer.
+const DEFERRED: Duration = Duration::from_millis(50);
 
-/// Sends requests over one connection. A task drives it until the last handle is dropped.
+/// Sends requests, each over a connection of its own while it is under way. A connection that is free again serves
+/// the next request.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    sender: http2::SendRequest<Body>,
+    socket: Arc<Path>,
+    free: Arc<Mutex<Option<Wire>>>,
 }
+
+/// An open connection.
+struct Wire {
+    stream: Stream,
+    protocol: Protocol,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+/// When the caller gives up: an extension of its request.
+#[derive(Clone, Copy, Debug)]
+struct Deadline(Instant);
 
 /// HTTP requires a host. A unix socket has none, so this one is never resolved.
 pub fn origin() -> Uri {
@@ -36,9 +65,55 @@ pub fn origin() -> Uri {
 
 /// A request with the time left as its timeout, so that the server stops working for a caller that has gone.
 pub fn within<T>(deadline: Instant, message: T) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
+    let mut request = until(deadline, message);
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
     request
+}
+
+/// A request that is given up at the deadline. The server is not told.
+pub fn until<T>(deadline: Instant, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.extensions_mut().insert(Deadline(deadline));
+    request
+}
+
+/// Runs calls outside of a tokio runtime: they block the thread instead of waiting.
+pub fn block_on<T>(call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match call.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => return outcome,
+            // A blocking call has nothing to wait for.
+            Poll::Pending => thread::yield_now(),
+        }
+    }
+}
+
+/// The outcome of a call; `None` if the deadline passed first.
+pub async fn before<T, E>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, E>>,
+) -> Option<Result<T, E>> {
+    if is_blocking() {
+        let outcome = call.await;
+        // The socket itself gives up at the deadline.
+        return (outcome.is_ok() || Instant::now() < deadline).then_some(outcome);
+    }
+    timeout_at(deadline.into(), call).await.ok()
+}
+
+/// Waits.
+pub async fn pause(duration: Duration) {
+    if is_blocking() {
+        thread::sleep(duration);
+    } else {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+fn is_blocking() -> bool {
+    Handle::try_current().is_err()
 }
 
 /// Connects; tries again while the socket is missing or refuses, until `deadline`.
@@ -48,37 +123,26 @@ pub fn within<T>(deadline: Instant, message: T) -> tonic::Request<T> {
 /// # Errors
 /// The last attempt's error at the deadline; immediately if waiting does not help.
 pub async fn dial(socket: &Path, deadline: Instant) -> Result<Connection, DialError> {
-    let mut pause = FIRST_PAUSE;
+    let mut rest = FIRST_PAUSE;
     loop {
-        let error = match timeout_at(deadline.into(), attempt(socket)).await {
-            Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(error)) => error,
-            Err(_) => return Err(DialError::TimedOut { socket: socket.to_owned() }),
+        let error = match before(deadline, attempt(socket)).await {
+            Some(Ok(connection)) => return Ok(connection),
+            Some(Err(error)) => error,
+            None => return Err(DialError::TimedOut { socket: socket.to_owned() }),
         };
         let may_pass = matches!(error, DialError::Missing { .. } | DialError::Refused { .. });
         let left = deadline.saturating_duration_since(Instant::now());
         if !may_pass || left.is_zero() {
             return Err(error);
         }
-        sleep(pause.min(left)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause(rest.min(left)).await;
+        rest = (rest * 2).min(LONGEST_PAUSE);
     }
 }
 
 async fn attempt(socket: &Path) -> Result<Connection, DialError> {
-    let stream = UnixStream::connect(socket).await.map_err(|e| judge(socket, e))?;
-    let (sender, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        // The server accepted and exited before its first frame.
-        .map_err(|e| DialError::Refused {
-            socket: socket.to_owned(),
-            cause: io::Error::other(e),
-        })?;
-    tokio::spawn(async move {
-        // If the connection breaks, the calls on it return the error.
-        let _ = driver.await;
-    });
-    Ok(Connection { sender })
+    let wire = Wire::open(socket).await.map_err(|cause| judge(socket, cause))?;
+    Ok(Connection { socket: socket.into(), free: Arc::new(Mutex::new(Some(wire))) })
 }
 
 fn judge(socket: &Path, cause: io::Error) -> DialError {
@@ -98,17 +162,67 @@ fn judge(socket: &Path, cause: io::Error) -> DialError {
     }
 }
 
+impl Connection {
+    fn free(&self) -> MutexGuard<'_, Option<Wire>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn exchange(self, request: Request<Body>) -> Result<Response<Body>, Http2Error> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        let free = self.free().take();
+        let mut wire = match free {
+            Some(wire) => wire,
+            None => Wire::open(&self.socket).await?,
+        };
+        let (response, data, trailers) = wire.exchange(&head, body.into()).await?;
+        if wire.protocol.is_reusable() {
+            *self.free() = Some(wire);
+        }
+        let body = Full::new(data.into()).with_trailers(ready(Some(Ok(trailers))));
+        Ok(response.map(|()| Body::new(body)))
+    }
+}
+
+impl Wire {
+    async fn open(socket: &Path) -> io::Result<Self> {
+        Ok(Self { stream: Stream::connect(socket).await?, protocol: Protocol::new() })
+    }
+
+    async fn exchange(&mut self, head: &Parts, body: Vec<u8>) -> Result<Answer, Http2Error> {
+        let deadline = head.extensions.get().map(|Deadline(deadline)| *deadline);
+        self.protocol.start(head, body);
+        // On the heap: the futures around this one are moved, and an array would be moved with them.
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let output = self.protocol.take_output();
+            self.stream.write_all(&output, deadline).await?;
+            let patience = self.protocol.has_deferred().then_some(DEFERRED);
+            let Some(length) = self.stream.read(&mut chunk, deadline, patience).await? else {
+                let deferred = self.protocol.take_deferred();
+                self.stream.write_all(&deferred, deadline).await?;
+                continue;
+            };
+            if length == 0 {
+                return Err(Http2Error::Closed);
+            }
+            if let Some(answer) = self.protocol.receive(&chunk[..length])? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
 impl tower_service::Service<Request<Body>> for Connection {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
+    type Response = Response<Body>;
+    type Error = Http2Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // If the connection is closed by now, the call itself returns the error with its cause.
-        self.sender.poll_ready(cx).map(|_| Ok(()))
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.sender.send_request(request))
+        Box::pin(self.clone().exchange(request))
     }
 }

@@ -1,19 +1,22 @@
 //! gRPC over a unix socket, for every protocol between processes of a node.
 //!
-//! [`dial`] opens one HTTP/2 connection without tonic's channel. The feature `server` adds [`server::listen`] and
+//! [`dial`] opens an HTTP/2 connection without tonic's channel; outside of a tokio runtime its calls block. The feature `server` adds [`server::listen`] and
 //! [`server::serve`], which answer root and the process's own user only, and [`probe`] for gRPC's health protocol.
 //! This crate knows no protocol and no TLS. Its tests are those of the protocols: `ipamd/rpc/tests`.
 
 mod connection;
 mod error;
+mod http2;
 #[cfg(feature = "server")]
 mod probe;
 #[cfg(feature = "server")]
 pub mod server;
+mod stream;
 mod version;
 
-pub use connection::{Connection, dial, origin, within};
+pub use connection::{Connection, before, block_on, dial, origin, pause, until, within};
 pub use error::DialError;
+pub use http2::Http2Error;
 #[cfg(feature = "server")]
 pub use probe::{ProbeError, probe};
 pub use version::{NoCommonVersion, Versions};
