@@ -13,7 +13,7 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 use wire::np_backend_client::NpBackendClient;
 
 #[cfg(feature = "server")]

@@ -39,7 +39,17 @@ const DEFERRED: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct Connection {
     socket: Arc<Path>,
-    free: Arc<Mutex<Option<Wire>>>,
+    free: Arc<Mutex<Free>>,
+}
+
+/// The connection that no call uses.
+#[derive(Debug)]
+enum Free {
+    Open(Wire),
+    /// A call uses it, or the server has ended it in order: the next call opens another.
+    None,
+    /// It broke: every later call fails, and the caller decides whether to dial again.
+    Broken,
 }
 
 /// An open connection.
@@ -125,7 +135,13 @@ fn is_blocking() -> bool {
 pub async fn dial(socket: &Path, deadline: Instant) -> Result<Connection, DialError> {
     let mut rest = FIRST_PAUSE;
     loop {
-        let error = match before(deadline, attempt(socket)).await {
+        let attempt = attempt(socket);
+        // A blocking connect does not wait, so its error is known even after the deadline.
+        let outcome = match is_blocking() {
+            true => Some(attempt.await),
+            false => timeout_at(deadline.into(), attempt).await.ok(),
+        };
+        let error = match outcome {
             Some(Ok(connection)) => return Ok(connection),
             Some(Err(error)) => error,
             None => return Err(DialError::TimedOut { socket: socket.to_owned() }),
@@ -142,7 +158,7 @@ pub async fn dial(socket: &Path, deadline: Instant) -> Result<Connection, DialEr
 
 async fn attempt(socket: &Path) -> Result<Connection, DialError> {
     let wire = Wire::open(socket).await.map_err(|cause| judge(socket, cause))?;
-    Ok(Connection { socket: socket.into(), free: Arc::new(Mutex::new(Some(wire))) })
+    Ok(Connection { socket: socket.into(), free: Arc::new(Mutex::new(Free::Open(wire))) })
 }
 
 fn judge(socket: &Path, cause: io::Error) -> DialError {
@@ -163,21 +179,26 @@ fn judge(socket: &Path, cause: io::Error) -> DialError {
 }
 
 impl Connection {
-    fn free(&self) -> MutexGuard<'_, Option<Wire>> {
+    fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn exchange(self, request: Request<Body>) -> Result<Response<Body>, Http2Error> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-        let free = self.free().take();
+        let free = std::mem::replace(&mut *self.free(), Free::None);
         let mut wire = match free {
-            Some(wire) => wire,
-            None => Wire::open(&self.socket).await?,
+            Free::Open(wire) => wire,
+            Free::None => Wire::open(&self.socket).await?,
+            Free::Broken => {
+                *self.free() = Free::Broken;
+                return Err(Http2Error::Closed);
+            }
         };
-        let (response, data, trailers) = wire.exchange(&head, body.into()).await?;
+        let answer = wire.exchange(&head, body.into()).await;
+        let (response, data, trailers) = answer.inspect_err(|_| *self.free() = Free::Broken)?;
         if wire.protocol.is_reusable() {
-            *self.free() = Some(wire);
+            *self.free() = Free::Open(wire);
         }
         let body = Full::new(data.into()).with_trailers(ready(Some(Ok(trailers))));
         Ok(response.map(|()| Body::new(body)))

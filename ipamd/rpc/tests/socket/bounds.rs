@@ -1,6 +1,9 @@
 //! What a caller cannot do to the daemon.
 
-use crate::daemon::{Daemon, release, reserve, shortly, soon};
+use crate::{
+    daemon::{Daemon, key, release, reserve, shortly, soon},
+    multiplexed::Multiplexed,
+};
 use ipamd_rpc::{Client, MAX_MESSAGE_BYTES, Released, Reserve, RpcError};
 use runtime_socket::server::MAX_REQUESTS;
 use std::{
@@ -28,11 +31,10 @@ async fn too_many_reservations_are_told_to_come_again_and_releases_still_pass() 
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let mut callers = tokio::task::JoinSet::new();
     for connection in 0..MAX_REQUESTS / PER_CONNECTION {
-        let client = daemon.client().await;
+        let client = Multiplexed::connect(&daemon.socket).await;
         for stream in 0..PER_CONNECTION {
-            let client = client.clone();
             let id = format!("slow-{connection}-{stream}");
-            callers.spawn(async move { client.reserve(reserve(&id), soon()).await });
+            callers.spawn(client.clone().reserve(key(&id)));
         }
     }
     daemon.waiting_becomes(MAX_REQUESTS).await;

@@ -6,5 +6,6 @@ mod bounds;
 mod calls;
 mod daemon;
 mod enforcer;
+mod multiplexed;
 mod takeover;
 mod waiting;
