@@ -26,8 +26,8 @@ fn main() {
         .server_streaming()
         .build();
     let service = Service::builder()
-        .name("Policies")
-        .package("ferrule.policy.v1")
+        .name("Distribution")
+        .package("ferrule.node.v1")
         .method(follow)
         .method(unary("announce", "Announce", "Announce"))
         .method(unary("report", "Report", "Report"))

@@ -1,6 +1,6 @@
 //! Compiles the messages with a pure-Rust compiler: no protoc is needed to build Ferrule.
 
-const PROTO: &str = "proto/policy.proto";
+const PROTO: &str = "proto/node.proto";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={PROTO}");

@@ -3,40 +3,40 @@
 mod ask;
 mod claims;
 mod judge;
-mod reviews;
-mod turns;
+mod review_cache;
+mod token_queue;
 
 use crate::{
     agents::{Account, Agents},
+    log_limiter::LogLimiter,
     metrics::Metrics,
-    rarely::Rarely,
-    status::Desk,
+    status::ReportCollector,
 };
 use ask::ApiServer;
 use control_hub::Announce;
-use control_rpc::{Admit, Caller, Office};
+use control_rpc::{Caller, Gatekeeper, SharedHub};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use judge::{Bound, Refusal};
 use kube::Client;
 use policy_objects::Named;
-use reviews::Reviews;
+use review_cache::ReviewCache;
 use std::{net::IpAddr, sync::Arc, time::Instant};
 use tonic::Status;
 
 /// Lets agents in.
 pub(crate) struct Gate {
-    office: Arc<Office>,
-    desk: Arc<Desk>,
-    reviews: Reviews<ApiServer>,
+    office: Arc<SharedHub>,
+    desk: Arc<ReportCollector>,
+    reviews: ReviewCache<ApiServer>,
     agents: Arc<Agents>,
     metrics: Arc<Metrics>,
-    refused: Rarely,
+    refused: LogLimiter,
 }
 
 impl Gate {
     pub(crate) fn new(
-        office: Arc<Office>,
-        desk: Arc<Desk>,
+        office: Arc<SharedHub>,
+        desk: Arc<ReportCollector>,
         client: Client,
         audience: String,
         agents: Arc<Agents>,
@@ -44,8 +44,8 @@ impl Gate {
     ) -> Self {
         let account: Account = agents.account.clone();
         let api = ApiServer { client, audience, agents: account.clone(), metrics: metrics.clone() };
-        let reviews = Reviews::new(api, account);
-        Self { office, desk, reviews, agents, metrics, refused: Rarely::default() }
+        let reviews = ReviewCache::new(api, account);
+        Self { office, desk, reviews, agents, metrics, refused: LogLimiter::default() }
     }
 
     async fn caller(&self, token: &str) -> Result<Caller, Refusal> {
@@ -79,7 +79,7 @@ impl Gate {
 }
 
 #[tonic::async_trait]
-impl Admit for Gate {
+impl Gatekeeper for Gate {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
         self.caller(token).await.map_err(|refusal| self.refused(&refusal))
     }

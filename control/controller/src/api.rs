@@ -6,7 +6,7 @@
 use crate::{
     fault::{Fault, Sort},
     kinds,
-    lines::Lines,
+    watch_lines::WatchLines,
 };
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -100,7 +100,7 @@ impl Source {
     }
 
     /// What happens from this version on.
-    pub(crate) async fn watch(&self, from: &str) -> Result<Lines, Fault> {
+    pub(crate) async fn watch(&self, from: &str) -> Result<WatchLines, Fault> {
         let lasts = WATCH + runtime_apiserver::up_to(WATCH / 2);
         let lasts = lasts.as_secs().to_string();
         let pairs = [
@@ -111,7 +111,7 @@ impl Source {
         ];
         let request = self.request("watch", &pairs)?;
         let begun = self.in_time("watch", SHORT, self.client.request_stream(request)).await?;
-        Ok(Lines::new(begun))
+        Ok(WatchLines::new(begun))
     }
 
     /// Whether the kind is defined: a second witness, as an API server that is just starting may find none of

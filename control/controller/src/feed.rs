@@ -3,11 +3,11 @@
 
 use crate::{
     api::{Defined, Source},
-    board::{Board, may_be_absent},
     fault::{Fault, Sort},
     intake::{Intake, Line},
-    known::Known,
-    lines::Lines,
+    object_tracker::ObjectTracker,
+    readiness::{Readiness, may_be_absent},
+    watch_lines::WatchLines,
 };
 use futures::FutureExt as _;
 use std::{sync::Arc, time::Duration};
@@ -27,13 +27,13 @@ const LOOK: Duration = Duration::from_secs(30);
 pub(crate) struct Feed {
     source: Source,
     intake: Intake,
-    board: Arc<Board>,
+    board: Arc<Readiness>,
     /// Counts changes of definitions.
     definitions: watch::Receiver<u64>,
     /// Counts how often the cluster was found set back, by whichever kind found it first.
     setbacks: watch::Sender<u64>,
     setback: watch::Receiver<u64>,
-    known: Known,
+    known: ObjectTracker,
     backoff: runtime_apiserver::Backoff,
 }
 
@@ -49,11 +49,11 @@ impl Feed {
     pub(crate) fn new(
         source: Source,
         intake: Intake,
-        board: Arc<Board>,
+        board: Arc<Readiness>,
         definitions: watch::Receiver<u64>,
         setbacks: watch::Sender<u64>,
     ) -> Self {
-        let (known, backoff) = (Known::default(), crate::api::backoff());
+        let (known, backoff) = (ObjectTracker::default(), crate::api::backoff());
         let setback = setbacks.subscribe();
         Self { source, intake, board, definitions, setbacks, setback, known, backoff }
     }
@@ -81,7 +81,7 @@ impl Feed {
         }
     }
 
-    /// Reads all pages, and takes out what they do not have. Says which version they are of.
+    /// Reads all pages, and takes out what they do not have. Returns which version they are of.
     async fn list(&mut self) -> Result<String, Fault> {
         self.known.begin();
         let mut next = String::new();
@@ -155,7 +155,7 @@ impl Feed {
         self.read(lines, version).await
     }
 
-    async fn read(&mut self, mut lines: Lines, version: &mut String) -> Ended {
+    async fn read(&mut self, mut lines: WatchLines, version: &mut String) -> Ended {
         let begun = Instant::now();
         loop {
             let fault = |why: &str| Some(Fault::unreachable("watch", &self.source.resource(), why));

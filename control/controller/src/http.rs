@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
-use crate::{board::Board, metrics::Metrics};
+use crate::{metrics::Metrics, readiness::Readiness};
 use axum::{
     Router,
     extract::State,
@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use control_rpc::{Bounds, Leave, Office, Place, Strangers};
+use control_rpc::{Bounds, Leave, Place, PreauthLimiter, SharedHub};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -39,8 +39,8 @@ const CONNECTIONS: Bounds =
 /// What is shown, and where it comes from.
 #[derive(Clone)]
 pub(crate) struct Health {
-    pub(crate) office: Arc<Office>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) office: Arc<SharedHub>,
+    pub(crate) board: Arc<Readiness>,
     pub(crate) metrics: Arc<Metrics>,
     /// Why there is no certificate.
     pub(crate) lacks: watch::Receiver<Option<String>>,
@@ -54,7 +54,7 @@ pub(crate) async fn serve(listener: TcpListener, health: Health) -> io::Result<(
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(health);
-    let strangers = Strangers::new(CONNECTIONS);
+    let strangers = PreauthLimiter::new(CONNECTIONS);
     loop {
         match listener.accept().await {
             Ok((tcp, from)) => {

@@ -2,12 +2,12 @@
 
 use crate::{
     agents::{Agent, Agents},
-    known::{Gone, Known},
     metrics::Metrics,
-    status::Desk,
+    object_tracker::{Gone, ObjectTracker},
+    status::ReportCollector,
 };
 use control_hub::Hub;
-use control_rpc::Office;
+use control_rpc::SharedHub;
 use policy_core::{compile, index::Event};
 use policy_objects::{
     Kind, Object, Parsed, Phase, ReadError, Severity,
@@ -20,10 +20,10 @@ use std::{sync::Arc, time::Instant};
 /// Where objects go.
 #[derive(Clone)]
 pub(crate) struct Intake {
-    pub(crate) office: Arc<Office>,
+    pub(crate) office: Arc<SharedHub>,
     pub(crate) agents: Arc<Agents>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) desk: Arc<ReportCollector>,
 }
 
 /// One line of a watch.
@@ -47,7 +47,7 @@ impl Intake {
         &self,
         kind: Kind,
         text: &[u8],
-        known: &mut Known,
+        known: &mut ObjectTracker,
     ) -> Result<Page, PageError> {
         self.office.with(|hub| {
             let mut take = Take { hub, known, kind, intake: self };
@@ -89,7 +89,7 @@ impl Intake {
     }
 
     /// Takes in what a watch says, all at once.
-    pub(crate) fn lines(&self, kind: Kind, lines: &[Line], known: &mut Known) {
+    pub(crate) fn lines(&self, kind: Kind, lines: &[Line], known: &mut ObjectTracker) {
         let begun = Instant::now();
         let (generation, touched) = self.office.apply(|hub| {
             self.metrics.queued(begun.elapsed());
@@ -105,7 +105,7 @@ impl Intake {
     }
 
     /// Takes out what is gone.
-    pub(crate) fn gone(&self, kind: Kind, gone: &[Gone], known: &mut Known) {
+    pub(crate) fn gone(&self, kind: Kind, gone: &[Gone], known: &mut ObjectTracker) {
         for some in gone.chunks(GONE_AT_ONCE) {
             self.office.with(|hub| {
                 let mut take = Take { hub, known, kind, intake: self };
@@ -121,7 +121,7 @@ const GONE_AT_ONCE: usize = 128;
 /// The hub, while it takes something in.
 struct Take<'a> {
     hub: &'a mut Hub,
-    known: &'a mut Known,
+    known: &'a mut ObjectTracker,
     kind: Kind,
     intake: &'a Intake,
 }

@@ -5,10 +5,10 @@ mod candidate;
 use crate::{
     fault::{Fault, Sort},
     metrics::Metrics,
-    status::Desk,
+    status::ReportCollector,
 };
 use candidate::{Candidate, Next, Seen};
-use control_rpc::Office;
+use control_rpc::SharedHub;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -37,8 +37,8 @@ pub(crate) struct Elector {
     pub(crate) lasts: Duration,
     /// Where this replica takes reports; empty if nodes would not find it.
     pub(crate) reports_to: String,
-    pub(crate) office: Arc<Office>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) office: Arc<SharedHub>,
+    pub(crate) desk: Arc<ReportCollector>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) leads: watch::Sender<bool>,
 }

@@ -1,6 +1,6 @@
 //! What is counted and measured.
 
-use crate::{board::Board, propagation::Propagation};
+use crate::{propagation::Propagation, readiness::Readiness};
 use config_metrics::Program;
 use control_hub::Measures;
 use policy_objects::Kind;
@@ -164,7 +164,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn board(&self, board: &Board) {
+    pub(crate) fn board(&self, board: &Readiness) {
         for (kind, objects) in board.objects() {
             let objects = i64::try_from(objects).unwrap_or(i64::MAX);
             self.objects.with_label_values(&[kind.text()]).set(objects);

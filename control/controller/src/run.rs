@@ -4,7 +4,6 @@ use crate::{
     admit::Gate,
     agents::Agents,
     api::Source,
-    board::Board,
     definitions,
     dismissals::Dismissals,
     feed::Feed,
@@ -13,13 +12,14 @@ use crate::{
     lease::Elector,
     metrics::Metrics,
     options::Options,
-    status::{self, Desk},
+    readiness::Readiness,
+    status::{self, ReportCollector},
     tls::{self, Showing},
     view::{self, Registered, View},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use control_hub::Hub;
-use control_rpc::{Office, Serving, Shown, door};
+use control_rpc::{Certificates, Server, SharedHub, listen};
 use kube::Client;
 use policy_objects::Kind;
 use rustls::crypto::ring::default_provider;
@@ -57,11 +57,11 @@ const ENDS: Duration = Duration::from_secs(10);
 struct Replica {
     options: Arc<Options>,
     client: Client,
-    office: Arc<Office>,
+    office: Arc<SharedHub>,
     metrics: Arc<Metrics>,
-    board: Arc<Board>,
+    board: Arc<Readiness>,
     agents: Arc<Agents>,
-    desk: Arc<Desk>,
+    desk: Arc<ReportCollector>,
     /// Whether this replica holds the Lease.
     leads: watch::Sender<bool>,
     /// What ends none of these should.
@@ -85,19 +85,19 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
         None => None,
     };
     let hub = Hub::new(random()?, u64::from_le_bytes(random()?));
-    let office = Office::new(hub);
+    let office = SharedHub::new(hub);
     let mut replica = Replica {
         agents: Arc::new(Agents::new(options.agents.clone())),
         options: Arc::new(options),
         client,
-        desk: Arc::new(Desk::new(office.clone())),
+        desk: Arc::new(ReportCollector::new(office.clone())),
         office,
         metrics: Arc::new(Metrics::new().context("make the metrics")?),
-        board: Arc::new(Board::new()),
+        board: Arc::new(Readiness::new()),
         leads: watch::Sender::new(false),
         tasks: JoinSet::new(),
     };
-    let shown = Arc::new(Shown::default());
+    let shown = Arc::new(Certificates::default());
     let is_ending = Arc::new(AtomicBool::new(false));
     replica.show(shown.clone(), health, is_ending.clone());
     if let Some(listener) = view {
@@ -144,7 +144,12 @@ fn random<const N: usize>() -> Result<[u8; N]> {
 
 impl Replica {
     /// Health, metrics, and certificates.
-    fn show(&mut self, shown: Arc<Shown>, listener: TcpListener, is_ending: Arc<AtomicBool>) {
+    fn show(
+        &mut self,
+        shown: Arc<Certificates>,
+        listener: TcpListener,
+        is_ending: Arc<AtomicBool>,
+    ) {
         let (showing, lacks) = Showing::new(shown, self.metrics.clone());
         let (office, board) = (self.office.clone(), self.board.clone());
         let health = Health { office, board, metrics: self.metrics.clone(), lacks, is_ending };
@@ -170,7 +175,7 @@ impl Replica {
     }
 
     /// People, by way of the API server.
-    fn answer(&mut self, listener: TcpListener, port: u16, shown: Arc<Shown>) {
+    fn answer(&mut self, listener: TcpListener, port: u16, shown: Arc<Certificates>) {
         let view = View { office: self.office.clone(), desk: self.desk.clone() };
         let client = self.client.clone();
         self.tasks.spawn(async move {
@@ -230,7 +235,7 @@ impl Replica {
     fn serve(
         &self,
         listener: TcpListener,
-        shown: Arc<Shown>,
+        shown: Arc<Certificates>,
         mut ended: watch::Receiver<bool>,
     ) -> Result<JoinHandle<()>> {
         let (client, agents) = (self.client.clone(), self.agents.clone());
@@ -243,8 +248,8 @@ impl Replica {
             agents,
             self.metrics.clone(),
         );
-        let service = Serving::new(self.office.clone(), Arc::new(gate));
-        let inside = door(listener, shown).context("--listen: make TLS")?;
+        let service = Server::new(self.office.clone(), Arc::new(gate));
+        let inside = listen(listener, shown).context("--listen: make TLS")?;
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE))
             .http2_keepalive_timeout(Some(ALIVE))

@@ -3,8 +3,8 @@
 mod write;
 
 use crate::metrics::Metrics;
-use control_hub::{NeededBy, PolicyTurn};
-use control_rpc::Office;
+use control_hub::{NeededBy, PolicyChange};
+use control_rpc::SharedHub;
 use control_status::{Book, Outcome, Report, Spread, Write};
 use control_wire::proto::{Realized, ReportRequest};
 use kube::Client;
@@ -30,20 +30,20 @@ const NODES: usize = 5_000;
 const TIDY: Duration = Duration::from_secs(30);
 
 /// Where reports come in, while this replica holds the Lease.
-pub(crate) struct Desk {
-    office: Arc<Office>,
+pub(crate) struct ReportCollector {
+    office: Arc<SharedHub>,
     /// Locked after the hub, and before what was heard.
     book: Mutex<Option<Book>>,
     /// What nodes have in force, for people who ask.
     heard: Mutex<Reports>,
 }
 
-impl Desk {
-    pub(crate) fn new(office: Arc<Office>) -> Self {
+impl ReportCollector {
+    pub(crate) fn new(office: Arc<SharedHub>) -> Self {
         Self { office, book: Mutex::new(None), heard: Mutex::default() }
     }
 
-    /// A node says what became of policies. Says whether this replica takes reports.
+    /// A node says what became of policies. Returns whether this replica takes reports.
     pub(crate) fn report(&self, node: &str, request: ReportRequest) -> bool {
         // What is said of policies that are not read yet would be forgotten: the node says it again.
         if !self.office.with(|hub| hub.is_loaded()) {
@@ -151,8 +151,8 @@ fn report(realized: Realized) -> Report {
     Report { uid, generation, error, gone }
 }
 
-fn take(book: &mut Book, turn: PolicyTurn, now_ms: u64) {
-    let PolicyTurn { uid, key, now } = turn;
+fn take(book: &mut Book, turn: PolicyChange, now_ms: u64) {
+    let PolicyChange { uid, key, now } = turn;
     let Some(needed) = now else { return book.policy_gone(&uid) };
     let spread = match needed.by {
         NeededBy::All(nodes) => Spread::All(nodes),
@@ -164,7 +164,7 @@ fn take(book: &mut Book, turn: PolicyTurn, now_ms: u64) {
 /// Writes what is due, whenever this replica holds the Lease; for ever.
 pub(crate) async fn keep(
     client: Client,
-    desk: Arc<Desk>,
+    desk: Arc<ReportCollector>,
     metrics: Arc<Metrics>,
     mut leads: watch::Receiver<bool>,
     mut definitions: watch::Receiver<u64>,
@@ -179,7 +179,11 @@ pub(crate) async fn keep(
     }
 }
 
-async fn hold(writer: &Arc<Writer>, desk: &Arc<Desk>, definitions: &mut watch::Receiver<u64>) {
+async fn hold(
+    writer: &Arc<Writer>,
+    desk: &Arc<ReportCollector>,
+    definitions: &mut watch::Receiver<u64>,
+) {
     definitions.mark_unchanged();
     desk.catch_up();
     // What the one before wrote of policies that are well now is to go.
@@ -204,15 +208,15 @@ async fn hold(writer: &Arc<Writer>, desk: &Arc<Desk>, definitions: &mut watch::R
     }
 }
 
-/// Looks for our objects. Says whether they were seen: not without their kind.
-async fn see(writer: &Writer, desk: &Desk) -> bool {
+/// Looks for our objects. Returns whether they were seen: not without their kind.
+async fn see(writer: &Writer, desk: &ReportCollector) -> bool {
     let Some(found) = writer.ours().await else { return false };
     desk.found(&found);
     desk.somewhere();
     true
 }
 
-async fn write(writer: &Arc<Writer>, desk: &Arc<Desk>) {
+async fn write(writer: &Arc<Writer>, desk: &Arc<ReportCollector>) {
     let mut writes = JoinSet::new();
     for write in desk.due() {
         let (writer, desk) = (writer.clone(), desk.clone());

@@ -1,14 +1,13 @@
 //! The certificate that nodes see.
 
 mod files;
-mod kept;
-mod made;
+mod issued;
 mod plan;
+mod stored;
 
 use crate::{metrics::Metrics, options::Options};
 use anyhow::{Context as _, Result};
-use control_rpc::Shown;
-use kept::Keeper;
+use control_rpc::Certificates;
 use kube::Client;
 use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -18,12 +17,13 @@ use std::{
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
+use stored::Keeper;
 use tokio::sync::watch;
 use x509_parser::parse_x509_certificate;
 
 /// Shows certificates, one after another.
 pub(crate) struct Showing {
-    shown: Arc<Shown>,
+    shown: Arc<Certificates>,
     metrics: Arc<Metrics>,
     /// Why there is none; nothing once there is one.
     lacks: watch::Sender<Option<String>>,
@@ -34,7 +34,7 @@ pub(crate) struct Showing {
 
 impl Showing {
     pub(crate) fn new(
-        shown: Arc<Shown>,
+        shown: Arc<Certificates>,
         metrics: Arc<Metrics>,
     ) -> (Self, watch::Receiver<Option<String>>) {
         let (lacks, seen) = watch::channel(Some("no certificate is made yet".to_owned()));

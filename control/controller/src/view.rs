@@ -6,7 +6,7 @@ mod registered;
 
 pub(crate) use registered::Registered;
 
-use crate::status::Desk;
+use crate::status::ReportCollector;
 use anyhow::{Context as _, Result};
 use axum::{
     Router,
@@ -15,7 +15,7 @@ use axum::{
     http::{Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use control_rpc::{Bounds, Office, Shown, Strangers};
+use control_rpc::{Bounds, Certificates, PreauthLimiter, SharedHub};
 use front::Front;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::Client;
@@ -25,7 +25,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{sleep, timeout},
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::{TlsAcceptor, server::SecuredStream};
 use view_policy::{Answer, Asked, answer};
 
 /// How many connections of the API server there may be: it keeps a few.
@@ -43,12 +43,17 @@ const LOOK: Duration = Duration::from_secs(60);
 /// What is answered from.
 #[derive(Clone)]
 pub(crate) struct View {
-    pub(crate) office: Arc<Office>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) office: Arc<SharedHub>,
+    pub(crate) desk: Arc<ReportCollector>,
 }
 
 /// Serves for ever.
-pub(crate) async fn serve(listener: TcpListener, view: View, client: Client, shown: Arc<Shown>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    view: View,
+    client: Client,
+    shown: Arc<Certificates>,
+) {
     let (found, front) = watch::channel(None);
     let look = keep_looking(client, shown, found);
     let accept = accept(listener, view, front);
@@ -58,7 +63,7 @@ pub(crate) async fn serve(listener: TcpListener, view: View, client: Client, sho
 /// Keeps what the API server shows of itself up to date.
 async fn keep_looking(
     client: Client,
-    shown: Arc<Shown>,
+    shown: Arc<Certificates>,
     found: watch::Sender<Option<TlsAcceptor>>,
 ) {
     let mut known = None;
@@ -94,7 +99,7 @@ async fn accept(
     mut front: watch::Receiver<Option<TlsAcceptor>>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let strangers = Strangers::new(HANDSHAKES);
+    let strangers = PreauthLimiter::new(HANDSHAKES);
     loop {
         // Before it is known whom to answer, connections wait with the kernel.
         let acceptor = match front.wait_for(Option::is_some).await {
@@ -136,12 +141,12 @@ async fn enter(
     tcp: TcpStream,
     acceptor: TlsAcceptor,
     room: Arc<Semaphore>,
-) -> Result<(TlsStream<TcpStream>, OwnedSemaphorePermit)> {
+) -> Result<(SecuredStream<TcpStream>, OwnedSemaphorePermit)> {
     let tls = acceptor.accept(tcp).await?;
     Ok((tls, room.acquire_owned().await?))
 }
 
-async fn converse(tls: TlsStream<TcpStream>, view: View) -> Result<()> {
+async fn converse(tls: SecuredStream<TcpStream>, view: View) -> Result<()> {
     let router = Router::new().fallback(ask).with_state(view);
     let service = TowerToHyperService::new(router);
     let talk =

@@ -1,29 +1,31 @@
 //! The hub.
 
 mod announce;
-mod look;
-mod take;
-mod tell;
-mod unread;
+mod deltas;
+mod pending_namespaces;
+mod report;
+mod stream;
 
 pub use announce::Announce;
-pub use look::{AgentLook, PolicyLook};
-pub use tell::{Begun, Says, Stream, Telling};
+pub use report::{AgentReport, PolicyReport};
+pub use stream::{ClientState, Handshake, Stream, Update};
 
 use crate::{
     announced::Announced,
+    encoded::EncodedPolicy,
     history::History,
     mirrors::Mirrors,
-    outbox::{Outbox, Turn},
+    objects::{Moves, Objects},
     outside::Outside,
-    policies::{sent, uid_of, uid_text},
+    policies::{uid_of, uid_text},
+    policy_changes::{Needed, NeededBy, PolicyChange, PolicyChanges},
+    queue::{NodeQueue, Transition},
     reached::Reached,
-    turns::{Needed, NeededBy, PolicyTurn, Turns},
     wholes::Wholes,
 };
-use control_wire::{Entry, ObjectId};
+use control_wire::{Entry, Features, KINDS, ObjectId, ObjectKind};
 use policy_core::{
-    Policy, PolicyKey, Tier, compile,
+    Policy, PolicyKey, Rule, Tier, compile,
     index::{Event, Index},
 };
 use policy_objects::Object;
@@ -51,13 +53,22 @@ pub struct Measures {
     pub announced: usize,
 }
 
-/// A policy as it is sent.
-#[derive(Debug)]
-struct Kept {
-    generation: i64,
-    sent: Entry,
-    /// Of those that change with tiers or namespaces: what it is made of again.
-    form: Option<Arc<Policy>>,
+/// The version of a replica, as far as streams depend on it.
+#[derive(Clone, Debug)]
+pub struct Capabilities {
+    /// The kinds of object that it sends.
+    pub kinds: BTreeSet<ObjectKind>,
+    /// The match features that its rules use.
+    pub features: Features,
+    /// The match features that a rule uses, beyond those of the first version of the protocol.
+    pub requires: fn(&Rule) -> Vec<u32>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        let (kinds, features) = (KINDS.into(), Features::supported());
+        Self { kinds, features, requires: |_| Vec::new() }
+    }
 }
 
 /// Everything, and who has been told what of it.
@@ -67,10 +78,10 @@ pub struct Hub {
     epoch: [u8; 16],
     loading: bool,
     generation: u64,
-    policies: BTreeMap<String, Kept>,
+    policies: BTreeMap<String, EncodedPolicy>,
     history: History,
     wholes: Wholes,
-    nodes: BTreeMap<String, Outbox>,
+    nodes: BTreeMap<String, NodeQueue>,
     streams: u64,
     reached: Reached,
     touched: BTreeSet<String>,
@@ -79,7 +90,9 @@ pub struct Hub {
     mirrors: Mirrors,
     /// By namespace that is not read yet: nodes, and UIDs of their pods that they are not told of before.
     unread: BTreeMap<String, BTreeSet<(String, String)>>,
-    turns: Turns,
+    turns: PolicyChanges,
+    capabilities: Capabilities,
+    objects: Objects,
 }
 
 impl Hub {
@@ -102,8 +115,16 @@ impl Hub {
             outside: Outside::default(),
             mirrors: Mirrors::default(),
             unread: BTreeMap::new(),
-            turns: Turns::default(),
+            turns: PolicyChanges::default(),
+            capabilities: Capabilities::default(),
+            objects: Objects::default(),
         }
+    }
+
+    /// The same replica with other capabilities, before the first stream.
+    #[must_use]
+    pub fn with_capabilities(self, capabilities: Capabilities) -> Self {
+        Self { capabilities, ..self }
     }
 
     /// This run of the replica.
@@ -181,12 +202,13 @@ impl Hub {
         let form = moves.then(|| Arc::new(policy.clone()));
         let Some(state) = self.index.policy_state(&policy.key) else { return };
         self.turns.moved(&uid, &policy.key, &[], &[]);
-        let sent = sent(policy, generation, &state);
-        let same = self.policies.get(&uid).is_some_and(|kept| kept.sent == sent);
-        self.policies.insert(uid.clone(), Kept { generation, sent, form });
+        let encoded =
+            EncodedPolicy::new(policy, generation, &state, self.capabilities.requires, form);
+        let same = self.policies.get(&uid).is_some_and(|was| was.entry == encoded.entry);
+        self.policies.insert(uid.clone(), encoded);
         if !same && !self.loading {
             self.generation = before + 1;
-            self.turn_all(&ObjectId::Policy(uid), &state.span, Turn::Changed);
+            self.turn_all(&ObjectId::policy(&uid), &state.span, Transition::Changed);
         }
     }
 
@@ -220,6 +242,29 @@ impl Hub {
         self.policies.remove(&uid);
     }
 
+    /// Adds or replaces an object of another source than policy: its encoding, which all nodes share, and the nodes that
+    /// need it. It reaches the nodes whose agents know its kind.
+    pub fn put_object(&mut self, id: &ObjectId, entry: Entry, span: BTreeSet<String>) {
+        let moves = self.objects.put(id, entry, span);
+        self.move_object(id, &moves);
+    }
+
+    /// Removes such an object.
+    pub fn remove_object(&mut self, id: &ObjectId) {
+        let moves = self.objects.remove(id);
+        self.move_object(id, &moves);
+    }
+
+    fn move_object(&mut self, id: &ObjectId, moves: &Moves) {
+        if self.loading || moves.is_empty() {
+            return;
+        }
+        self.generation += 1;
+        self.turn_all(id, &moves.left, Transition::Left);
+        self.turn_all(id, &moves.entered, Transition::Entered);
+        self.turn_all(id, &moves.changed, Transition::Changed);
+    }
+
     /// The nodes that have something to be told since this was asked last.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
@@ -239,7 +284,7 @@ impl Hub {
 
     /// What has become of policies since this was asked last: as many of them as have so many nodes together, and
     /// at least one. Empty when all are told, and before the first lists are read.
-    pub fn take_policies(&mut self, nodes: usize) -> Vec<PolicyTurn> {
+    pub fn take_policies(&mut self, nodes: usize) -> Vec<PolicyChange> {
         let (mut turns, mut told) = (Vec::new(), 0);
         while !self.loading
             && told < nodes
@@ -255,7 +300,7 @@ impl Hub {
                 Some(NeededBy::Moved(nodes)) => nodes.len(),
                 None => 0,
             };
-            turns.push(PolicyTurn { uid, key: mark.key, now });
+            turns.push(PolicyChange { uid, key: mark.key, now });
         }
         turns
     }
@@ -268,7 +313,7 @@ impl Hub {
             policies: self.policies.len(),
             groups: self.index.len(),
             streams: streams.count(),
-            owed: self.nodes.values().map(Outbox::len).sum(),
+            owed: self.nodes.values().map(NodeQueue::len).sum(),
             history_bytes: self.history.bytes(),
             announced: self.announced.len(),
         }

@@ -8,17 +8,22 @@
 
 mod announced;
 mod claims;
+mod encoded;
 mod history;
 mod hub;
 mod mirrors;
-mod outbox;
+mod objects;
 mod outside;
 mod policies;
+mod policy_changes;
+mod queue;
 mod reached;
 mod refused;
-mod turns;
 mod wholes;
 
-pub use hub::{AgentLook, Announce, Begun, Hub, Measures, PolicyLook, Says, Stream, Telling};
-pub use refused::Refused;
-pub use turns::{Needed, NeededBy, PolicyTurn};
+pub use hub::{
+    AgentReport, Announce, Capabilities, ClientState, Handshake, Hub, Measures, PolicyReport,
+    Stream, Update,
+};
+pub use policy_changes::{Needed, NeededBy, PolicyChange};
+pub use refused::AnnounceError;

@@ -1,25 +1,30 @@
 //! Policies as nodes are told of them.
 
-use control_wire::{Entry, entry, proto, told};
+use control_wire::model;
 use policy_core::{
     Action, Peer, Peers, Pods, Policy, Rank, Rule, Standing,
     index::{Expanded, GroupId, PolicyId, PolicyState},
 };
 
 /// A policy in the words of the nodes.
-fn told(policy: &Policy, generation: i64, state: &PolicyState) -> told::Policy {
+pub(crate) fn model(
+    policy: &Policy,
+    generation: i64,
+    state: &PolicyState,
+    requires: fn(&Rule) -> Vec<u32>,
+) -> model::Policy {
     let PolicyState { tier, uses, .. } = state;
     let own = policy.key.namespace.as_str();
     let applied = |pods: &[Pods]| -> Vec<GroupId> {
         pods.iter().filter_map(|pods| GroupId::of_subject(pods, own)).collect()
     };
-    let isolation = policy.isolation.as_ref().map(|isolation| told::Isolation {
+    let isolation = policy.isolation.as_ref().map(|isolation| model::Isolation {
         applied: applied(&isolation.subject),
         doubt: isolation.doubt.clone(),
         ingress: isolation.ingress,
         egress: isolation.egress,
     });
-    let rule = |(at, rule): (usize, &Rule)| told::Rule {
+    let rule = |(at, rule): (usize, &Rule)| model::Rule {
         direction: rule.direction,
         index: rule.index,
         name: rule.name.clone(),
@@ -27,20 +32,21 @@ fn told(policy: &Policy, generation: i64, state: &PolicyState) -> told::Policy {
         applied: applied(&rule.subject),
         doubt: rule.doubt.clone(),
         peers: match &rule.peers {
-            Peers::Any => told::Peers::Any,
-            Peers::Of(peers) => told::Peers::Of(far(peers, alike(&uses.expanded, at))),
+            Peers::Any => model::Peers::Any,
+            Peers::Of(peers) => model::Peers::Of(far(peers, alike(&uses.expanded, at))),
         },
         traffic: rule.traffic.clone(),
         log: rule.log.clone(),
         standing: standing(rule, own, &uses.doubted),
         names: GroupId::of_names(rule),
+        requires: requires(rule),
     };
     let rank = Rank::of(policy, *tier);
-    told::Policy {
+    model::Policy {
         uid: uid_of(policy),
         key: policy.key.clone(),
         generation,
-        place: told::Place {
+        place: model::Position {
             stage: rank.stage(),
             number: *tier,
             family: rank.walk().family,
@@ -56,8 +62,8 @@ pub(crate) fn uid_of(policy: &Policy) -> String {
     if policy.uid.is_empty() { policy.key.to_string() } else { policy.uid.clone() }
 }
 
-fn far(peers: &[Peer], alike: Vec<told::Alike>) -> told::Far {
-    let mut far = told::Far { alike, ..told::Far::default() };
+fn far(peers: &[Peer], alike: Vec<model::NamespacePeers>) -> model::PeerSet {
+    let mut far = model::PeerSet { alike, ..model::PeerSet::default() };
     for peer in peers {
         match peer {
             Peer::Pods(_) | Peer::Nodes(_) => far.groups.extend(GroupId::of_peer(peer)),
@@ -69,9 +75,9 @@ fn far(peers: &[Peer], alike: Vec<told::Alike>) -> told::Far {
     far
 }
 
-fn alike(expanded: &[Expanded], at: usize) -> Vec<told::Alike> {
+fn alike(expanded: &[Expanded], at: usize) -> Vec<model::NamespacePeers> {
     let mine = expanded.iter().filter(|expanded| expanded.rule == at);
-    mine.map(|Expanded { applied, address, .. }| told::Alike {
+    mine.map(|Expanded { applied, address, .. }| model::NamespacePeers {
         applied: applied.clone(),
         address: *address,
     })
@@ -84,11 +90,6 @@ pub(crate) fn uid_text(id: &PolicyId) -> String {
         PolicyId::Uid(uid) => uid.clone(),
         PolicyId::Named(key) => key.to_string(),
     }
-}
-
-/// A policy as it is sent.
-pub(crate) fn sent(policy: &Policy, generation: i64, state: &PolicyState) -> Entry {
-    entry(&proto::Change::from(&told(policy, generation, state)))
 }
 
 /// How far a rule is understood with the groups that there are: one that may be about more pods than were meant

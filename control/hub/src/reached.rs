@@ -1,6 +1,6 @@
 //! How far the cluster was read, and where reports go.
 
-use control_wire::Reach;
+use control_wire::Positions;
 use std::collections::BTreeMap;
 
 /// Both, and what every bookmark says of them.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Reached {
     kinds: BTreeMap<String, u64>,
     reports_to: String,
-    said: Reach,
+    said: Positions,
 }
 
 impl Reached {
@@ -23,7 +23,7 @@ impl Reached {
     }
 
     /// What bookmarks say.
-    pub(crate) fn said(&self) -> Reach {
+    pub(crate) fn said(&self) -> Positions {
         self.said.clone()
     }
 
@@ -46,7 +46,7 @@ impl Reached {
         self.say();
     }
 
-    /// Another takes the reports. Says whether it is another.
+    /// Another takes the reports. Returns whether it is another.
     pub(crate) fn report_to(&mut self, at: &str) -> bool {
         let is_another = self.reports_to != at;
         if is_another {
@@ -58,6 +58,6 @@ impl Reached {
 
     fn say(&mut self) {
         let kinds = self.kinds.iter().map(|(kind, version)| (kind.as_str(), *version));
-        self.said = Reach::new(kinds, &self.reports_to);
+        self.said = Positions::new(kinds, &self.reports_to);
     }
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Why a pod's addresses are not taken from an agent. What nodes hold is as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
+pub enum AnnounceError {
     /// The first lists are not all read.
     #[error("this replica has not read the cluster yet: ask again")]
     NotYet,
@@ -106,7 +106,7 @@ pub enum Refused {
     },
 }
 
-impl Refused {
+impl AnnounceError {
     /// Whether the same may be taken later, without anything being another than the caller says: events that
     /// this replica has not heard of, or room that it lacks.
     pub fn is_retryable(&self) -> bool {

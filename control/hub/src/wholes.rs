@@ -6,8 +6,8 @@
 use control_wire::{
     Digest, Entry, encode, entry,
     group::{BUCKETS, FEW, bucket, bucket_of, digest_of_many},
+    model,
     proto::{self, change},
-    told,
 };
 use policy_core::index::{GroupDelta, GroupId, GroupState, Holds, Member, MemberKey};
 use std::{collections::BTreeMap, sync::Arc};
@@ -219,5 +219,5 @@ fn key(member: &proto::Member) -> Option<MemberKey> {
 /// A member in the words of the nodes.
 pub(crate) fn sent_member(member: &Member) -> proto::Member {
     let (addresses, ports) = (member.addresses.clone(), member.ports.clone());
-    encode::member(&member.key(), &told::Member { addresses, ports })
+    encode::member(&member.key(), &model::Member { addresses, ports })
 }

@@ -1,7 +1,7 @@
 //! What an agent says of its pods' addresses: when it is taken, when it ends, and why it is refused.
 
-use control_hub::{Announce, Begun, Hub, Refused, Says};
-use control_wire::{Held, parts, proto::Part};
+use control_hub::{Announce, AnnounceError, ClientState, Handshake, Hub};
+use control_wire::{NodeSnapshot, parts, proto::Part};
 use policy_core::index::Event;
 use policy_objects::{Kind, MIRROR, Meta, Named, Node, Phase, Pod, Read, Service, page::PodView};
 use prost::Message as _;
@@ -78,9 +78,9 @@ fn told(hub: &Hub, node: &str, name: &str) -> Vec<String> {
     found.addresses.iter().map(ToString::to_string).collect()
 }
 
-/// Refused, and nobody is told anything.
+/// AnnounceError, and nobody is told anything.
 #[track_caller]
-fn refuses(mut hub: Hub, node: &str, said: &Announce, reason: &str) -> Refused {
+fn refuses(mut hub: Hub, node: &str, said: &Announce, reason: &str) -> AnnounceError {
     let before = (hub.index().snapshot(), hub.measures());
     hub.take_touched();
     let refused = hub.announce(node, said, 0).expect_err("it is not taken");
@@ -144,7 +144,7 @@ fn it_lapses_a_minute_after_it_was_said_last() {
     hub.tidy(109_999);
     assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1"]);
     hub.take_touched();
-    hub.begin("n1", &control_hub::Says::default());
+    hub.open_stream("n1", &control_hub::ClientState::default());
     hub.take_touched();
     hub.tidy(110_000);
     assert_eq!(told(&hub, "n1", "new"), Vec::<String>::new());
@@ -367,7 +367,7 @@ fn a_node_has_so_many_at_most_that_wait() {
         announce(&mut hub, number, 0).expect("there is room");
     }
     let refused = announce(&mut hub, 1_024, 0).expect_err("there is none");
-    assert_eq!(refused, Refused::TooMany { count: 1_024, of: "of the node" });
+    assert_eq!(refused, AnnounceError::TooMany { count: 1_024, of: "of the node" });
     assert!(refused.is_retryable());
     announce(&mut hub, 7, 0).expect("one of those that wait");
     hub.announce("n2", &said("p3b", &["10.9.9.9"]), 0).expect("another node has its own room");
@@ -390,12 +390,14 @@ fn a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it_to_its_name_alone()
             true => hub.apply(Event::PodView(&PodView::from(&mirror("of the kubelet")))),
             false => hub.apply(Event::Pod(&mirror("of the kubelet"))),
         }
-        let Begun::Compared(stream) = hub.begin("n1", &Says::default()) else { panic!("it") };
-        let telling = hub.tell(&stream).expect("what there is");
-        let mut held = Held::default();
-        held.begin(&hub.epoch());
+        let Handshake::Compared(stream) = hub.open_stream("n1", &ClientState::default()) else {
+            panic!("it")
+        };
+        let telling = hub.next_update(&stream).expect("what there is");
+        let mut held = NodeSnapshot::default();
+        held.start_stream(&hub.epoch());
         for part in parts(telling.generation, &telling.changes) {
-            held.take(Part::decode(part).expect("a part")).expect("it can be applied");
+            held.receive(Part::decode(part).expect("a part")).expect("it can be applied");
         }
         let entry = held.entry("of the kubelet", "shop", "static").expect("its entry");
         assert_eq!(entry.uid, "uid of static");

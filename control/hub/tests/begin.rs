@@ -1,7 +1,7 @@
 //! How streams begin: what a node says that it holds, and what it is told then.
 
-use control_hub::{Begun, Hub, Says, Stream};
-use control_wire::{Held, parts, proto::Part};
+use control_hub::{ClientState, Handshake, Hub, Stream};
+use control_wire::{NodeSnapshot, parts, proto::Part};
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Meta, Namespace, Object};
 use prost::Message as _;
@@ -35,8 +35,8 @@ fn loaded() -> Hub {
     hub
 }
 
-fn compared(begun: Begun) -> Stream {
-    let Begun::Compared(stream) = begun else { panic!("{begun:?}") };
+fn compared(begun: Handshake) -> Stream {
+    let Handshake::Compared(stream) = begun else { panic!("{begun:?}") };
     stream
 }
 
@@ -44,9 +44,9 @@ fn compared(begun: Begun) -> Stream {
 fn a_node_that_broke_off_before_its_first_generation_is_told_all_of_it() {
     let mut hub = loaded();
     // The welcome has reached it, and it was forgotten since.
-    let says = Says { epoch: hub.epoch().to_vec(), ..Says::default() };
-    let stream = compared(hub.begin("n1", &says));
-    let told = hub.tell(&stream).expect("what it lacks");
+    let says = ClientState { epoch: hub.epoch().to_vec(), ..ClientState::default() };
+    let stream = compared(hub.open_stream("n1", &says));
+    let told = hub.next_update(&stream).expect("what it lacks");
     assert!(!told.changes.is_empty());
 }
 
@@ -57,11 +57,12 @@ fn who_has_not_read_a_kind_at_all_is_behind_a_node_that_holds_some_of_it() {
     let reached = |of: &[(&str, u64)]| -> BTreeMap<String, u64> {
         of.iter().map(|(kind, version)| ((*kind).to_owned(), *version)).collect()
     };
-    let says = Says { reached: reached(&[("Pod", 9), ("Tier", 7)]), ..Says::default() };
-    assert_eq!(hub.begin("n1", &says), Begun::Behind(reached(&[("Pod", 9)])));
-    compared(hub.begin("n1", &Says { take_behind: true, ..says.clone() }));
+    let says =
+        ClientState { reached: reached(&[("Pod", 9), ("Tier", 7)]), ..ClientState::default() };
+    assert_eq!(hub.open_stream("n1", &says), Handshake::Behind(reached(&[("Pod", 9)])));
+    compared(hub.open_stream("n1", &ClientState { take_behind: true, ..says.clone() }));
     hub.reach("Tier", 7);
-    compared(hub.begin("n1", &says));
+    compared(hub.open_stream("n1", &says));
     // What is not in the cluster any more is told to nobody.
     hub.unreach("Tier");
     assert_eq!(hub.reached(), &reached(&[("Pod", 9)]));
@@ -71,19 +72,19 @@ fn who_has_not_read_a_kind_at_all_is_behind_a_node_that_holds_some_of_it() {
 fn after_the_cluster_was_set_back_nodes_are_told_lower_versions_and_are_behind_no_longer() {
     let mut hub = loaded();
     hub.reach("Pod", 90);
-    let stream = compared(hub.begin("n1", &Says::default()));
-    hub.tell(&stream).expect("what it lacks");
+    let stream = compared(hub.open_stream("n1", &ClientState::default()));
+    hub.next_update(&stream).expect("what it lacks");
     hub.relisted("Pod", 40);
     hub.reach("Pod", 41);
     let marked = hub.bookmark(&stream).expect("it was told all");
     let marked: Vec<u64> = marked.message().reached.iter().map(|reached| reached.version).collect();
     assert_eq!(marked, [41]);
-    let says = |version| Says {
+    let says = |version| ClientState {
         reached: BTreeMap::from([("Pod".to_owned(), version)]),
-        ..Says::default()
+        ..ClientState::default()
     };
-    assert!(matches!(hub.begin("n2", &says(90)), Begun::Behind(_)));
-    compared(hub.begin("n2", &says(41)));
+    assert!(matches!(hub.open_stream("n2", &says(90)), Handshake::Behind(_)));
+    compared(hub.open_stream("n2", &says(41)));
 }
 
 #[test]
@@ -101,17 +102,17 @@ fn a_policy_that_goes_while_the_first_lists_are_read_is_gone() {
     assert_eq!(hub.measures().policies, 1);
     let there = hub.policies_behind("", 1).into_iter().map(|look| look.told.uid);
     assert_eq!(there.collect::<Vec<_>>(), ["2"]);
-    let stream = compared(hub.begin("n1", &Says::default()));
-    let told = hub.tell(&stream).map(|told| told.changes.len());
+    let stream = compared(hub.open_stream("n1", &ClientState::default()));
+    let told = hub.next_update(&stream).map(|told| told.changes.len());
     assert_eq!(told, Some(1), "the node itself: no pod of it needs the policy");
 }
 
-fn take(held: &mut Held, hub: &mut Hub, stream: &Stream) {
-    let Some(telling) = hub.tell(stream) else { return };
+fn take(held: &mut NodeSnapshot, hub: &mut Hub, stream: &Stream) {
+    let Some(telling) = hub.next_update(stream) else { return };
     for part in parts(telling.generation, &telling.changes) {
-        held.take(Part::decode(part).expect("a part")).expect("it can be applied");
+        held.receive(Part::decode(part).expect("a part")).expect("it can be applied");
     }
-    hub.held(stream, held.generation);
+    hub.acknowledge(stream, held.generation);
 }
 
 fn pod(hub: &mut Hub, namespace: &str) {
@@ -157,11 +158,11 @@ fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
     pod(&mut hub, "early");
     hub.reach("Namespace", 7);
     hub.loaded();
-    let stream = compared(hub.begin("n1", &Says::default()));
-    let mut held = Held::default();
-    held.begin(&hub.epoch());
+    let stream = compared(hub.open_stream("n1", &ClientState::default()));
+    let mut held = NodeSnapshot::default();
+    held.start_stream(&hub.epoch());
     take(&mut held, &mut hub, &stream);
-    let told = |held: &Held| held.pods.keys().cloned().collect::<Vec<_>>();
+    let told = |held: &NodeSnapshot| held.pods.keys().cloned().collect::<Vec<_>>();
     assert_eq!(told(&held), ["of known"]);
     // Another comes while the stream lasts.
     pod(&mut hub, "late");
@@ -185,9 +186,10 @@ fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
     take(&mut held, &mut hub, &stream);
     assert!(held.pods.contains_key("of open"));
     // All of it is what another replica tells that has read everything before.
-    let holds = Says { holds: held.digests().into_iter().collect(), ..Says::default() };
-    let stream = compared(hub.begin("n1", &holds));
-    assert_eq!(hub.tell(&stream).map(|told| told.changes.len()), Some(0));
+    let holds =
+        ClientState { holds: held.digests().into_iter().collect(), ..ClientState::default() };
+    let stream = compared(hub.open_stream("n1", &holds));
+    assert_eq!(hub.next_update(&stream).map(|told| told.changes.len()), Some(0));
 }
 
 #[test]
@@ -195,9 +197,9 @@ fn who_reads_no_namespaces_waits_for_none() {
     let mut hub = Hub::new([1; 16], 1);
     pod(&mut hub, "shop");
     hub.loaded();
-    let stream = compared(hub.begin("n1", &Says::default()));
-    let mut held = Held::default();
-    held.begin(&hub.epoch());
+    let stream = compared(hub.open_stream("n1", &ClientState::default()));
+    let mut held = NodeSnapshot::default();
+    held.start_stream(&hub.epoch());
     take(&mut held, &mut hub, &stream);
     assert!(held.pods.contains_key("of shop"));
 }

@@ -1,8 +1,8 @@
 //! A large group and its digest are kept from change to change: they stay those of a replica that has read
 //! everything anew.
 
-use control_hub::{Begun, Hub, Says, Telling};
-use control_wire::{Entry, Held, parts, proto};
+use control_hub::{ClientState, Handshake, Hub, Update};
+use control_wire::{Entry, NodeSnapshot, parts, proto};
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Meta, Namespace, Object, Phase, Pod};
 use proptest::{collection::vec, prelude::*};
@@ -59,17 +59,17 @@ fn hub(epoch: u8, seed: u64, besides: u16, pods: &Pods) -> Hub {
 }
 
 /// What the node is told that says this. It holds that then.
-fn follow(hub: &mut Hub, says: &Says, held: &mut Held) -> usize {
-    let Begun::Compared(stream) = hub.begin("n1", says) else { panic!("not compared") };
-    let telling = hub.tell(&stream).expect("a new stream is told a generation");
-    held.begin(&hub.epoch());
+fn follow(hub: &mut Hub, says: &ClientState, held: &mut NodeSnapshot) -> usize {
+    let Handshake::Compared(stream) = hub.open_stream("n1", says) else { panic!("not compared") };
+    let telling = hub.next_update(&stream).expect("a new stream is told a generation");
+    held.start_stream(&hub.epoch());
     take(held, &telling);
     telling.changes.len()
 }
 
-fn take(held: &mut Held, telling: &Telling) {
+fn take(held: &mut NodeSnapshot, telling: &Update) {
     for part in parts(telling.generation, &telling.changes) {
-        held.take(proto::Part::decode(part).expect("a part")).expect("it can be applied");
+        held.receive(proto::Part::decode(part).expect("a part")).expect("it can be applied");
     }
 }
 
@@ -103,24 +103,24 @@ proptest! {
             for (number, last) in round {
                 change(&mut one, &mut pods, number, last);
             }
-            let mut held = Held::default();
-            follow(&mut one, &Says::default(), &mut held);
+            let mut held = NodeSnapshot::default();
+            follow(&mut one, &ClientState::default(), &mut held);
             let group = held.addresses.values().next().expect("the peers");
             prop_assert_eq!(group.members.len(), usize::from(besides) + 1 + pods.len());
             let mut fresh = hub(2, 7, besides, &pods);
-            let mut from_fresh = Held::default();
-            follow(&mut fresh, &Says::default(), &mut from_fresh);
+            let mut from_fresh = NodeSnapshot::default();
+            follow(&mut fresh, &ClientState::default(), &mut from_fresh);
             prop_assert_eq!(&held.addresses, &from_fresh.addresses);
-            let says = Says {
+            let says = ClientState {
                 epoch: held.epoch.clone(),
                 generation: held.generation,
                 holds: held.digests().into_iter().collect(),
-                ..Says::default()
+                ..ClientState::default()
             };
             prop_assert_eq!(follow(&mut fresh, &says, &mut held), 0);
             // And one who lacks a change is told.
             change(&mut one, &mut pods, 30, Some(1));
-            let says = Says { epoch: vec![9; 16], ..says };
+            let says = ClientState { epoch: vec![9; 16], ..says };
             prop_assert!(follow(&mut one, &says, &mut held) > 0);
             prop_assert_eq!(held.digests().len(), from_fresh.digests().len());
             change(&mut one, &mut pods, 30, None);
@@ -154,19 +154,21 @@ fn a_change_of_many_members_is_cut_and_told_whole() {
         hub
     };
     let mut hub = filled("other", 1, 1);
-    let Begun::Compared(stream) = hub.begin("n1", &Says::default()) else { panic!("not compared") };
-    let mut held = Held::default();
-    held.begin(&hub.epoch());
-    take(&mut held, &hub.tell(&stream).expect("what there is"));
+    let Handshake::Compared(stream) = hub.open_stream("n1", &ClientState::default()) else {
+        panic!("not compared")
+    };
+    let mut held = NodeSnapshot::default();
+    held.start_stream(&hub.epoch());
+    take(&mut held, &hub.next_update(&stream).expect("what there is"));
     for (role, members) in [("peer", CROWD), ("other", 0)] {
         hub.apply(Event::Namespace(&crowd(role)));
-        let telling = hub.tell(&stream).expect("a change");
+        let telling = hub.next_update(&stream).expect("a change");
         assert_eq!(telling.changes.len(), 3, "cut at 2,000 members");
         let largest = telling.changes.iter().map(Entry::len).max();
         assert!(largest.is_some_and(|bytes| bytes < 1 << 20), "{largest:?}");
         take(&mut held, &telling);
-        let mut from_fresh = Held::default();
-        follow(&mut filled(role, 2, 7), &Says::default(), &mut from_fresh);
+        let mut from_fresh = NodeSnapshot::default();
+        follow(&mut filled(role, 2, 7), &ClientState::default(), &mut from_fresh);
         assert_eq!(held.addresses, from_fresh.addresses);
         let group = held.addresses.values().next().expect("the peers");
         assert_eq!(group.members.len(), usize::from(members));

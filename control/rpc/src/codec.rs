@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use control_wire::{
-    Mark,
+    EncodedBookmark,
     proto::{self, FollowReply, FollowRequest},
 };
 use prost::{
@@ -23,7 +23,7 @@ pub enum Reply {
     /// A part of a generation, encoded already; a node that reads it has it as a message.
     Part(Bytes),
     /// A bookmark, the larger part of which is encoded already; the same.
-    Bookmark(Mark),
+    Bookmark(EncodedBookmark),
 }
 
 /// The codec of the stream, for both ends.

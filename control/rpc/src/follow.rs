@@ -1,6 +1,6 @@
 //! A node's end of the stream.
 
-use crate::{Desk, Reply, Trust, generated::policies_client::PoliciesClient};
+use crate::{ReplicaClient, Reply, Trust, generated::distribution_client::DistributionClient};
 use control_wire::proto::{
     AnnounceRequest, Applied, Bookmark, FollowRequest, Hello, Part, ReportRequest, Welcome,
     follow_reply, follow_request,
@@ -77,7 +77,7 @@ pub enum FollowError {
 
 /// What is heard on a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum StreamEvent {
     /// A part of a generation.
     Part(Part),
     /// How far the cluster was read.
@@ -92,7 +92,7 @@ pub struct Follow {
     replies: Streaming<Reply>,
     /// The generations that the node holds, and since when.
     held: mpsc::Sender<(u64, Instant)>,
-    client: PoliciesClient<Channel>,
+    client: DistributionClient<Channel>,
     token: MetadataValue<Ascii>,
 }
 
@@ -147,12 +147,12 @@ impl Follow {
     ///
     /// # Errors
     /// If the stream is over.
-    pub async fn heard(&mut self) -> Result<Heard, FollowError> {
+    pub async fn heard(&mut self) -> Result<StreamEvent, FollowError> {
         let at = self.at;
         let said = self.replies.message().await;
         match of(said.map_err(|status| FollowError::Refused { at, status: Box::new(status) })?) {
-            Some(follow_reply::Of::Part(part)) => Ok(Heard::Part(part)),
-            Some(follow_reply::Of::Bookmark(bookmark)) => Ok(Heard::Bookmark(bookmark)),
+            Some(follow_reply::Of::Part(part)) => Ok(StreamEvent::Part(part)),
+            Some(follow_reply::Of::Bookmark(bookmark)) => Ok(StreamEvent::Bookmark(bookmark)),
             Some(follow_reply::Of::Welcome(_) | follow_reply::Of::Behind(_)) => {
                 Err(FollowError::Odd { at, what: "says welcome twice" })
             }
@@ -170,8 +170,8 @@ impl Follow {
     }
 
     /// The same replica, for single questions over the same connection.
-    pub fn desk(&self) -> Desk {
-        Desk::of(self.client.clone())
+    pub fn desk(&self) -> ReplicaClient {
+        ReplicaClient::of(self.client.clone())
     }
 
     /// Tells this replica of a pod's address.
@@ -238,7 +238,7 @@ fn of(reply: Option<Reply>) -> Option<follow_reply::Of> {
 pub(crate) async fn connect(
     at: SocketAddr,
     trust: &Trust,
-) -> Result<PoliciesClient<Channel>, FollowError> {
+) -> Result<DistributionClient<Channel>, FollowError> {
     let trust = trust.clone();
     let connector = tower::service_fn(move |_: Uri| {
         let trust = trust.clone();
@@ -258,7 +258,7 @@ pub(crate) async fn connect(
     let connecting = timeout(CONNECT, endpoint.connect_with_connector(connector)).await;
     let channel = connecting.map_err(|_| unreachable(format!("no answer in {CONNECT:?}")))?;
     let channel = channel.map_err(|error| unreachable(config_model::causes(&error)))?;
-    Ok(PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
+    Ok(DistributionClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
 }
 
 #[cfg(test)]

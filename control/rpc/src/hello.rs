@@ -1,8 +1,8 @@
 //! What a node says first.
 
-use control_hub::Says;
-use control_wire::{Digest, ObjectId, VERSIONS, proto::Hello};
-use std::collections::BTreeMap;
+use control_hub::ClientState;
+use control_wire::{Digest, ObjectId, ObjectKind, VERSIONS, proto::Hello};
+use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
 /// The version that both speak.
@@ -22,7 +22,14 @@ pub(crate) fn version(hello: &Hello) -> Result<u32, Status> {
 }
 
 /// What it holds.
-pub(crate) fn says(hello: &Hello) -> Result<Says, Status> {
+pub(crate) fn says(hello: &Hello) -> Result<ClientState, Status> {
+    let kinds: BTreeSet<ObjectKind> = hello.kinds.iter().copied().map(ObjectKind).collect();
+    if kinds.is_empty() {
+        // Such a node would be told that it holds everything, and start pods without their policies.
+        return Err(Status::invalid_argument(
+            "the agent's Hello names no kinds of object; upgrade the agent",
+        ));
+    }
     let mut holds = BTreeMap::new();
     for digest in &hello.holds {
         let bad =
@@ -34,11 +41,13 @@ pub(crate) fn says(hello: &Hello) -> Result<Says, Status> {
         holds.insert(id, Digest(hash));
     }
     let reached = hello.reached.iter().map(|reached| (reached.kind.clone(), reached.version));
-    Ok(Says {
+    Ok(ClientState {
         epoch: hello.epoch.clone(),
         generation: hello.generation,
         reached: reached.collect(),
         holds,
         take_behind: hello.take_behind,
+        kinds,
+        features: hello.features.iter().copied().collect(),
     })
 }

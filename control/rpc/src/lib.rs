@@ -5,19 +5,19 @@
 //! drives the hub of `control-hub`; it sends parts as they were encoded for all nodes.
 
 mod codec;
-mod desk;
-#[cfg(feature = "server")]
-mod door;
 mod follow;
 #[cfg(feature = "server")]
 mod hello;
 #[cfg(feature = "server")]
-mod serve;
+mod preauth;
+mod replica_client;
 #[cfg(feature = "server")]
-mod strangers;
+mod server;
 #[cfg(feature = "server")]
-mod teller;
+mod session;
 mod tls;
+#[cfg(feature = "server")]
+mod tls_listener;
 
 /// Made by the build script.
 #[allow(
@@ -29,16 +29,16 @@ mod tls;
     reason = "what is generated is not ours to lint"
 )]
 pub mod generated {
-    include!(concat!(env!("OUT_DIR"), "/ferrule.policy.v1.Policies.rs"));
+    include!(concat!(env!("OUT_DIR"), "/ferrule.node.v1.Distribution.rs"));
 }
 
 pub use codec::{FollowCodec, Reply};
-pub use desk::Desk;
+pub use follow::{Follow, FollowError, StreamEvent};
 #[cfg(feature = "server")]
-pub use door::{Secured, Shown, door, door_within};
-pub use follow::{Follow, FollowError, Heard};
+pub use preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
+pub use replica_client::ReplicaClient;
 #[cfg(feature = "server")]
-pub use serve::{Admit, Caller, Office, Serving};
-#[cfg(feature = "server")]
-pub use strangers::{Bounds, Leave, Place, Strangers, Visitor};
+pub use server::{Caller, Gatekeeper, Server, SharedHub};
 pub use tls::{Trust, TrustError};
+#[cfg(feature = "server")]
+pub use tls_listener::{Certificates, SecuredStream, listen, listen_within};

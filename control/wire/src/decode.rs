@@ -2,11 +2,15 @@
 //!
 //! A rule of which something is not known here, since the controller is newer, fails closed as one that the
 //! controller does not understand: Allow matches nothing, everything else denies all of its direction. What
-//! cannot even be placed is [`Unreadable`], and with it the generation.
+//! cannot even be placed is [`DecodeError`], and with it the generation.
 
 use crate::{
+    Features,
+    model::{
+        AddressGroup, Isolation, Member, NamespacePeers, PeerSet, Peers, Pod, Policy, Position,
+        Rule,
+    },
     proto,
-    told::{AddressGroup, Alike, Far, Isolation, Member, Peers, Place, Pod, Policy, Rule},
 };
 use policy_core::{
     Action, Direction, Family, Log, NameMatch, PolicyKey, Priority, Stage, Standing, Traffic,
@@ -22,21 +26,21 @@ use thiserror::Error;
 /// A message that says something else than such messages say, and what.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
-pub struct Unreadable(pub String);
+pub struct DecodeError(pub String);
 
-type Read<T> = Result<T, Unreadable>;
+type Read<T> = Result<T, DecodeError>;
 
 fn unreadable<T>(what: impl Into<String>) -> Read<T> {
-    Err(Unreadable(what.into()))
+    Err(DecodeError(what.into()))
 }
 
 fn there<T>(value: Option<T>, what: &str) -> Read<T> {
-    value.ok_or_else(|| Unreadable(format!("{what} is missing")))
+    value.ok_or_else(|| DecodeError(format!("{what} is missing")))
 }
 
 pub(crate) fn group(id: &[u8]) -> Read<GroupId> {
     let id = id.try_into();
-    id.map(GroupId).map_err(|_| Unreadable("the id of a group is not 16 bytes long".to_owned()))
+    id.map(GroupId).map_err(|_| DecodeError("the id of a group is not 16 bytes long".to_owned()))
 }
 
 fn groups(ids: &[Vec<u8>]) -> Read<Vec<GroupId>> {
@@ -44,13 +48,14 @@ fn groups(ids: &[Vec<u8>]) -> Read<Vec<GroupId>> {
 }
 
 pub(crate) fn policy(sent: &proto::Policy) -> Read<Policy> {
-    let of = |what: Unreadable| Unreadable(format!("policy {} ({}): {what}", sent.name, sent.uid));
+    let of =
+        |what: DecodeError| DecodeError(format!("policy {} ({}): {what}", sent.name, sent.uid));
     if sent.uid.is_empty() {
         return unreadable(format!("policy {} has no UID", sent.name));
     }
     let kind = Kind::ALL.into_iter().find(|kind| kind.text() == sent.kind);
     let kind =
-        kind.ok_or_else(|| of(Unreadable(format!("kind {} is not known here", sent.kind))))?;
+        kind.ok_or_else(|| of(DecodeError(format!("kind {} is not known here", sent.kind))))?;
     let isolation = |isolation: &proto::Isolation| -> Read<Isolation> {
         Ok(Isolation {
             applied: groups(&isolation.applied)?,
@@ -69,7 +74,7 @@ pub(crate) fn policy(sent: &proto::Policy) -> Read<Policy> {
     })
 }
 
-fn place(sent: &proto::Place) -> Read<Place> {
+fn place(sent: &proto::Place) -> Read<Position> {
     let stage = match sent.stage() {
         proto::Stage::Before => Stage::Before,
         proto::Stage::NetworkPolicies => Stage::NetworkPolicies,
@@ -89,7 +94,7 @@ fn place(sent: &proto::Place) -> Read<Place> {
     let Ok(number) = u8::try_from(sent.number) else {
         return unreadable(format!("tier number {} is above 255", sent.number));
     };
-    Ok(Place { stage, number, family, priority: Priority::new(sent.priority) })
+    Ok(Position { stage, number, family, priority: Priority::new(sent.priority) })
 }
 
 fn rule(sent: &proto::Rule) -> Read<Rule> {
@@ -112,6 +117,7 @@ fn rule(sent: &proto::Rule) -> Read<Rule> {
         log: sent.log.clone().map(|label| Log { label }),
         standing: Standing::Understood,
         names: sent.names.as_deref().map(group).transpose()?,
+        requires: sent.requires.clone(),
     };
     let action = match sent.action() {
         proto::Action::Allow => Action::Allow,
@@ -124,15 +130,19 @@ fn rule(sent: &proto::Rule) -> Read<Rule> {
             return Ok(rule);
         }
     };
+    rule.action = action;
+    if let Some(feature) = rule.lacks(&Features::supported()) {
+        return Ok(rule.failed_closed(feature));
+    }
     match (rest(sent), action) {
         (Ok((peers, traffic, standing)), _) => {
             (rule.action, rule.peers, rule.traffic, rule.standing) =
                 (action, peers, traffic, standing);
         }
-        (Err(Unreadable(why)), Action::Allow) => {
+        (Err(DecodeError(why)), Action::Allow) => {
             (rule.action, rule.standing) = (Action::Allow, Standing::MatchesNothing { why });
         }
-        (Err(Unreadable(why)), Action::Drop | Action::Reject | Action::Pass) => {
+        (Err(DecodeError(why)), Action::Drop | Action::Reject | Action::Pass) => {
             rule.standing = Standing::DeniesAll { why };
         }
     }
@@ -153,7 +163,7 @@ fn rest(sent: &proto::Rule) -> Read<(Peers, Traffic, Standing)> {
     Ok((peers?, traffic?, standing))
 }
 
-fn peers(sent: &proto::Peers) -> Read<Far> {
+fn peers(sent: &proto::Peers) -> Read<PeerSet> {
     let name = |name: &proto::Name| {
         use proto::name::Of;
         Ok(match there(name.of.as_ref(), "what kind of name a peer is")? {
@@ -163,9 +173,9 @@ fn peers(sent: &proto::Peers) -> Read<Far> {
         })
     };
     let alike = |alike: &proto::Alike| {
-        Ok(Alike { applied: groups(&alike.applied)?, address: group(&alike.address)? })
+        Ok(NamespacePeers { applied: groups(&alike.applied)?, address: group(&alike.address)? })
     };
-    Ok(Far {
+    Ok(PeerSet {
         groups: groups(&sent.groups)?,
         blocks: sent.blocks.iter().map(block).collect::<Read<_>>()?,
         names: sent.names.iter().map(name).collect::<Read<_>>()?,
@@ -175,7 +185,7 @@ fn peers(sent: &proto::Peers) -> Read<Far> {
 }
 
 fn port_number(number: u32) -> Read<u16> {
-    u16::try_from(number).map_err(|_| Unreadable(format!("port {number} is above 65535")))
+    u16::try_from(number).map_err(|_| DecodeError(format!("port {number} is above 65535")))
 }
 
 fn range(sent: &proto::Range) -> Read<PortRange> {
@@ -201,7 +211,7 @@ fn transport(sent: &proto::Transport) -> Read<Transport> {
     use proto::{ports::Port, transport::Of};
     let byte = |number: Option<u32>| {
         let byte = number.map(u8::try_from).transpose();
-        byte.map_err(|_| Unreadable("an ICMP type or code is above 255".to_owned()))
+        byte.map_err(|_| DecodeError("an ICMP type or code is above 255".to_owned()))
     };
     Ok(match there(sent.of.as_ref(), "what of a packet a rule matches")? {
         Of::Ports(ports) => Transport::Ports {
@@ -223,7 +233,7 @@ fn address(sent: &[u8]) -> Read<IpAddr> {
         return Ok(v4.into());
     }
     let v6 = <[u8; 16]>::try_from(sent);
-    v6.map(Into::into).map_err(|_| Unreadable("an address is not 4 or 16 bytes long".to_owned()))
+    v6.map(Into::into).map_err(|_| DecodeError("an address is not 4 or 16 bytes long".to_owned()))
 }
 
 pub(crate) fn addresses(sent: &[Vec<u8>]) -> Read<Vec<IpAddr>> {
@@ -234,7 +244,7 @@ fn cidr(sent: &proto::Cidr) -> Read<ipnet::IpNet> {
     let address = address(&sent.address)?;
     let length = u8::try_from(sent.length).ok();
     let net = length.and_then(|length| ipnet::IpNet::new(address, length).ok());
-    net.ok_or_else(|| Unreadable(format!("{address}/{} is no range", sent.length)))
+    net.ok_or_else(|| DecodeError(format!("{address}/{} is no range", sent.length)))
 }
 
 fn block(sent: &proto::Block) -> Read<Block> {
@@ -285,5 +295,5 @@ pub(crate) fn holds(sent: &proto::Holds) -> Read<Holds> {
 pub(crate) fn address_group(sent: &proto::AddressGroup) -> Read<(GroupId, AddressGroup)> {
     let holds = holds(&there(sent.holds.clone(), "what a group holds")?)?;
     let members = sent.members.iter().map(member).collect::<Read<_>>()?;
-    Ok((group(&sent.id)?, AddressGroup { members, holds }))
+    Ok((group(&sent.id)?, AddressGroup { members, holds: holds.into() }))
 }

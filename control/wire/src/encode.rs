@@ -1,10 +1,11 @@
 //! From what a node is told to messages. Each thing has one encoding.
 
 use crate::{
-    proto,
-    told::{
-        AddressGroup, Alike, AppliedGroup, Far, Isolation, Member, Peers, Place, Pod, Policy, Rule,
+    model::{
+        AddressGroup, AppliedGroup, Isolation, Member, NamespacePeers, PeerSet, Peers, Pod, Policy,
+        Position, Rule,
     },
+    proto,
 };
 use policy_core::{
     Action, Direction, Family, Log, NameMatch, Stage, Standing, Traffic, Transport,
@@ -122,7 +123,7 @@ fn named_port(port: &ContainerPort) -> proto::NamedPort {
     proto::NamedPort { name, protocol: protocol(port.protocol), port: number }
 }
 
-fn place(place: Place) -> proto::Place {
+fn place(place: Position) -> proto::Place {
     let stage = match place.stage {
         Stage::Before => proto::Stage::Before,
         Stage::NetworkPolicies => proto::Stage::NetworkPolicies,
@@ -181,11 +182,12 @@ fn rule(rule: &Rule) -> proto::Rule {
         log: rule.log.as_ref().map(|Log { label }| label.clone()),
         standing: Some(standing(&rule.standing)),
         names: rule.names.map(|id| id.0.to_vec()),
+        requires: rule.requires.clone(),
     }
 }
 
-fn peers(far: &Far) -> proto::Peers {
-    let alike = |Alike { applied, address }: &Alike| proto::Alike {
+fn peers(far: &PeerSet) -> proto::Peers {
+    let alike = |NamespacePeers { applied, address }: &NamespacePeers| proto::Alike {
         applied: groups(applied),
         address: address.0.to_vec(),
     };

@@ -1,34 +1,54 @@
-//! What a node is told of policy: the words between the controller and the nodes, and what a node holds.
+//! The messages between replicas of the controller and nodes, and the objects that a node holds.
 //!
-//! A [`told::Policy`] is a policy with its groups looked up: a node needs no selector and no object of the
-//! cluster to enforce it. [`Held`] is all that one node has been told; it changes by whole generations. Each
-//! object has one encoding, the same on every replica, and its digest.
+//! A [`model::Policy`] is a policy with its groups looked up: a node needs no selector and no object of the cluster to
+//! enforce it. [`NodeSnapshot`] is all that one node holds; it changes by whole generations. Each object has one
+//! encoding for a set of [`Features`], the same on every replica, and its digest.
+//!
+//! Peers of different versions follow one stream. An agent names the kinds that it can hold ([`KINDS`]) and the match
+//! features that it understands; a replica sends, compares and removes objects of these kinds only. A new kind of object
+//! needs a number and a variant of `Change`. A new field that changes what a rule matches needs a feature number in
+//! `Rule.requires`. No other change of meaning is compatible.
 
+mod changed;
 mod decode;
 pub mod encode;
+mod features;
 pub mod group;
-mod held;
+pub mod model;
 mod object;
 mod part;
-pub mod told;
+mod shared;
+mod snapshot;
 
 /// The messages as they are sent.
 #[allow(
     missing_docs,
     clippy::missing_docs_in_private_items,
-    reason = "what is generated has its words in the .proto"
+    reason = "the .proto documents the generated types"
 )]
 pub mod proto {
-    include!(concat!(env!("OUT_DIR"), "/ferrule.policy.v1.rs"));
+    include!(concat!(env!("OUT_DIR"), "/ferrule.node.v1.rs"));
 }
 
-pub use decode::Unreadable;
-pub use held::{Fault, Held, Progress};
-pub use object::{Digest, ObjectId, digest_of};
-pub use part::{Entry, Mark, PART_BYTES, Reach, entry, parts};
+pub use changed::{Changed, Difference};
+pub use decode::DecodeError;
+pub use features::Features;
+pub use object::{Digest, KnownId, ObjectId, ObjectKind, digest_of};
+pub use part::{EncodedBookmark, Entry, PART_BYTES, Positions, entry, parts};
+pub use shared::SharedMap;
+pub use snapshot::{Fault, NodeSnapshot, Progress};
 
 #[cfg(test)]
 mod tests;
 
 /// The versions of the protocol that this crate speaks.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
+
+/// The kinds of object that [`NodeSnapshot`] holds.
+pub const KINDS: [ObjectKind; 5] = [
+    ObjectKind::POLICY,
+    ObjectKind::ADDRESS_GROUP,
+    ObjectKind::APPLIED_GROUP,
+    ObjectKind::POD,
+    ObjectKind::NODE,
+];

@@ -1,28 +1,54 @@
-//! The objects that a node is told of, and their digests.
+//! The identity of objects that nodes hold, and their digests.
 
-use crate::{Unreadable, proto};
+use crate::{DecodeError, proto};
+use bytes::Bytes;
 use policy_core::index::GroupId;
 use prost::Message as _;
 use sha1::{Digest as _, Sha1};
-use std::fmt;
+use std::{fmt, str};
 
-/// Which object.
+/// A kind of object by its number in [`proto::ObjectKind`]. A newer peer may name kinds that this crate does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKind(pub i32);
+
+impl ObjectKind {
+    /// A policy; its key is a UID.
+    pub const POLICY: Self = Self(proto::ObjectKind::Policy as i32);
+    /// An address group; its key is 16 bytes.
+    pub const ADDRESS_GROUP: Self = Self(proto::ObjectKind::AddressGroup as i32);
+    /// An applied-to group; its key is 16 bytes.
+    pub const APPLIED_GROUP: Self = Self(proto::ObjectKind::AppliedGroup as i32);
+    /// A pod; its key is a UID.
+    pub const POD: Self = Self(proto::ObjectKind::Pod as i32);
+    /// The node itself; its key is empty.
+    pub const NODE: Self = Self(proto::ObjectKind::Node as i32);
+}
+
+/// An object: its kind, and a key within that kind. Clones share the key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ObjectId {
-    /// A policy, by its UID.
-    Policy(String),
+pub struct ObjectId {
+    /// Its kind.
+    pub kind: ObjectKind,
+    key: Bytes,
+}
+
+/// An [`ObjectId`] of a kind that [`NodeSnapshot`](crate::NodeSnapshot) holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownId<'a> {
+    /// A policy by its UID.
+    Policy(&'a str),
     /// An address group.
     Address(GroupId),
     /// An applied-to group.
     Applied(GroupId),
-    /// A pod, by its UID.
-    Pod(String),
-    /// The node itself: it has one.
+    /// A pod by its UID.
+    Pod(&'a str),
+    /// The node itself.
     Node,
 }
 
-/// The first half of SHA-1 over an object's encoding, of a large group's over those of its buckets
-/// ([`group`](crate::group)): what differs has another.
+/// The first half of SHA-1 over an object's encoding; over the digests of its buckets for a large group
+/// ([`group`](crate::group)).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 16]);
 
@@ -37,7 +63,8 @@ pub fn digest_of(object: &proto::Change) -> Digest {
 }
 
 impl Digest {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    /// The digest of an encoding.
+    pub fn of(bytes: &[u8]) -> Self {
         let mut digest = [0; 16];
         digest.copy_from_slice(&Sha1::digest(bytes)[..16]);
         Self(digest)
@@ -45,45 +72,88 @@ impl Digest {
 }
 
 impl ObjectId {
-    /// As it is sent.
-    pub fn to_proto(&self) -> proto::ObjectId {
-        let (kind, id) = match self {
-            Self::Policy(uid) => (proto::ObjectKind::Policy, uid.as_bytes().to_vec()),
-            Self::Address(id) => (proto::ObjectKind::AddressGroup, id.0.to_vec()),
-            Self::Applied(id) => (proto::ObjectKind::AppliedGroup, id.0.to_vec()),
-            Self::Pod(uid) => (proto::ObjectKind::Pod, uid.as_bytes().to_vec()),
-            Self::Node => (proto::ObjectKind::Node, Vec::new()),
-        };
-        proto::ObjectId { kind: kind.into(), id }
+    /// An object of any kind.
+    pub fn new(kind: ObjectKind, key: impl Into<Bytes>) -> Self {
+        Self { kind, key: key.into() }
     }
 
-    /// As it was sent.
-    pub fn read(sent: &proto::ObjectId) -> Result<Self, Unreadable> {
-        let text = || {
-            let text = String::from_utf8(sent.id.clone());
-            text.map_err(|_| Unreadable("the id of an object is no text".to_owned()))
-        };
-        match sent.kind() {
-            proto::ObjectKind::Policy => text().map(Self::Policy),
-            proto::ObjectKind::Pod => text().map(Self::Pod),
-            proto::ObjectKind::AddressGroup => crate::decode::group(&sent.id).map(Self::Address),
-            proto::ObjectKind::AppliedGroup => crate::decode::group(&sent.id).map(Self::Applied),
-            proto::ObjectKind::Node => Ok(Self::Node),
-            proto::ObjectKind::Unspecified => {
-                Err(Unreadable(format!("kind {} of an object is not known here", sent.kind)))
-            }
+    /// A policy by its UID.
+    pub fn policy(uid: &str) -> Self {
+        Self::new(ObjectKind::POLICY, Bytes::copy_from_slice(uid.as_bytes()))
+    }
+
+    /// An address group.
+    pub fn address(id: GroupId) -> Self {
+        Self::new(ObjectKind::ADDRESS_GROUP, Bytes::copy_from_slice(&id.0))
+    }
+
+    /// An applied-to group.
+    pub fn applied(id: GroupId) -> Self {
+        Self::new(ObjectKind::APPLIED_GROUP, Bytes::copy_from_slice(&id.0))
+    }
+
+    /// A pod by its UID.
+    pub fn pod(uid: &str) -> Self {
+        Self::new(ObjectKind::POD, Bytes::copy_from_slice(uid.as_bytes()))
+    }
+
+    /// The node itself.
+    pub fn node() -> Self {
+        Self::new(ObjectKind::NODE, Bytes::new())
+    }
+
+    /// The key within the kind.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The object, if it is of a kind that this crate knows and its key is of that kind's form.
+    pub fn known(&self) -> Option<KnownId<'_>> {
+        let text = || str::from_utf8(&self.key).ok();
+        let group = || <[u8; 16]>::try_from(&*self.key).ok().map(GroupId);
+        match self.kind {
+            ObjectKind::POLICY => text().map(KnownId::Policy),
+            ObjectKind::ADDRESS_GROUP => group().map(KnownId::Address),
+            ObjectKind::APPLIED_GROUP => group().map(KnownId::Applied),
+            ObjectKind::POD => text().map(KnownId::Pod),
+            ObjectKind::NODE => self.key.is_empty().then_some(KnownId::Node),
+            ObjectKind(_) => None,
         }
+    }
+
+    /// The message.
+    pub fn to_proto(&self) -> proto::ObjectId {
+        proto::ObjectId { kind: self.kind.0, id: self.key.to_vec() }
+    }
+
+    /// Reads a message. An object of an unknown kind is accepted with any key.
+    ///
+    /// # Errors
+    /// If there is no kind, or the key is not of its kind's form.
+    pub fn read(sent: &proto::ObjectId) -> Result<Self, DecodeError> {
+        let id = Self::new(ObjectKind(sent.kind), sent.id.clone());
+        if sent.kind == 0 {
+            return Err(DecodeError("the id of an object names no kind".to_owned()));
+        }
+        if crate::KINDS.contains(&id.kind) && id.known().is_none() {
+            let length = sent.id.len();
+            let why =
+                format!("a key of {length} bytes cannot name an object of kind {}", sent.kind);
+            return Err(DecodeError(why));
+        }
+        Ok(id)
     }
 }
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Policy(uid) => write!(f, "policy {uid}"),
-            Self::Address(id) => write!(f, "address group {id}"),
-            Self::Applied(id) => write!(f, "applied-to group {id}"),
-            Self::Pod(uid) => write!(f, "pod {uid}"),
-            Self::Node => write!(f, "the node"),
+        match self.known() {
+            Some(KnownId::Policy(uid)) => write!(f, "policy {uid}"),
+            Some(KnownId::Address(id)) => write!(f, "address group {id}"),
+            Some(KnownId::Applied(id)) => write!(f, "applied-to group {id}"),
+            Some(KnownId::Pod(uid)) => write!(f, "pod {uid}"),
+            Some(KnownId::Node) => f.write_str("the node"),
+            None => write!(f, "object {:?} of kind {}", self.key, self.kind.0),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Parts of a generation, put together from changes that were encoded once for all nodes.
 
-use crate::{Digest, decode, proto, told};
+use crate::{Digest, decode, model, proto};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{
     Message as _,
@@ -23,25 +23,29 @@ const CHANGES: u32 = 2;
 
 /// Encodes a change.
 pub fn entry(change: &proto::Change) -> Entry {
-    let length = change.encoded_len();
-    let mut bytes =
-        BytesMut::with_capacity(key_len(CHANGES) + encoded_len_varint(length as u64) + length);
-    encode_key(CHANGES, WireType::LengthDelimited, &mut bytes);
-    encode_varint(length as u64, &mut bytes);
-    // Writing into what grows cannot fail.
-    let _ = change.encode(&mut bytes);
-    let head = bytes.len() - length;
-    Entry { bytes: bytes.freeze(), head }
+    Entry::encoded(&change.encode_to_vec())
 }
 
 impl Entry {
+    /// An encoded [`proto::Change`] of a source that has its own messages.
+    pub fn encoded(change: &[u8]) -> Self {
+        let length = change.len();
+        let mut bytes =
+            BytesMut::with_capacity(key_len(CHANGES) + encoded_len_varint(length as u64) + length);
+        encode_key(CHANGES, WireType::LengthDelimited, &mut bytes);
+        encode_varint(length as u64, &mut bytes);
+        let head = bytes.len();
+        bytes.put_slice(change);
+        Self { bytes: bytes.freeze(), head }
+    }
+
     /// The digest of the object, if this is all of one: of a policy, a group of few members, a bucket.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.bytes[self.head..])
     }
 
     /// The policy, if it is one.
-    pub fn policy(&self) -> Option<told::Policy> {
+    pub fn policy(&self) -> Option<model::Policy> {
         let change = proto::Change::decode(&self.bytes[self.head..]).ok()?;
         let proto::change::Of::Policy(policy) = change.of? else { return None };
         decode::policy(&policy).ok()
@@ -94,18 +98,18 @@ pub fn parts(generation: u64, changes: &[Entry]) -> Vec<Bytes> {
 /// How far the cluster was read and where reports are to go, as they stand in a [`proto::Bookmark`]. Nodes are told
 /// the same: it is encoded once for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach(Bytes);
+pub struct Positions(Bytes);
 
 /// A [`proto::Bookmark`] as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct EncodedBookmark {
     /// Which generation the node holds.
     pub generation: u64,
     /// What is the same for all nodes.
-    pub reach: Reach,
+    pub reach: Positions,
 }
 
-impl Reach {
+impl Positions {
     /// Encodes the resource versions up to which kinds were read, and where reports go; empty if nowhere.
     pub fn new<'a>(kinds: impl IntoIterator<Item = (&'a str, u64)>, reports_to: &str) -> Self {
         let reached = kinds.into_iter();
@@ -115,7 +119,7 @@ impl Reach {
     }
 }
 
-impl Mark {
+impl EncodedBookmark {
     /// The generation's field, and how long it is: a message is its fields, in any order.
     fn head(&self) -> proto::Bookmark {
         proto::Bookmark { generation: self.generation, ..proto::Bookmark::default() }

@@ -1,9 +1,13 @@
 //! What is sent is what is read; what is not is said, and changes nothing.
 
 use crate::{
-    Fault, Held, Mark, ObjectId, Progress, Reach, digest_of, encode, entry, parts,
+    EncodedBookmark, Fault, NodeSnapshot, ObjectId, Positions, Progress, digest_of, encode, entry,
+    model::{
+        AddressGroup, Isolation, Member, NamespacePeers, PeerSet, Peers, Pod, Policy, Position,
+        Rule,
+    },
+    parts,
     proto::{self, change},
-    told::{AddressGroup, Alike, Far, Isolation, Member, Peers, Place, Pod, Policy, Rule},
 };
 use policy_core::{
     Action, Direction, Family, Log, NameMatch, PolicyKey, Priority, Stage, Standing, Traffic,
@@ -68,11 +72,12 @@ fn peers() -> impl Strategy<Value = Peers> {
         word().prop_map(|name| NameMatch::Domain(DomainName::Below(name))),
         word().prop_map(|name| NameMatch::Pattern(FqdnPattern(name))),
     ];
-    let alike = (vec(id(), 0..3), id()).prop_map(|(applied, address)| Alike { applied, address });
+    let alike =
+        (vec(id(), 0..3), id()).prop_map(|(applied, address)| NamespacePeers { applied, address });
     let far =
         (vec(id(), 0..3), vec(block(), 0..2), vec(name, 0..2), vec(id(), 0..2), vec(alike, 0..2));
     let far = far.prop_map(|(groups, blocks, names, services, alike)| {
-        Peers::Of(Far { groups, blocks, names, services, alike })
+        Peers::Of(PeerSet { groups, blocks, names, services, alike })
     });
     prop_oneof![1 => Just(Peers::Any), 4 => far]
 }
@@ -106,6 +111,7 @@ fn rule() -> impl Strategy<Value = Rule> {
                 log,
                 standing,
                 names,
+                requires: Vec::new(),
             }
         },
     )
@@ -115,7 +121,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     let stage = select(vec![Stage::Before, Stage::NetworkPolicies, Stage::Baseline]);
     let family = select(vec![Family::Cluster, Family::Antrea, Family::NetworkPolicy]);
     let place = (stage, any::<u8>(), family, -9.5_f64..9.5).prop_map(
-        |(stage, number, family, priority)| Place {
+        |(stage, number, family, priority)| Position {
             stage,
             number,
             family,
@@ -174,7 +180,7 @@ fn holds() -> impl Strategy<Value = Holds> {
 fn whole() -> impl Strategy<Value = proto::Change> {
     let group = (id(), vec(member(), 0..4), holds()).prop_map(|(id, members, holds)| {
         let members = members.into_iter().collect();
-        encode::address_group(id, &AddressGroup { members, holds })
+        encode::address_group(id, &AddressGroup { members, holds: holds.into() })
     });
     prop_oneof![
         policy().prop_map(|policy| (&policy).into()),
@@ -188,11 +194,11 @@ fn whole() -> impl Strategy<Value = proto::Change> {
 
 fn some() -> impl Strategy<Value = proto::Change> {
     let object = prop_oneof![
-        uid().prop_map(ObjectId::Policy),
-        uid().prop_map(ObjectId::Pod),
-        id().prop_map(ObjectId::Address),
-        id().prop_map(ObjectId::Applied),
-        Just(ObjectId::Node),
+        uid().prop_map(|uid| ObjectId::policy(&uid)),
+        uid().prop_map(|uid| ObjectId::pod(&uid)),
+        id().prop_map(ObjectId::address),
+        id().prop_map(ObjectId::applied),
+        Just(ObjectId::node()),
     ];
     let removed = object.prop_map(|object| change::Of::Removed(object.to_proto()).into());
     let applied = (id(), vec(uid(), 0..3), vec(uid(), 0..3)).prop_map(|(id, added, removed)| {
@@ -218,8 +224,8 @@ fn sent(generation: u64, changes: &[proto::Change]) -> Vec<proto::Part> {
     parts.iter().map(|part| proto::Part::decode(&**part).expect("a part")).collect()
 }
 
-fn take(held: &mut Held, parts: Vec<proto::Part>) -> Result<Progress, Fault> {
-    parts.into_iter().map(|part| held.take(part)).last().expect("at least one part")
+fn take(held: &mut NodeSnapshot, parts: Vec<proto::Part>) -> Result<Progress, Fault> {
+    parts.into_iter().map(|part| held.receive(part)).last().expect("at least one part")
 }
 
 proptest! {
@@ -227,8 +233,8 @@ proptest! {
 
     #[test]
     fn what_is_held_says_again_what_was_sent(change in whole()) {
-        let mut held = Held::default();
-        prop_assert!(matches!(take(&mut held, sent(1, std::slice::from_ref(&change))), Ok(Progress::Holds(_))));
+        let mut held = NodeSnapshot::default();
+        prop_assert!(matches!(take(&mut held, sent(1, std::slice::from_ref(&change))), Ok(Progress::Applied(_))));
         let again: Vec<_> = held.objects().collect();
         prop_assert_eq!(again.len(), 1);
         prop_assert_eq!(&again[0].1, &change);
@@ -241,7 +247,7 @@ proptest! {
         first in vec(whole(), 0..8),
         then in vec(some(), 0..8),
     ) {
-        let mut held = Held::default();
+        let mut held = NodeSnapshot::default();
         take(&mut held, sent(1, &first)).expect("whole objects");
         let before = held.clone();
         let mut one_by_one = held.clone();
@@ -263,9 +269,9 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200), change in some(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
-        let mut held = Held::default();
+        let mut held = NodeSnapshot::default();
         if let Ok(part) = proto::Part::decode(&*bytes) {
-            let _ = held.take(part);
+            let _ = held.receive(part);
         }
         let mut bytes = change.encode_to_vec();
         if !bytes.is_empty() {
@@ -273,10 +279,10 @@ proptest! {
             bytes[at] = to;
         }
         if let Ok(change) = proto::Change::decode(&*bytes) {
-            let mut held = Held::default();
+            let mut held = NodeSnapshot::default();
             let part = proto::Part { generation: 1, changes: vec![change], last: true };
-            if held.take(part).is_err() {
-                prop_assert_eq!(held, Held::default());
+            if held.receive(part).is_err() {
+                prop_assert_eq!(held, NodeSnapshot::default());
             }
         }
     }
@@ -307,7 +313,7 @@ fn a_policy(change: impl FnOnce(&mut proto::Rule)) -> proto::Change {
 }
 
 fn read(change: proto::Change) -> (Action, Standing) {
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     take(&mut held, sent(1, &[change])).expect("it can be placed");
     let rule = &held.policies["u"].rules[0];
     (rule.action, rule.standing.clone())
@@ -336,7 +342,7 @@ fn of_a_newer_controllers_rule_what_is_not_known_here_fails_closed() {
 
 #[test]
 fn what_cannot_be_placed_is_refused_by_name() {
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let fault = take(&mut held, sent(3, &[a_policy(|rule| rule.direction = 9)])).expect_err("it");
     let said = "generation 3 cannot be read: policy p (u): direction 9 is not known here";
     assert_eq!(fault.to_string(), said);
@@ -344,8 +350,8 @@ fn what_cannot_be_placed_is_refused_by_name() {
     let change = proto::AddressChange { id: id.0.to_vec(), ..proto::AddressChange::default() };
     let change = change::Of::AddressChange(change).into();
     let fault = take(&mut held, sent(4, &[change])).expect_err("a change of nothing");
-    assert_eq!(fault, Fault::Unknown { generation: 4, object: ObjectId::Address(id) });
-    assert_eq!(held, Held::default());
+    assert_eq!(fault, Fault::Unknown { generation: 4, object: ObjectId::address(id) });
+    assert_eq!(held, NodeSnapshot::default());
 }
 
 #[test]
@@ -359,28 +365,28 @@ fn many_changes_are_several_parts_and_nothing_before_the_last() {
     assert!(parts.len() > 2, "{}", parts.len());
     assert!(parts.iter().all(|part| part.encoded_len() < crate::PART_BYTES + 1_000));
     let last = parts.pop().expect("parts");
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     for part in parts {
-        assert_eq!(held.take(part), Ok(Progress::Waits));
+        assert_eq!(held.receive(part), Ok(Progress::Incomplete));
     }
     assert_eq!((held.generation, held.pods.len()), (0, 0));
-    assert!(matches!(held.take(last), Ok(Progress::Holds(of)) if of.len() == 4_000));
+    assert!(matches!(held.receive(last), Ok(Progress::Applied(of)) if of.len() == 4_000));
     assert_eq!((held.generation, held.pods.len()), (9, 4_000));
 }
 
 #[test]
 fn parts_out_of_order_are_refused_and_a_new_stream_begins_anew() {
     let part = |generation, last| proto::Part { generation, changes: Vec::new(), last };
-    let mut held = Held::default();
-    assert!(held.take(part(5, true)).is_ok());
-    assert_eq!(held.take(part(5, true)), Err(Fault::OutOfOrder { generation: 5, held: 5 }));
-    assert!(held.take(part(6, false)).is_ok());
-    assert_eq!(held.take(part(7, true)), Err(Fault::OutOfOrder { generation: 7, held: 6 }));
+    let mut held = NodeSnapshot::default();
+    assert!(held.receive(part(5, true)).is_ok());
+    assert_eq!(held.receive(part(5, true)), Err(Fault::OutOfOrder { generation: 5, held: 5 }));
+    assert!(held.receive(part(6, false)).is_ok());
+    assert_eq!(held.receive(part(7, true)), Err(Fault::OutOfOrder { generation: 7, held: 6 }));
     assert_eq!(held.generation, 5);
-    held.begin(&[]);
-    assert!(held.take(part(5, true)).is_ok(), "a new stream may begin with what is held");
-    assert!(held.take(part(5, true)).is_err());
-    held.begin(&[1; 16]);
+    held.start_stream(&[]);
+    assert!(held.receive(part(5, true)).is_ok(), "a new stream may begin with what is held");
+    assert!(held.receive(part(5, true)).is_err());
+    held.start_stream(&[1; 16]);
     assert_eq!(held.generation, 0, "of another replica generations are counted anew");
 }
 
@@ -397,17 +403,18 @@ fn a_large_group_has_the_digest_of_what_is_in_it() {
     let digest = |group: &AddressGroup| digest_of(&encode::address_group(id, group));
     for many in [256, 257, 2_000] {
         let members = (0..many).map(|number| member(number, 1)).collect();
-        let first = AddressGroup { members, holds: Holds::default() };
+        let first = AddressGroup { members, holds: Holds::default().into() };
         let mut digests = std::collections::BTreeSet::from([digest(&first)]);
         let mut others = vec![first.clone(); 4];
         others[0].members.extend([member(3, 2)]);
         others[1].members.extend([member(many, 1)]);
         others[2].members.pop_first();
-        others[3].holds.unusable = Some("it is not there".to_owned());
+        std::sync::Arc::make_mut(&mut others[3].holds).unusable =
+            Some("it is not there".to_owned());
         digests.extend(others.iter().map(digest));
         assert_eq!(digests.len(), 5, "{many} members");
         let held = |group: &AddressGroup| {
-            let mut held = Held::default();
+            let mut held = NodeSnapshot::default();
             take(&mut held, sent(1, &[encode::address_group(id, group)])).expect("a group");
             held.digests()[0].1
         };
@@ -421,9 +428,9 @@ fn a_large_group_has_the_digest_of_what_is_in_it() {
 
 #[test]
 fn a_bookmark_encoded_once_for_all_is_read_as_a_bookmark() {
-    let reach = Reach::new([("Pod", 7), ("Tier.crd.antrea.io", u64::MAX)], "10.0.0.9:9443");
-    for (generation, reach) in [(0, reach.clone()), (u64::MAX, reach), (3, Reach::default())] {
-        let mark = Mark { generation, reach };
+    let reach = Positions::new([("Pod", 7), ("Tier.crd.antrea.io", u64::MAX)], "10.0.0.9:9443");
+    for (generation, reach) in [(0, reach.clone()), (u64::MAX, reach), (3, Positions::default())] {
+        let mark = EncodedBookmark { generation, reach };
         let mut bytes = Vec::new();
         mark.encode(&mut bytes);
         assert_eq!(bytes.len(), mark.encoded_len());
@@ -431,7 +438,8 @@ fn a_bookmark_encoded_once_for_all_is_read_as_a_bookmark() {
         assert_eq!(read, mark.message());
         assert_eq!(read.generation, generation);
     }
-    let mark = Mark { generation: 5, reach: Reach::new([("Pod", 7)], "10.0.0.9:9443") };
+    let mark =
+        EncodedBookmark { generation: 5, reach: Positions::new([("Pod", 7)], "10.0.0.9:9443") };
     let reached = vec![proto::Reached { kind: "Pod".to_owned(), version: 7 }];
     let reports_to = "10.0.0.9:9443".to_owned();
     assert_eq!(mark.message(), proto::Bookmark { generation: 5, reached, reports_to });

@@ -1,7 +1,7 @@
 //! Calls to replicas beside the stream: announcements of pods' addresses to all, reports to one.
 
 use crate::{contact::Contact, event::Event, follow::Ready, metrics::Metrics};
-use control_rpc::Desk;
+use control_rpc::ReplicaClient;
 use control_wire::proto::AnnounceRequest;
 use datapath_node::{LocalPod, Report, store::announcement};
 use std::{
@@ -37,7 +37,7 @@ pub(crate) struct Desks {
 }
 
 struct Kept {
-    desk: Desk,
+    desk: ReplicaClient,
     used: Instant,
 }
 
@@ -48,7 +48,7 @@ impl Desks {
     }
 
     /// Uses the stream's own connection for calls as well.
-    pub(crate) fn adopt(&self, at: SocketAddr, desk: Desk) {
+    pub(crate) fn adopt(&self, at: SocketAddr, desk: ReplicaClient) {
         self.lock().insert(at, Kept { desk, used: Instant::now() });
     }
 
@@ -113,7 +113,7 @@ impl Desks {
         });
     }
 
-    async fn desk(&self, at: SocketAddr) -> Result<(Desk, String), String> {
+    async fn desk(&self, at: SocketAddr) -> Result<(ReplicaClient, String), String> {
         let token = self.contact.token().map_err(|error| error.to_string())?;
         if let Some(desk) = self.kept(at) {
             return Ok((desk, token));
@@ -124,12 +124,12 @@ impl Desks {
             return Ok((desk, token));
         }
         let trust = self.contact.trust().map_err(|error| error.to_string())?;
-        let desk = Desk::open(at, &trust).await.map_err(|error| error.to_string())?;
+        let desk = ReplicaClient::open(at, &trust).await.map_err(|error| error.to_string())?;
         self.adopt(at, desk.clone());
         Ok((desk, token))
     }
 
-    fn kept(&self, at: SocketAddr) -> Option<Desk> {
+    fn kept(&self, at: SocketAddr) -> Option<ReplicaClient> {
         let mut open = self.lock();
         open.retain(|_, kept| kept.used.elapsed() < IDLE);
         let kept = open.get_mut(&at)?;

@@ -6,7 +6,7 @@ use crate::{
     desks::Desks,
     event::Event,
 };
-use control_rpc::{Follow, FollowError, Heard};
+use control_rpc::{Follow, FollowError, StreamEvent};
 use control_wire::proto::Hello;
 use datapath_node::{Next, Replicas};
 use std::{
@@ -112,7 +112,7 @@ impl Follower {
                     tracing::warn!(%at, "no replica has read as far as this node holds: the newest is taken");
                 }
                 self.ready.lock().began();
-                self.desks.adopt(at, follow.desk());
+                self.desks.adopt(at, follow.client());
                 let epoch = follow.welcome().epoch.clone();
                 self.streams += 1;
                 self.tell(Event::Began { at, epoch, behind }).await?;
@@ -142,8 +142,8 @@ impl Follower {
         loop {
             tokio::select! {
                 heard = follow.heard() => match heard {
-                    Ok(Heard::Part(part)) => self.tell(Event::Part(part)).await?,
-                    Ok(Heard::Bookmark(bookmark)) => self.tell(Event::Bookmark(bookmark)).await?,
+                    Ok(StreamEvent::Part(part)) => self.tell(Event::Part(part)).await?,
+                    Ok(StreamEvent::Bookmark(bookmark)) => self.tell(Event::Bookmark(bookmark)).await?,
                     Err(error) => return Ok(error.to_string()),
                 },
                 () = self.ready.changed.notified() => {

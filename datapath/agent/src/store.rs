@@ -9,7 +9,7 @@ pub(crate) use ledger::{Found, Ledger};
 pub(crate) use runtime_journal::{DiskFolder, OpenError};
 
 use crate::event::Event;
-use control_wire::Held;
+use control_wire::NodeSnapshot;
 use datapath_node::{LocalPod, store::Record};
 use runtime_journal::Folder;
 use std::{
@@ -34,7 +34,7 @@ const LONG: usize = 4 << 20;
 const TIMES: usize = 4;
 
 /// All that is held.
-pub(crate) type Image = (Arc<Held>, Arc<BTreeMap<String, LocalPod>>);
+pub(crate) type Image = (Arc<NodeSnapshot>, Arc<BTreeMap<String, LocalPod>>);
 
 enum Order {
     Append(Vec<Record>),

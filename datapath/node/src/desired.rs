@@ -2,7 +2,7 @@
 
 use crate::PodId;
 use config_model::HostLink;
-use control_wire::{Held, ObjectId, told::Policy};
+use control_wire::{KnownId, NodeSnapshot, ObjectId, model::Policy};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -31,7 +31,7 @@ pub struct Endpoint {
 }
 
 /// The endpoints of this node by the UID that the runtime knows: for a static pod that is the
-/// [`runtime_uid`](control_wire::told::Pod::runtime_uid) of its entry ([`Held::entry`]).
+/// [`runtime_uid`](control_wire::model::Pod::runtime_uid) of its entry ([`NodeSnapshot::entry`]).
 pub type Endpoints = BTreeMap<String, Arc<Endpoint>>;
 
 /// The Services of the cluster. No source sends any yet, so this is empty.
@@ -53,7 +53,7 @@ pub struct Desired {
     /// Counts the states of this process. Generations are a replica's own and are no order.
     pub revision: u64,
     /// The snapshot of one generation that a replica sent.
-    pub state: Arc<Held>,
+    pub state: Arc<NodeSnapshot>,
     /// The pods of this node.
     pub endpoints: Arc<Endpoints>,
     /// The cluster's Services.
@@ -75,7 +75,7 @@ pub struct Changed {
 }
 
 /// The policies that apply to this pod.
-pub(crate) fn policies_of<'a>(held: &'a Held, uid: &str) -> Vec<&'a Policy> {
+pub(crate) fn policies_of<'a>(held: &'a NodeSnapshot, uid: &str) -> Vec<&'a Policy> {
     let about = |group: &policy_core::index::GroupId| {
         held.applied.get(group).is_some_and(|members| members.contains(uid))
     };
@@ -88,8 +88,8 @@ pub(crate) fn policies_of<'a>(held: &'a Held, uid: &str) -> Vec<&'a Policy> {
 
 /// The UIDs of the pods whose entries are among these objects.
 pub(crate) fn pods_among(objects: &BTreeSet<ObjectId>) -> impl Iterator<Item = &str> {
-    objects.iter().filter_map(|object| match object {
-        ObjectId::Pod(uid) => Some(uid.as_str()),
-        ObjectId::Policy(_) | ObjectId::Address(_) | ObjectId::Applied(_) | ObjectId::Node => None,
+    objects.iter().filter_map(|object| match object.known()? {
+        KnownId::Pod(uid) => Some(uid),
+        KnownId::Policy(_) | KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node => None,
     })
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 use config_model::{Span, Time};
 use control_wire::{
-    Fault, Held, Progress, VERSIONS,
+    Fault, NodeSnapshot, Progress,
     proto::{self, Hello},
 };
 use prost::Message as _;
@@ -92,7 +92,7 @@ struct Applying {
 /// The state of policy on a node, and the pods that wait for it.
 #[derive(Debug)]
 pub struct Node {
-    held: Arc<Held>,
+    held: Arc<NodeSnapshot>,
     local: Arc<BTreeMap<String, LocalPod>>,
     /// The pods of `local` with their links.
     endpoints: Arc<Endpoints>,
@@ -145,7 +145,7 @@ pub struct Node {
 impl Node {
     /// Starts with the snapshot and the pods from the disk, and with the links that were observed now. A snapshot that
     /// a replica had sent is applied immediately.
-    pub fn new(held: Held, local: BTreeMap<String, LocalPod>, links: &Links) -> Self {
+    pub fn new(held: NodeSnapshot, local: BTreeMap<String, LocalPod>, links: &Links) -> Self {
         let told = held.objects().next().is_some() || held.generation > 0;
         let endpoint = |(uid, pod): (&String, &LocalPod)| {
             let links = links.get(&pod.container).cloned().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Node {
     }
 
     /// The snapshot and the pods, for the disk.
-    pub fn image(&self) -> (Arc<Held>, Arc<BTreeMap<String, LocalPod>>) {
+    pub fn image(&self) -> (Arc<NodeSnapshot>, Arc<BTreeMap<String, LocalPod>>) {
         (Arc::clone(&self.held), Arc::clone(&self.local))
     }
 

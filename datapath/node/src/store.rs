@@ -7,7 +7,7 @@ pub use frame::{Damage, HEADER, Recovered, decode, encode};
 
 use crate::{LocalPod, PodId};
 use control_wire::{
-    Entry, Held, entry, parts,
+    Entry, NodeSnapshot, entry, parts,
     proto::{self, AnnounceRequest, Bookmark, Part},
 };
 use prost::Message as _;
@@ -38,7 +38,7 @@ pub enum Record {
 #[derive(Debug, Default)]
 pub struct Replayed {
     /// What was held.
-    pub held: Held,
+    pub held: NodeSnapshot,
     /// The pods that were started here.
     pub local: BTreeMap<String, LocalPod>,
     /// Where the records made no sense any more, and why; all before counts.
@@ -46,7 +46,7 @@ pub struct Replayed {
 }
 
 /// The records of all that is held: what a file is written anew with.
-pub fn image(held: &Held, local: &BTreeMap<String, LocalPod>) -> Vec<Record> {
+pub fn image(held: &NodeSnapshot, local: &BTreeMap<String, LocalPod>) -> Vec<Record> {
     let mut records = Vec::new();
     if !held.epoch.is_empty() {
         records.push(Record::Begun { epoch: held.epoch.clone() });
@@ -77,20 +77,20 @@ pub fn replay(records: impl IntoIterator<Item = Record>) -> Replayed {
     }
     // Parts of a generation that is not whole are nothing.
     let epoch = replayed.held.epoch.clone();
-    replayed.held.begin(&epoch);
+    replayed.held.start_stream(&epoch);
     replayed
 }
 
 fn take(replayed: &mut Replayed, record: Record) -> Result<(), String> {
     match record {
-        Record::Begun { epoch } => replayed.held.begin(&epoch),
+        Record::Begun { epoch } => replayed.held.start_stream(&epoch),
         Record::Part(bytes) => {
             let part = Part::decode(&*bytes).map_err(|error| error.to_string())?;
-            replayed.held.take(part).map_err(|fault| fault.to_string())?;
+            replayed.held.receive(part).map_err(|fault| fault.to_string())?;
         }
         Record::Bookmark(bytes) => {
             let bookmark = Bookmark::decode(&*bytes).map_err(|error| error.to_string())?;
-            replayed.held.mark(&bookmark);
+            replayed.held.apply_bookmark(&bookmark);
         }
         Record::Started(pod) => drop(replayed.local.insert(pod.pod.uid.clone(), pod)),
         Record::Ended { uid } => drop(replayed.local.remove(&uid)),

@@ -11,8 +11,8 @@ mod store;
 
 use control_wire::{
     ObjectId, encode,
+    model::{Isolation, Pod, Policy, Position},
     proto::{Change, Part, change},
-    told::{Isolation, Place, Pod, Policy},
 };
 use policy_core::{Family, PolicyKey, Priority, Stage, index::GroupId};
 use policy_objects::Kind;
@@ -37,7 +37,7 @@ fn group(policy: u8) -> GroupId {
 
 /// A policy about these pods, with its group.
 fn policy(of: u8, pods: &[u8]) -> Vec<Change> {
-    let place = Place {
+    let place = Position {
         stage: Stage::NetworkPolicies,
         number: 0,
         family: Family::NetworkPolicy,

@@ -27,8 +27,8 @@ fn states() -> Vec<Desired> {
         series.next([policy(1, &[1]), vec![entry(2)]].concat(), &[1, 2]),
         series.next(Vec::new(), &[1, 2, 3]),
         series.next([policy(1, &[1, 2]), policy(2, &[2])].concat(), &[1, 2]),
-        series.next(vec![removed(&ObjectId::Policy("policy-1".to_owned()))], &[2]),
-        series.next(vec![removed(&ObjectId::Pod(uid(1)))], &[2, 4]),
+        series.next(vec![removed(&ObjectId::policy("policy-1"))], &[2]),
+        series.next(vec![removed(&ObjectId::pod(&uid(1)))], &[2, 4]),
     ]
 }
 

@@ -2,9 +2,9 @@
 
 use config_model::{EniId, HostEnd, HostLink, Mac, TableId};
 use control_wire::{
-    Held, Progress, encode,
+    NodeSnapshot, Progress, encode,
     proto::{Change, Part},
-    told::{Isolation, Place, Pod, Policy},
+    model::{Isolation, Position, Pod, Policy},
 };
 use datapath_node::{Changed, Desired, Endpoint, Endpoints, LocalPod, PodId};
 use policy_core::{Family, PolicyKey, Priority, Stage, index::GroupId};
@@ -57,7 +57,7 @@ pub fn entry(pod: u8) -> Change {
 
 /// A policy that isolates these pods, with its group.
 pub fn policy(of: u8, pods: &[u8]) -> Vec<Change> {
-    let place = Place {
+    let place = Position {
         stage: Stage::NetworkPolicies,
         number: 0,
         family: Family::NetworkPolicy,
@@ -90,7 +90,7 @@ pub fn part(generation: u64, changes: Vec<Change>) -> Part {
 /// A series of states, each of which differs from the one before by its set of changes.
 #[derive(Debug)]
 pub struct Series {
-    state: Held,
+    state: NodeSnapshot,
     generation: u64,
     endpoints: Endpoints,
     revision: u64,
@@ -99,8 +99,8 @@ pub struct Series {
 impl Series {
     /// Without any object.
     pub fn new() -> Self {
-        let mut state = Held::default();
-        state.begin(&[1; 16]);
+        let mut state = NodeSnapshot::default();
+        state.start_stream(&[1; 16]);
         Self { state, generation: 0, endpoints: Endpoints::new(), revision: 0 }
     }
 
@@ -110,8 +110,8 @@ impl Series {
     /// If the changes do not fit.
     pub fn next(&mut self, changes: Vec<Change>, pods: &[u8]) -> Desired {
         self.generation += 1;
-        let taken = self.state.take(part(self.generation, changes)).expect("the changes fit");
-        let Progress::Holds(objects) = taken else { panic!("a generation of one part") };
+        let taken = self.state.receive(part(self.generation, changes)).expect("the changes fit");
+        let Progress::Applied(objects) = taken else { panic!("a generation of one part") };
         let now = endpoints(pods);
         let uids: BTreeSet<&String> = self.endpoints.keys().chain(now.keys()).collect();
         let differs = |uid: &&String| self.endpoints.get(*uid) != now.get(*uid);

@@ -8,10 +8,10 @@
 pub mod announced;
 pub mod beside;
 mod config;
-pub mod held;
 pub mod indexed;
 pub mod lived;
 pub mod made;
 pub mod naive;
+pub mod on_node;
 
 pub use config::tries;

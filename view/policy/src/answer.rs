@@ -4,7 +4,7 @@ use crate::{
     GROUP, VERSION,
     document::{Agent, Group, Meta, Peer, Policy, Realized, Stream},
 };
-use control_hub::{AgentLook, Hub, PolicyLook};
+use control_hub::{AgentReport, Hub, PolicyReport};
 use policy_core::index::{GroupId, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub fn answer(
         ["agents", node] => all.agent(node).map_or_else(|| missing(asked.path), one("Agent")),
         ["policies"] => all.policies(),
         ["policies", uid] => {
-            let look = hub.policy_look(uid).as_ref().map(policy);
+            let look = hub.policy_report(uid).as_ref().map(policy);
             look.map_or_else(|| missing(asked.path), one("Policy"))
         }
         ["groups"] => all.groups(),
@@ -120,13 +120,13 @@ impl All<'_> {
     }
 }
 
-fn stream(look: &AgentLook, newest: u64) -> Stream {
-    let AgentLook { follows, told, holds, owed, .. } = *look;
+fn stream(look: &AgentReport, newest: u64) -> Stream {
+    let AgentReport { follows, told, holds, owed, .. } = *look;
     Stream { follows, told, holds, newest, owed }
 }
 
-fn policy(look: &PolicyLook) -> Policy {
-    let PolicyLook { told, state } = look;
+fn policy(look: &PolicyReport) -> Policy {
+    let PolicyReport { told, state } = look;
     let ids = |ids: &[GroupId]| ids.iter().map(ToString::to_string).collect();
     Policy {
         metadata: Meta { name: told.uid.clone() },

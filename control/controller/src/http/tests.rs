@@ -29,8 +29,8 @@ async fn health() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
     let health = Health {
-        office: Office::new(Hub::new([7; 16], 0)),
-        board: Arc::new(Board::new()),
+        office: SharedHub::new(Hub::new([7; 16], 0)),
+        board: Arc::new(Readiness::new()),
         metrics: Arc::new(Metrics::new().expect("metrics")),
         lacks: watch::Sender::new(None).subscribe(),
         is_ending: Arc::default(),

@@ -3,8 +3,8 @@
 use crate::{
     fault::{Fault, Sort},
     kinds,
+    log_limiter::LogLimiter,
     metrics::Metrics,
-    rarely::Rarely,
 };
 use control_status::{
     Outcome, Realization, Write,
@@ -33,12 +33,12 @@ const PAGE: u32 = 500;
 pub(super) struct Writer {
     client: Client,
     metrics: Arc<Metrics>,
-    said: Rarely,
+    said: LogLimiter,
 }
 
 impl Writer {
     pub(super) fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        Self { client, metrics, said: Rarely::default() }
+        Self { client, metrics, said: LogLimiter::default() }
     }
 
     /// The UIDs of the NetworkPolicies of which there is an object of ours; nothing if they cannot be listed, for
@@ -81,15 +81,15 @@ impl Writer {
         };
         let outcome = written.unwrap_or_else(|fault| match fault.sort {
             Sort::NotFound => Outcome::Nowhere,
-            Sort::Conflict => Outcome::Refused,
+            Sort::Conflict => Outcome::AnnounceError,
             Sort::Unreachable | Sort::Forbidden | Sort::Expired | Sort::Other => {
                 self.say(&fault);
-                Outcome::Refused
+                Outcome::AnnounceError
             }
         });
         self.metrics.wrote(match outcome {
             Outcome::Stands => "written",
-            Outcome::Refused => "refused",
+            Outcome::AnnounceError => "refused",
             Outcome::Nowhere => "nowhere",
         });
         outcome

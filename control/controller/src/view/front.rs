@@ -1,7 +1,7 @@
 //! Whom the API server speaks through: the certificates that it asks others' servers with.
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use control_rpc::Shown;
+use control_rpc::Certificates;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use rustls::{
@@ -54,7 +54,7 @@ impl Front {
     }
 
     /// Lets in who shows such a certificate, and nobody else.
-    pub(super) fn acceptor(&self, shown: Arc<Shown>) -> Result<TlsAcceptor> {
+    pub(super) fn acceptor(&self, shown: Arc<Certificates>) -> Result<TlsAcceptor> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
             let certificate = certificate.context("read requestheader-client-ca-file")?;

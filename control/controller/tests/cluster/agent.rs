@@ -1,9 +1,9 @@
 //! An agent without a backend: follows, holds, and says so.
 
 use crate::world::PATIENCE;
-use control_rpc::{Follow, FollowError, Heard, Trust};
+use control_rpc::{Follow, FollowError, StreamEvent, Trust};
 use control_wire::{
-    Held, Progress,
+    NodeSnapshot, Progress,
     proto::{AnnounceRequest, Digest, Hello, How, Reached, Realized, ReportRequest, Versions},
 };
 use kube::api::DynamicObject;
@@ -18,7 +18,7 @@ pub(crate) const NAME: &str = "ferrule-controller";
 pub(crate) struct Agent {
     pub(crate) token: String,
     pub(crate) trust: Trust,
-    pub(crate) held: Held,
+    pub(crate) held: NodeSnapshot,
     pub(crate) reports_to: String,
     follow: Option<Follow>,
 }
@@ -29,7 +29,7 @@ pub(crate) fn trust(bundle: &str) -> Trust {
 
 impl Agent {
     pub(crate) fn new(token: String, bundle: &str) -> Self {
-        let (held, reports_to) = (Held::default(), String::new());
+        let (held, reports_to) = (NodeSnapshot::default(), String::new());
         Self { token, trust: trust(bundle), held, reports_to, follow: None }
     }
 
@@ -45,7 +45,7 @@ impl Agent {
 
     async fn begin_with(&mut self, at: SocketAddr, hello: Hello) -> Result<How, FollowError> {
         let follow = Follow::begin(at, &self.trust, &self.token, hello).await?;
-        self.held.begin(&follow.welcome().epoch);
+        self.held.start_stream(&follow.welcome().epoch);
         let how = follow.welcome().how();
         self.follow = Some(follow);
         Ok(how)
@@ -120,14 +120,14 @@ impl Agent {
     async fn hear(&mut self) -> Result<(), FollowError> {
         let follow = self.follow.as_mut().unwrap();
         match follow.heard().await? {
-            Heard::Part(part) => {
-                if let Progress::Holds(_) = self.held.take(part).unwrap() {
+            StreamEvent::Part(part) => {
+                if let Progress::Applied(_) = self.held.receive(part).unwrap() {
                     // The stream may be over: then that is heard next.
                     let _ = timeout(PATIENCE, follow.holds(self.held.generation)).await;
                 }
             }
-            Heard::Bookmark(bookmark) => {
-                self.held.mark(&bookmark);
+            StreamEvent::Bookmark(bookmark) => {
+                self.held.apply_bookmark(&bookmark);
                 self.reports_to = bookmark.reports_to;
             }
         }
@@ -150,19 +150,6 @@ impl Agent {
     }
 }
 
-pub(crate) fn hello(held: &Held) -> Hello {
-    let reached = held.reached.iter();
-    let digests = held.digests().into_iter();
-    Hello {
-        versions: Some(Versions { oldest: 1, newest: 1 }),
-        epoch: held.epoch.clone(),
-        generation: held.generation,
-        reached: reached
-            .map(|(kind, version)| Reached { kind: kind.clone(), version: *version })
-            .collect(),
-        holds: digests
-            .map(|(id, digest)| Digest { id: Some(id.to_proto()), hash: digest.0.to_vec() })
-            .collect(),
-        take_behind: false,
-    }
+pub(crate) fn hello(held: &NodeSnapshot) -> Hello {
+    held.hello(false)
 }

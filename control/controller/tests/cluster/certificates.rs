@@ -6,7 +6,7 @@ use crate::{
     world::{PATIENCE, World},
 };
 use control_rpc::{Follow, FollowError};
-use control_wire::Held;
+use control_wire::NodeSnapshot;
 use rcgen::{CertificateParams, KeyPair};
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 use tests_eventually::eventually_async;
@@ -25,7 +25,7 @@ async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() 
     let shown = || first.metric("ferrule_controller_certificates_total", "");
     let mut bundles = BTreeSet::new();
     let last = Instant::now() + PATIENCE * 2;
-    // Begun, announced, promoted: and each time both replicas are known by what is published.
+    // Handshake, announced, promoted: and each time both replicas are known by what is published.
     while bundles.len() < 3 || shown().await < 4.0 {
         let bundle = world.bundle().await;
         for replica in [&first, &second] {
@@ -71,9 +71,10 @@ async fn a_certificate_in_files_is_shown_and_the_next_one_when_it_is_there() {
         let pem = write(folder.path());
         eventually_async("it is shown", PATIENCE, || async {
             let begun =
-                Follow::begin(replica.at, &trust(&pem), "token", hello(&Held::default())).await;
+                Follow::begin(replica.at, &trust(&pem), "token", hello(&NodeSnapshot::default()))
+                    .await;
             // TLS was made, and then the token could not be shown to anybody.
-            matches!(begun, Err(FollowError::Refused { .. })).then_some(())
+            matches!(begun, Err(FollowError::AnnounceError { .. })).then_some(())
         })
         .await;
     }

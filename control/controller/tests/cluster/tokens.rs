@@ -7,7 +7,7 @@ use crate::{
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use control_rpc::{Follow, FollowError};
-use control_wire::Held;
+use control_wire::NodeSnapshot;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use rcgen::{KeyPair, SigningKey as _};
@@ -61,8 +61,11 @@ async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
         let count = || replica.metric("ferrule_controller_refused_total", &label);
         let before = count().await;
         let begun =
-            Follow::begin(replica.at, &trust(&bundle), &token, hello(&Held::default())).await;
-        let Err(FollowError::Refused { status, .. }) = begun else { panic!("{what}: {begun:?}") };
+            Follow::begin(replica.at, &trust(&bundle), &token, hello(&NodeSnapshot::default()))
+                .await;
+        let Err(FollowError::AnnounceError { status, .. }) = begun else {
+            panic!("{what}: {begun:?}")
+        };
         assert_eq!(status.code(), code, "{what}: {status}");
         assert!(count().await > before, "{what}: not counted as {reason}");
     }
@@ -84,11 +87,11 @@ async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is
     let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &world.bundle().await);
     agent.begins(replica.at).await;
     world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
-    let FollowError::Refused { status, .. } = agent.over().await else { panic!("no reason") };
+    let FollowError::AnnounceError { status, .. } = agent.over().await else { panic!("no reason") };
     assert!(status.message().contains("agent-n1 is not known here"), "{status}");
     let refusal = async || agent.begin(replica.at).await.err();
     let error = eventually_async("the stream to be refused", PATIENCE, refusal).await;
-    assert!(matches!(error, FollowError::Refused { .. }), "{error}");
+    assert!(matches!(error, FollowError::AnnounceError { .. }), "{error}");
     // Its successor of the same name is let in by a token of its own.
     let next = world.agent("agent-n1", "n1", AGENT).await;
     agent.token = world.token(&next, AUDIENCE).await;
@@ -120,8 +123,9 @@ async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
     for number in 0..MADE_UP {
         for token in [format!("made.up.{number}"), signed(&world, &unknown, "n1", 600).await] {
             let begun =
-                Follow::begin(replica.at, &trust(&bundle), &token, hello(&Held::default())).await;
-            assert!(matches!(begun, Err(FollowError::Refused { .. })), "{begun:?}");
+                Follow::begin(replica.at, &trust(&bundle), &token, hello(&NodeSnapshot::default()))
+                    .await;
+            assert!(matches!(begun, Err(FollowError::AnnounceError { .. })), "{begun:?}");
         }
     }
     assert_eq!(reviews().await, before, "made-up tokens were shown to the API server");
@@ -166,7 +170,8 @@ impl Flood {
                 while !told.is_over.load(Ordering::SeqCst) {
                     let number = told.tried.fetch_add(1, Ordering::SeqCst);
                     let forged = format!("{stem}{number:08}");
-                    let begun = Follow::begin(at, &trust, &forged, hello(&Held::default())).await;
+                    let begun =
+                        Follow::begin(at, &trust, &forged, hello(&NodeSnapshot::default())).await;
                     let error = begun.expect_err("what is forged is refused");
                     if error.to_string().contains("too many tokens are shown for its pod") {
                         told.turned_away.fetch_add(1, Ordering::SeqCst);

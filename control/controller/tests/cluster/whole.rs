@@ -14,7 +14,7 @@ use crate::{
     replica::Replica,
     world::{PATIENCE, World},
 };
-use bounds::{Bounds, hub, told};
+use bounds::{Bounds, hub, model};
 use control_hub::Hub;
 use control_wire::{Digest, ObjectId};
 use follower::Follower;
@@ -260,7 +260,9 @@ fn what_neither_world_has_is_too_much_and_what_both_have_is_not_to_be_missed() {
     let kinds: BTreeSet<_> = from.policies.values().map(|policy| policy.key.kind).collect();
     assert_eq!(kinds.len(), 6, "not of all kinds: {kinds:?}");
     assert!(from.applied.len() > 10 && from.addresses.len() > 10, "{from:?}");
-    let ids = |held: &control_wire::Held| held.objects().map(|(id, _)| id).collect::<BTreeSet<_>>();
+    let ids = |held: &control_wire::NodeSnapshot| {
+        held.objects().map(|(id, _)| id).collect::<BTreeSet<_>>()
+    };
     let wrong = |world: &plan::World| {
         let held = told(&mut hub(&read(world)), "n7");
         let mut names = BTreeMap::new();

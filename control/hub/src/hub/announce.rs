@@ -10,7 +10,7 @@ use super::Hub;
 use crate::{
     announced::{OF_A_NODE, OF_A_POD, OF_ALL, Word},
     outside::{Holder, Why, why},
-    refused::Refused,
+    refused::AnnounceError,
 };
 use policy_core::index::{Event, KnownPod};
 use policy_objects::{Kind, MIRROR, Meta, Named, Pod, page::PodView};
@@ -45,8 +45,13 @@ impl Hub {
     ///
     /// # Errors
     /// If that cannot be or must not be, and nothing changes; among others if the pod or its node is not known
-    /// here yet, which is to be tried again ([`Refused::is_retryable`]).
-    pub fn announce(&mut self, node: &str, said: &Announce, now_ms: u64) -> Result<(), Refused> {
+    /// here yet, which is to be tried again ([`AnnounceError::is_retryable`]).
+    pub fn announce(
+        &mut self,
+        node: &str,
+        said: &Announce,
+        now_ms: u64,
+    ) -> Result<(), AnnounceError> {
         let said = &self.of_the_api(said);
         let known = self.admitted(node, said)?;
         let status = match self.announced.get(&said.pod).filter(|word| word.uid == said.uid) {
@@ -79,26 +84,26 @@ impl Hub {
     }
 
     /// The pod, if it is the node's to speak of.
-    fn admitted(&self, node: &str, said: &Announce) -> Result<KnownPod, Refused> {
+    fn admitted(&self, node: &str, said: &Announce) -> Result<KnownPod, AnnounceError> {
         let (pod, uid) = (said.pod.clone(), said.uid.clone());
         if self.loading {
-            return Err(Refused::NotYet);
+            return Err(AnnounceError::NotYet);
         }
         match said.addresses.len() {
             1..=OF_A_POD => {}
-            count => return Err(Refused::Addresses { pod, count, most: OF_A_POD }),
+            count => return Err(AnnounceError::Addresses { pod, count, most: OF_A_POD }),
         }
         let Some(known) = self.index.known_pod(&pod.namespace, &pod.name) else {
             return Err(match self.outside.why(&pod.namespace, &pod.name, &uid) {
-                Some(Why::HostNetwork) => Refused::HostNetwork { pod },
-                Some(Why::Ended) => Refused::Ended { pod },
-                None => Refused::UnknownPod { pod },
+                Some(Why::HostNetwork) => AnnounceError::HostNetwork { pod },
+                Some(Why::Ended) => AnnounceError::Ended { pod },
+                None => AnnounceError::UnknownPod { pod },
             });
         };
         match known.node.as_str() {
-            _ if known.uid != uid || uid.is_empty() => Err(Refused::OtherUid { pod, uid }),
-            "" => Err(Refused::Unbound { pod }),
-            other if other != node => Err(Refused::OtherNode { pod, node: node.to_owned() }),
+            _ if known.uid != uid || uid.is_empty() => Err(AnnounceError::OtherUid { pod, uid }),
+            "" => Err(AnnounceError::Unbound { pod }),
+            other if other != node => Err(AnnounceError::OtherNode { pod, node: node.to_owned() }),
             _ => Ok(known),
         }
     }
@@ -109,40 +114,46 @@ impl Hub {
         pod: &Named,
         addresses: &[IpAddr],
         status: &[IpAddr],
-    ) -> Result<Vec<IpAddr>, Refused> {
+    ) -> Result<Vec<IpAddr>, AnnounceError> {
         let all: BTreeSet<IpAddr> = addresses.iter().map(IpAddr::to_canonical).collect();
         let new: Vec<IpAddr> = all.into_iter().filter(|new| !status.contains(new)).collect();
         for address in new.iter().copied() {
             let pod = pod.clone();
             if !is_usable(address) {
-                return Err(Refused::Unusable { pod, address });
+                return Err(AnnounceError::Unusable { pod, address });
             }
             let holders = self.index.holders(address);
             if holders.node {
-                return Err(Refused::OfNode { pod, address });
+                return Err(AnnounceError::OfNode { pod, address });
             }
             if holders.service {
-                return Err(Refused::OfService { pod, address });
+                return Err(AnnounceError::OfService { pod, address });
             }
             if let Some(holder) = holders.pods.into_iter().find(|holder| *holder != pod) {
-                return Err(Refused::OfPod { pod, address, holder });
+                return Err(AnnounceError::OfPod { pod, address, holder });
             }
             match self.outside.holder(address) {
-                Some(Holder::Pod(holder)) => return Err(Refused::OfPod { pod, address, holder }),
-                Some(Holder::Service) => return Err(Refused::OfService { pod, address }),
+                Some(Holder::Pod(holder)) => {
+                    return Err(AnnounceError::OfPod { pod, address, holder });
+                }
+                Some(Holder::Service) => return Err(AnnounceError::OfService { pod, address }),
                 None => {}
             }
         }
         Ok(new)
     }
 
-    fn has_room(&self, node: &str, pod: &Named) -> Result<(), Refused> {
+    fn has_room(&self, node: &str, pod: &Named) -> Result<(), AnnounceError> {
         if self.announced.get(pod).is_some_and(|word| word.node == node) {
             return Ok(());
         }
         match (self.announced.of_node(node), self.announced.len()) {
-            (count, _) if count >= OF_A_NODE => Err(Refused::TooMany { count, of: "of the node" }),
-            (_, count) if count >= OF_ALL => Err(Refused::TooMany { count, of: "of all nodes" }),
+            (count, _) if count >= OF_A_NODE => {
+                Err(AnnounceError::TooMany { count, of: "of the node" })
+            }
+            (_, count) if count >= OF_ALL => {
+                Err(AnnounceError::TooMany { count, of: "of all nodes" })
+            }
             _ => Ok(()),
         }
     }

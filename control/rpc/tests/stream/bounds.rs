@@ -5,7 +5,7 @@ use crate::{
     replica_within,
 };
 use control_rpc::{Bounds, Follow, FollowError};
-use control_wire::Held;
+use control_wire::NodeSnapshot;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
@@ -58,12 +58,12 @@ async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRea
 async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
     let (within, fair) = (Duration::from_secs(3), Duration::from_millis(200));
     let replica = replica_within(hub(), Bounds { strangers: 4, share: 16, within, fair }).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     let mut idle = idle(&replica, &replica.pem, 40).await;
     let last = Instant::now() + PATIENCE;
-    let mut other = Held::default();
+    let mut other = NodeSnapshot::default();
     let mut following = loop {
         let hello = hello(&other);
         match Follow::begin(replica.at, &replica.trust, "node:n2", hello).await {
@@ -72,7 +72,7 @@ async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
             Err(error) => assert!(Instant::now() < last, "{error}"),
         }
     };
-    other.begin(&following.welcome().epoch);
+    other.start_stream(&following.welcome().epoch);
     catch_up(&replica, &mut following, &mut other).await;
     for connection in &mut idle {
         let mut rest = Vec::new();
@@ -129,7 +129,7 @@ async fn a_flood_from_one_address_keeps_no_node_of_another_from_being_served() {
     flooded(&ended, 16).await;
     let mut follows = Vec::new();
     for node in ["n1", "n2", "n3"] {
-        let mut held = Held::default();
+        let mut held = NodeSnapshot::default();
         let mut follow = begin(&replica, node, &mut held).await;
         catch_up(&replica, &mut follow, &mut held).await;
         follows.push((follow, held));
@@ -151,7 +151,8 @@ async fn nodes_that_all_come_at_once_are_let_in_though_their_tokens_take_longer_
     let bounds = Bounds { strangers: NODES / 2, share: NODES, within, fair };
     let replica = replica_within(hub(), bounds).await;
     let begin = |node: usize| {
-        let (at, trust, hello) = (replica.at, replica.trust.clone(), hello(&Held::default()));
+        let (at, trust, hello) =
+            (replica.at, replica.trust.clone(), hello(&NodeSnapshot::default()));
         tokio::spawn(async move {
             let token = format!("slow:n{node}");
             let last = Instant::now() + 3 * PATIENCE;
@@ -186,7 +187,7 @@ async fn over(follow: &mut Follow) -> FollowError {
 #[tokio::test]
 async fn a_stream_whose_pod_is_gone_ends_and_says_why() {
     let replica = replica(hub()).await;
-    let (mut held, mut other) = (Held::default(), Held::default());
+    let (mut held, mut other) = (NodeSnapshot::default(), NodeSnapshot::default());
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     let mut stays = begin(&replica, "n2", &mut other).await;
@@ -201,10 +202,10 @@ async fn a_stream_whose_pod_is_gone_ends_and_says_why() {
 #[tokio::test]
 async fn a_node_that_never_says_that_it_holds_something_loses_its_stream_and_comes_back() {
     let mut replica = replica_with(hub(), Bounds::default(), Duration::from_secs(2)).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     let ended = over(&mut follow).await;
-    let FollowError::Refused { status, .. } = ended else { panic!("{ended:?}") };
+    let FollowError::AnnounceError { status, .. } = ended else { panic!("{ended:?}") };
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert_eq!(replica.admit.stuck.load(Ordering::SeqCst), 1);
     replica.be_patient().await;
@@ -232,7 +233,7 @@ async fn a_node_that_takes_nothing_loses_its_connection_and_comes_back() {
         hub.policy(&policy_core::compile(&object).expect("a policy"), 1);
     }
     let mut replica = replica_with(hub, Bounds::default(), Duration::from_secs(2)).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     let last = Instant::now() + 3 * PATIENCE;
     while replica.admit.stuck.load(Ordering::SeqCst) == 0 {

@@ -4,10 +4,11 @@ mod bounds;
 
 use control_hub::Hub;
 use control_rpc::{
-    Admit, Bounds, Caller, Follow, FollowError, Heard, Office, Serving, Shown, Trust, door_within,
+    Bounds, Caller, Certificates, Follow, FollowError, Gatekeeper, Server, SharedHub, StreamEvent,
+    Trust, listen_within,
 };
 use control_wire::{
-    Held, Progress,
+    NodeSnapshot, Progress,
     proto::{AnnounceRequest, Digest, Hello, Reached, ReportRequest, Versions},
 };
 use policy_core::index::Event;
@@ -41,7 +42,7 @@ struct ByName {
 }
 
 #[tonic::async_trait]
-impl Admit for ByName {
+impl Gatekeeper for ByName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
         let caller =
             |node: &str, until| Caller { node: node.to_owned(), until, ..Caller::default() };
@@ -84,11 +85,11 @@ impl Admit for ByName {
 
 struct Replica {
     at: SocketAddr,
-    office: Arc<Office>,
+    office: Arc<SharedHub>,
     admit: Arc<ByName>,
     trust: Trust,
     pem: String,
-    shown: Arc<Shown>,
+    shown: Arc<Certificates>,
     authority: Issuer<'static, KeyPair>,
 }
 
@@ -119,9 +120,9 @@ async fn replica_within(hub: Hub, bounds: Bounds) -> Replica {
 
 async fn replica_with(hub: Hub, bounds: Bounds, patience: Duration) -> Replica {
     let (authority, pem) = authority();
-    let shown = Arc::new(Shown::default());
+    let shown = Arc::new(Certificates::default());
     shown.show(certified(&authority));
-    let office = Office::new(hub);
+    let office = SharedHub::new(hub);
     let admit = Arc::<ByName>::default();
     let at = serve(&office, &admit, &shown, bounds, patience).await;
     let trust = Trust::new(pem.as_bytes(), NAME).expect("the authority");
@@ -129,16 +130,16 @@ async fn replica_with(hub: Hub, bounds: Bounds, patience: Duration) -> Replica {
 }
 
 async fn serve(
-    office: &Arc<Office>,
+    office: &Arc<SharedHub>,
     admit: &Arc<ByName>,
-    shown: &Arc<Shown>,
+    shown: &Arc<Certificates>,
     bounds: Bounds,
     patience: Duration,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
-    let service = Serving::patient(office.clone(), admit.clone(), patience);
-    let inside = door_within(listener, shown.clone(), bounds).expect("TLS");
+    let service = Server::patient(office.clone(), admit.clone(), patience);
+    let inside = listen_within(listener, shown.clone(), bounds).expect("TLS");
     tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
     at
 }
@@ -185,44 +186,30 @@ fn policy(hub: &mut Hub, name: &str, app: &str) {
     hub.policy(&policy_core::compile(&object).expect("a policy"), 1);
 }
 
-fn hello(held: &Held) -> Hello {
-    let digest = |(id, digest): (control_wire::ObjectId, control_wire::Digest)| Digest {
-        id: Some(id.to_proto()),
-        hash: digest.0.to_vec(),
-    };
-    let reached = held.reached.iter();
-    Hello {
-        versions: Some(Versions { oldest: 1, newest: 1 }),
-        epoch: held.epoch.clone(),
-        generation: held.generation,
-        reached: reached
-            .map(|(kind, version)| Reached { kind: kind.clone(), version: *version })
-            .collect(),
-        holds: held.digests().into_iter().map(digest).collect(),
-        take_behind: false,
-    }
+fn hello(held: &NodeSnapshot) -> Hello {
+    held.hello(false)
 }
 
-async fn begin(replica: &Replica, node: &str, held: &mut Held) -> Follow {
+async fn begin(replica: &Replica, node: &str, held: &mut NodeSnapshot) -> Follow {
     let token = format!("node:{node}");
     let follow = Follow::begin(replica.at, &replica.trust, &token, hello(held)).await;
     let follow = follow.expect("a stream");
-    held.begin(&follow.welcome().epoch);
+    held.start_stream(&follow.welcome().epoch);
     follow
 }
 
 /// Takes what comes until the node holds everything that the replica has.
-async fn catch_up(replica: &Replica, follow: &mut Follow, held: &mut Held) {
+async fn catch_up(replica: &Replica, follow: &mut Follow, held: &mut NodeSnapshot) {
     let newest = replica.office.with(|hub| hub.measures().generation);
     loop {
         match timeout(PATIENCE, follow.heard()).await.expect("it says something").expect("words") {
-            Heard::Part(part) => {
-                if let Progress::Holds(_) = held.take(part).expect("a generation") {
+            StreamEvent::Part(part) => {
+                if let Progress::Applied(_) = held.receive(part).expect("a generation") {
                     follow.holds(held.generation).await.expect("it listens");
                 }
             }
-            Heard::Bookmark(bookmark) => {
-                held.mark(&bookmark);
+            StreamEvent::Bookmark(bookmark) => {
+                held.apply_bookmark(&bookmark);
                 if held.generation >= newest {
                     return;
                 }
@@ -234,12 +221,13 @@ async fn catch_up(replica: &Replica, follow: &mut Follow, held: &mut Held) {
 #[tokio::test]
 async fn a_node_is_told_its_part_and_then_what_changes() {
     let replica = replica(hub()).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!((held.pods.len(), held.policies.len()), (10, 1));
-    let members =
-        |held: &Held| held.addresses.values().map(|group| group.members.len()).sum::<usize>();
+    let members = |held: &NodeSnapshot| {
+        held.addresses.values().map(|group| group.members.len()).sum::<usize>()
+    };
     assert_eq!(members(&held), 40);
     assert_eq!(held.reached["Pod"], 100);
     replica.office.with(|hub| pod(hub, 40, "a"));
@@ -255,7 +243,7 @@ async fn a_node_is_told_its_part_and_then_what_changes() {
 #[tokio::test]
 async fn a_node_goes_on_where_its_stream_broke_off() {
     let replica = replica(hub()).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     drop(follow);
@@ -269,13 +257,13 @@ async fn a_node_goes_on_where_its_stream_broke_off() {
 #[tokio::test]
 async fn a_nodes_new_stream_ends_the_one_before() {
     let replica = replica(hub()).await;
-    let (mut one, mut other) = (Held::default(), Held::default());
+    let (mut one, mut other) = (NodeSnapshot::default(), NodeSnapshot::default());
     let mut first = begin(&replica, "n1", &mut one).await;
     catch_up(&replica, &mut first, &mut one).await;
     let mut second = begin(&replica, "n1", &mut other).await;
     catch_up(&replica, &mut second, &mut other).await;
     let over = timeout(PATIENCE, first.heard()).await.expect("an end");
-    let Err(FollowError::Refused { status, .. }) = over else { panic!("{over:?}") };
+    let Err(FollowError::AnnounceError { status, .. }) = over else { panic!("{over:?}") };
     assert_eq!(status.code(), Code::Aborted);
     replica.office.with(|hub| pod(hub, 40, "a"));
     catch_up(&replica, &mut second, &mut other).await;
@@ -284,9 +272,9 @@ async fn a_nodes_new_stream_ends_the_one_before() {
 #[tokio::test]
 async fn who_has_no_token_or_one_that_ends_is_told_so() {
     let replica = replica(hub()).await;
-    let hello = hello(&Held::default());
+    let hello = hello(&NodeSnapshot::default());
     let begun = Follow::begin(replica.at, &replica.trust, "stranger", hello.clone()).await;
-    let Err(FollowError::Refused { status, .. }) = begun else { panic!("{begun:?}") };
+    let Err(FollowError::AnnounceError { status, .. }) = begun else { panic!("{begun:?}") };
     assert_eq!(status.code(), Code::Unauthenticated);
     let begun = Follow::begin(replica.at, &replica.trust, "short:n1", hello).await;
     let mut follow = begun.expect("a stream");
@@ -298,7 +286,7 @@ async fn who_has_no_token_or_one_that_ends_is_told_so() {
     };
     assert!(over.to_string().contains("the token has ended"), "{over}");
     let announce = |name: &str| AnnounceRequest { name: name.to_owned(), ..Default::default() };
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     follow.announce(announce("n1")).await.expect("its own");
     let refused = follow.announce(announce("n2")).await.expect_err("another's");
@@ -308,7 +296,7 @@ async fn who_has_no_token_or_one_that_ends_is_told_so() {
 #[tokio::test]
 async fn a_replica_that_has_read_less_says_so_unless_it_is_taken_nevertheless() {
     let replica = replica(hub()).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     held.reached.insert("Pod".to_owned(), 101);
     let begun = Follow::begin(replica.at, &replica.trust, "node:n1", hello(&held)).await;
     assert!(matches!(begun, Err(FollowError::Behind { .. })), "{begun:?}");
@@ -316,7 +304,7 @@ async fn a_replica_that_has_read_less_says_so_unless_it_is_taken_nevertheless() 
     Follow::begin(replica.at, &replica.trust, "node:n1", take).await.expect("a stream");
     let unread = self::replica(Hub::new([1; 16], 0)).await;
     let begun = Follow::begin(unread.at, &unread.trust, "node:n1", hello(&held)).await;
-    let Err(FollowError::Refused { status, .. }) = begun else { panic!("{begun:?}") };
+    let Err(FollowError::AnnounceError { status, .. }) = begun else { panic!("{begun:?}") };
     assert_eq!(status.code(), Code::Unavailable);
 }
 
@@ -325,20 +313,21 @@ async fn a_replica_of_another_authority_is_no_replica_and_certificates_change_un
     let replica = replica(hub()).await;
     let (_, strange) = authority();
     let strange = Trust::new(strange.as_bytes(), NAME).expect("an authority");
-    let begun = Follow::begin(replica.at, &strange, "node:n1", hello(&Held::default())).await;
+    let begun =
+        Follow::begin(replica.at, &strange, "node:n1", hello(&NodeSnapshot::default())).await;
     let Err(FollowError::Unreachable { why, .. }) = begun else { panic!("{begun:?}") };
     assert!(why.to_lowercase().contains("certificate"), "{why}");
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     replica.shown.show(certified(&replica.authority));
     catch_up(&replica, &mut follow, &mut held).await;
-    begin(&replica, "n2", &mut Held::default()).await;
+    begin(&replica, "n2", &mut NodeSnapshot::default()).await;
 }
 
 #[tokio::test]
 async fn a_node_that_does_not_listen_costs_what_it_is_owed_and_no_more() {
     let replica = replica(hub()).await;
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     // It says nothing of what it holds: soon no more is sent.
@@ -349,7 +338,7 @@ async fn a_node_that_does_not_listen_costs_what_it_is_owed_and_no_more() {
     let owed = replica.office.with(|hub| hub.measures().owed);
     assert!(owed < 100, "{owed}");
     catch_up(&replica, &mut follow, &mut held).await;
-    let fresh = &mut Held::default();
+    let fresh = &mut NodeSnapshot::default();
     let mut other = begin(&replica, "n1", fresh).await;
     catch_up(&replica, &mut other, fresh).await;
     assert_eq!(held.objects().collect::<Vec<_>>(), fresh.objects().collect::<Vec<_>>());

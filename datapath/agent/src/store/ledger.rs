@@ -1,6 +1,6 @@
 //! The file: read once at the start, appended to, and written anew beside itself.
 
-use control_wire::Held;
+use control_wire::NodeSnapshot;
 use datapath_node::{
     LocalPod,
     store::{self, Damage, HEADER, Record, Replayed},
@@ -71,7 +71,7 @@ impl<F: Folder> Ledger<F> {
     /// Writes the file anew, with all that is held.
     pub(crate) fn write(
         &mut self,
-        held: &Held,
+        held: &NodeSnapshot,
         local: &BTreeMap<String, LocalPod>,
     ) -> io::Result<()> {
         let mut bytes = HEADER.to_vec();

@@ -1,7 +1,7 @@
 //! Replicas of a controller: the real hub and the real service. Each has a runtime of its own, so that it can die.
 
 use control_hub::Hub;
-use control_rpc::{Admit, Caller, Office, Serving, Shown, door};
+use control_rpc::{Caller, Certificates, Gatekeeper, Server, SharedHub, listen};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::index::Event;
 use policy_objects::{Kind, Object};
@@ -59,7 +59,7 @@ pub(crate) struct Heard {
 struct ByName(Heard);
 
 #[tonic::async_trait]
-impl Admit for ByName {
+impl Gatekeeper for ByName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
         match token.split_once(':') {
             Some(("node", node)) => Ok(Caller { node: node.to_owned(), ..Caller::default() }),
@@ -84,7 +84,7 @@ impl Admit for ByName {
 
 pub(crate) struct Replica {
     pub(crate) at: SocketAddr,
-    pub(crate) office: Arc<Office>,
+    pub(crate) office: Arc<SharedHub>,
     pub(crate) heard: Heard,
     runtime: Option<Runtime>,
 }
@@ -99,15 +99,15 @@ impl Replica {
     pub(crate) fn start_at(authority: &Authority, hub: Hub, at: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
-        let shown = Arc::new(Shown::default());
+        let shown = Arc::new(Certificates::default());
         shown.show(authority.certified());
-        let office = Office::new(hub);
+        let office = SharedHub::new(hub);
         let heard = Heard::default();
-        let service = Serving::new(office.clone(), Arc::new(ByName(heard.clone())));
+        let service = Server::new(office.clone(), Arc::new(ByName(heard.clone())));
         let at = runtime.block_on(async {
             let listener = TcpListener::bind(at).await.unwrap();
             let at = listener.local_addr().unwrap();
-            let inside = door(listener, shown).unwrap();
+            let inside = listen(listener, shown).unwrap();
             tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
             at
         });

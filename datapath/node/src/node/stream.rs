@@ -5,19 +5,12 @@ use super::*;
 impl Node {
     /// The first message to a replica.
     pub fn hello(&self, take_behind: bool) -> Hello {
-        let digest = |(id, digest): (control_wire::ObjectId, control_wire::Digest)| proto::Digest {
-            id: Some(id.to_proto()),
-            hash: digest.0.to_vec(),
-        };
-        Hello {
-            versions: Some(proto::Versions { oldest: *VERSIONS.start(), newest: *VERSIONS.end() }),
-            // A change that did not fit would not fit again: everything is compared.
-            epoch: if self.distrust { Vec::new() } else { self.held.epoch.clone() },
-            generation: if self.distrust { 0 } else { self.held.generation },
-            reached: reached(&self.held.reached),
-            holds: self.held.digests().into_iter().map(digest).collect(),
-            take_behind,
+        let hello = self.held.hello(take_behind);
+        if !self.distrust {
+            return hello;
         }
+        // A change that did not fit would not fit again: everything is compared.
+        Hello { epoch: Vec::new(), generation: 0, ..hello }
     }
 
     /// The lag of a replica, which has read so far, behind the snapshot.
@@ -30,7 +23,7 @@ impl Node {
 
     /// A stream has started; `behind` if the replica had read less than this node holds.
     pub fn began(&mut self, at: SocketAddr, epoch: &[u8], behind: bool) {
-        Arc::make_mut(&mut self.held).begin(epoch);
+        Arc::make_mut(&mut self.held).start_stream(epoch);
         self.parts.clear();
         self.deaf = false;
         let lacks = if behind { self.held.reached.clone() } else { BTreeMap::new() };
@@ -61,11 +54,12 @@ impl Node {
         self.parts.push(Record::Part(part.encode_to_vec()));
         let taken = match self.parts.len() > PARTS_MAX {
             true => Err(Fault::OutOfOrder { generation, held: self.held.generation }),
-            false => Arc::make_mut(&mut self.held).take(part),
+            false => Arc::make_mut(&mut self.held).receive(part),
         };
         match taken {
-            Ok(Progress::Waits) => {}
-            Ok(Progress::Holds(touched)) => {
+            Ok(Progress::Incomplete) => {}
+            Ok(Progress::Applied(changed)) => {
+                let touched: BTreeSet<_> = changed.iter().map(|(id, _)| id.clone()).collect();
                 self.distrust = false;
                 let was_told = mem::replace(&mut self.told, true);
                 let mut records = mem::take(&mut self.parts);
@@ -104,7 +98,7 @@ impl Node {
         let told: BTreeMap<_, _> = told.map(|told| (told.kind.clone(), told.version)).collect();
         self.caught_up(&told);
         if told != self.held.reached {
-            Arc::make_mut(&mut self.held).mark(bookmark);
+            Arc::make_mut(&mut self.held).apply_bookmark(bookmark);
             let record = Record::Bookmark(bookmark.encode_to_vec());
             self.effects.push(Effect::Keep(vec![record]));
         }
@@ -132,12 +126,6 @@ impl Node {
         self.parts.clear();
         let held = Arc::make_mut(&mut self.held);
         let epoch = held.epoch.clone();
-        held.begin(&epoch);
+        held.start_stream(&epoch);
     }
-}
-
-fn reached(of: &BTreeMap<String, u64>) -> Vec<proto::Reached> {
-    let one =
-        |(kind, version): (&String, &u64)| proto::Reached { kind: kind.clone(), version: *version };
-    of.iter().map(one).collect()
 }

@@ -98,7 +98,7 @@ impl Node {
     }
 
     /// The pod's entry. The runtime knows a static pod by another UID than the API.
-    pub(super) fn entry(&self, pod: &PodId) -> Option<&control_wire::told::Pod> {
+    pub(super) fn entry(&self, pod: &PodId) -> Option<&control_wire::model::Pod> {
         self.held.entry(&pod.uid, &pod.namespace, &pod.name)
     }
 
@@ -145,7 +145,7 @@ impl Node {
                 Contact::With { at, .. } => format!("the replica at {at} has not sent its entry"),
                 Contact::None(why) => format!("no replica of the controller is followed: {why}"),
             };
-            let alike = |entry: &&control_wire::told::Pod| {
+            let alike = |entry: &&Arc<control_wire::model::Pod>| {
                 (&entry.namespace, &entry.name) == (&pod.namespace, &pod.name)
             };
             let other = self.held.pods.values().find(alike);

@@ -119,11 +119,11 @@ impl Life {
     fn does(&mut self, deed: Deed) {
         match deed {
             Deed::Bound(pod) => self.tell(vec![entry(pod)]),
-            Deed::Unbound(pod) => self.tell(vec![removed(&ObjectId::Pod(uid(pod)))]),
+            Deed::Unbound(pod) => self.tell(vec![removed(&ObjectId::pod(&uid(pod)))]),
             Deed::Policy(of, pods) => self.tell(policy(of, &pods)),
             Deed::PolicyGone(of) => {
-                let policy = ObjectId::Policy(format!("policy-{of}"));
-                self.tell(vec![removed(&policy), removed(&ObjectId::Applied(group(of)))]);
+                let policy = ObjectId::policy(&format!("policy-{of}"));
+                self.tell(vec![removed(&policy), removed(&ObjectId::applied(group(of)))]);
             }
             Deed::Torn(pod) => {
                 self.generation += 1;
@@ -224,7 +224,7 @@ impl Life {
         let (held, local) = self.node.image();
         let replayed = store::replay(self.disk.clone());
         assert_eq!(replayed.stopped, None);
-        let objects = |held: &control_wire::Held| held.objects().collect::<Vec<_>>();
+        let objects = |held: &control_wire::NodeSnapshot| held.objects().collect::<Vec<_>>();
         assert_eq!(objects(&replayed.held), objects(&held));
         assert_eq!(
             (&replayed.held.epoch, replayed.held.generation),
@@ -459,7 +459,7 @@ fn a_state_is_handed_over_with_its_changes_and_after_a_failure_whole() {
     life.does(Deed::InForce);
     life.does(Deed::Bound(1));
     let given = changed(&life).unwrap();
-    assert_eq!(given.objects, [ObjectId::Pod(uid(1))].into());
+    assert_eq!(given.objects, [ObjectId::pod(&uid(1))].into());
     assert!(given.endpoints.is_empty());
     // What changes in the meantime comes with the next state.
     life.does(Deed::Start(1, true, 1));

@@ -3,7 +3,7 @@
 use super::{entry, part, policy, removed};
 use crate::{Answer, Applied, Effect, LocalPod, Node, PodId, WAIT};
 use config_model::{EnforcingMode, Time};
-use control_wire::{ObjectId, proto::Change, told::Pod};
+use control_wire::{ObjectId, proto::Change, model::Pod};
 use std::collections::BTreeMap;
 
 /// What stands in the API for a static pod. Its UID there is that of [`policy`]'s first pod.
@@ -88,7 +88,7 @@ fn who_deletes_what_stands_for_it_ends_no_static_pod() {
     let mut node = told(vec![mirror("of the kubelet")]);
     let its = local("of the kubelet", "kube-system", "dns-n1");
     assert_eq!(answer(&mut node, its, &[]), Answer::Enforced);
-    node.part(part(2, vec![removed(&ObjectId::Pod("u-0".to_owned()))]), Time(2_000));
+    node.part(part(2, vec![removed(&ObjectId::pod("u-0"))]), Time(2_000));
     assert!(node.image().1.contains_key("of the kubelet"), "it runs");
 }
 

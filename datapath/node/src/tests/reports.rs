@@ -112,7 +112,7 @@ fn all_is_told_first_then_what_changes_and_all_again_to_another() {
     told.bookmark(10, "10.9.9.2:1");
     let report = told.one(&done());
     assert_eq!(says(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
-    told.tell([policy(3, &[0]), vec![removed(&ObjectId::Policy("policy-1".into()))]].concat());
+    told.tell([policy(3, &[0]), vec![removed(&ObjectId::policy("policy-1"))]].concat());
     let failing = Failing::from([("policy-2".to_owned(), "no room".to_owned())]);
     let report = told.one(&failing);
     let changes =

@@ -161,13 +161,14 @@ fn takes(
     let reach = turn.reach.unwrap_or(usize::MAX).min(told.len());
     let breaks = reach < told.len();
     for part in told.into_iter().take(reach) {
-        let taken = end.held.take(part).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
+        let taken =
+            end.held.receive(part).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
         match taken {
-            Progress::Holds(_) => {
-                replica.hub.held(&stream, end.held.generation);
+            Progress::Applied(_) => {
+                replica.hub.acknowledge(&stream, end.held.generation);
                 prop_assert_eq!(end.objects(), due.clone());
             }
-            Progress::Waits => prop_assert_eq!(end.objects(), before.clone()),
+            Progress::Incomplete => prop_assert_eq!(end.objects(), before.clone()),
         }
     }
     if breaks {

@@ -1,7 +1,7 @@
 //! A node's end of a stream, and replicas that are told of objects.
 
-use control_hub::{Begun, Hub, Says, Stream};
-use control_wire::{Held, ObjectId, Progress, parts, proto};
+use control_hub::{ClientState, Handshake, Hub, Stream};
+use control_wire::{NodeSnapshot, ObjectId, Progress, parts, proto};
 use policy_core::{compile, index::Event as Happened};
 use policy_objects::{Object, page::PolicyView};
 use proptest::{prelude::*, test_runner::TestCaseError};
@@ -12,7 +12,7 @@ use tests_policy::made::Made;
 /// A node.
 #[derive(Default)]
 pub(crate) struct End {
-    pub(crate) held: Held,
+    pub(crate) held: NodeSnapshot,
     /// Which replica it follows.
     pub(crate) replica: usize,
     pub(crate) stream: Option<Stream>,
@@ -46,7 +46,7 @@ pub(crate) fn lend(hub: &mut Hub, object: &Object) {
 }
 
 pub(crate) fn sent(hub: &mut Hub, stream: &Stream) -> Vec<proto::Part> {
-    let Some(telling) = hub.tell(stream) else { return Vec::new() };
+    let Some(telling) = hub.next_update(stream) else { return Vec::new() };
     let parts = parts(telling.generation, &telling.changes);
     parts.iter().map(|part| proto::Part::decode(&**part).expect("a part")).collect()
 }
@@ -56,10 +56,10 @@ impl End {
         // Half of what is on its way may have come.
         let half = self.sent.len() / 2;
         for part in self.sent.drain(..).take(half) {
-            drop(self.held.take(part));
+            drop(self.held.receive(part));
         }
         if let Some(stream) = self.stream.take() {
-            hub.end(&stream, now_ms);
+            hub.close_stream(&stream, now_ms);
         }
     }
 
@@ -68,18 +68,18 @@ impl End {
         if let Some(stream) = &self.stream {
             return Ok(stream.clone());
         }
-        let says = Says {
+        let says = ClientState {
             epoch: self.held.epoch.clone(),
             generation: self.held.generation,
             reached: self.held.reached.clone(),
             holds: self.held.digests().into_iter().collect(),
             take_behind: false,
         };
-        let begun = hub.begin(node, &says);
-        let (Begun::Kept(stream) | Begun::Compared(stream)) = begun else {
+        let begun = hub.open_stream(node, &says);
+        let (Handshake::Resumed(stream) | Handshake::Compared(stream)) = begun else {
             return Err(TestCaseError::fail(format!("{begun:?}")));
         };
-        self.held.begin(&hub.epoch());
+        self.held.start_stream(&hub.epoch());
         self.stream = Some(stream.clone());
         Ok(stream)
     }
@@ -90,10 +90,12 @@ impl End {
         loop {
             let parts = std::mem::take(&mut self.sent);
             for part in parts {
-                let taken =
-                    self.held.take(part).map_err(|fault| TestCaseError::fail(fault.to_string()))?;
-                if let Progress::Holds(_) = taken {
-                    hub.held(&stream, self.held.generation);
+                let taken = self
+                    .held
+                    .receive(part)
+                    .map_err(|fault| TestCaseError::fail(fault.to_string()))?;
+                if let Progress::Applied(_) = taken {
+                    hub.acknowledge(&stream, self.held.generation);
                 }
             }
             self.sent = sent(hub, &stream);
@@ -103,7 +105,7 @@ impl End {
         }
         let bookmark = hub.bookmark(&stream).expect("it has been told everything").message();
         prop_assert_eq!(bookmark.generation, self.held.generation);
-        self.held.mark(&bookmark);
+        self.held.apply_bookmark(&bookmark);
         Ok(())
     }
 

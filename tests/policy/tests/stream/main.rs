@@ -4,18 +4,18 @@
 mod burst;
 mod end;
 
-use control_hub::{Announce, Hub, Needed, NeededBy, PolicyTurn};
-use control_wire::Held;
+use control_hub::{Announce, Hub, Needed, NeededBy, PolicyChange};
+use control_wire::NodeSnapshot;
 use end::{End, feed, fresh, lend, sent};
 use policy_core::index::Event as Happened;
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use std::collections::{BTreeMap, BTreeSet};
 use tests_policy::{
     announced::{self, Said, Words, says},
-    held::Node,
     lived::NODES,
     made::{Event, Made, Sketch, events, id, sketch, world},
     naive::{Answer, Half, Naive, Packet},
+    on_node::Node,
     tries,
 };
 
@@ -32,7 +32,7 @@ struct Cluster {
 /// Who needs which policy, and at which generation, as the first replica's turns add up to it.
 type Spans = BTreeMap<String, (i64, BTreeSet<String>)>;
 
-fn fold(spans: &mut Spans, turn: PolicyTurn) {
+fn fold(spans: &mut Spans, turn: PolicyChange) {
     let Some(Needed { generation, by }) = turn.now else {
         spans.remove(&turn.uid);
         return;
@@ -59,7 +59,7 @@ enum Step {
     /// An object comes, changes or goes.
     Happens(Event),
     /// An agent tells all replicas the addresses of a pod.
-    Announces(announced::Says),
+    Announces(announced::ClientState),
     /// Time passes, in milliseconds.
     Passes(u64),
 }
@@ -202,7 +202,7 @@ impl Cluster {
             }
             Doing::StartsAnew => {
                 end.breaks(hub, self.now_ms);
-                end.held = Held::default();
+                end.held = NodeSnapshot::default();
             }
         }
         let end = self.nodes.get_mut(node).expect("a node");
@@ -252,7 +252,12 @@ fn of_node(made: &Made, answer: &Answer, packet: &Packet, node: &str) -> [Option
 }
 
 /// A node that holds everything answers as all objects do.
-fn agrees(made: &Made, node: &str, held: &Held, sketches: &[Sketch]) -> Result<(), TestCaseError> {
+fn agrees(
+    made: &Made,
+    node: &str,
+    held: &NodeSnapshot,
+    sketches: &[Sketch],
+) -> Result<(), TestCaseError> {
     let naive = Naive { objects: &made.objects, names: &made.names };
     let judge = Node { name: node, held, names: &made.names };
     for packet in sketches.iter().filter_map(|sketch| sketch.packet(made)) {

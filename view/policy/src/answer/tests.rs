@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use super::*;
-use control_hub::Says;
+use control_hub::ClientState;
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Object};
 
@@ -81,7 +81,7 @@ fn a_policy_is_told_with_its_groups_and_nodes() {
 #[test]
 fn agents_are_those_that_follow_and_those_that_report() {
     let mut hub = cluster();
-    hub.begin("n1", &Says::default());
+    hub.open_stream("n1", &ClientState::default());
     let agents = good(&hub, "/agents")["items"].clone();
     let agents: Vec<Agent> = serde_json::from_value(agents).unwrap();
     let seen: Vec<_> = agents

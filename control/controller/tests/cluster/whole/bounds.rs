@@ -1,10 +1,11 @@
 //! What a node may and must hold while the cluster changes.
 
-use control_hub::{Begun, Hub, Says};
+use control_hub::{ClientState, Handshake, Hub};
 use control_wire::{
-    Held, ObjectId, parts,
+    KnownId, NodeSnapshot, ObjectId,
+    model::{Member, Policy},
+    parts,
     proto::Part,
-    told::{Member, Policy},
 };
 use policy_core::{
     compile,
@@ -37,7 +38,7 @@ pub(crate) struct Bounds {
 
 impl View {
     /// All that is held.
-    pub(crate) fn of(held: &Held) -> Self {
+    pub(crate) fn of(held: &NodeSnapshot) -> Self {
         let mut view = Self::default();
         held.policies.values().for_each(|policy| view.policy(policy));
         for pod in held.pods.values() {
@@ -50,22 +51,29 @@ impl View {
     }
 
     /// Of these objects as many as there are.
-    fn of_some(held: &Held, ids: &BTreeSet<ObjectId>) -> Self {
+    fn of_some(held: &NodeSnapshot, ids: &BTreeSet<ObjectId>) -> Self {
         let mut view = Self::default();
         for id in ids {
-            match id {
-                ObjectId::Policy(uid) => {
+            match id.known() {
+                Some(KnownId::Policy(uid)) => {
                     held.policies.get(uid).into_iter().for_each(|policy| view.policy(policy));
                 }
-                ObjectId::Pod(uid) => {
+                Some(KnownId::Pod(uid)) => {
                     if let Some(pod) = held.pods.get(uid) {
                         let addresses = pod.addresses.iter().copied().collect();
                         view.pods.insert(named(&pod.namespace, &pod.name), addresses);
                     }
                 }
-                ObjectId::Applied(id) if held.applied.contains_key(id) => view.applied(held, *id),
-                ObjectId::Address(id) if held.addresses.contains_key(id) => view.address(held, *id),
-                ObjectId::Applied(_) | ObjectId::Address(_) | ObjectId::Node => {}
+                Some(KnownId::Applied(id)) if held.applied.contains_key(&id) => {
+                    view.applied(held, id)
+                }
+                Some(KnownId::Address(id)) if held.addresses.contains_key(&id) => {
+                    view.address(held, id)
+                }
+                Some(KnownId::Applied(_))
+                | Some(KnownId::Address(_))
+                | Some(KnownId::Node)
+                | None => {}
             }
         }
         view
@@ -76,7 +84,7 @@ impl View {
         self.policies.entry(format!("{:?}", policy.key)).or_default().push(policy);
     }
 
-    fn applied(&mut self, held: &Held, id: GroupId) {
+    fn applied(&mut self, held: &NodeSnapshot, id: GroupId) {
         let name = |uid: &String| match held.pods.get(uid) {
             Some(pod) => named(&pod.namespace, &pod.name),
             None => format!("a pod that is not held, {uid}"),
@@ -84,7 +92,7 @@ impl View {
         self.applied.insert(id, held.applied[&id].iter().map(name).collect());
     }
 
-    fn address(&mut self, held: &Held, id: GroupId) {
+    fn address(&mut self, held: &NodeSnapshot, id: GroupId) {
         let group = &held.addresses[&id];
         let member = |(key, member): (&MemberKey, &Member)| {
             (named(&key.namespace, &key.name), member.addresses.iter().copied().collect())
@@ -123,16 +131,18 @@ impl View {
     /// What all these worlds have and is not there. Of a part of what is held, only groups are asked for.
     fn lacks_of_groups(&self, least: &Self, ids: impl Iterator<Item = ObjectId>) -> Option<String> {
         for id in ids {
-            let lacks = match &id {
-                ObjectId::Address(id) => least.members.get(id).and_then(|least| {
-                    self.members.get(id).map_or(Some("all".to_owned()), |is| in_excess(least, is))
+            let lacks = match id.known() {
+                Some(KnownId::Address(id)) => least.members.get(&id).and_then(|least| {
+                    self.members.get(&id).map_or(Some("all".to_owned()), |is| in_excess(least, is))
                 }),
-                ObjectId::Applied(id) => least.applied.get(id).and_then(|least| {
+                Some(KnownId::Applied(id)) => least.applied.get(&id).and_then(|least| {
                     let none = BTreeSet::new();
-                    let is = self.applied.get(id).unwrap_or(&none);
+                    let is = self.applied.get(&id).unwrap_or(&none);
                     least.difference(is).next().cloned()
                 }),
-                ObjectId::Policy(_) | ObjectId::Pod(_) | ObjectId::Node => None,
+                Some(KnownId::Policy(_)) | Some(KnownId::Pod(_)) | Some(KnownId::Node) | None => {
+                    None
+                }
             };
             if let Some(lacks) = lacks {
                 return Some(format!("{lacks} in {id}"));
@@ -189,7 +199,7 @@ impl Bounds {
     }
 
     /// What is wrong with all that is held.
-    pub(crate) fn wrong(&self, held: &Held) -> Option<String> {
+    pub(crate) fn wrong(&self, held: &NodeSnapshot) -> Option<String> {
         let is = View::of(held);
         if let Some(what) = is.beyond(&self.most) {
             return Some(format!("it holds {what}"));
@@ -197,8 +207,8 @@ impl Bounds {
         let policy = self.least.policies.keys().find(|name| !is.policies.contains_key(*name));
         let pods = || in_excess(&self.least.pods, &is.pods);
         let groups = || {
-            let of = self.least.members.keys().map(|id| ObjectId::Address(*id));
-            let ids = of.chain(self.least.applied.keys().map(|id| ObjectId::Applied(*id)));
+            let of = self.least.members.keys().map(|id| ObjectId::address(*id));
+            let ids = of.chain(self.least.applied.keys().map(|id| ObjectId::applied(*id)));
             is.lacks_of_groups(&self.least, ids)
         };
         let what = policy.cloned().or_else(pods).or_else(groups)?;
@@ -209,7 +219,7 @@ impl Bounds {
     /// were there before.
     pub(crate) fn wrong_of(
         &self,
-        held: &Held,
+        held: &NodeSnapshot,
         touched: &BTreeSet<ObjectId>,
         names: &mut BTreeMap<ObjectId, String>,
     ) -> Option<String> {
@@ -218,10 +228,14 @@ impl Bounds {
             return Some(format!("it holds {what}"));
         }
         for id in touched {
-            let name = match id {
-                ObjectId::Policy(uid) => held.policies.get(uid).map(|it| format!("{:?}", it.key)),
-                ObjectId::Pod(uid) => held.pods.get(uid).map(|it| named(&it.namespace, &it.name)),
-                ObjectId::Address(_) | ObjectId::Applied(_) | ObjectId::Node => continue,
+            let name = match id.known() {
+                Some(KnownId::Policy(uid)) => {
+                    held.policies.get(uid).map(|it| format!("{:?}", it.key))
+                }
+                Some(KnownId::Pod(uid)) => {
+                    held.pods.get(uid).map(|it| named(&it.namespace, &it.name))
+                }
+                Some(KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node) | None => continue,
             };
             let Some(name) = name else {
                 let Some(was) = names.remove(id) else { continue };
@@ -243,18 +257,18 @@ fn named(namespace: &str, name: &str) -> String {
 }
 
 /// All that the hub has for a node.
-pub(crate) fn told(hub: &mut Hub, node: &str) -> Held {
-    let Begun::Compared(stream) = hub.begin(node, &Says::default()) else {
+pub(crate) fn told(hub: &mut Hub, node: &str) -> NodeSnapshot {
+    let Handshake::Compared(stream) = hub.open_stream(node, &ClientState::default()) else {
         panic!("the hub has no other stream");
     };
-    let mut held = Held::default();
-    held.begin(&hub.epoch());
-    if let Some(telling) = hub.tell(&stream) {
+    let mut held = NodeSnapshot::default();
+    held.start_stream(&hub.epoch());
+    if let Some(telling) = hub.next_update(&stream) {
         for part in parts(telling.generation, &telling.changes) {
-            held.take(Part::decode(&*part).unwrap()).unwrap();
+            held.receive(Part::decode(&*part).unwrap()).unwrap();
         }
     }
-    hub.end(&stream, 0);
+    hub.close_stream(&stream, 0);
     held
 }
 

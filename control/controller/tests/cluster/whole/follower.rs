@@ -2,8 +2,8 @@
 
 use super::bounds::Bounds;
 use crate::agent::hello;
-use control_rpc::{Follow, Heard, Trust};
-use control_wire::{Held, ObjectId, Progress};
+use control_rpc::{Follow, StreamEvent, Trust};
+use control_wire::{NodeSnapshot, ObjectId, Progress};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 pub(crate) struct Follower {
     pub(crate) name: String,
     token: String,
-    pub(crate) held: Mutex<Held>,
+    pub(crate) held: Mutex<NodeSnapshot>,
     /// How many generations it has taken.
     pub(crate) applied: AtomicUsize,
     bounds: Mutex<Arc<Bounds>>,
@@ -45,7 +45,7 @@ impl Follower {
             let at = replicas[turn % replicas.len()];
             let hello = hello(&self.held.lock().unwrap());
             if let Ok(follow) = Follow::begin(at, &trust, &self.token, hello).await {
-                self.held.lock().unwrap().begin(&follow.welcome().epoch);
+                self.held.lock().unwrap().start_stream(&follow.welcome().epoch);
                 self.hear(follow, &mut names).await;
             }
             sleep(Duration::from_millis(100)).await;
@@ -56,23 +56,24 @@ impl Follower {
     async fn hear(&self, mut follow: Follow, names: &mut BTreeMap<ObjectId, String>) {
         loop {
             let holds = match follow.heard().await {
-                Ok(Heard::Part(part)) => {
+                Ok(StreamEvent::Part(part)) => {
                     let mut held = self.held.lock().unwrap();
                     // What does not fit to what is held would be a lost or a doubled change.
-                    match held.take(part).unwrap() {
-                        Progress::Holds(touched) => {
+                    match held.receive(part).unwrap() {
+                        Progress::Applied(changed) => {
+                            let touched = changed.iter().map(|(id, _)| id.clone()).collect();
                             let bounds = self.bounds.lock().unwrap().clone();
                             let wrong = bounds.wrong_of(&held, &touched, names);
                             assert_eq!(wrong, None, "{} at {}", self.name, held.generation);
                             Some(held.generation)
                         }
-                        Progress::Waits => None,
+                        Progress::Incomplete => None,
                     }
                 }
-                Ok(Heard::Bookmark(bookmark)) => {
+                Ok(StreamEvent::Bookmark(bookmark)) => {
                     let mut held = self.held.lock().unwrap();
                     let before = held.reached.clone();
-                    held.mark(&bookmark);
+                    held.apply_bookmark(&bookmark);
                     let back = before.iter().find(|(kind, version)| {
                         held.reached.get(*kind).is_none_or(|reached| reached < version)
                     });

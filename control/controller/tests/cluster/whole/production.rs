@@ -2,7 +2,7 @@
 //! disk.
 
 use super::bounds::Bounds;
-use control_wire::Held;
+use control_wire::NodeSnapshot;
 use datapath_node::store::{decode, replay};
 use std::{
     env, fs,
@@ -44,7 +44,7 @@ impl Production {
     }
 
     /// What it holds.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> NodeSnapshot {
         let file = fs::read(self.folder.path().join("state/policy.log")).unwrap_or_default();
         // It may be writing: a record that is not whole yet is passed over.
         let replayed = replay(decode(&file).records);

@@ -1,9 +1,9 @@
 //! All agents in one process: each follows, holds what it is told, and begins anew when its stream ends.
 
 use anyhow::{Context as _, Result, bail};
-use control_rpc::{Follow, Heard, Trust};
+use control_rpc::{Follow, StreamEvent, Trust};
 use control_wire::{
-    Held, Progress,
+    NodeSnapshot, Progress,
     proto::{Digest, Hello, Reached, Versions},
 };
 use prost::Message as _;
@@ -70,34 +70,34 @@ pub(crate) fn run(at: SocketAddr, authority: &Path, number: usize) -> Result<()>
 }
 
 async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
-    let mut held = Held::default();
+    let mut held = NodeSnapshot::default();
     loop {
         let follow = Follow::begin(at, trust, node, hello(&held)).await;
         if let Ok(mut follow) = follow {
-            held.begin(&follow.welcome().epoch);
+            held.start_stream(&follow.welcome().epoch);
             agent.generation.store(0, Ordering::Release);
             agent
                 .epoch
                 .store(held.epoch.first().copied().unwrap_or_default().into(), Ordering::Release);
             while let Ok(heard) = follow.heard().await {
                 match heard {
-                    Heard::Part(part) => {
+                    StreamEvent::Part(part) => {
                         agent.bytes.fetch_add(part.encoded_len() as u64, Ordering::AcqRel);
-                        match held.take(part) {
-                            Ok(Progress::Holds(_)) => {
+                        match held.receive(part) {
+                            Ok(Progress::Applied(_)) => {
                                 agent.since.store(crate::now(), Ordering::Release);
                                 agent.generation.store(held.generation, Ordering::Release);
                                 if follow.holds(held.generation).await.is_err() {
                                     break;
                                 }
                             }
-                            Ok(Progress::Waits) => {}
+                            Ok(Progress::Incomplete) => {}
                             Err(_) => break,
                         }
                     }
-                    Heard::Bookmark(bookmark) => {
+                    StreamEvent::Bookmark(bookmark) => {
                         agent.bytes.fetch_add(bookmark.encoded_len() as u64, Ordering::AcqRel);
-                        held.mark(&bookmark);
+                        held.apply_bookmark(&bookmark);
                     }
                 }
             }
@@ -106,19 +106,6 @@ async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
     }
 }
 
-fn hello(held: &Held) -> Hello {
-    let digest = |(id, digest): (control_wire::ObjectId, control_wire::Digest)| Digest {
-        id: Some(id.to_proto()),
-        hash: digest.0.to_vec(),
-    };
-    let reached =
-        |(kind, version): (&String, &u64)| Reached { kind: kind.clone(), version: *version };
-    Hello {
-        versions: Some(Versions { oldest: 1, newest: 1 }),
-        epoch: held.epoch.clone(),
-        generation: held.generation,
-        reached: held.reached.iter().map(reached).collect(),
-        holds: held.digests().into_iter().map(digest).collect(),
-        take_behind: false,
-    }
+fn hello(held: &NodeSnapshot) -> Hello {
+    held.hello(false)
 }

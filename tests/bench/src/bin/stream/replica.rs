@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control_hub::Hub;
-use control_rpc::{Admit, Caller, Office, Serving, Shown, door};
+use control_rpc::{Caller, Certificates, Gatekeeper, Server, SharedHub, listen};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Object};
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct ByName;
 
 #[tonic::async_trait]
-impl Admit for ByName {
+impl Gatekeeper for ByName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
         Ok(Caller { node: token.to_owned(), ..Caller::default() })
     }
@@ -53,8 +53,8 @@ impl Admit for ByName {
 pub(crate) struct Replica {
     at: SocketAddr,
     authority: NamedTempFile,
-    shown: Arc<Shown>,
-    office: Arc<Office>,
+    shown: Arc<Certificates>,
+    office: Arc<SharedHub>,
     /// Its tasks and connections end with it, as a process's do.
     serving: Option<Runtime>,
     nodes: usize,
@@ -73,11 +73,11 @@ impl Replica {
         let authority = Issuer::new(params, key);
         let file = NamedTempFile::new().context("make a file")?;
         std::fs::write(file.path(), pem).context("write the authority's certificate")?;
-        let shown = Arc::new(Shown::default());
+        let shown = Arc::new(Certificates::default());
         shown.show(certified(&authority)?);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").context("take a port")?;
         let at = listener.local_addr().context("the port")?;
-        let office = Office::new(cluster(nodes, pods, 1));
+        let office = SharedHub::new(cluster(nodes, pods, 1));
         let serving = Some(serve(listener, &shown, &office)?);
         let (epoch, extra, churned) = (1, 0, 0);
         let authority = file;
@@ -148,7 +148,7 @@ impl Replica {
             feed(&mut hub, &pod(self.nodes * self.pods + extra, self.nodes, "all"));
         }
         hub.reach(Kind::Pod.text(), self.version());
-        self.office = Office::new(hub);
+        self.office = SharedHub::new(hub);
         let listener = loop {
             // The one before lets go of the port as it ends.
             match std::net::TcpListener::bind(self.at) {
@@ -163,15 +163,15 @@ impl Replica {
 
 fn serve(
     listener: std::net::TcpListener,
-    shown: &Arc<Shown>,
-    office: &Arc<Office>,
+    shown: &Arc<Certificates>,
+    office: &Arc<SharedHub>,
 ) -> Result<Runtime> {
     let runtime = Runtime::new().context("start tokio")?;
     let _inside = runtime.enter();
     listener.set_nonblocking(true).context("make it wait for nobody")?;
     let listener = TcpListener::from_std(listener).context("take the port")?;
-    let service = Serving::new(office.clone(), Arc::new(ByName));
-    let inside = door(listener, shown.clone()).context("make TLS")?;
+    let service = Server::new(office.clone(), Arc::new(ByName));
+    let inside = listen(listener, shown.clone()).context("make TLS")?;
     tokio::spawn(async move {
         let _ = Server::builder().add_service(service).serve_with_incoming(inside).await;
     });

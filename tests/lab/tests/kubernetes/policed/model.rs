@@ -1,8 +1,8 @@
 //! What policy says of pods, read anew from all objects of the cluster.
 
 use anyhow::{Context as _, Result};
-use control_hub::{Begun, Hub, Says};
-use control_wire::Held;
+use control_hub::{ClientState, Handshake, Hub};
+use control_wire::NodeSnapshot;
 use datapath_node::store::Replayed;
 use policy_core::{compile, index::Event};
 use policy_kube::Cluster;
@@ -36,9 +36,12 @@ impl Model {
     }
 
     /// How many objects a node that holds these would be told of.
-    pub(crate) fn lacks(&mut self, node: &str, held: &Held) -> usize {
-        let says = Says { holds: held.digests().into_iter().collect(), ..Says::default() };
-        let Begun::Compared(stream) = self.0.begin(node, &says) else { return usize::MAX };
+    pub(crate) fn lacks(&mut self, node: &str, held: &NodeSnapshot) -> usize {
+        let says =
+            ClientState { holds: held.digests().into_iter().collect(), ..ClientState::default() };
+        let Handshake::Compared(stream) = self.0.open_stream(node, &says) else {
+            return usize::MAX;
+        };
         let lacks = self.0.tell(&stream).map_or(0, |telling| telling.changes.len());
         self.0.end(&stream, 0);
         lacks

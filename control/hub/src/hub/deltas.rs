@@ -1,11 +1,7 @@
 //! From what happened to what each node is owed.
 
-use super::{Hub, Kept};
-use crate::{
-    outbox::Turn,
-    policies::{sent, uid_text},
-    wholes::sent_member,
-};
+use super::Hub;
+use crate::{encoded::EncodedPolicy, policies::uid_text, queue::Transition, wholes::sent_member};
 use control_wire::{
     Entry, ObjectId, encode, entry,
     proto::{self, change},
@@ -36,20 +32,20 @@ impl Hub {
     fn node(&mut self, delta: &NodeDelta) {
         let Some(outbox) = self.nodes.get_mut(&delta.node) else { return };
         if delta.addresses.is_some() {
-            outbox.turn(&ObjectId::Node, Turn::Changed);
+            outbox.turn(&ObjectId::node(), Transition::Changed);
         }
         for pod in &delta.removed {
-            outbox.turn(&ObjectId::Pod(pod.uid.clone()), Turn::Left);
+            outbox.turn(&ObjectId::pod(&pod.uid), Transition::Left);
         }
         // New, or another: the end of one that the node never had does no harm.
         for pod in &delta.added {
-            outbox.turn(&ObjectId::Pod(pod.uid.clone()), Turn::Changed);
+            outbox.turn(&ObjectId::pod(&pod.uid), Transition::Changed);
         }
         self.touched.insert(delta.node.clone());
     }
 
     fn address(&mut self, delta: &GroupDelta) {
-        let (id, object) = (delta.id, ObjectId::Address(delta.id));
+        let (id, object) = (delta.id, ObjectId::address(delta.id));
         let changes = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
         match delta.change {
             Change::Changed if changes => self.wholes.change(delta),
@@ -57,8 +53,8 @@ impl Hub {
             Change::Added | Change::Removed => self.wholes.forget(id),
         }
         // Who has just begun to need it is told all of it, and no change.
-        self.turn_all(&object, &delta.left, Turn::Left);
-        self.turn_all(&object, &delta.entered, Turn::Entered);
+        self.turn_all(&object, &delta.left, Transition::Left);
+        self.turn_all(&object, &delta.entered, Transition::Entered);
         match delta.change {
             Change::Added => self.history.begin(id, self.generation),
             Change::Removed => self.history.end(id),
@@ -67,16 +63,16 @@ impl Hub {
                     self.history.add(id, self.generation, entry);
                 }
                 let span = self.index.group_span(Role::Address, id);
-                self.turn_all(&object, &span, Turn::Changed);
+                self.turn_all(&object, &span, Transition::Changed);
             }
             Change::Changed => {}
         }
     }
 
     fn applied(&mut self, delta: &GroupDelta, nodes: &[NodeDelta]) {
-        let object = ObjectId::Applied(delta.id);
-        self.turn_all(&object, &delta.left, Turn::Left);
-        self.turn_all(&object, &delta.entered, Turn::Entered);
+        let object = ObjectId::applied(delta.id);
+        self.turn_all(&object, &delta.left, Transition::Left);
+        self.turn_all(&object, &delta.entered, Transition::Entered);
         if delta.change != Change::Changed {
             return;
         }
@@ -111,39 +107,38 @@ impl Hub {
 
     fn policy_delta(&mut self, delta: &PolicyDelta) {
         let uid = uid_text(&delta.id);
-        let object = ObjectId::Policy(uid.clone());
+        let object = ObjectId::policy(&uid);
         match delta.change {
             Change::Added => self.turns.whole(&uid, &delta.key),
             Change::Changed | Change::Removed => {
                 self.turns.moved(&uid, &delta.key, &delta.entered, &delta.left);
             }
         }
-        self.turn_all(&object, &delta.left, Turn::Left);
-        self.turn_all(&object, &delta.entered, Turn::Entered);
+        self.turn_all(&object, &delta.left, Transition::Left);
+        self.turn_all(&object, &delta.entered, Transition::Entered);
         if delta.change == Change::Removed {
             self.policies.remove(&uid);
         } else if (delta.tier.is_some() || delta.uses.is_some()) && self.encode_anew(&uid) {
             let span = self.index.policy_span(&delta.key);
-            self.turn_all(&object, &span, Turn::Changed);
+            self.turn_all(&object, &span, Transition::Changed);
         }
     }
 
-    /// Encodes a policy of which another object decides something. Says whether it is another now.
+    /// Encodes a policy of which another object decides something. Returns whether it is another now.
     pub(super) fn encode_anew(&mut self, uid: &str) -> bool {
-        let Some(Kept { generation, sent: was, form: Some(form) }) = self.policies.get_mut(uid)
-        else {
-            return false;
-        };
+        let Some(was) = self.policies.get_mut(uid) else { return false };
+        let Some(form) = was.form.clone() else { return false };
         let Some(state) = self.index.policy_state(&form.key) else { return false };
-        let is = sent(form, *generation, &state);
-        std::mem::replace(was, is.clone()) != is
+        let (generation, requires) = (was.generation, self.capabilities.requires);
+        let is = EncodedPolicy::new(&form, generation, &state, requires, Some(form.clone()));
+        std::mem::replace(was, is).entry != was.entry
     }
 
     pub(super) fn turn_all<'a>(
         &mut self,
         object: &ObjectId,
         nodes: impl IntoIterator<Item = &'a String>,
-        turn: Turn,
+        turn: Transition,
     ) {
         for node in nodes {
             if let Some(outbox) = self.nodes.get_mut(node) {

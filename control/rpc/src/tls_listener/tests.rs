@@ -11,18 +11,18 @@ use tokio_stream::StreamExt as _;
 
 const NAME: &str = "ferrule-controller";
 
-/// A connection that has come through a door, and its other end.
-async fn through() -> (Secured, client::TlsStream<TcpStream>) {
+/// A connection that has come through a listen, and its other end.
+async fn through() -> (SecuredStream, client::TlsStream<TcpStream>) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec![NAME.to_owned()]).expect("parameters");
     let certificate = params.self_signed(&key).expect("a certificate");
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let signing = any_supported_type(&private).expect("a key that signs");
-    let shown = Arc::<Shown>::default();
+    let shown = Arc::<Certificates>::default();
     shown.show(CertifiedKey::new(vec![certificate.der().clone()], signing));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
-    let mut door = door(listener, shown).expect("TLS");
+    let mut door = listen(listener, shown).expect("TLS");
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().clone()).expect("an authority");
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -3,7 +3,7 @@
 
 use super::{
     judge::Refusal,
-    reviews::{Answer, Key},
+    review_cache::{Answer, Key},
 };
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ const KNOWN: usize = 16_384;
 
 /// The queues, by the pods' UIDs: as many as there are agents' pods.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<Queues>);
+pub(crate) struct TokenQueue(Mutex<Queues>);
 
 #[derive(Debug, Default)]
 struct Queues {
@@ -44,7 +44,7 @@ pub(crate) struct Place(Option<Arc<Queue<Instant>>>);
 #[derive(Debug)]
 pub(crate) struct Turn(Option<OwnedMutexGuard<Instant>>);
 
-impl Turns {
+impl TokenQueue {
     /// A place for a token that says it is this pod's.
     pub(crate) fn place(&self, uid: &str, key: &Key) -> Result<Place, Refusal> {
         let (mut queues, now) = (self.queues(), Instant::now());
@@ -128,13 +128,13 @@ mod tests {
     use crate::admit::{ask::Reviewed, judge::Bound};
     use futures::FutureExt as _;
 
-    async fn turn(turns: &Turns, uid: &str) -> Turn {
+    async fn turn(turns: &TokenQueue, uid: &str) -> Turn {
         turns.place(uid, &[0; 32]).expect("a place").turn().await
     }
 
     #[tokio::test]
     async fn tokens_of_one_pod_wait_for_each_other_and_for_a_pause_and_others_do_not() {
-        let turns = Turns::default();
+        let turns = TokenQueue::default();
         let first = turn(&turns, "u1").await;
         assert!(turn(&turns, "u1").now_or_never().is_none(), "it waits");
         drop(turn(&turns, "u2").now_or_never().expect("another's turn"));
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_wait_at_most() {
-        let turns = Turns::default();
+        let turns = TokenQueue::default();
         let held = turn(&turns, "u1").await;
         let waiting: Vec<_> =
             (1..WAIT).map(|_| turns.place("u1", &[0; 32]).expect("a place")).collect();
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_token_that_was_taken_last_waits_for_no_other() {
-        let (turns, old, new) = (Turns::default(), [1; 32], [2; 32]);
+        let (turns, old, new) = (TokenQueue::default(), [1; 32], [2; 32]);
         let bound = |uid: &str| Bound { pod: "p".into(), uid: uid.into(), node: "n".into() };
         let taken = |uid: &str| Ok(Reviewed { bound: bound(uid), until: None });
         let waits =

@@ -2,12 +2,12 @@
 
 use crate::{
     Reply,
-    generated::policies_server::{Policies, PoliciesServer},
+    generated::distribution_server::{Distribution, DistributionServer},
     hello::{says, version},
-    strangers::Visitor,
-    teller::Teller,
+    preauth::Connection,
+    session::Session,
 };
-use control_hub::{Begun, Hub, Says};
+use control_hub::{ClientState, Handshake, Hub};
 use control_wire::proto::{
     AnnounceReply, AnnounceRequest, Behind, FollowRequest, How, Reached, ReportReply,
     ReportRequest, Welcome, follow_reply, follow_request,
@@ -50,9 +50,9 @@ pub struct Caller {
     pub until: Option<Instant>,
 }
 
-/// Says who a caller is.
+/// ClientState who a caller is.
 #[tonic::async_trait]
-pub trait Admit: Send + Sync + 'static {
+pub trait Gatekeeper: Send + Sync + 'static {
     /// Who has this token, or why nobody is let in with it.
     async fn admit(&self, token: &str) -> Result<Caller, Status>;
 
@@ -81,16 +81,16 @@ pub trait Admit: Send + Sync + 'static {
 }
 
 /// The hub, and the streams that wait for it.
-pub struct Office {
+pub struct SharedHub {
     hub: Mutex<Hub>,
-    bells: Mutex<BTreeMap<String, Arc<Bell>>>,
+    bells: Mutex<BTreeMap<String, Arc<StreamWaker>>>,
     begun: Instant,
     closed: AtomicBool,
 }
 
 /// Wakes the stream of one node.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct StreamWaker {
     pub(crate) rung: Notify,
     /// The stream is to end.
     pub(crate) is_dismissed: AtomicBool,
@@ -100,9 +100,9 @@ pub(crate) struct Bell {
 
 /// The service of one replica.
 #[derive(Clone)]
-pub struct Serving {
-    office: Arc<Office>,
-    admit: Arc<dyn Admit>,
+pub struct Server {
+    office: Arc<SharedHub>,
+    admit: Arc<dyn Gatekeeper>,
     patience: Duration,
 }
 
@@ -110,7 +110,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Office {
+impl SharedHub {
     /// One for a hub.
     pub fn new(hub: Hub) -> Arc<Self> {
         let (hub, bells) = (Mutex::new(hub), Mutex::new(BTreeMap::new()));
@@ -183,11 +183,11 @@ impl Office {
 
     /// A node begins a stream. Its bell is its own: a ring for this one must not be heard by one that is over, which
     /// is told so.
-    fn begin(&self, node: &str, says: &Says) -> (Begun, [u8; 16], Arc<Bell>) {
-        let bell = Arc::<Bell>::default();
+    fn begin(&self, node: &str, says: &ClientState) -> (Handshake, [u8; 16], Arc<StreamWaker>) {
+        let bell = Arc::<StreamWaker>::default();
         let (begun, epoch, over) = self.with(|hub| {
-            let begun = hub.begin(node, says);
-            let begins = matches!(begun, Begun::Kept(_) | Begun::Compared(_));
+            let begun = hub.open_stream(node, says);
+            let begins = matches!(begun, Handshake::Resumed(_) | Handshake::Compared(_));
             // Under the hub's lock, so that of two who begin at once the later one has the bell as well.
             let over = begins.then(|| lock(&self.bells).insert(node.to_owned(), bell.clone()));
             (begun, hub.epoch(), over.flatten())
@@ -199,19 +199,19 @@ impl Office {
     }
 }
 
-impl Serving {
+impl Server {
     /// The service, to be put into a server.
-    pub fn new(office: Arc<Office>, admit: Arc<dyn Admit>) -> PoliciesServer<Self> {
+    pub fn new(office: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>) -> DistributionServer<Self> {
         Self::patient(office, admit, PATIENCE)
     }
 
     /// The same, with another patience with nodes that take or hold nothing.
     pub fn patient(
-        office: Arc<Office>,
-        admit: Arc<dyn Admit>,
+        office: Arc<SharedHub>,
+        admit: Arc<dyn Gatekeeper>,
         patience: Duration,
-    ) -> PoliciesServer<Self> {
-        let server = PoliciesServer::new(Self { office, admit, patience });
+    ) -> DistributionServer<Self> {
+        let server = DistributionServer::new(Self { office, admit, patience });
         server.max_decoding_message_size(MESSAGE_BYTES)
     }
 
@@ -220,8 +220,8 @@ impl Serving {
         let text = header.and_then(|value| value.to_str().ok());
         let token = text.and_then(|text| text.strip_prefix("Bearer "));
         let token = token.ok_or_else(|| Status::unauthenticated("there is no bearer token"))?;
-        let visitor = request.extensions().get::<Visitor>();
-        let _asking = visitor.map(Visitor::asks);
+        let visitor = request.extensions().get::<Connection>();
+        let _asking = visitor.map(Connection::asks);
         let caller = self.admit.admit(token).await;
         match (&caller, visitor) {
             (Ok(_), Some(visitor)) => visitor.is_known(),
@@ -233,7 +233,7 @@ impl Serving {
 }
 
 #[tonic::async_trait]
-impl Policies for Serving {
+impl Distribution for Server {
     type FollowStream = mpsc::Receiver<Result<Reply, Status>>;
 
     async fn follow(
@@ -241,7 +241,7 @@ impl Policies for Serving {
         request: Request<Streaming<FollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let caller = self.caller(&request).await?;
-        let visitor = request.extensions().get::<Visitor>().cloned();
+        let visitor = request.extensions().get::<Connection>().cloned();
         if self.office.is_closed() {
             return Err(Status::unavailable(ENDS));
         }
@@ -258,12 +258,12 @@ impl Policies for Serving {
         let (mut replies, stream) = mpsc::channel(SAID);
         let (begun, epoch, bell) = self.office.begin(&node, &says);
         let (how, follows) = match begun {
-            Begun::Kept(follows) => (How::Kept, follows),
-            Begun::Compared(follows) => (How::Compared, follows),
-            Begun::NotYet => {
+            Handshake::Resumed(follows) => (How::Kept, follows),
+            Handshake::Compared(follows) => (How::Compared, follows),
+            Handshake::NotYet => {
                 return Err(Status::unavailable("this replica has not read the cluster yet"));
             }
-            Begun::Behind(reached) => {
+            Handshake::Behind(reached) => {
                 let reached = reached.into_iter();
                 let reached = reached.map(|(kind, version)| Reached { kind, version }).collect();
                 let behind = follow_reply::Of::Behind(Behind { reached }).into();
@@ -272,11 +272,13 @@ impl Policies for Serving {
                 return Ok(Response::new(stream));
             }
         };
-        let welcome = Welcome { version, epoch: epoch.to_vec(), how: how.into() };
+        let kinds = self.office.with(|hub| hub.kinds(&follows));
+        let kinds = kinds.into_iter().map(|kind| kind.0).collect();
+        let welcome = Welcome { version, epoch: epoch.to_vec(), how: how.into(), kinds };
         let _ = replies.try_send(Ok(follow_reply::Of::Welcome(welcome).into()));
         let (office, admit) = (self.office.clone(), self.admit.clone());
         let patience = self.patience;
-        let teller = Teller { office, admit, caller, follows, replies, bell, visitor, patience };
+        let teller = Session { office, admit, caller, follows, replies, bell, visitor, patience };
         tokio::spawn(teller.run(requests));
         Ok(Response::new(stream))
     }

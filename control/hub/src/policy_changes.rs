@@ -8,7 +8,7 @@ const MOVES: usize = 32;
 
 /// What has become of a policy since this was asked last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyTurn {
+pub struct PolicyChange {
     /// Its UID, as nodes are told it.
     pub uid: String,
     /// Its name.
@@ -37,7 +37,7 @@ pub enum NeededBy {
 
 /// Policies of which there is something to be asked.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct PolicyChanges {
     /// `None`: nobody asks.
     marks: Option<BTreeMap<String, Mark>>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Mark {
     pub(crate) moves: Option<BTreeMap<String, bool>>,
 }
 
-impl Turns {
+impl PolicyChanges {
     /// Somebody asks from now on: of all of these, first.
     pub(crate) fn begin(&mut self, all: impl IntoIterator<Item = (String, PolicyKey)>) {
         let all = all.into_iter().map(|(uid, key)| (uid, Mark { key, moves: None }));

@@ -1,14 +1,12 @@
 //! Policies as a node is told of them: groups are named, and nothing is left to be looked up elsewhere.
 
+use crate::SharedMap;
 use policy_core::{
     Action, Direction, Family, Log, NameMatch, PolicyKey, Priority, Stage, Standing, Traffic,
     index::{GroupId, Holds, MemberKey},
 };
 use policy_objects::{Block, ContainerPort};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +18,7 @@ pub struct Policy {
     /// Of its spec, as reports name it.
     pub generation: i64,
     /// Where it stands in the one order.
-    pub place: Place,
+    pub place: Position,
     /// What it closes; NetworkPolicies alone.
     pub isolation: Option<Isolation>,
     /// In the order in which they are tried.
@@ -29,7 +27,7 @@ pub struct Policy {
 
 /// Where a policy stands; after this, its namespace, kind and name decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// Before, among or after NetworkPolicies.
     pub stage: Stage,
     /// The tier's number.
@@ -78,6 +76,8 @@ pub struct Rule {
     pub standing: Standing,
     /// Whose named ports are meant where the far end is no member of a peer's group.
     pub names: Option<GroupId>,
+    /// The match features beyond the first version that the rule uses ([`Features`](crate::Features)).
+    pub requires: Vec<u32>,
 }
 
 /// With whom.
@@ -86,12 +86,12 @@ pub enum Peers {
     /// Everybody.
     Any,
     /// Who is in one of these; if all are empty, nobody.
-    Of(Far),
+    Of(PeerSet),
 }
 
 /// The far end of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Far {
+pub struct PeerSet {
     /// Address groups.
     pub groups: Vec<GroupId>,
     /// Ranges, whoever has them.
@@ -101,12 +101,12 @@ pub struct Far {
     /// Groups of the addresses of Services, which the packet has before it is translated.
     pub services: Vec<GroupId>,
     /// What depends on the subject's namespace.
-    pub alike: Vec<Alike>,
+    pub alike: Vec<NamespacePeers>,
 }
 
 /// For the pods of some applied-to groups, an address group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alike {
+pub struct NamespacePeers {
     /// If the rule's pod is in one of these,
     pub applied: Vec<GroupId>,
     /// these are peers.
@@ -135,9 +135,9 @@ pub struct Pod {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressGroup {
     /// Pods and nodes.
-    pub members: BTreeMap<MemberKey, Member>,
+    pub members: SharedMap<MemberKey, Member>,
     /// Everything else: ranges, a Service's addresses, or why it cannot be used.
-    pub holds: Holds,
+    pub holds: Arc<Holds>,
 }
 
 /// A pod or a node of an address group.

@@ -4,16 +4,16 @@
 //! last was told and what there is when its turn comes. So a node that is slow is told less often, costs
 //! no more memory for it than objects that it needs, and misses nothing.
 
-use control_wire::ObjectId;
+use control_wire::{Features, ObjectId, ObjectKind};
 use policy_core::index::GroupId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many generations may be on their way to a node that has not said that it holds them.
 const WINDOW: usize = 4;
 
 /// A node's, from its first stream until long after its last.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub(crate) struct NodeQueue {
     /// Which stream is the node's; those before it are over.
     pub(crate) stream: u64,
     /// Since when it has none, in milliseconds.
@@ -22,24 +22,28 @@ pub(crate) struct Outbox {
     told: u64,
     /// The generation by which the node knows what it holds.
     holds: u64,
-    owed: BTreeMap<ObjectId, Owed>,
-    under_way: VecDeque<UnderWay>,
+    owed: BTreeMap<ObjectId, Pending>,
+    under_way: VecDeque<InFlight>,
     /// A new stream is told a generation even if there is nothing in it.
     greet: bool,
+    /// The kinds of object that the agent knows and this replica sends: the node is owed no others.
+    kinds: BTreeSet<ObjectKind>,
+    /// The match features that both understand.
+    features: Features,
 }
 
 /// What was told and may not have come.
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     generation: u64,
     /// As of which it had been told before.
     before: u64,
-    owed: BTreeMap<ObjectId, Owed>,
+    owed: BTreeMap<ObjectId, Pending>,
 }
 
 /// What a node is owed of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owed {
+pub(crate) struct Pending {
     /// The node has one: it is told if it is to have none.
     pub(crate) has: bool,
     /// It is to have it.
@@ -52,7 +56,7 @@ pub(crate) struct Owed {
 
 /// What has happened to an object, seen from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Transition {
     /// It is another.
     Changed,
     /// The node needs it now.
@@ -61,12 +65,15 @@ pub(crate) enum Turn {
     Left,
 }
 
-impl Outbox {
-    pub(crate) fn turn(&mut self, object: &ObjectId, turn: Turn) {
-        let fresh = || Owed { has: turn != Turn::Entered, ..Owed::default() };
+impl NodeQueue {
+    pub(crate) fn turn(&mut self, object: &ObjectId, turn: Transition) {
+        if !self.kinds.contains(&object.kind) {
+            return;
+        }
+        let fresh = || Pending { has: turn != Transition::Entered, ..Pending::default() };
         let owed = self.owed.entry(object.clone()).or_insert_with(fresh);
-        owed.needs = turn != Turn::Left;
-        owed.whole |= turn == Turn::Entered;
+        owed.needs = turn != Transition::Left;
+        owed.whole |= turn == Transition::Entered;
         if !owed.has && !owed.needs {
             self.owed.remove(object);
         }
@@ -74,13 +81,32 @@ impl Outbox {
 
     /// A pod of the node came into an applied-to group, or went.
     pub(crate) fn pod(&mut self, group: GroupId, uid: &str, is_in: bool) {
-        let fresh = || Owed { has: true, needs: true, ..Owed::default() };
-        let owed = self.owed.entry(ObjectId::Applied(group)).or_insert_with(fresh);
+        if !self.kinds.contains(&ObjectKind::APPLIED_GROUP) {
+            return;
+        }
+        let fresh = || Pending { has: true, needs: true, ..Pending::default() };
+        let owed = self.owed.entry(ObjectId::applied(group)).or_insert_with(fresh);
         owed.pods.insert(uid.to_owned(), is_in);
     }
 
+    /// Sets what the agent of a new stream understands. Returns whether that is the same as before: otherwise the
+    /// pending objects are those of another agent, and the stream cannot resume.
+    pub(crate) fn negotiate(&mut self, kinds: BTreeSet<ObjectKind>, features: Features) -> bool {
+        let is_same = self.kinds == kinds && self.features == features;
+        (self.kinds, self.features) = (kinds, features);
+        is_same
+    }
+
+    pub(crate) fn kinds(&self) -> &BTreeSet<ObjectKind> {
+        &self.kinds
+    }
+
+    pub(crate) fn features(&self) -> &Features {
+        &self.features
+    }
+
     /// What a node is owed that said what it holds.
-    pub(crate) fn owe(&mut self, owed: BTreeMap<ObjectId, Owed>, generation: u64) {
+    pub(crate) fn owe(&mut self, owed: BTreeMap<ObjectId, Pending>, generation: u64) {
         self.owed = owed;
         self.under_way.clear();
         (self.told, self.holds, self.greet) = (generation, generation, true);
@@ -98,7 +124,7 @@ impl Outbox {
         self.under_way.front().map(|told| told.generation)
     }
 
-    /// A stream begins where the one before it broke off: what was under way may be lost. Says whether the
+    /// A stream begins where the one before it broke off: what was under way may be lost. Returns whether the
     /// node's generation is one from which that can be told.
     pub(crate) fn resume(&mut self, generation: u64) -> bool {
         let was_told = self.under_way.iter().any(|told| told.generation == generation);
@@ -129,9 +155,9 @@ impl Outbox {
     }
 
     /// Takes what is owed: it is told as of this generation. With it, as of which it was told before.
-    pub(crate) fn take(&mut self, generation: u64) -> (BTreeMap<ObjectId, Owed>, u64) {
+    pub(crate) fn take(&mut self, generation: u64) -> (BTreeMap<ObjectId, Pending>, u64) {
         let (owed, before) = (std::mem::take(&mut self.owed), self.told);
-        self.under_way.push_back(UnderWay { generation, before, owed: owed.clone() });
+        self.under_way.push_back(InFlight { generation, before, owed: owed.clone() });
         (self.told, self.greet) = (generation, false);
         (owed, before)
     }
@@ -165,7 +191,7 @@ impl Outbox {
 }
 
 /// Two debts one after the other are one.
-fn add(owed: &mut BTreeMap<ObjectId, Owed>, object: ObjectId, later: Owed) {
+fn add(owed: &mut BTreeMap<ObjectId, Pending>, object: ObjectId, later: Pending) {
     let Some(earlier) = owed.get_mut(&object) else {
         owed.insert(object, later);
         return;

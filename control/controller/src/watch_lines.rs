@@ -7,12 +7,12 @@ use std::{io, pin::Pin};
 const LONGEST: usize = 16 << 20;
 
 /// The lines of a body.
-pub(crate) struct Lines {
+pub(crate) struct WatchLines {
     from: Pin<Box<dyn AsyncBufRead + Send>>,
     begun: Vec<u8>,
 }
 
-impl Lines {
+impl WatchLines {
     pub(crate) fn new(from: impl AsyncBufRead + Send + 'static) -> Self {
         Self { from: Box::pin(from), begun: Vec::new() }
     }
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
     use futures::{TryStreamExt as _, stream};
 
-    fn lines(chunks: &[&str]) -> Lines {
+    fn lines(chunks: &[&str]) -> WatchLines {
         let chunks: Vec<io::Result<Vec<u8>>> =
             chunks.iter().map(|chunk| Ok(chunk.as_bytes().to_vec())).collect();
-        Lines::new(stream::iter(chunks).into_async_read())
+        WatchLines::new(stream::iter(chunks).into_async_read())
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Where nodes come in: TLS before anything else.
 
-use crate::strangers::{Bounds, Leave, Place, Strangers, Visitor};
+use crate::preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
 use rustls::{
     ServerConfig,
     server::{ClientHello, ResolvesServerCert},
@@ -31,16 +31,16 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The certificate that is shown, which may be another from one connection to the next.
 #[derive(Debug, Default)]
-pub struct Shown(RwLock<Option<Arc<CertifiedKey>>>);
+pub struct Certificates(RwLock<Option<Arc<CertifiedKey>>>);
 
-impl Shown {
+impl Certificates {
     /// Shows this one from now on.
     pub fn show(&self, key: CertifiedKey) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(key));
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -48,7 +48,7 @@ impl ResolvesServerCert for Shown {
 
 /// A connection whose peer has seen our certificate.
 #[derive(Debug)]
-pub struct Secured {
+pub struct SecuredStream {
     tls: TlsStream<TcpStream>,
     from: SocketAddr,
     place: Place,
@@ -87,22 +87,22 @@ impl Stay {
 ///
 /// # Errors
 /// If there is no such configuration of TLS.
-pub fn door(
+pub fn listen(
     listener: TcpListener,
-    shown: Arc<Shown>,
-) -> io::Result<ReceiverStream<io::Result<Secured>>> {
-    door_within(listener, shown, Bounds::default())
+    shown: Arc<Certificates>,
+) -> io::Result<ReceiverStream<io::Result<SecuredStream>>> {
+    listen_within(listener, shown, Bounds::default())
 }
 
 /// The same, with other bounds for who has not shown a good token.
 ///
 /// # Errors
 /// As [`door`].
-pub fn door_within(
+pub fn listen_within(
     listener: TcpListener,
-    shown: Arc<Shown>,
+    shown: Arc<Certificates>,
     bounds: Bounds,
-) -> io::Result<ReceiverStream<io::Result<Secured>>> {
+) -> io::Result<ReceiverStream<io::Result<SecuredStream>>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -122,9 +122,9 @@ async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     bounds: Bounds,
-    inside: mpsc::Sender<io::Result<Secured>>,
+    inside: mpsc::Sender<io::Result<SecuredStream>>,
 ) {
-    let strangers = Strangers::new(bounds);
+    let strangers = PreauthLimiter::new(bounds);
     let mut sweep = interval(strangers.every());
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -159,7 +159,7 @@ async fn accept(
             };
             match made {
                 Ok(Ok(tls)) => {
-                    let secured = Secured { tls, from, place, stay: Stay::Asked(leave) };
+                    let secured = SecuredStream { tls, from, place, stay: Stay::Asked(leave) };
                     // An error means that nobody is served any more.
                     let _ = inside.send(Ok(secured)).await;
                 }
@@ -170,15 +170,15 @@ async fn accept(
     }
 }
 
-impl Connected for Secured {
-    type ConnectInfo = Visitor;
+impl Connected for SecuredStream {
+    type ConnectInfo = Connection;
 
-    fn connect_info(&self) -> Visitor {
+    fn connect_info(&self) -> Connection {
         self.place.0.clone()
     }
 }
 
-impl Secured {
+impl SecuredStream {
     /// Asked before anything is read or written: a peer that takes nothing may keep its connection from being read,
     /// one that sends nothing from being written to. Both are polled by one task, so one of them wakes it.
     fn may_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -193,7 +193,7 @@ impl Secured {
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for SecuredStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -204,7 +204,7 @@ impl AsyncRead for Secured {
     }
 }
 
-impl AsyncWrite for Secured {
+impl AsyncWrite for SecuredStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,12 +1,12 @@
 //! What there is, for people who ask.
 
 use super::Hub;
-use control_wire::told;
+use control_wire::model;
 use policy_core::index::PolicyState;
 
 /// A node that has, or lately had, a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentLook {
+pub struct AgentReport {
     /// The node.
     pub node: String,
     /// It has a stream now.
@@ -21,23 +21,23 @@ pub struct AgentLook {
 
 /// A policy, and where it is needed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PolicyLook {
+pub struct PolicyReport {
     /// As nodes are told of it.
-    pub told: told::Policy,
+    pub told: model::Policy,
     /// Its groups, and the nodes that need it.
     pub state: PolicyState,
 }
 
 impl Hub {
     /// The nodes with streams, and those whose stream ended lately, in the order of their names.
-    pub fn agents(&self) -> Vec<AgentLook> {
+    pub fn agents(&self) -> Vec<AgentReport> {
         self.nodes.keys().filter_map(|node| self.agent(node)).collect()
     }
 
     /// One of them.
-    pub fn agent(&self, node: &str) -> Option<AgentLook> {
+    pub fn agent(&self, node: &str) -> Option<AgentReport> {
         let outbox = self.nodes.get(node)?;
-        Some(AgentLook {
+        Some(AgentReport {
             node: node.to_owned(),
             follows: outbox.alone_since.is_none(),
             told: outbox.last(),
@@ -47,16 +47,16 @@ impl Hub {
     }
 
     /// As many policies behind this UID, in the order of their UIDs.
-    pub fn policies_behind(&self, uid: &str, most: usize) -> Vec<PolicyLook> {
+    pub fn policies_behind(&self, uid: &str, most: usize) -> Vec<PolicyReport> {
         use std::ops::Bound::{Excluded, Unbounded};
         let behind = self.policies.range::<str, _>((Excluded(uid), Unbounded));
-        behind.filter_map(|(uid, _)| self.policy_look(uid)).take(most).collect()
+        behind.filter_map(|(uid, _)| self.policy_report(uid)).take(most).collect()
     }
 
     /// The policy of this UID.
-    pub fn policy_look(&self, uid: &str) -> Option<PolicyLook> {
-        let told = self.policies.get(uid)?.sent.policy()?;
+    pub fn policy_report(&self, uid: &str) -> Option<PolicyReport> {
+        let told = self.policies.get(uid)?.entry.policy()?;
         let state = self.index.policy_state(&told.key)?;
-        Some(PolicyLook { told, state })
+        Some(PolicyReport { told, state })
     }
 }

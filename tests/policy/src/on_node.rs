@@ -5,8 +5,8 @@ use crate::naive::{
     is_domain, is_like,
 };
 use control_wire::{
-    Held,
-    told::{AddressGroup, Far, Peers, Place, Pod, Policy, Rule},
+    NodeSnapshot,
+    model::{AddressGroup, PeerSet, Peers, Pod, Policy, Position, Rule},
 };
 use policy_core::{
     Action, Direction, Family, NameMatch, PolicyKey, Stage, Standing, Traffic, Transport,
@@ -21,7 +21,7 @@ pub struct Node<'a> {
     /// What it is called.
     pub name: &'a str,
     /// What it was told.
-    pub held: &'a Held,
+    pub held: &'a NodeSnapshot,
     /// Which names led to which addresses.
     pub names: &'a [(IpAddr, String)],
 }
@@ -96,7 +96,7 @@ impl<'a> Node<'a> {
         passed: &mut Vec<Walk>,
     ) -> Option<Half> {
         for policy in policies.iter().filter(|policy| policy.place.stage == stage) {
-            let Place { number, family, .. } = policy.place;
+            let Position { number, family, .. } = policy.place;
             let walk = (stage, family, if stage == Stage::Before { 0 } else { number });
             if side.hairpin && family == Family::Antrea {
                 continue;
@@ -186,7 +186,7 @@ impl<'a> Node<'a> {
 
     fn is_peer(&self, rule: &Rule, side: Side<'_>) -> bool {
         let Peers::Of(far) = &rule.peers else { return true };
-        let Far { groups, blocks, names, services, alike } = far;
+        let PeerSet { groups, blocks, names, services, alike } = far;
         let named = |wanted: &NameMatch| {
             let mut names = self.names.iter().filter(|(of, _)| *of == side.far);
             names.any(|(_, name)| match wanted {

@@ -4,7 +4,7 @@ use super::{
     ask::{Ask, Reviewed},
     claims::Claims,
     judge::Refusal,
-    turns::{Place, Turns},
+    token_queue::{Place, TokenQueue},
 };
 use crate::agents::{Account, Agents};
 use rustls::crypto::ring::default_provider;
@@ -32,13 +32,13 @@ pub(crate) type Key = [u8; 32];
 pub(crate) type Answer = Result<Reviewed, Refusal>;
 
 /// The answers, and the reviews under way.
-pub(crate) struct Reviews<A>(Arc<Shared<A>>);
+pub(crate) struct ReviewCache<A>(Arc<Shared<A>>);
 
 struct Shared<A> {
     api: A,
     agents: Account,
     known: Mutex<Known>,
-    turns: Turns,
+    turns: TokenQueue,
     room: Semaphore,
 }
 
@@ -46,7 +46,7 @@ struct Shared<A> {
 #[derive(Default)]
 struct Known {
     kept: BTreeMap<Key, Kept>,
-    /// One of each token. `Turns` bounds how many there are for each agent's pod.
+    /// One of each token. `TokenQueue` bounds how many there are for each agent's pod.
     under_way: BTreeMap<Key, watch::Receiver<Option<Answer>>>,
 }
 
@@ -55,9 +55,9 @@ struct Kept {
     answer: Answer,
 }
 
-impl<A: Ask> Reviews<A> {
+impl<A: Ask> ReviewCache<A> {
     pub(crate) fn new(api: A, agents: Account) -> Self {
-        let (known, turns) = (Mutex::default(), Turns::default());
+        let (known, turns) = (Mutex::default(), TokenQueue::default());
         Self(Arc::new(Shared { api, agents, known, turns, room: Semaphore::new(AT_ONCE) }))
     }
 
@@ -178,7 +178,7 @@ fn hash(token: &str) -> Result<[u8; 32], Refusal> {
 mod tests {
     use super::*;
     use crate::{
-        admit::{judge::Bound, turns::WAIT},
+        admit::{judge::Bound, token_queue::WAIT},
         agents::Agent,
     };
     use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -217,10 +217,10 @@ mod tests {
         }
     }
 
-    fn reviews(lets: usize) -> (Reviews<Slow>, Agents) {
+    fn reviews(lets: usize) -> (ReviewCache<Slow>, Agents) {
         let account = Account { namespace: "kube-system".into(), name: "ferrule-agent".into() };
         let slow = Slow { asked: Mutex::default(), lets: Semaphore::new(lets) };
-        (Reviews::new(slow, account.clone()), Agents::new(account))
+        (ReviewCache::new(slow, account.clone()), Agents::new(account))
     }
 
     /// A token of the agent's pod of this number, which is known.

@@ -10,9 +10,9 @@ const AT_ONCE: u32 = 20;
 /// One more for each of these.
 const EACH: Duration = Duration::from_secs(3);
 
-/// Says when something is to be said.
+/// ClientState when something is to be said.
 #[derive(Debug)]
-pub(crate) struct Rarely(Mutex<Left>);
+pub(crate) struct LogLimiter(Mutex<Left>);
 
 #[derive(Debug)]
 struct Left {
@@ -21,13 +21,13 @@ struct Left {
     unsaid: u64,
 }
 
-impl Default for Rarely {
+impl Default for LogLimiter {
     fn default() -> Self {
         Self(Mutex::new(Left { left: AT_ONCE, since: Instant::now(), unsaid: 0 }))
     }
 }
 
-impl Rarely {
+impl LogLimiter {
     /// Whether it is to be said now, and how many were not.
     pub(crate) fn now(&self) -> Option<u64> {
         self.at(Instant::now())
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_counted_until_something_is_said_again() {
-        let (rarely, begun) = (Rarely::default(), Instant::now());
+        let (rarely, begun) = (LogLimiter::default(), Instant::now());
         let said = (0..100).filter(|_| rarely.at(begun).is_some()).count();
         assert_eq!(said, 20);
         assert_eq!(rarely.at(begun + EACH), Some(80));

@@ -3,7 +3,7 @@
 use crate::{
     FollowError, Trust,
     follow::{bearer, connect, with_token},
-    generated::policies_client::PoliciesClient,
+    generated::distribution_client::DistributionClient,
 };
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use tonic::{Status, transport::Channel};
 
 /// A connection to a replica. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Desk {
-    client: PoliciesClient<Channel>,
+pub struct ReplicaClient {
+    client: DistributionClient<Channel>,
 }
 
-impl Desk {
+impl ReplicaClient {
     /// Connects.
     ///
     /// # Errors
@@ -24,7 +24,7 @@ impl Desk {
         connect(at, trust).await.map(Self::of)
     }
 
-    pub(crate) fn of(client: PoliciesClient<Channel>) -> Self {
+    pub(crate) fn of(client: DistributionClient<Channel>) -> Self {
         Self { client }
     }
 

@@ -4,7 +4,7 @@
 //! node is not told of it before: an entry would say that no policy is about the pod, and let it start.
 
 use super::Hub;
-use crate::outbox::Turn;
+use crate::queue::Transition;
 use control_wire::ObjectId;
 use policy_core::index::Member;
 use policy_objects::Kind;
@@ -27,7 +27,7 @@ impl Hub {
         let Some(pods) = self.unread.remove(name) else { return };
         self.generation += 1;
         for (node, uid) in pods {
-            self.turn_all(&ObjectId::Pod(uid), [&node], Turn::Changed);
+            self.turn_all(&ObjectId::pod(&uid), [&node], Transition::Changed);
         }
     }
 

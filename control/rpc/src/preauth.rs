@@ -41,7 +41,7 @@ impl Default for Bounds {
 
 /// Those that there are, at one port.
 #[derive(Debug)]
-pub struct Strangers {
+pub struct PreauthLimiter {
     bounds: Bounds,
     table: Mutex<Table>,
     left: Notify,
@@ -68,8 +68,8 @@ struct Stranger {
 
 /// A connection, as calls know it.
 #[derive(Clone, Debug)]
-pub struct Visitor {
-    strangers: Arc<Strangers>,
+pub struct Connection {
+    strangers: Arc<PreauthLimiter>,
     number: u64,
     end: Arc<End>,
 }
@@ -83,15 +83,15 @@ struct End {
 
 /// A connection's place among the strangers, while it lasts.
 #[derive(Debug)]
-pub struct Place(pub(crate) Visitor);
+pub struct Place(pub(crate) Connection);
 
 /// A token is being looked at.
-pub(crate) struct Asking(Visitor);
+pub(crate) struct Asking(Connection);
 
-/// Says whether a connection may stay; an error means that it has to go.
+/// Returns whether a connection may stay; an error means that it has to go.
 pub type Leave = oneshot::Receiver<()>;
 
-impl Strangers {
+impl PreauthLimiter {
     /// Nobody has come yet.
     pub fn new(bounds: Bounds) -> Arc<Self> {
         Arc::new(Self { bounds, table: Mutex::default(), left: Notify::new() })
@@ -109,7 +109,7 @@ impl Strangers {
             let left = self.left.notified();
             match self.try_enter(source) {
                 Ok(entered) => return Some(entered),
-                Err(Full::Refused) => return None,
+                Err(Full::AnnounceError) => return None,
                 Err(Full::For(pause)) => tokio::select! {
                     () = left => {}
                     () = sleep(pause) => {}
@@ -137,7 +137,7 @@ impl Strangers {
         let since = Instant::now();
         table.all.insert(number, Stranger { since, source, asks: 0, refused: false, stays });
         let end = Arc::default();
-        Ok((Place(Visitor { strangers: self.clone(), number, end }), leave))
+        Ok((Place(Connection { strangers: self.clone(), number, end }), leave))
     }
 
     fn remove(&self, number: u64) -> Option<Stranger> {
@@ -157,7 +157,7 @@ enum Full {
     /// It is to be looked again after so long.
     For(Duration),
     /// The address has its share, and more.
-    Refused,
+    AnnounceError,
 }
 
 /// What counts as one address: of IPv6 a network, as whoever has one has all of it.
@@ -179,7 +179,7 @@ impl Table {
             idle().find(|(_, stranger)| of.is_none_or(|source| stranger.source == source))
         };
         if let Some((most, _)) = most.filter(|(most, _)| **most != source) {
-            return oldest(Some(*most)).map(|(number, _)| *number).ok_or(Full::Refused);
+            return oldest(Some(*most)).map(|(number, _)| *number).ok_or(Full::AnnounceError);
         }
         // No other has too much. Whoever has does not put out others before it is fair.
         let first = oldest(most.map(|(most, _)| *most));
@@ -187,7 +187,7 @@ impl Table {
         match first {
             Some((number, _)) if pause.is_zero() => Ok(*number),
             // Waiting would keep others out.
-            _ if self.has(source) >= share => Err(Full::Refused),
+            _ if self.has(source) >= share => Err(Full::AnnounceError),
             _ => Err(Full::For(pause)),
         }
     }
@@ -215,7 +215,7 @@ impl Stranger {
     }
 }
 
-impl Visitor {
+impl Connection {
     /// A call has shown a token; it is not known yet whether it is good.
     pub(crate) fn asks(&self) -> Asking {
         self.count(|asks| asks.saturating_add(1));

@@ -2,12 +2,12 @@
 
 use crate::{
     Reply,
-    serve::{Admit, Bell, Caller, ENDS, Office},
-    strangers::Visitor,
+    preauth::Connection,
+    server::{Caller, ENDS, Gatekeeper, SharedHub, StreamWaker},
 };
-use control_hub::{Hub, Stream, Telling};
+use control_hub::{Hub, Stream, Update};
 use control_wire::{
-    Mark, parts,
+    EncodedBookmark, parts,
     proto::{FollowRequest, follow_request},
 };
 use futures::{SinkExt as _, channel::mpsc};
@@ -25,15 +25,15 @@ const BOOKMARK: Duration = Duration::from_secs(30);
 const STUCK: &str = "the node has not said for long that it holds what it was told";
 
 /// One stream, until it is over.
-pub(crate) struct Teller {
-    pub(crate) office: Arc<Office>,
-    pub(crate) admit: Arc<dyn Admit>,
+pub(crate) struct Session {
+    pub(crate) office: Arc<SharedHub>,
+    pub(crate) admit: Arc<dyn Gatekeeper>,
     pub(crate) caller: Caller,
     pub(crate) follows: Stream,
     pub(crate) replies: mpsc::Sender<Result<Reply, Status>>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<StreamWaker>,
     /// Its connection.
-    pub(crate) visitor: Option<Visitor>,
+    pub(crate) visitor: Option<Connection>,
     /// How long the node may take or hold nothing.
     pub(crate) patience: Duration,
 }
@@ -43,17 +43,17 @@ struct Over;
 
 /// What there is for a node at one time.
 struct Look {
-    telling: Option<Telling>,
-    bookmark: Option<Mark>,
+    telling: Option<Update>,
+    bookmark: Option<EncodedBookmark>,
 }
 
-impl Teller {
+impl Session {
     pub(crate) async fn run(mut self, mut requests: Streaming<FollowRequest>) {
         let _ = self.talk(&mut requests).await;
         let now_ms = self.office.now_ms();
         let was_current = self.office.with(|hub| {
             let is_current = hub.is_current(&self.follows);
-            hub.end(&self.follows, now_ms);
+            hub.close_stream(&self.follows, now_ms);
             is_current
         });
         if was_current {
@@ -119,11 +119,12 @@ impl Teller {
         Ok(())
     }
 
-    /// The node holds a generation, or has nothing more to say. Says whether it is to be told more.
+    /// The node holds a generation, or has nothing more to say. Returns whether it is to be told more.
     async fn hear(&mut self, said: Result<Option<FollowRequest>, Status>) -> Result<bool, Over> {
         match said {
             Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
-                let is_due = self.office.with(|hub| hub.held(&self.follows, applied.generation));
+                let is_due =
+                    self.office.with(|hub| hub.acknowledge(&self.follows, applied.generation));
                 let now = Instant::now();
                 let both =
                     [(applied.before, applied.before_for_ms), (applied.generation, applied.for_ms)];
@@ -151,7 +152,7 @@ impl Teller {
             return Err(Over);
         };
         for part in
-            telling.iter().flat_map(|Telling { generation, changes }| parts(*generation, changes))
+            telling.iter().flat_map(|Update { generation, changes }| parts(*generation, changes))
         {
             self.send(Ok(Reply::Part(part))).await?;
         }
@@ -166,7 +167,7 @@ impl Teller {
         if !hub.is_current(&self.follows) {
             return None;
         }
-        let telling = hub.tell(&self.follows);
+        let telling = hub.next_update(&self.follows);
         let moved = hub.reports_to() != reports_to;
         if moved {
             hub.reports_to().clone_into(reports_to);

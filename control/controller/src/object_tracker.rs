@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// By namespace and name: its UID, and the list that had it last.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ObjectTracker {
     objects: BTreeMap<Box<str>, (Box<str>, u32)>,
     round: u32,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Gone {
     pub(crate) uid: String,
 }
 
-impl Known {
+impl ObjectTracker {
     /// A list begins.
     pub(crate) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_a_list_lacks_is_gone() {
-        let mut known = Known::default();
+        let mut known = ObjectTracker::default();
         known.begin();
         known.put("a", "x", "1");
         known.put("", "y", "2");
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn another_of_the_same_name_takes_the_place_of_the_one_before() {
-        let mut known = Known::default();
+        let mut known = ObjectTracker::default();
         known.put("a", "x", "1");
         assert_eq!(known.put("a", "x", "1"), None);
         assert_eq!(known.put("a", "x", "2"), Some(gone("a", "x", "1")));

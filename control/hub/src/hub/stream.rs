@@ -2,17 +2,17 @@
 
 use super::Hub;
 use crate::{
-    outbox::{Outbox, Owed},
     policies::uid_text,
+    queue::{NodeQueue, Pending},
     wholes::Whole,
 };
 use control_wire::{
-    Digest, Entry, Mark, ObjectId, digest_of, encode, entry,
+    Digest, EncodedBookmark, Entry, Features, KINDS, KnownId, ObjectId, ObjectKind, digest_of,
+    encode, entry, model,
     proto::{self, change},
-    told,
 };
 use policy_core::index::{GroupId, Member, Needs, NodeState, Role};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a node without a stream is remembered, in milliseconds: it goes on where it was.
 const REMEMBERED_MS: u64 = 60_000;
@@ -27,8 +27,8 @@ pub struct Stream {
 }
 
 /// What a node says that it holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Says {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientState {
     /// The run of the replica that told it; empty if it holds nothing.
     pub epoch: Vec<u8>,
     /// Its generation.
@@ -39,13 +39,32 @@ pub struct Says {
     pub holds: BTreeMap<ObjectId, Digest>,
     /// It takes this replica even if that has read less.
     pub take_behind: bool,
+    /// The kinds of object that its agent can hold. It may name kinds that this replica does not know.
+    pub kinds: BTreeSet<ObjectKind>,
+    /// The match features that its agent understands.
+    pub features: Features,
+}
+
+impl Default for ClientState {
+    /// An agent of this version that holds nothing.
+    fn default() -> Self {
+        Self {
+            epoch: Vec::new(),
+            generation: 0,
+            reached: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            take_behind: false,
+            kinds: KINDS.into(),
+            features: Features::supported(),
+        }
+    }
 }
 
 /// How a stream begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// It is told what changed since.
-    Kept(Stream),
+pub enum Handshake {
+    /// The node receives the changes since its generation.
+    Resumed(Stream),
     /// It is told what differs from what it holds.
     Compared(Stream),
     /// This replica has read less than the node holds: so far.
@@ -56,7 +75,7 @@ pub enum Begun {
 
 /// What a node lacks; it is applied whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Telling {
+pub struct Update {
     /// Which generation it holds then.
     pub generation: u64,
     /// What is to be told.
@@ -65,40 +84,45 @@ pub struct Telling {
 
 impl Hub {
     /// A node begins a stream; one that it had is over.
-    pub fn begin(&mut self, node: &str, holds: &Says) -> Begun {
+    pub fn open_stream(&mut self, node: &str, holds: &ClientState) -> Handshake {
         if self.loading {
-            return Begun::NotYet;
+            return Handshake::NotYet;
         }
         let is_behind = |(kind, version): (&String, &u64)| {
             // A kind that was not read here at all, neither.
             self.reached.kinds().get(kind).is_none_or(|reached| reached < version)
         };
         if !holds.take_behind && holds.reached.iter().any(is_behind) {
-            return Begun::Behind(self.reached.kinds().clone());
+            return Handshake::Behind(self.reached.kinds().clone());
         }
         self.streams += 1;
         let stream = Stream { node: node.to_owned(), number: self.streams };
         self.touched.insert(node.to_owned());
         let outbox = self.nodes.entry(node.to_owned()).or_default();
         (outbox.stream, outbox.alone_since) = (stream.number, None);
+        let kinds = self.capabilities.kinds.intersection(&holds.kinds).copied().collect();
+        let features = self.capabilities.features.shared_with(&holds.features);
+        let is_same_agent = outbox.negotiate(kinds, features);
         let is_ours = holds.epoch == self.epoch;
         // Who has begun and was told nothing yet holds no generation, whatever it holds.
-        if is_ours && holds.generation > 0 && outbox.resume(holds.generation) {
-            return Begun::Kept(stream);
+        if is_ours && is_same_agent && holds.generation > 0 && outbox.resume(holds.generation) {
+            return Handshake::Resumed(stream);
         }
         let owed = self.compare(node, &holds.holds);
         let generation = self.generation;
         self.nodes.entry(node.to_owned()).or_default().owe(owed, generation);
-        Begun::Compared(stream)
+        Handshake::Compared(stream)
     }
 
     /// What the node is to be told now; nothing if it has been told everything or does not keep up.
-    pub fn tell(&mut self, stream: &Stream) -> Option<Telling> {
+    pub fn next_update(&mut self, stream: &Stream) -> Option<Update> {
         let generation = self.generation;
         let outbox = self.mine(stream).filter(|outbox| outbox.is_due())?;
         let (owed, base) = outbox.take(generation);
-        let shared =
-            |object: &ObjectId| matches!(object, ObjectId::Policy(_) | ObjectId::Address(_));
+        let features = outbox.features().clone();
+        let shared = |object: &ObjectId| {
+            matches!(object.kind, ObjectKind::POLICY | ObjectKind::ADDRESS_GROUP)
+        };
         let own = if owed.keys().all(shared) {
             NodeState::default()
         } else {
@@ -106,13 +130,13 @@ impl Hub {
         };
         let mut changes = Vec::new();
         for (object, owed) in owed {
-            self.changes(&object, &owed, &own, base, &mut changes);
+            changes.extend(self.changes(&object, &owed, &own, base, &features));
         }
-        Some(Telling { generation, changes })
+        Some(Update { generation, changes })
     }
 
-    /// The node says that it holds a generation. Says whether it is to be told more, now that it keeps up.
-    pub fn held(&mut self, stream: &Stream, generation: u64) -> bool {
+    /// The node says that it holds a generation. Returns whether it is to be told more, now that it keeps up.
+    pub fn acknowledge(&mut self, stream: &Stream, generation: u64) -> bool {
         let Some(outbox) = self.mine(stream) else { return false };
         outbox.held(generation);
         outbox.is_due()
@@ -125,10 +149,15 @@ impl Hub {
     }
 
     /// How far the node is when it holds what it was told last; `None` while it is owed something.
-    pub fn bookmark(&self, stream: &Stream) -> Option<Mark> {
+    pub fn bookmark(&self, stream: &Stream) -> Option<EncodedBookmark> {
         let outbox = self.nodes.get(&stream.node)?;
         let is_even = outbox.stream == stream.number && outbox.is_even();
-        is_even.then(|| Mark { generation: outbox.last(), reach: self.reached.said() })
+        is_even.then(|| EncodedBookmark { generation: outbox.last(), reach: self.reached.said() })
+    }
+
+    /// The kinds of object that the stream carries.
+    pub fn kinds(&self, stream: &Stream) -> BTreeSet<ObjectKind> {
+        self.nodes.get(&stream.node).map(|queue| queue.kinds().clone()).unwrap_or_default()
     }
 
     /// Whether the node's stream is still this one.
@@ -137,7 +166,7 @@ impl Hub {
     }
 
     /// A stream broke off, at a time in milliseconds. The node is remembered for a while.
-    pub fn end(&mut self, stream: &Stream, now_ms: u64) {
+    pub fn close_stream(&mut self, stream: &Stream, now_ms: u64) {
         if let Some(outbox) = self.mine(stream) {
             outbox.alone_since = Some(now_ms);
         }
@@ -152,11 +181,11 @@ impl Hub {
         });
         let generation = self.generation;
         self.nodes.values_mut().for_each(|outbox| outbox.rest(generation));
-        let needed = self.nodes.values().map(Outbox::base).min();
+        let needed = self.nodes.values().map(NodeQueue::base).min();
         self.history.forget(needed.unwrap_or(self.generation));
     }
 
-    fn mine(&mut self, stream: &Stream) -> Option<&mut Outbox> {
+    fn mine(&mut self, stream: &Stream) -> Option<&mut NodeQueue> {
         self.nodes.get_mut(&stream.node).filter(|outbox| outbox.stream == stream.number)
     }
 
@@ -165,48 +194,60 @@ impl Hub {
         &mut self,
         node: &str,
         holds: &BTreeMap<ObjectId, Digest>,
-    ) -> BTreeMap<ObjectId, Owed> {
-        let mut owed: BTreeMap<ObjectId, Owed> = holds
+    ) -> BTreeMap<ObjectId, Pending> {
+        let queue = self.nodes.get(node);
+        let kinds = queue.map(|queue| queue.kinds().clone()).unwrap_or_default();
+        let features = queue.map(|queue| queue.features().clone()).unwrap_or_default();
+        // Objects of kinds that this replica does not send are not its own to remove.
+        let mut owed: BTreeMap<ObjectId, Pending> = holds
             .keys()
-            .map(|object| (object.clone(), Owed { has: true, ..Owed::default() }))
+            .filter(|object| kinds.contains(&object.kind))
+            .map(|object| (object.clone(), Pending { has: true, ..Pending::default() }))
             .collect();
-        for (object, digest) in self.part_of(node) {
+        for (object, digest) in self.part_of(node, &features) {
+            if !kinds.contains(&object.kind) {
+                continue;
+            }
             if holds.get(&object) == Some(&digest) {
                 owed.remove(&object);
             } else {
                 let has = holds.contains_key(&object);
-                owed.insert(object, Owed { has, needs: true, whole: true, ..Owed::default() });
+                owed.insert(
+                    object,
+                    Pending { has, needs: true, whole: true, ..Pending::default() },
+                );
             }
         }
         owed
     }
 
     /// The objects that a node needs, with their digests.
-    fn part_of(&mut self, node: &str) -> Vec<(ObjectId, Digest)> {
+    fn part_of(&mut self, node: &str, features: &Features) -> Vec<(ObjectId, Digest)> {
         let Needs { own, applied, address, policies } = self.index.needs_of(node);
-        let mut part = Vec::new();
+        let others = self.objects.of_node(node);
+        let mut part: Vec<_> = others.map(|(id, entry)| (id.clone(), entry.digest())).collect();
         for (id, _) in &policies {
             let uid = uid_text(id);
-            let digest = self.policies.get(&uid).map(|kept| kept.sent.digest());
-            part.extend(digest.map(|digest| (ObjectId::Policy(uid), digest)));
+            let policy = self.policies.get_mut(&uid).map(|policy| policy.for_features(features));
+            part.extend(policy.map(|entry| (ObjectId::policy(&uid), entry.digest())));
         }
         for id in address {
-            part.extend(self.whole(id).map(|whole| (ObjectId::Address(id), whole.digest)));
+            part.extend(self.whole(id).map(|whole| (ObjectId::address(id), whole.digest)));
         }
         for (id, members) in &applied {
             let pods = members.iter().map(|member| member.uid.clone()).collect();
             let digest = digest_of(&encode::applied_group(*id, &pods));
-            part.push((ObjectId::Applied(*id), digest));
+            part.push((ObjectId::applied(*id), digest));
         }
-        part.push((ObjectId::Node, digest_of(&encode::node(&own.addresses))));
+        part.push((ObjectId::node(), digest_of(&encode::node(&own.addresses))));
         for pod in own.pods.values().filter(|pod| self.may_be_told(pod)).collect::<Vec<_>>() {
-            part.push((ObjectId::Pod(pod.uid.clone()), digest_of(&self.sent_pod(pod))));
+            part.push((ObjectId::pod(&pod.uid), digest_of(&self.sent_pod(pod))));
         }
         part
     }
 
     /// The pods of a node in an applied-to group.
-    fn applied_on(&self, own: &NodeState, id: GroupId) -> told::AppliedGroup {
+    fn applied_on(&self, own: &NodeState, id: GroupId) -> model::AppliedGroup {
         let members =
             own.pods.keys().filter(|pod| self.index.is_about(id, &pod.namespace, &pod.name));
         members.map(|pod| pod.uid.clone()).collect()
@@ -222,49 +263,53 @@ impl Hub {
         let Member { namespace, name, uid, addresses, ports, .. } = pod.clone();
         let runtime_uid = self.mirrors.runtime_uid(&namespace, &name, &uid).unwrap_or_default();
         let runtime_uid = runtime_uid.to_owned();
-        (&told::Pod { uid, namespace, name, addresses, ports, runtime_uid }).into()
+        (&model::Pod { uid, namespace, name, addresses, ports, runtime_uid }).into()
     }
 
     fn changes(
         &mut self,
         object: &ObjectId,
-        owed: &Owed,
+        owed: &Pending,
         own: &NodeState,
         base: u64,
-        changes: &mut Vec<Entry>,
-    ) {
+        features: &Features,
+    ) -> Vec<Entry> {
         if !owed.needs {
-            changes.push(entry(&change::Of::Removed(object.to_proto()).into()));
-            return;
+            return vec![entry(&change::Of::Removed(object.to_proto()).into())];
         }
-        match object {
-            ObjectId::Policy(uid) => {
-                changes.extend(self.policies.get(uid).map(|kept| kept.sent.clone()));
+        let mut changes = Vec::new();
+        match object.known() {
+            Some(KnownId::Policy(uid)) => {
+                let policy = self.policies.get_mut(uid);
+                changes.extend(policy.map(|policy| policy.for_features(features)));
             }
-            ObjectId::Node => {
+            Some(KnownId::Node) => {
                 changes.push(entry(&encode::node(&own.addresses)));
             }
-            ObjectId::Pod(uid) => {
-                let pod = own.pods.values().find(|pod| pod.uid == *uid);
+            Some(KnownId::Pod(uid)) => {
+                let pod = own.pods.values().find(|pod| pod.uid == uid);
                 let told = pod.filter(|pod| self.may_be_told(pod));
                 changes.extend(told.map(|pod| entry(&self.sent_pod(pod))));
             }
-            ObjectId::Address(id) => {
-                let since = if owed.whole { None } else { self.history.after(*id, base) };
+            Some(KnownId::Address(id)) => {
+                let since = if owed.whole { None } else { self.history.after(id, base) };
                 match since {
                     Some(since) => changes.extend(since),
                     None => {
-                        changes.extend(
-                            self.whole(*id).iter().flat_map(|whole| whole.entries.to_vec()),
-                        );
+                        changes
+                            .extend(self.whole(id).iter().flat_map(|whole| whole.entries.to_vec()));
                     }
                 }
             }
-            ObjectId::Applied(id) if !owed.whole => changes.push(applied_change(*id, &owed.pods)),
-            ObjectId::Applied(id) => {
-                changes.push(entry(&encode::applied_group(*id, &self.applied_on(own, *id))));
+            Some(KnownId::Applied(id)) if !owed.whole => {
+                changes.push(applied_change(id, &owed.pods))
             }
+            Some(KnownId::Applied(id)) => {
+                changes.push(entry(&encode::applied_group(id, &self.applied_on(own, id))));
+            }
+            None => changes.extend(self.objects.get(object).cloned()),
         }
+        changes
     }
 }
 

@@ -30,11 +30,11 @@ struct Entry {
 
 /// All kinds.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct Readiness {
     entries: Mutex<BTreeMap<Kind, Entry>>,
 }
 
-impl Board {
+impl Readiness {
     pub(crate) fn new() -> Self {
         let waiting = || Entry { standing: Standing::Waiting, is_listed: false, objects: 0 };
         let entries = Kind::ALL.into_iter().map(|kind| (kind, waiting())).collect();
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn all_are_listed_once_the_last_is_and_only_once() {
-        let (board, times) = (Board::new(), Cell::new(0));
+        let (board, times) = (Readiness::new(), Cell::new(0));
         let all = || times.set(times.get() + 1);
         for kind in Kind::ALL {
             assert_eq!(times.get(), 0, "{kind:?} is not listed yet");
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_says_why() {
-        let board = Board::new();
+        let board = Readiness::new();
         board.failing(Kind::Node, &Fault::late("list", "nodes"));
         let waits = board.waits_for();
         assert_eq!(waits.len(), Kind::ALL.len());

@@ -2,7 +2,7 @@
 
 use super::{
     Showing,
-    made::take,
+    issued::take,
     plan::{Kept, Lives, Step, step},
 };
 use crate::{fault::Fault, fault::Sort, options::Options};
