@@ -129,7 +129,11 @@ impl Agent {
         if !self.is_newer {
             return state;
         }
-        ClientState { kinds: all_kinds(), features: [NEWER_FEATURE, 9].into_iter().collect(), ..state }
+        ClientState {
+            kinds: all_kinds(),
+            features: [NEWER_FEATURE, 9].into_iter().collect(),
+            ..state
+        }
     }
 
     /// Opens a stream; `compares`: by digests.
@@ -298,8 +302,11 @@ fn an_agent_that_knows_more_than_before_its_restart_does_not_resume() {
 fn an_agent_counts_and_skips_changes_of_unknown_kinds_and_applies_the_rest() {
     let removed = change::Of::Removed(newer_id(0, 1).to_proto()).into();
     let pod = proto::Pod { uid: "u".to_owned(), ..proto::Pod::default() };
-    let entries =
-        [newer_entry(1), control_wire::entry(&removed), control_wire::entry(&change::Of::Pod(pod).into())];
+    let entries = [
+        newer_entry(1),
+        control_wire::entry(&removed),
+        control_wire::entry(&change::Of::Pod(pod).into()),
+    ];
     let mut snapshot = NodeSnapshot::default();
     for part in parts(1, &entries) {
         let progress = snapshot.receive(proto::Part::decode(&*part).expect("a part"));
@@ -319,7 +326,8 @@ fn the_sets_of_changes_of_two_generations_add_up() {
     };
     let mut first = of(&[("a", Added), ("b", Other), ("c", Removed), ("d", Added), ("e", Other)]);
     first.merge(of(&[("a", Other), ("b", Removed), ("c", Added), ("d", Removed), ("f", Added)]));
-    let sum = [("a", Added), ("b", Removed), ("c", Other), ("d", Removed), ("e", Other), ("f", Added)];
+    let sum =
+        [("a", Added), ("b", Removed), ("c", Other), ("d", Removed), ("e", Other), ("f", Added)];
     assert_eq!(first, of(&sum));
 }
 

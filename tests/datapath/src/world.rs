@@ -3,8 +3,8 @@
 use config_model::{EniId, HostEnd, HostLink, Mac, TableId};
 use control_wire::{
     NodeSnapshot, Progress, encode,
+    model::{Isolation, Pod, Policy, Position},
     proto::{Change, Part},
-    model::{Isolation, Position, Pod, Policy},
 };
 use datapath_node::{Changed, Desired, Endpoint, Endpoints, LocalPod, PodId};
 use policy_core::{Family, PolicyKey, Priority, Stage, index::GroupId};
@@ -111,7 +111,8 @@ impl Series {
     pub fn next(&mut self, changes: Vec<Change>, pods: &[u8]) -> Desired {
         self.generation += 1;
         let taken = self.state.receive(part(self.generation, changes)).expect("the changes fit");
-        let Progress::Applied(objects) = taken else { panic!("a generation of one part") };
+        let Progress::Applied(changed) = taken else { panic!("a generation of one part") };
+        let objects = changed.iter().map(|(id, _)| id.clone()).collect();
         let now = endpoints(pods);
         let uids: BTreeSet<&String> = self.endpoints.keys().chain(now.keys()).collect();
         let differs = |uid: &&String| self.endpoints.get(*uid) != now.get(*uid);

@@ -3,7 +3,7 @@
 use super::{entry, part, policy, removed};
 use crate::{Answer, Applied, Effect, LocalPod, Node, PodId, WAIT};
 use config_model::{EnforcingMode, Time};
-use control_wire::{ObjectId, proto::Change, model::Pod};
+use control_wire::{ObjectId, model::Pod, proto::Change};
 use std::collections::BTreeMap;
 
 /// What stands in the API for a static pod. Its UID there is that of [`policy`]'s first pod.
