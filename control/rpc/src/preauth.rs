@@ -109,7 +109,7 @@ impl PreauthLimiter {
             let left = self.left.notified();
             match self.try_enter(source) {
                 Ok(entered) => return Some(entered),
-                Err(Full::AnnounceError) => return None,
+                Err(Full::Refused) => return None,
                 Err(Full::For(pause)) => tokio::select! {
                     () = left => {}
                     () = sleep(pause) => {}
@@ -157,7 +157,7 @@ enum Full {
     /// It is to be looked again after so long.
     For(Duration),
     /// The address has its share, and more.
-    AnnounceError,
+    Refused,
 }
 
 /// What counts as one address: of IPv6 a network, as whoever has one has all of it.
@@ -179,7 +179,7 @@ impl Table {
             idle().find(|(_, stranger)| of.is_none_or(|source| stranger.source == source))
         };
         if let Some((most, _)) = most.filter(|(most, _)| **most != source) {
-            return oldest(Some(*most)).map(|(number, _)| *number).ok_or(Full::AnnounceError);
+            return oldest(Some(*most)).map(|(number, _)| *number).ok_or(Full::Refused);
         }
         // No other has too much. Whoever has does not put out others before it is fair.
         let first = oldest(most.map(|(most, _)| *most));
@@ -187,7 +187,7 @@ impl Table {
         match first {
             Some((number, _)) if pause.is_zero() => Ok(*number),
             // Waiting would keep others out.
-            _ if self.has(source) >= share => Err(Full::AnnounceError),
+            _ if self.has(source) >= share => Err(Full::Refused),
             _ => Err(Full::For(pause)),
         }
     }

@@ -74,7 +74,7 @@ async fn a_certificate_in_files_is_shown_and_the_next_one_when_it_is_there() {
                 Follow::begin(replica.at, &trust(&pem), "token", hello(&NodeSnapshot::default()))
                     .await;
             // TLS was made, and then the token could not be shown to anybody.
-            matches!(begun, Err(FollowError::AnnounceError { .. })).then_some(())
+            matches!(begun, Err(FollowError::Refused { .. })).then_some(())
         })
         .await;
     }

@@ -75,7 +75,7 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     .await;
     first.terminate();
     let over = one.over().await;
-    let FollowError::AnnounceError { status, .. } = over else { panic!("{over:?}") };
+    let FollowError::Refused { status, .. } = over else { panic!("{over:?}") };
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(first.ended().await.success());
     let at_second = second.at.to_string();

@@ -63,7 +63,7 @@ async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
         let begun =
             Follow::begin(replica.at, &trust(&bundle), &token, hello(&NodeSnapshot::default()))
                 .await;
-        let Err(FollowError::AnnounceError { status, .. }) = begun else {
+        let Err(FollowError::Refused { status, .. }) = begun else {
             panic!("{what}: {begun:?}")
         };
         assert_eq!(status.code(), code, "{what}: {status}");
@@ -87,11 +87,11 @@ async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is
     let mut agent = Agent::new(world.token(&pod, AUDIENCE).await, &world.bundle().await);
     agent.begins(replica.at).await;
     world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
-    let FollowError::AnnounceError { status, .. } = agent.over().await else { panic!("no reason") };
+    let FollowError::Refused { status, .. } = agent.over().await else { panic!("no reason") };
     assert!(status.message().contains("agent-n1 is not known here"), "{status}");
     let refusal = async || agent.begin(replica.at).await.err();
     let error = eventually_async("the stream to be refused", PATIENCE, refusal).await;
-    assert!(matches!(error, FollowError::AnnounceError { .. }), "{error}");
+    assert!(matches!(error, FollowError::Refused { .. }), "{error}");
     // Its successor of the same name is let in by a token of its own.
     let next = world.agent("agent-n1", "n1", AGENT).await;
     agent.token = world.token(&next, AUDIENCE).await;
@@ -125,7 +125,7 @@ async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
             let begun =
                 Follow::begin(replica.at, &trust(&bundle), &token, hello(&NodeSnapshot::default()))
                     .await;
-            assert!(matches!(begun, Err(FollowError::AnnounceError { .. })), "{begun:?}");
+            assert!(matches!(begun, Err(FollowError::Refused { .. })), "{begun:?}");
         }
     }
     assert_eq!(reviews().await, before, "made-up tokens were shown to the API server");

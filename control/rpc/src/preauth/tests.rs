@@ -16,18 +16,18 @@ fn an_address_with_more_than_its_share_gives_way_to_others_and_gets_no_more() {
     let (greedy, other) = (ip("10.0.0.1"), ip("10.0.0.2"));
     let mut greeds: Vec<_> =
         (0..4).map(|_| strangers.try_enter(greedy).expect("a place")).collect();
-    assert_eq!(strangers.try_enter(greedy).err(), Some(Full::AnnounceError));
+    assert_eq!(strangers.try_enter(greedy).err(), Some(Full::Refused));
     let (_place, mut leave) = strangers.try_enter(other).expect("a place");
     // The oldest went.
     let gone = greeds.iter_mut().map(|(_, leave)| leave.try_recv());
     let gone: Vec<bool> =
         gone.map(|heard| heard == Err(oneshot::error::TryRecvError::Closed)).collect();
     assert_eq!(gone, [true, false, false, false]);
-    assert_eq!(strangers.try_enter(greedy).err(), Some(Full::AnnounceError));
+    assert_eq!(strangers.try_enter(greedy).err(), Some(Full::Refused));
     let _second = strangers.try_enter(other).expect("a place");
     assert_eq!(leave.try_recv(), Err(oneshot::error::TryRecvError::Empty));
     // Nobody has more than its share any more.
-    assert_eq!(strangers.try_enter(other).err(), Some(Full::AnnounceError));
+    assert_eq!(strangers.try_enter(other).err(), Some(Full::Refused));
     let waits = strangers.try_enter(ip("10.0.0.3")).err();
     assert!(matches!(waits, Some(Full::For(pause)) if pause <= LONG), "{waits:?}");
 }

@@ -205,7 +205,7 @@ async fn a_node_that_never_says_that_it_holds_something_loses_its_stream_and_com
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     let ended = over(&mut follow).await;
-    let FollowError::AnnounceError { status, .. } = ended else { panic!("{ended:?}") };
+    let FollowError::Refused { status, .. } = ended else { panic!("{ended:?}") };
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert_eq!(replica.admit.stuck.load(Ordering::SeqCst), 1);
     replica.be_patient().await;

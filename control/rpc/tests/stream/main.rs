@@ -263,7 +263,7 @@ async fn a_nodes_new_stream_ends_the_one_before() {
     let mut second = begin(&replica, "n1", &mut other).await;
     catch_up(&replica, &mut second, &mut other).await;
     let over = timeout(PATIENCE, first.heard()).await.expect("an end");
-    let Err(FollowError::AnnounceError { status, .. }) = over else { panic!("{over:?}") };
+    let Err(FollowError::Refused { status, .. }) = over else { panic!("{over:?}") };
     assert_eq!(status.code(), Code::Aborted);
     replica.office.with(|hub| pod(hub, 40, "a"));
     catch_up(&replica, &mut second, &mut other).await;
@@ -274,7 +274,7 @@ async fn who_has_no_token_or_one_that_ends_is_told_so() {
     let replica = replica(hub()).await;
     let hello = hello(&NodeSnapshot::default());
     let begun = Follow::begin(replica.at, &replica.trust, "stranger", hello.clone()).await;
-    let Err(FollowError::AnnounceError { status, .. }) = begun else { panic!("{begun:?}") };
+    let Err(FollowError::Refused { status, .. }) = begun else { panic!("{begun:?}") };
     assert_eq!(status.code(), Code::Unauthenticated);
     let begun = Follow::begin(replica.at, &replica.trust, "short:n1", hello).await;
     let mut follow = begun.expect("a stream");
@@ -304,7 +304,7 @@ async fn a_replica_that_has_read_less_says_so_unless_it_is_taken_nevertheless() 
     Follow::begin(replica.at, &replica.trust, "node:n1", take).await.expect("a stream");
     let unread = self::replica(Hub::new([1; 16], 0)).await;
     let begun = Follow::begin(unread.at, &unread.trust, "node:n1", hello(&held)).await;
-    let Err(FollowError::AnnounceError { status, .. }) = begun else { panic!("{begun:?}") };
+    let Err(FollowError::Refused { status, .. }) = begun else { panic!("{begun:?}") };
     assert_eq!(status.code(), Code::Unavailable);
 }
 
