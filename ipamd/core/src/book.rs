@@ -1,6 +1,6 @@
 //! What do we own, and who uses it: card → ENI → block → address.
 //!
-//! An address is free unless [`Book::use_of`] says otherwise. Uses are kept by address, apart from
+//! An address is free unless [`AddressBook::use_of`] says otherwise. Uses are kept by address, apart from
 //! the blocks: an address that a pod holds stays held even while no ENI is seen that has it.
 
 mod block;
@@ -53,7 +53,7 @@ pub(crate) struct Holder {
 
 /// The address book.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct AddressBook {
     prefixes_first: bool,
     family: Family,
     enis: BTreeMap<EniId, Eni>,
@@ -73,7 +73,7 @@ pub(crate) struct Book {
     kernel_seen: Option<Time>,
 }
 
-impl Book {
+impl AddressBook {
     pub(crate) fn enis(&self) -> impl Iterator<Item = &Eni> {
         self.enis.values()
     }
@@ -158,7 +158,7 @@ impl Book {
         Some(eni)
     }
 
-    /// Puts back an ENI that [`Book::remove_eni`] took out.
+    /// Puts back an ENI that [`AddressBook::remove_eni`] took out.
     pub(crate) fn put_back(&mut self, eni: Eni, now: Time) {
         let (id, nets): (_, Vec<_>) =
             (eni.facts.id.clone(), eni.blocks().map(|(net, _)| net).collect());

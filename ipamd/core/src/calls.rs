@@ -2,18 +2,40 @@
 
 use crate::{
     Action, CloudAnswer, CloudCall, CloudFault, Core, Effect, OpId, Remedy, Severity, Topic,
-    budget::Lesson, explain::Why,
+    book::Task, budget::Lesson, ctx::Ctx, explain::Why, upkeep,
 };
 use config_model::{EniId, Span, Time};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+
+/// The cloud calls under way.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    open: BTreeMap<OpId, Call>,
+    next: u64,
+}
 
 /// A cloud call under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     about: About,
     action: Action,
-    pub(crate) started: Time,
-    /// How long it had waited for its budget.
+    started: Time,
+    /// The time for which it waited for its budget.
     waited: Span,
+}
+
+impl Calls {
+    fn start(&mut self, call: Call) -> OpId {
+        let op = OpId(self.next);
+        self.next += 1;
+        self.open.insert(op, call);
+        op
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
 }
 
 /// Whose call it is.
@@ -30,43 +52,42 @@ pub(crate) enum About {
 /// The result of a cloud call.
 pub(crate) type CloudResult = Result<CloudAnswer, CloudFault>;
 
-impl Core {
-    pub(crate) fn call(&mut self, about: About, call: CloudCall, now: Time) {
-        let op = OpId(self.next_op);
-        self.next_op += 1;
-        let waited = self.budgets.take(call.action(), now);
-        self.calls.insert(op, Call { about, action: call.action(), started: now, waited });
-        self.outbox.push(Effect::Cloud { op, call });
+impl Ctx {
+    pub(crate) fn call(&mut self, about: About, call: CloudCall) {
+        let (action, started) = (call.action(), self.now);
+        let waited = self.budgets.take(action, started);
+        let op = self.calls.start(Call { about, action, started, waited });
+        self.push(Effect::Cloud { op, call });
     }
 
-    /// Whether the action may be called now; if not, the core wakes when it may.
-    pub(crate) fn may(&mut self, action: Action, now: Time) -> bool {
-        let paused = self.budgets.next(action, now);
+    /// Returns whether the budget allows the action now. If not, the core wakes when it does.
+    pub(crate) fn may(&mut self, action: Action) -> bool {
+        let paused = self.budgets.next(action, self.now);
         if let Some(until) = paused {
             self.wake_by(Some(until));
             let fault = self.budgets.fault(action);
-            self.whys.push(Why::Paused { action, until, fault });
+            self.because(Why::Paused { action, until, fault });
         }
         paused.is_none()
     }
 
-    pub(crate) fn cloud_done(&mut self, op: OpId, result: CloudResult, now: Time) {
-        let Some(call) = self.calls.remove(&op) else { return };
-        match &result {
-            Ok(_) => self.budgets.succeeded(call.action, now),
-            Err(fault) => self.note_fault(&call, fault, now),
+    /// Starts a call for an ENI of the book, as its only one, if the budget allows.
+    pub(crate) fn call_for_eni(&mut self, id: &EniId, task: Task, call: CloudCall) {
+        if !self.may(call.action()) {
+            return;
         }
-        match call.about.clone() {
-            About::Making(token) => self.making_done(&token, call.action, result, now),
-            About::Eni(eni) => self.eni_done(&eni, &call, result, now),
-            About::Departure(eni) => self.departure_done(&eni, call.action, result, now),
-            About::Zone => self.subnets_seen(result, call.started, now),
-            About::Leftovers => self.leftovers_found(result, call.started, now),
-            About::Leftover(eni) => self.leftover_deleted(&eni, result),
+        if let Some(eni) = self.book.eni_mut(id) {
+            eni.task = task;
+            self.call(About::Eni(id.clone()), call);
         }
     }
 
-    fn note_fault(&mut self, call: &Call, fault: &CloudFault, now: Time) {
+    pub(crate) fn unassign(&mut self, id: &EniId, blocks: Vec<IpNet>) {
+        let call = CloudCall::Unassign { eni: id.clone(), blocks };
+        self.call_for_eni(id, Task::Unassign, call);
+    }
+
+    fn note_fault(&mut self, call: &Call, fault: &CloudFault) {
         let expected = match (call.action, fault.remedy) {
             // What is to go is gone.
             (Action::Detach | Action::Delete | Action::Describe, Remedy::Gone) => true,
@@ -84,7 +105,7 @@ impl Core {
         let of_one_eni = matches!(call.action, Action::Assign | Action::AssignIpv6)
             && fault.remedy == Remedy::LimitReached;
         if !of_one_eni {
-            self.learn(call.action, fault, call.started, now);
+            self.learn(call.action, fault, call.started);
         }
         let object = match &call.about {
             About::Making(token) => format!("new ENI {token}"),
@@ -111,15 +132,42 @@ impl Core {
     }
 
     /// What a fault teaches about the action's budget.
-    pub(crate) fn learn(&mut self, action: Action, fault: &CloudFault, started: Time, now: Time) {
-        if let Lesson::Halved { rate_milli } = self.budgets.failed(action, fault, started, now) {
+    pub(crate) fn learn(&mut self, action: Action, fault: &CloudFault, started: Time) {
+        if let Lesson::Halved { rate_milli } = self.budgets.failed(action, fault, started, self.now)
+        {
             let cause = format!("throttled: {rate_milli} calls in 1000 seconds from now on");
             self.report(Severity::Info, Topic::BudgetShrunk, action, cause, "");
         }
     }
+}
 
-    /// How long a call under way had waited for its budget; the daemon's histogram.
+impl Core {
+    pub(crate) fn cloud_done(&mut self, op: OpId, result: CloudResult) {
+        let Some(call) = self.ctx.calls.open.remove(&op) else { return };
+        let Call { about, action, started, .. } = call.clone();
+        match &result {
+            Ok(_) => self.ctx.budgets.succeeded(action, self.ctx.now),
+            Err(fault) => self.ctx.note_fault(&call, fault),
+        }
+        let ctx = &mut self.ctx;
+        match about {
+            About::Making(token) => {
+                self.growth.done(ctx, &mut self.witnesses, &self.zone, &token, action, result);
+            }
+            About::Eni(eni) => upkeep::done(ctx, &mut self.witnesses, &eni, started, result),
+            About::Departure(eni) => self.shrink.done(ctx, &eni, action, result),
+            About::Zone => self.zone.subnets_seen(ctx, result, started),
+            About::Leftovers => {
+                let (growth, shrink) = (&self.growth, &self.shrink);
+                let is_known = |eni: &EniId| growth.is_making(eni) || shrink.is_leaving(eni);
+                self.leaks.found(ctx, result, started, is_known);
+            }
+            About::Leftover(eni) => self.leaks.deleted(ctx, &eni, result),
+        }
+    }
+
+    /// The time for which a call under way waited for its budget.
     pub fn waited(&self, op: OpId) -> Option<Span> {
-        self.calls.get(&op).map(|call| call.waited)
+        self.ctx.calls.open.get(&op).map(|call| call.waited)
     }
 }

@@ -1,6 +1,6 @@
 //! What does Kubernetes tell?
 
-use crate::{Core, Severity, Topic};
+use crate::{Core, Severity, Topic, ctx::Ctx};
 use config_model::{EniId, Mac, PodName, SecurityGroupId, SubnetId, Time};
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -84,16 +84,15 @@ pub struct BranchEni {
 /// The facts told so far.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    pub(crate) max_pods: Option<u32>,
-    pub(crate) schedulable: bool,
-    pub(crate) eni_config: EniConfig,
+    max_pods: Option<u32>,
+    schedulable: bool,
+    eni_config: EniConfig,
     coming: BTreeSet<PodName>,
     /// Those of them that have asked, or have no need to. A pod that asked and gave back is about
     /// to end: it is not expected again.
     met: BTreeSet<PodName>,
     /// With the uids of their pods.
-    pub(crate) branches: BTreeMap<PodName, (String, BranchEni)>,
-    pub(crate) collector: bool,
+    branches: BTreeMap<PodName, (String, BranchEni)>,
 }
 
 impl Default for Cluster {
@@ -106,7 +105,6 @@ impl Default for Cluster {
             coming: BTreeSet::new(),
             met: BTreeSet::new(),
             branches: BTreeMap::new(),
-            collector: false,
         }
     }
 }
@@ -127,8 +125,26 @@ impl Cluster {
             ClusterFact::Branch { pod, branch: None, .. } => {
                 self.branches.remove(&pod);
             }
-            ClusterFact::Collector(collector) => self.collector = collector,
+            // The leak collector keeps it.
+            ClusterFact::Collector(_) => {}
         }
+    }
+
+    pub(crate) fn max_pods(&self) -> Option<u32> {
+        self.max_pods
+    }
+
+    pub(crate) fn is_schedulable(&self) -> bool {
+        self.schedulable
+    }
+
+    pub(crate) fn eni_config(&self) -> &EniConfig {
+        &self.eni_config
+    }
+
+    /// The pod's branch ENI, with the pod's UID.
+    pub(crate) fn branch(&self, pod: &PodName) -> Option<&(String, BranchEni)> {
+        self.branches.get(pod)
     }
 
     /// The pod has asked for its address, or needs none.
@@ -157,18 +173,20 @@ impl Cluster {
 impl Core {
     pub(crate) fn cluster_told(&mut self, fact: ClusterFact, now: Time) {
         match &fact {
-            ClusterFact::Collector(elected) => self.elect_collector(*elected, now),
-            ClusterFact::Schedulable(schedulable) if *schedulable != self.cluster.schedulable => {
-                let cause = match (schedulable, self.config.manage_unschedulable) {
+            ClusterFact::Collector(elected) => self.leaks.elect(&mut self.ctx, *elected),
+            ClusterFact::Schedulable(schedulable)
+                if *schedulable != self.ctx.cluster.is_schedulable() =>
+            {
+                let cause = match (schedulable, self.ctx.config.manage_unschedulable) {
                     (true, _) => "schedulable again",
                     (false, true) => "unschedulable; the pool is managed all the same",
                     (false, false) => "unschedulable: the pool neither grows nor shrinks",
                 };
-                let object = self.node.instance_id.clone();
-                self.report(Severity::Info, Topic::Unschedulable, object, cause, "");
+                let object = self.ctx.node.instance_id.clone();
+                self.ctx.report(Severity::Info, Topic::Unschedulable, object, cause, "");
             }
-            ClusterFact::MaxPods(max) => self.targets.max_pods = *max,
-            ClusterFact::EniConfig(_) => self.subnets.forget_missing(),
+            ClusterFact::MaxPods(max) => self.ctx.targets.max_pods = *max,
+            ClusterFact::EniConfig(_) => self.ctx.subnets.forget_missing(),
             ClusterFact::Schedulable(_) | ClusterFact::Coming(_) | ClusterFact::Branch { .. } => {}
         }
         let (pods_came, branch_of) = match &fact {
@@ -179,9 +197,9 @@ impl Core {
             | ClusterFact::EniConfig(_)
             | ClusterFact::Collector(_) => (false, None),
         };
-        self.cluster.told(fact);
+        self.ctx.cluster.told(fact);
         if let Some(pod) = branch_of {
-            self.cluster.met(&pod);
+            self.ctx.cluster.met(&pod);
             self.serve_branch(&pod, now);
         }
         if pods_came {
@@ -192,19 +210,21 @@ impl Core {
     /// Pods that hold or wait, and those with branch ENIs, are demand already or none of the pool.
     fn meet_known_pods(&mut self) {
         let known = |pod: &&PodName| {
-            let branch = self.cluster.branches.contains_key(*pod);
-            branch || self.book.has_pod(pod) || self.queue.has_pod(pod)
+            let branch = self.ctx.cluster.branch(pod).is_some();
+            branch || self.ctx.book.has_pod(pod) || self.ctx.queue.has_pod(pod)
         };
-        let known: Vec<PodName> = self.cluster.coming().iter().filter(known).cloned().collect();
+        let known: Vec<PodName> = self.ctx.cluster.coming().iter().filter(known).cloned().collect();
         for pod in known {
-            self.cluster.met(&pod);
+            self.ctx.cluster.met(&pod);
         }
     }
+}
 
+impl Ctx {
     /// The pod's ADD came to nothing. The kubelet tries again, unless the pod has gone, which
     /// Kubernetes tells.
     pub(crate) fn expect_again(&mut self, pod: &PodName) {
-        let branch = self.cluster.branches.contains_key(pod);
+        let branch = self.cluster.branch(pod).is_some();
         if !branch && !self.book.has_pod(pod) && !self.queue.has_pod(pod) {
             self.cluster.unmet(pod);
         }

@@ -220,12 +220,12 @@ impl Why {
 impl Core {
     pub(crate) fn explain(&self, now: Time) -> Vec<Waiting> {
         let mut waiting: Vec<Waiting> = Vec::new();
-        for why in self.whys.iter().map(Why::waiting) {
+        for why in self.ctx.whys().iter().map(Why::waiting) {
             if !waiting.contains(&why) {
                 waiting.push(why);
             }
         }
-        let kept = self.book.cooling().filter(|(_, c)| c.until <= now && !c.kernel_clean);
+        let kept = self.ctx.book.cooling().filter(|(_, c)| c.until <= now && !c.kernel_clean);
         waiting.extend(kept.map(|(address, cooling)| Waiting {
             obstacle: Obstacle::Time,
             what: address.to_string(),
@@ -238,7 +238,7 @@ impl Core {
 
     /// What a Reserve is told whose time is over.
     pub(crate) fn refusal(&self, cards: Cards) -> Refusal {
-        let limit = self.whys.iter().find(|why| why.final_());
+        let limit = self.ctx.whys().iter().find(|why| why.final_());
         if let Some(why) = limit.filter(|_| self.nothing_is_coming(cards)) {
             return Refusal {
                 reason: RefusalReason::Exhausted,
@@ -248,7 +248,7 @@ impl Core {
         }
         // Whoever is told waited: that there is no hurry is no reason.
         let hopeful = |why: &&Why| !why.final_() && !matches!(why, Why::TopUp { .. });
-        let hopeful = self.whys.iter().find(hopeful).or(limit);
+        let hopeful = self.ctx.whys().iter().find(hopeful).or(limit);
         let message =
             hopeful.map_or_else(|| "no address came free in time".to_owned(), Why::reason);
         let next_step =
@@ -260,21 +260,22 @@ impl Core {
     /// When something may help those who wait for card 0, if it is known that nothing does before:
     /// the outer `None` is *perhaps at any moment*, the inner one *never*.
     pub(crate) fn next_help(&self, now: Time) -> Option<Option<Time>> {
-        let stuck = !self.whys.is_empty() && self.whys.iter().all(Why::final_);
+        let stuck = !self.ctx.whys().is_empty() && self.ctx.whys().iter().all(Why::final_);
         if !stuck || !self.nothing_is_coming(Cards::First) {
             return None;
         }
         let mut help = Vec::new();
         // A question that is on its way may be answered with an address.
-        let asking = self.whys.iter().any(|why| matches!(why, Why::SubnetFull { until: None, .. }));
-        if asking || self.is_counting() {
+        let asking =
+            self.ctx.whys().iter().any(|why| matches!(why, Why::SubnetFull { until: None, .. }));
+        if asking || self.zone.is_counting() {
             return None;
         }
-        help.extend(self.whys.iter().filter_map(Why::until));
-        help.extend(self.book.enis().filter_map(|eni| eni.full_until.filter(|at| *at > now)));
+        help.extend(self.ctx.whys().iter().filter_map(Why::until));
+        help.extend(self.ctx.book.enis().filter_map(|eni| eni.full_until.filter(|at| *at > now)));
         // Whoever holds an address may release it, and then it rests.
-        if self.book.holders().next().is_some() {
-            help.push(now + self.config.cooldown);
+        if self.ctx.book.holders().next().is_some() {
+            help.push(now + self.ctx.config.cooldown);
         }
         Some(help.into_iter().min())
     }
@@ -284,18 +285,18 @@ impl Core {
     fn nothing_is_coming(&self, cards: Cards) -> bool {
         let used_up = |card: &CardIndex| {
             let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();
-            let mut enis = self.book.enis().filter(of_card);
-            let unknown = self.unplaced(*card).next().is_some();
+            let mut enis = self.ctx.book.enis().filter(of_card);
+            let unknown = self.unplaced().any(|place| place.card == Some(*card));
             !unknown && enis.all(|eni| eni.coming.is_none() && eni.free() == 0)
         };
         let waited_for = match cards {
             Cards::First => vec![CardIndex(0)],
-            Cards::All => self.pool_cards(),
+            Cards::All => self.ctx.pool_cards(),
         };
-        self.watch.ec2_seen()
-            && !self.book.cools_anything()
-            && self.makings.is_empty()
-            && self.departures.is_empty()
+        self.ctx.schedule.ec2_seen()
+            && !self.ctx.book.cools_anything()
+            && self.growth.is_idle()
+            && self.shrink.is_idle()
             && waited_for.iter().any(used_up)
     }
 }

@@ -1,24 +1,31 @@
 //! Do the ENIs have the primary ENI's security groups? They are rewritten only when they differ.
 
-use crate::{Core, SeenEni, Witness, book::Eni, witness::SETTLING};
+use crate::{SeenEni, Witness, book::Eni, ctx::Ctx, schedule::SETTLING};
 use config_model::{SecurityGroupId, Time};
 use std::collections::BTreeSet;
 
-impl Core {
+/// The security groups of the primary ENI, which the node's other ENIs follow.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// The start of the observation that showed other groups of the primary ENI.
+    changed: Option<Time>,
+}
+
+impl Groups {
     /// Takes in the groups that a witness shows.
-    pub(crate) fn note_groups(&mut self, witness: Witness, started: Time, seen: &SeenEni) {
+    pub(crate) fn note(&mut self, ctx: &mut Ctx, witness: Witness, started: Time, seen: &SeenEni) {
         let Some(groups) = seen.groups.clone().filter(|groups| !groups.is_empty()) else { return };
         // A witness that lags may show for a while what was before a change that another showed.
         let settled = |changed: Time| started >= changed + SETTLING;
-        if seen.id == self.node.primary_eni
-            && self.node.security_groups != groups
-            && self.groups_changed.is_none_or(settled)
+        if seen.id == ctx.node.primary_eni
+            && ctx.node.security_groups != groups
+            && self.changed.is_none_or(settled)
         {
-            self.groups_changed = Some(started);
-            self.node.security_groups.clone_from(&groups);
+            self.changed = Some(started);
+            ctx.node.security_groups.clone_from(&groups);
         }
         if witness == Witness::Ec2
-            && let Some(eni) = self.book.eni_mut(&seen.id)
+            && let Some(eni) = ctx.book.eni_mut(&seen.id)
             && eni.groups_set.is_none_or(|set| started >= set + SETTLING)
         {
             eni.facts.groups = Some(groups);
@@ -26,10 +33,10 @@ impl Core {
     }
 
     /// Finds the ENIs whose groups are to be rewritten.
-    pub(crate) fn compare_groups(&mut self) {
-        let follow = !self.config.custom_networking;
-        let wanted: BTreeSet<&SecurityGroupId> = self.node.security_groups.iter().collect();
-        for eni in self.book.enis_mut() {
+    pub(crate) fn compare(ctx: &mut Ctx) {
+        let follow = !ctx.config.custom_networking;
+        let wanted: BTreeSet<&SecurityGroupId> = ctx.node.security_groups.iter().collect();
+        for eni in ctx.book.enis_mut() {
             eni.groups_differ = follow && differ(eni, &wanted);
         }
     }

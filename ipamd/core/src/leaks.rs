@@ -8,9 +8,10 @@
 mod tests;
 
 use crate::{
-    Action, CloudAnswer, CloudCall, Core, Leftover, NodeFacts, PoolConfig, Remedy, Severity, Topic,
+    Action, CloudAnswer, CloudCall, Leftover, NodeFacts, PoolConfig, Remedy, Severity, Topic,
     calls::{About, CloudResult},
     classify::{TAG_ADOPTED, TAG_INSTANCE},
+    ctx::Ctx,
 };
 use config_model::{EniId, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,8 +82,7 @@ fn judge(leftover: &Leftover, signs: &BTreeMap<String, String>) -> Verdict {
 }
 
 impl Collector {
-    /// Whether this daemon is the elected one; `wait` is drawn by the caller.
-    pub(crate) fn elect(&mut self, elected: bool, wait: Span, now: Time) {
+    fn set_elected(&mut self, elected: bool, wait: Span, now: Time) {
         if elected && !self.elected {
             self.next = Some(now + wait);
         }
@@ -132,68 +132,77 @@ impl Collector {
     }
 }
 
-impl Core {
-    pub(crate) fn elect_collector(&mut self, elected: bool, now: Time) {
-        let wait = self.budgets.jittered(FIRST_WAIT);
-        self.leaks.elect(elected, wait, now);
+impl Collector {
+    pub(crate) fn elect(&mut self, ctx: &mut Ctx, elected: bool) {
+        let wait = ctx.budgets.jittered(FIRST_WAIT);
+        self.set_elected(elected, wait, ctx.now);
     }
 
     /// Asks for leftovers when it is time, and deletes those that two answers showed.
-    pub(crate) fn collect_leaks(&mut self, now: Time) {
-        if !self.leaks.elected {
+    pub(crate) fn collect(&mut self, ctx: &mut Ctx) {
+        if !self.elected {
             return;
         }
-        let Some(tags) = signs(&self.config, &self.node) else { return };
-        if let Some(next) = self.leaks.next.filter(|_| !self.leaks.in_call)
-            && self.reached(next, now)
-            && self.may(Action::Describe, now)
+        let Some(tags) = signs(&ctx.config, &ctx.node) else { return };
+        if let Some(next) = self.next.filter(|_| !self.in_call)
+            && ctx.reached(next)
+            && ctx.may(Action::Describe)
         {
-            self.leaks.in_call = true;
-            self.leaks.next = None;
-            let (vpc, description_prefix) = (self.node.vpc.clone(), DESCRIPTION.to_owned());
+            self.in_call = true;
+            self.next = None;
+            let (vpc, description_prefix) = (ctx.node.vpc.clone(), DESCRIPTION.to_owned());
             let call = CloudCall::FindLeftovers { vpc, tags, description_prefix };
-            self.call(About::Leftovers, call, now);
+            ctx.call(About::Leftovers, call);
         }
-        for eni in self.leaks.doomed.clone() {
-            if self.leaks.deleting.contains(&eni) {
+        for eni in self.doomed.clone() {
+            if self.deleting.contains(&eni) {
                 continue;
             }
-            if !self.may(Action::Delete, now) {
+            if !ctx.may(Action::Delete) {
                 return;
             }
-            self.leaks.deleting.insert(eni.clone());
-            self.call(About::Leftover(eni.clone()), CloudCall::DeleteEni { eni }, now);
+            self.deleting.insert(eni.clone());
+            ctx.call(About::Leftover(eni.clone()), CloudCall::DeleteEni { eni });
         }
     }
 
-    pub(crate) fn leftovers_found(&mut self, result: CloudResult, started: Time, now: Time) {
-        self.leaks.in_call = false;
-        let Some(signs) = signs(&self.config, &self.node).filter(|_| self.leaks.elected) else {
+    pub(crate) fn found(
+        &mut self,
+        ctx: &mut Ctx,
+        result: CloudResult,
+        started: Time,
+        is_known: impl Fn(&EniId) -> bool,
+    ) {
+        self.in_call = false;
+        let Some(signs) = signs(&ctx.config, &ctx.node).filter(|_| self.elected) else {
             return;
         };
         let Ok(CloudAnswer::Leftovers(mut leftovers)) = result else {
-            self.leaks.next = Some(now + self.budgets.jittered(SILENCE));
+            self.next = Some(ctx.now + ctx.budgets.jittered(SILENCE));
             return;
         };
-        leftovers.retain(|leftover| !self.is_known(&leftover.eni));
-        for spared in self.leaks.answered(&leftovers, &signs, started, now) {
+        leftovers.retain(|leftover| {
+            let eni = &leftover.eni;
+            ctx.book.eni(eni).is_none() && !is_known(eni)
+        });
+        for spared in self.answered(&leftovers, &signs, started, ctx.now) {
             let cause = if spared.created_unreadable {
                 "nobody uses it, but its tag node.k8s.amazonaws.com/createdAt is no time"
             } else {
                 "nobody uses it, but it has no tag node.k8s.amazonaws.com/createdAt"
             };
             let next_step = "delete it if it is not needed, or mend the tag";
-            self.report(Severity::Warning, Topic::LeakedEni, &spared.eni, cause, next_step);
+            ctx.report(Severity::Warning, Topic::LeakedEni, &spared.eni, cause, next_step);
         }
     }
 
-    pub(crate) fn leftover_deleted(&mut self, eni: &EniId, result: CloudResult) {
-        self.leaks.deleting.remove(eni);
+    pub(crate) fn deleted(&mut self, ctx: &mut Ctx, eni: &EniId, result: CloudResult) {
+        self.deleting.remove(eni);
         let fault = match result {
             Ok(_) => {
                 let cause = "nobody used it: deleted";
-                self.report(Severity::Info, Topic::LeakedEni, eni, cause, "");
-                self.leaks.doomed.remove(eni);
+                ctx.report(Severity::Info, Topic::LeakedEni, eni, cause, "");
+                self.doomed.remove(eni);
                 return;
             }
             Err(fault) => fault,
@@ -208,15 +217,8 @@ impl Core {
             | Remedy::TryElsewhere
             | Remedy::TellOperator
             | Remedy::LimitReached => {
-                self.leaks.doomed.remove(eni);
+                self.doomed.remove(eni);
             }
         }
-    }
-
-    /// Whether it is on its way in or out, or attached to this node.
-    fn is_known(&self, eni: &EniId) -> bool {
-        self.book.eni(eni).is_some()
-            || self.departures.contains_key(eni)
-            || self.makings.values().any(|making| making.eni.as_ref() == Some(eni))
     }
 }

@@ -1,6 +1,8 @@
 //! What does the instance type allow? Until EC2 tells, pods get what the node has.
 
-use crate::{CardLimits, CloudFault, Core, Limits, Severity, Topic, explain::Why, warm::Targets};
+use crate::{
+    CardLimits, CloudFault, Limits, Severity, Topic, ctx::Ctx, explain::Why, warm::Targets,
+};
 use config_model::CardIndex;
 
 /// What a person can do about limits that nobody tells.
@@ -9,7 +11,7 @@ const NEXT_STEP: &str = "allow ec2:DescribeInstanceTypes to the node's role, or 
 
 /// Why EC2 does not tell the limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Untold {
+pub(crate) struct UnknownLimits {
     instance_type: String,
     fault: String,
 }
@@ -30,7 +32,7 @@ impl Limits {
     }
 }
 
-impl Untold {
+impl UnknownLimits {
     pub(crate) fn why(&self) -> Why {
         let Self { instance_type, fault } = self;
         let reason = format!("the limits of instance type {instance_type} are not known: {fault}");
@@ -38,24 +40,24 @@ impl Untold {
     }
 }
 
-impl Core {
+impl Ctx {
     /// EC2 does not tell, or tells otherwise why not. It is reported once.
     pub(crate) fn limits_untold(&mut self, instance_type: String, fault: &CloudFault) {
-        let untold = Untold { instance_type, fault: fault.to_string() };
-        if self.untold.as_ref() == Some(&untold) {
+        let untold = UnknownLimits { instance_type, fault: fault.to_string() };
+        if self.limits_unknown.as_ref() == Some(&untold) {
             return;
         }
         let (object, cause) = (untold.instance_type.clone(), untold.fault.clone());
         self.report(Severity::Error, Topic::LimitsUnknown, object, cause, NEXT_STEP);
-        self.untold = Some(untold);
+        self.limits_unknown = Some(untold);
     }
 
     /// EC2 has told. From here on the pool grows and shrinks.
     pub(crate) fn limits_told(&mut self, limits: Limits, max_pods: u32) {
-        let Some(Untold { instance_type, .. }) = self.untold.take() else { return };
+        let Some(UnknownLimits { instance_type, .. }) = self.limits_unknown.take() else { return };
         self.config.max_pods = max_pods;
         self.targets = Targets::new(&self.config, &limits);
-        self.targets.max_pods = self.cluster.max_pods.unwrap_or(max_pods);
+        self.targets.max_pods = self.cluster.max_pods().unwrap_or(max_pods);
         self.limits = limits;
         self.book.prefer(self.targets.unit());
         let cause = "its limits are known now";

@@ -1,27 +1,27 @@
 //! What does a card's pool hold, what is on its way to it, and who wants of it?
 
 use crate::{
-    Core,
     book::{Eni, Readiness},
-    growth::{Making, READY_PATIENCE},
+    ctx::Ctx,
+    growth::{Growth, READY_PATIENCE},
     warm::{Pool, Unit},
 };
 use config_model::{CardIndex, Time};
 
-impl Core {
+impl Growth {
     /// The pool of a card as the targets see it, what was asked for counted as if it were there.
-    pub(crate) fn pool(&mut self, card: CardIndex, now: Time) -> Pool {
-        let (pool, changes) = self.pool_at(card, now);
-        self.wake_by(changes);
+    pub(crate) fn pool(&self, ctx: &mut Ctx, card: CardIndex) -> Pool {
+        let (pool, changes) = self.pool_at(ctx, card, ctx.now);
+        ctx.wake_by(changes);
         pool
     }
 
     /// The same, and when it changes by itself.
-    pub(crate) fn pool_at(&self, card: CardIndex, now: Time) -> (Pool, Option<Time>) {
+    pub(crate) fn pool_at(&self, ctx: &Ctx, card: CardIndex, now: Time) -> (Pool, Option<Time>) {
         let mut pool = Pool::default();
         let mut unready = Vec::new();
-        for eni in self.book.enis().filter(|eni| eni.facts.card == card && eni.counts()) {
-            let share = self.share(eni, now);
+        for eni in ctx.book.enis().filter(|eni| eni.facts.card == card && eni.counts()) {
+            let share = ctx.share(eni, now);
             pool.total += share.total;
             pool.held += share.held;
             pool.cooling += share.cooling;
@@ -35,15 +35,16 @@ impl Core {
                 unready.push(*since + READY_PATIENCE);
             }
         }
-        let makings = self.makings.values().filter(|making| making.card() == card);
-        pool.total += makings.map(Making::coming).sum::<u64>();
-        pool.waiting = self.queue.waiting_on(card);
+        pool.total += self.coming(card);
+        pool.waiting = ctx.queue.waiting_on(card);
         if card == CardIndex(0) {
-            pool.expected = self.cluster.expected();
+            pool.expected = ctx.cluster.expected();
         }
         (pool, unready.into_iter().min())
     }
+}
 
+impl Ctx {
     /// What one ENI adds to its card's pool.
     pub(crate) fn share(&self, eni: &Eni, now: Time) -> Pool {
         let (free_singles, free_in_prefixes) = eni.free_by_kind();

@@ -15,12 +15,12 @@ const FIRST: CardIndex = CardIndex(0);
 impl Core {
     pub(crate) fn reserve(&mut self, waiter: Waiter, now: Time) {
         let (ticket, pod) = (waiter.ticket, waiter.pod.clone());
-        self.cluster.met(&pod);
+        self.ctx.cluster.met(&pod);
         if self.stopping {
             self.refuse(ticket, stopping());
-        } else if self.book.holder(&waiter.key).is_some() {
+        } else if self.ctx.book.holder(&waiter.key).is_some() {
             self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
-        } else if !self.queue.push(waiter) {
+        } else if !self.ctx.queue.push(waiter) {
             let message = "too many requests wait for an address".to_owned();
             let next_step = "the kubelet tries again by itself".to_owned();
             self.refuse(ticket, Refusal { reason: RefusalReason::TryAgain, message, next_step });
@@ -31,7 +31,7 @@ impl Core {
 
     /// The same key gets the same address.
     fn reserve_again(&mut self, ticket: Ticket, key: &PodKey, pod: &PodName, now: Time) {
-        let Some(holder) = self.book.holder(key) else { return };
+        let Some(holder) = self.ctx.book.holder(key) else { return };
         if holder.pod != *pod {
             let message = format!("{key} belongs to pod {}, not to {pod}", holder.pod);
             let next_step = "delete the older sandbox of that id first".to_owned();
@@ -40,22 +40,22 @@ impl Core {
         }
         let answer = self.reserved(holder);
         if holder.lapses.is_some() {
-            let lapses = now + self.config.reservation_lifetime;
-            self.book.extend(key, lapses);
+            let lapses = now + self.ctx.config.reservation_lifetime;
+            self.ctx.book.extend(key, lapses);
             self.persist_reservation(key);
         }
-        self.reply(ticket, answer);
+        self.ctx.reply(ticket, answer);
     }
 
     fn reserved(&self, holder: &Holder) -> Answer {
         match &holder.what {
-            Holding::Addresses(held) => Answer::Reserved { addresses: self.addresses_of(held) },
+            Holding::Addresses(held) => Answer::Reserved { addresses: self.ctx.addresses_of(held) },
             Holding::Branch(branch) => Answer::ReservedBranch(branch.clone()),
         }
     }
 
     fn persist_reservation(&mut self, key: &PodKey) {
-        let Some(holder) = self.book.holder(key) else { return };
+        let Some(holder) = self.ctx.book.holder(key) else { return };
         let Some(lapses) = holder.lapses else { return };
         let (key, pod) = (key.clone(), holder.pod.clone());
         let record = match holder.what.clone() {
@@ -63,13 +63,13 @@ impl Core {
             Holding::Branch(branch) => Some(Record::ReservedBranch { key, pod, branch, lapses }),
         };
         if let Some(record) = record {
-            self.persist(record);
+            self.ctx.persist(record);
         }
     }
 
     /// Serves those who wait for addresses, in the order they came, as far as addresses reach.
     pub(crate) fn serve_waiting(&mut self, now: Time) {
-        if self.queue.is_empty() || self.awaits_tags(now) {
+        if self.ctx.queue.is_empty() || self.zone.awaits_tags(&mut self.ctx) {
             return;
         }
         while self.serve_one_of_all(now) || self.serve_one(now) {}
@@ -78,18 +78,18 @@ impl Core {
     /// Serves the first who waits for an address of card 0. Those who came earlier and wait for
     /// other cards too have theirs laid by.
     fn serve_one(&mut self, now: Time) -> bool {
-        let Some(first) = self.queue.first() else { return false };
+        let Some(first) = self.ctx.queue.first() else { return false };
         let ticket = first.ticket;
-        if self.book.holder(&first.key).is_some() {
+        if self.ctx.book.holder(&first.key).is_some() {
             return self.serve(ticket, Vec::new(), now);
         }
-        let behind = self.queue.first_of_all().is_some_and(|(_, eldest)| eldest);
-        let scarce = behind && self.book.usable_on(FIRST) <= self.queue.waiting_on_all();
+        let behind = self.ctx.queue.first_of_all().is_some_and(|(_, eldest)| eldest);
+        let scarce = behind && self.ctx.book.usable_on(FIRST) <= self.ctx.queue.waiting_on_all();
         // What another card will not complete is laid by for nothing.
-        if scarce && !self.at_its_end.iter().any(|card| *card != FIRST) {
+        if scarce && !self.growth.other_card_is_stuck(FIRST) {
             return false;
         }
-        match self.book.pick(FIRST) {
+        match self.ctx.book.pick(FIRST) {
             Some(held) => self.serve(ticket, vec![held], now),
             None => false,
         }
@@ -98,14 +98,14 @@ impl Core {
     /// Serves the first who waits for an address of every card: with all of them or with none.
     fn serve_one_of_all(&mut self, now: Time) -> bool {
         // Whoever came earlier for card 0 alone is still there because it has no address.
-        let eldest = self.queue.first_of_all().filter(|(_, eldest)| *eldest);
+        let eldest = self.ctx.queue.first_of_all().filter(|(_, eldest)| *eldest);
         let Some((first, _)) = eldest else { return false };
         let ticket = first.ticket;
-        if self.book.holder(&first.key).is_some() {
+        if self.ctx.book.holder(&first.key).is_some() {
             return self.serve(ticket, Vec::new(), now);
         }
-        let cards = self.pool_cards();
-        let picked = cards.iter().map(|card| self.book.pick(*card));
+        let cards = self.ctx.pool_cards();
+        let picked = cards.iter().map(|card| self.ctx.book.pick(*card));
         match picked.collect::<Option<Vec<HeldAddress>>>() {
             Some(held) => self.serve(ticket, held, now),
             None => false,
@@ -114,8 +114,8 @@ impl Core {
 
     /// Ends the wait with these addresses, or with what the key has already.
     fn serve(&mut self, ticket: Ticket, held: Vec<HeldAddress>, now: Time) -> bool {
-        let Some(waiter) = self.queue.remove(ticket) else { return false };
-        if self.book.holder(&waiter.key).is_some() {
+        let Some(waiter) = self.ctx.queue.remove(ticket) else { return false };
+        if self.ctx.book.holder(&waiter.key).is_some() {
             self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
         } else if !held.is_empty() {
             self.give(waiter, Holding::Addresses(held), now);
@@ -125,9 +125,9 @@ impl Core {
 
     /// Serves those who wait for this pod's branch ENI, once it is known.
     pub(crate) fn serve_branch(&mut self, pod: &PodName, now: Time) {
-        let Some((uid, branch)) = self.cluster.branches.get(pod).cloned() else { return };
-        while let Some(waiter) = self.queue.pop_branch(pod, &uid) {
-            if self.book.holder(&waiter.key).is_some() {
+        let Some((uid, branch)) = self.ctx.cluster.branch(pod).cloned() else { return };
+        while let Some(waiter) = self.ctx.queue.pop_branch(pod, &uid) {
+            if self.ctx.book.holder(&waiter.key).is_some() {
                 self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
             } else if let Some(refusal) = self.vlan_in_use(pod, &branch) {
                 self.refuse(waiter.ticket, refusal);
@@ -141,7 +141,7 @@ impl Core {
     /// sandbox of the same pod may have the same branch.
     fn vlan_in_use(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
         let vlan = branch.vlan;
-        let (key, holder, other) = self.book.holders().find_map(|(key, holder)| {
+        let (key, holder, other) = self.ctx.book.holders().find_map(|(key, holder)| {
             let Holding::Branch(other) = &holder.what else { return None };
             (other.vlan == vlan && other.eni != branch.eni).then_some((key, holder, other))
         })?;
@@ -160,12 +160,12 @@ impl Core {
 
     fn give(&mut self, waiter: Waiter, what: Holding, now: Time) {
         let Waiter { ticket, key, pod, .. } = waiter;
-        let lapses = Some(now + self.config.reservation_lifetime);
+        let lapses = Some(now + self.ctx.config.reservation_lifetime);
         let holder = Holder { pod, what, since: now, lapses, host_interface: None };
         let answer = self.reserved(&holder);
-        self.book.hold(key.clone(), holder);
+        self.ctx.book.hold(key.clone(), holder);
         self.persist_reservation(&key);
-        self.reply(ticket, answer);
+        self.ctx.reply(ticket, answer);
     }
 
     pub(crate) fn confirm(
@@ -177,20 +177,20 @@ impl Core {
     ) {
         // A reservation whose time is over is gone, also if nobody looked at the clock since.
         let stands =
-            self.book.holder(key).is_some_and(|h| h.lapses.is_none_or(|lapses| lapses > now));
+            self.ctx.book.holder(key).is_some_and(|h| h.lapses.is_none_or(|lapses| lapses > now));
         if stands {
-            let known = self.book.holder(key).and_then(|h| h.host_interface.clone());
+            let known = self.ctx.book.holder(key).and_then(|h| h.host_interface.clone());
             if known.as_ref() != Some(&host_interface) {
-                self.book.confirm(key, host_interface.clone());
-                self.persist(Record::Confirmed { key: key.clone(), host_interface });
-                self.node_changed();
+                self.ctx.book.confirm(key, host_interface.clone());
+                self.ctx.persist(Record::Confirmed { key: key.clone(), host_interface });
+                self.ctx.node_changed();
             }
         }
-        self.reply(ticket, Answer::Confirmed { confirmed: stands });
+        self.ctx.reply(ticket, Answer::Confirmed { confirmed: stands });
     }
 
     pub(crate) fn release(&mut self, ticket: Ticket, key: &PodKey, cause: ReleaseCause, now: Time) {
-        for waiter in self.queue.remove_key(key) {
+        for waiter in self.ctx.queue.remove_key(key) {
             let why = match cause {
                 ReleaseCause::PodDeleted => "its pod was deleted",
                 ReleaseCause::SetupFailed => "its set-up was given up",
@@ -201,52 +201,52 @@ impl Core {
         }
         let held = self.cool_down(key, now);
         if let Some(holder) = held.as_ref().filter(|_| cause == ReleaseCause::SetupFailed) {
-            self.expect_again(&holder.pod);
+            self.ctx.expect_again(&holder.pod);
         }
         let addresses = held.as_ref().map_or(&[][..], |holder| holder.what.addresses());
-        let addresses = self.addresses_of(addresses);
-        self.reply(ticket, Answer::Released { known: held.is_some(), addresses });
+        let addresses = self.ctx.addresses_of(addresses);
+        self.ctx.reply(ticket, Answer::Released { known: held.is_some(), addresses });
     }
 
     pub(crate) fn lapse_reservations(&mut self, now: Time) {
-        while let Some(key) = self.book.lapsed(now) {
+        while let Some(key) = self.ctx.book.lapsed(now) {
             let Some(holder) = self.cool_down(&key, now) else { return };
-            self.expect_again(&holder.pod);
+            self.ctx.expect_again(&holder.pod);
             let object = format!("{} ({key})", holder.pod);
             let cause = format!("{} was reserved and never confirmed", named(&holder.what));
-            self.report(Severity::Warning, Topic::ReservationLapsed, object, cause, "");
-            self.outbox.push(Effect::Forget { key, pod: holder.pod });
+            self.ctx.report(Severity::Warning, Topic::ReservationLapsed, object, cause, "");
+            self.ctx.push(Effect::Forget { key, pod: holder.pod });
         }
     }
 
     fn cool_down(&mut self, key: &PodKey, now: Time) -> Option<Holder> {
-        let until = now + self.config.cooldown;
-        let holder = self.book.release(key, now, until)?;
+        let until = now + self.ctx.config.cooldown;
+        let holder = self.ctx.book.release(key, now, until)?;
         match &holder.what {
             Holding::Addresses(addresses) => {
                 for held in addresses {
                     let eni = held.eni.clone();
-                    self.persist(Record::cooling(held.address, eni, now, until));
-                    self.drop_what_was_kept_for_a_pod(held.address, now);
+                    self.ctx.persist(Record::cooling(held.address, eni, now, until));
+                    self.witnesses.drop_what_was_kept_for_a_pod(&mut self.ctx, held.address);
                 }
             }
-            Holding::Branch(_) => self.persist(Record::BranchReleased { key: key.clone() }),
+            Holding::Branch(_) => self.ctx.persist(Record::BranchReleased { key: key.clone() }),
         }
-        self.node_changed();
+        self.ctx.node_changed();
         Some(holder)
     }
 
     pub(crate) fn free_what_has_cooled(&mut self, now: Time) {
-        while let Some(address) = self.book.free_ripe(now) {
-            if self.book.place_of(address).is_none() {
-                self.persist(Record::settled(vec![single(address)]));
+        while let Some(address) = self.ctx.book.free_ripe(now) {
+            if self.ctx.book.place_of(address).is_none() {
+                self.ctx.persist(Record::settled(vec![single(address)]));
             }
         }
     }
 
     pub(crate) fn report_stuck_in_kernel(&mut self, now: Time) {
-        for address in self.book.stuck_in_kernel(now, KERNEL_PATIENCE) {
-            self.report(
+        for address in self.ctx.book.stuck_in_kernel(now, KERNEL_PATIENCE) {
+            self.ctx.report(
                 Severity::Warning,
                 Topic::KernelDirty,
                 address,
@@ -258,7 +258,7 @@ impl Core {
 
     /// Answers those whose time is over.
     pub(crate) fn dismiss_overdue(&mut self, now: Time) {
-        while let Some(waiter) = self.queue.pop_overdue(now) {
+        while let Some(waiter) = self.ctx.queue.pop_overdue(now) {
             self.dismiss(waiter);
         }
     }
@@ -266,24 +266,24 @@ impl Core {
     /// Answers those whom nothing can help before they stop waiting: the runtime's next try may
     /// find more, and comes the sooner.
     pub(crate) fn dismiss_hopeless(&mut self, now: Time) {
-        if self.queue.is_empty() {
+        if self.ctx.queue.is_empty() {
             return;
         }
         let Some(help) = self.next_help(now) else { return };
-        while let Some(waiter) = self.queue.pop_hopeless(help) {
+        while let Some(waiter) = self.ctx.queue.pop_hopeless(help) {
             self.dismiss(waiter);
         }
         // A release that comes later than this comes too late for the first of them.
-        let first = self.queue.next_deadline().filter(|_| help.is_some());
-        let too_late = first.map(|deadline| deadline - self.config.cooldown + Span::millis(1));
-        self.wake_by(too_late.filter(|at| *at > now));
+        let first = self.ctx.queue.next_deadline().filter(|_| help.is_some());
+        let too_late = first.map(|deadline| deadline - self.ctx.config.cooldown + Span::millis(1));
+        self.ctx.wake_by(too_late.filter(|at| *at > now));
     }
 
     fn dismiss(&mut self, waiter: Waiter) {
         let refusal = if waiter.branch.is_some() {
             self.no_branch(&waiter.pod)
         } else {
-            self.expect_again(&waiter.pod);
+            self.ctx.expect_again(&waiter.pod);
             self.refusal(waiter.cards)
         };
         let notice = Notice {
@@ -294,12 +294,12 @@ impl Core {
             cause: refusal.message.clone(),
             next_step: refusal.next_step.clone(),
         };
-        self.outbox.push(Effect::Report(notice));
+        self.ctx.push(Effect::Report(notice));
         self.refuse(waiter.ticket, refusal);
     }
 
     fn no_branch(&self, pod: &PodName) -> Refusal {
-        let trunk = if self.has_trunk() { "" } else { "; the node has no trunk ENI either" };
+        let trunk = if self.ctx.has_trunk() { "" } else { "; the node has no trunk ENI either" };
         Refusal {
             reason: RefusalReason::TryAgain,
             message: format!(
@@ -313,13 +313,13 @@ impl Core {
 
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
-        while let Some(waiter) = self.queue.pop() {
+        while let Some(waiter) = self.ctx.queue.pop() {
             self.refuse(waiter.ticket, stopping());
         }
     }
 
     fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
-        self.reply(ticket, Answer::Refused(refusal));
+        self.ctx.reply(ticket, Answer::Refused(refusal));
     }
 }
 

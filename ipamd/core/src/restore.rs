@@ -4,8 +4,6 @@ use crate::{
     Checkpoint, Core, Effect, RECORD_FORMAT, Record, Severity, Topic,
     book::Holder,
     checkpoint::{Cooled, Held, Holding},
-    growth::Making,
-    shrink::Departure,
 };
 use config_model::{EniId, PodKey, Time};
 use std::net::IpAddr;
@@ -15,7 +13,6 @@ impl Core {
     pub(crate) fn restore(&mut self, restored: Checkpoint, boot_id: &str, now: Time) {
         let same_boot = restored.boot_id.as_deref() == Some(boot_id);
         let held = restored.held.len();
-        self.journal = restored.clone();
         for (key, held) in restored.held {
             if same_boot {
                 self.hold_again(key, held, now);
@@ -26,37 +23,37 @@ impl Core {
                             self.cool_anew(held.address, held.eni, now);
                         }
                     }
-                    Holding::Branch(_) => self.persist(Record::BranchReleased { key }),
+                    Holding::Branch(_) => self.ctx.persist(Record::BranchReleased { key }),
                 }
             }
         }
         for (address, cooled) in restored.cooling {
             if same_boot {
                 let Cooled { eni, since, until } = cooled;
-                self.book.cool(address, eni, since, until);
+                self.ctx.book.cool(address, eni, since, until);
             } else {
                 self.cool_anew(address, cooled.eni, now);
             }
         }
         for block in restored.leaving.into_keys() {
-            self.watch.block_gone(block, now);
+            self.ctx.gone.block_gone(block, now);
         }
         for (token, made) in restored.making {
-            self.makings.insert(token, Making::resumed(made));
+            self.growth.resume(token, made);
         }
         for eni in restored.enis_leaving {
-            self.departures.insert(eni, Departure::resumed());
+            self.shrink.resume(eni);
         }
         // Last: if the file ends before this record, the next process does it all again.
         if !same_boot {
-            self.persist(Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
+            self.ctx.persist(Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
         }
         if held > 0 {
             let fate = if same_boot { "hold their addresses" } else { "are gone with their boot" };
             let cause = format!("{held} pods of an earlier process {fate}");
-            self.report(Severity::Info, Topic::Restored, "checkpoint", cause, "");
+            self.ctx.report(Severity::Info, Topic::Restored, "checkpoint", cause, "");
         }
-        self.outbox.push(Effect::NodeChanged);
+        self.ctx.push(Effect::NodeChanged);
     }
 
     fn hold_again(&mut self, key: PodKey, held: Held, now: Time) {
@@ -68,12 +65,12 @@ impl Core {
             lapses: (!confirmed).then_some(held.lapses),
             host_interface: held.host_interface,
         };
-        self.book.hold(key, holder);
+        self.ctx.book.hold(key, holder);
     }
 
     fn cool_anew(&mut self, address: IpAddr, eni: EniId, now: Time) {
-        let until = now + self.config.cooldown;
-        self.book.cool(address, eni.clone(), now, until);
-        self.persist(Record::cooling(address, eni, now, until));
+        let until = now + self.ctx.config.cooldown;
+        self.ctx.book.cool(address, eni.clone(), now, until);
+        self.ctx.persist(Record::cooling(address, eni, now, until));
     }
 }

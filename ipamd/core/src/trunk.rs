@@ -2,7 +2,7 @@
 //!
 //! The resource controller makes and attaches the trunk; we only say that we want one.
 
-use crate::{Core, Effect, EniKind, Severity, Topic, TrunkMissing, book::Eni};
+use crate::{Effect, EniKind, Severity, Topic, TrunkMissing, book::Eni, ctx::Ctx};
 use config_model::{CardIndex, Span, Time};
 
 /// The feature is asked for again so often.
@@ -47,7 +47,7 @@ impl TrunkWish {
     }
 }
 
-impl Core {
+impl Ctx {
     /// Places on the card that are kept free for a trunk to come.
     pub(crate) fn places_for_trunk(&self, card: CardIndex) -> u32 {
         u32::from(card == CardIndex(0) && self.lacks_trunk())
@@ -63,49 +63,51 @@ impl Core {
         let is_trunk = |eni: &Eni| eni.facts.kind == Some(EniKind::Trunk) && !eni.missing;
         self.book.enis().any(is_trunk)
     }
+}
 
-    /// Asks for the trunk while it is missing.
-    pub(crate) fn ask_for_trunk(&mut self, now: Time) {
-        if !self.lacks_trunk() {
-            self.trunk = TrunkWish::default();
+impl TrunkWish {
+    /// Asks for the trunk while it is missing. `has_place`: card 0 has a place for it.
+    pub(crate) fn ask(&mut self, ctx: &mut Ctx, has_place: impl FnOnce(&Ctx) -> bool) {
+        if !ctx.lacks_trunk() {
+            *self = Self::default();
             return;
         }
-        let asking = self.trunk.missing(self.has_place_for_trunk(), now);
+        let has_place = has_place(ctx);
+        let asking = self.missing(has_place, ctx.now);
         if asking.ask {
-            self.outbox.push(Effect::AskForTrunk);
+            ctx.push(Effect::AskForTrunk);
         }
         if asking.report {
-            let TrunkMissing { cause, next_step } = self.why_no_trunk();
-            self.report(Severity::Warning, Topic::TrunkMissing, "trunk ENI", cause, next_step);
+            let TrunkMissing { cause, next_step } = why_no_trunk(has_place);
+            ctx.report(Severity::Warning, Topic::TrunkMissing, "trunk ENI", cause, next_step);
         }
-        if !self.trunk.reported {
-            self.watch.want_imds(now + LOOK_INTERVAL);
+        if !self.reported {
+            ctx.schedule.want_imds(ctx.now + LOOK_INTERVAL);
         }
-        let next = self.trunk.next(now);
-        self.wake_by(next);
+        ctx.wake_by(self.next(ctx.now));
     }
 
-    /// What keeps the trunk away, as long as it is missing and was reported.
-    pub(crate) fn trunk_missing(&self) -> Option<TrunkMissing> {
-        (self.lacks_trunk() && self.trunk.reported).then(|| self.why_no_trunk())
+    /// The reason why the trunk is missing; `None` before it was reported.
+    pub(crate) fn reason(
+        &self,
+        ctx: &Ctx,
+        has_place: impl FnOnce(&Ctx) -> bool,
+    ) -> Option<TrunkMissing> {
+        (ctx.lacks_trunk() && self.reported).then(|| why_no_trunk(has_place(ctx)))
     }
+}
 
-    fn why_no_trunk(&self) -> TrunkMissing {
-        if self.has_place_for_trunk() {
-            TrunkMissing {
-                cause: "security groups for pods are on, but no trunk ENI was attached",
-                next_step: "see that the VPC resource controller runs and knows this instance type",
-            }
-        } else {
-            TrunkMissing {
-                cause: "security groups for pods are on, but no place is left for a trunk ENI",
-                next_step: "replace the node, or lower the pool's targets until an ENI is freed",
-            }
+fn why_no_trunk(has_place: bool) -> TrunkMissing {
+    if has_place {
+        TrunkMissing {
+            cause: "security groups for pods are on, but no trunk ENI was attached",
+            next_step: "see that the VPC resource controller runs and knows this instance type",
         }
-    }
-
-    fn has_place_for_trunk(&self) -> bool {
-        self.places_taken(CardIndex(0)) < self.max_enis(CardIndex(0))
+    } else {
+        TrunkMissing {
+            cause: "security groups for pods are on, but no place is left for a trunk ENI",
+            next_step: "replace the node, or lower the pool's targets until an ENI is freed",
+        }
     }
 }
 

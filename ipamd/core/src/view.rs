@@ -16,14 +16,14 @@ const FIRST: CardIndex = CardIndex(0);
 impl Core {
     /// Everything, for those who only look. Costs as much as there are addresses.
     pub fn snapshot(&self, now: Time) -> Snapshot {
-        let mut enis: Vec<EniView> = self.book.enis().map(|eni| eni_view(eni, false)).collect();
-        let departing = self.departures.values().filter_map(|departure| departure.eni.as_ref());
-        enis.extend(departing.map(|eni| eni_view(eni, true)));
+        let mut enis: Vec<EniView> = self.ctx.book.enis().map(|eni| eni_view(eni, false)).collect();
+        enis.extend(self.shrink.leaving().map(|eni| eni_view(eni, true)));
         enis.sort_by_key(|eni| (eni.card, eni.device));
         Snapshot {
             enis,
-            pods: self.book.holders().map(|(key, holder)| self.pod_view(key, holder)).collect(),
+            pods: self.ctx.book.holders().map(|(key, holder)| self.pod_view(key, holder)).collect(),
             cooling: self
+                .ctx
                 .book
                 .cooling()
                 .map(|(address, cooling)| CoolingView {
@@ -37,25 +37,25 @@ impl Core {
             short: self.short(now),
             full: self.is_full(FIRST, now),
             waiting: self.explain(now),
-            trunk_missing: self.trunk_missing(),
-            waiters: self.queue.eldest(WAITERS_TOLD).map(waiter_view).collect(),
-            budgets: self.budgets.views(now),
+            trunk_missing: self.trunk.reason(&self.ctx, |_| self.has_place_for_trunk()),
+            waiters: self.ctx.queue.eldest(WAITERS_TOLD).map(waiter_view).collect(),
+            budgets: self.ctx.budgets.views(now),
         }
     }
 
     /// The pool in numbers, quickly.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
-            enis: self.targets.cards().iter().map(|card| self.places_taken(*card)).sum(),
-            max_enis: self.targets.cards().iter().map(|card| self.max_enis(*card)).sum(),
-            usable: self.book.usable(),
-            reserved: count(self.book.reserved()),
-            waiting: count(self.queue.len()),
-            coming: self.cluster.expected(),
-            calls: count(self.calls.len()),
+            enis: self.ctx.targets.cards().iter().map(|card| self.places_taken(*card)).sum(),
+            max_enis: self.ctx.targets.cards().iter().map(|card| self.ctx.max_enis(*card)).sum(),
+            usable: self.ctx.book.usable(),
+            reserved: count(self.ctx.book.reserved()),
+            waiting: count(self.ctx.queue.len()),
+            coming: self.ctx.cluster.expected(),
+            calls: count(self.ctx.calls.len()),
             ..Counts::default()
         };
-        for eni in self.book.enis().filter(|eni| eni.facts.managed && !eni.missing) {
+        for eni in self.ctx.book.enis().filter(|eni| eni.facts.managed && !eni.missing) {
             let of_eni = eni_counts(eni);
             counts.total += of_eni.total;
             counts.assigned += of_eni.assigned;
@@ -67,24 +67,26 @@ impl Core {
 
     /// What the key holds.
     pub fn inspect(&self, key: &PodKey) -> Option<PodView> {
-        self.book.holder(key).map(|holder| self.pod_view(key, holder))
+        self.ctx.book.holder(key).map(|holder| self.pod_view(key, holder))
     }
 
     fn short(&self, now: Time) -> u64 {
-        let of = |card: &CardIndex| self.targets.short(*card, self.pool_at(*card, now).0);
-        self.targets.cards().iter().map(of).sum()
+        let of = |card: &CardIndex| {
+            self.ctx.targets.short(*card, self.growth.pool_at(&self.ctx, *card, now).0)
+        };
+        self.ctx.targets.cards().iter().map(of).sum()
     }
 
     fn is_full(&self, card: CardIndex, now: Time) -> bool {
-        let (pool, _) = self.pool_at(card, now);
-        let per_eni = self.targets.per_eni();
+        let (pool, _) = self.growth.pool_at(&self.ctx, card, now);
+        let per_eni = self.ctx.targets.per_eni();
         let has_room = |eni: &Eni| eni.facts.card == card && eni.counts() && eni.room(per_eni) > 0;
-        let places = self.places_taken(card) + self.places_for_trunk(card);
+        let places = self.places_taken(card) + self.ctx.places_for_trunk(card);
         let used_up = pool.held > 0 && pool.total == u64::from(pool.held) + u64::from(pool.cooling);
-        let of_others = !self.config.provisioning || self.config.imds_only;
-        let no_place = places >= self.max_enis(card) && !self.book.enis().any(has_room);
+        let of_others = !self.ctx.config.provisioning || self.ctx.config.imds_only;
+        let no_place = places >= self.ctx.max_enis(card) && !self.ctx.book.enis().any(has_room);
         let no_more = of_others || no_place;
-        used_up && (no_more || pool.total >= u64::from(self.targets.max_pods))
+        used_up && (no_more || pool.total >= u64::from(self.ctx.targets.max_pods))
     }
 
     fn pod_view(&self, key: &PodKey, holder: &Holder) -> PodView {
@@ -95,7 +97,7 @@ impl Core {
         PodView {
             key: key.clone(),
             pod: holder.pod.clone(),
-            addresses: self.addresses_of(holder.what.addresses()),
+            addresses: self.ctx.addresses_of(holder.what.addresses()),
             branch,
             confirmed: holder.lapses.is_none(),
             host_interface: holder.host_interface.clone(),

@@ -1,8 +1,9 @@
 //! Which subnets does the zone have, and in which of them do pods get no addresses?
 
 use crate::{
-    Action, CloudAnswer, CloudCall, Core, PoolConfig, Remedy, SeenSubnet, Severity, Topic,
+    Action, CloudAnswer, CloudCall, PoolConfig, Remedy, SeenSubnet, Severity, Topic,
     calls::{About, CloudResult},
+    ctx::Ctx,
     explain::Why,
     placement::{self, Zone},
 };
@@ -23,7 +24,7 @@ const TAGS_PATIENCE: Span = Span::seconds(2);
 /// What EC2 has told of the zone, and when it is asked again.
 #[derive(Debug)]
 pub(crate) struct ZoneWatch {
-    pub(crate) zone: Zone,
+    zone: Zone,
     begun: Time,
     /// When the answer that is known was asked for.
     asked: Option<Time>,
@@ -36,6 +37,10 @@ impl ZoneWatch {
     pub(crate) fn new(now: Time) -> Self {
         let (zone, asked, not_before) = (Zone::default(), None, None);
         Self { zone, begun: now, asked, in_call: false, tries: 0, not_before }
+    }
+
+    pub(crate) fn subnets(&self) -> &Zone {
+        &self.zone
     }
 
     /// What is known of a subnet.
@@ -60,114 +65,114 @@ impl ZoneWatch {
     }
 }
 
-impl Core {
+impl ZoneWatch {
     /// Whether subnets matter at all, and EC2 may be asked.
-    fn reads_subnets(&self) -> bool {
-        self.config.subnet_discovery && self.watch.ec2_seen()
+    fn reads_subnets(&self, ctx: &Ctx) -> bool {
+        ctx.config.subnet_discovery && ctx.schedule.ec2_seen()
     }
 
     /// Asks at the start, until EC2 has told: ENIs that are there may lie in an excluded subnet.
-    pub(crate) fn look_at_zone(&mut self, now: Time) {
-        if self.reads_subnets() && !matches!(self.zone.zone, Zone::Known(_)) {
-            self.ask_for_subnets(now);
+    pub(crate) fn look(&mut self, ctx: &mut Ctx) {
+        if self.reads_subnets(ctx) && !matches!(self.zone, Zone::Known(_)) {
+            self.ask_for_subnets(ctx);
         }
     }
 
     /// Whether it may still turn out that an ENI lies in an excluded subnet: then nobody is given of
     /// any. EC2 that does not answer holds nobody up for long.
-    pub(crate) fn awaits_tags(&mut self, now: Time) -> bool {
-        let unknown = self.config.subnet_discovery && self.zone.zone == Zone::Unknown;
-        unknown && !self.reached(self.zone.begun + TAGS_PATIENCE, now)
+    pub(crate) fn awaits_tags(&mut self, ctx: &mut Ctx) -> bool {
+        let unknown = ctx.config.subnet_discovery && self.zone == Zone::Unknown;
+        unknown && !ctx.reached(self.begun + TAGS_PATIENCE)
     }
 
     /// Asks again while somebody waits and a full subnet is all that there is: its free addresses
     /// tell when it has some.
-    pub(crate) fn recount(&mut self, now: Time) {
+    pub(crate) fn recount(&mut self, ctx: &mut Ctx) {
         let full = |why: &Why| matches!(why, Why::SubnetFull { until: Some(_), .. });
-        if self.queue.is_empty() || !self.reads_subnets() || !self.whys.iter().any(full) {
+        if ctx.queue.is_empty() || !self.reads_subnets(ctx) || !ctx.whys().iter().any(full) {
             return;
         }
-        let Some((since, asked)) = self.subnets.empty_since().zip(self.zone.asked) else { return };
-        if asked < since || self.reached(asked + RECOUNT, now) {
-            self.ask_for_subnets(now);
+        let Some((since, asked)) = ctx.subnets.empty_since().zip(self.asked) else { return };
+        if asked < since || ctx.reached(asked + RECOUNT) {
+            self.ask_for_subnets(ctx);
         }
     }
 
     /// Whether EC2 is counting free addresses right now.
     pub(crate) fn is_counting(&self) -> bool {
-        self.zone.in_call
+        self.in_call
     }
 
     /// Whether the subnets are known well enough to place an ENI; if not, EC2 is asked.
-    pub(crate) fn knows_zone(&mut self, now: Time) -> bool {
-        let needed = self.reads_subnets() && !self.config.custom_networking;
-        if !needed || self.zone.is_fresh(now) {
+    pub(crate) fn knows_zone(&mut self, ctx: &mut Ctx) -> bool {
+        let needed = self.reads_subnets(ctx) && !ctx.config.custom_networking;
+        if !needed || self.is_fresh(ctx.now) {
             return true;
         }
-        self.ask_for_subnets(now);
+        self.ask_for_subnets(ctx);
         // An older answer is better than none while EC2 does not answer.
-        !self.zone.in_call && self.zone.zone != Zone::Unknown
+        !self.in_call && self.zone != Zone::Unknown
     }
 
-    fn ask_for_subnets(&mut self, now: Time) {
-        if self.zone.in_call
-            || !self.zone.not_before.is_none_or(|at| self.reached(at, now))
-            || !self.may(Action::DescribeSubnets, now)
+    fn ask_for_subnets(&mut self, ctx: &mut Ctx) {
+        if self.in_call
+            || !self.not_before.is_none_or(|at| ctx.reached(at))
+            || !ctx.may(Action::DescribeSubnets)
         {
             return;
         }
-        self.zone.in_call = true;
-        let (vpc, zone) = (self.node.vpc.clone(), self.node.zone.clone());
-        self.call(About::Zone, CloudCall::DescribeSubnets { vpc, zone }, now);
+        self.in_call = true;
+        let (vpc, zone) = (ctx.node.vpc.clone(), ctx.node.zone.clone());
+        ctx.call(About::Zone, CloudCall::DescribeSubnets { vpc, zone });
     }
 
-    pub(crate) fn subnets_seen(&mut self, result: CloudResult, started: Time, now: Time) {
-        self.zone.in_call = false;
+    pub(crate) fn subnets_seen(&mut self, ctx: &mut Ctx, result: CloudResult, started: Time) {
+        self.in_call = false;
         let fault = match result {
             Ok(CloudAnswer::Subnets(subnets)) => {
-                self.zone.asked = Some(started);
-                self.zone.tries = 0;
-                self.zone.not_before = None;
+                self.asked = Some(started);
+                self.tries = 0;
+                self.not_before = None;
                 for subnet in subnets.iter().filter(|subnet| subnet.free_addresses > 0) {
-                    self.subnets.has_free_ones(&subnet.id, started);
+                    ctx.subnets.has_free_ones(&subnet.id, started);
                 }
-                self.zone.zone = Zone::Known(subnets);
-                self.mark_excluded();
+                self.zone = Zone::Known(subnets);
+                self.mark_excluded(ctx);
                 return;
             }
             Ok(_) => None,
             Err(fault) => Some(fault),
         };
-        self.zone.tries += 1;
+        self.tries += 1;
         let refused = fault.as_ref().is_some_and(|fault| fault.remedy == Remedy::TellOperator);
-        let gives_up = refused || self.zone.tries >= TRIES;
+        let gives_up = refused || self.tries >= TRIES;
         if gives_up {
-            self.zone.not_before = Some(now + UNTOLD_PAUSE);
+            self.not_before = Some(ctx.now + UNTOLD_PAUSE);
         }
-        if gives_up && self.zone.zone == Zone::Unknown {
-            self.zone.zone = Zone::Untold;
+        if gives_up && self.zone == Zone::Unknown {
+            self.zone = Zone::Untold;
             let cause = fault.map_or_else(String::new, |fault| format!(" ({fault})"));
             let cause = format!("the zone's subnets are not known{cause}");
             let next_step = "allow ec2:DescribeSubnets to the node's role; new ENIs go to the \
                              node's own subnet meanwhile";
-            self.report(Severity::Warning, Topic::NoSubnet, "DescribeSubnets", cause, next_step);
+            ctx.report(Severity::Warning, Topic::NoSubnet, "DescribeSubnets", cause, next_step);
         }
-        self.zone.asked.get_or_insert(started);
+        self.asked.get_or_insert(started);
     }
 
     /// ENIs whose subnet is excluded by now, or is not any more.
-    fn mark_excluded(&mut self) {
+    fn mark_excluded(&mut self, ctx: &mut Ctx) {
         let mut changed = Vec::new();
-        for eni in self.book.enis() {
+        for eni in ctx.book.enis() {
             let (id, subnet) = (eni.facts.id.clone(), eni.facts.subnet.clone());
-            let without_pods = eni.facts.is_primary && self.config.custom_networking;
-            let excluded = without_pods || self.zone.excludes(&self.config, &subnet);
+            let without_pods = eni.facts.is_primary && ctx.config.custom_networking;
+            let excluded = without_pods || self.excludes(&ctx.config, &subnet);
             if eni.facts.managed && eni.facts.excluded != excluded {
                 changed.push((id, subnet, excluded));
             }
         }
         for (id, subnet, excluded) in changed {
-            if let Some(eni) = self.book.eni_mut(&id) {
+            if let Some(eni) = ctx.book.eni_mut(&id) {
                 eni.facts.excluded = excluded;
             }
             let cause = if excluded {
@@ -175,8 +180,8 @@ impl Core {
             } else {
                 format!("its subnet {subnet} is not excluded any more")
             };
-            self.report(Severity::Info, Topic::NoSubnet, id, cause, "");
-            self.node_changed();
+            ctx.report(Severity::Info, Topic::NoSubnet, id, cause, "");
+            ctx.node_changed();
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Which address does the next pod get, and how many could be given at once?
 
-use super::{Book, Eni, EniFacts};
+use super::{AddressBook, Eni, EniFacts};
 use crate::HeldAddress;
 use config_model::CardIndex;
 use std::{cmp::Reverse, net::IpAddr};
 
-impl Book {
+impl AddressBook {
     /// The address that the next pod gets on the card: of the fullest ENI that serves, the lowest of
     /// its fullest block. ENIs and prefixes that few pods use run empty so, and can be freed.
     ///

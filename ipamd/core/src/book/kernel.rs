@@ -1,11 +1,11 @@
 //! What the kernel still has: an address is not free before an observation lacks it.
 
-use super::{Book, Cooling, Use};
+use super::{AddressBook, Cooling, Use};
 use config_model::{EniId, Time};
 use ipnet::IpNet;
 use std::{collections::BTreeSet, net::IpAddr};
 
-impl Book {
+impl AddressBook {
     /// Takes in an observation. False if a newer one is known.
     pub(crate) fn kernel_seen(
         &mut self,

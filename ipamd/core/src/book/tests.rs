@@ -41,8 +41,8 @@ fn key(pod: u32) -> PodKey {
 }
 
 /// Two ENIs of four addresses each, and a kernel that was seen empty.
-fn book() -> Book {
-    let mut book = Book::default();
+fn book() -> AddressBook {
+    let mut book = AddressBook::default();
     for (name, device, base) in [("eni-a", 0, 0), ("eni-b", 1, 10)] {
         book.add_eni(eni(name, device));
         for last in base..base + 4 {
@@ -53,7 +53,7 @@ fn book() -> Book {
     book
 }
 
-fn hold(book: &mut Book, pod: u32, address: IpAddr) {
+fn hold(book: &mut AddressBook, pod: u32, address: IpAddr) {
     let holder = Holder {
         pod: PodName { namespace: "default".into(), name: format!("web-{pod}") },
         what: Holding::Addresses(vec![HeldAddress {
@@ -69,7 +69,7 @@ fn hold(book: &mut Book, pod: u32, address: IpAddr) {
     book.hold(key(pod), holder);
 }
 
-fn picked(book: &Book) -> Option<IpAddr> {
+fn picked(book: &AddressBook) -> Option<IpAddr> {
     book.pick(CardIndex(0)).map(|held| held.address)
 }
 
@@ -93,7 +93,7 @@ fn nothing_is_picked_of_an_eni_that_is_not_ready_or_missing_or_before_the_kernel
     assert_eq!(picked(&book), Some(address(10)));
     book.eni_mut(&"eni-b".into()).unwrap().missing = true;
     assert_eq!(picked(&book), None);
-    let mut unseen = Book::default();
+    let mut unseen = AddressBook::default();
     unseen.add_eni(eni("eni-a", 0));
     unseen.add_block(&"eni-a".into(), single(address(1)), Time(0));
     assert_eq!(picked(&unseen), None);
@@ -148,7 +148,7 @@ fn an_old_observation_does_not_undo_a_newer_one() {
 
 #[test]
 fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
-    let mut book = Book::default();
+    let mut book = AddressBook::default();
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     hold(&mut book, 1, address(0));
     book.add_eni(eni("eni-a", 0));
@@ -176,7 +176,7 @@ fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
 
 #[test]
 fn a_prefix_is_a_block_of_many_addresses_and_the_fuller_one_is_used_first() {
-    let mut book = Book::default();
+    let mut book = AddressBook::default();
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     book.add_eni(eni("eni-a", 0));
     for prefix in ["10.0.0.0/28", "10.0.0.16/28"] {
@@ -215,7 +215,7 @@ fn the_counts_agree_with_the_uses_whatever_happens() {
 
 #[test]
 fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at() {
-    let mut book = Book::of(Unit::Ipv6Prefix);
+    let mut book = AddressBook::of(Unit::Ipv6Prefix);
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     book.add_eni(eni("eni-a", 0));
     let block: IpNet = "fd00:0:0:1:2::/80".parse().unwrap();
@@ -251,7 +251,7 @@ fn blocks_of_the_other_family_or_larger_than_a_prefix_are_not_for_pods() {
         (Unit::Prefix, "10.0.0.0/24"),
         (Unit::Ipv6Prefix, "fd00:0:0:1::/64"),
     ] {
-        let mut book = Book::of(unit);
+        let mut book = AddressBook::of(unit);
         book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
         book.add_eni(eni("eni-a", 0));
         assert!(!book.add_block(&"eni-a".into(), other.parse().unwrap(), Time(0)));

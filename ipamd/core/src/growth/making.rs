@@ -2,9 +2,10 @@
 
 mod outcome;
 
+use super::Growth;
 use crate::{
-    Action, CloudCall, Core, SeenEni, Want, book::block_size, calls::About, checkpoint::Made,
-    warm::Unit,
+    Action, CloudCall, SeenEni, Want, book::block_size, calls::About, checkpoint::Made, ctx::Ctx,
+    places::OccupiedPlaces, warm::Unit,
 };
 use config_model::{CardIndex, DeviceIndex, EniId, SecurityGroupId, Span, SubnetId, Time};
 use std::collections::BTreeSet;
@@ -103,78 +104,83 @@ impl Making {
     }
 }
 
-impl Core {
-    pub(crate) fn advance_makings(&mut self, now: Time) {
+impl Growth {
+    pub(crate) fn advance(&mut self, ctx: &mut Ctx, occupied: &OccupiedPlaces) {
         let tokens: Vec<String> = self.makings.keys().cloned().collect();
         for token in tokens {
             let Some(making) = self.makings.get(&token) else { continue };
             let rest_until = making.rest_until;
-            if making.in_call || !self.reached(rest_until, now) {
+            if making.in_call || !ctx.reached(rest_until) {
                 continue;
             }
             let Some(making) = self.makings.get(&token) else { continue };
             match making.eni.clone() {
                 None => {
-                    if self.may(Action::Create, now) {
-                        self.create(&token, now);
+                    if ctx.may(Action::Create) {
+                        self.create(ctx, &token);
                     }
                 }
                 Some(eni) if making.unsure || making.seen.is_none() => {
-                    if self.may(Action::Describe, now) {
-                        self.call_for(&token, CloudCall::DescribeEni { eni }, now);
+                    if ctx.may(Action::Describe) {
+                        self.call_for(ctx, &token, CloudCall::DescribeEni { eni });
                     }
                 }
                 Some(eni) if making.undo => {
-                    if self.may(Action::Delete, now) {
-                        self.call_for(&token, CloudCall::DeleteEni { eni }, now);
+                    if ctx.may(Action::Delete) {
+                        self.call_for(ctx, &token, CloudCall::DeleteEni { eni });
                     }
                 }
-                Some(eni) => self.attach(&token, eni, now),
+                Some(eni) => self.attach(ctx, occupied, &token, eni),
             }
         }
     }
 
-    pub(super) fn create(&mut self, token: &str, now: Time) {
+    pub(super) fn create(&mut self, ctx: &mut Ctx, token: &str) {
         let Some(making) = self.makings.get(token) else { return };
         let call = CloudCall::CreateEni {
             token: token.to_owned(),
-            subnet: making.made.subnet.clone().unwrap_or(self.node.subnet.clone()),
-            groups: making.made.groups.clone().unwrap_or(self.node.security_groups.clone()),
+            subnet: making.made.subnet.clone().unwrap_or(ctx.node.subnet.clone()),
+            groups: making.made.groups.clone().unwrap_or(ctx.node.security_groups.clone()),
             want: making.made.want,
-            tags: self.node.tags.clone(),
-            description: self.node.description.clone(),
+            tags: ctx.node.tags.clone(),
+            description: ctx.node.description.clone(),
         };
-        self.call_for(token, call, now);
+        self.call_for(ctx, token, call);
     }
 
-    fn attach(&mut self, token: &str, eni: EniId, now: Time) {
-        if !self.may(Action::Attach, now) {
+    fn attach(&mut self, ctx: &mut Ctx, occupied: &OccupiedPlaces, token: &str, eni: EniId) {
+        if !ctx.may(Action::Attach) {
             return;
         }
         let Some(card) = self.makings.get(token).map(Making::card) else { return };
-        let no_place = self.places_attached(card) >= self.max_enis(card);
-        let device = self.free_device(token, card);
+        let no_place = occupied.attached(ctx, card) >= ctx.max_enis(card);
+        let device = self.free_device(ctx, occupied, token, card);
         let Some(making) = self.makings.get_mut(token) else { return };
         let (false, Some(device)) = (no_place, device) else {
             making.undo = true;
-            self.call_for(token, CloudCall::DeleteEni { eni }, now);
+            self.call_for(ctx, token, CloudCall::DeleteEni { eni });
             return;
         };
         making.device = Some(device);
-        let instance = self.node.instance_id.clone();
-        self.call_for(token, CloudCall::AttachEni { eni, instance, card, device }, now);
+        let instance = ctx.node.instance_id.clone();
+        self.call_for(ctx, token, CloudCall::AttachEni { eni, instance, card, device });
     }
 
     /// The lowest place that no other ENI has, is about to have, or was found to have.
-    fn free_device(&self, token: &str, card: CardIndex) -> Option<DeviceIndex> {
-        let mut taken: BTreeSet<DeviceIndex> = self
+    fn free_device(
+        &self,
+        ctx: &Ctx,
+        occupied: &OccupiedPlaces,
+        token: &str,
+        card: CardIndex,
+    ) -> Option<DeviceIndex> {
+        let mut taken: BTreeSet<DeviceIndex> = ctx
             .book
             .enis()
             .filter(|eni| eni.facts.card == card && !eni.missing)
             .map(|eni| eni.facts.device)
             .collect();
-        taken.extend(self.departures.values().filter_map(|departure| departure.device(card)));
-        taken.extend(self.unplaced(card));
+        taken.extend(occupied.devices(card));
         for (other, making) in &self.makings {
             if other != token && making.card() == card {
                 taken.extend(making.device);
@@ -190,10 +196,10 @@ impl Core {
         (first..DEVICE_INDEXES).map(DeviceIndex).find(free)
     }
 
-    fn call_for(&mut self, token: &str, call: CloudCall, now: Time) {
+    fn call_for(&mut self, ctx: &mut Ctx, token: &str, call: CloudCall) {
         if let Some(making) = self.makings.get_mut(token) {
             making.in_call = true;
-            self.call(About::Making(token.to_owned()), call, now);
+            ctx.call(About::Making(token.to_owned()), call);
         }
     }
 }

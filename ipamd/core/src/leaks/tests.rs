@@ -58,7 +58,7 @@ fn only_what_is_surely_ours_unused_and_old_is_leaked() {
 #[test]
 fn one_answer_is_not_enough_and_the_second_comes_half_a_minute_later() {
     let mut collector = Collector::default();
-    collector.elect(true, Span(0), Time(0));
+    collector.set_elected(true, Span(0), Time(0));
     let leaked = [leftover("eni-1")];
     collector.answered(&leaked, &ours(), Time(1000), Time(1200));
     assert_eq!((collector.doomed.len(), collector.next), (0, Some(Time(31_000))));
@@ -72,7 +72,7 @@ fn one_answer_is_not_enough_and_the_second_comes_half_a_minute_later() {
 #[test]
 fn an_eni_that_was_used_in_between_starts_anew() {
     let mut collector = Collector::default();
-    collector.elect(true, Span(0), Time(0));
+    collector.set_elected(true, Span(0), Time(0));
     collector.answered(&[leftover("eni-1")], &ours(), Time(1000), Time(1200));
     collector.answered(&[], &ours(), Time(40_000), Time(40_200));
     collector.answered(&[leftover("eni-1")], &ours(), Time(80_000), Time(80_200));
@@ -82,7 +82,7 @@ fn an_eni_that_was_used_in_between_starts_anew() {
 #[test]
 fn an_eni_of_unknown_age_is_reported_once_and_never_goes() {
     let mut collector = Collector::default();
-    collector.elect(true, Span(0), Time(0));
+    collector.set_elected(true, Span(0), Time(0));
     let ageless = [Leftover { age: None, created_unreadable: true, ..leftover("eni-1") }];
     let told = |collector: &mut Collector, at| {
         collector.answered(&ageless, &ours(), Time(at), Time(at + 1)).len()
@@ -95,14 +95,14 @@ fn an_eni_of_unknown_age_is_reported_once_and_never_goes() {
 #[test]
 fn who_is_voted_out_forgets_what_it_was_about_to_do() {
     let mut collector = Collector::default();
-    collector.elect(true, Span(0), Time(0));
+    collector.set_elected(true, Span(0), Time(0));
     collector.answered(&[leftover("eni-1")], &ours(), Time(0), Time(1));
     collector.answered(&[leftover("eni-1")], &ours(), Time(40_000), Time(40_001));
-    collector.elect(false, Span(0), Time(41_000));
+    collector.set_elected(false, Span(0), Time(41_000));
     assert!(collector.doomed.is_empty());
     assert_eq!(collector.next, None);
-    collector.elect(true, Span(500), Time(50_000));
-    collector.elect(true, Span(900), Time(50_100));
+    collector.set_elected(true, Span(500), Time(50_000));
+    collector.set_elected(true, Span(900), Time(50_100));
     assert_eq!(collector.next, Some(Time(50_500)));
 }
 

@@ -1,54 +1,40 @@
 //! What does a witness show that is new? It is taken in if EC2 shows it.
 
-use super::Unplaced;
+use super::{Unplaced, Witnesses};
 use crate::{
-    AttachmentState, Core, Family, SeenEni, Severity, Topic, Witness,
+    AttachmentState, Family, SeenEni, Severity, Topic, Witness,
     book::{Eni, EniFacts, Task, amount},
     classify::{Class, classify, is_of_this_node},
+    ctx::Ctx,
+    zone::ZoneWatch,
 };
-use config_model::{CardIndex, DeviceIndex, EniId, Time};
+use config_model::{EniId, Time};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-impl Core {
+impl Witnesses {
     pub(super) fn adopt(
         &mut self,
+        ctx: &mut Ctx,
+        zone: &ZoneWatch,
         seen: &SeenEni,
         state: AttachmentState,
         started: Time,
-        now: Time,
     ) -> bool {
         // One of ours that still attaches is an earlier process's: this one may give it up.
-        let attaching = state == AttachmentState::Attaching && is_of_this_node(&self.node, seen);
+        let attaching = state == AttachmentState::Attaching && is_of_this_node(&ctx.node, seen);
         if state != AttachmentState::Attached && !attaching {
-            self.watch.want_ec2(now);
+            ctx.schedule.want_ec2(ctx.now);
             return false;
         }
-        if !self.take_in(seen, attaching, Some(started), now) {
-            self.watch.unplaced.insert(seen.id.clone(), Unplaced { seen: seen.clone(), started });
-            self.watch.want_imds(now);
-            self.watch.want_ec2(now);
+        if !self.take_in(ctx, zone, seen, attaching, Some(started)) {
+            self.unplaced.insert(seen.id.clone(), Unplaced { seen: seen.clone(), started });
+            ctx.schedule.want_imds(ctx.now);
+            ctx.schedule.want_ec2(ctx.now);
             return false;
         }
         let cause = format!("found attached, with {}", amount(&seen.blocks));
-        self.report(Severity::Info, Topic::Adopted, &seen.id, cause, "");
+        ctx.report(Severity::Info, Topic::Adopted, &seen.id, cause, "");
         true
-    }
-
-    /// Where attached ENIs are that the book does not have yet.
-    pub(crate) fn unplaced(&self, card: CardIndex) -> impl Iterator<Item = DeviceIndex> {
-        let unknown = |id: &&EniId| {
-            let leaving = self.departures.contains_key(*id);
-            self.book.eni(id).is_none() && !leaving && self.making_of(id).is_none()
-        };
-        let waits = self.watch.unplaced.iter().filter(move |(id, _)| unknown(id));
-        let places = waits.filter_map(|(_, eni)| eni.seen.attachment.as_ref());
-        places.filter(move |place| place.card == card).map(|place| place.device)
-    }
-
-    pub(super) fn making_of(&self, id: &EniId) -> Option<String> {
-        let made =
-            |(_, making): &(&String, &crate::growth::Making)| making.eni.as_ref() == Some(id);
-        self.makings.iter().find(made).map(|(token, _)| token.clone())
     }
 
     /// Writes an ENI into the book; false if too little is known of it. `shown` is when the answer
@@ -56,36 +42,43 @@ impl Core {
     /// call has just made it, with all that is in it.
     pub(crate) fn take_in(
         &mut self,
+        ctx: &mut Ctx,
+        zone: &ZoneWatch,
         seen: &SeenEni,
         attached_here: bool,
         shown: Option<Time>,
-        now: Time,
     ) -> bool {
-        let Some(facts) = self.facts_of(seen, attached_here) else { return false };
+        let Some(facts) = self.facts_of(ctx, zone, seen, attached_here) else { return false };
         let id = facts.id.clone();
         let managed = facts.managed;
-        let mut eni = Eni::new(facts, now);
+        let mut eni = Eni::new(facts, ctx.now);
         eni.attached_here = attached_here;
-        self.book.add_eni(eni);
+        ctx.book.add_eni(eni);
         match shown {
             None if managed => {
-                self.add_given(&id, &seen.blocks, now);
+                self.add_given(ctx, &id, &seen.blocks);
             }
             Some(started) if managed => {
-                let fresh = self.not_stale(&seen.blocks, started);
-                self.add_blocks(&id, &fresh, now);
+                let fresh = ctx.not_stale(&seen.blocks, started);
+                ctx.add_blocks(&id, &fresh);
             }
             None | Some(_) => {}
         }
-        self.node_changed();
+        ctx.node_changed();
         true
     }
 
-    fn facts_of(&self, seen: &SeenEni, attached_here: bool) -> Option<EniFacts> {
+    fn facts_of(
+        &self,
+        ctx: &Ctx,
+        zone: &ZoneWatch,
+        seen: &SeenEni,
+        attached_here: bool,
+    ) -> Option<EniFacts> {
         let attachment = seen.attachment.as_ref()?;
-        let class = self.class_of(seen, attached_here)?;
-        let is_primary = seen.id == self.node.primary_eni;
-        let (subnet_cidr, subnet_cidr_v6) = self.cidrs_of(seen);
+        let class = self.class_of(ctx, zone, seen, attached_here)?;
+        let is_primary = seen.id == ctx.node.primary_eni;
+        let (subnet_cidr, subnet_cidr_v6) = self.cidrs_of(ctx, zone, seen);
         Some(EniFacts {
             id: seen.id.clone(),
             mac: seen.mac,
@@ -101,7 +94,7 @@ impl Core {
             attachment: attachment.id.clone(),
             is_primary,
             managed: class.managed,
-            excluded: !class.pods || self.zone.excludes(&self.config, &seen.subnet),
+            excluded: !class.pods || zone.excludes(&ctx.config, &seen.subnet),
             ours: class.ours,
             untagged: class.untagged,
             kept: attachment.delete_on_termination == Some(true),
@@ -110,11 +103,17 @@ impl Core {
 
     /// What the ENI is to us; `None` while its subnet's addresses are not known, without which its
     /// routing cannot be made.
-    fn class_of(&self, seen: &SeenEni, made_here: bool) -> Option<Class> {
+    fn class_of(
+        &self,
+        ctx: &Ctx,
+        zone: &ZoneWatch,
+        seen: &SeenEni,
+        made_here: bool,
+    ) -> Option<Class> {
         let card = seen.attachment.as_ref()?.card;
-        let class = classify(&self.config, &self.node, seen, card, made_here);
-        let (v4, v6) = self.cidrs_of(seen);
-        let (own, other) = match self.config.family {
+        let class = classify(&ctx.config, &ctx.node, seen, card, made_here);
+        let (v4, v6) = self.cidrs_of(ctx, zone, seen);
+        let (own, other) = match ctx.config.family {
             Family::V4 => (v4.is_some() && seen.primary_address.is_some(), v6.is_some()),
             Family::V6 => (v6.is_some(), v4.is_some()),
         };
@@ -126,18 +125,23 @@ impl Core {
         Some(if of_other_family { class.unused() } else { class })
     }
 
-    fn cidrs_of(&self, seen: &SeenEni) -> (Option<Ipv4Net>, Option<Ipv6Net>) {
-        let at_home = seen.subnet == self.node.subnet;
-        let in_zone = self.zone.subnet(&seen.subnet);
+    fn cidrs_of(
+        &self,
+        ctx: &Ctx,
+        zone: &ZoneWatch,
+        seen: &SeenEni,
+    ) -> (Option<Ipv4Net>, Option<Ipv6Net>) {
+        let at_home = seen.subnet == ctx.node.subnet;
+        let in_zone = zone.subnet(&seen.subnet);
         let v4 = seen
             .subnet_cidr
-            .or(self.node.subnet_cidr.filter(|_| at_home))
-            .or(self.watch.cidrs.get(&seen.subnet).copied())
+            .or(ctx.node.subnet_cidr.filter(|_| at_home))
+            .or(self.cidrs.get(&seen.subnet).copied())
             .or(in_zone.and_then(|subnet| subnet.cidr));
         let v6 = seen
             .subnet_cidr_v6
-            .or(self.node.subnet_cidr_v6.filter(|_| at_home))
-            .or(self.watch.cidrs_v6.get(&seen.subnet).copied())
+            .or(ctx.node.subnet_cidr_v6.filter(|_| at_home))
+            .or(self.cidrs_v6.get(&seen.subnet).copied())
             .or(in_zone.and_then(|subnet| subnet.cidr_v6));
         (v4, v6)
     }
@@ -145,40 +149,47 @@ impl Core {
     /// A known ENI that was shown: what is new of it.
     pub(super) fn seen_known(
         &mut self,
+        ctx: &mut Ctx,
+        zone: &ZoneWatch,
         witness: Witness,
         started: Time,
         seen: &SeenEni,
-        now: Time,
     ) -> bool {
-        let believed = witness == Witness::Ec2 || self.config.imds_only;
+        let believed = witness == Witness::Ec2 || ctx.config.imds_only;
         let mut changed = false;
         if witness == Witness::Ec2 {
-            changed |= self.seen_by_ec2(started, seen);
+            changed |= self.seen_by_ec2(ctx, zone, started, seen);
         }
         if changed {
-            self.node_changed();
+            ctx.node_changed();
         }
-        let Some(eni) = self.book.eni(&seen.id).filter(|eni| eni.facts.managed) else {
+        let Some(eni) = ctx.book.eni(&seen.id).filter(|eni| eni.facts.managed) else {
             return changed;
         };
         let news = seen
             .blocks
             .iter()
-            .any(|block| !eni.has_block(*block) && !self.watch.may_be_stale_of(*block, started));
+            .any(|block| !eni.has_block(*block) && !ctx.gone.may_be_stale_of(*block, started));
         if believed {
-            changed |= self.adopt_blocks(&seen.id, &seen.blocks, started, now);
+            changed |= ctx.adopt_blocks(&seen.id, &seen.blocks, started);
         } else if news && eni.task == Task::Idle && !eni.unsure {
-            self.watch.want_ec2(now);
+            ctx.schedule.want_ec2(ctx.now);
         }
         changed
     }
 
     /// EC2 shows a known ENI: where it is attached, and what it is to us.
-    fn seen_by_ec2(&mut self, started: Time, seen: &SeenEni) -> bool {
-        let Some(eni) = self.book.eni(&seen.id) else { return false };
-        let class = self.class_of(seen, eni.attached_here);
-        let shut = self.zone.excludes(&self.config, &seen.subnet);
-        let Some(eni) = self.book.eni_mut(&seen.id) else { return false };
+    fn seen_by_ec2(
+        &mut self,
+        ctx: &mut Ctx,
+        zone: &ZoneWatch,
+        started: Time,
+        seen: &SeenEni,
+    ) -> bool {
+        let Some(eni) = ctx.book.eni(&seen.id) else { return false };
+        let class = self.class_of(ctx, zone, seen, eni.attached_here);
+        let shut = zone.excludes(&ctx.config, &seen.subnet);
+        let Some(eni) = ctx.book.eni_mut(&seen.id) else { return false };
         let mut changed = std::mem::take(&mut eni.missing);
         if let Some(attachment) = &seen.attachment {
             changed |= eni.facts.device != attachment.device;
@@ -199,30 +210,19 @@ impl Core {
         }
         changed
     }
+}
 
+impl Ctx {
     /// Takes in blocks of a known ENI that EC2 shows, unless they may be a stale answer's.
-    pub(crate) fn adopt_blocks(
-        &mut self,
-        id: &EniId,
-        blocks: &[IpNet],
-        started: Time,
-        now: Time,
-    ) -> bool {
+    pub(crate) fn adopt_blocks(&mut self, id: &EniId, blocks: &[IpNet], started: Time) -> bool {
         let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
         let unknown: Vec<IpNet> = blocks.iter().filter(|b| !eni.has_block(**b)).copied().collect();
         let fresh = self.not_stale(&unknown, started);
-        let added = self.add_blocks(id, &fresh, now);
+        let added = self.add_blocks(id, &fresh);
         if !added.is_empty() {
             let cause = format!("{} found that no answer told of", amount(&added));
             self.report(Severity::Info, Topic::Adopted, id, cause, "");
         }
         !added.is_empty()
-    }
-
-    /// Those that an answer asked for at `started` shows because they are there, not because it is
-    /// old.
-    fn not_stale(&self, blocks: &[IpNet], started: Time) -> Vec<IpNet> {
-        let fresh = |block: &&IpNet| !self.watch.may_be_stale_of(**block, started);
-        blocks.iter().filter(fresh).copied().collect()
     }
 }

@@ -1,33 +1,31 @@
 //! Is something gone? What two witnesses lack is dropped, unless a pod holds it.
 
-use super::{SETTLING, doubt::Subject};
+use super::{SETTLING, Witnesses, doubt::Subject};
 use crate::{
-    Core, Record, SeenEni, Severity, Topic, Witness,
+    SeenEni, Severity, Topic, Witness,
     book::{Block, Stand, is_prefix},
+    ctx::Ctx,
 };
-use config_model::{EniId, Span, Time};
+use config_model::{EniId, Time};
 use ipnet::IpNet;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
-/// How long what went is remembered: long enough for every answer on its way.
-const GONE_MEMORY: Span = Span::seconds(180);
-
-impl Core {
+impl Witnesses {
     pub(super) fn doubt_what_is_not_seen(
         &mut self,
+        ctx: &mut Ctx,
         witness: Witness,
         started: Time,
         enis: &[SeenEni],
-        now: Time,
     ) -> bool {
-        self.doubt_only_what_stands();
+        self.doubt_only_what_stands(ctx);
         let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
             enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
         let (mut lacking, mut back) = (Vec::new(), Vec::new());
-        for eni in self.book.enis() {
+        for eni in ctx.book.enis() {
             let subject = Subject::Eni(eni.facts.id.clone());
             let Some(blocks) = seen.get(&eni.facts.id) else {
                 if started >= eni.known_since + SETTLING {
@@ -35,11 +33,11 @@ impl Core {
                 }
                 continue;
             };
-            self.watch.doubts.allay(&subject, witness);
+            self.doubts.allay(&subject, witness);
             for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving()) {
                 let subject = Subject::Block(net);
                 if blocks.contains(&net) {
-                    self.watch.doubts.allay(&subject, witness);
+                    self.doubts.allay(&subject, witness);
                     if witness == Witness::Ec2 && is_back(block, started) {
                         back.push(net);
                     }
@@ -50,17 +48,17 @@ impl Core {
         }
         let mut changed = !back.is_empty();
         for net in back {
-            self.book.set_stand(net, Stand::Stays);
+            ctx.book.set_stand(net, Stand::Stays);
         }
         for subject in lacking {
-            if self.watch.doubts.raise(&subject, witness, started) {
-                changed |= self.drop_what_is_gone(&subject, now);
-            } else if witness == Witness::Imds && !self.watch.doubts.settled(&subject) {
-                if self.watch.doubts.is_new(&subject) {
+            if self.doubts.raise(&subject, witness, started) {
+                changed |= self.drop_what_is_gone(ctx, &subject);
+            } else if witness == Witness::Imds && !self.doubts.settled(&subject) {
+                if self.doubts.is_new(&subject) {
                     // Pods may wait for what takes its place.
-                    self.watch.want_ec2_at(now);
+                    ctx.schedule.want_ec2_at(ctx.now);
                 } else {
-                    self.watch.want_ec2(now);
+                    ctx.schedule.want_ec2(ctx.now);
                 }
             }
         }
@@ -69,9 +67,9 @@ impl Core {
 
     /// What left the book, or is on its way out, was never judged: EC2 would be asked about it for
     /// ever.
-    fn doubt_only_what_stands(&mut self) {
-        let book = &self.book;
-        self.watch.doubts.keep(|subject| match subject {
+    fn doubt_only_what_stands(&mut self, ctx: &Ctx) {
+        let book = &ctx.book;
+        self.doubts.keep(|subject| match subject {
             Subject::Eni(id) => book.eni(id).is_some(),
             Subject::Block(net) => book.place_of(net.network()).is_some_and(|(eni, of)| {
                 let block = book.eni(eni).filter(|eni| !eni.missing).and_then(|eni| eni.block(of));
@@ -81,100 +79,80 @@ impl Core {
     }
 
     /// Two witnesses lack it. What a pod holds stays with the pod, and is reported once.
-    fn drop_what_is_gone(&mut self, subject: &Subject, now: Time) -> bool {
+    fn drop_what_is_gone(&mut self, ctx: &mut Ctx, subject: &Subject) -> bool {
         match subject {
-            Subject::Eni(id) => self.drop_eni(id, now),
+            Subject::Eni(id) => self.drop_eni(ctx, id),
             Subject::Block(block) => {
-                if let Some(key) = self.book.holder_within(*block) {
+                if let Some(key) = ctx.book.holder_within(*block) {
                     let cause = format!("EC2 has taken it from the node while {key} holds it");
                     let next_step = "delete the pod, so that it gets another address";
                     let (severity, topic) = (Severity::Error, Topic::AssignedVanished);
-                    self.report(severity, topic, named(*block), cause, next_step);
-                    self.watch.doubts.settle(subject);
-                    self.lose(*block, now);
+                    ctx.report(severity, topic, named(*block), cause, next_step);
+                    self.doubts.settle(subject);
+                    self.lose(ctx, *block);
                     return false;
                 }
-                self.lose(*block, now);
+                self.lose(ctx, *block);
                 let cause = "EC2 has taken it from the node; no pod held it";
-                self.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
+                ctx.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
                 true
             }
         }
     }
 
     /// A block is gone from its ENI. What pods hold of it they keep; nobody else gets any of it.
-    pub(crate) fn lose(&mut self, block: IpNet, now: Time) {
-        if self.book.holder_within(block).is_some() {
-            self.book.set_stand(block, Stand::Lost { since: now });
+    pub(crate) fn lose(&mut self, ctx: &mut Ctx, block: IpNet) {
+        if ctx.book.holder_within(block).is_some() {
+            ctx.book.set_stand(block, Stand::Lost { since: ctx.now });
         } else {
-            self.book.remove_block(block);
-            self.watch.doubts.forget(&Subject::Block(block));
+            ctx.book.remove_block(block);
+            self.doubts.forget(&Subject::Block(block));
         }
     }
 
     /// EC2 gave it to the ENI once more.
-    pub(crate) fn regain(&mut self, id: &EniId, block: IpNet) {
-        let known = self.book.eni(id).and_then(|eni| eni.block(block));
+    pub(crate) fn regain(&mut self, ctx: &mut Ctx, id: &EniId, block: IpNet) {
+        let known = ctx.book.eni(id).and_then(|eni| eni.block(block));
         if known.is_some_and(|known| known.lost().is_some()) {
-            self.book.set_stand(block, Stand::Stays);
-            self.watch.doubts.forget(&Subject::Block(block));
+            ctx.book.set_stand(block, Stand::Stays);
+            self.doubts.forget(&Subject::Block(block));
         }
     }
 
     /// A pod has let go of its address: if its block was lost, and this was the last, it goes.
-    pub(crate) fn drop_what_was_kept_for_a_pod(&mut self, address: IpAddr, now: Time) {
-        let Some((eni, block)) = self.book.place_of(address) else { return };
-        let known = self.book.eni(eni).and_then(|eni| eni.block(block));
+    pub(crate) fn drop_what_was_kept_for_a_pod(&mut self, ctx: &mut Ctx, address: IpAddr) {
+        let Some((eni, block)) = ctx.book.place_of(address) else { return };
+        let known = ctx.book.eni(eni).and_then(|eni| eni.block(block));
         let lost = known.is_some_and(|known| known.lost().is_some());
-        if lost && self.book.holder_within(block).is_none() {
-            self.lose(block, now);
+        if lost && ctx.book.holder_within(block).is_none() {
+            self.lose(ctx, block);
             // Another ENI of ours may have it by now.
-            self.watch.want_ec2(now);
+            ctx.schedule.want_ec2(ctx.now);
         }
     }
 
-    fn drop_eni(&mut self, id: &EniId, now: Time) -> bool {
-        let Some(eni) = self.book.eni_mut(id) else { return false };
+    fn drop_eni(&mut self, ctx: &mut Ctx, id: &EniId) -> bool {
+        let Some(eni) = ctx.book.eni_mut(id) else { return false };
         let held = eni.held;
         if held > 0 {
             eni.missing = true;
             let cause =
                 format!("it was detached from the node while {held} pods hold its addresses");
             let next_step = "delete those pods, so that they get other addresses";
-            self.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
-            self.watch.doubts.settle(&Subject::Eni(id.clone()));
+            ctx.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
+            self.doubts.settle(&Subject::Eni(id.clone()));
         } else {
             let nets: Vec<IpNet> = eni.blocks().map(|(net, _)| net).collect();
             for net in nets {
-                self.watch.doubts.forget(&Subject::Block(net));
+                self.doubts.forget(&Subject::Block(net));
             }
-            self.forget_eni(id, now);
-            self.watch.doubts.forget(&Subject::Eni(id.clone()));
+            ctx.forget_eni(id);
+            self.doubts.forget(&Subject::Eni(id.clone()));
             let cause = "it was detached from the node; no pod held its addresses";
-            self.report(Severity::Warning, Topic::Vanished, id, cause, "");
+            ctx.report(Severity::Warning, Topic::Vanished, id, cause, "");
         }
-        self.node_changed();
+        ctx.node_changed();
         true
-    }
-
-    /// What went so long ago that no answer can show it any more.
-    pub(super) fn forget_the_long_gone(&mut self, now: Time) {
-        let watch = &mut self.watch;
-        watch.gone_enis.retain(|_, gone| now < *gone + GONE_MEMORY);
-        let over: Vec<IpNet> = watch
-            .gone_blocks
-            .iter()
-            .filter(|(_, gone)| now >= **gone + GONE_MEMORY)
-            .map(|(block, _)| *block)
-            .collect();
-        for block in &over {
-            watch.gone_blocks.remove(block);
-        }
-        let (prefixes, singles): (Vec<IpNet>, Vec<IpNet>) =
-            over.into_iter().partition(|block| is_prefix(*block));
-        for blocks in [prefixes, singles].into_iter().filter(|blocks| !blocks.is_empty()) {
-            self.persist(Record::settled(blocks));
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! How much does a subnet still give: addresses, and whole prefixes of them?
 
-use crate::{CloudFault, Core, Severity, Topic, Want, warm::Unit};
+use crate::{CloudFault, Severity, Topic, Want, ctx::Ctx, warm::Unit};
 use config_model::{Span, SubnetId, Time};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -213,16 +213,10 @@ fn at_most(supply: Option<&Supply>) -> Option<u32> {
     }
 }
 
-impl Core {
+impl Ctx {
     /// A subnet did not have what it was asked for.
-    pub(crate) fn subnet_refused(
-        &mut self,
-        subnet: &SubnetId,
-        want: Want,
-        fault: &CloudFault,
-        now: Time,
-    ) {
-        let (severity, topic, next_step) = match self.subnets.refused(subnet, want, now) {
+    pub(crate) fn subnet_refused(&mut self, subnet: &SubnetId, want: Want, fault: &CloudFault) {
+        let (severity, topic, next_step) = match self.subnets.refused(subnet, want, self.now) {
             Refused::AskForLess => return,
             Refused::Fragmented => (
                 Severity::Warning,
