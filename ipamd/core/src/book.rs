@@ -1,20 +1,20 @@
-//! What do we own, and who uses it: card → ENI → block → address.
+//! The address book, the record of the node's addresses and their users: card → ENI → block → address.
 //!
-//! An address is free unless [`AddressBook::use_of`] says otherwise. Uses are kept by address, apart from
-//! the blocks: an address that a pod holds stays held even while no ENI is seen that has it.
+//! An address without an [`AddressUse`] is free. Uses are indexed by address, not by block: an address stays assigned
+//! even if no known ENI has it.
 
 mod block;
 mod choice;
 mod eni;
+mod free_ranges;
 mod kernel;
-mod room;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use block::{amount, block_size, is_prefix, single};
-pub(crate) use eni::{Block, Eni, EniFacts, KEEP_LAG, Readiness, Return, Stand, Task};
+pub(crate) use eni::{Block, BlockState, Eni, EniFacts, KEEP_LAG, Readiness, ReturnState, Task};
 
-use crate::{Family, checkpoint::Holding, warm::Unit};
+use crate::{Family, checkpoint::AssignedResource, warm::Unit};
 use config_model::{EniId, PodKey, PodName, Time};
 use ipnet::IpNet;
 use std::{
@@ -22,36 +22,35 @@ use std::{
     net::IpAddr,
 };
 
-/// What an address that is not free is doing.
+/// The use of an address that is not free.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    Held(PodKey),
+pub(crate) enum AddressUse {
+    Assigned(PodKey),
     Cooling(Cooling),
 }
 
-/// An address that rests until its time is over and the kernel was seen without it.
+/// A released address. It becomes free when its time is over and an observation of the kernel lacks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cooling {
     pub(crate) eni: EniId,
     pub(crate) since: Time,
     pub(crate) until: Time,
     pub(crate) kernel_clean: bool,
-    /// Its dirt was reported.
+    /// A problem with it was reported.
     pub(crate) reported: bool,
 }
 
-/// What a key holds.
+/// The assignment of a pod key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct Assignment {
     pub(crate) pod: PodName,
-    pub(crate) what: Holding,
+    pub(crate) what: AssignedResource,
     pub(crate) since: Time,
-    /// When it lapses, unless it is confirmed before.
+    /// The end of the reservation; `None` once it is confirmed.
     pub(crate) lapses: Option<Time>,
     pub(crate) host_interface: Option<String>,
 }
 
-/// The address book.
 #[derive(Debug, Default)]
 pub(crate) struct AddressBook {
     prefixes_first: bool,
@@ -59,16 +58,16 @@ pub(crate) struct AddressBook {
     enis: BTreeMap<EniId, Eni>,
     /// Every block by its network address.
     blocks: BTreeMap<IpAddr, (IpNet, EniId)>,
-    uses: BTreeMap<IpAddr, Use>,
-    holders: BTreeMap<PodKey, Holder>,
-    /// How many sandboxes of each pod hold something.
+    uses: BTreeMap<IpAddr, AddressUse>,
+    holders: BTreeMap<PodKey, Assignment>,
+    /// The number of assignments per pod.
     by_pod: BTreeMap<PodName, u32>,
     lapsing: BTreeSet<(Time, PodKey)>,
-    /// Cooling and seen clean: only time is missing.
+    /// Cooling addresses that the kernel no longer uses; only time is missing.
     ripening: BTreeSet<(Time, IpAddr)>,
-    /// Cooling and not seen clean.
+    /// Cooling addresses that the kernel may still use.
     dirty: BTreeSet<IpAddr>,
-    /// What the newest observation of the kernel showed in use, and when it began.
+    /// The addresses in use in the newest observation of the kernel.
     kernel_in_use: BTreeSet<IpAddr>,
     kernel_seen: Option<Time>,
 }
@@ -90,27 +89,27 @@ impl AddressBook {
         self.enis.get_mut(id)
     }
 
-    pub(crate) fn holder(&self, key: &PodKey) -> Option<&Holder> {
+    pub(crate) fn holder(&self, key: &PodKey) -> Option<&Assignment> {
         self.holders.get(key)
     }
 
-    pub(crate) fn holders(&self) -> impl Iterator<Item = (&PodKey, &Holder)> {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&PodKey, &Assignment)> {
         self.holders.iter()
     }
 
-    /// Some key that holds an address of the block.
+    /// A key with an address of the block.
     pub(crate) fn holder_within(&self, net: IpNet) -> Option<PodKey> {
         self.uses.range(net.network()..=net.broadcast()).find_map(|(_, usage)| match usage {
-            Use::Held(key) => Some(key.clone()),
-            Use::Cooling(_) => None,
+            AddressUse::Assigned(key) => Some(key.clone()),
+            AddressUse::Cooling(_) => None,
         })
     }
 
-    /// Every address that cools, on a known ENI or not.
+    /// All cooling addresses, with or without a known ENI.
     pub(crate) fn cooling(&self) -> impl Iterator<Item = (IpAddr, &Cooling)> {
         let of = |address: &IpAddr| match self.uses.get(address) {
-            Some(Use::Cooling(cooling)) => Some((*address, cooling)),
-            Some(Use::Held(_)) | None => None,
+            Some(AddressUse::Cooling(cooling)) => Some((*address, cooling)),
+            Some(AddressUse::Assigned(_)) | None => None,
         };
         self.dirty.iter().chain(self.ripening.iter().map(|(_, address)| address)).filter_map(of)
     }
@@ -123,20 +122,20 @@ impl AddressBook {
         self.lapsing.len()
     }
 
-    /// The ENI and block that the address lies in.
+    /// The ENI and the block of the address.
     pub(crate) fn place_of(&self, address: IpAddr) -> Option<(&EniId, IpNet)> {
         let (_, (net, eni)) = self.blocks.range(..=address).next_back()?;
         net.contains(&address).then_some((eni, *net))
     }
 
-    /// A book for pods that get addresses out of such blocks. Others of the family are used after
-    /// them, those of the other family not at all.
+    /// Creates a book that prefers blocks of this unit. Other blocks of the family come second; those of the other
+    /// family are ignored.
     pub(crate) fn of(unit: Unit) -> Self {
         let prefixes_first = unit != Unit::Address;
         Self { prefixes_first, family: unit.family(), ..Self::default() }
     }
 
-    /// From now on it is such a book.
+    /// Changes the preferred unit.
     pub(crate) fn prefer(&mut self, unit: Unit) {
         self.prefixes_first = unit != Unit::Address;
         for eni in self.enis.values_mut() {
@@ -149,7 +148,7 @@ impl AddressBook {
         self.enis.entry(eni.facts.id.clone()).or_insert(eni);
     }
 
-    /// Takes the ENI and its blocks out. Uses of its addresses stay on record.
+    /// Removes the ENI and its blocks. The uses of their addresses stay.
     pub(crate) fn remove_eni(&mut self, id: &EniId) -> Option<Eni> {
         let eni = self.enis.remove(id)?;
         for (net, _) in eni.blocks() {
@@ -158,7 +157,7 @@ impl AddressBook {
         Some(eni)
     }
 
-    /// Puts back an ENI that [`AddressBook::remove_eni`] took out.
+    /// Adds an ENI again that [`AddressBook::remove_eni`] removed.
     pub(crate) fn put_back(&mut self, eni: Eni, now: Time) {
         let (id, nets): (_, Vec<_>) =
             (eni.facts.id.clone(), eni.blocks().map(|(net, _)| net).collect());
@@ -171,7 +170,7 @@ impl AddressBook {
         }
     }
 
-    /// The blocks that share an address with this one, it among them.
+    /// The blocks that share an address with this one, itself included.
     pub(crate) fn overlapping(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &EniId)> {
         let around = self.place_of(net.network()).map(|(eni, of)| (of, eni));
         let later = self.blocks.range(net.network()..=net.broadcast());
@@ -179,8 +178,7 @@ impl AddressBook {
         around.into_iter().chain(later.filter(move |(of, _)| of.network() != net.network()))
     }
 
-    /// Adds a block to an ENI; false if it is not for pods, or any of it was known or belongs to
-    /// another.
+    /// Adds a block to an ENI. Returns false if the family is wrong or a known block overlaps it.
     pub(crate) fn add_block(&mut self, id: &EniId, net: IpNet, now: Time) -> bool {
         if !self.family.has(net) || self.overlapping(net).next().is_some() {
             return false;
@@ -191,7 +189,7 @@ impl AddressBook {
         for (address, usage) in self.uses.range(net.network()..=net.broadcast()) {
             count(eni, net, *address, usage, true);
         }
-        self.hold_back_what_the_kernel_has(id, net, now);
+        self.hold_back_in_kernel(id, net, now);
         true
     }
 
@@ -204,23 +202,22 @@ impl AddressBook {
         eni.remove_block(net);
     }
 
-    pub(crate) fn set_stand(&mut self, net: IpNet, stand: Stand) {
+    pub(crate) fn set_block_state(&mut self, net: IpNet, state: BlockState) {
         let Some((net, id)) = self.blocks.get(&net.network()) else { return };
         if let Some(eni) = self.enis.get_mut(id) {
-            eni.set_stand(*net, stand);
+            eni.set_block_state(*net, state);
         }
     }
 
-    /// Whether some sandbox of the pod holds something.
+    /// Returns whether a sandbox of the pod has an assignment.
     pub(crate) fn has_pod(&self, pod: &PodName) -> bool {
         self.by_pod.contains_key(pod)
     }
 
-    /// Gives what it names to the key. Addresses must be free, or cooling on the way from an older
-    /// record.
-    pub(crate) fn hold(&mut self, key: PodKey, holder: Holder) {
+    /// Adds an assignment. Its addresses must be free, or cooling if an older record said so.
+    pub(crate) fn hold(&mut self, key: PodKey, holder: Assignment) {
         for held in holder.what.addresses() {
-            self.set_use(held.address, Some(Use::Held(key.clone())));
+            self.set_use(held.address, Some(AddressUse::Assigned(key.clone())));
         }
         if let Some(lapses) = holder.lapses {
             self.lapsing.insert((lapses, key.clone()));
@@ -229,7 +226,7 @@ impl AddressBook {
         self.holders.insert(key, holder);
     }
 
-    /// A repeated Reserve starts the reservation's time anew.
+    /// Extends a reservation after a repeated Reserve.
     pub(crate) fn extend(&mut self, key: &PodKey, lapses: Time) {
         let Some(holder) = self.holders.get_mut(key) else { return };
         if let Some(old) = holder.lapses.replace(lapses) {
@@ -246,8 +243,8 @@ impl AddressBook {
         holder.host_interface = Some(host_interface);
     }
 
-    /// Ends the hold; its addresses cool.
-    pub(crate) fn release(&mut self, key: &PodKey, now: Time, until: Time) -> Option<Holder> {
+    /// Removes the assignment; its addresses cool.
+    pub(crate) fn release(&mut self, key: &PodKey, now: Time, until: Time) -> Option<Assignment> {
         let holder = self.holders.remove(key)?;
         if let Some(sandboxes) = self.by_pod.get_mut(&holder.pod) {
             *sandboxes -= 1;
@@ -264,13 +261,12 @@ impl AddressBook {
         Some(holder)
     }
 
-    /// Lets an address rest.
     pub(crate) fn cool(&mut self, address: IpAddr, eni: EniId, since: Time, until: Time) {
         let cooling = Cooling { eni, since, until, kernel_clean: false, reported: false };
-        self.set_use(address, Some(Use::Cooling(cooling)));
+        self.set_use(address, Some(AddressUse::Cooling(cooling)));
     }
 
-    /// The key whose reservation has lapsed longest ago.
+    /// The key whose reservation lapsed first.
     pub(crate) fn lapsed(&self, now: Time) -> Option<PodKey> {
         self.lapsing.first().filter(|(at, _)| *at <= now).map(|(_, key)| key.clone())
     }
@@ -283,24 +279,24 @@ impl AddressBook {
         self.ripening.first().map(|(at, _)| *at)
     }
 
-    /// Frees one address whose time is over and which the kernel was seen without.
+    /// Frees one address whose cooldown is over and which the kernel no longer uses.
     pub(crate) fn free_ripe(&mut self, now: Time) -> Option<IpAddr> {
         let (_, address) = *self.ripening.first().filter(|(at, _)| *at <= now)?;
         self.set_use(address, None);
         Some(address)
     }
 
-    /// The one place where the use of an address changes, so that every count follows.
-    fn set_use(&mut self, address: IpAddr, usage: Option<Use>) {
+    /// Changes the use of an address. All changes go through here, so that every count follows.
+    fn set_use(&mut self, address: IpAddr, usage: Option<AddressUse>) {
         let old = match usage.clone() {
             Some(usage) => self.uses.insert(address, usage),
             None => self.uses.remove(&address),
         };
-        if let Some(Use::Cooling(cooling)) = &old {
+        if let Some(AddressUse::Cooling(cooling)) = &old {
             self.dirty.remove(&address);
             self.ripening.remove(&(cooling.until, address));
         }
-        if let Some(Use::Cooling(cooling)) = &usage {
+        if let Some(AddressUse::Cooling(cooling)) = &usage {
             if cooling.kernel_clean {
                 self.ripening.insert((cooling.until, address));
             } else {
@@ -319,10 +315,10 @@ impl AddressBook {
     }
 }
 
-fn count(eni: &mut Eni, net: IpNet, address: IpAddr, usage: &Use, more: bool) {
+fn count(eni: &mut Eni, net: IpNet, address: IpAddr, usage: &AddressUse, more: bool) {
     let counter = match usage {
-        Use::Held(_) => &mut eni.held,
-        Use::Cooling(_) => &mut eni.cooling,
+        AddressUse::Assigned(_) => &mut eni.held,
+        AddressUse::Cooling(_) => &mut eni.cooling,
     };
     *counter = if more { *counter + 1 } else { counter.saturating_sub(1) };
     eni.count_use(net, address, more);

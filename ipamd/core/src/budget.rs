@@ -1,8 +1,8 @@
-//! When may an action be called? One token bucket per action, which learns what EC2 bears.
+//! The budgets of EC2 actions: one token bucket per action that adapts to throttling.
 //!
-//! EC2 throttles per account and region, and no node knows the others: a throttled call halves the
-//! rate and empties the bucket, calls that go through creep back to the ceiling. Faults that are
-//! not throttling pause the action by a back-off instead. All of it is arithmetic on [`Time`].
+//! EC2 throttles per account and region, and a node does not know the others. A throttled call halves the rate and
+//! empties the bucket; each success raises the rate towards the ceiling. Other faults pause the action with a
+//! back-off. Everything is arithmetic on [`Time`].
 
 #[cfg(test)]
 mod tests;
@@ -11,31 +11,31 @@ use crate::{Action, BudgetView, CallLimits, CloudFault, Remedy};
 use config_model::{Span, Time};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// One call, in the unit in which buckets count.
+/// One call, in the unit of the buckets.
 const TOKEN: i64 = 1_000_000;
-/// The rate never falls below one call in half a minute, in thousandths of a call per second.
+/// The lowest rate, one call in half a minute, in thousandths of a call per second.
 const FLOOR: u64 = 32;
-/// Nor, while pods have nothing but this node's calls to wait for, below one call in eight seconds:
-/// of many nodes that share a bucket, the last few must still use all that comes to it.
+/// The lowest rate while pods wait for this node's calls, one call in eight seconds. The last few of many nodes with a
+/// shared limit must still use all of it.
 const PRESSED_FLOOR: u64 = 125;
-/// So long after a throttled call, what nobody waits for leaves the account's buckets to others;
-/// looks that only confirm what is known do so for longer.
+/// The time after a throttled call for which calls that no pod waits for are delayed. Observations that only confirm
+/// known facts are delayed longer.
 pub(crate) const CALM: Span = Span::seconds(60);
 pub(crate) const LONG_CALM: Span = Span::seconds(240);
-/// A call that went through adds this part of the ceiling to the rate; so does a minute of peace.
+/// A success, or a minute without throttling, raises the rate by this fraction of the ceiling.
 const CREEP: u64 = 16;
-/// After so long without throttling the rate creeps back by itself.
+/// The time without throttling after which the rate rises by itself.
 const PEACE: Span = Span::seconds(60);
-/// The first pause after a fault that is not throttling; it doubles with each further one.
+/// The first pause after a fault other than throttling. It doubles with each further fault.
 const FIRST_PAUSE: Span = Span::millis(500);
-/// The longest pause after faults that pass.
+/// The longest pause after temporary faults.
 const LONGEST_PAUSE: Span = Span::seconds(30);
-/// The longest pause that EC2 may ask for.
+/// The longest `Retry-After` that is honored.
 const LONGEST_WAIT: Span = Span::seconds(300);
-/// The pause after a fault that only a person can mend, or a limit.
+/// The pause after a limit or a fault that only a person can fix.
 const OPERATOR_PAUSE: Span = Span::seconds(60);
 
-/// What an action may use while EC2 does not object.
+/// The budget of an action without throttling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ceiling {
     burst: u32,
@@ -62,47 +62,47 @@ impl Ceiling {
     }
 }
 
-/// The budgets of all actions, and the jitter, which the seed decides.
+/// The budgets of all actions and the jitter, which derives from the seed.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     limits: CallLimits,
     floor: u64,
-    /// The last throttled call of any action, and in what share of a calm this node stays behind,
-    /// in thousandths: nodes that were throttled together come back apart.
+    /// The time of the last throttled call, and this node's share of the delay after it, in thousandths. The share
+    /// spreads nodes that were throttled together.
     throttled: Option<(Time, u64)>,
     jitter: u64,
     buckets: BTreeMap<Action, Bucket>,
 }
 
-/// What one action may use.
+/// The budget of one action.
 #[derive(Clone, Debug)]
 struct Bucket {
     ceiling: Ceiling,
-    /// Below which the rate does not fall.
+    /// The lowest rate.
     floor: u64,
     rate: u64,
-    /// In millionths of a call; below zero it waits longer for the next one.
+    /// In millionths of a call; a negative count delays the next call.
     tokens: i64,
     filled: Time,
-    /// The last time that the rate was halved: calls begun before say nothing new.
+    /// The time of the last halving. Throttling of calls that started earlier does not count again.
     halved: Option<Time>,
-    /// When peace last raised the rate.
+    /// The time of the last rise without a call.
     raised: Time,
-    /// Faults in a row that are not throttling, and the pause after the last one.
+    /// Faults in a row, without throttling.
     faults: u32,
-    /// What the last fault said, until a call goes through.
+    /// The last fault, until a call succeeds.
     fault: Option<(Arc<str>, Remedy)>,
     not_before: Time,
-    /// Since when the action has been wanted and could not be called, and until when.
+    /// The start of the wait for this action, and its current end.
     wanted: Option<(Time, Time)>,
 }
 
-/// What a fault did to the budget.
+/// The effect of a fault on the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lesson {
-    /// The rate was halved to so many thousandths of a call per second.
+pub(crate) enum BudgetChange {
+    /// The rate was halved to this many thousandths of a call per second.
     Halved { rate_milli: u64 },
-    /// The action rests for a while.
+    /// The action pauses.
     Rests,
 }
 
@@ -111,19 +111,19 @@ impl Budgets {
         Self { limits, floor: FLOOR, throttled: None, jitter: seed, buckets: BTreeMap::new() }
     }
 
-    /// Whether somebody waits for what calls bring.
+    /// Sets whether pods wait for the results of calls.
     pub(crate) fn press(&mut self, pressed: bool) {
         self.floor = if pressed { PRESSED_FLOOR } else { FLOOR };
     }
 
-    /// When what nobody waits for had better be left to others for now: until when. EC2 has a
-    /// bucket for each action, but what drains one drains the next.
+    /// The end of the delay for calls that no pod waits for; `None` without one. EC2 has a limit per action, but the
+    /// same load exhausts them all.
     pub(crate) fn storm(&self, calm: Span, now: Time) -> Option<Time> {
         let (at, share) = self.throttled?;
         Some(at + Span(calm.0 * share / 1000)).filter(|until| *until > now)
     }
 
-    /// When the action may not be called yet: when it may.
+    /// The time of the next allowed call; `None` if one is allowed now.
     pub(crate) fn next(&mut self, action: Action, now: Time) -> Option<Time> {
         let bucket = self.bucket(action, now);
         bucket.fill(now);
@@ -131,14 +131,14 @@ impl Budgets {
         if next <= now {
             return None;
         }
-        // A wait that came to its end without a call was given up.
+        // A wait that ended without a call was given up.
         let since =
             bucket.wanted.filter(|(_, until)| now <= *until).map_or(now, |(since, _)| since);
         bucket.wanted = Some((since, next));
         Some(next)
     }
 
-    /// Uses one token; says how long the action had been wanted.
+    /// Uses one token. Returns the time for which the action waited.
     pub(crate) fn take(&mut self, action: Action, now: Time) -> Span {
         let bucket = self.bucket(action, now);
         bucket.fill(now);
@@ -146,7 +146,7 @@ impl Budgets {
         bucket.wanted.take().map_or(Span(0), |(since, until)| now.min(until).since(since))
     }
 
-    /// A call went through.
+    /// Notes a success.
     pub(crate) fn succeeded(&mut self, action: Action, now: Time) {
         let bucket = self.bucket(action, now);
         bucket.fill(now);
@@ -155,19 +155,19 @@ impl Budgets {
         bucket.raise(1);
     }
 
-    /// What EC2 said when the action failed, if nothing has gone through since.
+    /// The last fault of the action, until a call succeeds.
     pub(crate) fn fault(&self, action: Action) -> Option<Arc<str>> {
         self.buckets.get(&action)?.fault.as_ref().map(|(text, _)| Arc::clone(text))
     }
 
-    /// A call begun at `started` failed.
+    /// Notes the fault of a call that started at `started`.
     pub(crate) fn failed(
         &mut self,
         action: Action,
         fault: &CloudFault,
         started: Time,
         now: Time,
-    ) -> Lesson {
+    ) -> BudgetChange {
         self.bucket(action, now).fault = Some((Arc::from(fault.to_string()), fault.remedy));
         let wait = match fault.remedy {
             Remedy::RetryAfter { wait } => wait.unwrap_or_default().min(LONGEST_WAIT),
@@ -178,8 +178,7 @@ impl Budgets {
             | Remedy::Unknown => Span(0),
         };
         if is_throttling(fault) {
-            // Between half a call's time and one and a half: nodes that were throttled together
-            // come back apart.
+            // Between half of a call's time and one and a half, so that throttled nodes return at different times.
             let late = i64::try_from(self.draw() % 1001).unwrap_or(0) * (TOKEN / 1000);
             let bucket = self.bucket(action, now);
             bucket.fill(now);
@@ -191,7 +190,7 @@ impl Budgets {
                 bucket.tokens = TOKEN / 2 - late;
             }
             bucket.raised = now;
-            let lesson = Lesson::Halved { rate_milli: bucket.rate };
+            let lesson = BudgetChange::Halved { rate_milli: bucket.rate };
             self.throttled = Some((now, self.jittered(Span(1000)).0));
             return lesson;
         }
@@ -207,10 +206,10 @@ impl Budgets {
         let bucket = self.bucket(action, now);
         bucket.faults = faults;
         bucket.not_before = until;
-        Lesson::Rests
+        BudgetChange::Rests
     }
 
-    /// What each action that was called may use at this moment.
+    /// The current state of all buckets in use.
     pub(crate) fn views(&self, now: Time) -> Vec<BudgetView> {
         let view = |(action, bucket): (&Action, &Bucket)| {
             let mut bucket = bucket.clone();
@@ -228,13 +227,13 @@ impl Budgets {
         self.buckets.iter().map(view).collect()
     }
 
-    /// Between three quarters of the span and five quarters.
+    /// Returns a random span between 75 % and 125 % of the given one.
     pub(crate) fn jittered(&mut self, span: Span) -> Span {
         let half = span.0 / 2;
         Span(span.0 - half / 2 + self.draw() % (half + 1))
     }
 
-    /// Splitmix64: well spread, and the same for the same seed.
+    /// Splitmix64: uniform, and deterministic for a seed.
     fn draw(&mut self) -> u64 {
         self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.jitter;
@@ -269,7 +268,7 @@ impl Bucket {
         }
     }
 
-    /// What was learned below a higher floor is forgotten; above it, it holds.
+    /// A rise of the floor raises the rate; a fall keeps it.
     fn set_floor(&mut self, floor: u64, now: Time) {
         if self.floor != floor {
             self.fill(now);
@@ -278,15 +277,14 @@ impl Bucket {
         }
     }
 
-    /// The burst shrinks with the rate: a bucket that fills for minutes under throttling would
-    /// only be thrown at EC2 at once.
+    /// The burst is proportional to the rate. A bucket that fills for minutes under throttling would otherwise cause a
+    /// burst of throttled calls.
     fn burst(&self) -> u32 {
         let share = u64::from(self.ceiling.burst) * self.rate / self.ceiling.rate;
         u32::try_from(share.max(1)).unwrap_or(self.ceiling.burst)
     }
 
-    /// Brings the bucket up to now: a thousandth of a call per second is a millionth per
-    /// millisecond.
+    /// Fills the bucket up to `now`: a thousandth of a call per second is a millionth per millisecond.
     fn fill(&mut self, now: Time) {
         let elapsed = now.since(self.filled).0;
         self.filled = self.filled.max(now);
@@ -311,7 +309,7 @@ impl Bucket {
     }
 }
 
-/// Whether EC2 (or something before it) says that there are too many calls.
+/// Returns whether EC2 or a proxy reports too many calls.
 pub(crate) fn is_throttling(fault: &CloudFault) -> bool {
     let named = ["RequestLimitExceeded", "EC2ThrottledException", "TooManyRequestsException"];
     let begins = ["Throttling", "RequestThrottled"];

@@ -1,4 +1,4 @@
-//! What the core asks of the cloud, and how the cloud answers.
+//! The calls to the cloud and their answers.
 
 mod seen;
 
@@ -11,12 +11,12 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
-/// One call to the cloud; its result comes back under the same number.
+/// The number of a call, under which its result returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OpId(pub u64);
 
-/// How many blocks of which kind a call asks for. A new ENI may be asked for without any.
+/// The number and the kind of requested blocks. A new ENI may have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Want {
@@ -29,14 +29,13 @@ pub enum Want {
 }
 
 impl Want {
-    /// How many blocks: each takes one of the places that the ENI has for addresses.
+    /// Each block uses one of the ENI's address slots.
     pub fn blocks(self) -> u16 {
         match self {
             Self::Addresses(count) | Self::Prefixes(count) | Self::Ipv6Prefixes(count) => count,
         }
     }
 
-    /// How many addresses they hold together.
     pub fn addresses(self) -> u64 {
         match self {
             Self::Addresses(count) => u64::from(count),
@@ -46,131 +45,77 @@ impl Want {
     }
 }
 
-/// A call to the cloud, complete: whoever executes it decides nothing.
+/// A call to the cloud with all its parameters: the adapter decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloudCall {
-    /// Make an ENI; answered by [`CloudAnswer::Created`]. The same token makes it once only.
+    /// Create an ENI; the answer is [`CloudAnswer::Created`]. EC2 creates only one ENI per token.
     CreateEni {
         /// The `ClientToken`.
         token: String,
-        /// Where.
         subnet: SubnetId,
-        /// Its security groups.
         groups: Vec<SecurityGroupId>,
-        /// What it holds beside its primary address.
+        /// The blocks besides its primary address.
         want: Want,
-        /// Its tags.
         tags: BTreeMap<String, String>,
-        /// Its description.
         description: String,
     },
-    /// Attach an ENI to this instance; answered by [`CloudAnswer::Attached`].
+    /// Attach an ENI to this instance; the answer is [`CloudAnswer::Attached`].
     AttachEni {
-        /// The ENI.
         eni: EniId,
-        /// To which instance.
         instance: InstanceId,
-        /// On which network card.
         card: CardIndex,
-        /// At which place.
+        /// The device number.
         device: DeviceIndex,
     },
-    /// Set `DeleteOnTermination`, so that the ENI goes with the instance. [`CloudAnswer::Done`].
-    KeepUntilTermination {
-        /// The ENI.
-        eni: EniId,
-        /// Its attachment.
-        attachment: AttachmentId,
-    },
-    /// Assign addresses or prefixes; answered by [`CloudAnswer::Assigned`].
-    Assign {
-        /// The ENI.
-        eni: EniId,
-        /// What.
-        want: Want,
-    },
-    /// Give blocks back, all of one kind: single addresses, /28 or /80. [`CloudAnswer::Done`].
-    Unassign {
-        /// The ENI.
-        eni: EniId,
-        /// Which.
-        blocks: Vec<IpNet>,
-    },
+    /// Set `DeleteOnTermination`, so that EC2 deletes the ENI with the instance. [`CloudAnswer::Done`].
+    KeepUntilTermination { eni: EniId, attachment: AttachmentId },
+    /// Assign addresses or prefixes; the answer is [`CloudAnswer::Assigned`].
+    Assign { eni: EniId, want: Want },
+    /// Return blocks, all of one kind: single addresses, /28 or /80. [`CloudAnswer::Done`].
+    Unassign { eni: EniId, blocks: Vec<IpNet> },
     /// Detach an ENI. [`CloudAnswer::Done`] as soon as EC2 accepts it.
-    DetachEni {
-        /// The ENI.
-        eni: EniId,
-        /// Its attachment.
-        attachment: AttachmentId,
-    },
+    DetachEni { eni: EniId, attachment: AttachmentId },
     /// Delete a detached ENI. [`CloudAnswer::Done`].
-    DeleteEni {
-        /// The ENI.
-        eni: EniId,
-    },
-    /// Look at one ENI after a reply was lost; answered by [`CloudAnswer::Described`].
-    DescribeEni {
-        /// The ENI.
-        eni: EniId,
-    },
+    DeleteEni { eni: EniId },
+    /// Describe one ENI, for example after a lost reply; the answer is [`CloudAnswer::Described`].
+    DescribeEni { eni: EniId },
     /// Replace an ENI's security groups. [`CloudAnswer::Done`].
     SetGroups {
-        /// The ENI.
         eni: EniId,
-        /// All that it is to have.
+        /// The complete new list.
         groups: Vec<SecurityGroupId>,
     },
-    /// Add tags to an ENI; a tag of the same name is replaced. [`CloudAnswer::Done`].
-    TagEni {
-        /// The ENI.
-        eni: EniId,
-        /// The tags.
-        tags: BTreeMap<String, String>,
-    },
-    /// Look at the subnets of a zone, all pages; answered by [`CloudAnswer::Subnets`].
+    /// Add tags to an ENI; an existing tag is replaced. [`CloudAnswer::Done`].
+    TagEni { eni: EniId, tags: BTreeMap<String, String> },
+    /// Describe the subnets of a zone, all pages; the answer is [`CloudAnswer::Subnets`].
     DescribeSubnets {
-        /// The VPC.
         vpc: VpcId,
         /// The availability zone, such as `eu-central-1a`.
         zone: String,
     },
-    /// Look for ENIs that nobody uses, all pages; answered by [`CloudAnswer::Leftovers`].
+    /// Find unattached ENIs, all pages; the answer is [`CloudAnswer::Leftovers`].
     FindLeftovers {
-        /// The VPC.
         vpc: VpcId,
-        /// Tags that they carry, all of them.
+        /// Tags that the ENIs must all have.
         tags: BTreeMap<String, String>,
-        /// How their descriptions begin.
         description_prefix: String,
     },
 }
 
-/// The kind of a call: back-off, budget and metrics are kept for each.
+/// The kind of a call. Back-off, budget and metrics are per action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// `CreateNetworkInterface`
     Create,
-    /// `AttachNetworkInterface`
     Attach,
-    /// `ModifyNetworkInterfaceAttribute`
     Modify,
-    /// `AssignPrivateIpAddresses`
     Assign,
-    /// `UnassignPrivateIpAddresses`
     Unassign,
-    /// `AssignIpv6Addresses`
     AssignIpv6,
-    /// `UnassignIpv6Addresses`
     UnassignIpv6,
-    /// `DetachNetworkInterface`
     Detach,
-    /// `DeleteNetworkInterface`
     Delete,
-    /// `DescribeNetworkInterfaces`
     Describe,
-    /// `DescribeSubnets`
     DescribeSubnets,
-    /// `CreateTags`
     Tag,
 }
 
@@ -201,7 +146,6 @@ impl fmt::Display for Action {
 }
 
 impl CloudCall {
-    /// The kind of this call.
     pub fn action(&self) -> Action {
         match self {
             Self::CreateEni { .. } => Action::Create,
@@ -222,63 +166,58 @@ impl CloudCall {
     }
 }
 
-/// The answer to a call that succeeded.
+/// The answer to a successful call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloudAnswer {
-    /// The ENI as it was made, not attached yet.
+    /// The new ENI, not attached yet.
     Created(SeenEni),
     /// EC2 accepted the attachment; the link appears later.
     Attached {
-        /// The new attachment.
         attachment: AttachmentId,
     },
-    /// These blocks were added by this call (not: all that the ENI has).
+    /// The blocks that this call added, not all blocks of the ENI.
     Assigned {
-        /// The added addresses (/32) or prefixes (/28, /80).
+        /// Addresses (/32) or prefixes (/28, /80).
         blocks: Vec<IpNet>,
     },
-    /// The ENI as EC2 shows it. That it does not exist is a fault with [`Remedy::Gone`].
+    /// The ENI in EC2's answer. An ENI that does not exist is a fault with [`Remedy::Gone`].
     Described(SeenEni),
-    /// The subnets.
     Subnets(Vec<SeenSubnet>),
-    /// ENIs that nobody uses.
+    /// The unattached ENIs.
     Leftovers(Vec<Leftover>),
-    /// Done; there is nothing to tell.
     Done,
 }
 
-/// A call that failed. The adapter sorts its errors by what the core should do next.
+/// A failed call. The adapter sorts its errors by what the core should do next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct CloudFault {
-    /// EC2's error code, or a word of the adapter's (`Timeout`, `Dispatch`).
+    /// EC2's error code, or the adapter's (`Timeout`, `Dispatch`).
     pub code: String,
-    /// EC2's message.
     pub message: String,
-    /// What to do next.
     pub remedy: Remedy,
 }
 
-/// What to do about a fault.
+/// The next step after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Remedy {
-    /// Nothing was done, and the same call may succeed later: throttling, an internal error that
-    /// EC2 itself reported, an attachment that is still changing.
+    /// EC2 did nothing, and the same call may succeed later: throttling, an internal error that EC2 reported, an
+    /// attachment between two states.
     RetryAfter {
-        /// How long EC2 asks us to wait, if it says so.
+        /// The pause that EC2 asks for, if any.
         wait: Option<Span>,
     },
-    /// Nothing was done, and the place is taken or full. Create and Assign: the subnet has no free
-    /// addresses (`InsufficientFreeAddressesInSubnet`, and `InvalidParameterValue` that says so).
-    /// Attach: the device index is in use.
+    /// EC2 did nothing, because the place is taken or full. Create and Assign: the subnet has no free addresses
+    /// (`InsufficientFreeAddressesInSubnet`, or an `InvalidParameterValue` with this meaning). Attach: the device
+    /// index is in use.
     TryElsewhere,
-    /// Nothing was done; only a person can help: missing permission, a parameter that is refused.
+    /// EC2 did nothing, and only a person can help: a missing permission, a rejected parameter.
     TellOperator,
-    /// The object does not exist (any more): `…NotFound`.
+    /// The object does not exist: `…NotFound`.
     Gone,
-    /// Nothing was done; a limit of the ENI, the instance or the account is reached:
+    /// EC2 did nothing, because a limit of the ENI, the instance or the account is reached:
     /// `PrivateIpAddressLimitExceeded`, `AttachmentLimitExceeded`, `NetworkInterfaceLimitExceeded`.
     LimitReached,
-    /// The reply was lost: time-out, broken connection. It may have been done; look first.
+    /// The reply was lost: time-out, broken connection. EC2 may have acted, so check first.
     Unknown,
 }

@@ -1,24 +1,22 @@
-//! Which calls are under way, whose are they, and what do their faults teach?
+//! The cloud calls under way and the effect of their faults.
 
 use crate::{
     Action, CloudAnswer, CloudCall, CloudFault, Core, Effect, OpId, Remedy, Severity, Topic,
-    book::Task, budget::Lesson, ctx::Ctx, explain::Why, upkeep,
+    book::Task, budget::BudgetChange, ctx::Ctx, explain::Blocker, upkeep,
 };
 use config_model::{EniId, Span, Time};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// The cloud calls under way.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     open: BTreeMap<OpId, Call>,
     next: u64,
 }
 
-/// A cloud call under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    about: About,
+    subject: CallSubject,
     action: Action,
     started: Time,
     /// The time for which it waited for its budget.
@@ -38,25 +36,24 @@ impl Calls {
     }
 }
 
-/// Whose call it is.
+/// The object of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum About {
-    Making(String),
+pub(crate) enum CallSubject {
+    Creation(String),
     Eni(EniId),
-    Departure(EniId),
+    Removal(EniId),
     Zone,
     Leftovers,
     Leftover(EniId),
 }
 
-/// The result of a cloud call.
 pub(crate) type CloudResult = Result<CloudAnswer, CloudFault>;
 
 impl Ctx {
-    pub(crate) fn call(&mut self, about: About, call: CloudCall) {
+    pub(crate) fn call(&mut self, subject: CallSubject, call: CloudCall) {
         let (action, started) = (call.action(), self.now);
         let waited = self.budgets.take(action, started);
-        let op = self.calls.start(Call { about, action, started, waited });
+        let op = self.calls.start(Call { subject, action, started, waited });
         self.push(Effect::Cloud { op, call });
     }
 
@@ -66,7 +63,7 @@ impl Ctx {
         if let Some(until) = paused {
             self.wake_by(Some(until));
             let fault = self.budgets.fault(action);
-            self.because(Why::Paused { action, until, fault });
+            self.add_blocker(Blocker::Paused { action, until, fault });
         }
         paused.is_none()
     }
@@ -78,7 +75,7 @@ impl Ctx {
         }
         if let Some(eni) = self.book.eni_mut(id) {
             eni.task = task;
-            self.call(About::Eni(id.clone()), call);
+            self.call(CallSubject::Eni(id.clone()), call);
         }
     }
 
@@ -89,9 +86,9 @@ impl Ctx {
 
     fn note_fault(&mut self, call: &Call, fault: &CloudFault) {
         let expected = match (call.action, fault.remedy) {
-            // What is to go is gone.
+            // The object to remove is gone already.
             (Action::Detach | Action::Delete | Action::Describe, Remedy::Gone) => true,
-            // Another place is tried at once; a place that stays full is reported by who asked.
+            // Another place is tried at once. A place that stays full is reported elsewhere.
             (
                 Action::Create | Action::Assign | Action::AssignIpv6 | Action::Attach,
                 Remedy::TryElsewhere,
@@ -101,17 +98,19 @@ impl Ctx {
         if expected {
             return;
         }
-        // An ENI that holds no more says nothing about the others.
+        // The limit of one ENI does not affect the others.
         let of_one_eni = matches!(call.action, Action::Assign | Action::AssignIpv6)
             && fault.remedy == Remedy::LimitReached;
         if !of_one_eni {
             self.learn(call.action, fault, call.started);
         }
-        let object = match &call.about {
-            About::Making(token) => format!("new ENI {token}"),
-            About::Eni(eni) | About::Departure(eni) | About::Leftover(eni) => eni.to_string(),
-            About::Zone => self.node.zone.clone(),
-            About::Leftovers => "forgotten ENIs".to_owned(),
+        let object = match &call.subject {
+            CallSubject::Creation(token) => format!("new ENI {token}"),
+            CallSubject::Eni(eni) | CallSubject::Removal(eni) | CallSubject::Leftover(eni) => {
+                eni.to_string()
+            }
+            CallSubject::Zone => self.node.zone.clone(),
+            CallSubject::Leftovers => "forgotten ENIs".to_owned(),
         };
         let (severity, topic, next_step) = match fault.remedy {
             Remedy::TellOperator => (
@@ -131,9 +130,10 @@ impl Ctx {
         self.report(severity, topic, object, format!("{}: {fault}", call.action), next_step);
     }
 
-    /// What a fault teaches about the action's budget.
+    /// Adapts the action's budget to a fault.
     pub(crate) fn learn(&mut self, action: Action, fault: &CloudFault, started: Time) {
-        if let Lesson::Halved { rate_milli } = self.budgets.failed(action, fault, started, self.now)
+        if let BudgetChange::Halved { rate_milli } =
+            self.budgets.failed(action, fault, started, self.now)
         {
             let cause = format!("throttled: {rate_milli} calls in 1000 seconds from now on");
             self.report(Severity::Info, Topic::BudgetShrunk, action, cause, "");
@@ -144,25 +144,25 @@ impl Ctx {
 impl Core {
     pub(crate) fn cloud_done(&mut self, op: OpId, result: CloudResult) {
         let Some(call) = self.ctx.calls.open.remove(&op) else { return };
-        let Call { about, action, started, .. } = call.clone();
+        let Call { subject, action, started, .. } = call.clone();
         match &result {
             Ok(_) => self.ctx.budgets.succeeded(action, self.ctx.now),
             Err(fault) => self.ctx.note_fault(&call, fault),
         }
         let ctx = &mut self.ctx;
-        match about {
-            About::Making(token) => {
+        match subject {
+            CallSubject::Creation(token) => {
                 self.growth.done(ctx, &mut self.witnesses, &self.zone, &token, action, result);
             }
-            About::Eni(eni) => upkeep::done(ctx, &mut self.witnesses, &eni, started, result),
-            About::Departure(eni) => self.shrink.done(ctx, &eni, action, result),
-            About::Zone => self.zone.subnets_seen(ctx, result, started),
-            About::Leftovers => {
+            CallSubject::Eni(eni) => upkeep::done(ctx, &mut self.witnesses, &eni, started, result),
+            CallSubject::Removal(eni) => self.shrink.done(ctx, &eni, action, result),
+            CallSubject::Zone => self.zone.subnets_seen(ctx, result, started),
+            CallSubject::Leftovers => {
                 let (growth, shrink) = (&self.growth, &self.shrink);
-                let is_known = |eni: &EniId| growth.is_making(eni) || shrink.is_leaving(eni);
+                let is_known = |eni: &EniId| growth.is_creating(eni) || shrink.is_leaving(eni);
                 self.leaks.found(ctx, result, started, is_known);
             }
-            About::Leftover(eni) => self.leaks.deleted(ctx, &eni, result),
+            CallSubject::Leftover(eni) => self.leaks.deleted(ctx, &eni, result),
         }
     }
 

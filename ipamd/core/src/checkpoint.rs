@@ -1,4 +1,4 @@
-//! What survives the process: records to append, and the state that they add up to.
+//! The checkpoint: records that survive the process, and the state that they add up to.
 
 pub mod frame;
 mod record;
@@ -13,37 +13,37 @@ use std::{
     net::IpAddr,
 };
 
-/// What the records add up to: the hint that a new process starts from.
+/// The sum of the records. A new process starts from it as a hint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     pub(crate) boot_id: Option<String>,
-    pub(crate) held: BTreeMap<PodKey, Held>,
-    pub(crate) cooling: BTreeMap<IpAddr, Cooled>,
+    pub(crate) held: BTreeMap<PodKey, AssignmentRecord>,
+    pub(crate) cooling: BTreeMap<IpAddr, CoolingRecord>,
     pub(crate) leaving: BTreeMap<IpNet, EniId>,
-    pub(crate) making: BTreeMap<String, Made>,
+    pub(crate) making: BTreeMap<String, CreationRecord>,
     pub(crate) enis_leaving: BTreeSet<EniId>,
-    /// The key of each held address, so that a record costs the same however many there are.
+    /// The key of each assigned address, so that applying a record does not depend on their number.
     holders: BTreeMap<IpAddr, PodKey>,
 }
 
-/// What a key holds in the checkpoint.
+/// An assignment in the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct AssignmentRecord {
     pub(crate) pod: PodName,
-    pub(crate) what: Holding,
+    pub(crate) what: AssignedResource,
     pub(crate) lapses: Time,
     pub(crate) host_interface: Option<String>,
 }
 
-/// Addresses of the pool, or a branch ENI.
+/// The addresses of the pool, or the branch ENI, of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Holding {
+pub(crate) enum AssignedResource {
     /// At least one.
     Addresses(Vec<HeldAddress>),
     Branch(BranchEni),
 }
 
-impl Holding {
+impl AssignedResource {
     pub(crate) fn addresses(&self) -> &[HeldAddress] {
         match self {
             Self::Addresses(addresses) => addresses,
@@ -54,25 +54,25 @@ impl Holding {
 
 /// A cooling address in the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cooled {
+pub(crate) struct CoolingRecord {
     pub(crate) eni: EniId,
     pub(crate) since: Time,
     pub(crate) until: Time,
 }
 
-/// An ENI under way in the checkpoint.
+/// An ENI under creation in the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Made {
+pub(crate) struct CreationRecord {
     pub(crate) want: Want,
-    /// `None` is the node's own.
+    /// `None` for the node's own subnet.
     pub(crate) subnet: Option<SubnetId>,
-    /// `None` means those of the primary ENI.
+    /// `None` for the primary ENI's groups.
     pub(crate) groups: Option<Vec<SecurityGroupId>>,
     pub(crate) card: CardIndex,
     pub(crate) eni: Option<EniId>,
 }
 
-impl Made {
+impl CreationRecord {
     fn unknown() -> Self {
         let want = Want::Addresses(0);
         Self { want, subnet: None, groups: None, card: CardIndex(0), eni: None }
@@ -89,12 +89,12 @@ impl Checkpoint {
         sum
     }
 
-    /// The keys that hold something, with what they hold of the pool.
+    /// The keys with assignments, and their addresses of the pool.
     pub fn holders(&self) -> impl Iterator<Item = (&PodKey, &[HeldAddress])> {
         self.held.iter().map(|(key, held)| (key, held.what.addresses()))
     }
 
-    /// Adds one more.
+    /// Adds one more record.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Boot { boot_id, .. } => self.boot_id = Some(boot_id.clone()),
@@ -103,13 +103,13 @@ impl Checkpoint {
                 let mut addresses =
                     vec![HeldAddress { address, eni, card: *card, device: *device }];
                 addresses.extend(more.iter().cloned());
-                self.hold(key, pod, Holding::Addresses(addresses), *lapses);
+                self.hold(key, pod, AssignedResource::Addresses(addresses), *lapses);
             }
             Record::ReservedV6 { key, pod, addresses, lapses } => {
-                self.hold(key, pod, Holding::Addresses(addresses.clone()), *lapses);
+                self.hold(key, pod, AssignedResource::Addresses(addresses.clone()), *lapses);
             }
             Record::ReservedBranch { key, pod, branch, lapses } => {
-                self.hold(key, pod, Holding::Branch(branch.clone()), *lapses);
+                self.hold(key, pod, AssignedResource::Branch(branch.clone()), *lapses);
             }
             Record::Confirmed { key, host_interface } => {
                 if let Some(held) = self.held.get_mut(key) {
@@ -134,7 +134,7 @@ impl Checkpoint {
             }
             Record::BlocksSettled { blocks } => blocks.iter().for_each(|block| self.settle(*block)),
             Record::EniAsked { token, count, want, subnet, groups, card } => {
-                let made = Made {
+                let made = CreationRecord {
                     want: want.unwrap_or(Want::Addresses(*count)),
                     subnet: subnet.clone(),
                     groups: groups.clone(),
@@ -144,7 +144,7 @@ impl Checkpoint {
                 self.making.insert(token.clone(), made);
             }
             Record::EniMade { token, eni } => {
-                let made = self.making.entry(token.clone()).or_insert_with(Made::unknown);
+                let made = self.making.entry(token.clone()).or_insert_with(CreationRecord::unknown);
                 made.eni = Some(eni.clone());
             }
             Record::EniSettled { token } => {
@@ -162,14 +162,14 @@ impl Checkpoint {
         }
     }
 
-    /// The shortest list of records that adds up to the same.
+    /// The shortest list of records with the same sum.
     pub fn compact(&self) -> Vec<Record> {
         let mut records = Vec::new();
         for (key, held) in &self.held {
             let (key, pod, lapses) = (key.clone(), held.pod.clone(), held.lapses);
             records.extend(match held.what.clone() {
-                Holding::Addresses(all) => Record::reserved(key.clone(), pod, all, lapses),
-                Holding::Branch(branch) => {
+                AssignedResource::Addresses(all) => Record::reserved(key.clone(), pod, all, lapses),
+                AssignedResource::Branch(branch) => {
                     Some(Record::ReservedBranch { key: key.clone(), pod, branch, lapses })
                 }
             });
@@ -180,10 +180,10 @@ impl Checkpoint {
         for (block, eni) in &self.leaving {
             records.push(Record::leaving(eni.clone(), vec![*block]));
         }
-        // After the blocks: one that leaves takes what cools in it along, and what cools here came
+        // After the blocks: a leaving block drops the cooling addresses in it, and these addresses began to cool
         // later.
         for (address, cooled) in &self.cooling {
-            let Cooled { eni, since, until } = cooled.clone();
+            let CoolingRecord { eni, since, until } = cooled.clone();
             records.push(Record::cooling(*address, eni, since, until));
         }
         for (token, made) in &self.making {
@@ -199,7 +199,7 @@ impl Checkpoint {
         records
     }
 
-    fn hold(&mut self, key: &PodKey, pod: &PodName, what: Holding, lapses: Time) {
+    fn hold(&mut self, key: &PodKey, pod: &PodName, what: AssignedResource, lapses: Time) {
         self.drop_key(key);
         for held in what.addresses() {
             self.unhold(held.address);
@@ -207,7 +207,7 @@ impl Checkpoint {
             self.leaving.remove(&IpNet::from(held.address));
             self.holders.insert(held.address, key.clone());
         }
-        let held = Held { pod: pod.clone(), what, lapses, host_interface: None };
+        let held = AssignmentRecord { pod: pod.clone(), what, lapses, host_interface: None };
         self.held.insert(key.clone(), held);
     }
 
@@ -218,11 +218,11 @@ impl Checkpoint {
         }
     }
 
-    /// Takes one address from whoever holds it; the key goes with its last one.
+    /// Takes one address from its key; the key goes with its last address.
     fn unhold(&mut self, address: IpAddr) {
         let Some(key) = self.holders.remove(&address) else { return };
         let Some(held) = self.held.get_mut(&key) else { return };
-        if let Holding::Addresses(addresses) = &mut held.what {
+        if let AssignedResource::Addresses(addresses) = &mut held.what {
             addresses.retain(|held| held.address != address);
             if addresses.is_empty() {
                 self.held.remove(&key);
@@ -232,7 +232,7 @@ impl Checkpoint {
 
     fn cool(&mut self, address: IpAddr, eni: &EniId, since: Time, until: Time) {
         self.unhold(address);
-        self.cooling.insert(address, Cooled { eni: eni.clone(), since, until });
+        self.cooling.insert(address, CoolingRecord { eni: eni.clone(), since, until });
     }
 
     fn leave(&mut self, eni: &EniId, block: IpNet) {

@@ -1,4 +1,4 @@
-//! Whose is an ENI, and what may be done with it?
+//! The owner of an ENI and the allowed uses.
 
 #[cfg(test)]
 mod tests;
@@ -7,24 +7,24 @@ use crate::{EniKind, NodeFacts, PoolConfig, SeenEni};
 use config_model::CardIndex;
 use std::collections::BTreeMap;
 
-/// Says for which instance an ENI was made.
+/// The instance for which the ENI was created.
 pub(crate) const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
-/// We tagged it, but others made it: it is never freed.
+/// We tagged the ENI, but another program created it, so it is never freed.
 pub(crate) const TAG_ADOPTED: &str = "ferrule.io/adopted";
-/// `true`: leave it alone. Any other value: use it.
+/// `true`: the ENI is left alone. Another value: it is used.
 const TAG_NO_MANAGE: &str = "node.k8s.amazonaws.com/no_manage";
 
-/// What an ENI is to us.
+/// The class of an ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) kind: EniKind,
-    /// Its link and its routing are ours to keep right. Others only occupy a place.
+    /// The daemon manages its link and routing. Other ENIs only occupy a place.
     pub(crate) managed: bool,
-    /// Pods may get addresses of it, as far as its tags and kind say.
+    /// Pods may get its addresses, according to its tags and kind.
     pub(crate) pods: bool,
-    /// We made it, or its tags say so: only such an ENI is ever freed.
+    /// The daemon created it, or its tags show so. Other ENIs are never freed.
     pub(crate) ours: bool,
-    /// Its tags should say whose it is, and do not.
+    /// Its tags do not show its owner yet.
     pub(crate) untagged: bool,
 }
 
@@ -35,7 +35,7 @@ impl Class {
     }
 }
 
-/// Judges one ENI on a card.
+/// Classifies an ENI on a card.
 pub(crate) fn classify(
     config: &PoolConfig,
     node: &NodeFacts,
@@ -51,7 +51,7 @@ pub(crate) fn classify(
     let wanted = made_for_us || no_manage.is_some() || config.manage_untagged;
     let usable = match kind {
         EniKind::Standard | EniKind::Efa => true,
-        // A trunk carries other pods' ENIs, and has a place of its own in the pool.
+        // A trunk carries branch ENIs and gives pods no addresses of its own.
         EniKind::Trunk | EniKind::EfaOnly | EniKind::Branch | EniKind::Other => false,
     };
     let on_our_card = card == CardIndex(0) || config.multi_nic;
@@ -65,12 +65,12 @@ pub(crate) fn classify(
     }
 }
 
-/// Whether its tags say that it was made for this node.
+/// Returns whether its tags show that it was created for this node.
 pub(crate) fn is_of_this_node(node: &NodeFacts, seen: &SeenEni) -> bool {
     tag(seen, TAG_INSTANCE) == Some(node.instance_id.as_str()) && tag(seen, TAG_ADOPTED).is_none()
 }
 
-/// The tags that say of an ENI that we use it, and whether others made it.
+/// The tags that mark an ENI as used by this node, and as adopted if another program created it.
 pub(crate) fn tags_to_add(node: &NodeFacts, adopted: bool) -> BTreeMap<String, String> {
     let mut tags = node.tags.clone();
     if adopted {
@@ -79,8 +79,8 @@ pub(crate) fn tags_to_add(node: &NodeFacts, adopted: bool) -> BTreeMap<String, S
     tags
 }
 
-/// Whether pods are served from a card with these ENIs, each with its kind and whether we manage it.
-/// A card beside card 0 that somebody filled with efa-only ENIs is theirs.
+/// Returns whether pods get addresses of a card with these ENIs, each with its kind and whether we manage it. A card
+/// besides card 0 with efa-only ENIs belongs to its user.
 pub(crate) fn is_card_in_use(card: CardIndex, enis: &[(EniKind, bool)]) -> bool {
     let efa_only = enis.iter().any(|(kind, _)| *kind == EniKind::EfaOnly);
     card == CardIndex(0) || !efa_only || enis.iter().any(|(_, managed)| *managed)

@@ -1,4 +1,4 @@
-//! What does Kubernetes tell?
+//! The facts from Kubernetes.
 
 use crate::{Core, Severity, Topic, ctx::Ctx};
 use config_model::{EniId, Mac, PodName, SecurityGroupId, SubnetId, Time};
@@ -9,47 +9,41 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// A fact that Kubernetes tells. Each replaces the earlier one of its kind.
+/// A fact from Kubernetes. It replaces the earlier one of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterFact {
     /// The node's `.status.capacity.pods`.
     MaxPods(u32),
     /// Whether the node takes new pods: no taint `node.kubernetes.io/unschedulable:NoSchedule`.
     Schedulable(bool),
-    /// The node's ENIConfig.
     EniConfig(EniConfig),
-    /// The pods that are bound to this node and want an address of the pool: not on the host's
-    /// network, not at their end. The core takes off those that it knows.
+    /// The pods that are bound to this node and need an address of the pool: not on the host network, not finished.
+    /// The core subtracts the pods that it knows.
     Coming(BTreeSet<PodName>),
-    /// A pod's annotation `vpc.amazonaws.com/pod-eni`; `None` when pod or annotation is gone.
+    /// A pod's annotation `vpc.amazonaws.com/pod-eni`.
     Branch {
-        /// The pod.
         pod: PodName,
-        /// Its uid: the next pod of its name has another.
+        /// A later pod of the same name has another UID.
         uid: String,
-        /// Its branch ENI.
+        /// `None` if the pod or the annotation is gone.
         branch: Option<BranchEni>,
     },
-    /// Whether this daemon is the elected collector of forgotten ENIs.
+    /// Whether this daemon is the elected collector of leaked ENIs.
     Collector(bool),
 }
 
-/// The node's ENIConfig: where and how ENIs are made with custom networking.
+/// The node's ENIConfig: the place and the groups of new ENIs with custom networking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum EniConfig {
-    /// Not read yet.
     #[default]
     Unknown,
-    /// There is none that could be used.
+    /// There is no usable one.
     Missing {
-        /// The name that label or annotation say.
+        /// The name in the node's label or annotation.
         name: String,
-        /// Why it cannot be used.
         why: String,
     },
-    /// Found.
     Found {
-        /// Its name.
         name: String,
         /// The subnet of new ENIs.
         subnet: SubnetId,
@@ -58,45 +52,41 @@ pub enum EniConfig {
     },
 }
 
-/// A branch ENI, as the resource controller announces it.
+/// A branch ENI in the annotation of the VPC resource controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchEni {
-    /// The ENI.
     pub eni: EniId,
-    /// Its MAC address.
     pub mac: Mac,
-    /// Its IPv4 address: the pod's.
+    /// The pod's IPv4 address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
-    /// Its IPv6 address: the pod's.
+    /// The pod's IPv6 address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_v6: Option<Ipv6Addr>,
-    /// Its VLAN on the trunk.
+    /// The VLAN on the trunk.
     pub vlan: u16,
-    /// The subnet's IPv4 addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet_cidr: Option<Ipv4Net>,
-    /// The subnet's IPv6 addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet_cidr_v6: Option<Ipv6Net>,
 }
 
-/// The facts told so far.
+/// The latest facts.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     max_pods: Option<u32>,
     schedulable: bool,
     eni_config: EniConfig,
     coming: BTreeSet<PodName>,
-    /// Those of them that have asked, or have no need to. A pod that asked and gave back is about
-    /// to end: it is not expected again.
+    /// The bound pods that have asked for an address or need none. A pod that released its address is about to end and
+    /// does not count again.
     met: BTreeSet<PodName>,
-    /// With the uids of their pods.
+    /// With the UIDs of their pods.
     branches: BTreeMap<PodName, (String, BranchEni)>,
 }
 
 impl Default for Cluster {
-    /// Before Kubernetes has said anything nothing waits for it.
+    /// Nothing waits for the first facts.
     fn default() -> Self {
         Self {
             max_pods: None,
@@ -125,7 +115,7 @@ impl Cluster {
             ClusterFact::Branch { pod, branch: None, .. } => {
                 self.branches.remove(&pod);
             }
-            // The leak collector keeps it.
+            // The leak collector keeps this fact.
             ClusterFact::Collector(_) => {}
         }
     }
@@ -147,24 +137,24 @@ impl Cluster {
         self.branches.get(pod)
     }
 
-    /// The pod has asked for its address, or needs none.
+    /// Notes that the pod has asked for its address or needs none.
     pub(crate) fn met(&mut self, pod: &PodName) {
         if self.coming.contains(pod) {
             self.met.insert(pod.clone());
         }
     }
 
-    /// The pod will ask again.
+    /// Notes that the pod will ask again.
     fn unmet(&mut self, pod: &PodName) {
         self.met.remove(pod);
     }
 
-    /// Pods that are bound to the node.
+    /// The pods that are bound to the node.
     pub(crate) fn coming(&self) -> &BTreeSet<PodName> {
         &self.coming
     }
 
-    /// How many pods are bound to the node and have not asked yet.
+    /// The number of bound pods that have not asked yet.
     pub(crate) fn expected(&self) -> u32 {
         u32::try_from(self.coming.len() - self.met.len()).unwrap_or(u32::MAX)
     }
@@ -207,7 +197,7 @@ impl Core {
         }
     }
 
-    /// Pods that hold or wait, and those with branch ENIs, are demand already or none of the pool.
+    /// Pods with an assignment or a waiting request count already; pods with branch ENIs need no address of the pool.
     fn meet_known_pods(&mut self) {
         let known = |pod: &&PodName| {
             let branch = self.ctx.cluster.branch(pod).is_some();
@@ -221,8 +211,7 @@ impl Core {
 }
 
 impl Ctx {
-    /// The pod's ADD came to nothing. The kubelet tries again, unless the pod has gone, which
-    /// Kubernetes tells.
+    /// Expects another ADD of a pod after a failed one. If the pod is gone, a fact from Kubernetes corrects this.
     pub(crate) fn expect_again(&mut self, pod: &PodName) {
         let branch = self.cluster.branch(pod).is_some();
         if !branch && !self.book.has_pod(pod) && !self.queue.has_pod(pod) {

@@ -1,50 +1,49 @@
 //! The core: events in, effects out.
 //!
-//! [`Core::on_event`] takes in the event, then [`Core::settle`] asks each module its question
-//! again. Nothing is remembered between two events but facts; what to do is planned anew.
+//! [`Core::on_event`] takes the event, then [`Core::settle`] plans again. Only facts persist between two events; every
+//! plan is computed from them.
 
 use crate::{
     Checkpoint, Effect, Event, Limits, NodeFacts, PoolConfig, Start,
     ctx::Ctx,
-    explain::Why,
+    explain::Blocker,
     growth::Growth,
-    leaks::Collector,
+    leaks::LeakCollector,
     places::{OccupiedPlace, OccupiedPlaces},
     shrink::Shrink,
-    trunk::TrunkWish,
+    trunk::TrunkRequest,
     upkeep::{self, Upkeep},
     waiting::Waiter,
     witness::Witnesses,
-    zone::ZoneWatch,
+    zone::ZoneState,
 };
 use config_model::{CardIndex, Span, Time};
 
-/// A node that cannot serve anybody, and for which no pod waits yet, leaves EC2 to others for so
-/// long.
+/// The time after which a node without a usable address raises its call rate, even if no pod waits.
 const IDLE_PATIENCE: Span = Span::seconds(60);
 
 /// The node's address book and its planner.
 ///
-/// It knows no clock and does nothing itself. Feed it events with [`Core::on_event`], carry out the
-/// effects in order, and send [`Event::Tick`] when [`Core::wake_at`] is reached. Send one `Tick`
-/// right after [`Core::new`]: it yields the first effects.
+/// It has no clock and performs no action. Pass events to [`Core::on_event`], carry out the effects in order, and send
+/// [`Event::Tick`] when [`Core::wake_at`] is reached. Send one `Tick` right after [`Core::new`]: it yields the first
+/// effects.
 #[derive(Debug)]
 pub struct Core {
     pub(crate) ctx: Ctx,
     pub(crate) growth: Growth,
     pub(crate) shrink: Shrink,
     pub(crate) witnesses: Witnesses,
-    pub(crate) zone: ZoneWatch,
-    pub(crate) trunk: TrunkWish,
-    pub(crate) leaks: Collector,
+    pub(crate) zone: ZoneState,
+    pub(crate) trunk: TrunkRequest,
+    pub(crate) leaks: LeakCollector,
     upkeep: Upkeep,
-    /// Since when the node has no address that a pod has or could get.
+    /// The time since which the node has no address that a pod has or could get.
     idle_since: Option<Time>,
     pub(crate) stopping: bool,
 }
 
 impl Core {
-    /// Starts from what an earlier process left.
+    /// Starts from the checkpoint of an earlier process.
     pub fn new(
         config: PoolConfig,
         node: NodeFacts,
@@ -59,9 +58,9 @@ impl Core {
             growth: Growth::new(start.seed),
             shrink: Shrink::default(),
             witnesses,
-            zone: ZoneWatch::new(now),
-            trunk: TrunkWish::default(),
-            leaks: Collector::default(),
+            zone: ZoneState::new(now),
+            trunk: TrunkRequest::default(),
+            leaks: LeakCollector::default(),
             upkeep: Upkeep::default(),
             idle_since: None,
             stopping: false,
@@ -70,7 +69,7 @@ impl Core {
         core
     }
 
-    /// Takes in what happened and says what to do, in order.
+    /// Takes an event and returns the effects in order.
     pub fn on_event(&mut self, event: Event, now: Time) -> Vec<Effect> {
         self.ctx.now = now;
         match event {
@@ -113,33 +112,33 @@ impl Core {
         self.ctx.take_effects()
     }
 
-    /// When the core next has something to do of its own accord.
+    /// The time at which the core has something to do without an event.
     pub fn wake_at(&self) -> Option<Time> {
         self.ctx.wake_at()
     }
 
-    /// What the records persisted so far add up to; `compact()` of it replaces the file.
+    /// The sum of the records so far; its `compact()` replaces the file.
     pub fn checkpoint(&self) -> &Checkpoint {
         self.ctx.journal()
     }
 
-    /// Asks every question again.
+    /// Plans again.
     fn settle(&mut self, now: Time) {
         self.ctx.start_plan();
         self.press(now);
         self.lapse_reservations(now);
-        self.free_what_has_cooled(now);
+        self.free_ripe_addresses(now);
         self.serve_waiting(now);
         if !self.stopping {
             if !self.ctx.config.imds_only && !self.ctx.schedule.ec2_seen() {
-                self.ctx.because(Why::NothingSeenYet);
+                self.ctx.add_blocker(Blocker::NothingSeenYet);
             } else {
                 self.zone.look(&mut self.ctx);
                 self.change_ec2();
                 self.zone.recount(&mut self.ctx);
             }
-            // Last: it may have been asked for just now.
-            self.ctx.look_around();
+            // Last, because a step above may have scheduled an observation.
+            self.ctx.observe_due();
         }
         self.dismiss_overdue(now);
         self.dismiss_hopeless(now);
@@ -149,7 +148,7 @@ impl Core {
         }
     }
 
-    /// Calls press while somebody waits, and when the node could not serve anybody for long.
+    /// Raises the floor of the call rates while pods wait, or if the node had no usable address for long.
     fn press(&mut self, now: Time) {
         if self.ctx.serves() {
             self.idle_since = None;
@@ -167,7 +166,7 @@ impl Core {
             self.growth.advance(&mut self.ctx, &occupied);
             self.shrink.advance(&mut self.ctx);
         }
-        self.upkeep.tend_enis(&mut self.ctx, &mut self.shrink);
+        self.upkeep.maintain_enis(&mut self.ctx, &mut self.shrink);
         let occupied = self.occupied_places();
         let Self { ctx, growth, shrink, zone, trunk, leaks, upkeep, .. } = self;
         growth.grow(ctx, zone, shrink, upkeep, &occupied);

@@ -10,11 +10,11 @@ use crate::{
     budget::Budgets,
     calls::Calls,
     cluster::Cluster,
-    explain::Why,
-    gone::Gone,
+    explain::Blocker,
     limits::UnknownLimits,
+    removals::RecentRemovals,
     schedule::Schedule,
-    subnets::Subnets,
+    subnets::SubnetSupplies,
     waiting::Queue,
     warm::Targets,
 };
@@ -34,14 +34,14 @@ pub(crate) struct Ctx {
     pub(crate) cluster: Cluster,
     pub(crate) queue: Queue,
     pub(crate) budgets: Budgets,
-    pub(crate) subnets: Subnets,
+    pub(crate) subnets: SubnetSupplies,
     pub(crate) schedule: Schedule,
-    pub(crate) gone: Gone,
+    pub(crate) removed: RecentRemovals,
     pub(crate) calls: Calls,
     journal: Checkpoint,
     effects: Vec<Effect>,
     wake: Option<Time>,
-    whys: Vec<Why>,
+    blockers: Vec<Blocker>,
 }
 
 impl Ctx {
@@ -66,20 +66,20 @@ impl Ctx {
             limits_unknown: None,
             cluster: Cluster::default(),
             queue: Queue::default(),
-            subnets: Subnets::default(),
-            gone: Gone::default(),
+            subnets: SubnetSupplies::default(),
+            removed: RecentRemovals::default(),
             calls: Calls::default(),
             journal: restored,
             effects: Vec::new(),
             wake: Some(now),
-            whys: Vec::new(),
+            blockers: Vec::new(),
         }
     }
 
     /// Starts a new plan: no wake-up and no reason is left of the last one.
     pub(crate) fn start_plan(&mut self) {
         self.wake = None;
-        self.whys.clear();
+        self.blockers.clear();
     }
 
     pub(crate) fn journal(&self) -> &Checkpoint {
@@ -140,13 +140,13 @@ impl Ctx {
     }
 
     /// Adds a reason why the plan does no more.
-    pub(crate) fn because(&mut self, why: Why) {
-        self.whys.push(why);
+    pub(crate) fn add_blocker(&mut self, why: Blocker) {
+        self.blockers.push(why);
     }
 
     /// The reasons why the current plan does no more.
-    pub(crate) fn whys(&self) -> &[Why] {
-        &self.whys
+    pub(crate) fn blockers(&self) -> &[Blocker] {
+        &self.blockers
     }
 
     /// Returns whether pods have addresses of the pool or could get one.
@@ -154,8 +154,8 @@ impl Ctx {
         self.book.enis().any(|eni| eni.serves() && eni.total() > 0)
     }
 
-    /// Returns the time until which a call that no pod waits for is delayed because EC2 throttles. The core wakes then.
-    pub(crate) fn put_off(&mut self, calm: Span) -> Option<Time> {
+    /// Returns the time until which a call that no pod waits for is delayed add_blocker EC2 throttles. The core wakes then.
+    pub(crate) fn delay_for_throttling(&mut self, calm: Span) -> Option<Time> {
         let until =
             self.budgets.storm(calm, self.now).filter(|_| self.queue.is_empty() && self.serves());
         self.wake_by(until);
@@ -168,7 +168,7 @@ impl Ctx {
         allowed && self.limits_unknown.is_none() && self.schedule.ec2_seen()
     }
 
-    /// Returns whether the pool keeps its size because the node gets no new pods.
+    /// Returns whether the pool keeps its size add_blocker the node gets no new pods.
     pub(crate) fn is_frozen(&self) -> bool {
         !self.cluster.is_schedulable() && !self.config.manage_unschedulable
     }
@@ -205,7 +205,7 @@ impl Ctx {
         {
             self.subnets.not_answered(&eni.facts.subnet, want);
         }
-        self.gone.eni_gone(id.clone(), self.now);
+        self.removed.eni_gone(id.clone(), self.now);
         self.node_changed();
     }
 }

@@ -1,19 +1,20 @@
-//! Why does the planner not do more, and what is a Reserve told that waited in vain?
+//! The reasons why the planner waits, and the refusals for requests that time out.
 
 use crate::{
-    Action, Cards, Core, Obstacle, Refusal, RefusalReason, Waiting, book::Eni, placement::Nowhere,
+    Action, Cards, Core, Obstacle, Refusal, RefusalReason, Waiting, book::Eni,
+    placement::NoPlacement,
 };
 use config_model::{CardIndex, EniId, SubnetId, Time};
 use std::sync::Arc;
 
-/// What keeps the planner from going on. Kept small: it is made anew at every event.
+/// An obstacle to the plan. Kept small because it is recomputed at every event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum Blocker {
     NothingSeenYet,
     Paused {
         action: Action,
         until: Time,
-        /// What EC2 answered last, unless that was no fault.
+        /// EC2's last fault, if there is one.
         fault: Option<Arc<str>>,
     },
     Busy {
@@ -23,11 +24,11 @@ pub(crate) enum Why {
         eni: EniId,
         why: String,
     },
-    /// `until` is not known while a question for one address is on its way.
+    /// `until` is unknown while a request for one address is under way.
     SubnetFull {
         subnet: SubnetId,
         until: Option<Time>,
-        /// Its free addresses, as EC2 told of them last.
+        /// The number of free addresses in EC2's last answer.
         counted: Option<u32>,
     },
     NoPlace {
@@ -39,33 +40,32 @@ pub(crate) enum Why {
     AttachesStick {
         until: Time,
     },
-    /// Nobody waits; the next round of top-ups comes.
+    /// No pod waits, and the next round of top-ups is not due.
     TopUp {
         until: Time,
     },
-    /// There is no place for a new ENI.
-    Nowhere(Nowhere),
-    /// The place does not exist, or a security group that ENIs have there.
+    NoPlacement(NoPlacement),
+    /// EC2 reports that the subnet or a security group does not exist.
     PlaceMissing {
         subnet: SubnetId,
         fault: Arc<str>,
         until: Time,
-        /// The ENIConfig that names it, if one does.
+        /// The ENIConfig that names it, if there is one.
         config: Option<String>,
     },
-    /// EC2 does not tell what the instance type allows.
+    /// The limits of the instance type are unknown.
     LimitsUntold {
         reason: String,
         next_step: &'static str,
     },
     Unschedulable,
-    /// Addresses come from somebody else.
+    /// The settings leave ENIs and addresses to another program.
     NotOurs,
 }
 
-impl Why {
-    /// Whether waiting does not help, as far as the planner's own means go.
-    pub(crate) fn final_(&self) -> bool {
+impl Blocker {
+    /// Returns whether time alone cannot remove the obstacle.
+    pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::SubnetFull { .. } | Self::NoPlace { .. } | Self::MaxPods { .. } => true,
             Self::NothingSeenYet
@@ -74,7 +74,7 @@ impl Why {
             | Self::NotReady { .. }
             | Self::AttachesStick { .. }
             | Self::TopUp { .. }
-            | Self::Nowhere(_)
+            | Self::NoPlacement(_)
             | Self::PlaceMissing { .. }
             | Self::LimitsUntold { .. }
             | Self::Unschedulable
@@ -91,7 +91,7 @@ impl Why {
             Self::SubnetFull { subnet, .. } => format!("more addresses of {subnet}"),
             Self::NoPlace { .. }
             | Self::AttachesStick { .. }
-            | Self::Nowhere(_)
+            | Self::NoPlacement(_)
             | Self::PlaceMissing { .. } => "another ENI".to_owned(),
             Self::MaxPods { .. }
             | Self::TopUp { .. }
@@ -113,9 +113,11 @@ impl Why {
             Self::SubnetFull { .. } => Obstacle::SubnetFull,
             Self::NoPlace { .. } => Obstacle::EniLimit,
             Self::MaxPods { .. } => Obstacle::MaxPods,
-            // Facts that are on their way.
-            Self::Nowhere(Nowhere::EniConfigUnknown | Nowhere::SubnetsUnknown) => Obstacle::Time,
-            Self::Nowhere(Nowhere::EniConfigMissing { .. } | Nowhere::AllForbidden)
+            // These facts are about to arrive.
+            Self::NoPlacement(NoPlacement::EniConfigUnknown | NoPlacement::SubnetsUnknown) => {
+                Obstacle::Time
+            }
+            Self::NoPlacement(NoPlacement::EniConfigMissing { .. } | NoPlacement::AllForbidden)
             | Self::PlaceMissing { .. } => Obstacle::NoPlace,
             Self::LimitsUntold { .. } => Obstacle::LimitsUnknown,
             Self::Unschedulable => Obstacle::Unschedulable,
@@ -148,7 +150,7 @@ impl Why {
             Self::MaxPods { max } => format!("the node runs {max} pods at most"),
             Self::AttachesStick { .. } => "attached ENIs did not get ready lately".to_owned(),
             Self::TopUp { .. } => "nobody waits; top-ups come in rounds".to_owned(),
-            Self::Nowhere(nowhere) => nowhere.reason(),
+            Self::NoPlacement(no_placement) => no_placement.reason(),
             Self::PlaceMissing { subnet, fault, config: Some(name), .. } => {
                 format!("ENIConfig {name}, subnet {subnet}: {fault}")
             }
@@ -180,7 +182,7 @@ impl Why {
             }
             Self::NothingSeenYet => "see that the daemon reaches EC2 and may describe ENIs",
             Self::Busy { .. } | Self::TopUp { .. } => "the kubelet tries again by itself",
-            Self::Nowhere(nowhere) => return nowhere.next_step(),
+            Self::NoPlacement(no_placement) => return no_placement.next_step(),
             Self::PlaceMissing { config: Some(name), .. } => {
                 return format!("put an existing subnet and groups into ENIConfig {name}");
             }
@@ -209,7 +211,7 @@ impl Why {
             | Self::NotReady { .. }
             | Self::NoPlace { .. }
             | Self::MaxPods { .. }
-            | Self::Nowhere(_)
+            | Self::NoPlacement(_)
             | Self::LimitsUntold { .. }
             | Self::Unschedulable
             | Self::NotOurs => None,
@@ -220,7 +222,7 @@ impl Why {
 impl Core {
     pub(crate) fn explain(&self, now: Time) -> Vec<Waiting> {
         let mut waiting: Vec<Waiting> = Vec::new();
-        for why in self.ctx.whys().iter().map(Why::waiting) {
+        for why in self.ctx.blockers().iter().map(Blocker::waiting) {
             if !waiting.contains(&why) {
                 waiting.push(why);
             }
@@ -236,9 +238,9 @@ impl Core {
         waiting
     }
 
-    /// What a Reserve is told whose time is over.
+    /// The refusal for a Reserve that timed out.
     pub(crate) fn refusal(&self, cards: Cards) -> Refusal {
-        let limit = self.ctx.whys().iter().find(|why| why.final_());
+        let limit = self.ctx.blockers().iter().find(|why| why.is_final());
         if let Some(why) = limit.filter(|_| self.nothing_is_coming(cards)) {
             return Refusal {
                 reason: RefusalReason::Exhausted,
@@ -246,42 +248,46 @@ impl Core {
                 next_step: why.next_step(),
             };
         }
-        // Whoever is told waited: that there is no hurry is no reason.
-        let hopeful = |why: &&Why| !why.final_() && !matches!(why, Why::TopUp { .. });
-        let hopeful = self.ctx.whys().iter().find(hopeful).or(limit);
+        // The pod has waited, so the pause between top-ups is not its reason.
+        let hopeful = |why: &&Blocker| !why.is_final() && !matches!(why, Blocker::TopUp { .. });
+        let hopeful = self.ctx.blockers().iter().find(hopeful).or(limit);
         let message =
-            hopeful.map_or_else(|| "no address came free in time".to_owned(), Why::reason);
-        let next_step =
-            hopeful.map_or_else(|| "the kubelet tries again by itself".to_owned(), Why::next_step);
+            hopeful.map_or_else(|| "no address came free in time".to_owned(), Blocker::reason);
+        let next_step = hopeful
+            .map_or_else(|| "the kubelet tries again by itself".to_owned(), Blocker::next_step);
         let reason = RefusalReason::TryAgain;
         Refusal { reason, message, next_step }
     }
 
-    /// When something may help those who wait for card 0, if it is known that nothing does before:
-    /// the outer `None` is *perhaps at any moment*, the inner one *never*.
+    /// The earliest time at which a waiting pod of card 0 may get an address, if no event can come before. The outer
+    /// `None` means "possibly at any moment", the inner one "never".
     pub(crate) fn next_help(&self, now: Time) -> Option<Option<Time>> {
-        let stuck = !self.ctx.whys().is_empty() && self.ctx.whys().iter().all(Why::final_);
+        let stuck =
+            !self.ctx.blockers().is_empty() && self.ctx.blockers().iter().all(Blocker::is_final);
         if !stuck || !self.nothing_is_coming(Cards::First) {
             return None;
         }
         let mut help = Vec::new();
-        // A question that is on its way may be answered with an address.
-        let asking =
-            self.ctx.whys().iter().any(|why| matches!(why, Why::SubnetFull { until: None, .. }));
+        // The request under way may bring an address.
+        let asking = self
+            .ctx
+            .blockers()
+            .iter()
+            .any(|why| matches!(why, Blocker::SubnetFull { until: None, .. }));
         if asking || self.zone.is_counting() {
             return None;
         }
-        help.extend(self.ctx.whys().iter().filter_map(Why::until));
+        help.extend(self.ctx.blockers().iter().filter_map(Blocker::until));
         help.extend(self.ctx.book.enis().filter_map(|eni| eni.full_until.filter(|at| *at > now)));
-        // Whoever holds an address may release it, and then it rests.
+        // An assigned address may be released, and then it cools.
         if self.ctx.book.holders().next().is_some() {
             help.push(now + self.ctx.config.cooldown);
         }
         Some(help.into_iter().min())
     }
 
-    /// Nothing cools, nothing is on its way in or out, and on some card that is waited for no ENI
-    /// with free addresses may yet become ready, or be taken in.
+    /// Returns whether no address cools, no ENI is being created or removed, and one of the cards has no ENI whose
+    /// free addresses may become usable.
     fn nothing_is_coming(&self, cards: Cards) -> bool {
         let used_up = |card: &CardIndex| {
             let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();
@@ -301,7 +307,7 @@ impl Core {
     }
 }
 
-/// Whether EC2 or STS says that a right is missing, by the code that its words begin with.
+/// Returns whether EC2 or STS reports a missing permission, by the code at the start of the text.
 pub fn is_denial(said: &str) -> bool {
     ["UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired"]
         .iter()
@@ -316,7 +322,7 @@ mod tests {
     fn a_pod_that_a_missing_right_stops_is_told_which_to_allow() {
         let of = |fault: &str| {
             let (action, until) = (Action::Assign, Time(0));
-            Why::Paused { action, until, fault: Some(fault.into()) }.next_step()
+            Blocker::Paused { action, until, fault: Some(fault.into()) }.next_step()
         };
         let denied = of("UnauthorizedOperation: no");
         assert_eq!(denied, "allow ec2:AssignPrivateIpAddresses to the node's role");

@@ -1,10 +1,9 @@
-//! Do the ENIs have the primary ENI's security groups? They are rewritten only when they differ.
+//! The security groups of the node's ENIs follow those of the primary ENI. They are changed only on a difference.
 
 use crate::{SeenEni, Witness, book::Eni, ctx::Ctx, schedule::SETTLING};
 use config_model::{SecurityGroupId, Time};
 use std::collections::BTreeSet;
 
-/// The security groups of the primary ENI, which the node's other ENIs follow.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     /// The start of the observation that showed other groups of the primary ENI.
@@ -12,10 +11,10 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Takes in the groups that a witness shows.
+    /// Takes the groups that a witness shows.
     pub(crate) fn note(&mut self, ctx: &mut Ctx, witness: Witness, started: Time, seen: &SeenEni) {
         let Some(groups) = seen.groups.clone().filter(|groups| !groups.is_empty()) else { return };
-        // A witness that lags may show for a while what was before a change that another showed.
+        // A witness that lags may still show the groups from before a change that the other witness showed.
         let settled = |changed: Time| started >= changed + SETTLING;
         if seen.id == ctx.node.primary_eni
             && ctx.node.security_groups != groups
@@ -32,7 +31,7 @@ impl Groups {
         }
     }
 
-    /// Finds the ENIs whose groups are to be rewritten.
+    /// Marks the ENIs whose groups must be changed.
     pub(crate) fn compare(ctx: &mut Ctx) {
         let follow = !ctx.config.custom_networking;
         let wanted: BTreeSet<&SecurityGroupId> = ctx.node.security_groups.iter().collect();

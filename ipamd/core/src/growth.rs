@@ -1,56 +1,56 @@
-//! Where do more addresses come from? Room on attached ENIs first, then new ENIs.
+//! The source of more addresses: room on attached ENIs first, then new ENIs.
 
-mod making;
-mod rhythm;
+mod creation;
+mod pacing;
 
-use making::Making;
-use rhythm::Rhythm;
+use creation::EniCreation;
+use pacing::Pacing;
 
 use crate::{
     Action, CloudCall, EniConfig, EniKind, Record, Severity, Topic, Want,
     book::{Eni, Readiness, Task},
     budget::CALM,
-    calls::About,
-    checkpoint::Made,
+    calls::CallSubject,
+    checkpoint::CreationRecord,
     classify::is_card_in_use,
     ctx::Ctx,
-    explain::Why,
-    placement::{self, Nowhere, Placement},
+    explain::Blocker,
+    placement::{self, NoPlacement, Placement},
     places::OccupiedPlaces,
     shrink::Shrink,
     subnets::Missing,
     upkeep::Upkeep,
     warm::Unit,
-    zone::ZoneWatch,
+    zone::ZoneState,
 };
 use config_model::{CardIndex, EniId, Span, SubnetId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An ENI that is not ready for so long does not count: others are asked for addresses.
+/// An ENI that is not ready for this time no longer counts, and other ENIs get the requests.
 pub(crate) const READY_PATIENCE: Span = Span::seconds(30);
 
 /// The creation of ENIs and the assignment of blocks.
 #[derive(Debug)]
 pub(crate) struct Growth {
     seed: u64,
-    /// ENIs on their way in, by client token.
-    makings: BTreeMap<String, Making>,
-    /// How many tokens this process has drawn.
+    /// ENIs that are being created, by client token.
+    creations: BTreeMap<String, EniCreation>,
+    /// The number of tokens that this process has used.
     tokens: u64,
-    rhythm: Rhythm,
-    /// Why no ENI can be made, as it was reported last.
-    nowhere_told: Option<Nowhere>,
-    /// Cards that lack addresses and cannot get any, as the last plan found.
+    pacing: Pacing,
+    /// The obstacle to new ENIs that was reported last.
+    reported_obstacle: Option<NoPlacement>,
+    /// Cards that need addresses and cannot get any, according to the last plan.
     at_its_end: BTreeSet<CardIndex>,
 }
 
-/// What a card lacks.
+/// The addresses that a card lacks.
 #[derive(Clone, Copy, Debug)]
-struct Lack {
+struct Shortage {
     card: CardIndex,
-    /// Addresses that the targets ask for.
+    /// The number that the targets ask for.
     ask: u64,
-    /// Those of them that somebody waits for already.
+    /// The part of them for which pods wait already.
     urgent: u64,
 }
 
@@ -58,52 +58,52 @@ impl Growth {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             seed,
-            makings: BTreeMap::new(),
+            creations: BTreeMap::new(),
             tokens: 0,
-            rhythm: Rhythm::default(),
-            nowhere_told: None,
+            pacing: Pacing::default(),
+            reported_obstacle: None,
             at_its_end: BTreeSet::new(),
         }
     }
 
-    /// Goes on with an ENI that an earlier process asked for.
-    pub(crate) fn resume(&mut self, token: String, made: Made) {
-        self.makings.insert(token, Making::resumed(made));
+    /// Continues a creation that an earlier process started.
+    pub(crate) fn resume(&mut self, token: String, made: CreationRecord) {
+        self.creations.insert(token, EniCreation::resumed(made));
     }
 
-    /// A pod has asked for an address.
+    /// Counts a pod's request for an address.
     pub(crate) fn pod_arrived(&mut self, now: Time) {
-        self.rhythm.arrived(now);
+        self.pacing.arrived(now);
     }
 
-    /// Whether some card's plan is due in a moment.
+    /// Returns whether a plan is due within the gathering time.
     pub(crate) fn gathers(&self, now: Time) -> bool {
-        self.rhythm.gathers(now)
+        self.pacing.gathers(now)
     }
 
-    /// Whether no ENI is on its way in.
+    /// Returns whether no ENI is being created.
     pub(crate) fn is_idle(&self) -> bool {
-        self.makings.is_empty()
+        self.creations.is_empty()
     }
 
-    /// Whether the ENI is on its way in.
-    pub(crate) fn is_making(&self, id: &EniId) -> bool {
-        self.making_of(id).is_some()
+    /// Returns whether the ENI is being created.
+    pub(crate) fn is_creating(&self, id: &EniId) -> bool {
+        self.creation_of(id).is_some()
     }
 
-    /// The token of an ENI that is on its way in.
-    pub(crate) fn making_of(&self, id: &EniId) -> Option<&str> {
-        let made = |(_, making): &(&String, &Making)| making.eni.as_ref() == Some(id);
-        self.makings.iter().find(made).map(|(token, _)| token.as_str())
+    /// The token of an ENI that is being created.
+    pub(crate) fn creation_of(&self, id: &EniId) -> Option<&str> {
+        let made = |(_, creation): &(&String, &EniCreation)| creation.eni.as_ref() == Some(id);
+        self.creations.iter().find(made).map(|(token, _)| token.as_str())
     }
 
-    /// The addresses that ENIs on their way in will bring to the card.
+    /// The addresses that ENIs under creation will bring to the card.
     pub(crate) fn coming(&self, card: CardIndex) -> u64 {
-        let makings = self.makings.values().filter(|making| making.card() == card);
-        makings.map(Making::coming).sum()
+        let creations = self.creations.values().filter(|creation| creation.card() == card);
+        creations.map(EniCreation::coming).sum()
     }
 
-    /// Whether another card than this one lacks addresses and cannot get any.
+    /// Returns whether another card than this one needs addresses and cannot get any.
     pub(crate) fn other_card_is_stuck(&self, card: CardIndex) -> bool {
         self.at_its_end.iter().any(|stuck| *stuck != card)
     }
@@ -115,15 +115,15 @@ impl Growth {
         occupied: &OccupiedPlaces,
         card: CardIndex,
     ) -> u32 {
-        let makings = self.makings.values().filter(|making| making.card() == card).count();
-        occupied.attached(ctx, card) + u32::try_from(makings).unwrap_or(u32::MAX)
+        let creations = self.creations.values().filter(|creation| creation.card() == card).count();
+        occupied.attached(ctx, card) + u32::try_from(creations).unwrap_or(u32::MAX)
     }
 
-    /// Asks for what the targets lack, in as few calls as it can, side by side.
+    /// Requests what the targets lack, in as few calls as possible, in parallel.
     pub(crate) fn grow(
         &mut self,
         ctx: &mut Ctx,
-        zone: &mut ZoneWatch,
+        zone: &mut ZoneState,
         shrink: &mut Shrink,
         upkeep: &Upkeep,
         occupied: &OccupiedPlaces,
@@ -138,44 +138,45 @@ impl Growth {
     fn grow_card(
         &mut self,
         ctx: &mut Ctx,
-        zone: &mut ZoneWatch,
+        zone: &mut ZoneState,
         shrink: &mut Shrink,
         upkeep: &Upkeep,
         occupied: &OccupiedPlaces,
         card: CardIndex,
     ) {
-        let Some(lack) = self.lack(ctx, card) else {
-            self.rhythm.at_rest(card);
+        let Some(shortage) = self.shortage(ctx, card) else {
+            self.pacing.at_rest(card);
             self.at_its_end.remove(&card);
             return;
         };
         if let Some(why) = self.may_not_grow(ctx) {
-            ctx.because(why);
+            ctx.add_blocker(why);
             return;
         }
-        let due = self.rhythm.due(card, lack.urgent > 0, ctx.now);
-        let put_off = ctx.put_off(CALM).filter(|_| lack.urgent == 0);
-        let due = put_off.map_or(due, |until| due.max(until));
+        let due = self.pacing.due(card, shortage.urgent > 0, ctx.now);
+        let delayed = ctx.delay_for_throttling(CALM).filter(|_| shortage.urgent == 0);
+        let due = delayed.map_or(due, |until| due.max(until));
         if !ctx.reached(due) {
-            if lack.urgent == 0 {
-                ctx.because(Why::TopUp { until: due });
+            if shortage.urgent == 0 {
+                ctx.add_blocker(Blocker::TopUp { until: due });
             }
             return;
         }
-        let ahead = self.rhythm.ahead(card, ctx.config.cooldown, ctx.now);
-        let mut foreseen = self.foreseen(ctx, shrink, card, lack, ahead);
+        let ahead = self.pacing.ahead(card, ctx.config.cooldown, ctx.now);
+        let mut foreseen = self.foreseen(ctx, shrink, card, shortage, ahead);
         let mut planned = false;
-        // Each round fills an ENI or takes a place; one more finds that nothing is left.
+        // Each round fills an ENI or takes a place; one more round finds nothing left.
         for _ in 0..=2 * u32::from(ctx.limits.enis_on(card)) {
-            let Some(lack) = self.lack(ctx, card) else { break };
-            let ask = lack.ask + std::mem::take(&mut foreseen);
-            if let Err(why) = self.ask_somewhere(ctx, zone, upkeep, occupied, Lack { ask, ..lack })
+            let Some(shortage) = self.shortage(ctx, card) else { break };
+            let ask = shortage.ask + std::mem::take(&mut foreseen);
+            if let Err(why) =
+                self.ask_somewhere(ctx, zone, upkeep, occupied, Shortage { ask, ..shortage })
             {
-                if why.as_ref().is_some_and(Why::final_) {
+                if why.as_ref().is_some_and(Blocker::is_final) {
                     self.at_its_end.insert(card);
                 }
                 if let Some(why) = why {
-                    ctx.because(why);
+                    ctx.add_blocker(why);
                 }
                 break;
             }
@@ -183,72 +184,72 @@ impl Growth {
             planned = true;
         }
         if planned {
-            self.rhythm.planned(card, ahead, ctx.now);
+            self.pacing.planned(card, ahead, ctx.now);
             shrink.regret(card, ctx.now);
         }
     }
 
-    /// What the card's pool lacks, what is on its way counted as if it were there.
-    fn lack(&mut self, ctx: &mut Ctx, card: CardIndex) -> Option<Lack> {
+    /// Computes what the card's pool lacks; requests under way count as present.
+    fn shortage(&mut self, ctx: &mut Ctx, card: CardIndex) -> Option<Shortage> {
         let pool = self.pool(ctx, card);
         let ask = ctx.targets.ask(card, pool);
         let urgent = u64::try_from(-pool.available()).unwrap_or(0);
         if ask > 0 {
-            return Some(Lack { card, ask, urgent });
+            return Some(Shortage { card, ask, urgent });
         }
         if pool.waiting > 0 && urgent > 0 {
-            ctx.because(Why::MaxPods { max: ctx.targets.max_pods });
+            ctx.add_blocker(Blocker::MaxPods { max: ctx.targets.max_pods });
         }
         None
     }
 
-    /// How many more to ask for because pods keep coming, or came back: what they will take is asked
-    /// for in one call now instead of one each. No further ahead than a cooldown: by then what rests
-    /// now is free again, and so is what is given back meanwhile.
+    /// The extra addresses to request because pods keep arriving or come back. One call replaces one call per pod. It
+    /// looks no further ahead than a cooldown: addresses that cool now, or are released meanwhile, are free again by
+    /// then.
     fn foreseen(
         &mut self,
         ctx: &mut Ctx,
         shrink: &Shrink,
         card: CardIndex,
-        lack: Lack,
+        shortage: Shortage,
         ahead: Span,
     ) -> u64 {
         if ctx.targets.unit() == Unit::Ipv6Prefix {
             return 0;
         }
-        let within = |span: Span| self.rhythm.coming_within(span, ctx.now);
-        // Half of what was given back too soon: more may be missed.
+        let within = |span: Span| self.pacing.coming_within(span, ctx.now);
+        // Half of what was returned too early: more may be needed again.
         let coming = within(ahead) + u64::from(shrink.missed(ctx, card).div_ceil(2));
-        // As many as the kubelet runs, and beside them what rests while pods keep coming.
+        // As many as the kubelet runs, and the addresses that cool while pods keep arriving.
         let most = u64::from(ctx.targets.max_pods) + within(ctx.config.cooldown);
         let total = self.pool(ctx, card).total;
-        coming.min(most.saturating_sub(total + lack.ask))
+        coming.min(most.saturating_sub(total + shortage.ask))
     }
 
-    /// Why the pool stays as it is, whatever it lacks.
-    fn may_not_grow(&self, ctx: &Ctx) -> Option<Why> {
+    /// The reason why the pool keeps its size, whatever it lacks.
+    fn may_not_grow(&self, ctx: &Ctx) -> Option<Blocker> {
         if let Some(untold) = ctx.limits_unknown.as_ref().filter(|_| ctx.config.provisioning) {
             return Some(untold.why());
         }
         if !ctx.may_change_ec2() {
-            return Some(Why::NotOurs);
+            return Some(Blocker::NotOurs);
         }
-        ctx.is_frozen().then_some(Why::Unschedulable)
+        ctx.is_frozen().then_some(Blocker::Unschedulable)
     }
 
-    /// One call for up to as many addresses; or why there is none (`None`: that was said already).
+    /// Makes one call for up to that many addresses. An error is the obstacle; `None` if it is recorded already.
     fn ask_somewhere(
         &mut self,
         ctx: &mut Ctx,
-        zone: &mut ZoneWatch,
+        zone: &mut ZoneState,
         upkeep: &Upkeep,
         occupied: &OccupiedPlaces,
-        lack: Lack,
-    ) -> Result<(), Option<Why>> {
+        shortage: Shortage,
+    ) -> Result<(), Option<Blocker>> {
         let (mut full, mut busy) = (None, None);
-        // What those will take who cannot be asked now.
+        // The room on ENIs that cannot get a call now.
         let mut later = 0;
-        for id in ctx.enis_by_place(lack.card) {
+        for id in ctx.enis_by_place(shortage.card) {
             let Some(eni) = ctx.book.eni(&id) else { continue };
             if !has_room(ctx, eni) {
                 let full_until = eni.full_until.filter(|until| *until > ctx.now);
@@ -262,26 +263,29 @@ impl Growth {
             };
             let room = eni.room(ctx.targets.per_eni());
             if eni.task == Task::Idle && !eni.unsure {
-                return self.assign(ctx, &id, unit, room.min(at_most), lack.ask);
+                return self.assign(ctx, &id, unit, room.min(at_most), shortage.ask);
             }
             later += u64::from(room) * unit.size();
-            busy = Some(Why::Busy { eni: id });
+            busy = Some(Blocker::Busy { eni: id });
         }
-        for making in self.makings.values().filter(|making| making.card() == lack.card) {
-            later += making.room(ctx.targets.per_eni());
-            if let Some(eni) = making.eni.clone() {
-                busy = busy.or(Some(Why::Busy { eni }));
+        for creation in self.creations.values().filter(|creation| creation.card() == shortage.card)
+        {
+            later += creation.room(ctx.targets.per_eni());
+            if let Some(eni) = creation.eni.clone() {
+                busy = busy.or(Some(Blocker::Busy { eni }));
             }
         }
-        // What nobody waits for, or what the next call to a busy ENI brings, needs no other ENI.
-        if later > 0 && later >= lack.urgent {
+        // The next call to a busy ENI brings enough for all waiting pods, so no other ENI is needed.
+        if later > 0 && later >= shortage.urgent {
             return Err(busy);
         }
-        let max = ctx.max_enis(lack.card);
-        if self.places_taken(ctx, occupied, lack.card) + ctx.places_for_trunk(lack.card) >= max {
-            return Err(Some(full.or(busy).unwrap_or(Why::NoPlace { max })));
+        let max = ctx.max_enis(shortage.card);
+        if self.places_taken(ctx, occupied, shortage.card) + ctx.places_for_trunk(shortage.card)
+            >= max
+        {
+            return Err(Some(full.or(busy).unwrap_or(Blocker::NoPlace { max })));
         }
-        self.ask_for_an_eni(ctx, zone, upkeep, lack)
+        self.ask_for_an_eni(ctx, zone, upkeep, shortage)
     }
 
     fn assign(
@@ -291,7 +295,7 @@ impl Growth {
         unit: Unit,
         at_most: u32,
         ask: u64,
-    ) -> Result<(), Option<Why>> {
+    ) -> Result<(), Option<Blocker>> {
         let want = want(unit, unit.blocks(ask).min(at_most));
         let call = CloudCall::Assign { eni: id.clone(), want };
         if !ctx.may(call.action()) {
@@ -302,31 +306,31 @@ impl Growth {
         eni.task = Task::Assign;
         let subnet = eni.facts.subnet.clone();
         ctx.subnets.asked(&subnet, want);
-        ctx.call(About::Eni(id.clone()), call);
+        ctx.call(CallSubject::Eni(id.clone()), call);
         Ok(())
     }
 
     fn ask_for_an_eni(
         &mut self,
         ctx: &mut Ctx,
-        zone: &mut ZoneWatch,
+        zone: &mut ZoneState,
         upkeep: &Upkeep,
-        lack: Lack,
-    ) -> Result<(), Option<Why>> {
+        shortage: Shortage,
+    ) -> Result<(), Option<Blocker>> {
         if let Some(until) = upkeep.create_paused_until(ctx.now) {
             ctx.wake_by(Some(until));
-            return Err(Some(Why::AttachesStick { until }));
+            return Err(Some(Blocker::AttachesStick { until }));
         }
         if !zone.knows_zone(ctx) {
-            return Err(Some(Why::Nowhere(Nowhere::SubnetsUnknown)));
+            return Err(Some(Blocker::NoPlacement(NoPlacement::SubnetsUnknown)));
         }
         let eni_config = ctx.cluster.eni_config();
         let placed = placement::place(&ctx.config, &ctx.node, eni_config, zone.subnets());
-        let Placement { subnets, groups } = placed.map_err(|nowhere| {
-            self.report_nowhere(ctx, &nowhere);
-            Some(Why::Nowhere(nowhere))
+        let Placement { subnets, groups } = placed.map_err(|no_placement| {
+            self.report_no_placement(ctx, &no_placement);
+            Some(Blocker::NoPlacement(no_placement))
         })?;
-        self.nowhere_told = None;
+        self.reported_obstacle = None;
         let offer = |subnet: &SubnetId| {
             if ctx.subnets.missing(subnet).is_some() {
                 return None;
@@ -338,39 +342,45 @@ impl Growth {
             let first = subnets.into_iter().next();
             return Err(first.map(|subnet| no_eni_in(ctx, zone, subnet)));
         };
-        // An ENI that could not be attached would only lie about.
+        // An ENI that cannot be attached would stay unused.
         if !ctx.may(Action::Create) || !ctx.may(Action::Attach) {
             return Err(None);
         }
-        let blocks = unit.blocks(lack.ask).min(ctx.targets.per_eni()).min(at_most);
+        let blocks = unit.blocks(shortage.ask).min(ctx.targets.per_eni()).min(at_most);
         let want = want(unit, blocks);
         ctx.subnets.asked(&subnet, want);
-        let making = Making::new(lack.card, want, subnet, groups);
+        let creation = EniCreation::new(shortage.card, want, subnet, groups);
         self.tokens += 1;
         let token = format!("ferrule-{:016x}-{}", self.seed, self.tokens);
-        ctx.persist(Record::asked(token.clone(), making.made()));
-        self.makings.insert(token.clone(), making);
+        ctx.persist(Record::asked(token.clone(), creation.made()));
+        self.creations.insert(token.clone(), creation);
         self.create(ctx, &token);
         Ok(())
     }
 
-    /// Says once why no ENI can be made.
-    fn report_nowhere(&mut self, ctx: &mut Ctx, nowhere: &Nowhere) {
-        if self.nowhere_told.as_ref() == Some(nowhere) {
+    /// Reports each obstacle to new ENIs once.
+    fn report_no_placement(&mut self, ctx: &mut Ctx, no_placement: &NoPlacement) {
+        if self.reported_obstacle.as_ref() == Some(no_placement) {
             return;
         }
-        self.nowhere_told = Some(nowhere.clone());
-        match nowhere {
-            // Facts that are on their way.
-            Nowhere::EniConfigUnknown | Nowhere::SubnetsUnknown => {}
-            Nowhere::EniConfigMissing { name, why } => {
-                let next_step = nowhere.next_step();
+        self.reported_obstacle = Some(no_placement.clone());
+        match no_placement {
+            // These facts are about to arrive.
+            NoPlacement::EniConfigUnknown | NoPlacement::SubnetsUnknown => {}
+            NoPlacement::EniConfigMissing { name, why } => {
+                let next_step = no_placement.next_step();
                 let (severity, topic) = (Severity::Error, Topic::EniConfigInvalid);
                 ctx.report(severity, topic, name, why.clone(), next_step);
             }
-            Nowhere::AllForbidden => {
-                let (zone, next_step) = (ctx.node.zone.clone(), nowhere.next_step());
-                ctx.report(Severity::Error, Topic::NoSubnet, zone, nowhere.reason(), next_step);
+            NoPlacement::AllForbidden => {
+                let (zone, next_step) = (ctx.node.zone.clone(), no_placement.next_step());
+                ctx.report(
+                    Severity::Error,
+                    Topic::NoSubnet,
+                    zone,
+                    no_placement.reason(),
+                    next_step,
+                );
             }
         }
     }
@@ -397,21 +407,21 @@ fn has_room(ctx: &Ctx, eni: &Eni) -> bool {
     eni.room(ctx.targets.per_eni()) > 0 && !stuck && eni.full_until.is_none_or(|at| at <= ctx.now)
 }
 
-fn subnet_full(ctx: &Ctx, zone: &ZoneWatch, subnet: SubnetId) -> Why {
+fn subnet_full(ctx: &Ctx, zone: &ZoneState, subnet: SubnetId) -> Blocker {
     let until = ctx.subnets.empty_until(&subnet);
     let counted = zone.subnet(&subnet).map(|seen| seen.free_addresses);
-    Why::SubnetFull { subnet, until, counted }
+    Blocker::SubnetFull { subnet, until, counted }
 }
 
-/// Why there will be no ENI in the subnet for now.
-fn no_eni_in(ctx: &Ctx, zone: &ZoneWatch, subnet: SubnetId) -> Why {
+/// The reason why no ENI is created in the subnet for now.
+fn no_eni_in(ctx: &Ctx, zone: &ZoneState, subnet: SubnetId) -> Blocker {
     let Some(Missing { fault, until }) = ctx.subnets.missing(&subnet).cloned() else {
         return subnet_full(ctx, zone, subnet);
     };
-    Why::PlaceMissing { subnet, fault, until, config: eni_config_name(ctx) }
+    Blocker::PlaceMissing { subnet, fault, until, config: eni_config_name(ctx) }
 }
 
-/// The ENIConfig that says where ENIs go.
+/// The name of the ENIConfig that sets the subnet of new ENIs.
 fn eni_config_name(ctx: &Ctx) -> Option<String> {
     match ctx.cluster.eni_config() {
         EniConfig::Found { name, .. } if ctx.config.custom_networking => Some(name.clone()),

@@ -1,63 +1,62 @@
-//! Which ENIs did a node of ours leave behind? Only the elected collector asks.
+//! Leaked ENIs of the cluster's former nodes. Only the elected collector looks for them.
 //!
-//! An ENI is deleted when two answers of EC2, half a minute apart, show it unused, with this
-//! cluster's and this node group's tags, made for some instance, and old enough by a time that can
-//! be read. What cannot be read is reported and left alone.
+//! An ENI is deleted if two EC2 answers 30 s apart show it unused, with the tags of this cluster and this node group,
+//! created for an instance, and old enough. An ENI whose creation time cannot be read is reported and kept.
 
 #[cfg(test)]
 mod tests;
 
 use crate::{
     Action, CloudAnswer, CloudCall, Leftover, NodeFacts, PoolConfig, Remedy, Severity, Topic,
-    calls::{About, CloudResult},
+    calls::{CallSubject, CloudResult},
     classify::{TAG_ADOPTED, TAG_INSTANCE},
     ctx::Ctx,
 };
 use config_model::{EniId, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whose ENI it is.
+/// Tags of the owner.
 const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
 const TAG_NODE_GROUP: &str = "ferrule.io/node-group";
-/// How the descriptions of ENIs that a CNI makes begin.
+/// The start of the descriptions that amazon-vpc-cni and Ferrule use.
 const DESCRIPTION: &str = "aws-K8S-";
-/// EC2 is asked so often.
+/// The interval of EC2 questions.
 const INTERVAL: Span = Span::seconds(3600);
-/// A new collector waits about so long: its own node comes first.
+/// The wait of a new collector, roughly: its own node has priority.
 const FIRST_WAIT: Span = Span::seconds(20);
-/// Two answers so far apart are two witnesses.
+/// The distance at which two EC2 answers count as two witnesses.
 const APART: Span = Span::seconds(30);
-/// Younger ones may be about to be attached.
+/// A younger ENI may be about to be attached.
 const MIN_AGE: Span = Span::seconds(300);
-/// The pause after a question that was not answered.
+/// The pause after a question without an answer.
 const SILENCE: Span = Span::seconds(300);
 
-/// What the collector knows.
+/// The state of the leak collector.
 #[derive(Debug, Default)]
-pub(crate) struct Collector {
+pub(crate) struct LeakCollector {
     elected: bool,
     next: Option<Time>,
     in_call: bool,
-    /// Seen once, and when that answer was asked for.
+    /// ENIs seen once, with the start of that observation.
     suspects: BTreeMap<EniId, Time>,
-    /// Seen twice: these go.
+    /// ENIs seen twice, which are to be deleted.
     doomed: BTreeSet<EniId>,
     deleting: BTreeSet<EniId>,
-    /// Reported once as left alone.
+    /// ENIs that were reported as kept.
     spared: BTreeSet<EniId>,
 }
 
-/// What is to be done about a leftover.
+/// The decision about an unused ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Somebody else's, in use, or too young: no word of it.
+    /// Owned by others, in use, or too young.
     Spare,
-    /// Ours by all signs, but how old it is cannot be told.
+    /// Leaked, but of unknown age.
     Ageless,
     Leaked,
 }
 
-/// The tags that an ENI must carry to be ours to collect; `None`: nothing is.
+/// The tags that a leaked ENI of ours must carry. `None`: the collection is off.
 fn signs(config: &PoolConfig, node: &NodeFacts) -> Option<BTreeMap<String, String>> {
     let cluster = config.cluster_name.clone().filter(|name| !name.is_empty())?;
     let group = node.tags.get(TAG_NODE_GROUP)?.clone();
@@ -81,7 +80,7 @@ fn judge(leftover: &Leftover, signs: &BTreeMap<String, String>) -> Verdict {
     }
 }
 
-impl Collector {
+impl LeakCollector {
     fn set_elected(&mut self, elected: bool, wait: Span, now: Time) {
         if elected && !self.elected {
             self.next = Some(now + wait);
@@ -94,7 +93,7 @@ impl Collector {
         self.elected = elected;
     }
 
-    /// Takes in an answer asked for at `started`; those to report as left alone.
+    /// Takes an answer to a question of `started`. Returns the ENIs to report as kept.
     fn answered(
         &mut self,
         leftovers: &[Leftover],
@@ -132,13 +131,13 @@ impl Collector {
     }
 }
 
-impl Collector {
+impl LeakCollector {
     pub(crate) fn elect(&mut self, ctx: &mut Ctx, elected: bool) {
         let wait = ctx.budgets.jittered(FIRST_WAIT);
         self.set_elected(elected, wait, ctx.now);
     }
 
-    /// Asks for leftovers when it is time, and deletes those that two answers showed.
+    /// Asks EC2 when it is time, and deletes the ENIs that two answers showed.
     pub(crate) fn collect(&mut self, ctx: &mut Ctx) {
         if !self.elected {
             return;
@@ -152,7 +151,7 @@ impl Collector {
             self.next = None;
             let (vpc, description_prefix) = (ctx.node.vpc.clone(), DESCRIPTION.to_owned());
             let call = CloudCall::FindLeftovers { vpc, tags, description_prefix };
-            ctx.call(About::Leftovers, call);
+            ctx.call(CallSubject::Leftovers, call);
         }
         for eni in self.doomed.clone() {
             if self.deleting.contains(&eni) {
@@ -162,7 +161,7 @@ impl Collector {
                 return;
             }
             self.deleting.insert(eni.clone());
-            ctx.call(About::Leftover(eni.clone()), CloudCall::DeleteEni { eni });
+            ctx.call(CallSubject::Leftover(eni.clone()), CloudCall::DeleteEni { eni });
         }
     }
 
@@ -208,7 +207,7 @@ impl Collector {
             Err(fault) => fault,
         };
         match fault.remedy {
-            // Throttled or unsure: again; a repeated deletion does no harm.
+            // Throttled or unknown result: the deletion is repeated, which does no harm.
             Remedy::RetryAfter { .. } | Remedy::Unknown
                 if fault.code != "InvalidNetworkInterface.InUse" => {}
             Remedy::RetryAfter { .. }

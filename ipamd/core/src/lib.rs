@@ -1,8 +1,8 @@
 //! The address book and the warm-pool planner, without clocks or sockets.
 //!
-//! [`Core`] is told what happens ([`Event`]) and when, and says what to do ([`Effect`]). It never
-//! reads a clock, draws a random number or calls anything; the daemon and the simulation drive the
-//! same code. Read [`Core::on_event`] first.
+//! [`Core`] takes facts ([`Event`]) with their time and returns actions ([`Effect`]). It never reads a clock, draws a
+//! random number or makes a call; the daemon and the simulation run the same code. Start reading at
+//! [`Core::on_event`].
 
 mod book;
 mod budget;
@@ -17,7 +17,6 @@ mod ctx;
 mod effect;
 mod event;
 mod explain;
-mod gone;
 mod groups;
 mod growth;
 mod leaks;
@@ -27,6 +26,7 @@ mod placement;
 mod places;
 mod pool;
 mod remedy;
+mod removals;
 mod requests;
 mod restore;
 mod schedule;

@@ -1,15 +1,14 @@
-//! What does the instance type allow? Until EC2 tells, pods get what the node has.
+//! The limits of the instance type. Until EC2 reports them, pods get the addresses that the node has.
 
 use crate::{
-    CardLimits, CloudFault, Limits, Severity, Topic, ctx::Ctx, explain::Why, warm::Targets,
+    CardLimits, CloudFault, Limits, Severity, Topic, ctx::Ctx, explain::Blocker, warm::Targets,
 };
 use config_model::CardIndex;
 
-/// What a person can do about limits that nobody tells.
 const NEXT_STEP: &str = "allow ec2:DescribeInstanceTypes to the node's role, or use an instance type \
      that EC2 knows in this region; until then pods get the addresses that the node has";
 
-/// Why EC2 does not tell the limits.
+/// The reason why the limits are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownLimits {
     instance_type: String,
@@ -17,8 +16,7 @@ pub(crate) struct UnknownLimits {
 }
 
 impl Limits {
-    /// Where nobody tells the type's own. Nothing that the node has exceeds them; nothing may be
-    /// made by them.
+    /// Limits for an unknown instance type. No node exceeds them. The planner changes nothing while they are in use.
     pub fn boundless() -> Self {
         let card = |index| CardLimits { card: CardIndex(index), enis: 64 };
         Self {
@@ -33,15 +31,15 @@ impl Limits {
 }
 
 impl UnknownLimits {
-    pub(crate) fn why(&self) -> Why {
+    pub(crate) fn why(&self) -> Blocker {
         let Self { instance_type, fault } = self;
         let reason = format!("the limits of instance type {instance_type} are not known: {fault}");
-        Why::LimitsUntold { reason, next_step: NEXT_STEP }
+        Blocker::LimitsUntold { reason, next_step: NEXT_STEP }
     }
 }
 
 impl Ctx {
-    /// EC2 does not tell, or tells otherwise why not. It is reported once.
+    /// Notes why EC2 does not report the limits, and reports each reason once.
     pub(crate) fn limits_untold(&mut self, instance_type: String, fault: &CloudFault) {
         let untold = UnknownLimits { instance_type, fault: fault.to_string() };
         if self.limits_unknown.as_ref() == Some(&untold) {
@@ -52,7 +50,7 @@ impl Ctx {
         self.limits_unknown = Some(untold);
     }
 
-    /// EC2 has told. From here on the pool grows and shrinks.
+    /// EC2 has reported the limits. The pool may grow and shrink from now on.
     pub(crate) fn limits_told(&mut self, limits: Limits, max_pods: u32) {
         let Some(UnknownLimits { instance_type, .. }) = self.limits_unknown.take() else { return };
         self.config.max_pods = max_pods;

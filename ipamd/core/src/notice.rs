@@ -1,24 +1,23 @@
-//! Facts worth a log line, a metric or an event.
+//! Facts for logs, metrics and events.
 
 use config_model::{PodName, Time};
 
-/// How loud a notice is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Good to know.
+    /// No action needed.
     Info,
-    /// Something is not as it should be; the core copes.
+    /// A fault that the core handles itself.
     Warning,
-    /// Pods suffer, or a person must act.
+    /// Pods are affected, or a person must act.
     Error,
 }
 
-/// What a notice is about: a stable word for metrics and tests.
+/// The kind of a notice: a stable name for metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
-    /// An ENI or addresses came to the pool.
+    /// The pool got an ENI or addresses.
     PoolGrew,
-    /// An ENI or addresses were given back.
+    /// An ENI or addresses were returned.
     PoolShrank,
     /// A cloud call failed.
     CallFailed,
@@ -26,48 +25,48 @@ pub enum Topic {
     SubnetExhausted,
     /// A limit of the instance or the account is reached.
     LimitReached,
-    /// An ENI was attached, but its link does not come.
+    /// An ENI was attached, but its link does not appear.
     AttachStuck,
-    /// An ENI that worked does not any more.
+    /// An ENI that was ready no longer is.
     EniNotReady,
-    /// An ENI or addresses that we did not ask for were found and taken in.
+    /// An ENI or addresses that were not requested were found and added to the book.
     Adopted,
-    /// A free address or ENI is no longer there, by two witnesses.
+    /// Two witnesses lack a free address or an ENI.
     Vanished,
-    /// An address that a pod holds is no longer there, by two witnesses. It stays with the pod.
+    /// Two witnesses lack an assigned address. The pod keeps it.
     AssignedVanished,
     /// A reservation was never confirmed.
     ReservationLapsed,
-    /// An address cannot come free: the kernel still has routes or rules of it.
+    /// An address stays in its cooldown because the kernel still has routes or rules for it.
     KernelDirty,
     /// A Reserve was refused.
     ReserveRefused,
     /// A witness did not answer.
     WitnessSilent,
-    /// EC2 throttled an action; it is called less often for a while.
+    /// EC2 throttled an action; its rate is reduced for a while.
     BudgetShrunk,
-    /// The state of an earlier process was taken over.
+    /// The state of an earlier process was restored.
     Restored,
-    /// The node's ENIConfig is missing or cannot be used.
+    /// The node's ENIConfig is missing or unusable.
     EniConfigInvalid,
-    /// A subnet has free addresses, but no whole prefix: single addresses are asked for meanwhile.
+    /// A subnet has free addresses, but no whole prefix; single addresses are requested instead.
     SubnetFragmented,
-    /// The node wants a trunk ENI and has none.
+    /// The node needs a trunk ENI and has none.
     TrunkMissing,
-    /// A forgotten ENI was found: deleted, or left alone for want of certainty.
+    /// A leaked ENI was found: deleted, or kept because its age is unknown.
     LeakedEni,
-    /// The security groups of an ENI were made those of the primary one.
+    /// An ENI got the security groups of the primary one.
     GroupsChanged,
     /// No subnet may be used for a new ENI.
     NoSubnet,
-    /// The node is unschedulable: its pool stays as it is.
+    /// The node is unschedulable: its pool keeps its size.
     Unschedulable,
-    /// EC2 does not tell what the instance type allows: nothing is made.
+    /// EC2 does not report the limits of the instance type: the planner creates nothing.
     LimitsUnknown,
 }
 
 impl Topic {
-    /// The word for metrics labels and log fields.
+    /// The value of metrics labels and log fields.
     pub fn name(self) -> &'static str {
         match self {
             Self::PoolGrew => "pool_grew",
@@ -98,57 +97,52 @@ impl Topic {
     }
 }
 
-/// A fact: about what, what it is, and what a person can do.
+/// A fact for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// How loud.
     pub severity: Severity,
-    /// The kind.
     pub topic: Topic,
-    /// The object: an ENI, a subnet, an address, a pod.
+    /// An ENI, a subnet, an address or a pod.
     pub object: String,
-    /// The pod that it should be told of, if it is one's.
+    /// The pod that gets the notice as an event, if there is one.
     pub pod: Option<PodName>,
-    /// What happened, with its cause.
+    /// The fact and its cause.
     pub cause: String,
-    /// What a person can do; empty if nothing need be done.
+    /// Empty if no action is needed.
     pub next_step: String,
 }
 
-/// Something the planner would do, and why it does not do it now.
+/// A step that the planner delays, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// The kind of what is in the way.
     pub obstacle: Obstacle,
-    /// What would be done, or to what.
+    /// The delayed step or its object.
     pub what: String,
-    /// Why not now.
     pub why: String,
-    /// When it is tried again, if that is a matter of time.
+    /// The time of the next try, if time is the only obstacle.
     pub until: Option<Time>,
-    /// What a person can do.
     pub next_step: String,
 }
 
-/// What keeps the planner from going on.
+/// The kind of obstacle to the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Obstacle {
     /// A subnet has no free addresses.
     SubnetFull,
-    /// The node has all ENIs that it may have, and they are full.
+    /// The node has the most ENIs that it may have, and they are full.
     EniLimit,
-    /// The node runs no more pods.
+    /// The node runs as many pods as it may.
     MaxPods,
     /// There is no place for a new ENI.
     NoPlace,
-    /// What EC2 has to tell of the instance type is not known.
+    /// The limits of the instance type are unknown.
     LimitsUnknown,
-    /// The node is cordoned, and its pool stays as it is.
+    /// The node is cordoned, and its pool keeps its size.
     Unschedulable,
-    /// The settings leave addresses to somebody else.
+    /// The settings leave addresses to another program.
     NotOurs,
-    /// Attached ENIs do not get ready.
+    /// Attached ENIs do not become ready.
     AttachStuck,
-    /// Nothing but time: a call under way, a budget, a look.
+    /// Only time: a call under way, a budget, an observation.
     Time,
 }

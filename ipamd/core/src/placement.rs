@@ -1,5 +1,4 @@
-//! Where does a new ENI go? Its subnet by the tags, by ENIConfig or beside the node, and the
-//! security groups that come with it.
+//! The place of a new ENI: its subnet by tags, by ENIConfig or next to the node, and its security groups.
 
 #[cfg(test)]
 mod tests;
@@ -8,25 +7,25 @@ use crate::{EniConfig, NodeFacts, PoolConfig, SeenSubnet};
 use config_model::{SecurityGroupId, SubnetId};
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// `0`: no pods in this subnet. Any other value: pods may use it. Absent or empty: the node's own
-/// subnet may be used, others not.
+/// `0`: no pods in this subnet. Another value: pods may use it. Absent or empty: only the node's own subnet may be
+/// used.
 const TAG_ROLE: &str = "kubernetes.io/role/cni";
-/// With one of these tags, a subnet is for the clusters that it names.
+/// A subnet with one of these tags is reserved for the clusters that they name.
 const TAG_CLUSTER: &str = "cni.networking.k8s.aws/cluster/";
 
-/// Where a new ENI may go, best first, and the groups that it gets there.
+/// The subnets for a new ENI, best first, and its security groups there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) subnets: Vec<SubnetId>,
     pub(crate) groups: Vec<SecurityGroupId>,
 }
 
-/// Why there is no place for a new ENI now.
+/// The reason why there is no place for a new ENI now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Nowhere {
-    /// The node's ENIConfig is not known yet.
+pub(crate) enum NoPlacement {
+    /// The node's ENIConfig has not been read yet.
     EniConfigUnknown,
-    /// The node has no ENIConfig that can be used.
+    /// The node has no usable ENIConfig.
     EniConfigMissing { name: String, why: String },
     /// The subnets of the zone are not known yet.
     SubnetsUnknown,
@@ -34,8 +33,7 @@ pub(crate) enum Nowhere {
     AllForbidden,
 }
 
-impl Nowhere {
-    /// What it is, for people.
+impl NoPlacement {
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::EniConfigUnknown => "the node's ENIConfig is not known yet".to_owned(),
@@ -47,7 +45,6 @@ impl Nowhere {
         }
     }
 
-    /// What a person can do.
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::EniConfigUnknown => "see that the API server answers".to_owned(),
@@ -64,31 +61,30 @@ impl Nowhere {
     }
 }
 
-/// What is known of the zone's subnets.
+/// The known subnets of the zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Zone {
-    /// EC2 was not asked yet.
+pub(crate) enum ZoneSubnets {
+    /// EC2 has not been asked yet.
     #[default]
     Unknown,
-    /// EC2 does not tell: the node's own subnet is all there is.
-    Untold,
-    /// These are all.
+    /// EC2 does not answer; only the node's own subnet is used.
+    Unavailable,
     Known(Vec<SeenSubnet>),
 }
 
-/// Where the next ENI goes.
+/// Finds the place of the next ENI.
 pub(crate) fn place(
     config: &PoolConfig,
     node: &NodeFacts,
     eni_config: &EniConfig,
-    zone: &Zone,
-) -> Result<Placement, Nowhere> {
+    zone: &ZoneSubnets,
+) -> Result<Placement, NoPlacement> {
     let groups = node.security_groups.clone();
     if config.custom_networking {
         return match eni_config {
-            EniConfig::Unknown => Err(Nowhere::EniConfigUnknown),
+            EniConfig::Unknown => Err(NoPlacement::EniConfigUnknown),
             EniConfig::Missing { name, why } => {
-                Err(Nowhere::EniConfigMissing { name: name.clone(), why: why.clone() })
+                Err(NoPlacement::EniConfigMissing { name: name.clone(), why: why.clone() })
             }
             EniConfig::Found { subnet, groups: own, .. } => Ok(Placement {
                 subnets: vec![subnet.clone()],
@@ -101,9 +97,9 @@ pub(crate) fn place(
         return Ok(own);
     }
     let seen = match zone {
-        Zone::Unknown => return Err(Nowhere::SubnetsUnknown),
-        Zone::Untold => return Ok(own),
-        Zone::Known(seen) => seen,
+        ZoneSubnets::Unknown => return Err(NoPlacement::SubnetsUnknown),
+        ZoneSubnets::Unavailable => return Ok(own),
+        ZoneSubnets::Known(seen) => seen,
     };
     let cluster = config.cluster_name.as_deref();
     let mut usable: Vec<&SeenSubnet> = seen
@@ -113,17 +109,17 @@ pub(crate) fn place(
     usable.sort_by_key(|s| (Reverse(s.free_addresses), s.id != node.subnet, s.id.clone()));
     let subnets: Vec<SubnetId> = usable.into_iter().map(|subnet| subnet.id.clone()).collect();
     if subnets.is_empty() {
-        return Err(Nowhere::AllForbidden);
+        return Err(NoPlacement::AllForbidden);
     }
     Ok(Placement { subnets, ..own })
 }
 
-/// Whether pods get no addresses in the subnet, those of ENIs that are there already included.
+/// Returns whether pods get no addresses in the subnet, not even those of attached ENIs.
 pub(crate) fn is_shut(subnet: &SeenSubnet) -> bool {
     role(&subnet.tags) == Some("0")
 }
 
-/// Whether a new ENI may go into a subnet with these tags.
+/// Returns whether a new ENI may use a subnet with these tags.
 fn is_usable(tags: &BTreeMap<String, String>, is_own: bool, cluster: Option<&str>) -> bool {
     match role(tags) {
         Some("0") => false,
@@ -136,7 +132,7 @@ fn role(tags: &BTreeMap<String, String>) -> Option<&str> {
     tags.get(TAG_ROLE).map(String::as_str).filter(|role| !role.is_empty())
 }
 
-/// Whether the subnet is for this cluster: for all of them, if it names none.
+/// Returns whether the subnet is for this cluster. A subnet that names no cluster is for all.
 fn is_for(tags: &BTreeMap<String, String>, cluster: Option<&str>) -> bool {
     let Some(cluster) = cluster else { return true };
     let mut named = tags.keys().filter_map(|tag| tag.strip_prefix(TAG_CLUSTER)).peekable();

@@ -1,4 +1,4 @@
-//! What does a card's pool hold, what is on its way to it, and who wants of it?
+//! A card's pool in numbers: present, under way and in demand.
 
 use crate::{
     book::{Eni, Readiness},
@@ -9,14 +9,14 @@ use crate::{
 use config_model::{CardIndex, Time};
 
 impl Growth {
-    /// The pool of a card as the targets see it, what was asked for counted as if it were there.
+    /// The pool of a card for the targets; requests under way count as present.
     pub(crate) fn pool(&self, ctx: &mut Ctx, card: CardIndex) -> Pool {
         let (pool, changes) = self.pool_at(ctx, card, ctx.now);
         ctx.wake_by(changes);
         pool
     }
 
-    /// The same, and when it changes by itself.
+    /// The pool at `now`, and the time of its next change without an event.
     pub(crate) fn pool_at(&self, ctx: &Ctx, card: CardIndex, now: Time) -> (Pool, Option<Time>) {
         let mut pool = Pool::default();
         let mut unready = Vec::new();
@@ -45,7 +45,7 @@ impl Growth {
 }
 
 impl Ctx {
-    /// What one ENI adds to its card's pool.
+    /// The share of one ENI in its card's pool.
     pub(crate) fn share(&self, eni: &Eni, now: Time) -> Pool {
         let (free_singles, free_in_prefixes) = eni.free_by_kind();
         let (idle_singles, idle_prefixes) = eni.idle_by_kind();
@@ -53,11 +53,11 @@ impl Ctx {
             Readiness::NotReady { since, .. } => now >= *since + READY_PATIENCE,
             Readiness::Ready => false,
         };
-        // What is stuck is not available whatever its kind.
+        // Addresses of an ENI that is not ready are unavailable, whatever their kind.
         let stale = match self.targets.unit() {
             _ if stuck => 0,
             Unit::Address => free_in_prefixes,
-            // Where there are no prefixes, single addresses are as good as it gets.
+            // Single addresses count fully if the subnet has no prefixes.
             Unit::Prefix if self.subnets.fragmented(&eni.facts.subnet) => 0,
             Unit::Prefix => free_singles,
             Unit::Ipv6Prefix => 0,

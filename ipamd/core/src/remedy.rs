@@ -1,25 +1,24 @@
-//! EC2's error codes, sorted by what the caller can do next. The one table of its kind.
+//! The table of EC2's error codes, sorted by what the caller can do next.
 
 use crate::{CloudFault, Remedy};
 use config_model::Span;
 
-/// An error that EC2 itself answered.
+/// An error response of EC2.
 #[derive(Clone, Copy, Debug)]
 pub struct Ec2ErrorResponse<'a> {
     /// EC2's name of the action.
     pub action: &'a str,
-    /// EC2's code; absent when something between answered in its place.
+    /// `None` if a proxy or a load balancer answered instead of EC2.
     pub code: Option<&'a str>,
-    /// EC2's text.
     pub message: &'a str,
     /// The HTTP status.
     pub status: u16,
-    /// What `Retry-After` said.
+    /// The `Retry-After` header.
     pub retry_after: Option<Span>,
 }
 
 impl Ec2ErrorResponse<'_> {
-    /// The fault that the core sees.
+    /// Converts the response to the core's fault.
     pub fn fault(self) -> CloudFault {
         let remedy = self.remedy();
         let Some(code) = self.code else {
@@ -55,14 +54,13 @@ impl Ec2ErrorResponse<'_> {
             "InvalidParameterValue" if self.says_in_use() => again,
             _ if code.ends_with("LimitExceeded") => Remedy::LimitReached,
             _ if code.ends_with(".NotFound") => Remedy::Gone,
-            // EC2 names its own failures by the status; a code of its own means it did nothing.
+            // EC2 marks its own failures by the status; an error code means that it did nothing.
             _ if self.status >= 500 => again,
             _ => Remedy::TellOperator,
         }
     }
 
-    /// Without a code it was not EC2 that answered, unless it had no time to: what came of the call
-    /// is not known.
+    /// A response without a code is not from EC2, unless EC2 was overloaded. The result of the call is unknown.
     fn remedy_by_status(self, again: Remedy) -> Remedy {
         match self.status {
             429 | 503 => again,
@@ -76,13 +74,13 @@ impl Ec2ErrorResponse<'_> {
         self.action == "DeleteNetworkInterface" && self.message.contains("currently in use")
     }
 
-    /// `InvalidParameterValue` has many causes; this one says that the subnet has no block of
-    /// addresses left in one piece, though it may have single ones.
+    /// `InvalidParameterValue` has many causes. This one: the subnet has no contiguous block, though it may have
+    /// single addresses.
     fn says_no_prefix(self) -> bool {
         self.says_no_room() && (self.says("prefix") || self.says("cidr block"))
     }
 
-    /// And this one that the subnet is full.
+    /// This one: the subnet is full.
     fn says_no_address(self) -> bool {
         self.says_no_room() && !self.says_no_prefix()
     }
@@ -93,7 +91,7 @@ impl Ec2ErrorResponse<'_> {
         places.contains(&self.action) && words.iter().any(|word| self.says(word))
     }
 
-    /// Another device index would do.
+    /// Another device index may be free.
     fn says_taken(self) -> bool {
         self.action == "AttachNetworkInterface"
             && self.says("already has an interface attached at device index")

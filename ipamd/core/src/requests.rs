@@ -1,15 +1,15 @@
-//! Who asks for an address, keeps it, gives it back?
+//! The requests of pods: reserve, confirm, release.
 
 use crate::{
     Answer, BranchEni, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason,
     ReleaseCause, Severity, Ticket, Topic,
-    book::{Holder, single},
-    checkpoint::Holding,
+    book::{Assignment, single},
+    checkpoint::AssignedResource,
     waiting::Waiter,
 };
 use config_model::{CardIndex, PodKey, PodName, Span, Time};
 
-/// The card of those who want one address.
+/// The card of pods that need one address.
 const FIRST: CardIndex = CardIndex(0);
 
 impl Core {
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    /// The same key gets the same address.
+    /// A repeated request gets the same address.
     fn reserve_again(&mut self, ticket: Ticket, key: &PodKey, pod: &PodName, now: Time) {
         let Some(holder) = self.ctx.book.holder(key) else { return };
         if holder.pod != *pod {
@@ -47,10 +47,12 @@ impl Core {
         self.ctx.reply(ticket, answer);
     }
 
-    fn reserved(&self, holder: &Holder) -> Answer {
+    fn reserved(&self, holder: &Assignment) -> Answer {
         match &holder.what {
-            Holding::Addresses(held) => Answer::Reserved { addresses: self.ctx.addresses_of(held) },
-            Holding::Branch(branch) => Answer::ReservedBranch(branch.clone()),
+            AssignedResource::Addresses(held) => {
+                Answer::Reserved { addresses: self.ctx.addresses_of(held) }
+            }
+            AssignedResource::Branch(branch) => Answer::ReservedBranch(branch.clone()),
         }
     }
 
@@ -59,15 +61,17 @@ impl Core {
         let Some(lapses) = holder.lapses else { return };
         let (key, pod) = (key.clone(), holder.pod.clone());
         let record = match holder.what.clone() {
-            Holding::Addresses(addresses) => Record::reserved(key, pod, addresses, lapses),
-            Holding::Branch(branch) => Some(Record::ReservedBranch { key, pod, branch, lapses }),
+            AssignedResource::Addresses(addresses) => Record::reserved(key, pod, addresses, lapses),
+            AssignedResource::Branch(branch) => {
+                Some(Record::ReservedBranch { key, pod, branch, lapses })
+            }
         };
         if let Some(record) = record {
             self.ctx.persist(record);
         }
     }
 
-    /// Serves those who wait for addresses, in the order they came, as far as addresses reach.
+    /// Serves waiting requests in order of arrival, as far as there are addresses.
     pub(crate) fn serve_waiting(&mut self, now: Time) {
         if self.ctx.queue.is_empty() || self.zone.awaits_tags(&mut self.ctx) {
             return;
@@ -75,8 +79,8 @@ impl Core {
         while self.serve_one_of_all(now) || self.serve_one(now) {}
     }
 
-    /// Serves the first who waits for an address of card 0. Those who came earlier and wait for
-    /// other cards too have theirs laid by.
+    /// Serves the first request for an address of card 0. Addresses for earlier requests of several cards are
+    /// reserved.
     fn serve_one(&mut self, now: Time) -> bool {
         let Some(first) = self.ctx.queue.first() else { return false };
         let ticket = first.ticket;
@@ -85,7 +89,7 @@ impl Core {
         }
         let behind = self.ctx.queue.first_of_all().is_some_and(|(_, eldest)| eldest);
         let scarce = behind && self.ctx.book.usable_on(FIRST) <= self.ctx.queue.waiting_on_all();
-        // What another card will not complete is laid by for nothing.
+        // No address is reserved for a request that another card cannot complete.
         if scarce && !self.growth.other_card_is_stuck(FIRST) {
             return false;
         }
@@ -95,9 +99,9 @@ impl Core {
         }
     }
 
-    /// Serves the first who waits for an address of every card: with all of them or with none.
+    /// Serves the first request for an address of every card: with all of them or with none.
     fn serve_one_of_all(&mut self, now: Time) -> bool {
-        // Whoever came earlier for card 0 alone is still there because it has no address.
+        // An earlier request for card 0 alone still waits because there is no address for it.
         let eldest = self.ctx.queue.first_of_all().filter(|(_, eldest)| *eldest);
         let Some((first, _)) = eldest else { return false };
         let ticket = first.ticket;
@@ -112,18 +116,18 @@ impl Core {
         }
     }
 
-    /// Ends the wait with these addresses, or with what the key has already.
+    /// Answers a request with these addresses, or with the existing assignment of the key.
     fn serve(&mut self, ticket: Ticket, held: Vec<HeldAddress>, now: Time) -> bool {
         let Some(waiter) = self.ctx.queue.remove(ticket) else { return false };
         if self.ctx.book.holder(&waiter.key).is_some() {
             self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
         } else if !held.is_empty() {
-            self.give(waiter, Holding::Addresses(held), now);
+            self.give(waiter, AssignedResource::Addresses(held), now);
         }
         true
     }
 
-    /// Serves those who wait for this pod's branch ENI, once it is known.
+    /// Serves the requests for this pod's branch ENI, once it is known.
     pub(crate) fn serve_branch(&mut self, pod: &PodName, now: Time) {
         let Some((uid, branch)) = self.ctx.cluster.branch(pod).cloned() else { return };
         while let Some(waiter) = self.ctx.queue.pop_branch(pod, &uid) {
@@ -132,17 +136,17 @@ impl Core {
             } else if let Some(refusal) = self.vlan_in_use(pod, &branch) {
                 self.refuse(waiter.ticket, refusal);
             } else {
-                self.give(waiter, Holding::Branch(branch.clone()), now);
+                self.give(waiter, AssignedResource::Branch(branch.clone()), now);
             }
         }
     }
 
-    /// One VLAN carries one branch: what another pod still holds cannot be routed twice. Another
-    /// sandbox of the same pod may have the same branch.
+    /// A VLAN carries one branch: the branch of another pod with the same VLAN cannot be routed. Another sandbox of
+    /// the same pod may have the same branch.
     fn vlan_in_use(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
         let vlan = branch.vlan;
         let (key, holder, other) = self.ctx.book.holders().find_map(|(key, holder)| {
-            let Holding::Branch(other) = &holder.what else { return None };
+            let AssignedResource::Branch(other) = &holder.what else { return None };
             (other.vlan == vlan && other.eni != branch.eni).then_some((key, holder, other))
         })?;
         Some(Refusal {
@@ -158,10 +162,10 @@ impl Core {
         })
     }
 
-    fn give(&mut self, waiter: Waiter, what: Holding, now: Time) {
+    fn give(&mut self, waiter: Waiter, what: AssignedResource, now: Time) {
         let Waiter { ticket, key, pod, .. } = waiter;
         let lapses = Some(now + self.ctx.config.reservation_lifetime);
-        let holder = Holder { pod, what, since: now, lapses, host_interface: None };
+        let holder = Assignment { pod, what, since: now, lapses, host_interface: None };
         let answer = self.reserved(&holder);
         self.ctx.book.hold(key.clone(), holder);
         self.persist_reservation(&key);
@@ -175,7 +179,7 @@ impl Core {
         host_interface: String,
         now: Time,
     ) {
-        // A reservation whose time is over is gone, also if nobody looked at the clock since.
+        // A lapsed reservation is invalid, even if no event has removed it yet.
         let stands =
             self.ctx.book.holder(key).is_some_and(|h| h.lapses.is_none_or(|lapses| lapses > now));
         if stands {
@@ -219,24 +223,26 @@ impl Core {
         }
     }
 
-    fn cool_down(&mut self, key: &PodKey, now: Time) -> Option<Holder> {
+    fn cool_down(&mut self, key: &PodKey, now: Time) -> Option<Assignment> {
         let until = now + self.ctx.config.cooldown;
         let holder = self.ctx.book.release(key, now, until)?;
         match &holder.what {
-            Holding::Addresses(addresses) => {
+            AssignedResource::Addresses(addresses) => {
                 for held in addresses {
                     let eni = held.eni.clone();
                     self.ctx.persist(Record::cooling(held.address, eni, now, until));
-                    self.witnesses.drop_what_was_kept_for_a_pod(&mut self.ctx, held.address);
+                    self.witnesses.drop_lost_block_of(&mut self.ctx, held.address);
                 }
             }
-            Holding::Branch(_) => self.ctx.persist(Record::BranchReleased { key: key.clone() }),
+            AssignedResource::Branch(_) => {
+                self.ctx.persist(Record::BranchReleased { key: key.clone() })
+            }
         }
         self.ctx.node_changed();
         Some(holder)
     }
 
-    pub(crate) fn free_what_has_cooled(&mut self, now: Time) {
+    pub(crate) fn free_ripe_addresses(&mut self, now: Time) {
         while let Some(address) = self.ctx.book.free_ripe(now) {
             if self.ctx.book.place_of(address).is_none() {
                 self.ctx.persist(Record::settled(vec![single(address)]));
@@ -256,15 +262,15 @@ impl Core {
         }
     }
 
-    /// Answers those whose time is over.
+    /// Refuses the requests whose deadline is over.
     pub(crate) fn dismiss_overdue(&mut self, now: Time) {
         while let Some(waiter) = self.ctx.queue.pop_overdue(now) {
             self.dismiss(waiter);
         }
     }
 
-    /// Answers those whom nothing can help before they stop waiting: the runtime's next try may
-    /// find more, and comes the sooner.
+    /// Refuses the requests that nothing can help before their deadline. The runtime then retries sooner and may have
+    /// more luck.
     pub(crate) fn dismiss_hopeless(&mut self, now: Time) {
         if self.ctx.queue.is_empty() {
             return;
@@ -273,7 +279,7 @@ impl Core {
         while let Some(waiter) = self.ctx.queue.pop_hopeless(help) {
             self.dismiss(waiter);
         }
-        // A release that comes later than this comes too late for the first of them.
+        // A release after this time is too late for the first of them.
         let first = self.ctx.queue.next_deadline().filter(|_| help.is_some());
         let too_late = first.map(|deadline| deadline - self.ctx.config.cooldown + Span::millis(1));
         self.ctx.wake_by(too_late.filter(|at| *at > now));
@@ -323,14 +329,14 @@ impl Core {
     }
 }
 
-/// What a key holds, for people.
-fn named(what: &Holding) -> String {
+/// Formats an assignment for a message.
+fn named(what: &AssignedResource) -> String {
     match what {
-        Holding::Addresses(held) => {
+        AssignedResource::Addresses(held) => {
             let addresses: Vec<String> = held.iter().map(|held| held.address.to_string()).collect();
             addresses.join(", ")
         }
-        Holding::Branch(branch) => format!("branch {}", branch.eni),
+        AssignedResource::Branch(branch) => format!("branch {}", branch.eni),
     }
 }
 
@@ -342,7 +348,7 @@ fn stopping() -> Refusal {
     }
 }
 
-/// By which the resource controller tells a pod's branch ENI.
+/// The annotation with which the VPC resource controller announces a pod's branch ENI.
 const BRANCH_ANNOTATION: &str = "vpc.amazonaws.com/pod-eni";
-/// How long the kernel may keep an address whose cooldown is over before it is reported.
+/// The time after a cooldown for which the kernel may still use the address without a report.
 const KERNEL_PATIENCE: Span = Span::seconds(60);

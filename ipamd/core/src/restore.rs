@@ -1,15 +1,15 @@
-//! What did an earlier process leave?
+//! The start from the checkpoint of an earlier process.
 
 use crate::{
     Checkpoint, Core, Effect, RECORD_FORMAT, Record, Severity, Topic,
-    book::Holder,
-    checkpoint::{Cooled, Held, Holding},
+    book::Assignment,
+    checkpoint::{AssignedResource, AssignmentRecord, CoolingRecord},
 };
 use config_model::{EniId, PodKey, Time};
 use std::net::IpAddr;
 
 impl Core {
-    /// Assignments of this boot hold; those of another boot have no sandbox any more, and cool.
+    /// Keeps the assignments of this boot. Those of another boot have no sandbox, so their addresses cool.
     pub(crate) fn restore(&mut self, restored: Checkpoint, boot_id: &str, now: Time) {
         let same_boot = restored.boot_id.as_deref() == Some(boot_id);
         let held = restored.held.len();
@@ -18,25 +18,25 @@ impl Core {
                 self.hold_again(key, held, now);
             } else {
                 match held.what {
-                    Holding::Addresses(addresses) => {
+                    AssignedResource::Addresses(addresses) => {
                         for held in addresses {
                             self.cool_anew(held.address, held.eni, now);
                         }
                     }
-                    Holding::Branch(_) => self.ctx.persist(Record::BranchReleased { key }),
+                    AssignedResource::Branch(_) => self.ctx.persist(Record::BranchReleased { key }),
                 }
             }
         }
         for (address, cooled) in restored.cooling {
             if same_boot {
-                let Cooled { eni, since, until } = cooled;
+                let CoolingRecord { eni, since, until } = cooled;
                 self.ctx.book.cool(address, eni, since, until);
             } else {
                 self.cool_anew(address, cooled.eni, now);
             }
         }
         for block in restored.leaving.into_keys() {
-            self.ctx.gone.block_gone(block, now);
+            self.ctx.removed.block_gone(block, now);
         }
         for (token, made) in restored.making {
             self.growth.resume(token, made);
@@ -44,7 +44,7 @@ impl Core {
         for eni in restored.enis_leaving {
             self.shrink.resume(eni);
         }
-        // Last: if the file ends before this record, the next process does it all again.
+        // Last: if the file ends before this record, the next process repeats all of it.
         if !same_boot {
             self.ctx.persist(Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
         }
@@ -56,9 +56,9 @@ impl Core {
         self.ctx.push(Effect::NodeChanged);
     }
 
-    fn hold_again(&mut self, key: PodKey, held: Held, now: Time) {
+    fn hold_again(&mut self, key: PodKey, held: AssignmentRecord, now: Time) {
         let confirmed = held.host_interface.is_some();
-        let holder = Holder {
+        let holder = Assignment {
             pod: held.pod,
             what: held.what,
             since: now,

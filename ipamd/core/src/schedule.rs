@@ -22,8 +22,8 @@ const SILENCE_PAUSE: Span = Span::seconds(1);
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    imds: Turn,
-    ec2: Turn,
+    imds: WitnessSchedule,
+    ec2: WitnessSchedule,
     /// EC2 is never asked.
     imds_only: bool,
     ec2_seen: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Schedule {
 
 /// The schedule of one witness.
 #[derive(Debug, Default)]
-struct Turn {
+struct WitnessSchedule {
     asked: Option<Time>,
     in_flight: bool,
     next: Option<Time>,
@@ -40,7 +40,7 @@ struct Turn {
     silences: u32,
 }
 
-impl Turn {
+impl WitnessSchedule {
     fn want(&mut self, at: Time) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
@@ -48,10 +48,10 @@ impl Turn {
 
 impl Schedule {
     pub(crate) fn new(imds_only: bool, now: Time) -> Self {
-        let first = || Turn { next: Some(now), ..Turn::default() };
+        let first = || WitnessSchedule { next: Some(now), ..WitnessSchedule::default() };
         Self {
             imds: first(),
-            ec2: if imds_only { Turn::default() } else { first() },
+            ec2: if imds_only { WitnessSchedule::default() } else { first() },
             imds_only,
             ec2_seen: false,
             ec2_interval: EC2_INTERVAL,
@@ -101,7 +101,7 @@ impl Schedule {
         self.ec2_interval = if changed { EC2_INTERVAL } else { doubled };
     }
 
-    fn turn(&mut self, witness: Witness) -> &mut Turn {
+    fn turn(&mut self, witness: Witness) -> &mut WitnessSchedule {
         match witness {
             Witness::Imds => &mut self.imds,
             Witness::Ec2 => &mut self.ec2,
@@ -111,8 +111,8 @@ impl Schedule {
 
 impl Ctx {
     /// Asks each witness that is due.
-    pub(crate) fn look_around(&mut self) {
-        self.forget_the_long_gone();
+    pub(crate) fn observe_due(&mut self) {
+        self.expire_removals();
         for witness in [Witness::Imds, Witness::Ec2] {
             let turn = self.schedule.turn(witness);
             let Some(next) = turn.next.filter(|_| !turn.in_flight) else { continue };
@@ -121,7 +121,7 @@ impl Ctx {
             }
             if witness == Witness::Ec2 {
                 // The planner can go on with the last answer.
-                if self.schedule.ec2_seen && self.put_off(LONG_CALM).is_some() {
+                if self.schedule.ec2_seen && self.delay_for_throttling(LONG_CALM).is_some() {
                     continue;
                 }
                 if !self.may(Action::Describe) {

@@ -1,72 +1,72 @@
-//! What can go? Single free addresses, and ENIs that nobody uses.
+//! The return of free addresses and unused ENIs.
 
-mod departure;
-mod excess;
+mod removal;
+mod surplus;
 
-use departure::Departure;
-use excess::Excess;
+use removal::EniRemoval;
+use surplus::CardSurplus;
 
 use crate::{
     Action, Record,
-    book::{Eni, Stand, Task, is_prefix},
+    book::{BlockState, Eni, Task, is_prefix},
     ctx::Ctx,
     growth::Growth,
     places::OccupiedPlace,
-    warm::{Over, Pool, Unit},
+    warm::{Pool, Surplus, Unit},
 };
 use config_model::{CardIndex, EniId, Span, Time};
 use ipnet::IpNet;
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// An ENI lives at least so long.
+/// The least lifetime of an ENI.
 const MIN_ENI_LIFE: Span = Span::seconds(60);
 
 /// The return of blocks and ENIs to EC2.
 #[derive(Debug, Default)]
 pub(crate) struct Shrink {
-    /// ENIs on their way out.
-    departures: BTreeMap<EniId, Departure>,
-    excess: BTreeMap<CardIndex, Excess>,
+    /// ENIs that are being detached and deleted.
+    removals: BTreeMap<EniId, EniRemoval>,
+    surplus: BTreeMap<CardIndex, CardSurplus>,
 }
 
 impl Shrink {
-    /// Goes on with an ENI that an earlier process began to free.
+    /// Continues the removal of an ENI that an earlier process started.
     pub(crate) fn resume(&mut self, eni: EniId) {
-        self.departures.insert(eni, Departure::resumed());
+        self.removals.insert(eni, EniRemoval::resumed());
     }
 
     pub(crate) fn is_leaving(&self, eni: &EniId) -> bool {
-        self.departures.contains_key(eni)
+        self.removals.contains_key(eni)
     }
 
-    /// Whether no ENI is on its way out.
+    /// Returns whether no ENI is being removed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.departures.is_empty()
+        self.removals.is_empty()
     }
 
-    /// The ENIs on their way out, as they were in the book.
+    /// The ENIs under removal, as they were in the book.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = &Eni> {
-        self.departures.values().filter_map(|departure| departure.eni.as_ref())
+        self.removals.values().filter_map(|removal| removal.eni.as_ref())
     }
 
-    /// The places that ENIs on their way out still occupy.
+    /// The places that ENIs under removal still occupy.
     pub(crate) fn places(&self) -> impl Iterator<Item = OccupiedPlace> {
-        self.departures.values().filter_map(Departure::place)
+        self.removals.values().filter_map(EniRemoval::place)
     }
 
-    /// Gives back what the targets do not need, once nothing is on its way in.
+    /// Returns what the targets do not need, if no ENI or block is under way.
     pub(crate) fn give_back(&mut self, ctx: &mut Ctx, growth: &Growth) {
         let busy = !ctx.queue.is_empty()
             || !growth.is_idle()
             || ctx.book.enis().any(|eni| eni.coming.is_some() || eni.unsure);
-        if busy || !self.departures.is_empty() {
+        if busy || !self.removals.is_empty() {
             return;
         }
         self.empty_excluded(ctx);
         for card in ctx.targets.cards().to_vec() {
             let pool = growth.pool(ctx, card);
             if let Some(id) = self.eni_to_free(ctx, card, pool) {
-                self.depart(ctx, &id);
+                self.free_eni(ctx, &id);
                 return;
             }
             let over = ctx.targets.over(card, pool);
@@ -74,28 +74,28 @@ impl Shrink {
         }
     }
 
-    /// How many addresses were given back too soon, if some are asked for now.
+    /// The number of addresses that were returned too early, if a request is made now.
     pub(crate) fn missed(&self, ctx: &Ctx, card: CardIndex) -> u32 {
         match ctx.targets.unit() {
-            Unit::Address => self.excess.get(&card).map_or(0, |excess| excess.missed(ctx.now)),
+            Unit::Address => self.surplus.get(&card).map_or(0, |surplus| surplus.missed(ctx.now)),
             Unit::Prefix | Unit::Ipv6Prefix => 0,
         }
     }
 
-    /// Addresses are asked for: what was given back a moment ago is missed.
+    /// Marks the last return as too early because addresses are requested now.
     pub(crate) fn regret(&mut self, card: CardIndex, now: Time) {
-        if let Some(excess) = self.excess.get_mut(&card) {
-            excess.regret(now);
+        if let Some(surplus) = self.surplus.get_mut(&card) {
+            surplus.regret(now);
         }
     }
 
-    /// The last ENI of the card by place that may go.
+    /// The removable ENI of the card with the highest device number.
     fn eni_to_free(&mut self, ctx: &mut Ctx, card: CardIndex, pool: Pool) -> Option<EniId> {
         let of_card = |eni: &&Eni| {
             let here = eni.facts.card == card && eni.facts.managed && !eni.missing;
             here && unused(eni)
         };
-        // An excluded ENI is no part of the pool: its place is worth more than it.
+        // An excluded ENI is not part of the pool, so its place is worth more than the ENI.
         let goes = |eni: &&Eni| {
             eni.facts.excluded || ctx.targets.hold_without(card, pool, ctx.share(eni, ctx.now))
         };
@@ -111,12 +111,12 @@ impl Shrink {
         None
     }
 
-    /// One round: from the ENIs that fewest pods use, the highest blocks, of one kind.
-    fn give_blocks_back(&mut self, ctx: &mut Ctx, card: CardIndex, over: Over) {
+    /// Makes one round: the highest blocks, of one kind, of the ENIs with the fewest pods.
+    fn give_blocks_back(&mut self, ctx: &mut Ctx, card: CardIndex, over: Surplus) {
         let (prefixes, count) =
             if over.prefixes > 0 { (true, over.prefixes) } else { (false, over.singles) };
-        let excess = self.excess.entry(card).or_default();
-        let Some((count, next_round)) = excess.due(count, ctx.now) else { return };
+        let surplus = self.surplus.entry(card).or_default();
+        let Some((count, next_round)) = surplus.due(count, ctx.now) else { return };
         if !ctx.reached(next_round) || !ctx.may(Action::Unassign) {
             return;
         }
@@ -135,13 +135,12 @@ impl Shrink {
             }
             left -= blocks.len();
             let given = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
-            self.excess.entry(card).or_default().gave(given, ctx.now);
+            self.surplus.entry(card).or_default().gave(given, ctx.now);
             self.return_blocks(ctx, &id, blocks);
         }
     }
 
-    /// What pods will not get any more lies about in vain: free addresses of ENIs that give them
-    /// none. What their pods hold follows when they have gone.
+    /// Returns the unused blocks of ENIs whose addresses pods no longer get. Used blocks follow after their pods.
     fn empty_excluded(&mut self, ctx: &mut Ctx) {
         let idle = |eni: &&Eni| {
             let calm = eni.task == Task::Idle && !eni.gives_back() && !eni.unsure;
@@ -164,7 +163,7 @@ impl Shrink {
 
     fn return_blocks(&mut self, ctx: &mut Ctx, id: &EniId, blocks: Vec<IpNet>) {
         for block in &blocks {
-            ctx.book.set_stand(*block, Stand::Leaving);
+            ctx.book.set_block_state(*block, BlockState::Leaving);
         }
         ctx.persist(Record::leaving(id.clone(), blocks.clone()));
         ctx.unassign(id, blocks);
@@ -189,7 +188,7 @@ fn kernel_clean_of(ctx: &Ctx, id: &EniId) -> bool {
 
 fn blocks_to_give(ctx: &Ctx, id: &EniId, prefixes: bool, at_most: usize) -> Vec<IpNet> {
     let Some(eni) = ctx.book.eni(id) else { return Vec::new() };
-    // A /80 costs nothing, and is asked for once.
+    // A /80 costs nothing and stays.
     let of_v4 = |net: &IpNet| matches!(net, IpNet::V4(_));
     eni.idle_blocks()
         .filter(of_v4)

@@ -1,4 +1,4 @@
-//! The core's state for those who only look: the repair pass, introspection, metrics.
+//! The state of the core for the repair pass, introspection and metrics.
 
 use crate::{Action, BranchEni, EniKind, PodAddress, Remedy, Ticket, Waiting};
 use config_model::{
@@ -10,168 +10,151 @@ use std::{
     sync::Arc,
 };
 
-/// The whole state at one moment.
+/// The whole state at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The ENIs in use, by card and place.
+    /// By card and device number.
     pub enis: Vec<EniView>,
-    /// The pods that hold an address, by key.
+    /// The pods with an assignment, by key.
     pub pods: Vec<PodView>,
-    /// The addresses that cool.
     pub cooling: Vec<CoolingView>,
-    /// The pool in numbers.
     pub counts: Counts,
-    /// Addresses that the targets lack, what was asked for counted as if it were there.
+    /// The addresses that the targets lack; requests under way count as present.
     pub short: u64,
-    /// Whether pods of card 0 use all the addresses that it may have: of its ENIs and of their
-    /// places, or as many as the node runs pods, or all there are where others provide them.
+    /// Whether pods use all addresses that card 0 may have: of its ENIs and places, or up to the pod limit, or all
+    /// present ones if another program provides them.
     pub full: bool,
-    /// What the planner waits for, and why.
+    /// The delayed steps of the planner.
     pub waiting: Vec<Waiting>,
-    /// Why the trunk ENI that the node wants is missing, once it should have come.
+    /// The reason why the trunk ENI is missing, once it is overdue.
     pub trunk_missing: Option<TrunkMissing>,
     /// The Reserves that have waited longest, in order.
     pub waiters: Vec<WaiterView>,
-    /// How often EC2 may be called, by action; those that were never called are left out.
+    /// The budgets of actions that were called at least once.
     pub budgets: Vec<BudgetView>,
 }
 
-/// Pods with branch ENIs cannot start.
+/// The reason why pods with branch ENIs cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrunkMissing {
-    /// What keeps it away.
     pub cause: &'static str,
-    /// What a person can do.
     pub next_step: &'static str,
 }
 
 /// A Reserve that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterView {
-    /// Whose answer it waits for.
     pub ticket: Ticket,
-    /// The pod.
     pub pod: PodName,
-    /// Whether it waits for its branch ENI, and not for an address of the pool.
+    /// Whether it waits for a branch ENI instead of an address of the pool.
     pub branch: bool,
 }
 
 /// The token bucket of one action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetView {
-    /// The action.
     pub action: Action,
     /// Calls that may be made at once, in thousandths.
     pub milli_tokens: u64,
-    /// Calls that come to it, in thousandths a second.
+    /// The current rate, in thousandths of a call per second.
     pub rate_milli_per_second: u64,
-    /// What would come to it if EC2 throttled nothing.
+    /// The rate without throttling.
     pub ceiling_milli_per_second: u64,
-    /// Calls that it holds at most.
+    /// The most calls at once.
     pub burst: u32,
-    /// What EC2 answered last, and what is to be done about it, if no call has gone through since.
+    /// EC2's last fault and its remedy, until a call succeeds.
     pub fault: Option<(Arc<str>, Remedy)>,
 }
 
-/// An ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EniView {
-    /// The ENI.
     pub id: EniId,
-    /// Its attachment, as far as known.
+    /// `None` while unknown.
     pub attachment: Option<AttachmentId>,
-    /// Its MAC address, by which the link is found.
+    /// Identifies the link.
     pub mac: Mac,
-    /// Its network card.
     pub card: CardIndex,
-    /// Its place on it; 0 on card 0 is the primary ENI.
+    /// The device number; 0 on card 0 is the primary ENI.
     pub device: DeviceIndex,
-    /// Its route table.
+    /// The route table.
     pub table: TableId,
-    /// Its subnet.
     pub subnet: SubnetId,
-    /// The subnet's IPv4 addresses; the gateway is the first after the network address.
+    /// The gateway is the first address after the network address.
     pub subnet_cidr: Option<Ipv4Net>,
-    /// The subnet's IPv6 addresses.
     pub subnet_cidr_v6: Option<Ipv6Net>,
-    /// Its primary IPv4 address; ENIs of IPv6-only subnets have none.
+    /// `None` for ENIs of IPv6-only subnets.
     pub primary_address: Option<Ipv4Addr>,
     /// The first of its own IPv6 addresses.
     pub primary_v6: Option<Ipv6Addr>,
-    /// What it is for, once EC2 has told.
+    /// `None` until EC2 has shown it.
     pub kind: Option<EniKind>,
-    /// The blocks of addresses that it holds for pods, whatever their state.
+    /// All blocks for pods, whatever their state.
     pub blocks: Vec<IpNet>,
-    /// Whether pods may get no new addresses of it; held ones stay.
+    /// Pods get no new addresses of it; assigned ones stay.
     pub excluded: bool,
-    /// Whether a repair pass found its link and routing right.
+    /// A repair pass found its link and routing as desired.
     pub ready: bool,
-    /// Whether the core uses it. Others only occupy a place, and nobody touches their networking.
+    /// Pods may use it. Other ENIs only occupy a place, and the daemon does not touch their networking.
     pub managed: bool,
-    /// Whether it is on its way out: its host networking is to go.
+    /// It is being removed: its host networking is removed too.
     pub leaving: bool,
-    /// Whether two witnesses say that it is gone, while pods still hold addresses of it.
+    /// Two witnesses lack it, but pods still use its addresses.
     pub missing: bool,
-    /// The blocks that two witnesses say are gone from it, while pods still hold addresses of them.
+    /// Blocks that two witnesses lack and pods still use.
     pub lost: Vec<IpNet>,
-    /// The numbers of this ENI.
     pub counts: Counts,
 }
 
-/// A pod's interface that holds an address.
+/// The assignment of a pod's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// The interface.
     pub key: PodKey,
-    /// Its pod.
     pub pod: PodName,
-    /// Its addresses: one, or one of each card.
+    /// One, or one of each card.
     pub addresses: Vec<PodAddress>,
-    /// Its branch ENI, if it has one instead.
+    /// The branch ENI, if it has one instead of addresses.
     pub branch: Option<BranchEni>,
-    /// Whether the plugin confirmed it; the repair pass defends confirmed ones and spares others.
+    /// The plugin confirmed it. The repair pass repairs confirmed interfaces and leaves others alone.
     pub confirmed: bool,
-    /// The host end's name, once confirmed.
+    /// `None` until it is confirmed.
     pub host_interface: Option<String>,
-    /// When it was reserved, or taken over by this process.
+    /// The time of the reservation, or of this process's start.
     pub since: Time,
 }
 
-/// An address that cools.
+/// A cooling address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoolingView {
-    /// The address.
     pub address: IpAddr,
-    /// When it was released.
+    /// The time of the release.
     pub released: Time,
-    /// When its cooldown is over.
+    /// The end of the cooldown.
     pub until: Time,
-    /// Whether the kernel was seen without it since.
+    /// An observation of the kernel since the release lacks it.
     pub kernel_clean: bool,
 }
 
-/// Addresses in numbers.
+/// The pool in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// ENIs, those that only occupy a place among them.
+    /// All ENIs, also those that only occupy a place.
     pub enis: u32,
-    /// ENIs that may be attached: the type's limit or `MAX_ENI`.
+    /// The limit of the type or `MAX_ENI`.
     pub max_enis: u32,
-    /// All addresses that pods hold, held or may hold. A /80 counts with all its 2⁴⁸.
+    /// All addresses of the pool, used or free. A /80 counts with all its 2⁴⁸.
     pub total: u64,
-    /// Held by pods, confirmed or not.
+    /// Assigned to pods, confirmed or not.
     pub assigned: u32,
     /// Keys whose reservation is not confirmed yet.
     pub reserved: u32,
-    /// Cooling.
     pub cooling: u32,
-    /// Neither.
+    /// Neither assigned nor cooling.
     pub free: u64,
-    /// Of the free ones: those that a Reserve would get at once.
+    /// Free addresses that a Reserve would get at once.
     pub usable: u64,
     /// Reserves that wait.
     pub waiting: u32,
-    /// Pods that Kubernetes has bound to the node and that have not asked yet.
+    /// Pods that are bound to the node and have not asked yet.
     pub coming: u32,
     /// Cloud calls under way.
     pub calls: u32,

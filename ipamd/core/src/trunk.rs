@@ -1,34 +1,34 @@
-//! Does the node want a trunk ENI? It keeps a place for it, and asks until it is there.
+//! The request for a trunk ENI. The planner reserves a place and repeats the request until the trunk is attached.
 //!
-//! The resource controller makes and attaches the trunk; we only say that we want one.
+//! The VPC resource controller creates and attaches the trunk.
 
 use crate::{Effect, EniKind, Severity, Topic, TrunkMissing, book::Eni, ctx::Ctx};
 use config_model::{CardIndex, Span, Time};
 
-/// The feature is asked for again so often.
+/// The interval of the request.
 const ASK_INTERVAL: Span = Span::seconds(60);
-/// IMDS is asked so often at first: the trunk is found by a look.
+/// The interval of IMDS observations, which find the trunk, until it is reported as missing.
 const LOOK_INTERVAL: Span = Span::seconds(5);
-/// A trunk that did not come after so long is reported.
+/// The time after which a missing trunk is reported.
 const PATIENCE: Span = Span::seconds(180);
 
-/// How long we have been asking.
+/// The state of the request.
 #[derive(Debug, Default)]
-pub(crate) struct TrunkWish {
+pub(crate) struct TrunkRequest {
     since: Option<Time>,
     asked: Option<Time>,
     reported: bool,
 }
 
-/// What to do about a trunk that is missing.
+/// The actions for a missing trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Asking {
+struct TrunkActions {
     ask: bool,
     report: bool,
 }
 
-impl TrunkWish {
-    fn missing(&mut self, has_place: bool, now: Time) -> Asking {
+impl TrunkRequest {
+    fn missing(&mut self, has_place: bool, now: Time) -> TrunkActions {
         let since = *self.since.get_or_insert(now);
         let due = self.asked.is_none_or(|asked| now >= asked + ASK_INTERVAL);
         let ask = has_place && due;
@@ -37,7 +37,7 @@ impl TrunkWish {
         }
         let report = !self.reported && (!has_place || now >= since + PATIENCE);
         self.reported |= report;
-        Asking { ask, report }
+        TrunkActions { ask, report }
     }
 
     fn next(&self, now: Time) -> Option<Time> {
@@ -48,12 +48,12 @@ impl TrunkWish {
 }
 
 impl Ctx {
-    /// Places on the card that are kept free for a trunk to come.
+    /// The places on the card that are reserved for the trunk.
     pub(crate) fn places_for_trunk(&self, card: CardIndex) -> u32 {
         u32::from(card == CardIndex(0) && self.lacks_trunk())
     }
 
-    /// Whether the node wants a trunk and has none.
+    /// Returns whether the settings require a trunk and the node has none.
     pub(crate) fn lacks_trunk(&self) -> bool {
         let wanted = self.config.pod_enis && self.limits.trunk && self.config.provisioning;
         wanted && !self.has_trunk()
@@ -65,8 +65,8 @@ impl Ctx {
     }
 }
 
-impl TrunkWish {
-    /// Asks for the trunk while it is missing. `has_place`: card 0 has a place for it.
+impl TrunkRequest {
+    /// Requests the trunk while it is missing. `has_place`: card 0 has a place for it.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx, has_place: impl FnOnce(&Ctx) -> bool) {
         if !ctx.lacks_trunk() {
             *self = Self::default();
@@ -78,7 +78,7 @@ impl TrunkWish {
             ctx.push(Effect::AskForTrunk);
         }
         if asking.report {
-            let TrunkMissing { cause, next_step } = why_no_trunk(has_place);
+            let TrunkMissing { cause, next_step } = trunk_problem(has_place);
             ctx.report(Severity::Warning, Topic::TrunkMissing, "trunk ENI", cause, next_step);
         }
         if !self.reported {
@@ -93,11 +93,11 @@ impl TrunkWish {
         ctx: &Ctx,
         has_place: impl FnOnce(&Ctx) -> bool,
     ) -> Option<TrunkMissing> {
-        (ctx.lacks_trunk() && self.reported).then(|| why_no_trunk(has_place(ctx)))
+        (ctx.lacks_trunk() && self.reported).then(|| trunk_problem(has_place(ctx)))
     }
 }
 
-fn why_no_trunk(has_place: bool) -> TrunkMissing {
+fn trunk_problem(has_place: bool) -> TrunkMissing {
     if has_place {
         TrunkMissing {
             cause: "security groups for pods are on, but no trunk ENI was attached",
@@ -117,26 +117,26 @@ mod tests {
 
     #[test]
     fn a_missing_trunk_is_asked_for_at_once_and_then_each_minute() {
-        let mut wish = TrunkWish::default();
-        let asked = |wish: &mut TrunkWish, at| wish.missing(true, Time(at)).ask;
-        assert!(asked(&mut wish, 0));
-        assert!(!asked(&mut wish, 59_999));
-        assert!(asked(&mut wish, 60_000));
-        assert_eq!(wish.next(Time(60_000)), Some(Time(120_000)));
+        let mut request = TrunkRequest::default();
+        let asked = |request: &mut TrunkRequest, at| request.missing(true, Time(at)).ask;
+        assert!(asked(&mut request, 0));
+        assert!(!asked(&mut request, 59_999));
+        assert!(asked(&mut request, 60_000));
+        assert_eq!(request.next(Time(60_000)), Some(Time(120_000)));
     }
 
     #[test]
     fn a_trunk_that_does_not_come_is_reported_once() {
-        let mut wish = TrunkWish::default();
+        let mut request = TrunkRequest::default();
         let times = [0, 179_999, 180_000, 240_000];
-        let told = times.map(|at| wish.missing(true, Time(at)).report);
+        let told = times.map(|at| request.missing(true, Time(at)).report);
         assert_eq!(told, [false, false, true, false]);
     }
 
     #[test]
     fn without_a_place_nobody_is_asked_and_it_is_reported_at_once() {
-        let mut wish = TrunkWish::default();
-        assert_eq!(wish.missing(false, Time(0)), Asking { ask: false, report: true });
-        assert_eq!(wish.missing(true, Time(5000)), Asking { ask: true, report: false });
+        let mut request = TrunkRequest::default();
+        assert_eq!(request.missing(false, Time(0)), TrunkActions { ask: false, report: true });
+        assert_eq!(request.missing(true, Time(5000)), TrunkActions { ask: true, report: false });
     }
 }

@@ -1,4 +1,4 @@
-//! What does an attached ENI need? Its link, its place in the instance's end, certainty.
+//! The upkeep of attached ENIs: readiness, lost replies, leaving blocks.
 
 mod chores;
 
@@ -7,10 +7,10 @@ pub(crate) use chores::do_chores;
 
 use crate::{
     CloudAnswer, CloudCall, CloudFault, Record, Remedy, SeenEni, Severity, Topic,
-    book::{Block, Readiness, Return, Stand, Task, amount, is_prefix},
+    book::{Block, BlockState, Readiness, ReturnState, Task, amount, is_prefix},
     calls::CloudResult,
     ctx::Ctx,
-    explain::Why,
+    explain::Blocker,
     growth::READY_PATIENCE,
     shrink::Shrink,
     witness::Witnesses,
@@ -18,19 +18,19 @@ use crate::{
 use config_model::{EniId, Span, Time};
 use ipnet::IpNet;
 
-/// An ENI of ours that never gets ready is given up after so long.
+/// The time after which an ENI of ours that never becomes ready is given up.
 const ATTACH_GIVE_UP: Span = Span::seconds(180);
-/// The pause before another ENI is made then; it doubles each time.
+/// The pause before the next ENI after that. It doubles each time.
 const STUCK_PAUSE: Span = Span::seconds(60);
-/// It doubles up to this.
+/// The limit of the doubled pause.
 const LONGEST_STUCK_PAUSE: Span = Span::seconds(1800);
-/// How long an ENI that EC2 calls full is not asked for more, whatever we counted.
+/// The time for which an ENI gets no requests after EC2 reported its limit.
 const FULL_PAUSE: Span = Span::seconds(120);
 
 /// The pause after ENIs that were attached and never became ready.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
-    /// Attaches in a row that never came to anything.
+    /// Such ENIs in a row.
     stuck_attaches: u32,
     no_create_until: Option<Time>,
 }
@@ -53,15 +53,15 @@ impl Upkeep {
         }
     }
 
-    /// Gives each ENI the one call that it needs most.
-    pub(crate) fn tend_enis(&mut self, ctx: &mut Ctx, shrink: &mut Shrink) {
-        let needy = ctx.book.enis().filter(|eni| eni.needs_tending());
+    /// Makes the most urgent call for each ENI.
+    pub(crate) fn maintain_enis(&mut self, ctx: &mut Ctx, shrink: &mut Shrink) {
+        let needy = ctx.book.enis().filter(|eni| eni.needs_maintenance());
         let ids: Vec<EniId> = needy.map(|eni| eni.facts.id.clone()).collect();
         for id in ids {
             forget_if_missing_and_empty(ctx, &id);
             self.judge_attach(ctx, shrink, &id);
             if ctx.may_change_ec2() {
-                tend(ctx, &id);
+                maintain_eni(ctx, &id);
             }
         }
     }
@@ -78,7 +78,7 @@ impl Upkeep {
         *reported |= late;
         let (attached_here, unused) = (eni.attached_here, eni.held == 0 && eni.cooling == 0);
         let idle = eni.task == Task::Idle;
-        ctx.because(Why::NotReady { eni: id.clone(), why: cause.clone() });
+        ctx.add_blocker(Blocker::NotReady { eni: id.clone(), why: cause.clone() });
         if late && !reported_before {
             let next_step = "see the ENI's attachment in EC2 and the node's kernel log";
             ctx.report(Severity::Warning, Topic::AttachStuck, id, cause.clone(), next_step);
@@ -93,7 +93,7 @@ impl Upkeep {
             self.stuck_attaches += 1;
             let cause = format!("given up: {cause}");
             ctx.report(Severity::Error, Topic::AttachStuck, id, cause, "");
-            shrink.depart(ctx, id);
+            shrink.free_eni(ctx, id);
         }
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn eni_not_ready(ctx: &mut Ctx, id: &EniId, why: String) {
     }
 }
 
-fn tend(ctx: &mut Ctx, id: &EniId) {
+fn maintain_eni(ctx: &mut Ctx, id: &EniId) {
     let Some(eni) = ctx.book.eni(id) else { return };
     if !eni.facts.managed || eni.missing || eni.task != Task::Idle {
         return;
@@ -131,7 +131,7 @@ fn tend(ctx: &mut Ctx, id: &EniId) {
     }
 }
 
-/// An ENI that two witnesses lack goes when its last pod has gone.
+/// Forgets an ENI that two witnesses lack after its last pod.
 fn forget_if_missing_and_empty(ctx: &mut Ctx, id: &EniId) {
     let empty = |eni: &crate::book::Eni| eni.missing && eni.held == 0 && eni.cooling == 0;
     if ctx.book.eni(id).is_some_and(empty) {
@@ -169,7 +169,7 @@ pub(crate) fn done(
             ctx.schedule.want_ec2(ctx.now);
         }
         (Task::Describe, Err(_)) | (Task::Idle, _) => {}
-        // An answer of the wrong kind tells nothing: look.
+        // An answer of the wrong kind proves nothing, so EC2 must describe the ENI.
         (Task::Assign | Task::Describe, Ok(_)) => eni.unsure = true,
     }
 }
@@ -189,7 +189,7 @@ fn assign_failed(ctx: &mut Ctx, id: &EniId, fault: &CloudFault) {
     let Some(want) = eni.coming else { return };
     let subnet = eni.facts.subnet.clone();
     match fault.remedy {
-        // What may have come stays counted as coming until we have looked.
+        // Blocks that may have been assigned count as under way until EC2 has described the ENI.
         Remedy::Unknown => {
             eni.unsure = true;
             ctx.subnets.not_answered(&subnet, want);
@@ -214,12 +214,12 @@ fn unassign_failed(ctx: &mut Ctx, id: &EniId, fault: &CloudFault) {
     match fault.remedy {
         Remedy::RetryAfter { .. } => return,
         Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached
-            if eni.giving_back != Return::Lost =>
+            if eni.giving_back != ReturnState::Lost =>
         {
-            eni.giving_back = Return::Refused;
+            eni.giving_back = ReturnState::Refused;
         }
         Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {}
-        Remedy::Gone | Remedy::Unknown => eni.giving_back = Return::Lost,
+        Remedy::Gone | Remedy::Unknown => eni.giving_back = ReturnState::Lost,
     }
     eni.unsure = true;
 }
@@ -233,36 +233,35 @@ fn described(ctx: &mut Ctx, id: &EniId, seen: &SeenEni, started: Time) {
     left(ctx, id, Some(&seen.blocks));
 }
 
-/// The blocks that were on their way back have left, all or those not still seen. Those that EC2
-/// refused to take serve on.
+/// Removes leaving blocks that EC2 no longer shows (`None`: all). Blocks whose return EC2 refused are used again.
 fn left(ctx: &mut Ctx, id: &EniId, still: Option<&[IpNet]>) {
     let Some(eni) = ctx.book.eni(id) else { return };
     let leaving = eni.blocks().filter(|(_, block)| block.leaving()).map(|(net, _)| net);
     let (stays, gone): (Vec<IpNet>, Vec<IpNet>) =
         leaving.partition(|net| still.is_some_and(|still| still.contains(net)));
-    let refused = eni.giving_back == Return::Refused;
+    let refused = eni.giving_back == ReturnState::Refused;
     if refused && !stays.is_empty() {
         for net in &stays {
-            ctx.book.set_stand(*net, Stand::Stays);
+            ctx.book.set_block_state(*net, BlockState::Stays);
         }
         ctx.persist(Record::settled(stays.clone()));
     }
     if let Some(eni) = ctx.book.eni_mut(id).filter(|_| refused || stays.is_empty()) {
-        eni.giving_back = Return::Open;
+        eni.giving_back = ReturnState::Open;
     }
     if gone.is_empty() {
         return;
     }
     for net in &gone {
         ctx.book.remove_block(*net);
-        ctx.gone.block_gone(*net, ctx.now);
+        ctx.removed.block_gone(*net, ctx.now);
     }
     let cause = format!("{} given back", amount(&gone));
     ctx.report(Severity::Info, Topic::PoolShrank, id, cause, "");
 }
 
 impl Ctx {
-    /// Adds blocks to the book; gives back those that are new.
+    /// Adds blocks to the book and returns the new ones.
     pub(crate) fn add_blocks(&mut self, id: &EniId, blocks: &[IpNet]) -> Vec<IpNet> {
         let add = |block: &&IpNet| self.book.add_block(id, **block, self.now);
         blocks.iter().filter(add).copied().collect()
@@ -270,18 +269,17 @@ impl Ctx {
 }
 
 impl Witnesses {
-    /// Adds what EC2 has just given, whatever was known of the blocks before: one that we are
-    /// about to give back, or whose return was lost, may come back on another ENI, or as part of a
-    /// prefix.
+    /// Adds blocks that EC2 has just assigned. EC2 may assign a leaving or lost block again to another ENI, or as part
+    /// of a prefix.
     pub(crate) fn add_given(&mut self, ctx: &mut Ctx, id: &EniId, blocks: &[IpNet]) -> Vec<IpNet> {
         for block in blocks {
-            for back in ctx.gone.block_back(*block) {
+            for back in ctx.removed.block_back(*block) {
                 ctx.persist(Record::settled(vec![back]));
             }
             let other = |(net, of): &(IpNet, &EniId)| *of != id || net != block;
             let others: Vec<IpNet> =
                 ctx.book.overlapping(*block).filter(other).map(|(net, _)| net).collect();
-            // EC2 gives nothing twice: what has it in the book does not have it any more.
+            // EC2 assigns no block twice, so the previous owner has lost it.
             for other in others {
                 self.lose(ctx, other);
             }

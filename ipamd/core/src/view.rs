@@ -1,20 +1,20 @@
-//! What does the core look like from outside?
+//! The snapshot of the core.
 
 use crate::{
     CoolingView, Core, Counts, EniView, PodView, Snapshot, WaiterView,
-    book::{Eni, Holder, Readiness},
-    checkpoint::Holding,
+    book::{Assignment, Eni, Readiness},
+    checkpoint::AssignedResource,
     waiting::Waiter,
 };
 use config_model::{CardIndex, PodKey, Time};
 
-/// Of more who wait, the number says enough.
+/// The most waiting requests in a snapshot; the count covers the others.
 const WAITERS_TOLD: usize = 32;
-/// The card that every pod gets an address of.
+/// The card of which every pod gets an address.
 const FIRST: CardIndex = CardIndex(0);
 
 impl Core {
-    /// Everything, for those who only look. Costs as much as there are addresses.
+    /// Takes a snapshot of everything, in time linear in the number of addresses.
     pub fn snapshot(&self, now: Time) -> Snapshot {
         let mut enis: Vec<EniView> = self.ctx.book.enis().map(|eni| eni_view(eni, false)).collect();
         enis.extend(self.shrink.leaving().map(|eni| eni_view(eni, true)));
@@ -43,7 +43,7 @@ impl Core {
         }
     }
 
-    /// The pool in numbers, quickly.
+    /// The counts of the pool, without a full snapshot.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             enis: self.ctx.targets.cards().iter().map(|card| self.places_taken(*card)).sum(),
@@ -65,7 +65,7 @@ impl Core {
         counts
     }
 
-    /// What the key holds.
+    /// The assignment of the key.
     pub fn inspect(&self, key: &PodKey) -> Option<PodView> {
         self.ctx.book.holder(key).map(|holder| self.pod_view(key, holder))
     }
@@ -89,10 +89,10 @@ impl Core {
         used_up && (no_more || pool.total >= u64::from(self.ctx.targets.max_pods))
     }
 
-    fn pod_view(&self, key: &PodKey, holder: &Holder) -> PodView {
+    fn pod_view(&self, key: &PodKey, holder: &Assignment) -> PodView {
         let branch = match &holder.what {
-            Holding::Branch(branch) => Some(branch.clone()),
-            Holding::Addresses(_) => None,
+            AssignedResource::Branch(branch) => Some(branch.clone()),
+            AssignedResource::Addresses(_) => None,
         };
         PodView {
             key: key.clone(),
@@ -140,7 +140,7 @@ fn eni_view(eni: &Eni, leaving: bool) -> EniView {
     }
 }
 
-/// An ENI that gives pods no new addresses counts with those that are used.
+/// An excluded ENI counts only with its used addresses.
 fn eni_counts(eni: &Eni) -> Counts {
     let used = u64::from(eni.held) + u64::from(eni.cooling);
     let free = if eni.facts.excluded { 0 } else { eni.free() };

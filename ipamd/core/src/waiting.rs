@@ -1,10 +1,10 @@
-//! Who waits for an address: first come, first served.
+//! The queue of requests for addresses, first come, first served.
 
 use crate::{Cards, Ticket};
 use config_model::{CardIndex, PodKey, PodName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More Reserves than this do not wait: the kubelet tries again.
+/// The limit of the queue. The kubelet retries the requests above it.
 pub(crate) const MAX_WAITING: usize = 1024;
 
 /// A Reserve that waits.
@@ -14,21 +14,21 @@ pub(crate) struct Waiter {
     pub(crate) key: PodKey,
     pub(crate) pod: PodName,
     pub(crate) cards: Cards,
-    /// The pod's uid, if it wants its branch ENI.
+    /// The UID of a pod that waits for its branch ENI.
     pub(crate) branch: Option<String>,
     pub(crate) give_up_at: Time,
 }
 
-/// Those who wait, in one line for each thing that is waited for.
+/// The waiting requests, with one queue per kind of request.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     arrivals: u64,
     waiters: BTreeMap<u64, Waiter>,
-    /// For an address of card 0, by arrival.
+    /// Requests for an address of card 0, by arrival.
     one: BTreeSet<u64>,
-    /// For one of every card.
+    /// Requests for an address of every card.
     all: BTreeSet<u64>,
-    /// For a pod's branch ENI, which is no matter of turns.
+    /// Requests for a pod's branch ENI, which is unordered.
     branch: BTreeSet<((PodName, String), u64)>,
     by_ticket: BTreeMap<Ticket, u64>,
     by_deadline: BTreeSet<(Time, u64)>,
@@ -41,33 +41,33 @@ impl Queue {
         self.waiters.len()
     }
 
-    /// How many wait for an address of the card.
+    /// The number of requests for an address of the card.
     pub(crate) fn waiting_on(&self, card: CardIndex) -> u32 {
         let first = if card == CardIndex(0) { self.one.len() } else { 0 };
         u32::try_from(first + self.all.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many wait for an address of every card.
+    /// The number of requests for an address of every card.
     pub(crate) fn waiting_on_all(&self) -> u64 {
         u64::try_from(self.all.len()).unwrap_or(u64::MAX)
     }
 
-    /// Whether nobody waits for an address.
+    /// Returns whether no request for an address waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.one.is_empty() && self.all.is_empty()
     }
 
-    /// Those who came first, at most so many.
+    /// The first requests, at most `most`.
     pub(crate) fn eldest(&self, most: usize) -> impl Iterator<Item = &Waiter> {
         self.waiters.values().take(most)
     }
 
-    /// Whether some sandbox of the pod waits.
+    /// Returns whether a sandbox of the pod waits.
     pub(crate) fn has_pod(&self, pod: &PodName) -> bool {
         of(&self.by_pod, pod).next().is_some()
     }
 
-    /// Queues a Reserve; false if the queue is full.
+    /// Adds a Reserve. Returns false if the queue is full.
     pub(crate) fn push(&mut self, waiter: Waiter) -> bool {
         if self.waiters.len() >= MAX_WAITING {
             return false;
@@ -93,19 +93,19 @@ impl Queue {
         true
     }
 
-    /// The first who waits for an address of card 0 alone.
+    /// The first request for an address of card 0 alone.
     pub(crate) fn first(&self) -> Option<&Waiter> {
         self.waiters.get(self.one.first()?)
     }
 
-    /// The first who waits for an address of every card, and whether nobody waits longer.
+    /// The first request for an address of every card, and whether no request waits longer.
     pub(crate) fn first_of_all(&self) -> Option<(&Waiter, bool)> {
         let arrival = self.all.first()?;
         let eldest = self.one.first().is_none_or(|one| arrival < one);
         Some((self.waiters.get(arrival)?, eldest))
     }
 
-    /// Takes out one who waits for this pod's branch ENI.
+    /// Removes a request for this pod's branch ENI.
     pub(crate) fn pop_branch(&mut self, pod: &PodName, uid: &str) -> Option<Waiter> {
         let arrival = of(&self.branch, &(pod.clone(), uid.to_owned())).next()?;
         self.take(arrival)
@@ -121,7 +121,7 @@ impl Queue {
         self.take(arrival)
     }
 
-    /// Takes out all who wait for this key.
+    /// Removes all requests of this key.
     pub(crate) fn remove_key(&mut self, key: &PodKey) -> Vec<Waiter> {
         let arrivals: Vec<u64> = of(&self.by_key, key).collect();
         arrivals.into_iter().filter_map(|arrival| self.take(arrival)).collect()
@@ -131,13 +131,13 @@ impl Queue {
         self.by_deadline.first().map(|(at, _)| *at)
     }
 
-    /// One who waits no longer.
+    /// Removes a request whose deadline is over.
     pub(crate) fn pop_overdue(&mut self, now: Time) -> Option<Waiter> {
         let (_, arrival) = *self.by_deadline.first().filter(|(at, _)| *at <= now)?;
         self.take(arrival)
     }
 
-    /// One who waits for an address of card 0 and stops before `help`; with none, no matter when.
+    /// Removes a request for an address of card 0 whose deadline is before `help`; any such request if it is `None`.
     pub(crate) fn pop_hopeless(&mut self, help: Option<Time>) -> Option<Waiter> {
         let too_early = |give_up_at: &Time| help.is_none_or(|help| *give_up_at < help);
         let (_, arrival) = *self
@@ -163,7 +163,7 @@ impl Queue {
     }
 }
 
-/// The arrivals of one, earliest first.
+/// The arrivals of one entry, earliest first.
 fn of<'a, T: Ord + Clone>(
     index: &'a BTreeSet<(T, u64)>,
     of: &'a T,

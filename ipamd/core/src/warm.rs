@@ -17,24 +17,20 @@
 use crate::{Family, Limits, PoolConfig, Want};
 use config_model::CardIndex;
 
-/// The kind of block that EC2 is asked for.
+/// The kind of requested blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
-    /// A single IPv4 address.
     Address,
-    /// A /28.
     Prefix,
-    /// A /80.
     Ipv6Prefix,
 }
 
 impl Unit {
-    /// Addresses of one block.
+    /// The number of addresses of one block.
     pub(crate) fn size(self) -> u64 {
         self.want(1).addresses()
     }
 
-    /// Of which family its addresses are.
     pub(crate) fn family(self) -> Family {
         match self {
             Self::Address | Self::Prefix => Family::V4,
@@ -42,7 +38,6 @@ impl Unit {
         }
     }
 
-    /// As many blocks.
     pub(crate) fn want(self, blocks: u16) -> Want {
         match self {
             Self::Address => Want::Addresses(blocks),
@@ -51,51 +46,51 @@ impl Unit {
         }
     }
 
-    /// Blocks that hold as many addresses.
+    /// The number of blocks for that many addresses.
     pub(crate) fn blocks(self, addresses: u64) -> u32 {
         u32::try_from(addresses.div_ceil(self.size())).unwrap_or(u32::MAX)
     }
 }
 
-/// The pool of one card in numbers, what is on its way included.
+/// The pool of one card in numbers, requests under way included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool {
-    /// Addresses that are there or asked for.
+    /// Addresses that are present or requested.
     pub(crate) total: u64,
     pub(crate) held: u32,
     pub(crate) cooling: u32,
     /// Reserves that wait.
     pub(crate) waiting: u32,
-    /// Pods that Kubernetes has announced and that have not asked yet.
+    /// Pods that are bound to the node and have not asked yet.
     pub(crate) expected: u32,
-    /// Free, but on ENIs that do not get ready.
+    /// Free addresses on ENIs that do not become ready.
     pub(crate) stuck: u64,
-    /// Free, in blocks of a kind that is to be replaced. Pods get them when there is nothing else.
+    /// Free addresses in blocks of a kind that is being replaced. Pods get them only if there are no others.
     pub(crate) stale: u64,
-    /// Single addresses of which nothing is used, and prefixes.
+    /// Unused single addresses and prefixes.
     pub(crate) idle_singles: u32,
     pub(crate) idle_prefixes: u32,
 }
 
 impl Pool {
-    /// Addresses for pods to come; negative if more wait than there are.
+    /// Addresses for future pods; negative if more pods wait than there are addresses.
     pub(crate) fn available(self) -> i64 {
         let used = [self.held, self.cooling, self.waiting, self.expected];
         let used: i64 = used.into_iter().map(i64::from).sum();
         signed(self.total) - signed(self.stuck) - used
     }
 
-    /// The same without what is to be replaced.
+    /// The same without blocks that are being replaced.
     fn lasting(self) -> i64 {
         self.available() - signed(self.stale)
     }
 
-    /// Pods that have an address or want one.
+    /// Pods that have an address or need one.
     fn pods(self) -> u32 {
         self.held.saturating_add(self.waiting).saturating_add(self.expected)
     }
 
-    /// What is left without an ENI that nobody uses.
+    /// The pool without an unused ENI.
     pub(crate) fn without(self, eni: Self) -> Self {
         Self {
             total: self.total.saturating_sub(eni.total),
@@ -108,24 +103,21 @@ impl Pool {
     }
 }
 
-/// Idle blocks that may be given back.
+/// Idle blocks that may be returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Over {
-    /// Single addresses.
+pub(crate) struct Surplus {
     pub(crate) singles: u32,
-    /// /28 prefixes.
     pub(crate) prefixes: u32,
 }
 
-/// The targets, resolved.
+/// The resolved targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Targets {
     mode: Mode,
     unit: Unit,
-    /// Cards that have pools.
     cards: Vec<CardIndex>,
     per_eni: u32,
-    /// Pods that the kubelet runs at most.
+    /// The most pods that the kubelet runs.
     pub(crate) max_pods: u32,
 }
 
@@ -137,11 +129,11 @@ enum Mode {
     Enis { warm: u32 },
     /// `WARM_PREFIX_TARGET`.
     Prefixes { warm: u32 },
-    /// One /80 is more than there are pods.
+    /// One /80 has more addresses than there are pods.
     OnePrefix,
 }
 
-/// The pools of the cards beside card 0 have no settings.
+/// The pools of the other cards have no settings.
 const OTHER_CARDS: Mode = Mode::Addresses { warm: 1, minimum: 1 };
 
 impl Targets {
@@ -169,17 +161,17 @@ impl Targets {
         Self { mode, unit, cards, per_eni, max_pods: config.max_pods }
     }
 
-    /// Cards that have pools, lowest first.
+    /// The cards that have pools, lowest first.
     pub(crate) fn cards(&self) -> &[CardIndex] {
         &self.cards
     }
 
-    /// What the mode asks EC2 for.
+    /// The kind of blocks that EC2 is asked for.
     pub(crate) fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// How many blocks one ENI holds, of either kind.
+    /// The most blocks of one ENI, of either kind.
     pub(crate) fn per_eni(&self) -> u32 {
         self.per_eni
     }
@@ -192,8 +184,8 @@ impl Targets {
         }
     }
 
-    /// How many addresses to ask for next; 0 if the pool is high enough. Ask, count the answer as
-    /// coming, and ask again.
+    /// The number of addresses to request next; 0 if the pool has enough. Callers request, count the answer as coming,
+    /// and call again.
     pub(crate) fn ask(&self, card: CardIndex, pool: Pool) -> u64 {
         if self.mode == Mode::OnePrefix || pool.total < u64::from(self.max_pods) {
             return self.short(card, pool);
@@ -203,13 +195,12 @@ impl Targets {
         if pool.pods() > self.max_pods { 0 } else { count(-pool.available()) }
     }
 
-    /// What the targets lack, whatever the node's pods could use.
+    /// The number of addresses that the targets lack, without regard to the pod limit.
     pub(crate) fn short(&self, card: CardIndex, pool: Pool) -> u64 {
         self.lacks(card, pool, pool.cooling)
     }
 
-    /// The same, where a whole ENI or prefix is not asked for on account of so many addresses that
-    /// are about to be free again.
+    /// The same number; `soon` addresses are about to be free again and delay the request for a whole ENI or prefix.
     fn lacks(&self, card: CardIndex, pool: Pool, soon: u32) -> u64 {
         let available = pool.lasting();
         match self.mode(card) {
@@ -227,20 +218,20 @@ impl Targets {
                 let low = is_low(available, soon, target);
                 if low { count((target - available).max(1)) } else { 0 }
             }
-            // One on an ENI that does not get ready is none.
+            // A prefix on an ENI that does not become ready does not count.
             Mode::OnePrefix => u64::from(pool.total <= pool.stuck),
         }
     }
 
-    /// Idle blocks that may be given back. Whole ENIs only in the mode of whole ENIs.
-    pub(crate) fn over(&self, card: CardIndex, pool: Pool) -> Over {
+    /// The idle blocks that may be returned. In the mode of whole ENIs, only ENIs are.
+    pub(crate) fn over(&self, card: CardIndex, pool: Pool) -> Surplus {
         let available = pool.available();
         match self.unit {
-            Unit::Address => Over {
+            Unit::Address => Surplus {
                 singles: self.addresses_over(card, pool, pool.lasting()),
                 prefixes: pool.idle_prefixes,
             },
-            Unit::Prefix => Over {
+            Unit::Prefix => Surplus {
                 singles: if pool.stale > 0 {
                     pool.idle_singles
                 } else {
@@ -248,7 +239,7 @@ impl Targets {
                 },
                 prefixes: self.prefixes_over(card, pool),
             },
-            Unit::Ipv6Prefix => Over::default(),
+            Unit::Ipv6Prefix => Surplus::default(),
         }
     }
 
@@ -273,7 +264,7 @@ impl Targets {
                 narrow(count(over / size)).min(pool.idle_prefixes)
             }
             Mode::Prefixes { warm } => {
-                // Without a target one free address is kept, or it would be asked for again.
+                // Without a target one free address is kept; otherwise it would be requested again.
                 let kept = (i64::from(warm) * size).max(1);
                 let over = narrow(count((available - kept) / size));
                 over.min(pool.idle_prefixes.saturating_sub(warm))
@@ -282,7 +273,7 @@ impl Targets {
         }
     }
 
-    /// Whether the targets hold without this ENI, of which nothing is used.
+    /// Returns whether the targets hold without this unused ENI.
     pub(crate) fn hold_without(&self, card: CardIndex, pool: Pool, eni: Pool) -> bool {
         let rest = pool.without(eni);
         let enough = match self.mode(card) {
@@ -296,9 +287,9 @@ impl Targets {
     }
 }
 
-/// Below the target; with none, when nothing is left. Addresses that rest after a pod only defer
-/// it, until they are half of the target: a node whose pods come and go would else ask for a
-/// prefix whenever a few more of them rest, and give it back when they are free.
+/// Returns whether the pool is below its target; without a target, whether it is empty. Cooling addresses delay the
+/// request until they are half of the target. Otherwise a node with short-lived pods would request a prefix whenever a
+/// few addresses cool, and return it when they are free.
 fn is_low(available: i64, soon: u32, target: i64) -> bool {
     let below = available + i64::from(soon) < target || 2 * available < target;
     below || (target == 0 && available <= 0)

@@ -1,7 +1,7 @@
-//! What do the witnesses say? Neither is believed alone when something is to be dropped.
+//! The observations of the witnesses IMDS and EC2. The book drops nothing on one observation alone.
 
+mod absence;
 mod arrival;
-mod doubt;
 mod loss;
 
 use crate::{
@@ -13,27 +13,27 @@ use crate::{
     places::OccupiedPlace,
     schedule::{EC2_INTERVAL, SETTLING},
     shrink::Shrink,
-    zone::ZoneWatch,
+    zone::ZoneState,
 };
+use absence::Absences;
 use config_model::{EniId, SubnetId, Time};
-use doubt::Doubts;
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::BTreeMap;
 
 /// The comparison of what IMDS and EC2 show with the address book.
 #[derive(Debug)]
 pub(crate) struct Witnesses {
-    doubts: Doubts,
+    absences: Absences,
     groups: Groups,
     /// Attached ENIs that EC2 showed and whose subnet's CIDR is unknown until IMDS shows it. They occupy places.
-    unplaced: BTreeMap<EniId, Unplaced>,
+    unplaced: BTreeMap<EniId, UnplacedEni>,
     cidrs: BTreeMap<SubnetId, Ipv4Net>,
     cidrs_v6: BTreeMap<SubnetId, Ipv6Net>,
 }
 
-/// As it was shown, and when the answer was asked for.
+/// An observed ENI, with the start of that observation.
 #[derive(Debug)]
-struct Unplaced {
+struct UnplacedEni {
     seen: SeenEni,
     started: Time,
 }
@@ -41,7 +41,7 @@ struct Unplaced {
 impl Witnesses {
     pub(crate) fn new(imds_only: bool) -> Self {
         Self {
-            doubts: Doubts::new(imds_only),
+            absences: Absences::new(imds_only),
             groups: Groups::default(),
             unplaced: BTreeMap::new(),
             cidrs: BTreeMap::new(),
@@ -57,20 +57,20 @@ impl Witnesses {
         shrink: &'a Shrink,
     ) -> impl Iterator<Item = OccupiedPlace> + 'a {
         let unknown = |id: &&EniId| {
-            book.eni(id).is_none() && !shrink.is_leaving(id) && growth.making_of(id).is_none()
+            book.eni(id).is_none() && !shrink.is_leaving(id) && growth.creation_of(id).is_none()
         };
         let waits = self.unplaced.iter().filter(move |(id, _)| unknown(id));
         let attachments = waits.filter_map(|(_, eni)| eni.seen.attachment.as_ref());
         attachments.map(|at| OccupiedPlace { card: Some(at.card), device: Some(at.device) })
     }
 
-    /// Holds what a witness showed against the book.
+    /// Compares an observation with the book.
     pub(crate) fn sighted(
         &mut self,
         ctx: &mut Ctx,
         growth: &mut Growth,
         shrink: &Shrink,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         witness: Witness,
         started: Time,
         mut enis: Vec<SeenEni>,
@@ -78,8 +78,8 @@ impl Witnesses {
         for eni in &mut enis {
             eni.blocks.retain(|block| ctx.config.family.has(*block));
         }
-        // We run on the primary ENI, so it is there: an answer without it is from before the
-        // instance was known, and says nothing of what the node has or lacks.
+        // The daemon runs on the primary ENI, so it is attached. An answer without it predates the instance and proves
+        // nothing.
         let shows_us = enis.iter().any(|eni| eni.id == ctx.node.primary_eni);
         if !shows_us {
             ctx.ask_again(witness);
@@ -108,11 +108,11 @@ impl Witnesses {
         }
         let waited = std::mem::take(&mut self.unplaced);
         if witness == Witness::Imds {
-            for Unplaced { seen, started } in waited.into_values() {
+            for UnplacedEni { seen, started } in waited.into_values() {
                 self.seen(ctx, growth, shrink, zone, Witness::Ec2, started, &seen);
             }
         }
-        let mut changed = self.doubt_what_is_not_seen(ctx, witness, started, &enis);
+        let mut changed = self.compare_with_book(ctx, witness, started, &enis);
         for seen in &enis {
             changed |= self.seen(ctx, growth, shrink, zone, witness, started, seen);
         }
@@ -120,18 +120,18 @@ impl Witnesses {
         if witness == Witness::Ec2 {
             ctx.schedule.ec2_changed(changed);
         }
-        if let Some(at) = self.doubts.next_look() {
+        if let Some(at) = self.absences.next_look() {
             ctx.schedule.want_ec2_at(at.max(ctx.now));
         }
     }
 
-    /// One ENI that was shown. True if the book changed.
+    /// Takes one observed ENI. Returns true if the book changed.
     fn seen(
         &mut self,
         ctx: &mut Ctx,
         growth: &mut Growth,
         shrink: &Shrink,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         witness: Witness,
         started: Time,
         seen: &SeenEni,
@@ -145,25 +145,25 @@ impl Witnesses {
         }
         let attached = seen.attachment.as_ref().filter(|a| a.instance == ctx.node.instance_id);
         let Some(attached) = attached.cloned() else { return false };
-        if let Some(token) = growth.making_of(id).map(str::to_owned) {
-            // Its own calls tell how far it is; a witness only helps out when a reply was lost.
+        if let Some(token) = growth.creation_of(id).map(str::to_owned) {
+            // The results of its own calls show its state; an observation counts only after a lost reply.
             if witness == Witness::Ec2 && attached.state == AttachmentState::Attached {
                 growth.made(ctx, self, zone, &token, seen);
                 return true;
             }
             return false;
         }
-        if ctx.gone.may_be_stale(id, started) {
+        if ctx.removed.may_be_stale(id, started) {
             return false;
         }
         if witness == Witness::Imds && !ctx.config.imds_only {
-            // It may be the trunk that pods wait for.
+            // The new ENI may be the trunk that pods wait for.
             if ctx.lacks_trunk() {
                 ctx.schedule.want_ec2_at(ctx.now);
             } else if ctx.schedule.ec2_seen() {
                 ctx.schedule.want_ec2(ctx.now);
             }
-            // Before its first answer EC2 is asked as it is.
+            // The first EC2 observation is scheduled already.
             return false;
         }
         self.adopt(ctx, zone, seen, attached.state, started)

@@ -1,95 +1,94 @@
-//! Which subnets does the zone have, and in which of them do pods get no addresses?
+//! The subnets of the zone, and those whose addresses pods do not get.
 
 use crate::{
     Action, CloudAnswer, CloudCall, PoolConfig, Remedy, SeenSubnet, Severity, Topic,
-    calls::{About, CloudResult},
+    calls::{CallSubject, CloudResult},
     ctx::Ctx,
-    explain::Why,
-    placement::{self, Zone},
+    explain::Blocker,
+    placement::{self, ZoneSubnets},
 };
 use config_model::{Span, SubnetId, Time};
 
-/// What is known is new enough for so long: free addresses come and go.
+/// The time for which an answer counts as fresh: free addresses change.
 const FRESH: Span = Span::seconds(300);
-/// Free addresses are counted again so often while somebody waits for one.
+/// The interval of counts of free addresses while a pod waits for one.
 const RECOUNT: Span = Span::seconds(30);
-/// After so many questions in vain it goes on without an answer.
+/// The number of failed questions after which the planner continues without an answer.
 const TRIES: u32 = 3;
-/// A question that came to nothing, or was refused for good, is asked again so often.
-const UNTOLD_PAUSE: Span = Span::seconds(600);
+/// The pause after the last failed question or a refusal.
+const UNAVAILABLE_PAUSE: Span = Span::seconds(600);
 
-/// So long pods wait at the start for what the subnets' tags say; then they are served all the same.
+/// The longest time that pods wait at the start for the subnets' tags.
 const TAGS_PATIENCE: Span = Span::seconds(2);
 
-/// What EC2 has told of the zone, and when it is asked again.
+/// EC2's last answer about the zone, and the schedule of the next question.
 #[derive(Debug)]
-pub(crate) struct ZoneWatch {
-    zone: Zone,
+pub(crate) struct ZoneState {
+    zone: ZoneSubnets,
     begun: Time,
-    /// When the answer that is known was asked for.
+    /// The start of the question whose answer is known.
     asked: Option<Time>,
     in_call: bool,
     tries: u32,
     not_before: Option<Time>,
 }
 
-impl ZoneWatch {
+impl ZoneState {
     pub(crate) fn new(now: Time) -> Self {
-        let (zone, asked, not_before) = (Zone::default(), None, None);
+        let (zone, asked, not_before) = (ZoneSubnets::default(), None, None);
         Self { zone, begun: now, asked, in_call: false, tries: 0, not_before }
     }
 
-    pub(crate) fn subnets(&self) -> &Zone {
+    pub(crate) fn subnets(&self) -> &ZoneSubnets {
         &self.zone
     }
 
-    /// What is known of a subnet.
+    /// EC2's last answer about a subnet.
     pub(crate) fn subnet(&self, id: &SubnetId) -> Option<&SeenSubnet> {
         match &self.zone {
-            Zone::Known(subnets) => subnets.iter().find(|subnet| subnet.id == *id),
-            Zone::Unknown | Zone::Untold => None,
+            ZoneSubnets::Known(subnets) => subnets.iter().find(|subnet| subnet.id == *id),
+            ZoneSubnets::Unknown | ZoneSubnets::Unavailable => None,
         }
     }
 
-    /// Whether pods get no addresses in the subnet.
+    /// Returns whether pods get no addresses in the subnet.
     pub(crate) fn excludes(&self, config: &PoolConfig, id: &SubnetId) -> bool {
         config.subnet_discovery && self.subnet(id).is_some_and(placement::is_shut)
     }
 
-    /// Whether what is known may be planned with.
+    /// Returns whether a plan may use the last answer.
     pub(crate) fn is_fresh(&self, now: Time) -> bool {
         match self.zone {
-            Zone::Unknown | Zone::Untold => false,
-            Zone::Known(_) => self.asked.is_some_and(|asked| now.since(asked) < FRESH),
+            ZoneSubnets::Unknown | ZoneSubnets::Unavailable => false,
+            ZoneSubnets::Known(_) => self.asked.is_some_and(|asked| now.since(asked) < FRESH),
         }
     }
 }
 
-impl ZoneWatch {
-    /// Whether subnets matter at all, and EC2 may be asked.
+impl ZoneState {
+    /// Returns whether the settings need subnets and EC2 has answered.
     fn reads_subnets(&self, ctx: &Ctx) -> bool {
         ctx.config.subnet_discovery && ctx.schedule.ec2_seen()
     }
 
-    /// Asks at the start, until EC2 has told: ENIs that are there may lie in an excluded subnet.
+    /// Asks EC2 after the start until it has answered: an attached ENI may be in an excluded subnet.
     pub(crate) fn look(&mut self, ctx: &mut Ctx) {
-        if self.reads_subnets(ctx) && !matches!(self.zone, Zone::Known(_)) {
+        if self.reads_subnets(ctx) && !matches!(self.zone, ZoneSubnets::Known(_)) {
             self.ask_for_subnets(ctx);
         }
     }
 
-    /// Whether it may still turn out that an ENI lies in an excluded subnet: then nobody is given of
-    /// any. EC2 that does not answer holds nobody up for long.
+    /// Returns whether an ENI may still turn out to be in an excluded subnet, so that pods must wait. The wait is
+    /// limited.
     pub(crate) fn awaits_tags(&mut self, ctx: &mut Ctx) -> bool {
-        let unknown = ctx.config.subnet_discovery && self.zone == Zone::Unknown;
+        let unknown = ctx.config.subnet_discovery && self.zone == ZoneSubnets::Unknown;
         unknown && !ctx.reached(self.begun + TAGS_PATIENCE)
     }
 
-    /// Asks again while somebody waits and a full subnet is all that there is: its free addresses
-    /// tell when it has some.
+    /// Asks EC2 again while a pod waits and only a full subnet is left: its count shows new free addresses.
     pub(crate) fn recount(&mut self, ctx: &mut Ctx) {
-        let full = |why: &Why| matches!(why, Why::SubnetFull { until: Some(_), .. });
-        if ctx.queue.is_empty() || !self.reads_subnets(ctx) || !ctx.whys().iter().any(full) {
+        let full = |why: &Blocker| matches!(why, Blocker::SubnetFull { until: Some(_), .. });
+        if ctx.queue.is_empty() || !self.reads_subnets(ctx) || !ctx.blockers().iter().any(full) {
             return;
         }
         let Some((since, asked)) = ctx.subnets.empty_since().zip(self.asked) else { return };
@@ -98,12 +97,12 @@ impl ZoneWatch {
         }
     }
 
-    /// Whether EC2 is counting free addresses right now.
+    /// Returns whether a question is under way.
     pub(crate) fn is_counting(&self) -> bool {
         self.in_call
     }
 
-    /// Whether the subnets are known well enough to place an ENI; if not, EC2 is asked.
+    /// Returns whether the subnets are known well enough to place an ENI; if not, EC2 is asked.
     pub(crate) fn knows_zone(&mut self, ctx: &mut Ctx) -> bool {
         let needed = self.reads_subnets(ctx) && !ctx.config.custom_networking;
         if !needed || self.is_fresh(ctx.now) {
@@ -111,7 +110,7 @@ impl ZoneWatch {
         }
         self.ask_for_subnets(ctx);
         // An older answer is better than none while EC2 does not answer.
-        !self.in_call && self.zone != Zone::Unknown
+        !self.in_call && self.zone != ZoneSubnets::Unknown
     }
 
     fn ask_for_subnets(&mut self, ctx: &mut Ctx) {
@@ -123,7 +122,7 @@ impl ZoneWatch {
         }
         self.in_call = true;
         let (vpc, zone) = (ctx.node.vpc.clone(), ctx.node.zone.clone());
-        ctx.call(About::Zone, CloudCall::DescribeSubnets { vpc, zone });
+        ctx.call(CallSubject::Zone, CloudCall::DescribeSubnets { vpc, zone });
     }
 
     pub(crate) fn subnets_seen(&mut self, ctx: &mut Ctx, result: CloudResult, started: Time) {
@@ -136,7 +135,7 @@ impl ZoneWatch {
                 for subnet in subnets.iter().filter(|subnet| subnet.free_addresses > 0) {
                     ctx.subnets.has_free_ones(&subnet.id, started);
                 }
-                self.zone = Zone::Known(subnets);
+                self.zone = ZoneSubnets::Known(subnets);
                 self.mark_excluded(ctx);
                 return;
             }
@@ -147,10 +146,10 @@ impl ZoneWatch {
         let refused = fault.as_ref().is_some_and(|fault| fault.remedy == Remedy::TellOperator);
         let gives_up = refused || self.tries >= TRIES;
         if gives_up {
-            self.not_before = Some(ctx.now + UNTOLD_PAUSE);
+            self.not_before = Some(ctx.now + UNAVAILABLE_PAUSE);
         }
-        if gives_up && self.zone == Zone::Unknown {
-            self.zone = Zone::Untold;
+        if gives_up && self.zone == ZoneSubnets::Unknown {
+            self.zone = ZoneSubnets::Unavailable;
             let cause = fault.map_or_else(String::new, |fault| format!(" ({fault})"));
             let cause = format!("the zone's subnets are not known{cause}");
             let next_step = "allow ec2:DescribeSubnets to the node's role; new ENIs go to the \
@@ -160,7 +159,7 @@ impl ZoneWatch {
         self.asked.get_or_insert(started);
     }
 
-    /// ENIs whose subnet is excluded by now, or is not any more.
+    /// Marks ENIs whose subnet is excluded, and unmarks the others.
     fn mark_excluded(&mut self, ctx: &mut Ctx) {
         let mut changed = Vec::new();
         for eni in ctx.book.enis() {

@@ -1,25 +1,24 @@
-//! The arithmetic of blocks: sizes, offsets, addresses.
+//! Block arithmetic: sizes, offsets, addresses.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How many addresses a block has, the first and the last among them.
+/// The number of addresses, network and broadcast address included.
 pub(crate) fn block_size(net: IpNet) -> u64 {
     let bits = u32::from(net.max_prefix_len() - net.prefix_len());
     1_u64.checked_shl(bits).unwrap_or(u64::MAX)
 }
 
-/// The block of a single address.
 pub(crate) fn single(address: IpAddr) -> IpNet {
     IpNet::from(address)
 }
 
-/// Whether it is a block of more than one address.
+/// Returns whether the block has more than one address.
 pub(crate) fn is_prefix(net: IpNet) -> bool {
     net.prefix_len() < net.max_prefix_len()
 }
 
-/// Blocks in words, for people.
+/// Formats the numbers of addresses and prefixes for a message.
 pub(crate) fn amount(blocks: &[IpNet]) -> String {
     let prefixes = blocks.iter().filter(|block| is_prefix(**block)).count();
     match (blocks.len() - prefixes, prefixes) {
@@ -29,7 +28,7 @@ pub(crate) fn amount(blocks: &[IpNet]) -> String {
     }
 }
 
-/// The address that lies so far behind the block's first.
+/// The address at an offset from the block's first address.
 pub(super) fn address_at(net: IpNet, offset: u64) -> IpAddr {
     match net.network() {
         IpAddr::V4(first) => {
@@ -42,7 +41,7 @@ pub(super) fn address_at(net: IpNet, offset: u64) -> IpAddr {
     }
 }
 
-/// How far the address lies behind the block's first.
+/// The offset of the address from the block's first address.
 pub(super) fn offset_in(net: IpNet, address: IpAddr) -> u64 {
     match (net.network(), address) {
         (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -52,7 +51,7 @@ pub(super) fn offset_in(net: IpNet, address: IpAddr) -> u64 {
             let offset = u128::from(address).saturating_sub(u128::from(first));
             u64::try_from(offset).unwrap_or(u64::MAX)
         }
-        // An address lies in no block of the other family.
+        // No block contains an address of the other family.
         (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => u64::MAX,
     }
 }

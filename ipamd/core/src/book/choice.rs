@@ -1,4 +1,4 @@
-//! Which address does the next pod get, and how many could be given at once?
+//! The choice of the next address, and the number of addresses that can be assigned at once.
 
 use super::{AddressBook, Eni, EniFacts};
 use crate::HeldAddress;
@@ -6,11 +6,10 @@ use config_model::CardIndex;
 use std::{cmp::Reverse, net::IpAddr};
 
 impl AddressBook {
-    /// The address that the next pod gets on the card: of the fullest ENI that serves, the lowest of
-    /// its fullest block. ENIs and prefixes that few pods use run empty so, and can be freed.
+    /// Returns the address for the next pod on the card: the lowest of the fullest block of the fullest ready ENI.
+    /// ENIs and prefixes with few pods thus become unused and can be freed.
     ///
-    /// ENIs are looked at one by one: they are as few as the instance type allows. Addresses and
-    /// blocks are not.
+    /// The search is linear in ENIs, which are few per instance type, and logarithmic in blocks and addresses.
     pub(crate) fn pick(&self, card: CardIndex) -> Option<HeldAddress> {
         self.kernel_seen?;
         let on_card = self.enis.values().filter(|eni| eni.facts.card == card && eni.serves());
@@ -23,7 +22,7 @@ impl AddressBook {
         Some(HeldAddress { address, eni: id.clone(), card, device: *device })
     }
 
-    /// How many addresses Reserves would get at once.
+    /// The number of addresses that pods would get at once.
     pub(crate) fn usable(&self) -> u64 {
         if self.kernel_seen.is_none() {
             return 0;
@@ -31,7 +30,7 @@ impl AddressBook {
         self.enis.values().filter(|eni| eni.serves()).map(Eni::free).sum()
     }
 
-    /// How many addresses of the card Reserves would get at once.
+    /// The number of addresses of the card that pods would get at once.
     pub(crate) fn usable_on(&self, card: CardIndex) -> u64 {
         if self.kernel_seen.is_none() {
             return 0;

@@ -1,8 +1,8 @@
-//! One ENI in the book: its blocks, and how full it is.
+//! One ENI of the address book: its blocks and their use.
 
 use super::{
     block::{address_at, block_size, is_prefix, offset_in},
-    room::Room,
+    free_ranges::FreeRanges,
 };
 use crate::{EniKind, Want};
 use config_model::{
@@ -16,7 +16,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// What is fixed about an ENI while it is attached.
+/// The facts of an attached ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EniFacts {
     pub(crate) id: EniId,
@@ -28,22 +28,22 @@ pub(crate) struct EniFacts {
     pub(crate) subnet_cidr_v6: Option<Ipv6Net>,
     pub(crate) primary_address: Option<Ipv4Addr>,
     pub(crate) primary_v6: Option<Ipv6Addr>,
-    /// As EC2 sorts it, once it has told.
+    /// `None` until EC2 has shown it.
     pub(crate) kind: Option<EniKind>,
-    /// As EC2 showed them last.
+    /// The groups in EC2's last answer.
     pub(crate) groups: Option<Vec<SecurityGroupId>>,
     pub(crate) attachment: Option<AttachmentId>,
-    /// The node's first ENI, which is never freed.
+    /// The instance's first ENI, which is never freed.
     pub(crate) is_primary: bool,
-    /// Pods may use it. Others only occupy a place.
+    /// Pods may use it. Other ENIs only occupy a place.
     pub(crate) managed: bool,
-    /// Pods get no new addresses of it; held ones stay.
+    /// Pods get no new addresses of it; assigned ones stay.
     pub(crate) excluded: bool,
-    /// We made it, or its tags say so: only such an ENI is ever freed.
+    /// The daemon created it, or its tags show so. Other ENIs are never freed.
     pub(crate) ours: bool,
-    /// Its tags should say that it is in use here, and do not.
+    /// Its tags do not show yet that the node uses it.
     pub(crate) untagged: bool,
-    /// EC2 was seen to let it go with the instance.
+    /// EC2 has shown that it is deleted with the instance.
     pub(crate) kept: bool,
 }
 
@@ -56,13 +56,13 @@ impl EniFacts {
 /// Whether the host can send and receive through the ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// A repair pass found link and routing right.
+    /// A repair pass found link and routing as desired.
     Ready,
-    /// Not yet, or not any more, since then.
+    /// `since`: the start of this state.
     NotReady { since: Time, why: Option<String>, reported: bool },
 }
 
-/// The call under way for an ENI: one at a time.
+/// The call under way for an ENI; there is at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Idle,
@@ -74,34 +74,34 @@ pub(crate) enum Task {
     SetGroups,
 }
 
-/// How the return of what is on its way back to EC2 stands.
+/// The return of an ENI's leaving blocks to EC2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Return {
-    /// Nothing speaks against it.
+pub(crate) enum ReturnState {
+    /// No call has failed.
     #[default]
     Open,
-    /// EC2 refused it: what it still shows then stays.
+    /// EC2 refused the call. The blocks that it still shows stay.
     Refused,
-    /// A reply was lost: there is no way back.
+    /// A reply was lost. The blocks cannot be kept.
     Lost,
 }
 
-/// A run of addresses that EC2 gives and takes as one: a single address or a prefix.
+/// A range of addresses that EC2 assigns as a unit: a single address or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) known_since: Time,
-    pub(crate) stand: Stand,
+    pub(crate) state: BlockState,
     used: u64,
-    room: Room,
+    room: FreeRanges,
 }
 
-/// Whether a block is there to stay. Only of one that is, addresses are given out.
+/// Whether a block stays. Only the addresses of one that stays are assigned to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum BlockState {
     Stays,
-    /// On its way back to EC2.
+    /// It is being returned to EC2.
     Leaving,
-    /// EC2 took it while pods held addresses of it; it goes with the last of them.
+    /// EC2 removed it while pods used it. The book removes it with its last pod.
     Lost {
         since: Time,
     },
@@ -109,19 +109,19 @@ pub(crate) enum Stand {
 
 impl Block {
     pub(crate) fn leaving(&self) -> bool {
-        self.stand == Stand::Leaving
+        self.state == BlockState::Leaving
     }
 
-    /// Since when it is lost.
+    /// The time of the loss.
     pub(crate) fn lost(&self) -> Option<Time> {
-        match self.stand {
-            Stand::Lost { since } => Some(since),
-            Stand::Stays | Stand::Leaving => None,
+        match self.state {
+            BlockState::Lost { since } => Some(since),
+            BlockState::Stays | BlockState::Leaving => None,
         }
     }
 }
 
-/// Answers asked for so soon after a change may not show it yet.
+/// An answer to a question asked so soon after a change may not show the change.
 pub(crate) const KEEP_LAG: Span = Span::seconds(10);
 
 #[derive(Clone, Debug)]
@@ -130,47 +130,45 @@ pub(crate) struct Eni {
     pub(crate) known_since: Time,
     pub(crate) readiness: Readiness,
     pub(crate) ever_ready: bool,
-    /// This process attached it, so this process may judge that it never came.
+    /// This process attached it, so this process may give it up if it never becomes ready.
     pub(crate) attached_here: bool,
-    /// Two witnesses lack it, but pods still hold addresses of it.
+    /// Two witnesses lack it, but pods still use its addresses.
     pub(crate) missing: bool,
     pub(crate) task: Task,
-    /// What was asked for and not seen yet; stays until a lost reply is looked up.
+    /// The request under way. If its reply is lost, it stays until EC2 has described the ENI.
     pub(crate) coming: Option<Want>,
-    /// A reply was lost: look before asking again.
+    /// A reply was lost. EC2 must describe the ENI before the next request.
     pub(crate) unsure: bool,
-    /// EC2 says that it holds no more addresses, whatever we counted; until then.
+    /// EC2 reported the limit of its addresses; no request before this time.
     pub(crate) full_until: Option<Time>,
-    pub(crate) giving_back: Return,
-    /// When EC2 accepted that it goes with the instance; nobody has seen it yet.
+    pub(crate) giving_back: ReturnState,
+    /// The time when EC2 accepted `DeleteOnTermination`, until an answer shows it.
     pub(crate) keep_asked: Option<Time>,
-    /// When EC2 accepted its tags, and its security groups: older answers say nothing of them.
+    /// The times when EC2 accepted its tags and its security groups. Older answers do not count.
     pub(crate) tagged_at: Option<Time>,
     pub(crate) groups_set: Option<Time>,
-    /// Its security groups are not the primary ENI's.
+    /// Its security groups differ from the primary ENI's.
     pub(crate) groups_differ: bool,
     blocks: BTreeMap<IpNet, Block>,
-    /// Blocks with room: those of the kind that the mode wants first, of these the fullest, then
-    /// the lowest.
+    /// Blocks with free addresses, in the order of use: the preferred kind, then the fullest, then the lowest.
     open: BTreeSet<(bool, Reverse<u64>, IpNet)>,
     prefixes_first: bool,
     pub(crate) held: u32,
     pub(crate) cooling: u32,
-    /// Blocks by kind, without those on their way back.
-    singles: Tally,
-    prefixes: Tally,
-    /// Blocks on their way back.
+    /// Blocks by kind, without leaving ones.
+    singles: BlockCounts,
+    prefixes: BlockCounts,
+    /// The number of leaving blocks.
     leaving: u32,
 }
 
 /// Blocks of one kind in numbers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    /// Addresses.
+struct BlockCounts {
     size: u64,
-    /// Those of them that are used.
+    /// Used addresses.
     used: u64,
-    /// Blocks of which nothing is used.
+    /// Blocks without a used address.
     idle: u32,
 }
 
@@ -187,7 +185,7 @@ impl Eni {
             coming: None,
             unsure: false,
             full_until: None,
-            giving_back: Return::Open,
+            giving_back: ReturnState::Open,
             keep_asked: None,
             tagged_at: None,
             groups_set: None,
@@ -197,23 +195,23 @@ impl Eni {
             prefixes_first: false,
             held: 0,
             cooling: 0,
-            singles: Tally::default(),
-            prefixes: Tally::default(),
+            singles: BlockCounts::default(),
+            prefixes: BlockCounts::default(),
             leaving: 0,
         }
     }
 
-    /// Whether its addresses count: managed, there, and given to pods.
+    /// Returns whether its addresses are part of the pool: managed, present and open to pods.
     pub(crate) fn counts(&self) -> bool {
         self.facts.managed && !self.facts.excluded && !self.missing
     }
 
-    /// Whether a pod may get an address of it now.
+    /// Returns whether a pod may get one of its addresses now.
     pub(crate) fn serves(&self) -> bool {
         self.counts() && self.readiness == Readiness::Ready
     }
 
-    /// Addresses that stay: all but those on their way back.
+    /// The number of addresses, without those of leaving blocks.
     pub(crate) fn total(&self) -> u64 {
         self.singles.size + self.prefixes.size
     }
@@ -222,25 +220,25 @@ impl Eni {
         self.total().saturating_sub(u64::from(self.held) + u64::from(self.cooling))
     }
 
-    /// How many blocks EC2 would still add, if it holds `per_eni` at most, of either kind.
+    /// The number of blocks that EC2 would still assign if the limit is `per_eni` blocks of either kind.
     pub(crate) fn room(&self, per_eni: u32) -> u32 {
         let coming = self.coming.map_or(0, |want| u32::from(want.blocks()));
         let there = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
         per_eni.saturating_sub(there.saturating_add(coming))
     }
 
-    /// Addresses asked for and not seen yet.
+    /// The number of addresses in the request under way.
     pub(crate) fn coming_addresses(&self) -> u64 {
         self.coming.map_or(0, Want::addresses)
     }
 
-    /// Free addresses in single blocks, and those in prefixes.
+    /// Free addresses in single blocks and in prefixes.
     pub(crate) fn free_by_kind(&self) -> (u64, u64) {
-        let free = |tally: &Tally| tally.size.saturating_sub(tally.used);
+        let free = |tally: &BlockCounts| tally.size.saturating_sub(tally.used);
         (free(&self.singles), free(&self.prefixes))
     }
 
-    /// Single addresses of which nothing is used, and prefixes; without those on their way back.
+    /// Unused single addresses and unused prefixes, without leaving ones.
     pub(crate) fn idle_by_kind(&self) -> (u32, u32) {
         (self.singles.idle, self.prefixes.idle)
     }
@@ -253,28 +251,28 @@ impl Eni {
         self.blocks.get(&net)
     }
 
-    /// Whether anything about it is not as it should stay. Asked at every event, so it is quick.
-    pub(crate) fn needs_tending(&self) -> bool {
+    /// Returns whether the ENI needs any attention. It is called at every event and takes constant time.
+    pub(crate) fn needs_maintenance(&self) -> bool {
         self.missing || !self.ever_ready || self.unsure || self.leaving > 0
     }
 
-    /// Whether EC2 is to be told something about it that its addresses do not hang on.
+    /// Returns whether it lacks a tag, a security group or `DeleteOnTermination`.
     pub(crate) fn has_chores(&self) -> bool {
         self.wants_keeping() || self.facts.untagged || self.groups_differ
     }
 
-    /// Whether some block is on its way back.
+    /// Returns whether a block is leaving.
     pub(crate) fn gives_back(&self) -> bool {
         self.leaving > 0
     }
 
-    /// Whether EC2 is to be told that it goes with the instance.
+    /// Returns whether EC2 must be asked to delete it with the instance.
     pub(crate) fn wants_keeping(&self) -> bool {
         self.facts.ours && !self.facts.kept && self.keep_asked.is_none()
     }
 
-    /// An answer asked for at `started` shows whether it goes with the instance. True if what EC2
-    /// had accepted did not last.
+    /// Takes the `DeleteOnTermination` of an answer to a question of `started`. Returns true if an accepted change was
+    /// lost.
     pub(crate) fn shown_kept(&mut self, kept: Option<bool>, started: Time) -> bool {
         if kept == Some(true) {
             self.facts.kept = true;
@@ -288,22 +286,22 @@ impl Eni {
         self.blocks.contains_key(&net)
     }
 
-    /// Blocks of which nothing is used, highest first: those to give back first.
+    /// Blocks without a used address, highest first: the order of their return.
     pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = IpNet> {
         self.blocks
             .iter()
             .rev()
-            .filter(|(_, b)| b.used == 0 && b.stand == Stand::Stays)
+            .filter(|(_, b)| b.used == 0 && b.state == BlockState::Stays)
             .map(|(net, _)| *net)
     }
 
-    /// The kind that the mode wants; before the first block is added.
+    /// Sets the preferred kind, before the first block is added.
     pub(super) fn prefer(&mut self, prefixes: bool) {
         self.prefixes_first = prefixes;
     }
 
-    /// The lowest unused address of the first block with room, and whether that is of a kind that
-    /// is to be replaced.
+    /// The lowest free address of the first block with a free one, and whether the block is of the other kind than the
+    /// preferred one.
     pub(super) fn first_open(&self) -> Option<(bool, IpAddr)> {
         let (second_choice, _, net) = self.open.first()?;
         let offset = self.blocks.get(net)?.room.first()?;
@@ -316,8 +314,8 @@ impl Eni {
     }
 
     pub(super) fn add_block(&mut self, net: IpNet, now: Time) {
-        let room = Room::whole(block_size(net));
-        let block = Block { known_since: now, stand: Stand::Stays, used: 0, room };
+        let room = FreeRanges::whole(block_size(net));
+        let block = Block { known_since: now, state: BlockState::Stays, used: 0, room };
         if self.blocks.insert(net, block).is_none() {
             self.enlist(net);
         }
@@ -330,17 +328,17 @@ impl Eni {
         }
     }
 
-    pub(super) fn set_stand(&mut self, net: IpNet, stand: Stand) {
+    pub(super) fn set_block_state(&mut self, net: IpNet, state: BlockState) {
         self.strike(net);
         if let Some(block) = self.blocks.get_mut(&net) {
             self.leaving -= u32::from(block.leaving());
-            block.stand = stand;
+            block.state = state;
             self.leaving += u32::from(block.leaving());
         }
         self.enlist(net);
     }
 
-    /// The address, which lies in the block, came into use (`true`) or fell out of use.
+    /// Counts an address of the block as used or as free.
     pub(super) fn count_use(&mut self, net: IpNet, address: IpAddr, used: bool) {
         self.strike(net);
         if let Some(block) = self.blocks.get_mut(&net) {
@@ -356,7 +354,7 @@ impl Eni {
         self.enlist(net);
     }
 
-    /// Takes the block out of all that is kept about blocks by their use.
+    /// Removes the block from the indexes by use.
     fn strike(&mut self, net: IpNet) {
         let Some((block, share)) = self.share_of(net) else { return };
         self.open.remove(&(self.second_choice(net), Reverse(block.used), net));
@@ -366,10 +364,10 @@ impl Eni {
         tally.idle -= share.idle;
     }
 
-    /// Puts the block into all that is kept about blocks by their use.
+    /// Adds the block to the indexes by use.
     fn enlist(&mut self, net: IpNet) {
         let Some((block, share)) = self.share_of(net) else { return };
-        if block.used < block_size(net) && block.stand == Stand::Stays {
+        if block.used < block_size(net) && block.state == BlockState::Stays {
             self.open.insert((self.second_choice(net), Reverse(block.used), net));
         }
         let tally = self.tally(net);
@@ -378,23 +376,25 @@ impl Eni {
         tally.idle += share.idle;
     }
 
-    /// What a block adds to the tally of its kind: a lost one no more than its pods hold.
-    fn share_of(&self, net: IpNet) -> Option<(&Block, Tally)> {
+    /// The share of a block in the counts of its kind. A lost block counts only what pods use.
+    fn share_of(&self, net: IpNet) -> Option<(&Block, BlockCounts)> {
         let block = self.blocks.get(&net)?;
         let used = block.used;
-        let share = match block.stand {
-            Stand::Stays => Tally { size: block_size(net), used, idle: u32::from(used == 0) },
-            Stand::Lost { .. } => Tally { size: used, used, idle: 0 },
-            Stand::Leaving => return None,
+        let share = match block.state {
+            BlockState::Stays => {
+                BlockCounts { size: block_size(net), used, idle: u32::from(used == 0) }
+            }
+            BlockState::Lost { .. } => BlockCounts { size: used, used, idle: 0 },
+            BlockState::Leaving => return None,
         };
         Some((block, share))
     }
 
-    fn tally(&mut self, net: IpNet) -> &mut Tally {
+    fn tally(&mut self, net: IpNet) -> &mut BlockCounts {
         if is_prefix(net) { &mut self.prefixes } else { &mut self.singles }
     }
 
-    /// Whether the block is of a kind that is to be replaced.
+    /// Returns whether the block is of another kind than the preferred one.
     fn second_choice(&self, net: IpNet) -> bool {
         is_prefix(net) != self.prefixes_first
     }

@@ -1,12 +1,12 @@
-//! What the kernel still has: an address is not free before an observation lacks it.
+//! The kernel's use of addresses. An address becomes free only after an observation lacks it.
 
-use super::{AddressBook, Cooling, Use};
+use super::{AddressBook, AddressUse, Cooling};
 use config_model::{EniId, Time};
 use ipnet::IpNet;
 use std::{collections::BTreeSet, net::IpAddr};
 
 impl AddressBook {
-    /// Takes in an observation. False if a newer one is known.
+    /// Takes an observation of the kernel. Returns false if a newer one is known.
     pub(crate) fn kernel_seen(
         &mut self,
         started: Time,
@@ -18,12 +18,12 @@ impl AddressBook {
         }
         self.kernel_seen = Some(started);
         self.kernel_in_use = in_use;
-        self.clean_what_is_gone(started);
-        self.hold_back_what_is_back(now);
+        self.mark_clean(started);
+        self.hold_back_returned(now);
         true
     }
 
-    /// Whether the newest observation, begun after `since`, shows nothing of these blocks.
+    /// Returns whether the newest observation started after `since` and shows no address of these blocks.
     pub(crate) fn kernel_clean_of(
         &self,
         since: Time,
@@ -34,12 +34,12 @@ impl AddressBook {
         self.kernel_seen.is_some_and(|seen| seen > since) && blocks.all(clean)
     }
 
-    /// Whether there was an observation at all.
+    /// Returns whether there was an observation since the start.
     pub(crate) fn kernel_was_seen(&self) -> bool {
         self.kernel_seen.is_some()
     }
 
-    /// Whether a pod holds an address of one of these blocks, or the kernel shows one in use.
+    /// Returns whether a pod uses an address of one of these blocks, or the kernel shows one in use.
     pub(crate) fn uses_any_of(&self, blocks: &[IpNet]) -> bool {
         let in_kernel = |net: &IpNet| {
             self.kernel_in_use.range(net.network()..=net.broadcast()).next().is_some()
@@ -47,8 +47,7 @@ impl AddressBook {
         blocks.iter().any(|net| in_kernel(net) || self.holder_within(*net).is_some())
     }
 
-    /// Addresses whose cooldown has been over for `patience` while the kernel keeps them; each
-    /// once.
+    /// Addresses that the kernel still uses `patience` after the end of their cooldown. Each is returned once.
     pub(crate) fn stuck_in_kernel(
         &mut self,
         now: Time,
@@ -56,7 +55,7 @@ impl AddressBook {
     ) -> Vec<IpAddr> {
         let mut stuck = Vec::new();
         for address in &self.dirty {
-            if let Some(Use::Cooling(cooling)) = self.uses.get_mut(address)
+            if let Some(AddressUse::Cooling(cooling)) = self.uses.get_mut(address)
                 && !cooling.reported
                 && now >= cooling.until + patience
                 && self.kernel_in_use.contains(address)
@@ -68,27 +67,27 @@ impl AddressBook {
         stuck
     }
 
-    fn clean_what_is_gone(&mut self, started: Time) {
+    fn mark_clean(&mut self, started: Time) {
         let gone: Vec<IpAddr> = self.dirty.difference(&self.kernel_in_use).copied().collect();
         for address in gone {
-            if let Some(Use::Cooling(cooling)) = self.uses.get(&address)
+            if let Some(AddressUse::Cooling(cooling)) = self.uses.get(&address)
                 && cooling.since < started
             {
                 let cooling = Cooling { kernel_clean: true, ..cooling.clone() };
-                self.set_use(address, Some(Use::Cooling(cooling)));
+                self.set_use(address, Some(AddressUse::Cooling(cooling)));
             }
         }
     }
 
-    /// A late plugin or somebody else put routes or rules of an address that no pod holds.
-    fn hold_back_what_is_back(&mut self, now: Time) {
+    /// Cools free addresses that the kernel shows in use: a late plugin or another program added routes or rules.
+    fn hold_back_returned(&mut self, now: Time) {
         for address in self.kernel_in_use.clone() {
             match self.uses.get(&address) {
-                Some(Use::Held(_)) => {}
-                Some(Use::Cooling(cooling)) if !cooling.kernel_clean => {}
-                Some(Use::Cooling(cooling)) => {
+                Some(AddressUse::Assigned(_)) => {}
+                Some(AddressUse::Cooling(cooling)) if !cooling.kernel_clean => {}
+                Some(AddressUse::Cooling(cooling)) => {
                     let cooling = Cooling { kernel_clean: false, ..cooling.clone() };
-                    self.set_use(address, Some(Use::Cooling(cooling)));
+                    self.set_use(address, Some(AddressUse::Cooling(cooling)));
                 }
                 None => {
                     if let Some(eni) = self.place_of(address).map(|(eni, _)| eni.clone()) {
@@ -99,7 +98,7 @@ impl AddressBook {
         }
     }
 
-    pub(super) fn hold_back_what_the_kernel_has(&mut self, id: &EniId, net: IpNet, now: Time) {
+    pub(super) fn hold_back_in_kernel(&mut self, id: &EniId, net: IpNet, now: Time) {
         let within = self.kernel_in_use.range(net.network()..=net.broadcast());
         let unknown = within.filter(|address| !self.uses.contains_key(address));
         let unknown: Vec<IpAddr> = unknown.copied().collect();

@@ -40,7 +40,7 @@ fn key(pod: u32) -> PodKey {
     PodKey::new("aws-cni", format!("sandbox{pod}"), "eth0").unwrap()
 }
 
-/// Two ENIs of four addresses each, and a kernel that was seen empty.
+/// Two ENIs with four addresses each, and an observation of an empty kernel.
 fn book() -> AddressBook {
     let mut book = AddressBook::default();
     for (name, device, base) in [("eni-a", 0, 0), ("eni-b", 1, 10)] {
@@ -54,9 +54,9 @@ fn book() -> AddressBook {
 }
 
 fn hold(book: &mut AddressBook, pod: u32, address: IpAddr) {
-    let holder = Holder {
+    let holder = Assignment {
         pod: PodName { namespace: "default".into(), name: format!("web-{pod}") },
-        what: Holding::Addresses(vec![HeldAddress {
+        what: AssignedResource::Addresses(vec![HeldAddress {
             address,
             eni: book.place_of(address).map_or("eni-x".into(), |(eni, _)| eni.clone()),
             card: CardIndex(0),
@@ -104,7 +104,7 @@ fn an_address_is_free_again_only_when_time_is_over_and_the_kernel_was_seen_witho
     let mut book = book();
     hold(&mut book, 1, address(0));
     book.release(&key(1), Time(10), Time(40)).unwrap();
-    // This observation began with the release: it does not count.
+    // This observation started with the release, so it does not count.
     book.kernel_seen(Time(10), BTreeSet::new(), Time(11));
     assert_eq!(book.free_ripe(Time(100)), None);
     book.kernel_seen(Time(11), BTreeSet::from([address(0)]), Time(12));
@@ -166,11 +166,11 @@ fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
 #[test]
 fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
     let mut book = book();
-    book.set_stand(single(address(0)), Stand::Leaving);
+    book.set_block_state(single(address(0)), BlockState::Leaving);
     let eni = book.eni(&"eni-a".into()).unwrap();
     assert_eq!((eni.total(), eni.free(), eni.room(5)), (3, 3, 1));
     assert_eq!(picked(&book), Some(address(1)));
-    book.set_stand(single(address(0)), Stand::Stays);
+    book.set_block_state(single(address(0)), BlockState::Stays);
     assert_eq!(picked(&book), Some(address(0)));
 }
 

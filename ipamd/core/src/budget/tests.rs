@@ -13,7 +13,7 @@ fn internal() -> CloudFault {
     fault("InternalError", Remedy::RetryAfter { wait: None })
 }
 
-/// Takes whatever is allowed from `now` on, until `end`; says when.
+/// Takes every allowed token from `now` to `end` and returns the times.
 fn take_all(budgets: &mut Budgets, action: Action, mut now: Time, end: Time) -> Vec<Time> {
     let mut taken = Vec::new();
     while now <= end {
@@ -57,7 +57,7 @@ fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     budgets.take(Action::Assign, Time(0));
     let lesson = budgets.failed(Action::Assign, &throttled(), Time(0), Time(100));
-    assert_eq!(lesson, Lesson::Halved { rate_milli: 1000 });
+    assert_eq!(lesson, BudgetChange::Halved { rate_milli: 1000 });
     let next = budgets.next(Action::Assign, Time(100));
     assert!(next.is_some_and(|at| at.0 >= 600 && at.0 <= 1600), "{next:?}");
     assert_eq!(budgets.next(Action::Create, Time(100)), None);
@@ -95,9 +95,9 @@ fn calls_that_were_under_way_together_teach_one_lesson() {
         budgets.failed(Action::Create, &throttled(), Time(50), Time(done));
     }
     let lesson = budgets.failed(Action::Create, &throttled(), Time(50), Time(110));
-    assert_eq!(lesson, Lesson::Halved { rate_milli: 1000 });
+    assert_eq!(lesson, BudgetChange::Halved { rate_milli: 1000 });
     let lesson = budgets.failed(Action::Create, &throttled(), Time(200), Time(300));
-    assert_eq!(lesson, Lesson::Halved { rate_milli: 500 });
+    assert_eq!(lesson, BudgetChange::Halved { rate_milli: 500 });
 }
 
 #[test]
@@ -164,7 +164,10 @@ fn other_faults_pause_ever_longer_without_costing_rate_and_a_success_ends_that()
     let mut budgets = Budgets::new(CallLimits::default(), 7);
     let mut pauses = Vec::new();
     for _ in 0..12 {
-        assert_eq!(budgets.failed(Action::Assign, &internal(), Time(0), Time(0)), Lesson::Rests);
+        assert_eq!(
+            budgets.failed(Action::Assign, &internal(), Time(0), Time(0)),
+            BudgetChange::Rests
+        );
         pauses.push(budgets.next(Action::Assign, Time(0)).map_or(0, |until| until.0));
     }
     assert!(pauses[0] >= 375 && pauses[0] <= 625, "{pauses:?}");
@@ -222,7 +225,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays the steps; says when calls were made, and when the play ended.
+/// Runs the steps and returns the times of the calls and the end.
 fn play(budgets: &mut Budgets, steps: &[Step]) -> (Vec<u64>, Time) {
     let (mut now, mut taken) = (Time(5000), Vec::new());
     for step in steps {
@@ -264,9 +267,9 @@ proptest! {
     fn after_a_throttling_there_is_no_call_before_half_a_calls_time(steps in vec(step(), 1..100)) {
         let mut budgets = Budgets::new(CallLimits::default(), 3);
         let (_, end) = play(&mut budgets, &steps);
-        // Begun after the last halving, so it is news.
+        // Started after the last halving, so it counts.
         let now = end + Span(1);
-        let Lesson::Halved { rate_milli } = budgets.failed(Action::Create, &throttled(), now, now)
+        let BudgetChange::Halved { rate_milli } = budgets.failed(Action::Create, &throttled(), now, now)
         else { return Err(TestCaseError::fail("throttling is not seen as such")) };
         let next = budgets.next(Action::Create, now).map(|at| at.since(now).0);
         prop_assert!(next.is_some_and(|wait| wait >= 500_000 / rate_milli), "{next:?}");
@@ -288,7 +291,7 @@ proptest! {
         for call in 0..16 {
             budgets.succeeded(Action::Create, end + Span(call));
         }
-        let Lesson::Halved { rate_milli } =
+        let BudgetChange::Halved { rate_milli } =
             budgets.failed(Action::Create, &throttled(), end + Span(17), end + Span(17))
         else { return Err(TestCaseError::fail("throttling is not seen as such")) };
         prop_assert_eq!(rate_milli, Ceiling::of(Action::Create, CallLimits::default()).rate / 2);

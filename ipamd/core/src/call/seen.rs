@@ -1,4 +1,4 @@
-//! What the cloud shows: ENIs and subnets as they are, or were a while ago.
+//! ENIs and subnets as the cloud shows them, possibly with a lag.
 
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SecurityGroupId, Span, SubnetId,
@@ -9,111 +9,96 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// A subnet as EC2 shows it.
+/// A subnet in an EC2 answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenSubnet {
-    /// The subnet.
     pub id: SubnetId,
-    /// Its IPv4 addresses; an IPv6-only subnet has none.
+    /// `None` for an IPv6-only subnet.
     pub cidr: Option<Ipv4Net>,
-    /// Its IPv6 addresses.
     pub cidr_v6: Option<Ipv6Net>,
-    /// IPv4 addresses that nobody has, as EC2 counts them: those of fragmented ranges too.
+    /// Free IPv4 addresses by EC2's count, those of fragmented ranges included.
     pub free_addresses: u32,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// An ENI that nobody uses.
+/// An ENI that is attached to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
-    /// The ENI.
     pub eni: EniId,
-    /// Its subnet.
     pub subnet: SubnetId,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
-    /// Its description.
     pub description: String,
-    /// How long ago it was made by its tag `node.k8s.amazonaws.com/createdAt` and the adapter's
-    /// wall clock; `None` if there is no such tag or it cannot be read.
+    /// The time since its creation, by its tag `node.k8s.amazonaws.com/createdAt` and the adapter's wall clock. `None`
+    /// if the tag is missing or unreadable.
     pub age: Option<Span>,
-    /// The tag is there and is no time.
+    /// The tag exists but is not a time.
     pub created_unreadable: bool,
-    /// EC2's status of it is `available`: attached to nothing.
+    /// EC2's status is `available`: attached to nothing.
     pub available: bool,
 }
 
-/// What an ENI is for, as EC2 sorts it (`InterfaceType`, and EFA by its own field).
+/// The purpose of an ENI by EC2's `InterfaceType`; EFA has a field of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EniKind {
-    /// An ordinary one.
     Standard,
-    /// With an Elastic Fabric Adapter beside its addresses.
+    /// With an Elastic Fabric Adapter besides its addresses.
     Efa,
-    /// Nothing but an Elastic Fabric Adapter: it has no addresses.
+    /// An Elastic Fabric Adapter without addresses.
     EfaOnly,
-    /// It carries branch ENIs: pods with security groups of their own.
+    /// Carries branch ENIs.
     Trunk,
-    /// Carried by a trunk.
+    /// A branch ENI, which a trunk carries.
     Branch,
-    /// Somebody's service.
+    /// An ENI of an AWS service.
     Other,
 }
 
-/// An ENI as a witness shows it.
+/// An ENI in a witness's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEni {
-    /// The ENI.
     pub id: EniId,
-    /// Its MAC address, by which the link is found.
+    /// Identifies the link.
     pub mac: Mac,
-    /// Its subnet.
     pub subnet: SubnetId,
-    /// The subnet's IPv4 addresses, where the witness knows them (IMDS does, EC2 does not).
+    /// `None` from EC2; IMDS shows it.
     pub subnet_cidr: Option<Ipv4Net>,
-    /// The subnet's IPv6 addresses, where the witness knows them.
+    /// `None` from EC2; IMDS shows it.
     pub subnet_cidr_v6: Option<Ipv6Net>,
-    /// Its primary IPv4 address, which no pod gets; ENIs of IPv6-only subnets have none.
+    /// No pod gets it. ENIs of IPv6-only subnets have none.
     pub primary_address: Option<Ipv4Addr>,
-    /// Its own IPv6 addresses, which no pod gets.
+    /// The ENI's own IPv6 addresses, which no pod gets.
     pub ipv6_addresses: Vec<Ipv6Addr>,
-    /// What pods may get of it: secondary addresses (/32), prefixes (/28 and /80).
+    /// The blocks for pods: secondary addresses (/32), prefixes (/28 and /80).
     pub blocks: Vec<IpNet>,
-    /// Its attachment; `None` if it is attached to nothing.
+    /// `None` if it is attached to nothing.
     pub attachment: Option<SeenAttachment>,
-    /// What it is for, where the witness knows it (EC2 does, IMDS does not).
+    /// `None` from IMDS; EC2 shows it.
     pub kind: Option<EniKind>,
-    /// Its security groups, where the witness tells them.
+    /// `None` if the witness does not show them.
     pub groups: Option<Vec<SecurityGroupId>>,
-    /// Its tags, where the witness knows them (EC2 does, IMDS does not).
+    /// `None` from IMDS; EC2 shows them.
     pub tags: Option<BTreeMap<String, String>>,
 }
 
-/// Where a seen ENI is attached.
+/// The attachment of an observed ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenAttachment {
-    /// The attachment's id; IMDS does not tell it.
+    /// `None` from IMDS.
     pub id: Option<AttachmentId>,
-    /// The instance.
     pub instance: InstanceId,
-    /// The network card.
     pub card: CardIndex,
-    /// The place on it.
+    /// The device number.
     pub device: DeviceIndex,
-    /// How far it is.
     pub state: AttachmentState,
-    /// `DeleteOnTermination`; IMDS does not tell it.
+    /// `None` from IMDS.
     pub delete_on_termination: Option<bool>,
 }
 
-/// How far an attachment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttachmentState {
-    /// Accepted, not there yet.
+    /// Accepted, not visible yet.
     Attaching,
-    /// There. All that IMDS shows is.
+    /// The only state that IMDS shows.
     Attached,
-    /// On its way out.
     Detaching,
 }

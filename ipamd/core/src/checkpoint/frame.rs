@@ -1,5 +1,4 @@
-//! Records as lines: length, CRC and JSON. A file that was cut off anywhere still tells which of
-//! its records are whole.
+//! Records as lines of length, CRC and JSON. The intact records of a truncated file stay readable.
 
 use super::Record;
 use crc32fast::hash as crc32;
@@ -8,12 +7,12 @@ use std::fmt;
 /// The first line of the file.
 pub const HEADER: &[u8] = b"ferrule-ipam 1\n";
 
-/// `llllllll cccccccc ` before the JSON: its length and its CRC-32 in hex.
+/// The prefix `llllllll cccccccc ` of the JSON: its length and CRC-32 in hex.
 const PREFIX: usize = 18;
-/// A record is a few hundred bytes; more is damage.
+/// A record has a few hundred bytes; a longer one is damage.
 const RECORD_MAX: usize = 64 * 1024;
 
-/// Appends the record's line.
+/// Appends the line of the record.
 pub fn encode(record: &Record, out: &mut Vec<u8>) {
     let json = serde_json::to_vec(record).expect("a record holds only text, numbers and lists");
     out.extend_from_slice(format!("{:08x} {:08x} ", json.len(), crc32(&json)).as_bytes());
@@ -21,34 +20,33 @@ pub fn encode(record: &Record, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// What a file told.
+/// The result of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Its whole records, oldest first.
+    /// The intact records, oldest first.
     pub records: Vec<Record>,
-    /// What was wrong with it.
+    /// `None` for an intact file.
     pub damage: Option<Damage>,
 }
 
-/// What was wrong with a file.
+/// The damage of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The last write did not come to its end, and nobody was told of what it said; or somebody cut
-    /// the file off, which looks the same.
+    /// The last write did not finish, so no reply depended on it; or the file was truncated, which looks the same.
     TornTail {
-        /// Where it starts.
+        /// The offset of the tail.
         at: usize,
-        /// How many bytes it has.
+        /// The length of the tail.
         bytes: usize,
     },
-    /// Something in the middle cannot be read, and what stands after it can.
+    /// A part in the middle is unreadable, and later records are readable.
     Corrupt {
-        /// Where it starts.
+        /// The offset of the first unreadable byte.
         at: usize,
-        /// How many bytes could not be read in all.
+        /// The number of unreadable bytes in all.
         bytes: usize,
     },
-    /// It does not begin as a checkpoint of this version does.
+    /// The file does not start with the header of this version.
     Foreign,
 }
 
@@ -66,7 +64,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reads every whole record.
+/// Reads every intact record.
 pub fn decode(file: &[u8]) -> Recovered {
     let mut records = Vec::new();
     if !file.starts_with(HEADER) {
@@ -97,7 +95,7 @@ pub fn decode(file: &[u8]) -> Recovered {
     Recovered { records, damage }
 }
 
-/// The record whose line starts here, and where the next one starts.
+/// The record of the line at this offset, and the offset of the next line.
 fn record_at(file: &[u8], at: usize) -> Option<(Record, usize)> {
     let prefix = file.get(at..at + PREFIX)?;
     let length = usize::try_from(hex(&prefix[..8])?).ok().filter(|length| *length <= RECORD_MAX)?;
@@ -111,8 +109,7 @@ fn record_at(file: &[u8], at: usize) -> Option<(Record, usize)> {
     Some((serde_json::from_slice(json).ok()?, end + 1))
 }
 
-/// The next place where a whole record starts. Every byte is tried, since the damage may be to the
-/// end of a line.
+/// The offset of the next intact record. Every byte is tried, because a line end may be damaged.
 fn next_whole(file: &[u8], after: usize) -> Option<usize> {
     (after + 1..file.len()).find(|start| record_at(file, *start).is_some())
 }

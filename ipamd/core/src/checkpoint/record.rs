@@ -1,6 +1,6 @@
-//! One line of the checkpoint.
+//! The records of the checkpoint, one per line.
 
-use super::Made;
+use super::CreationRecord;
 use crate::{BranchEni, HeldAddress, Want};
 use config_model::{
     CardIndex, DeviceIndex, EniId, PodKey, PodName, SecurityGroupId, SubnetId, Time,
@@ -9,165 +9,116 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The version of the records. A reader skips kinds of records that it does not know.
+/// The version of the records. A reader skips the kinds that it does not know.
 ///
-/// The first readers knew single IPv4 addresses alone. What they knew keeps its shape; what came
-/// later has kinds and fields of its own, so that they still find every IPv4 pod.
+/// The first readers know only single IPv4 addresses. Their records keep their shape and later facts have kinds and
+/// fields of their own, so these readers still find every IPv4 pod.
 pub const RECORD_FORMAT: u32 = 1;
 
-/// One change, small and complete. Times are of the boot named by the last `Boot`.
+/// One complete change. Times belong to the boot of the last `Boot` record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "r", rename_all = "snake_case")]
 pub enum Record {
-    /// What stands before holds for this boot.
+    /// The state before this record belongs to this boot.
     Boot {
         /// [`RECORD_FORMAT`] of the writer.
         format: u32,
-        /// The kernel's boot id.
+        /// The kernel's boot ID.
         boot_id: String,
     },
     /// The key has the address, not confirmed yet.
     Reserved {
-        /// The interface.
         key: PodKey,
-        /// Its pod.
         pod: PodName,
-        /// The address.
         address: Ipv4Addr,
-        /// The address's ENI.
         eni: EniId,
-        /// The ENI's network card.
         #[serde(default)]
         card: CardIndex,
-        /// The ENI's place on it.
+        /// The ENI's device number.
         device: DeviceIndex,
-        /// Those of the other cards. In the same record, so that all are kept or none.
+        /// The addresses of the other cards, in the same record so that all or none survive.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         more: Vec<HeldAddress>,
-        /// When the reservation lapses.
+        /// The end of the reservation.
         lapses: Time,
     },
     /// The key has these IPv6 addresses, not confirmed yet.
     ReservedV6 {
-        /// The interface.
         key: PodKey,
-        /// Its pod.
         pod: PodName,
-        /// The addresses, one for each card in use.
+        /// One for each card in use.
         addresses: Vec<HeldAddress>,
-        /// When the reservation lapses.
+        /// The end of the reservation.
         lapses: Time,
     },
     /// The key has a branch ENI, not confirmed yet.
     ReservedBranch {
-        /// The interface.
         key: PodKey,
-        /// Its pod.
         pod: PodName,
-        /// The branch.
         branch: BranchEni,
-        /// When the reservation lapses.
+        /// The end of the reservation.
         lapses: Time,
     },
     /// The key's reservation was confirmed.
     Confirmed {
-        /// The interface.
         key: PodKey,
-        /// The host end's name.
+        /// The name of the host end.
         host_interface: String,
     },
-    /// The key holds its branch ENI no more.
-    BranchReleased {
-        /// The interface.
-        key: PodKey,
-    },
-    /// The address is held by none, and cools.
+    /// The key no longer has its branch ENI.
+    BranchReleased { key: PodKey },
+    /// The address is released and cools.
     Cooling {
-        /// The address.
         address: Ipv4Addr,
-        /// Its ENI.
         eni: EniId,
-        /// When it was released.
+        /// The time of the release.
         since: Time,
-        /// When the cooldown is over.
+        /// The end of the cooldown.
         until: Time,
     },
-    /// The IPv6 address is held by none, and cools.
+    /// The IPv6 address is released and cools.
     CoolingV6 {
-        /// The address.
         address: Ipv6Addr,
-        /// Its ENI.
         eni: EniId,
-        /// When it was released.
+        /// The time of the release.
         since: Time,
-        /// When the cooldown is over.
+        /// The end of the cooldown.
         until: Time,
     },
-    /// These free addresses are about to be given back to EC2.
-    Leaving {
-        /// Their ENI.
-        eni: EniId,
-        /// The addresses.
-        addresses: Vec<Ipv4Addr>,
-    },
-    /// These prefixes, of which nothing is used, are about to be given back to EC2.
-    BlocksLeaving {
-        /// Their ENI.
-        eni: EniId,
-        /// The prefixes.
-        blocks: Vec<IpNet>,
-    },
-    /// Giving them back came to its end, either way.
-    Settled {
-        /// The addresses.
-        addresses: Vec<Ipv4Addr>,
-    },
-    /// Giving them back came to its end, either way; prefixes and IPv6 addresses (/128).
-    BlocksSettled {
-        /// The blocks.
-        blocks: Vec<IpNet>,
-    },
-    /// An ENI is about to be asked for.
+    /// These free addresses are about to be returned to EC2.
+    Leaving { eni: EniId, addresses: Vec<Ipv4Addr> },
+    /// These unused prefixes are about to be returned to EC2.
+    BlocksLeaving { eni: EniId, blocks: Vec<IpNet> },
+    /// The return of these addresses ended, with or without success.
+    Settled { addresses: Vec<Ipv4Addr> },
+    /// The return of these prefixes or IPv6 addresses (/128) ended, with or without success.
+    BlocksSettled { blocks: Vec<IpNet> },
+    /// The creation of an ENI is about to be requested.
     EniAsked {
-        /// The client token. It is good for exactly these parameters.
+        /// The client token. It is valid only with exactly these parameters.
         token: String,
-        /// Blocks asked for.
+        /// The number of blocks.
         count: u16,
-        /// Their kind, unless they are single IPv4 addresses.
+        /// `None` for single IPv4 addresses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         want: Option<Want>,
-        /// Where, unless it is the node's own subnet.
+        /// `None` for the node's own subnet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subnet: Option<SubnetId>,
-        /// Its security groups, unless they are the primary ENI's.
+        /// `None` for the primary ENI's groups.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         groups: Option<Vec<SecurityGroupId>>,
-        /// For which card.
         #[serde(default, skip_serializing_if = "is_first")]
         card: CardIndex,
     },
     /// The ENI of that token exists and is not attached yet.
-    EniMade {
-        /// The client token.
-        token: String,
-        /// The ENI.
-        eni: EniId,
-    },
-    /// The ENI of that token is attached, or will never be.
-    EniSettled {
-        /// The client token.
-        token: String,
-    },
+    EniMade { token: String, eni: EniId },
+    /// The ENI of that token is attached or was given up.
+    EniSettled { token: String },
     /// The ENI is about to be detached and deleted.
-    EniLeaving {
-        /// The ENI.
-        eni: EniId,
-    },
+    EniLeaving { eni: EniId },
     /// The ENI is deleted, or stays after all.
-    EniLeft {
-        /// The ENI.
-        eni: EniId,
-    },
+    EniLeft { eni: EniId },
     /// A kind of a later version.
     #[serde(other)]
     Unknown,
@@ -178,10 +129,10 @@ fn is_first(card: &CardIndex) -> bool {
 }
 
 impl Record {
-    /// Whether the record must outlive the machine's power, not just the process.
+    /// Returns whether the record must survive a power loss, not only the process.
     ///
-    /// After a reboot every assignment cools, confirmed or not, and an address that still counts as
-    /// assigned cools from the start anew: to lose these with the boot changes nothing.
+    /// Every assignment cools after a reboot, confirmed or not. An address that still counts as assigned then starts
+    /// its cooldown again. Losing the other records with the boot changes nothing.
     pub fn outlives_the_boot(&self) -> bool {
         !matches!(
             self,
@@ -192,7 +143,7 @@ impl Record {
         )
     }
 
-    /// The key holds these addresses, all of one family. `None` if there are none.
+    /// The key gets these addresses, all of one family. `None` if there are none.
     pub fn reserved(
         key: PodKey,
         pod: PodName,
@@ -207,7 +158,6 @@ impl Record {
         Some(Self::Reserved { key, pod, address, eni, card, device, more: more.to_vec(), lapses })
     }
 
-    /// The address cools.
     pub fn cooling(address: IpAddr, eni: EniId, since: Time, until: Time) -> Self {
         match address {
             IpAddr::V4(address) => Self::Cooling { address, eni, since, until },
@@ -215,15 +165,15 @@ impl Record {
         }
     }
 
-    /// An ENI is about to be asked for.
-    pub(crate) fn asked(token: String, made: &Made) -> Self {
-        let Made { want, subnet, groups, card, .. } = made.clone();
+    /// The creation of an ENI is about to be requested.
+    pub(crate) fn asked(token: String, made: &CreationRecord) -> Self {
+        let CreationRecord { want, subnet, groups, card, .. } = made.clone();
         let single = matches!(want, Want::Addresses(_));
         let (count, want) = (want.blocks(), (!single).then_some(want));
         Self::EniAsked { token, count, want, subnet, groups, card }
     }
 
-    /// The blocks, all of one kind, are about to be given back.
+    /// The blocks, all of one kind, are about to be returned.
     pub(crate) fn leaving(eni: EniId, blocks: Vec<IpNet>) -> Self {
         match singles(&blocks) {
             Some(addresses) => Self::Leaving { eni, addresses },
@@ -231,7 +181,7 @@ impl Record {
         }
     }
 
-    /// Giving the blocks back, all of one kind, came to its end.
+    /// The return of the blocks, all of one kind, has ended.
     pub(crate) fn settled(blocks: Vec<IpNet>) -> Self {
         match singles(&blocks) {
             Some(addresses) => Self::Settled { addresses },
@@ -240,7 +190,7 @@ impl Record {
     }
 }
 
-/// The addresses, if all of the blocks are single IPv4 ones.
+/// The addresses, if all blocks are single IPv4 addresses.
 fn singles(blocks: &[IpNet]) -> Option<Vec<Ipv4Addr>> {
     let single = |block: &IpNet| match block {
         IpNet::V4(net) if net.prefix_len() == 32 => Some(net.addr()),

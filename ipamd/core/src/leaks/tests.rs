@@ -57,7 +57,7 @@ fn only_what_is_surely_ours_unused_and_old_is_leaked() {
 
 #[test]
 fn one_answer_is_not_enough_and_the_second_comes_half_a_minute_later() {
-    let mut collector = Collector::default();
+    let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     let leaked = [leftover("eni-1")];
     collector.answered(&leaked, &ours(), Time(1000), Time(1200));
@@ -71,7 +71,7 @@ fn one_answer_is_not_enough_and_the_second_comes_half_a_minute_later() {
 
 #[test]
 fn an_eni_that_was_used_in_between_starts_anew() {
-    let mut collector = Collector::default();
+    let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     collector.answered(&[leftover("eni-1")], &ours(), Time(1000), Time(1200));
     collector.answered(&[], &ours(), Time(40_000), Time(40_200));
@@ -81,10 +81,10 @@ fn an_eni_that_was_used_in_between_starts_anew() {
 
 #[test]
 fn an_eni_of_unknown_age_is_reported_once_and_never_goes() {
-    let mut collector = Collector::default();
+    let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     let ageless = [Leftover { age: None, created_unreadable: true, ..leftover("eni-1") }];
-    let told = |collector: &mut Collector, at| {
+    let told = |collector: &mut LeakCollector, at| {
         collector.answered(&ageless, &ours(), Time(at), Time(at + 1)).len()
     };
     assert_eq!(told(&mut collector, 0), 1);
@@ -94,7 +94,7 @@ fn an_eni_of_unknown_age_is_reported_once_and_never_goes() {
 
 #[test]
 fn who_is_voted_out_forgets_what_it_was_about_to_do() {
-    let mut collector = Collector::default();
+    let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     collector.answered(&[leftover("eni-1")], &ours(), Time(0), Time(1));
     collector.answered(&[leftover("eni-1")], &ours(), Time(40_000), Time(40_001));

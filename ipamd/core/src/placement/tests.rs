@@ -34,8 +34,8 @@ fn subnet(id: &str, free_addresses: u32, of: &[(&str, &str)]) -> SeenSubnet {
 }
 
 /// The subnets that discovery offers, best first.
-fn offered(config: &PoolConfig, seen: Vec<SeenSubnet>) -> Result<Vec<String>, Nowhere> {
-    let placement = place(config, &node(), &EniConfig::Unknown, &Zone::Known(seen))?;
+fn offered(config: &PoolConfig, seen: Vec<SeenSubnet>) -> Result<Vec<String>, NoPlacement> {
+    let placement = place(config, &node(), &EniConfig::Unknown, &ZoneSubnets::Known(seen))?;
     Ok(placement.subnets.iter().map(|id| id.as_str().to_owned()).collect())
 }
 
@@ -54,10 +54,10 @@ fn each_row_of_the_tag_table_for_the_nodes_own_subnet_and_for_others() {
         (&[(TAG_ROLE, "1"), (BLUE, "shared")], true, true),
         (&[(TAG_ROLE, "1"), (BLUE, ""), (GREEN, "")], true, true),
         (&[(TAG_ROLE, "1"), (GREEN, "owned")], false, false),
-        // The clusters' tags count only beside the role's.
+        // The cluster tags count only together with the role tag.
         (&[(GREEN, "owned")], true, false),
         (&[(TAG_ROLE, ""), (GREEN, "owned")], true, false),
-        // The older prefix of the clusters' tags means nothing any more.
+        // The older prefix of the cluster tags has no meaning.
         (&[(TAG_ROLE, "1"), ("kubernetes.io/cluster/green", "owned")], true, true),
     ] {
         let found = offered(&discovery(), vec![subnet("subnet-own", 9, of)]);
@@ -89,19 +89,19 @@ fn the_subnet_with_most_free_addresses_comes_first_and_the_own_one_among_equals(
 #[test]
 fn with_every_subnet_shut_there_is_no_place() {
     let shut = subnet("subnet-own", 9, &[(TAG_ROLE, "0")]);
-    assert_eq!(offered(&discovery(), vec![shut]), Err(Nowhere::AllForbidden));
+    assert_eq!(offered(&discovery(), vec![shut]), Err(NoPlacement::AllForbidden));
 }
 
 #[test]
 fn discovery_waits_for_an_answer_and_does_without_one_that_is_refused() {
     let place = |zone| place(&discovery(), &node(), &EniConfig::Unknown, &zone);
-    assert_eq!(place(Zone::Unknown), Err(Nowhere::SubnetsUnknown));
-    assert_eq!(place(Zone::Untold).unwrap().subnets, ["subnet-own".into()]);
+    assert_eq!(place(ZoneSubnets::Unknown), Err(NoPlacement::SubnetsUnknown));
+    assert_eq!(place(ZoneSubnets::Unavailable).unwrap().subnets, ["subnet-own".into()]);
 }
 
 #[test]
 fn without_discovery_it_is_the_nodes_own_subnet_whatever_its_tags() {
-    let zone = Zone::Known(vec![subnet("subnet-own", 9, &[(TAG_ROLE, "0")])]);
+    let zone = ZoneSubnets::Known(vec![subnet("subnet-own", 9, &[(TAG_ROLE, "0")])]);
     let config = PoolConfig::default();
     let placement = place(&config, &node(), &EniConfig::Unknown, &zone).unwrap();
     assert_eq!(placement.subnets, ["subnet-own".into()]);
@@ -111,16 +111,16 @@ fn without_discovery_it_is_the_nodes_own_subnet_whatever_its_tags() {
 #[test]
 fn an_eni_config_decides_alone() {
     let config = PoolConfig { custom_networking: true, ..discovery() };
-    let place = |eni_config| place(&config, &node(), &eni_config, &Zone::Unknown);
+    let place = |eni_config| place(&config, &node(), &eni_config, &ZoneSubnets::Unknown);
     let found =
         |groups| EniConfig::Found { name: "a".into(), subnet: "subnet-pods".into(), groups };
     let placement = place(found(vec!["sg-pods".into()])).unwrap();
     assert_eq!(placement.subnets, ["subnet-pods".into()]);
     assert_eq!(placement.groups, ["sg-pods".into()]);
     assert_eq!(place(found(Vec::new())).unwrap().groups, ["sg-node".into()]);
-    assert_eq!(place(EniConfig::Unknown), Err(Nowhere::EniConfigUnknown));
+    assert_eq!(place(EniConfig::Unknown), Err(NoPlacement::EniConfigUnknown));
     let missing = EniConfig::Missing { name: "eu-central-1a".into(), why: "no such object".into() };
-    let Err(Nowhere::EniConfigMissing { name, .. }) = place(missing) else { panic!("a place") };
+    let Err(NoPlacement::EniConfigMissing { name, .. }) = place(missing) else { panic!("a place") };
     assert_eq!(name, "eu-central-1a");
 }
 

@@ -1,4 +1,4 @@
-//! What does an ENI need beside addresses? To go with the instance, its tags, its groups.
+//! The other properties of ENIs: `DeleteOnTermination`, tags, security groups.
 
 use crate::{
     CloudCall, Remedy, Severity, Topic,
@@ -10,7 +10,7 @@ use crate::{
 };
 use config_model::EniId;
 
-/// Does for each ENI the one chore that is most needed. After growth: addresses come first.
+/// Makes the most urgent of these calls for each ENI, after growth because addresses come first.
 pub(crate) fn do_chores(ctx: &mut Ctx, growth: &Growth) {
     if growth.gathers(ctx.now) {
         return;
@@ -57,7 +57,7 @@ pub(super) fn chore_done(ctx: &mut Ctx, id: &EniId, chore: &Task, result: CloudR
             eni.keep_asked = Some(ctx.now);
             ctx.schedule.want_ec2_at(ctx.now + KEEP_LAG);
         }
-        // Without permission the next answer of EC2 asks for it again, and nothing before.
+        // Without permission the tag is tried again only after the next EC2 answer.
         Task::Tag if !again => {
             eni.facts.untagged = false;
             eni.tagged_at = Some(ctx.now);

@@ -82,7 +82,7 @@ fn warm_prefixes(warm: u32) -> Targets {
     prefixes(PoolConfig { warm_prefix_target: Some(warm), ..PoolConfig::default() })
 }
 
-/// Pools of prefixes, one of them idle at most unless it is said otherwise.
+/// Pools of prefixes, at most one of them idle by default.
 fn prefix_pool(prefixes: u64, idle: u32, held: u32) -> Pool {
     Pool { idle_prefixes: idle, ..pool(16 * prefixes, held, 0) }
 }
@@ -102,7 +102,7 @@ fn a_prefix_is_not_asked_for_because_a_few_addresses_rest() {
     let ask =
         |held, cooling| warm_prefixes(1).ask(FIRST, Pool { cooling, ..prefix_pool(5, 0, held) });
     assert_eq!([ask(60, 0), ask(60, 5), ask(60, 12)], [0; 3]);
-    // More than half of the warm prefix rests, or pods have it.
+    // More than half of the warm prefix cools or is assigned.
     assert_eq!([ask(60, 13), ask(65, 0), ask(65, 5)], [9, 1, 6]);
     let waiting = Pool { waiting: 25, cooling: 5, ..prefix_pool(5, 0, 60) };
     assert_eq!(warm_prefixes(1).ask(FIRST, waiting), 26);
@@ -112,7 +112,7 @@ fn a_prefix_is_not_asked_for_because_a_few_addresses_rest() {
 fn an_eni_is_not_asked_for_because_a_few_addresses_rest() {
     let ask = |held, cooling| targets(0, 0, 1).ask(FIRST, pool(28, held, cooling));
     assert_eq!([ask(14, 0), ask(14, 7), ask(14, 8), ask(15, 0)], [0, 0, 14, 14]);
-    // Nor is one freed on that account.
+    // For the same reason none is freed.
     let last = targets(0, 0, 1);
     assert!(!last.hold_without(FIRST, pool(42, 14, 1), pool(14, 0, 0)));
     assert!(last.hold_without(FIRST, pool(42, 14, 0), pool(14, 0, 0)));
@@ -124,7 +124,7 @@ fn prefixes_go_only_while_the_target_stays() {
         warm_prefixes(warm).over(FIRST, prefix_pool(prefixes, idle, held)).prefixes
     };
     assert_eq!([over(1, 3, 2, 5), over(1, 2, 1, 5), over(1, 3, 3, 0)], [1, 0, 2]);
-    // Without a target the last free address stays, or it would be asked for again.
+    // Without a target the last free address stays; otherwise it would be requested again.
     assert_eq!([over(0, 2, 1, 16), over(0, 2, 1, 15), over(0, 1, 1, 0)], [0, 1, 0]);
 }
 
@@ -151,7 +151,7 @@ fn blocks_of_the_other_kind_are_replaced_and_then_given_back() {
     assert_eq!(targets.ask(FIRST, singles), 16);
     let replaced = Pool { total: 19, idle_prefixes: 1, ..singles };
     assert_eq!(targets.ask(FIRST, replaced), 0);
-    assert_eq!(targets.over(FIRST, replaced), Over { singles: 3, prefixes: 0 });
+    assert_eq!(targets.over(FIRST, replaced), Surplus { singles: 3, prefixes: 0 });
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn one_ipv6_prefix_is_enough_for_ever() {
     let stuck = Pool { stuck: 1 << 48, ..pool(1 << 48, 0, 0) };
     assert_eq!(targets.ask(FIRST, stuck), 1);
     let one = pool(1 << 48, 200, 0);
-    assert_eq!((targets.ask(FIRST, one), targets.over(FIRST, one)), (0, Over::default()));
+    assert_eq!((targets.ask(FIRST, one), targets.over(FIRST, one)), (0, Surplus::default()));
     assert!(!targets.hold_without(FIRST, one, pool(1 << 48, 0, 0)));
     let two = pool(2 << 48, 200, 0);
     assert!(targets.hold_without(FIRST, two, pool(1 << 48, 0, 0)));

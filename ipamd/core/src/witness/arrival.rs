@@ -1,12 +1,12 @@
-//! What does a witness show that is new? It is taken in if EC2 shows it.
+//! New facts in an observation. Only EC2's answers add an ENI to the book.
 
-use super::{Unplaced, Witnesses};
+use super::{UnplacedEni, Witnesses};
 use crate::{
     AttachmentState, Family, SeenEni, Severity, Topic, Witness,
     book::{Eni, EniFacts, Task, amount},
     classify::{Class, classify, is_of_this_node},
     ctx::Ctx,
-    zone::ZoneWatch,
+    zone::ZoneState,
 };
 use config_model::{EniId, Time};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -15,19 +15,19 @@ impl Witnesses {
     pub(super) fn adopt(
         &mut self,
         ctx: &mut Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         seen: &SeenEni,
         state: AttachmentState,
         started: Time,
     ) -> bool {
-        // One of ours that still attaches is an earlier process's: this one may give it up.
+        // An attaching ENI of this node is from an earlier process; this process may give it up.
         let attaching = state == AttachmentState::Attaching && is_of_this_node(&ctx.node, seen);
         if state != AttachmentState::Attached && !attaching {
             ctx.schedule.want_ec2(ctx.now);
             return false;
         }
         if !self.take_in(ctx, zone, seen, attaching, Some(started)) {
-            self.unplaced.insert(seen.id.clone(), Unplaced { seen: seen.clone(), started });
+            self.unplaced.insert(seen.id.clone(), UnplacedEni { seen: seen.clone(), started });
             ctx.schedule.want_imds(ctx.now);
             ctx.schedule.want_ec2(ctx.now);
             return false;
@@ -37,13 +37,13 @@ impl Witnesses {
         true
     }
 
-    /// Writes an ENI into the book; false if too little is known of it. `shown` is when the answer
-    /// was asked for that shows it: what went shortly before may still be in it. `None` if our own
-    /// call has just made it, with all that is in it.
+    /// Adds an ENI to the book. Returns false if too little is known about it. `shown` is the start of the
+    /// observation, which may still show blocks that were removed shortly before. `None`: our own call created the
+    /// ENI, so all its blocks are new.
     pub(crate) fn take_in(
         &mut self,
         ctx: &mut Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         seen: &SeenEni,
         attached_here: bool,
         shown: Option<Time>,
@@ -71,7 +71,7 @@ impl Witnesses {
     fn facts_of(
         &self,
         ctx: &Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         seen: &SeenEni,
         attached_here: bool,
     ) -> Option<EniFacts> {
@@ -101,12 +101,11 @@ impl Witnesses {
         })
     }
 
-    /// What the ENI is to us; `None` while its subnet's addresses are not known, without which its
-    /// routing cannot be made.
+    /// The class of the ENI. `None` if its subnet's CIDR, which its routing needs, is unknown.
     fn class_of(
         &self,
         ctx: &Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         seen: &SeenEni,
         made_here: bool,
     ) -> Option<Class> {
@@ -117,7 +116,7 @@ impl Witnesses {
             Family::V4 => (v4.is_some() && seen.primary_address.is_some(), v6.is_some()),
             Family::V6 => (v6.is_some(), v4.is_some()),
         };
-        // An ENI of the other family alone only occupies a place.
+        // An ENI of the other family only occupies a place.
         let of_other_family = !own && (other || seen.primary_address.is_none());
         if class.managed && !own && !of_other_family {
             return None;
@@ -128,7 +127,7 @@ impl Witnesses {
     fn cidrs_of(
         &self,
         ctx: &Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         seen: &SeenEni,
     ) -> (Option<Ipv4Net>, Option<Ipv6Net>) {
         let at_home = seen.subnet == ctx.node.subnet;
@@ -146,11 +145,11 @@ impl Witnesses {
         (v4, v6)
     }
 
-    /// A known ENI that was shown: what is new of it.
+    /// Takes the new facts about a known ENI.
     pub(super) fn seen_known(
         &mut self,
         ctx: &mut Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         witness: Witness,
         started: Time,
         seen: &SeenEni,
@@ -169,7 +168,7 @@ impl Witnesses {
         let news = seen
             .blocks
             .iter()
-            .any(|block| !eni.has_block(*block) && !ctx.gone.may_be_stale_of(*block, started));
+            .any(|block| !eni.has_block(*block) && !ctx.removed.may_be_stale_of(*block, started));
         if believed {
             changed |= ctx.adopt_blocks(&seen.id, &seen.blocks, started);
         } else if news && eni.task == Task::Idle && !eni.unsure {
@@ -178,11 +177,11 @@ impl Witnesses {
         changed
     }
 
-    /// EC2 shows a known ENI: where it is attached, and what it is to us.
+    /// Takes the attachment and the class of a known ENI from an EC2 answer.
     fn seen_by_ec2(
         &mut self,
         ctx: &mut Ctx,
-        zone: &ZoneWatch,
+        zone: &ZoneState,
         started: Time,
         seen: &SeenEni,
     ) -> bool {
@@ -200,7 +199,7 @@ impl Witnesses {
         eni.facts.kind = seen.kind.or(eni.facts.kind);
         if let Some(class) = class {
             let in_use = eni.held > 0 || eni.cooling > 0;
-            // Pods keep what they hold; an ENI that was taken from us under them gets no new ones.
+            // Pods keep their addresses of an ENI that is no longer managed; it gets no new pods.
             let managed = class.managed || (eni.facts.managed && in_use);
             changed |= eni.facts.managed != managed;
             eni.facts.managed = managed;
@@ -213,7 +212,7 @@ impl Witnesses {
 }
 
 impl Ctx {
-    /// Takes in blocks of a known ENI that EC2 shows, unless they may be a stale answer's.
+    /// Adds blocks that EC2 shows on a known ENI, unless the answer may be stale.
     pub(crate) fn adopt_blocks(&mut self, id: &EniId, blocks: &[IpNet], started: Time) -> bool {
         let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
         let unknown: Vec<IpNet> = blocks.iter().filter(|b| !eni.has_block(**b)).copied().collect();

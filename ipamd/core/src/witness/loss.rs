@@ -1,9 +1,9 @@
-//! Is something gone? What two witnesses lack is dropped, unless a pod holds it.
+//! Lost ENIs and blocks. The book drops what two witnesses lack, unless a pod uses it.
 
-use super::{SETTLING, Witnesses, doubt::Subject};
+use super::{SETTLING, Witnesses, absence::Subject};
 use crate::{
     SeenEni, Severity, Topic, Witness,
-    book::{Block, Stand, is_prefix},
+    book::{Block, BlockState, is_prefix},
     ctx::Ctx,
 };
 use config_model::{EniId, Time};
@@ -14,14 +14,14 @@ use std::{
 };
 
 impl Witnesses {
-    pub(super) fn doubt_what_is_not_seen(
+    pub(super) fn compare_with_book(
         &mut self,
         ctx: &mut Ctx,
         witness: Witness,
         started: Time,
         enis: &[SeenEni],
     ) -> bool {
-        self.doubt_only_what_stands(ctx);
+        self.forget_obsolete_absences(ctx);
         let seen: BTreeMap<&EniId, BTreeSet<IpNet>> =
             enis.iter().map(|eni| (&eni.id, eni.blocks.iter().copied().collect())).collect();
         let (mut lacking, mut back) = (Vec::new(), Vec::new());
@@ -33,11 +33,11 @@ impl Witnesses {
                 }
                 continue;
             };
-            self.doubts.allay(&subject, witness);
+            self.absences.record_presence(&subject, witness);
             for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving()) {
                 let subject = Subject::Block(net);
                 if blocks.contains(&net) {
-                    self.doubts.allay(&subject, witness);
+                    self.absences.record_presence(&subject, witness);
                     if witness == Witness::Ec2 && is_back(block, started) {
                         back.push(net);
                     }
@@ -48,14 +48,14 @@ impl Witnesses {
         }
         let mut changed = !back.is_empty();
         for net in back {
-            ctx.book.set_stand(net, Stand::Stays);
+            ctx.book.set_block_state(net, BlockState::Stays);
         }
         for subject in lacking {
-            if self.doubts.raise(&subject, witness, started) {
-                changed |= self.drop_what_is_gone(ctx, &subject);
-            } else if witness == Witness::Imds && !self.doubts.settled(&subject) {
-                if self.doubts.is_new(&subject) {
-                    // Pods may wait for what takes its place.
+            if self.absences.record_absence(&subject, witness, started) {
+                changed |= self.drop_absent(ctx, &subject);
+            } else if witness == Witness::Imds && !self.absences.settled(&subject) {
+                if self.absences.is_new(&subject) {
+                    // Pods may wait for a replacement.
                     ctx.schedule.want_ec2_at(ctx.now);
                 } else {
                     ctx.schedule.want_ec2(ctx.now);
@@ -65,11 +65,10 @@ impl Witnesses {
         changed
     }
 
-    /// What left the book, or is on its way out, was never judged: EC2 would be asked about it for
-    /// ever.
-    fn doubt_only_what_stands(&mut self, ctx: &Ctx) {
+    /// Forgets absences of objects that left the book or are leaving. Otherwise EC2 would be asked about them forever.
+    fn forget_obsolete_absences(&mut self, ctx: &Ctx) {
         let book = &ctx.book;
-        self.doubts.keep(|subject| match subject {
+        self.absences.keep(|subject| match subject {
             Subject::Eni(id) => book.eni(id).is_some(),
             Subject::Block(net) => book.place_of(net.network()).is_some_and(|(eni, of)| {
                 let block = book.eni(eni).filter(|eni| !eni.missing).and_then(|eni| eni.block(of));
@@ -78,8 +77,8 @@ impl Witnesses {
         });
     }
 
-    /// Two witnesses lack it. What a pod holds stays with the pod, and is reported once.
-    fn drop_what_is_gone(&mut self, ctx: &mut Ctx, subject: &Subject) -> bool {
+    /// Handles an object that two witnesses lack. A pod keeps its address, which is reported once.
+    fn drop_absent(&mut self, ctx: &mut Ctx, subject: &Subject) -> bool {
         match subject {
             Subject::Eni(id) => self.drop_eni(ctx, id),
             Subject::Block(block) => {
@@ -88,7 +87,7 @@ impl Witnesses {
                     let next_step = "delete the pod, so that it gets another address";
                     let (severity, topic) = (Severity::Error, Topic::AssignedVanished);
                     ctx.report(severity, topic, named(*block), cause, next_step);
-                    self.doubts.settle(subject);
+                    self.absences.settle(subject);
                     self.lose(ctx, *block);
                     return false;
                 }
@@ -100,33 +99,33 @@ impl Witnesses {
         }
     }
 
-    /// A block is gone from its ENI. What pods hold of it they keep; nobody else gets any of it.
+    /// Takes a block from its ENI. Pods keep its used addresses; its free ones are not assigned.
     pub(crate) fn lose(&mut self, ctx: &mut Ctx, block: IpNet) {
         if ctx.book.holder_within(block).is_some() {
-            ctx.book.set_stand(block, Stand::Lost { since: ctx.now });
+            ctx.book.set_block_state(block, BlockState::Lost { since: ctx.now });
         } else {
             ctx.book.remove_block(block);
-            self.doubts.forget(&Subject::Block(block));
+            self.absences.forget(&Subject::Block(block));
         }
     }
 
-    /// EC2 gave it to the ENI once more.
+    /// Takes a lost block back after EC2 assigned it to the ENI again.
     pub(crate) fn regain(&mut self, ctx: &mut Ctx, id: &EniId, block: IpNet) {
         let known = ctx.book.eni(id).and_then(|eni| eni.block(block));
         if known.is_some_and(|known| known.lost().is_some()) {
-            ctx.book.set_stand(block, Stand::Stays);
-            self.doubts.forget(&Subject::Block(block));
+            ctx.book.set_block_state(block, BlockState::Stays);
+            self.absences.forget(&Subject::Block(block));
         }
     }
 
-    /// A pod has let go of its address: if its block was lost, and this was the last, it goes.
-    pub(crate) fn drop_what_was_kept_for_a_pod(&mut self, ctx: &mut Ctx, address: IpAddr) {
+    /// Removes a lost block after the release of its last used address.
+    pub(crate) fn drop_lost_block_of(&mut self, ctx: &mut Ctx, address: IpAddr) {
         let Some((eni, block)) = ctx.book.place_of(address) else { return };
         let known = ctx.book.eni(eni).and_then(|eni| eni.block(block));
         let lost = known.is_some_and(|known| known.lost().is_some());
         if lost && ctx.book.holder_within(block).is_none() {
             self.lose(ctx, block);
-            // Another ENI of ours may have it by now.
+            // Another ENI of the node may have the block now.
             ctx.schedule.want_ec2(ctx.now);
         }
     }
@@ -140,14 +139,14 @@ impl Witnesses {
                 format!("it was detached from the node while {held} pods hold its addresses");
             let next_step = "delete those pods, so that they get other addresses";
             ctx.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
-            self.doubts.settle(&Subject::Eni(id.clone()));
+            self.absences.settle(&Subject::Eni(id.clone()));
         } else {
             let nets: Vec<IpNet> = eni.blocks().map(|(net, _)| net).collect();
             for net in nets {
-                self.doubts.forget(&Subject::Block(net));
+                self.absences.forget(&Subject::Block(net));
             }
             ctx.forget_eni(id);
-            self.doubts.forget(&Subject::Eni(id.clone()));
+            self.absences.forget(&Subject::Eni(id.clone()));
             let cause = "it was detached from the node; no pod held its addresses";
             ctx.report(Severity::Warning, Topic::Vanished, id, cause, "");
         }
@@ -156,12 +155,12 @@ impl Witnesses {
     }
 }
 
-/// Whether EC2 shows again what was lost, in an answer that is no older than the loss.
+/// Returns whether EC2 shows a lost block again in an answer that is newer than the loss.
 fn is_back(block: &Block, started: Time) -> bool {
     block.lost().is_some_and(|since| started >= since + SETTLING)
 }
 
-/// A block for people: a single address without its length.
+/// Formats a block; a single address without its length.
 fn named(block: IpNet) -> String {
     if is_prefix(block) { block.to_string() } else { block.addr().to_string() }
 }

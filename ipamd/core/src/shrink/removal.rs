@@ -1,37 +1,37 @@
-//! How far is an ENI on its way out? Detach → delete; what does not exist has gone already.
+//! The removal of an ENI: detach, then delete. An ENI that does not exist is removed already.
 
 use super::Shrink;
 use crate::{
     Action, AttachmentState, CloudAnswer, CloudCall, Record, Remedy, SeenEni, Severity, Topic,
     book::Eni,
-    calls::{About, CloudResult},
+    calls::{CallSubject, CloudResult},
     ctx::Ctx,
     places::OccupiedPlace,
 };
 use config_model::{AttachmentId, EniId, Span, Time};
 
-/// How long EC2 usually takes to detach; deleting earlier is refused, and would be one call more.
+/// The usual time of a detach. EC2 refuses an earlier deletion, which would waste a call.
 const DETACH_TIME: Span = Span::seconds(4);
 
-/// An ENI on its way out.
+/// An ENI that is being removed.
 #[derive(Clone, Debug)]
-pub(super) struct Departure {
-    /// As it was in the book; `None` if an earlier process began.
+pub(super) struct EniRemoval {
+    /// The ENI as in the book; `None` if an earlier process started the removal.
     pub(super) eni: Option<Eni>,
     attachment: Option<AttachmentId>,
     /// EC2 has accepted the detach.
     detached: bool,
-    /// EC2 was seen to show it attached to nothing.
+    /// An EC2 answer showed it attached to nothing.
     off: bool,
-    /// A reply was lost, or nothing is known: look first.
+    /// A reply was lost, or the attachment is unknown. EC2 must describe the ENI first.
     unsure: bool,
-    /// Some reply to Detach was lost: there is no way back.
+    /// A reply to Detach was lost, so the ENI cannot be kept.
     detach_lost: bool,
     rest_until: Time,
     in_call: bool,
 }
 
-impl Departure {
+impl EniRemoval {
     fn new(eni: Option<Eni>) -> Self {
         let attachment = eni.as_ref().and_then(|eni| eni.facts.attachment.clone());
         Self {
@@ -46,7 +46,7 @@ impl Departure {
         }
     }
 
-    /// One that an earlier process began.
+    /// A removal that an earlier process started.
     pub(super) fn resumed() -> Self {
         Self { detach_lost: true, ..Self::new(None) }
     }
@@ -63,27 +63,27 @@ impl Departure {
 }
 
 impl Shrink {
-    /// Takes the ENI out of the book, for good.
-    pub(crate) fn depart(&mut self, ctx: &mut Ctx, id: &EniId) {
+    /// Removes the ENI from the book and frees it.
+    pub(crate) fn free_eni(&mut self, ctx: &mut Ctx, id: &EniId) {
         let Some(eni) = ctx.book.remove_eni(id) else { return };
         ctx.persist(Record::EniLeaving { eni: id.clone() });
-        self.departures.insert(id.clone(), Departure::new(Some(eni)));
+        self.removals.insert(id.clone(), EniRemoval::new(Some(eni)));
         ctx.node_changed();
         self.advance(ctx);
     }
 
     pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
-        let ids: Vec<EniId> = self.departures.keys().cloned().collect();
+        let ids: Vec<EniId> = self.removals.keys().cloned().collect();
         for id in ids {
-            let Some(departure) = self.departures.get(&id) else { continue };
-            let (in_call, rest_until) = (departure.in_call, departure.rest_until);
+            let Some(removal) = self.removals.get(&id) else { continue };
+            let (in_call, rest_until) = (removal.in_call, removal.rest_until);
             if in_call || !ctx.reached(rest_until) {
                 continue;
             }
-            let Some(departure) = self.departures.get(&id) else { continue };
+            let Some(removal) = self.removals.get(&id) else { continue };
             let eni = id.clone();
-            let call = match (&departure.attachment, departure.detached) {
-                _ if departure.unsure => CloudCall::DescribeEni { eni },
+            let call = match (&removal.attachment, removal.detached) {
+                _ if removal.unsure => CloudCall::DescribeEni { eni },
                 (_, true) => CloudCall::DeleteEni { eni },
                 (Some(attachment), false) => {
                     CloudCall::DetachEni { eni, attachment: attachment.clone() }
@@ -91,115 +91,115 @@ impl Shrink {
                 (None, false) => CloudCall::DescribeEni { eni },
             };
             if ctx.may(call.action()) {
-                if let Some(departure) = self.departures.get_mut(&id) {
-                    departure.in_call = true;
+                if let Some(removal) = self.removals.get_mut(&id) {
+                    removal.in_call = true;
                 }
-                ctx.call(About::Departure(id), call);
+                ctx.call(CallSubject::Removal(id), call);
             }
         }
     }
 
     pub(crate) fn done(&mut self, ctx: &mut Ctx, id: &EniId, action: Action, result: CloudResult) {
-        let Some(departure) = self.departures.get_mut(id) else { return };
-        departure.in_call = false;
+        let Some(removal) = self.removals.get_mut(id) else { return };
+        removal.in_call = false;
         match (action, result) {
             (Action::Detach, Ok(_)) => {
-                departure.detached = true;
-                departure.rest_until = ctx.now + DETACH_TIME;
+                removal.detached = true;
+                removal.rest_until = ctx.now + DETACH_TIME;
             }
             (Action::Detach, Err(fault)) => match fault.remedy {
-                Remedy::Gone => departure.detached = true,
+                Remedy::Gone => removal.detached = true,
                 Remedy::RetryAfter { .. } => {}
                 Remedy::Unknown => {
-                    departure.unsure = true;
-                    departure.detach_lost = true;
+                    removal.unsure = true;
+                    removal.detach_lost = true;
                 }
                 Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {
-                    if departure.detach_lost {
-                        departure.unsure = true;
+                    if removal.detach_lost {
+                        removal.unsure = true;
                     } else {
-                        self.stay_after_all(ctx, id);
+                        self.keep_eni(ctx, id);
                     }
                 }
             },
-            (Action::Delete, Ok(_)) => self.departed(ctx, id),
+            (Action::Delete, Ok(_)) => self.removed(ctx, id),
             (Action::Delete, Err(fault)) => match fault.remedy {
-                Remedy::Gone => self.departed(ctx, id),
+                Remedy::Gone => self.removed(ctx, id),
                 Remedy::RetryAfter { .. } | Remedy::Unknown => {}
                 Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {
-                    departure.unsure = true;
+                    removal.unsure = true;
                 }
             },
             (Action::Describe, Ok(CloudAnswer::Described(seen))) => {
-                self.departure_described(ctx, id, &seen);
+                self.removal_described(ctx, id, &seen);
             }
             (Action::Describe, Err(fault)) if fault.remedy == Remedy::Gone => {
-                self.departed(ctx, id);
+                self.removed(ctx, id);
             }
-            // A look that failed is repeated; no other call is made for an ENI on its way out.
+            // A description that failed is repeated; no other call is made for such an ENI.
             (_, _) => {}
         }
     }
 
-    fn departure_described(&mut self, ctx: &mut Ctx, id: &EniId, seen: &SeenEni) {
-        let Some(departure) = self.departures.get_mut(id) else { return };
-        departure.unsure = false;
+    fn removal_described(&mut self, ctx: &mut Ctx, id: &EniId, seen: &SeenEni) {
+        let Some(removal) = self.removals.get_mut(id) else { return };
+        removal.unsure = false;
         match &seen.attachment {
-            None => (departure.detached, departure.off) = (true, true),
+            None => (removal.detached, removal.off) = (true, true),
             Some(found) if found.instance != ctx.node.instance_id => {
                 let cause = format!("it is attached to {} by now", found.instance);
                 ctx.report(Severity::Warning, Topic::PoolShrank, id, cause, "");
-                self.forget_departure(ctx, id);
+                self.forget_removal(ctx, id);
             }
-            // An earlier process had looked at the kernel. What was there since, nobody knows.
-            Some(_) if departure.eni.is_none() && !ctx.book.kernel_was_seen() => {
-                departure.unsure = true;
-                departure.rest_until = ctx.now + DETACH_TIME;
+            // An earlier process had checked the kernel. New pods may use the addresses since then.
+            Some(_) if removal.eni.is_none() && !ctx.book.kernel_was_seen() => {
+                removal.unsure = true;
+                removal.rest_until = ctx.now + DETACH_TIME;
             }
             Some(found)
-                if departure.eni.is_none()
+                if removal.eni.is_none()
                     && found.state != AttachmentState::Detaching
                     && ctx.book.uses_any_of(&seen.blocks) =>
             {
                 let cause = "it was to be freed, but its addresses are in use: it stays";
                 ctx.report(Severity::Warning, Topic::PoolShrank, id, cause, "");
-                self.stay_after_all(ctx, id);
+                self.keep_eni(ctx, id);
                 ctx.schedule.want_ec2_at(ctx.now);
             }
             Some(found) => {
-                departure.attachment = found.id.clone();
-                departure.detached = found.state == AttachmentState::Detaching;
-                departure.rest_until = ctx.now + DETACH_TIME;
+                removal.attachment = found.id.clone();
+                removal.detached = found.state == AttachmentState::Detaching;
+                removal.rest_until = ctx.now + DETACH_TIME;
             }
         }
     }
 
-    /// EC2 refuses to let it go: its addresses serve on.
-    fn stay_after_all(&mut self, ctx: &mut Ctx, id: &EniId) {
-        let Some(departure) = self.departures.remove(id) else { return };
-        if let Some(eni) = departure.eni {
+    /// Puts the ENI back because EC2 refuses the removal.
+    fn keep_eni(&mut self, ctx: &mut Ctx, id: &EniId) {
+        let Some(removal) = self.removals.remove(id) else { return };
+        if let Some(eni) = removal.eni {
             ctx.book.put_back(eni, ctx.now);
         }
-        persist_left(ctx, id);
+        persist_removed(ctx, id);
         ctx.node_changed();
     }
 
-    fn departed(&mut self, ctx: &mut Ctx, id: &EniId) {
+    fn removed(&mut self, ctx: &mut Ctx, id: &EniId) {
         ctx.report(Severity::Info, Topic::PoolShrank, id, "detached and deleted", "");
-        self.forget_departure(ctx, id);
+        self.forget_removal(ctx, id);
     }
 
-    fn forget_departure(&mut self, ctx: &mut Ctx, id: &EniId) {
-        self.departures.remove(id);
-        ctx.gone.eni_gone(id.clone(), ctx.now);
-        persist_left(ctx, id);
+    fn forget_removal(&mut self, ctx: &mut Ctx, id: &EniId) {
+        self.removals.remove(id);
+        ctx.removed.eni_gone(id.clone(), ctx.now);
+        persist_removed(ctx, id);
         ctx.node_changed();
     }
 }
 
-/// The record ends all that the checkpoint says of the ENI. Addresses that rest still do: the ENI
-/// stayed, or another has them by now.
-fn persist_left(ctx: &mut Ctx, id: &EniId) {
+/// Ends the removal in the checkpoint. `EniLeft` also drops cooling addresses of the ENI, so those that still cool are
+/// written again.
+fn persist_removed(ctx: &mut Ctx, id: &EniId) {
     ctx.persist(Record::EniLeft { eni: id.clone() });
     let of_it = ctx.book.cooling().filter(|(_, cooling)| cooling.eni == *id);
     let resting: Vec<Record> = of_it

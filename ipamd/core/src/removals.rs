@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 const GONE_MEMORY: Span = Span::seconds(180);
 
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct RecentRemovals {
     blocks: BTreeMap<IpNet, Time>,
     enis: BTreeMap<EniId, Time>,
 }
 
-impl Gone {
+impl RecentRemovals {
     pub(crate) fn block_gone(&mut self, block: IpNet, now: Time) {
         self.blocks.insert(block, now);
     }
@@ -61,8 +61,8 @@ impl Gone {
 }
 
 impl Ctx {
-    pub(crate) fn forget_the_long_gone(&mut self) {
-        let over = self.gone.expire(self.now);
+    pub(crate) fn expire_removals(&mut self) {
+        let over = self.removed.expire(self.now);
         let (prefixes, singles): (Vec<IpNet>, Vec<IpNet>) =
             over.into_iter().partition(|block| is_prefix(*block));
         for blocks in [prefixes, singles].into_iter().filter(|blocks| !blocks.is_empty()) {
@@ -70,9 +70,9 @@ impl Ctx {
         }
     }
 
-    /// The blocks without those that an answer to a question of `started` may show only because it is old.
+    /// The blocks without those that an answer to a question of `started` may show only add_blocker it is old.
     pub(crate) fn not_stale(&self, blocks: &[IpNet], started: Time) -> Vec<IpNet> {
-        let fresh = |block: &&IpNet| !self.gone.may_be_stale_of(**block, started);
+        let fresh = |block: &&IpNet| !self.removed.may_be_stale_of(**block, started);
         blocks.iter().filter(fresh).copied().collect()
     }
 }

@@ -1,21 +1,21 @@
-//! Which addresses of a block are unused: as runs, so that a block of 2⁴⁸ costs what its use costs.
+//! The free addresses of a block as ranges, so that a block of 2⁴⁸ addresses costs only its use.
 
 use std::collections::BTreeMap;
 
-/// The unused offsets of a block. Every operation costs the logarithm of the number of runs.
+/// The free offsets of a block. Every operation is logarithmic in the number of ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Room {
-    /// First offset of a run → its last. Runs neither overlap nor touch.
+pub(super) struct FreeRanges {
+    /// First offset of a range → its last. Ranges neither overlap nor touch.
     runs: BTreeMap<u64, u64>,
 }
 
-impl Room {
-    /// All of a block of this size, which is at least 1.
+impl FreeRanges {
+    /// All offsets of a block of `size` ≥ 1 addresses.
     pub(super) fn whole(size: u64) -> Self {
         Self { runs: BTreeMap::from([(0, size.saturating_sub(1))]) }
     }
 
-    /// The lowest unused offset.
+    /// The lowest free offset.
     pub(super) fn first(&self) -> Option<u64> {
         self.runs.first_key_value().map(|(first, _)| *first)
     }
@@ -25,7 +25,7 @@ impl Room {
         self.runs.len()
     }
 
-    /// The offset is used from now on.
+    /// Marks the offset as used.
     pub(super) fn take(&mut self, offset: u64) {
         let Some((&first, &last)) = self.runs.range(..=offset).next_back() else { return };
         if last < offset {
@@ -40,7 +40,7 @@ impl Room {
         }
     }
 
-    /// The offset is unused again.
+    /// Marks the offset as free.
     pub(super) fn put(&mut self, offset: u64) {
         let before = self.runs.range(..=offset).next_back().map(|(first, last)| (*first, *last));
         if before.is_some_and(|(_, last)| last >= offset) {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_lowest_is_taken_and_what_comes_back_is_taken_again() {
-        let mut room = Room::whole(4);
+        let mut room = FreeRanges::whole(4);
         for offset in 0..4 {
             assert_eq!(room.first(), Some(offset));
             room.take(offset);
@@ -70,25 +70,25 @@ mod tests {
         for offset in [2, 0, 3, 1] {
             room.put(offset);
         }
-        assert_eq!(room, Room::whole(4));
+        assert_eq!(room, FreeRanges::whole(4));
     }
 
     #[test]
     fn taking_and_putting_twice_changes_nothing() {
-        let mut room = Room::whole(16);
+        let mut room = FreeRanges::whole(16);
         for _ in 0..2 {
             room.take(5);
             assert_eq!(room.runs, BTreeMap::from([(0, 4), (6, 15)]));
         }
         for _ in 0..2 {
             room.put(5);
-            assert_eq!(room, Room::whole(16));
+            assert_eq!(room, FreeRanges::whole(16));
         }
     }
 
     #[test]
     fn the_runs_of_a_huge_block_are_as_many_as_its_use_makes() {
-        let mut room = Room::whole(1 << 48);
+        let mut room = FreeRanges::whole(1 << 48);
         for offset in 0..1000 {
             room.take(offset * 2);
         }
@@ -96,12 +96,13 @@ mod tests {
         for offset in 0..1000 {
             room.put(offset * 2);
         }
-        assert_eq!(room, Room::whole(1 << 48));
+        assert_eq!(room, FreeRanges::whole(1 << 48));
     }
 
     #[test]
     fn it_agrees_with_a_plain_set_whatever_is_taken_and_put() {
-        let (mut room, mut plain) = (Room::whole(64), std::collections::BTreeSet::from_iter(0..64));
+        let (mut room, mut plain) =
+            (FreeRanges::whole(64), std::collections::BTreeSet::from_iter(0..64));
         let mut draw = 7_u64;
         for _ in 0..5000 {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

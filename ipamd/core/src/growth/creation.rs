@@ -1,58 +1,64 @@
-//! How far is a new ENI? Create → attach → the book. A step that fails is undone or looked up.
+//! The steps of a new ENI: create, attach, add to the book. A step that fails is undone or checked.
 
 mod outcome;
 
 use super::Growth;
 use crate::{
-    Action, CloudCall, SeenEni, Want, book::block_size, calls::About, checkpoint::Made, ctx::Ctx,
-    places::OccupiedPlaces, warm::Unit,
+    Action, CloudCall, SeenEni, Want, book::block_size, calls::CallSubject,
+    checkpoint::CreationRecord, ctx::Ctx, places::OccupiedPlaces, warm::Unit,
 };
 use config_model::{CardIndex, DeviceIndex, EniId, SecurityGroupId, Span, SubnetId, Time};
 use std::collections::BTreeSet;
 
-/// Device indexes end before this.
+/// The first device index that EC2 does not accept.
 const DEVICE_INDEXES: u16 = 100;
-/// Device indexes tried before an attach is given up.
+/// The number of device indexes tried before an attach is given up.
 const MAX_PLACES_TRIED: usize = 16;
-/// The pause after the answer that there is no such ENI: reads lag behind a creation.
+/// The pause after EC2 reports that the ENI does not exist: reads lag behind a creation.
 const NOT_FOUND_PAUSE: Span = Span::seconds(2);
 
-/// An ENI on its way in.
+/// An ENI that is being created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Making {
-    /// What it was asked for with; the token is good for exactly that.
-    made: Made,
-    /// The ENI, once it is known to exist.
+pub(crate) struct EniCreation {
+    /// The parameters of the request. The token is valid only with exactly these.
+    made: CreationRecord,
+    /// `None` until EC2 has confirmed that it exists.
     pub(crate) eni: Option<EniId>,
-    /// How it looks, once it was seen.
+    /// EC2's last description of it.
     seen: Option<SeenEni>,
-    /// A reply to Create was lost: the same token must be asked with again.
+    /// A reply to Create was lost. The same token must be used again.
     create_unsure: bool,
-    /// A reply to Attach was lost: look first.
+    /// A reply to Attach was lost. EC2 must describe the ENI first.
     unsure: bool,
-    /// Some reply to Attach was lost: what fails now may fail because it had worked.
+    /// A reply to Attach was lost earlier, so a later failure may mean that it succeeded.
     attach_lost: bool,
     /// It is to be deleted.
     undo: bool,
     device: Option<DeviceIndex>,
     places_tried: BTreeSet<DeviceIndex>,
-    /// Since when EC2 says that there is no such ENI.
+    /// The first time that EC2 reported that the ENI does not exist.
     not_found: Option<Time>,
     rest_until: Time,
     in_call: bool,
 }
 
-impl Making {
+impl EniCreation {
     pub(crate) fn new(
         card: CardIndex,
         want: Want,
         subnet: SubnetId,
         groups: Vec<SecurityGroupId>,
     ) -> Self {
-        Self::of(Made { want, subnet: Some(subnet), groups: Some(groups), card, eni: None })
+        Self::of(CreationRecord {
+            want,
+            subnet: Some(subnet),
+            groups: Some(groups),
+            card,
+            eni: None,
+        })
     }
 
-    fn of(made: Made) -> Self {
+    fn of(made: CreationRecord) -> Self {
         Self {
             eni: made.eni.clone(),
             made,
@@ -69,8 +75,8 @@ impl Making {
         }
     }
 
-    /// One that an earlier process began.
-    pub(crate) fn resumed(made: Made) -> Self {
+    /// A creation that an earlier process started.
+    pub(crate) fn resumed(made: CreationRecord) -> Self {
         let unsure = made.eni.is_some();
         Self { create_unsure: true, unsure, attach_lost: unsure, ..Self::of(made) }
     }
@@ -79,11 +85,11 @@ impl Making {
         self.made.card
     }
 
-    pub(crate) fn made(&self) -> &Made {
+    pub(crate) fn made(&self) -> &CreationRecord {
         &self.made
     }
 
-    /// The addresses that can still be put on it once it is attached.
+    /// The number of addresses that can still be assigned once it is attached.
     pub(crate) fn room(&self, per_eni: u32) -> u64 {
         let unit = match self.made.want {
             Want::Addresses(_) => Unit::Address,
@@ -94,7 +100,7 @@ impl Making {
         if self.undo { 0 } else { u64::from(room) * unit.size() }
     }
 
-    /// The addresses that it will bring.
+    /// The number of addresses that it will bring.
     pub(crate) fn coming(&self) -> u64 {
         match &self.seen {
             _ if self.undo => 0,
@@ -106,26 +112,26 @@ impl Making {
 
 impl Growth {
     pub(crate) fn advance(&mut self, ctx: &mut Ctx, occupied: &OccupiedPlaces) {
-        let tokens: Vec<String> = self.makings.keys().cloned().collect();
+        let tokens: Vec<String> = self.creations.keys().cloned().collect();
         for token in tokens {
-            let Some(making) = self.makings.get(&token) else { continue };
-            let rest_until = making.rest_until;
-            if making.in_call || !ctx.reached(rest_until) {
+            let Some(creation) = self.creations.get(&token) else { continue };
+            let rest_until = creation.rest_until;
+            if creation.in_call || !ctx.reached(rest_until) {
                 continue;
             }
-            let Some(making) = self.makings.get(&token) else { continue };
-            match making.eni.clone() {
+            let Some(creation) = self.creations.get(&token) else { continue };
+            match creation.eni.clone() {
                 None => {
                     if ctx.may(Action::Create) {
                         self.create(ctx, &token);
                     }
                 }
-                Some(eni) if making.unsure || making.seen.is_none() => {
+                Some(eni) if creation.unsure || creation.seen.is_none() => {
                     if ctx.may(Action::Describe) {
                         self.call_for(ctx, &token, CloudCall::DescribeEni { eni });
                     }
                 }
-                Some(eni) if making.undo => {
+                Some(eni) if creation.undo => {
                     if ctx.may(Action::Delete) {
                         self.call_for(ctx, &token, CloudCall::DeleteEni { eni });
                     }
@@ -136,12 +142,12 @@ impl Growth {
     }
 
     pub(super) fn create(&mut self, ctx: &mut Ctx, token: &str) {
-        let Some(making) = self.makings.get(token) else { return };
+        let Some(creation) = self.creations.get(token) else { return };
         let call = CloudCall::CreateEni {
             token: token.to_owned(),
-            subnet: making.made.subnet.clone().unwrap_or(ctx.node.subnet.clone()),
-            groups: making.made.groups.clone().unwrap_or(ctx.node.security_groups.clone()),
-            want: making.made.want,
+            subnet: creation.made.subnet.clone().unwrap_or(ctx.node.subnet.clone()),
+            groups: creation.made.groups.clone().unwrap_or(ctx.node.security_groups.clone()),
+            want: creation.made.want,
             tags: ctx.node.tags.clone(),
             description: ctx.node.description.clone(),
         };
@@ -152,21 +158,21 @@ impl Growth {
         if !ctx.may(Action::Attach) {
             return;
         }
-        let Some(card) = self.makings.get(token).map(Making::card) else { return };
+        let Some(card) = self.creations.get(token).map(EniCreation::card) else { return };
         let no_place = occupied.attached(ctx, card) >= ctx.max_enis(card);
         let device = self.free_device(ctx, occupied, token, card);
-        let Some(making) = self.makings.get_mut(token) else { return };
+        let Some(creation) = self.creations.get_mut(token) else { return };
         let (false, Some(device)) = (no_place, device) else {
-            making.undo = true;
+            creation.undo = true;
             self.call_for(ctx, token, CloudCall::DeleteEni { eni });
             return;
         };
-        making.device = Some(device);
+        creation.device = Some(device);
         let instance = ctx.node.instance_id.clone();
         self.call_for(ctx, token, CloudCall::AttachEni { eni, instance, card, device });
     }
 
-    /// The lowest place that no other ENI has, is about to have, or was found to have.
+    /// The lowest device number that no other ENI has, is about to get, or was found to have.
     fn free_device(
         &self,
         ctx: &Ctx,
@@ -181,25 +187,25 @@ impl Growth {
             .map(|eni| eni.facts.device)
             .collect();
         taken.extend(occupied.devices(card));
-        for (other, making) in &self.makings {
-            if other != token && making.card() == card {
-                taken.extend(making.device);
+        for (other, creation) in &self.creations {
+            if other != token && creation.card() == card {
+                taken.extend(creation.device);
             }
         }
-        let tried = &self.makings.get(token)?.places_tried;
+        let tried = &self.creations.get(token)?.places_tried;
         if tried.len() >= MAX_PLACES_TRIED {
             return None;
         }
         let free = |device: &DeviceIndex| !taken.contains(device) && !tried.contains(device);
-        // On card 0 the first place is the primary ENI's.
+        // Device 0 of card 0 is the primary ENI's.
         let first = u16::from(card == CardIndex(0));
         (first..DEVICE_INDEXES).map(DeviceIndex).find(free)
     }
 
     fn call_for(&mut self, ctx: &mut Ctx, token: &str, call: CloudCall) {
-        if let Some(making) = self.makings.get_mut(token) {
-            making.in_call = true;
-            ctx.call(About::Making(token.to_owned()), call);
+        if let Some(creation) = self.creations.get_mut(token) {
+            creation.in_call = true;
+            ctx.call(CallSubject::Creation(token.to_owned()), call);
         }
     }
 }
