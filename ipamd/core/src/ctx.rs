@@ -154,7 +154,7 @@ impl Ctx {
         self.book.enis().any(|eni| eni.serves() && eni.total() > 0)
     }
 
-    /// Returns the time until which a call that no pod waits for is delayed add_blocker EC2 throttles. The core wakes then.
+    /// Returns the time until which a call that no pod waits for is delayed because EC2 throttles. The core wakes then.
     pub(crate) fn delay_for_throttling(&mut self, calm: Span) -> Option<Time> {
         let until =
             self.budgets.storm(calm, self.now).filter(|_| self.queue.is_empty() && self.serves());
@@ -168,7 +168,7 @@ impl Ctx {
         allowed && self.limits_unknown.is_none() && self.schedule.ec2_seen()
     }
 
-    /// Returns whether the pool keeps its size add_blocker the node gets no new pods.
+    /// Returns whether the pool keeps its size because the node gets no new pods.
     pub(crate) fn is_frozen(&self) -> bool {
         !self.cluster.is_schedulable() && !self.config.manage_unschedulable
     }

@@ -70,7 +70,7 @@ impl Ctx {
         }
     }
 
-    /// The blocks without those that an answer to a question of `started` may show only add_blocker it is old.
+    /// The blocks without those that an answer to a question of `started` may show only because it is old.
     pub(crate) fn not_stale(&self, blocks: &[IpNet], started: Time) -> Vec<IpNet> {
         let fresh = |block: &&IpNet| !self.removed.may_be_stale_of(**block, started);
         blocks.iter().filter(fresh).copied().collect()

@@ -1,18 +1,15 @@
-//! How many addresses is a card's pool short, or over?
+//! The pool's targets: how many addresses a card lacks, and how many are surplus.
 //!
-//! The targets are amazon-vpc-cni's. The differences: an address that cools is not available, and a
-//! Reserve that waits is demand like a pod; so is a pod that Kubernetes has announced. Single
-//! addresses and prefixes count alike, wherever a pod sits; blocks of a kind that the mode does not
-//! ask for are replaced when nobody uses them.
+//! The targets are those of amazon-vpc-cni, with three differences. A cooling address is not available. A waiting Reserve
+//! counts as demand like a pod, and so does a pod that is bound to the node. Single addresses and prefixes count alike;
+//! unused blocks of a kind that the mode does not request are replaced.
 //!
-//! Planners ask in this order, for each card of [`Targets::cards`]:
-//! - [`Core::pool`](crate::Core) gives the card's [`Pool`], what was asked for counted as if it were
-//!   there;
-//! - [`Targets::ask`] says how many addresses to ask for next; [`Unit::want`] turns them into what
-//!   one call asks for ([`Targets::unit`] is the kind that the mode wants; a planner may ask for
-//!   another where EC2 has none of it);
-//! - [`Targets::over`] says how many idle blocks of each kind may go, [`Targets::hold_without`]
-//!   whether a whole ENI may.
+//! The planner uses them in this order, for each card of [`Targets::cards`]:
+//! - `Growth::pool` returns the card's [`Pool`]; requests under way count as present.
+//! - [`Targets::ask`] returns the number of addresses to request next, and [`Unit::want`] turns it into one call.
+//!   [`Targets::unit`] is the preferred kind; the planner may request another one if EC2 has none of it.
+//! - [`Targets::over`] returns how many idle blocks of each kind may be returned, and [`Targets::hold_without`] whether a
+//!   whole ENI may.
 
 use crate::{Family, Limits, PoolConfig, Want};
 use config_model::CardIndex;

@@ -1,4 +1,4 @@
-//! From the address book to the host networking that it calls for.
+//! The desired host networking, derived from the address book and the settings.
 
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, registry};
 use config_settings::{PodEniMode, Settings};
@@ -13,12 +13,12 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-/// The primary ENI of the book, once a witness has shown it.
+/// The primary ENI; `None` until a witness has shown it.
 pub fn primary(book: &Snapshot) -> Option<&EniView> {
     book.enis.iter().find(|eni| (eni.card, eni.device) == (CardIndex(0), DeviceIndex(0)))
 }
 
-/// What the node should look like; `None` until the primary ENI is known.
+/// The desired state of the node; `None` until the primary ENI is known.
 pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     let primary = primary(book)?;
     let family = family(settings);
@@ -33,8 +33,7 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         family,
         layout: settings.rules,
         primary: PrimaryDesired { mac: primary.mac, mtu: settings.eni_mtu },
-        // Marked traffic exists if node ports are kept on the primary ENI, or if pods' traffic is
-        // translated there.
+        // Marked traffic exists if node ports work on the primary ENI, or if pods' traffic is translated there.
         connmark: (settings.node_port_support || !settings.external_snat)
             .then_some(settings.connmark),
         external: settings.external_service_cidrs.iter().copied().collect(),
@@ -51,7 +50,7 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     })
 }
 
-/// The settings of the host that are files.
+/// The sysctls that the settings require.
 pub fn sysctls(settings: &Settings) -> BTreeMap<SysctlName, String> {
     let early = if settings.tcp_early_demux { "1" } else { "0" };
     let mut wanted = family(settings).sysctls();
@@ -64,7 +63,6 @@ pub fn sysctls(settings: &Settings) -> BTreeMap<SysctlName, String> {
 
 const TCP_EARLY_DEMUX: &str = "net/ipv4/tcp_early_demux";
 
-/// The family of the pods' addresses.
 pub fn family(settings: &Settings) -> Family {
     match settings.family {
         config_settings::Family::V4 => Family::V4,
@@ -72,7 +70,7 @@ pub fn family(settings: &Settings) -> Family {
     }
 }
 
-/// `None` while its subnet is not known, or an IPv4 address of its own.
+/// `None` until its subnet, and with IPv4 its primary address, is known.
 fn desired_eni(eni: &EniView, family: Family, mtu: u32) -> Option<EniDesired> {
     let (address, subnet) = match family {
         Family::V4 => (Some(IpAddr::V4(eni.primary_address?)), IpNet::V4(eni.subnet_cidr?)),
@@ -84,14 +82,14 @@ fn desired_eni(eni: &EniView, family: Family, mtu: u32) -> Option<EniDesired> {
     Some(EniDesired { eni: id, mac, address, subnet, table, mtu, blocks, trunk })
 }
 
-/// The trunk that carries the node's branch ENIs.
+/// The MAC address of the trunk that carries the node's branch ENIs.
 pub fn trunk(book: &Snapshot) -> Option<Mac> {
     let trunk = |eni: &&EniView| eni.kind == Some(EniKind::Trunk) && !eni.leaving;
     book.enis.iter().find(trunk).map(|eni| eni.mac)
 }
 
-/// A branch's address of this family and the router of its subnet: the first address of an IPv4
-/// subnet, and the one that every IPv6 subnet of a VPC has.
+/// A branch's address of this family and its subnet's router: the first address of an IPv4 subnet, or the fixed
+/// address that every IPv6 subnet of a VPC has.
 pub fn way_of(branch: &BranchEni, family: Family) -> Option<(IpAddr, IpAddr)> {
     let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
     match family {
@@ -122,7 +120,7 @@ fn pod_blocks(book: &Snapshot) -> impl Iterator<Item = IpNet> {
     held.map(|held| IpNet::from(held.address))
 }
 
-/// The ENIs whose addresses pods may get, as far as the host is concerned.
+/// The ENIs for pods, and whether each is ready.
 pub fn managed_enis(book: &Snapshot) -> impl Iterator<Item = (&EniId, bool)> {
     book.enis.iter().filter(|eni| eni.managed && !eni.leaving).map(|eni| (&eni.id, eni.ready))
 }

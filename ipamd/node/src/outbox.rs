@@ -1,28 +1,28 @@
-//! Effects that must wait until what they follow from is durable.
+//! Effects that wait until the records before them are durable.
 
 use ipamd_core::{Effect, Record};
 use std::collections::VecDeque;
 
-/// The number of durable records, of all that this process ever handed to the writer.
+/// The number of durable records, of all that this process ever passed to the writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Durable(pub u64);
 
-/// Keeps the order of the core's effects: nothing leaves before the records that came before it are
-/// durable. All records that gather while a write is under way go into the next one.
+/// The queue of the core's effects in order: an effect leaves only after the records before it are durable. All
+/// records that arrive during a write go into the next write.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Records that no batch has taken yet.
+    /// Records that are in no batch yet.
     gathered: Vec<Record>,
-    /// How many records there ever were.
+    /// The number of all records.
     recorded: u64,
-    /// How many of them were handed to the writer.
+    /// The number of records passed to the writer.
     handed: u64,
     durable: u64,
     held: VecDeque<(u64, Effect)>,
 }
 
 impl Outbox {
-    /// Takes in effects; gives back those that wait for nothing, in order.
+    /// Takes effects. Returns those that need not wait, in order.
     pub fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let mut at_once = Vec::new();
         for effect in effects {
@@ -46,7 +46,7 @@ impl Outbox {
         at_once
     }
 
-    /// The next batch to write, if none is under way and there is anything to write.
+    /// The next batch to write; `None` while a write is under way or without records.
     pub fn batch(&mut self) -> Option<Vec<Record>> {
         if self.durable < self.handed || self.gathered.is_empty() {
             return None;
@@ -55,12 +55,12 @@ impl Outbox {
         Some(std::mem::take(&mut self.gathered))
     }
 
-    /// So many records are durable by now.
+    /// Sets the number of durable records.
     pub fn settle(&mut self, durable: Durable) {
         self.durable = durable.0;
     }
 
-    /// What may leave now, in order.
+    /// The next effect that may leave, in order.
     pub fn release(&mut self) -> Option<Effect> {
         let (after, _) = self.held.front()?;
         if *after > self.durable {
@@ -69,7 +69,7 @@ impl Outbox {
         self.held.pop_front().map(|(_, effect)| effect)
     }
 
-    /// Whether everything is durable and has left.
+    /// Returns whether everything is durable and has left.
     pub fn is_empty(&self) -> bool {
         self.durable == self.recorded && self.held.is_empty()
     }

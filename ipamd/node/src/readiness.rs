@@ -1,4 +1,4 @@
-//! Which ENIs can pods use, as a pass has seen them?
+//! The ENIs that pods can use, according to a repair pass.
 
 use crate::desired;
 use config_model::EniId;
@@ -6,8 +6,7 @@ use ipamd_core::Snapshot;
 use routing_plan::{Applied, Note, Plan, Subject};
 use std::collections::BTreeMap;
 
-/// ENIs that were seen as they should be and were not before; and those that cannot be made right,
-/// with the reason.
+/// The ENIs that became ready in this pass, and those that cannot become ready, with the reasons.
 pub fn readiness(
     book: &Snapshot,
     plan: &Plan,
@@ -29,7 +28,7 @@ pub fn readiness(
     (ready, not_ready)
 }
 
-/// Subjects that cannot be made right now, and why.
+/// The subjects that cannot be repaired now, with the reasons.
 fn stuck(plan: &Plan, applied: &Applied) -> BTreeMap<Subject, String> {
     let notes = plan.notes.iter().filter_map(|note| match note {
         Note::LinkMissing { subject, .. } | Note::LinkAmbiguous { subject, .. } => {

@@ -1,51 +1,48 @@
-//! Pods with security groups of their own: the API server as far as it matters to them, and the VPC
-//! resource controller, which is the lab's.
+//! Pods with security groups of their own: a minimal API server, and the VPC resource controller, which is the lab's.
 //!
-//! The controller looks at the API server now and then, works in the same EC2 as everybody, and
-//! writes what is lacking; a write may be lost, and is then made again. What is written reaches the
-//! daemon by a watch: in order, and late. The plugin finishes such pods without a word to the kernel,
-//! since nothing of them is in the core's hands there.
+//! The controller observes the API server periodically, acts in the same EC2 and writes missing annotations. A lost
+//! write is repeated. The annotations reach the daemon through a watch, in order and late. The plugin finishes such
+//! pods without any effect on the core's view of the kernel.
 
 use crate::{
     judge::Law,
     kubelet::SandboxId,
     plan::Mode,
     planted::Planted,
-    world::{Happening, World},
+    world::{DueEvent, World},
 };
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{BranchEni, CloudCall, ClusterFact, Event};
 use lab_cloud::{
-    AttachmentStatus, ClusterSnapshot, ClusterWrite, InstanceType, InterfaceKind, ObservedNode,
-    ObservedPod, PodEni, ResourceController,
+    AttachmentStatus, ClusterSnapshot, ClusterWrite, InstanceType, InterfaceKind, ObservedNode, PodEni,
+    ObservedPod, ResourceController,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The API server, the controller, and who was given what.
+/// The API server, the resource controller, and the branches of pods.
 #[derive(Debug, Default)]
 pub(crate) struct Branches {
     controller: ResourceController,
     seen: ClusterSnapshot,
-    /// The controller does nothing while somebody keeps it from it.
+    /// The number of spells that stop the controller.
     pub(crate) away: u32,
-    /// Pods that were asked to end.
+    /// Pods that are terminating.
     ending: BTreeSet<PodName>,
     uids: u64,
-    /// The daemon's watch has listed, and tells what comes no earlier than this.
+    /// The daemon's watch; no event arrives before this time.
     watch: Option<(u32, Time)>,
-    /// What this daemon has heard, by pod: whose branch there is.
+    /// The branches that this daemon has received, by pod.
     told: BTreeMap<PodName, String>,
-    /// For which pod each branch was made.
+    /// The pod of each branch.
     owners: BTreeMap<EniId, String>,
-    /// The branches by their pods' uids.
+    /// The branches by their pods' UIDs.
     annotated: BTreeMap<String, BranchEni>,
-    /// What keys hold, until they are released.
+    /// The branches of keys until their release.
     holds: BTreeMap<PodKey, EniId>,
 }
 
-/// The node's name.
 const NODE: &str = "node";
-/// Every third pod has groups of its own.
+/// Every third pod has security groups of its own.
 const EVERY: u16 = 3;
 
 impl World {
@@ -53,21 +50,21 @@ impl World {
         self.setup.mode == Mode::Trunk && pod.is_multiple_of(EVERY)
     }
 
-    /// The node is a member of the cluster, and the controller begins.
+    /// Adds the node to the cluster and starts the controller.
     pub(crate) fn join(&mut self) {
         if self.setup.mode == Mode::Trunk {
             self.branches.seen.nodes.insert(NODE.to_owned(), ObservedNode::default());
-            self.after(Span(0), Happening::Controller);
+            self.after(Span(0), DueEvent::Controller);
         }
     }
 
-    /// The pod's object is there when its sandbox is made; its uid.
+    /// Creates the pod's object with its sandbox and returns its UID.
     pub(crate) fn pod_object(&mut self, pod: u16, name: &PodName) -> Option<String> {
         if !self.wants_branch(pod) {
             return None;
         }
         if self.branches.ending.contains(name) {
-            // The next one of the name is made when the one before is gone.
+            // The next pod of the name is created after the previous one is gone.
             self.pod_object_goes(name);
         }
         if let Some(there) = self.branches.seen.pods.get(name) {
@@ -80,12 +77,12 @@ impl World {
         Some(uid)
     }
 
-    /// The pod is asked to end; its object goes when the kubelet, or somebody with force, says so.
+    /// Marks the pod as terminating; its object goes with the kubelet's or a forced deletion.
     pub(crate) fn pod_object_ends(&mut self, pod: u16, name: PodName) {
         if self.wants_branch(pod) && self.branches.seen.pods.contains_key(&name) {
             self.branches.ending.insert(name.clone());
             let takes = self.draw("pod object", 0, 20_000);
-            self.after(Span(takes), Happening::PodGone(Box::new(name)));
+            self.after(Span(takes), DueEvent::PodGone(Box::new(name)));
         }
     }
 
@@ -100,7 +97,7 @@ impl World {
         }
     }
 
-    /// The daemon's request for a trunk reaches its CNINode, if there is one by now.
+    /// Writes the daemon's request for a trunk to its CNINode, if that exists.
     pub(crate) fn ask_for_trunk(&mut self) {
         let lost = self.draw("feature", 0, 99) > 90;
         if let Some(features) = self.branches.seen.cni_nodes.get_mut(NODE).filter(|_| !lost) {
@@ -108,11 +105,11 @@ impl World {
         }
     }
 
-    /// The controller looks, works and writes.
+    /// Runs one pass of the controller.
     pub(crate) fn controller_works(&mut self) {
         let now = self.now;
         let pause = self.draw("controller", 100, 3_000);
-        self.after(Span(pause), Happening::Controller);
+        self.after(Span(pause), DueEvent::Controller);
         if self.branches.away > 0 {
             return;
         }
@@ -124,7 +121,7 @@ impl World {
             self.note(|| format!("controller: {news:?}"));
         }
         for write in self.branches.controller.writes(&instances, &self.branches.seen) {
-            // Whatever is lost is lacking at the next look.
+            // The next pass repeats a lost write.
             if self.draw("write is lost", 0, 99) <= 80 {
                 self.written_to_cluster(write);
             }
@@ -158,7 +155,7 @@ impl World {
         }
     }
 
-    /// The watch tells, after what it told before.
+    /// Sends a watch event, in order.
     fn announce(&mut self, pod: &PodName, uid: &str, branch: Option<BranchEni>) {
         let lag = self.draw("watch", 5, 4_000);
         let Some((life, before)) = self.branches.watch else { return };
@@ -166,7 +163,7 @@ impl World {
         self.branches.watch = Some((life, at));
         let (pod, uid) = (pod.clone(), uid.to_owned());
         let fact = ClusterFact::Branch { pod, uid, branch };
-        self.at(at, Happening::Announced(life, Box::new(fact)));
+        self.at(at, DueEvent::Announced(life, Box::new(fact)));
     }
 
     pub(crate) fn announced(&mut self, life: u32, fact: ClusterFact) {
@@ -183,7 +180,7 @@ impl World {
         self.tell(Event::Cluster(fact));
     }
 
-    /// The daemon's watch lists what there is.
+    /// Lists the branches at the start of the daemon's watch.
     pub(crate) fn list_branches(&mut self, life: u32) {
         if self.setup.mode != Mode::Trunk {
             return;
@@ -200,7 +197,7 @@ impl World {
         }
     }
 
-    /// Of which pod the daemon is told by the request.
+    /// The pod of which the request informs the daemon.
     pub(crate) fn uid_asked_for(&self, key: &PodKey, pod: &PodName) -> Option<String> {
         let mut sandboxes = self.kubelet.sandboxes.values();
         let uid = sandboxes.find(|sandbox| sandbox.key == *key)?.uid.clone()?;
@@ -212,7 +209,7 @@ impl World {
         }
     }
 
-    /// A branch is given: that pod's own, and the same to the same key.
+    /// Law: a branch is given only to its own pod, and a repeated request gets the same one.
     pub(crate) fn judge_branch(&mut self, sandbox: SandboxId, given: &BranchEni) {
         let Some(sandbox) = self.kubelet.sandboxes.get(&sandbox) else { return };
         let (key, uid) = (sandbox.key.clone(), sandbox.uid.clone());
@@ -227,7 +224,7 @@ impl World {
         });
     }
 
-    /// Nobody waits in vain whose branch was told before he asked.
+    /// Law: no request fails whose branch was announced before it.
     pub(crate) fn judge_no_branch(&mut self, sandbox: SandboxId, asked: Time, why: &str) {
         let Some(sandbox) = self.kubelet.sandboxes.get(&sandbox) else { return };
         let Some(uid) = sandbox.uid.clone().filter(|_| why.contains("has no annotation")) else {
@@ -246,12 +243,12 @@ impl World {
         self.branches.holds.remove(key);
     }
 
-    /// After a boot no key holds anything.
+    /// Forgets all assignments after a boot.
     pub(crate) fn branches_lose_power(&mut self) {
         self.branches.holds.clear();
     }
 
-    /// The daemon leaves trunk and branches alone: they are the controller's.
+    /// Law: the daemon does not touch trunk and branches, which belong to the controller.
     pub(crate) fn judge_trunk(&mut self, call: &CloudCall) {
         let (CloudCall::Assign { eni, .. }
         | CloudCall::Unassign { eni, .. }
@@ -270,7 +267,7 @@ impl World {
         self.judge.demand(!theirs, Law::Returned, now, || format!("{call:?} of a {of:?}"));
     }
 
-    /// No trunk has more branches than its type allows, and no two of them one VLAN.
+    /// Law: a trunk has no more branches than its type allows, each with another VLAN.
     pub(crate) fn judge_branches(&mut self) {
         if self.setup.mode != Mode::Trunk {
             return;
@@ -283,26 +280,26 @@ impl World {
         });
     }
 
-    /// Whether branch pods can be served once all is quiet: a trunk is there, or nobody but the pool
-    /// could have taken its place.
+    /// Returns whether branch pods can be served in the quiet phase: there is a trunk, or only the pool took its
+    /// place.
     pub(crate) fn trunk_could_be(&mut self) -> bool {
         let mut enis = self.ec2.enis(self.now).iter();
         let trunk = enis.find(|eni| eni.kind == InterfaceKind::Trunk);
         match trunk.and_then(|trunk| trunk.attachment.as_ref()) {
-            // An attachment that never comes is the operator's to end.
+            // Only the operator can end an attachment that hangs.
             Some(attachment) => attachment.status == AttachmentStatus::Attached,
             None => self.foreign.is_empty() && self.setup.max_eni.is_none_or(|most| most != 1),
         }
     }
 
-    /// How many branch pods can run at a time.
+    /// The most branch pods at a time.
     pub(crate) fn branch_places(&mut self) -> usize {
         let most = usize::from(self.limits().branch_enis);
         if self.trunk_could_be() { most } else { 0 }
     }
 }
 
-/// The annotation in the core's words.
+/// The annotation as the core's type.
 fn announced(branch: &PodEni) -> BranchEni {
     BranchEni {
         eni: branch.eni.clone(),
@@ -315,7 +312,7 @@ fn announced(branch: &PodEni) -> BranchEni {
     }
 }
 
-/// How many branches a type's trunk carries; none where the mode has none.
+/// The most branches of a type's trunk; 0 if the mode has none.
 pub(crate) fn branches_of(mode: Mode, kind: Option<&InstanceType>) -> u16 {
     kind.filter(|_| mode == Mode::Trunk).map_or(0, |kind| kind.branch_interfaces)
 }

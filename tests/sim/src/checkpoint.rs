@@ -1,36 +1,35 @@
-//! The disk: what is on its way, what outlives the process, what outlives the power.
+//! The disk: data under way, data that survives the process, data that survives a power loss.
 //!
-//! It holds records where the daemon's file holds their frames; that a torn frame is noticed and
-//! only the tail is lost is the daemon's own test.
+//! It holds records instead of their frames. The daemon's own tests cover torn frames.
 
-use crate::dice::Rng;
+use crate::random::Rng;
 use config_model::{EniId, PodKey};
 use ipamd_core::{Checkpoint, Record};
 use std::collections::BTreeSet;
 
-/// The file.
+/// The checkpoint file.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     records: Vec<Record>,
-    /// How many of them outlive a loss of power.
+    /// The number of records that survive a power loss.
     synced: usize,
-    /// The write under way: it is in the file when it is done, or all of it never.
+    /// The write under way. It is in the file completely or not at all.
     writing: Option<Vec<Record>>,
-    /// What the synced records promise.
-    promised: Promised,
-    /// Whether there was ever a file.
+    /// The guarantees of the synced records.
+    promised: Guarantees,
+    /// Whether the file ever existed.
     pub(crate) exists: bool,
 }
 
-/// What may leave the process once it is on disk.
+/// The facts on which replies and calls may depend.
 #[derive(Debug, Default)]
-struct Promised {
+struct Guarantees {
     reserved: BTreeSet<PodKey>,
     asked: BTreeSet<String>,
     leaving: BTreeSet<EniId>,
 }
 
-/// After so many records the file is replaced by the shortest with the same meaning.
+/// The number of records after which the file is replaced by its compaction.
 const COMPACT_ABOVE: usize = 400;
 
 impl Disk {
@@ -39,7 +38,7 @@ impl Disk {
         self.exists = true;
     }
 
-    /// The write is done; how many records it had.
+    /// Ends the write and returns the number of its records.
     pub(crate) fn done(&mut self) -> u64 {
         let Some(batch) = self.writing.take() else { return 0 };
         let count = batch.len() as u64;
@@ -62,7 +61,7 @@ impl Disk {
         self.synced = self.records.len();
     }
 
-    /// The process is gone: what it was writing is there, or is not.
+    /// Ends the process: the write under way is in the file, or is not.
     pub(crate) fn process_died(&mut self, rng: &mut Rng) {
         if let Some(batch) = self.writing.take()
             && rng.percent(50)
@@ -71,7 +70,7 @@ impl Disk {
         }
     }
 
-    /// The power is gone: what was not synced is there as far as some record.
+    /// Ends the power: unsynced records survive up to a random one.
     pub(crate) fn power_lost(&mut self, rng: &mut Rng) {
         self.process_died(rng);
         let unsynced = self.records.len().saturating_sub(self.synced) as u64;
@@ -80,30 +79,30 @@ impl Disk {
         self.synced = self.records.len();
     }
 
-    /// What a new process reads.
+    /// Reads the file at the start of a process.
     pub(crate) fn read(&mut self) -> Checkpoint {
-        // Whoever opens the file syncs it.
+        // Opening the file syncs it.
         self.sync();
         Checkpoint::replay(self.records.iter().cloned())
     }
 
-    /// Whether a power cut now would leave word that the key has these addresses.
+    /// Returns whether the reservation would survive a power loss now.
     pub(crate) fn knows_reserved(&self, key: &PodKey) -> bool {
         self.promised.reserved.contains(key)
     }
 
-    /// Whether a power cut now would leave word of the ENI that was asked for with this token.
+    /// Returns whether the request for an ENI with this token would survive a power loss now.
     pub(crate) fn knows_asked(&self, token: &str) -> bool {
         self.promised.asked.contains(token)
     }
 
-    /// Whether a power cut now would leave word that the ENI is on its way out.
+    /// Returns whether the removal of the ENI would survive a power loss now.
     pub(crate) fn knows_leaving(&self, eni: &EniId) -> bool {
         self.promised.leaving.contains(eni)
     }
 }
 
-impl Promised {
+impl Guarantees {
     fn take_in(&mut self, record: &Record) {
         match record {
             Record::Reserved { key, .. }

@@ -1,14 +1,15 @@
-//! Every seed that ever failed.
+//! The seeds that once failed.
 
 use crate::plan::Mode;
 
-/// The file: one life a line, `MODE SEED`, and what it once found after a `#`.
+/// The corpus file: one `MODE SEED` per line, with the broken law after a `#`.
 pub const CORPUS: &str = include_str!("../corpus");
 
-/// The lives of a corpus.
+/// Reads the seeds of a corpus.
 ///
 /// # Errors
-/// The line that cannot be read.
+///
+/// The line that cannot be parsed.
 pub fn read_corpus(text: &str) -> Result<Vec<(Mode, u64)>, String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     lines

@@ -1,19 +1,18 @@
-//! The daemon's process around the real core: what its event loop does, in the same order.
+//! The daemon's process around the real core, with the order of the daemon's event loop.
 //!
-//! A reply or a call leaves when the records before it are durable; one write is under way at a
-//! time; requests that come before there is an address book wait. The process can die between any
-//! two effects.
+//! A reply or a call leaves when the records before it are durable. One write is under way at a time. Requests that
+//! arrive before there is an address book wait. The process can die between any two effects.
 
 use crate::{
     branches::branches_of,
-    dice::Rng,
     ec2::{CALL_TIMEOUT, ZONE, answer, blocks, request, seen_by_ec2, seen_by_imds, unknown},
     judge::Law,
     kubelet::SandboxId,
     plan::Mode,
     planted::Planted,
+    random::Rng,
     repair::{PassStage, Repair},
-    world::{Happening, Request, World},
+    world::{DueEvent, Request, World},
 };
 use config_model::{PodKey, PodName, Span, Time};
 use ipamd_core::{
@@ -25,48 +24,44 @@ use ipamd_node::{Durable, Outbox};
 use lab_cloud::{DescribeNetworkInterfaces, Filter, InstanceType, Page, Response};
 use std::collections::BTreeMap;
 
-/// One process.
+/// One daemon process.
 pub(crate) struct Daemon {
     pub(crate) life: u32,
-    /// There is none before the node is known.
+    /// `None` before the node is known.
     pub(crate) core: Option<Core>,
     queued: Vec<(Ticket, Question)>,
     outbox: Outbox,
     writing: bool,
     durable: u64,
-    askers: BTreeMap<Ticket, (Asker, Time)>,
+    askers: BTreeMap<Ticket, (Sender, Time)>,
     tickets: u64,
     pub(crate) repair: Repair,
-    /// Effects until it dies, and how long it is down then.
+    /// The number of effects before the process dies, and the time until the next start.
     dies: Option<(u32, Span)>,
     stopping: bool,
 }
 
-/// What is asked.
+/// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// An address.
     Reserve(PodKey, PodName, Time),
-    /// To defend what was built.
     Confirm(PodKey, String),
-    /// To take it back.
     Release(PodKey, ReleaseCause),
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
-    /// An ADD, for an address.
+pub(crate) enum Sender {
+    /// An ADD that needs an address.
     Add(SandboxId),
-    /// An ADD, to confirm.
+    /// An ADD that confirms.
     Confirm(SandboxId),
-    /// An ADD that failed, to take back.
+    /// An ADD that failed and releases.
     TakeBack(SandboxId),
-    /// A DEL.
     Del(u32),
-    /// A tombstone.
+    /// A tombstone in a repair pass.
     Grave(PodKey),
-    /// The start, which found a tombstone.
+    /// A tombstone at the start.
     Buried(PodKey),
 }
 
@@ -104,16 +99,16 @@ impl World {
         self.judge.trouble(self.now);
         self.note(|| format!("daemon {life} starts"));
         let takes = self.draw("start", 50, 1500);
-        self.after(Span(takes), Happening::Begin(life));
+        self.after(Span(takes), DueEvent::Begin(life));
     }
 
-    /// The address book opens, once IMDS has said which node this is.
+    /// Creates the core, once IMDS has identified the node.
     pub(crate) fn begin(&mut self, life: u32) {
         if !self.is_alive(life) {
             return;
         }
         if self.ec2.cloud.imds_outage(&self.ec2.instance).is_some() {
-            self.after(Span::seconds(2), Happening::Begin(life));
+            self.after(Span::seconds(2), DueEvent::Begin(life));
             return;
         }
         let restored = self.disk.read();
@@ -132,19 +127,19 @@ impl World {
         self.judge.trouble(self.now);
         self.note(|| format!("daemon {life} has its address book"));
         self.tell(Event::Tick);
-        // DELs that it missed come first.
+        // Missed DELs come first.
         for key in self.tombstones.keys().cloned().collect::<Vec<_>>() {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Asker::Buried(key));
+            self.ask(release, Sender::Buried(key));
         }
         for (ticket, question) in queued {
             self.put(ticket, question);
         }
-        // The API server is reached some time after the start.
+        // The API server becomes reachable some time after the start.
         self.told_schedulable = self.now + CLUSTER_TAKES;
         let takes = self.draw("cluster", 1, CLUSTER_TAKES.0);
-        self.after(Span(takes), Happening::Cluster(life));
-        self.at(self.now, Happening::Pass(life, PassStage::Begins));
+        self.after(Span(takes), DueEvent::Cluster(life));
+        self.at(self.now, DueEvent::Pass(life, PassStage::Begins));
     }
 
     fn config(&self) -> PoolConfig {
@@ -212,19 +207,19 @@ impl World {
         }
     }
 
-    /// Puts a question; `None` if nobody listens.
-    pub(crate) fn ask(&mut self, question: Question, asker: Asker) -> Option<Ticket> {
+    /// Sends a request; `None` if no daemon accepts it.
+    pub(crate) fn ask(&mut self, question: Question, sender: Sender) -> Option<Ticket> {
         let now = self.now;
         let daemon = self.daemon.as_mut()?;
         daemon.tickets += 1;
         let ticket = Ticket(daemon.tickets);
-        daemon.askers.insert(ticket, (asker, now));
+        daemon.askers.insert(ticket, (sender, now));
         let (life, starting) = (daemon.life, daemon.core.is_none());
         let overdue = match &question {
             Question::Reserve(_, _, give_up) => self.host.when(*give_up),
             Question::Confirm(..) | Question::Release(..) => now,
         };
-        self.at(overdue + ANSWER_SLACK, Happening::Overdue(life, ticket));
+        self.at(overdue + ANSWER_SLACK, DueEvent::Overdue(life, ticket));
         if starting {
             if let Some(daemon) = self.daemon.as_mut() {
                 daemon.queued.push((ticket, question));
@@ -253,13 +248,13 @@ impl World {
         self.tell(event);
     }
 
-    /// Every other pod of a node with several cards wants them all.
+    /// Every other pod of a node with several cards needs an address of each.
     fn cards_of(&self, pod: &PodName) -> Cards {
         let even = pod.name.ends_with(['0', '2', '4', '6', '8']);
         if self.setup.mode == Mode::Cards && even { Cards::All } else { Cards::First }
     }
 
-    /// What Kubernetes says at this moment.
+    /// Sends the current facts from Kubernetes.
     pub(crate) fn tell_of_cluster(&mut self) {
         if self.setup.mode == Mode::Custom {
             let (name, subnet) = (ZONE.to_owned(), self.ec2.growth.clone());
@@ -271,7 +266,7 @@ impl World {
         }
     }
 
-    /// Kubernetes says whether the node takes pods.
+    /// Changes the node's schedulability.
     pub(crate) fn set_schedulable(&mut self, schedulable: bool) {
         if std::mem::replace(&mut self.schedulable, schedulable) == schedulable {
             return;
@@ -285,9 +280,9 @@ impl World {
         self.tell(Event::Cluster(ClusterFact::Schedulable(schedulable)));
     }
 
-    /// Calls that the mode forbids.
+    /// Law: no call that the mode forbids.
     fn judge_mode(&mut self, call: &CloudCall) {
-        // Whoever asks with the same token asks what became of it.
+        // A repeated token only asks for the result of the first request.
         if let CloudCall::CreateEni { token, .. } = call
             && !self.tokens_sent.insert(token.clone())
         {
@@ -308,7 +303,7 @@ impl World {
         self.judge.demand(allowed, Law::Forbidden, now, || format!("{mode}: {call:?}"));
     }
 
-    /// Whoever asked has gone.
+    /// The sender has disconnected.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         let Some(daemon) = self.daemon.as_mut() else { return };
         daemon.queued.retain(|(queued, _)| *queued != ticket);
@@ -339,7 +334,7 @@ impl World {
         self.settle();
     }
 
-    /// Counts an effect; true if the process dies before it.
+    /// Counts an effect. Returns true if the process dies before it.
     fn dies_now(&mut self) -> bool {
         let Some(daemon) = self.daemon.as_mut() else { return true };
         match &mut daemon.dies {
@@ -356,7 +351,7 @@ impl World {
         }
     }
 
-    /// What may leave leaves; what is to be written is written.
+    /// Releases effects that may leave, and starts the next write.
     fn settle(&mut self) {
         loop {
             let Some(daemon) = self.daemon.as_mut() else { return };
@@ -382,7 +377,7 @@ impl World {
             self.disk.begin(batch);
             let usual = self.draw("write", 0, 6);
             let takes = self.disk_write.map_or(usual, |slow| slow.0);
-            self.after(Span(takes), Happening::Written(life));
+            self.after(Span(takes), DueEvent::Written(life));
         }
     }
 
@@ -417,13 +412,13 @@ impl World {
     fn reply(&mut self, ticket: Ticket, answer: Answer) {
         let now = self.now;
         let Some(daemon) = self.daemon.as_mut() else { return };
-        let Some((asker, _)) = daemon.askers.remove(&ticket) else {
-            // Whoever abandoned a request may still be answered.
+        let Some((sender, _)) = daemon.askers.remove(&ticket) else {
+            // The answer to an abandoned request is allowed.
             return;
         };
-        self.note(|| format!("   < {asker:?}: {}", brief_answer(&answer)));
-        if let (Asker::Add(sandbox), Answer::Reserved { .. } | Answer::ReservedBranch(_)) =
-            (&asker, &answer)
+        self.note(|| format!("   < {sender:?}: {}", brief_answer(&answer)));
+        if let (Sender::Add(sandbox), Answer::Reserved { .. } | Answer::ReservedBranch(_)) =
+            (&sender, &answer)
             && let Some(key) = self.kubelet.sandboxes.get(sandbox).map(|s| s.key.clone())
         {
             let known = self.disk.knows_reserved(&key);
@@ -433,7 +428,7 @@ impl World {
             self.judge.told(&key);
         }
         let takes = self.draw("socket", 0, 2);
-        self.after(Span(takes), Happening::Heard(Box::new((asker, answer))));
+        self.after(Span(takes), DueEvent::Heard(Box::new((sender, answer))));
     }
 
     fn call(&mut self, op: OpId, call: CloudCall) {
@@ -454,17 +449,17 @@ impl World {
         match there {
             Some(there) => {
                 let request = Request { life, op, call, sent: now, back };
-                self.after(there, Happening::Arrives(Box::new(request)));
+                self.after(there, DueEvent::Arrives(Box::new(request)));
             }
             None => {
                 let result = Err(unknown("Timeout", "no answer in time"));
                 let event = Event::CloudDone { op, result };
-                self.after(CALL_TIMEOUT, Happening::Told(life, Box::new(event)));
+                self.after(CALL_TIMEOUT, DueEvent::Told(life, Box::new(event)));
             }
         }
     }
 
-    /// A call arrives at EC2, whether or not the daemon still lives.
+    /// Delivers a call to EC2, whether or not the daemon still runs.
     pub(crate) fn request_arrives(&mut self, arrived: Request) {
         let now = self.now;
         let Request { life, op, call, sent, back } = arrived;
@@ -476,7 +471,7 @@ impl World {
             self.judge.gone(blocks);
         }
         if let (CloudCall::AttachEni { eni, .. }, Ok(_)) = (&call, &result) {
-            // What somebody had pulled out is back.
+            // An ENI that was detached by others is back.
             self.judge.harmed_enis.remove(eni);
         }
         for eni in self.ec2.enis(now) {
@@ -491,7 +486,7 @@ impl World {
         } else {
             (now + back, result)
         };
-        self.at(at, Happening::Told(life, Box::new(Event::CloudDone { op, result })));
+        self.at(at, DueEvent::Told(life, Box::new(Event::CloudDone { op, result })));
     }
 
     fn look(&mut self, witness: Witness) {
@@ -510,7 +505,7 @@ impl World {
         };
         let arrives = there.unwrap_or(CALL_TIMEOUT);
         let back = there.map(|_| back);
-        self.after(arrives, Happening::Looks(life, witness, started, back));
+        self.after(arrives, DueEvent::Looks(life, witness, started, back));
     }
 
     pub(crate) fn looks(&mut self, life: u32, witness: Witness, started: Time, back: Option<Span>) {
@@ -542,7 +537,7 @@ impl World {
             Ok(enis) => Event::Sighting { witness, started, enis },
             Err(fault) => Event::LookFailed { witness, fault },
         };
-        self.after(back.unwrap_or_default(), Happening::Told(life, Box::new(event)));
+        self.after(back.unwrap_or_default(), DueEvent::Told(life, Box::new(event)));
     }
 
     fn imds_shows(&mut self) -> Result<Vec<ipamd_core::SeenEni>, CloudFault> {
@@ -557,7 +552,7 @@ impl World {
         Ok(seen.collect())
     }
 
-    /// The process dies, after so many more effects.
+    /// Plans the process's death after a number of effects.
     pub(crate) fn kill_daemon(&mut self, after: u32, down: Span) {
         if after == 0 {
             self.daemon_dies(down);
@@ -566,22 +561,22 @@ impl World {
         }
     }
 
-    /// All that is not in the file is lost, and every connection.
+    /// Ends the process: unwritten state and connections are lost.
     pub(crate) fn daemon_dies(&mut self, down: Span) {
         let Some(daemon) = self.daemon.take() else { return };
         self.note(|| format!("daemon {} dies", daemon.life));
         self.judge.trouble(self.now);
-        self.judge.forget_untold();
+        self.judge.forget_unreplied();
         let mut rng = Rng::new(self.draw("tear", 0, u64::MAX - 1), "tear");
         self.disk.process_died(&mut rng);
-        for (asker, _) in daemon.askers.into_values() {
+        for (sender, _) in daemon.askers.into_values() {
             let takes = self.draw("lost", 0, 3);
-            self.after(Span(takes), Happening::Lost(asker));
+            self.after(Span(takes), DueEvent::Lost(sender));
         }
-        self.after(down, Happening::Start);
+        self.after(down, DueEvent::Start);
     }
 
-    /// SIGTERM: those who wait are answered, everything is made durable.
+    /// SIGTERM: waiting requests are answered, and everything is made durable.
     pub(crate) fn stop_daemon(&mut self, down: Span) {
         self.judge.trouble(self.now);
         if let Some(daemon) = self.daemon.as_mut() {
@@ -598,15 +593,15 @@ impl World {
             }
         }
         self.tell(Event::Stopping);
-        // It waits some seconds for its last writes; whoever kills it sooner, kills it.
+        // It waits some seconds for its last writes unless it is killed sooner.
         let takes = Span(self.draw("stop", 5, 4000));
         self.kill_daemon(u32::MAX, down);
         if let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) {
-            self.after(takes, Happening::Overdue(life, LAST));
+            self.after(takes, DueEvent::Overdue(life, LAST));
         }
     }
 
-    /// A request is answered in time; a daemon that stops is gone in time.
+    /// Law: a request is answered in time, and a stopping daemon ends in time.
     pub(crate) fn overdue(&mut self, life: u32, ticket: Ticket) {
         let now = self.now;
         let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.life == life) else {
@@ -617,28 +612,28 @@ impl World {
             self.daemon_dies(down);
             return;
         }
-        let Some((asker, asked)) = daemon.askers.get(&ticket).cloned() else { return };
+        let Some((sender, asked)) = daemon.askers.get(&ticket).cloned() else { return };
         if daemon.core.is_none() || self.disk_write.is_some() || daemon.writing {
-            self.after(ANSWER_SLACK, Happening::Overdue(life, ticket));
+            self.after(ANSWER_SLACK, DueEvent::Overdue(life, ticket));
             return;
         }
         self.judge.accuse(Law::NotAnsweredOnce, now, || {
-            format!("{asker:?} asked {} ms ago and has no answer", now.since(asked).0)
+            format!("{sender:?} asked {} ms ago and has no answer", now.since(asked).0)
         });
     }
 
-    /// What the core says, before anything delays it.
+    /// Checks the core's effects before anything delays them.
     fn judge_emitted(&mut self, effect: &Effect) {
         let now = self.now;
         let Effect::Reply { ticket, answer } = effect else { return };
         let Some(daemon) = self.daemon.as_mut() else { return };
-        let Some((asker, asked)) = daemon.askers.get(ticket).cloned() else {
+        let Some((sender, asked)) = daemon.askers.get(ticket).cloned() else {
             self.judge.accuse(Law::NotAnsweredOnce, now, || format!("{ticket:?} {answer:?}"));
             return;
         };
         match answer {
             Answer::Reserved { addresses } => {
-                let Asker::Add(sandbox) = asker else { return };
+                let Sender::Add(sandbox) = sender else { return };
                 let Some(sandbox) = self.kubelet.sandboxes.get(&sandbox) else { return };
                 let (key, enis) = (sandbox.key.clone(), self.ec2.enis(now).to_vec());
                 for given in addresses {
@@ -646,17 +641,17 @@ impl World {
                 }
             }
             Answer::ReservedBranch(branch) => {
-                if let Asker::Add(sandbox) = asker {
+                if let Sender::Add(sandbox) = sender {
                     self.judge_branch(sandbox, branch);
                 }
             }
             Answer::Refused(refusal) => {
-                if let Asker::Add(sandbox) = asker {
+                if let Sender::Add(sandbox) = sender {
                     self.judge_no_branch(sandbox, asked, &refusal.message);
                 }
             }
             Answer::Released { known: true, .. } => {
-                if let Some(key) = self.key_of(&asker) {
+                if let Some(key) = self.key_of(&sender) {
                     self.branch_released(&key);
                     self.judge.released(&key, asked);
                 }
@@ -665,17 +660,17 @@ impl World {
         }
     }
 
-    fn key_of(&self, asker: &Asker) -> Option<PodKey> {
-        let sandbox = match asker {
-            Asker::Add(sandbox) | Asker::Confirm(sandbox) | Asker::TakeBack(sandbox) => sandbox,
-            Asker::Del(del) => &self.kubelet.dels.get(del)?.sandbox,
-            Asker::Grave(key) | Asker::Buried(key) => return Some(key.clone()),
+    fn key_of(&self, sender: &Sender) -> Option<PodKey> {
+        let sandbox = match sender {
+            Sender::Add(sandbox) | Sender::Confirm(sandbox) | Sender::TakeBack(sandbox) => sandbox,
+            Sender::Del(del) => &self.kubelet.dels.get(del)?.sandbox,
+            Sender::Grave(key) | Sender::Buried(key) => return Some(key.clone()),
         };
         self.kubelet.sandboxes.get(sandbox).map(|sandbox| sandbox.key.clone())
     }
 }
 
-/// One line of an event.
+/// Formats an event in one line.
 fn brief(event: &Event) -> String {
     match event {
         Event::Sighting { witness, enis, .. } => {
@@ -703,9 +698,9 @@ fn brief_answer(answer: &Answer) -> String {
     }
 }
 
-/// An answer that waits for nothing comes within this.
+/// The time within which an answer that waits for nothing arrives.
 const ANSWER_SLACK: Span = Span::seconds(10);
-/// What Kubernetes tells is there so soon after a start.
+/// The time after a start at which the facts from Kubernetes arrive.
 const CLUSTER_TAKES: Span = Span::seconds(8);
-/// No request has this ticket: the process's own end.
+/// The ticket of the stop, which no request has.
 const LAST: Ticket = Ticket(u64::MAX);

@@ -1,12 +1,11 @@
-//! EC2 and IMDS: the lab's pure model, a way there that takes time and loses things, and the
-//! weather.
+//! EC2 and IMDS: the lab's pure model behind a network with latency, losses and faults.
 
 pub(crate) use crate::translate::{answer, blocks, request, seen_by_ec2, seen_by_imds};
 
 use crate::{
-    dice::draw,
     iam::Iam,
     plan::{Mode, Setup, Weather},
+    random::draw,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, Time, VpcId};
 use ipamd_core::{CloudFault, Ec2ErrorResponse, Remedy};
@@ -17,14 +16,14 @@ use lab_cloud::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The cloud around one node.
+/// The cloud of one node.
 pub(crate) struct Ec2 {
     pub(crate) cloud: Cloud,
     pub(crate) caller: Caller,
     pub(crate) instance: InstanceId,
     /// The node's own subnet.
     pub(crate) subnet: SubnetId,
-    /// The subnet in which new ENIs are made first.
+    /// The preferred subnet of new ENIs.
     pub(crate) growth: SubnetId,
     growth_name: &'static str,
     cidrs: BTreeMap<SubnetId, (Ipv4Net, Option<Ipv6Net>)>,
@@ -33,17 +32,17 @@ pub(crate) struct Ec2 {
     pub(crate) primary: EniId,
     seed: u64,
     trips: u64,
-    /// So many of a hundred calls never arrive.
+    /// The percentages of calls that never arrive.
     pub(crate) lost: Vec<u8>,
-    /// What the node's role may do, where that is asked.
+    /// The policy of the node's role, if it is checked.
     pub(crate) iam: Option<Iam>,
     /// ENIs of other tenants.
     pub(crate) tenants: Vec<EniId>,
-    /// How the node's ENIs stand, and at which version of the cloud that was.
+    /// The node's ENIs, with the cloud's version at which they were read.
     enis: (u64, Vec<Arc<NetworkInterface>>),
 }
 
-/// The zone of the node.
+/// The availability zone of the node.
 pub(crate) const ZONE: &str = "eu-west-1a";
 /// `HTTP_TIMEOUT` of the daemon.
 pub(crate) const CALL_TIMEOUT: Span = Span::seconds(10);
@@ -84,7 +83,7 @@ impl Ec2 {
         })
     }
 
-    /// The node's ENIs as they really are. Asked often, so remembered while nothing changes.
+    /// The real state of the node's ENIs, cached until the cloud changes.
     pub(crate) fn enis(&mut self, now: Time) -> &[Arc<NetworkInterface>] {
         let version = self.cloud.version(now);
         if self.enis.0 != version {
@@ -93,7 +92,7 @@ impl Ec2 {
         &self.enis.1
     }
 
-    /// How long a call takes each way; `None` if it never arrives.
+    /// The latency of a call in each direction; `None` if it never arrives.
     pub(crate) fn trip(&mut self, now: Time, action: Action) -> (Option<Span>, Span) {
         self.trips += 1;
         let latency = self.cloud.latency(now, action);
@@ -106,7 +105,7 @@ impl Ec2 {
         ((!lost).then_some(there), back)
     }
 
-    /// Carries out a request now.
+    /// Runs a request now.
     pub(crate) fn carry_out(
         &mut self,
         now: Time,
@@ -123,7 +122,7 @@ impl Ec2 {
         })
     }
 
-    /// Changes the weather; what ends it again.
+    /// Starts a fault and returns its ID.
     pub(crate) fn turn(&mut self, now: Time, how: &Weather) -> Option<FaultId> {
         let fault = match how.clone() {
             Weather::Throttled { nth } => Fault::ThrottleEveryNth { action: None, nth },
@@ -146,30 +145,30 @@ impl Ec2 {
         Some(self.cloud.set_fault(now, fault))
     }
 
-    /// All is well again.
+    /// Ends all faults.
     pub(crate) fn clear_up(&mut self, now: Time) {
         self.cloud.clear_faults(now);
         self.lost.clear();
     }
 
-    /// A subnet's addresses.
+    /// The CIDRs of a subnet.
     pub(crate) fn cidrs(&self, subnet: &SubnetId) -> (Option<Ipv4Net>, Option<Ipv6Net>) {
         let known = self.cidrs.get(subnet);
         (known.map(|(v4, _)| *v4), known.and_then(|(_, v6)| *v6))
     }
 
-    /// Addresses that are there from the beginning, where nobody may ask for more.
+    /// Assigns addresses at the start, for modes in which the daemon may not.
     pub(crate) fn provide(&mut self, now: Time, count: u16) {
         let request = lab_cloud::AssignPrivateIpAddresses {
             network_interface_id: Some(self.primary.clone()),
             secondary_private_ip_address_count: Some(count.into()),
             ..lab_cloud::AssignPrivateIpAddresses::default()
         };
-        // A subnet that has none leaves the node without.
+        // A full subnet leaves the node without addresses.
         let _ = self.cloud.call(now, &Caller::Administrator, request);
     }
 
-    /// Addresses that the subnet still has.
+    /// The number of free addresses in the subnet.
     pub(crate) fn free_addresses(&mut self, now: Time) -> u32 {
         self.cloud.version(now);
         self.cloud
@@ -178,13 +177,13 @@ impl Ec2 {
     }
 }
 
-/// What the core sees of an error, by the daemon's own table.
+/// Converts an error with the daemon's own table.
 pub(crate) fn refused(action: &str, error: &Ec2Error) -> CloudFault {
     let (code, message) = (Some(error.code.as_str()), error.message.as_str());
     Ec2ErrorResponse { action, code, message, status: error.http_status, retry_after: None }.fault()
 }
 
-/// Nobody knows what became of the call.
+/// A fault with an unknown result.
 pub(crate) fn unknown(code: &str, message: &str) -> CloudFault {
     CloudFault { code: code.into(), message: message.into(), remedy: Remedy::Unknown }
 }

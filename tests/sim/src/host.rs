@@ -1,4 +1,4 @@
-//! The node's kernel: links by ENI, pods' veths, routes and rules.
+//! The node's kernel: links by ENI, veth pairs, routes and rules of pods.
 
 use config_model::{EniId, PodKey, Time, VethName, registry};
 use lab_cloud::{AttachmentStatus, NetworkInterface};
@@ -20,15 +20,15 @@ pub(crate) struct Host {
     links: BTreeMap<EniId, IfIndex>,
     /// Changes of pods' routes and rules are refused.
     pub(crate) refuses: bool,
-    /// Grows with every change.
+    /// Increases with every change.
     pub(crate) version: u64,
     pub(crate) boot: u32,
-    /// When its clock began.
+    /// The time when its clock started.
     zero: Time,
     devices: u32,
 }
 
-/// `CLOCK_BOOTTIME` when the daemon first starts.
+/// `CLOCK_BOOTTIME` at the first start of the daemon.
 const BOOT_TAKES: u64 = 10_000;
 
 impl Host {
@@ -47,7 +47,7 @@ impl Host {
         Time(now.since(self.zero).0)
     }
 
-    /// The world's time of a moment on the node's clock.
+    /// Converts the node's time to the world's.
     pub(crate) fn when(&self, at: Time) -> Time {
         Time(self.zero.0 + at.0)
     }
@@ -56,7 +56,7 @@ impl Host {
         format!("boot-{}", self.boot)
     }
 
-    /// Plugs in and out what EC2 did. True if a link came or went.
+    /// Adds and removes links as EC2 attaches and detaches. Returns true if a link changed.
     pub(crate) fn plug(&mut self, enis: &[Arc<NetworkInterface>]) -> bool {
         let there = |eni: &&Arc<NetworkInterface>| {
             eni.attachment.as_ref().is_some_and(|a| a.status != AttachmentStatus::Attaching)
@@ -105,12 +105,12 @@ impl Host {
         self.kernel.observe()
     }
 
-    /// The addresses that some rule or route for a pod names.
+    /// The addresses in any rule or route of a pod.
     pub(crate) fn in_use(&self) -> BTreeSet<IpAddr> {
         addresses_in_use(&self.kernel.state)
     }
 
-    /// Carries out what a plan says.
+    /// Applies a plan.
     pub(crate) fn apply(&mut self, ops: &[Op]) -> Applied {
         let mut execution = Execution::default();
         for op in ops {
@@ -131,8 +131,7 @@ impl Host {
         execution.finish()
     }
 
-    /// The first half of an ADD: old links of that name give way, the pair is made, the host end
-    /// marked.
+    /// The first half of an ADD: removes old links of that name, creates the pair, marks the host end.
     pub(crate) fn make_veth(&mut self, net: &PodNet) {
         if let Some(old) = self.kernel.state.link_named(net.veth.as_str()).map(|link| link.index) {
             self.remove_link(old);
@@ -146,7 +145,7 @@ impl Host {
         self.version += 1;
     }
 
-    /// The second half: route and rules. False if the link has gone meanwhile.
+    /// The second half: route and rules. Returns false if the link is gone.
     pub(crate) fn connect(&mut self, net: &PodNet) -> bool {
         let Some(link) = self.kernel.state.link_of(&net.key).map(|link| link.index) else {
             return false;
@@ -154,13 +153,13 @@ impl Host {
         self.apply(&net.host_batch(link)).refused.is_empty()
     }
 
-    /// What an ADD undoes.
+    /// Rolls an ADD back.
     pub(crate) fn undo(&mut self, net: &PodNet) {
         let link = self.kernel.state.link_of(&net.key).map(|link| link.index);
         self.apply(&net.undo_batch(link));
     }
 
-    /// DEL, after the daemon named the addresses.
+    /// DEL with the addresses that the daemon returned.
     pub(crate) fn told(&mut self, key: &PodKey, veth: &VethName, addresses: &[IpAddr]) {
         let own = self.own_link(key, veth);
         let index = own.as_ref().map(|link| link.index);
@@ -170,7 +169,7 @@ impl Host {
         self.apply(&ops);
     }
 
-    /// DEL, when the daemon knew nothing of the key.
+    /// DEL for a key that the daemon does not know.
     pub(crate) fn untold(&mut self, key: &PodKey, veth: &VethName) {
         let Some(own) = self.own_link(key, veth) else { return };
         let mut ops: Vec<Op> = self
@@ -182,7 +181,7 @@ impl Host {
         self.apply(&ops);
     }
 
-    /// DEL without a daemon: what is provably the pod's goes. Tells which addresses those were.
+    /// DEL without a daemon: removes what is provably the pod's and returns its addresses.
     pub(crate) fn alone(&mut self, key: &PodKey, remembered: &[IpAddr]) -> Vec<IpAddr> {
         let own = self.kernel.state.link_of(key).cloned();
         let index = own.as_ref().map(|link| link.index);
@@ -220,14 +219,14 @@ impl Host {
         own.then(|| named.clone())
     }
 
-    /// The pod's namespace goes, and its veth with it.
+    /// Removes the pod's namespace with its veth.
     pub(crate) fn namespace_gone(&mut self, key: &PodKey) {
         if let Some(link) = self.kernel.state.link_of(key).map(|link| link.index) {
             self.remove_link(link);
         }
     }
 
-    /// Whether packets find the pod, and its own find their ENI's table.
+    /// Returns whether packets reach the pod, and its own packets use its ENI's table.
     pub(crate) fn connected(&self, net: &PodNet) -> bool {
         let state = &self.kernel.state;
         let Some(link) = state.link_of(&net.key) else { return false };
@@ -238,7 +237,7 @@ impl Host {
         link.up && link.group != registry::GROUP_REAP && routed && ruled
     }
 
-    /// Somebody removes a rule or route of a pod.
+    /// Removes a rule or route of a pod, as another program would.
     pub(crate) fn drift(&mut self, nth: usize) {
         let state = &mut self.kernel.state;
         let rules: Vec<usize> = (0..state.rules.len())

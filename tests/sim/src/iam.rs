@@ -1,8 +1,7 @@
-//! The node's role: IAM as EC2 asks it, for the documents that we hand out.
+//! The node's role: IAM checks as EC2 makes them, with the published documents.
 //!
-//! EC2 looks at each resource of a call by itself; a statement allows the call on it if action, ARN
-//! and all conditions fit. The documents are written with placeholders, so here a region, an
-//! account, a VPC and a cluster have these names.
+//! EC2 checks each resource of a call separately. A statement allows the call on it if action, ARN and all conditions
+//! match. The documents have placeholders; region, account, VPC and cluster have these names here.
 
 use crate::plan::Mode;
 use config_iam::{
@@ -19,47 +18,46 @@ use std::{
 /// Condition keys and their values.
 type Context = BTreeMap<String, String>;
 
-/// The role with its policy, and what it was asked.
+/// The role with its policy and its record of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Iam {
     document: Document,
-    asked: Asked,
+    asked: RecordedCalls,
 }
 
-/// What was asked of EC2.
+/// The calls that EC2 received.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RecordedCalls {
     /// Every action that was called.
     pub actions: BTreeSet<String>,
-    /// What the policy did not allow.
+    /// The calls that the policy did not allow.
     pub refused: BTreeSet<Refusal>,
 }
 
 /// A call that the policy did not allow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
-    /// Which action.
     pub action: String,
-    /// On what.
+    /// The ARN.
     pub resource: String,
-    /// Whether the ENI had the cluster's tag by then; `None` for other resources.
+    /// Whether the ENI had the cluster's tag then; `None` for other resources.
     pub tagged: Option<bool>,
 }
 
-/// One thing that EC2 checks.
+/// A check of EC2: an action on a resource.
 struct Check {
     action: &'static str,
     arn: String,
     context: Context,
 }
 
-/// The tags of ENIs that a daemon has of the cluster's name.
+/// The tags of ENIs that a daemon with this cluster name creates.
 pub(crate) fn cluster_tag() -> (String, String) {
     (TAG_CLUSTER.to_owned(), CLUSTER.to_owned())
 }
 
 impl Mode {
-    /// Whose policy its nodes need.
+    /// The owner of the policy that its nodes need.
     pub fn needs(self) -> Needs {
         match self {
             Self::Ipv6 => Needs::Ipv6,
@@ -71,14 +69,14 @@ impl Mode {
 
 impl Iam {
     pub(crate) fn new(mode: Mode, scope: Scope) -> Self {
-        Self { document: policy(mode.needs(), scope), asked: Asked::default() }
+        Self { document: policy(mode.needs(), scope), asked: RecordedCalls::default() }
     }
 
-    pub(crate) fn into_asked(self) -> Asked {
+    pub(crate) fn into_asked(self) -> RecordedCalls {
         self.asked
     }
 
-    /// Whether the role may do this.
+    /// Returns whether the policy allows the call.
     pub(crate) fn admit(
         &mut self,
         request: &Request,
@@ -119,7 +117,7 @@ impl Check {
             })
     }
 
-    /// A request of no tags has no keys, and then all of them are among those wanted.
+    /// A request without tags has no keys, so all of them are among the allowed ones.
     fn has_only(&self, operator: &str, key: &str, wanted: &[String]) -> bool {
         let mut asked = self.context.keys().filter_map(|key| key.strip_prefix("aws:RequestTag/"));
         (operator, key) == ("ForAllValues:StringEquals", "aws:TagKeys")
@@ -132,13 +130,13 @@ impl Check {
         match operator {
             "StringEquals" | "ArnEquals" => found == Some(wanted),
             "StringEqualsIfExists" => found.is_none_or(|found| found == wanted),
-            // What nobody has written here yet must not pass by chance.
+            // An operator that is not implemented here must not match by accident.
             _ => false,
         }
     }
 }
 
-/// What EC2 checks of a request, by its reference of actions, resources and keys.
+/// The checks of a request by EC2's reference of actions, resources and condition keys.
 fn checks(request: &Request, enis: &[Arc<NetworkInterface>]) -> Vec<Check> {
     let action = request.action().name();
     let everywhere = || Context::from([("aws:RequestedRegion".to_owned(), REGION.to_owned())]);
@@ -214,7 +212,7 @@ fn checks(request: &Request, enis: &[Arc<NetworkInterface>]) -> Vec<Check> {
             };
             it.resources.iter().map(of).collect()
         }
-        // EC2 knows no resources for the others.
+        // EC2 defines no resources for the other actions.
         _ => vec![Check { action, arn: "*".to_owned(), context: everywhere() }],
     }
 }
@@ -223,7 +221,7 @@ fn arn(kind: &str, id: &str) -> String {
     format!("arn:aws:ec2:{REGION}:{ACCOUNT}:{kind}/{id}")
 }
 
-/// Whether an ARN is of a pattern; an asterisk stands for anything.
+/// Returns whether an ARN matches a pattern with asterisks.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -260,7 +258,7 @@ mod tests {
         assert!(judge(Scope::Account, Mode::NotProvisioned, delete.into()).is_err());
     }
 
-    /// Others' controllers go by tags of theirs.
+    /// The controllers of others use their own tags.
     #[test]
     fn within_a_cluster_an_eni_is_given_no_tags_but_the_daemons() {
         let tags = |more: &[&str]| {

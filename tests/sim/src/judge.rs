@@ -1,4 +1,4 @@
-//! The laws, judged by the world and not by the core's own words.
+//! The laws, checked against the world and not against the core's own view.
 
 mod deadlines;
 mod quiet;
@@ -18,57 +18,54 @@ use std::{
     sync::Arc,
 };
 
-/// What must never be.
+/// A state that must never occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Law {
-    /// An address is on two pods.
+    /// Two pods have the same address.
     OnTwoPods,
-    /// An address is given before its cooldown is over.
+    /// An address is given before the end of its cooldown.
     NotCooled,
     /// An address is given while the kernel has routes or rules of it.
     KernelDirty,
-    /// An address is given that its ENI does not have, or by a wrong table.
+    /// An address is given that its ENI does not have, or with a wrong table.
     NotOnEni,
     /// A key gets another address than before.
     Readdressed,
-    /// An address that a pod has, that cools or that the kernel has, goes back to EC2.
+    /// An address that is assigned, cools or is in the kernel goes back to EC2.
     Returned,
     /// A running pod loses its routes or rules.
     CutOff,
-    /// More ENIs or addresses than the type or `MAX_ENI` allow.
+    /// The node has more ENIs or addresses than the type or `MAX_ENI` allow.
     AboveLimits,
-    /// A reply or a call leaves before the record it follows from is on disk.
+    /// A reply or a call leaves before its record is on disk.
     AheadOfDisk,
-    /// A request is answered twice, or never.
+    /// A request is answered twice or never.
     NotAnsweredOnce,
-    /// A request that could be served was not.
+    /// A request that could be served was refused.
     NotServed,
-    /// The core asks to be woken without end.
+    /// The core schedules wake-ups without end.
     NeverRests,
-    /// A branch ENI is given to another pod than the one that it was made for.
+    /// A branch ENI is given to another pod than its own.
     BranchOfAnother,
     /// A call is made that the mode forbids.
     Forbidden,
-    /// An ENI is left behind.
+    /// An ENI is leaked.
     Leaked,
-    /// The pool has less than its targets ask for.
+    /// The pool has less than its targets require.
     PoolShort,
-    /// The pool has far more than its targets ask for.
+    /// The pool has far more than its targets require.
     PoolOver,
-    /// Reading the checkpoint and writing it shorter changes its meaning.
+    /// Compacting the checkpoint changes its meaning.
     Checkpoint,
-    /// The model of the world does not fit together.
+    /// The model of the world is inconsistent.
     World,
 }
 
-/// A law that was broken.
+/// A broken law.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub law: Law,
-    /// When.
     pub at: Time,
-    /// How.
     pub what: String,
 }
 
@@ -78,27 +75,27 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Who has an address, as the world saw it.
+/// The assignment of an address as the world saw it.
 #[derive(Clone, Debug)]
 struct Hold {
     key: PodKey,
     eni: EniId,
-    /// When the reservation was made, or last made again.
+    /// The time of the last reservation.
     reserved: Time,
-    /// The ADD has succeeded and no DEL has begun.
+    /// The ADD has succeeded and no DEL has started.
     running: bool,
-    /// It once ran, so that no reservation lapses.
+    /// It ran once, so its reservation does not lapse.
     ran: bool,
-    /// From when on nobody needs it: the DEL was sent, the node lost its power.
+    /// The time when it became unneeded: the DEL was sent, or the node lost its power.
     over: Option<Time>,
-    /// Somebody has heard of it; before, a crash may undo it.
+    /// A reply has left. Before that, a crash may undo the assignment.
     told: bool,
-    /// Since when it had rested before.
+    /// The start of its cooldown before this assignment.
     rested: Option<Time>,
 }
 
 impl Hold {
-    /// From when on it rests at the earliest.
+    /// The earliest start of its cooldown.
     fn rests_from(&self, lifetime: Span) -> Time {
         let lapses = self.reserved + lifetime;
         match self.over {
@@ -109,21 +106,20 @@ impl Hold {
     }
 }
 
-/// Watches.
+/// The judge of one life.
 #[derive(Debug)]
 pub(crate) struct Judge {
     pub(crate) broken: Option<Violation>,
     holds: BTreeMap<IpAddr, Hold>,
-    /// From when on an address rests that nobody holds.
+    /// The start of the cooldown of each unassigned address.
     resting: BTreeMap<IpAddr, Time>,
     cooldown: Span,
     lifetime: Span,
-    /// What somebody outside took away.
-    /// What somebody took away, and from which ENI.
+    /// Addresses and ENIs that others removed, and the ENIs of the addresses.
     pub(crate) harmed: BTreeMap<IpNet, EniId>,
     pub(crate) harmed_enis: BTreeSet<EniId>,
     adds: BTreeMap<u32, Add>,
-    /// Since when nothing is out of order.
+    /// The time since which there is no fault.
     pub(crate) calm_since: Time,
 }
 
@@ -142,7 +138,7 @@ impl Judge {
         }
     }
 
-    /// The first law that is broken counts.
+    /// Records the first broken law.
     pub(crate) fn accuse(&mut self, law: Law, at: Time, what: impl FnOnce() -> String) {
         if self.broken.is_none() {
             self.broken = Some(Violation { law, at, what: what() });
@@ -161,7 +157,7 @@ impl Judge {
         }
     }
 
-    /// The core gives an address.
+    /// The core assigns an address.
     pub(crate) fn given(
         &mut self,
         key: &PodKey,
@@ -206,7 +202,7 @@ impl Judge {
         self.resting.remove(&address);
     }
 
-    /// Whether an address lies on the card that another is given of.
+    /// Returns whether the address is of the same card as another one.
     fn same_card(
         &self,
         address: IpAddr,
@@ -218,7 +214,7 @@ impl Judge {
             .is_some_and(|attachment| attachment.network_card_index == given.card)
     }
 
-    /// From when on the address has rested.
+    /// Law: the cooldown of the address is over.
     fn judge_rest(&mut self, key: &PodKey, address: IpAddr, now: Time) -> Option<Time> {
         let (cooldown, lifetime) = (self.cooldown, self.lifetime);
         let rests_from = match self.holds.get(&address).cloned() {
@@ -272,7 +268,7 @@ impl Judge {
         self.harmed_enis.contains(eni) || self.harmed.iter().any(taken)
     }
 
-    /// The ENI has these now.
+    /// The ENI has these addresses again.
     pub(crate) fn are_back(&mut self, eni: &EniId, blocks: &[IpNet]) {
         let (harmed, pulled) = (&mut self.harmed, &self.harmed_enis);
         harmed.retain(|block, of| of != eni || pulled.contains(of) || !blocks.contains(block));
@@ -285,8 +281,8 @@ impl Judge {
         }
     }
 
-    /// The process is gone, and what it told nobody may never have been.
-    pub(crate) fn forget_untold(&mut self) {
+    /// The process ended: assignments without a reply may be lost.
+    pub(crate) fn forget_unreplied(&mut self) {
         let untold: Vec<(IpAddr, Option<Time>)> = self
             .holds
             .iter()
@@ -299,7 +295,7 @@ impl Judge {
         }
     }
 
-    /// The addresses of the key that somebody took away before it was known.
+    /// The addresses of the key that others removed before it was reserved.
     pub(crate) fn harmed_of(&self, key: &PodKey) -> Vec<IpNet> {
         let taken = |(address, hold): &(&IpAddr, &Hold)| {
             hold.key == *key && self.is_harmed(**address, &hold.eni)
@@ -315,26 +311,26 @@ impl Judge {
         }
     }
 
-    /// Its DEL begins: nobody needs its address any more.
+    /// The DEL starts, so the address is no longer needed.
     pub(crate) fn ends(&mut self, key: &PodKey) {
         for hold in self.holds.values_mut().filter(|hold| hold.key == *key) {
             hold.running = false;
         }
     }
 
-    /// The daemon has taken in a release of the key that was sent at `sent`.
+    /// The daemon has taken a release that was sent at `sent`.
     pub(crate) fn released(&mut self, key: &PodKey, sent: Time) {
         for hold in self.holds.values_mut().filter(|hold| hold.key == *key) {
-            // A running pod is released by its own DEL alone, and then it does not run.
+            // Only its own DEL releases a running pod, and then it no longer runs.
             if !hold.running {
                 hold.over.get_or_insert(sent);
             }
         }
     }
 
-    /// The power is gone, and every pod.
+    /// The node and every pod lost their power.
     pub(crate) fn power_lost(&mut self, now: Time) {
-        self.forget_untold();
+        self.forget_unreplied();
         for hold in self.holds.values_mut() {
             hold.running = false;
             hold.over.get_or_insert(now);
@@ -342,7 +338,7 @@ impl Judge {
     }
 }
 
-/// Whether pods may have the address of this ENI.
+/// Returns whether pods may have the address of this ENI.
 pub(crate) fn has(eni: &NetworkInterface, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

@@ -1,4 +1,4 @@
-//! Pods and their sandboxes, as kubelet and container runtime have them.
+//! Pods and their sandboxes in the kubelet and the container runtime.
 
 use config_model::{PodKey, PodName, Span, Time, VethName};
 use ipamd_core::Ticket;
@@ -13,7 +13,7 @@ pub(crate) type SandboxId = u32;
 /// A pod by name.
 #[derive(Debug, Default)]
 pub(crate) struct Pod {
-    /// It is to run.
+    /// It should run.
     pub(crate) wanted: bool,
     /// Its newest sandbox.
     pub(crate) sandbox: Option<SandboxId>,
@@ -21,50 +21,49 @@ pub(crate) struct Pod {
     pub(crate) failures: u32,
 }
 
-/// How far an ADD is.
+/// The state of an ADD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It looks for the daemon.
+    /// Connects to the daemon.
     Dialing,
-    /// It waits for an address.
+    /// Waits for an address.
     Waiting,
-    /// It builds.
+    /// Builds the interface.
     Building,
-    /// It waits for the confirmation.
+    /// Waits for the confirmation.
     Confirming,
-    /// It looks for the daemon, to confirm.
+    /// Connects again to confirm.
     Redialing,
     /// The ADD has succeeded.
     Running,
-    /// The ADD has failed, or a DEL has come.
+    /// The ADD has failed, or a DEL has started.
     Ended,
 }
 
-/// A sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) pod: u16,
     pub(crate) key: PodKey,
     pub(crate) name: PodName,
-    /// The uid of a pod that wants a branch.
+    /// The UID of a pod that needs a branch.
     pub(crate) uid: Option<String>,
     pub(crate) veth: VethName,
     pub(crate) stage: Stage,
-    /// Until when the plugin waits.
+    /// The plugin's deadline.
     pub(crate) deadline: Time,
-    /// Until when it builds.
+    /// The deadline for building.
     pub(crate) finish: Time,
     pub(crate) nets: Vec<PodNet>,
     pub(crate) dies: Option<Death>,
     pub(crate) ticket: Option<Ticket>,
-    /// The result that the runtime remembers.
+    /// The result that the runtime keeps.
     pub(crate) result: Vec<IpAddr>,
     /// Its network namespace exists.
     pub(crate) namespace: bool,
 }
 
 impl Sandbox {
-    /// Its host ends: of all that were built, or of the first.
+    /// The host ends: all that were built, or the first one.
     pub(crate) fn interfaces(&self) -> Vec<(PodKey, VethName)> {
         let built = self.nets.iter().map(|net| (net.key.clone(), net.veth.clone()));
         let first = self.nets.is_empty().then(|| (self.key.clone(), self.veth.clone()));
@@ -76,12 +75,11 @@ impl Sandbox {
 #[derive(Debug)]
 pub(crate) struct Del {
     pub(crate) sandbox: SandboxId,
-    /// The daemon is asked, or looked for.
+    /// The daemon is being connected or asked.
     pub(crate) asking: bool,
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Kubelet {
     pub(crate) pods: BTreeMap<u16, Pod>,
@@ -91,7 +89,6 @@ pub(crate) struct Kubelet {
     dels_made: u32,
 }
 
-/// A pod's name.
 pub(crate) fn pod_name(pod: u16) -> PodName {
     PodName { namespace: "default".into(), name: format!("web-{pod}") }
 }
@@ -136,7 +133,7 @@ impl Kubelet {
         self.dels_made
     }
 
-    /// The sandbox that bears the pod's name now, whatever DEL is late.
+    /// The sandbox that currently has the pod's name.
     pub(crate) fn newest_of(&self, sandbox: SandboxId) -> Option<&Sandbox> {
         let pod = self.sandboxes.get(&sandbox)?.pod;
         self.sandboxes.get(&self.pods.get(&pod)?.sandbox?)

@@ -1,4 +1,4 @@
-//! `ferrule-sim`: many lives, two at a time, until one breaks a law.
+//! `ferrule-sim` runs many lives in parallel until one breaks a law.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use clap::Parser;
@@ -11,7 +11,7 @@ use std::{
     thread,
     time::Instant,
 };
-use tests_sim::{Mode, Plan, Planted, Violation, Watching, run, shrink};
+use tests_sim::{Mode, Plan, Planted, RunOptions, Violation, run, shrink};
 
 #[derive(Parser)]
 #[command(name = "ferrule-sim", about = "Lives of simulated nodes, one for each seed")]
@@ -42,7 +42,7 @@ struct Args {
     jobs: usize,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 #[derive(Default)]
 struct Found {
     failures: Mutex<Vec<(u64, Violation)>>,
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
 }
 
 impl Args {
-    /// How many lives there are.
+    /// The number of lives.
     fn lives(&self) -> u64 {
         self.seeds + if self.mode.is_none() { self.seeds / 10 } else { 0 }
     }
@@ -106,7 +106,7 @@ fn work(args: &Args, found: &Found, next: &AtomicU64) {
         if nth >= args.lives() {
             return;
         }
-        let watching = Watching { planted: args.planted, ..Watching::default() };
+        let watching = RunOptions { planted: args.planted, ..RunOptions::default() };
         let outcome = run(&args.life(nth), watching);
         found.lived_ms.fetch_add(outcome.lived.0, Ordering::Relaxed);
         found.happenings.fetch_add(outcome.happenings, Ordering::Relaxed);
@@ -123,9 +123,9 @@ fn work(args: &Args, found: &Found, next: &AtomicU64) {
     }
 }
 
-/// Tells a life: as it is, or the shortest that breaks the same law.
+/// Prints a life: the original, or the shortest one that breaks the same law.
 fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
-    let watching = Watching { keep: 60, live, planted: args.planted, iam: None };
+    let watching = RunOptions { keep: 60, live, planted: args.planted, iam: None };
     let outcome = run(plan, watching);
     let Some(violation) = outcome.violation else {
         println!("seed {} ({}): no law is broken", plan.seed, plan.setup.mode);
@@ -139,7 +139,7 @@ fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
         println!("  {step}");
     }
     println!("\nthe last that happens then:");
-    let outcome = run(&shortest, Watching { live: false, ..watching });
+    let outcome = run(&shortest, RunOptions { live: false, ..watching });
     for line in &outcome.trace {
         println!("  {line}");
     }

@@ -1,223 +1,197 @@
-//! What befalls one node, decided before anything runs: so that it can be replayed with parts left
-//! out.
+//! The plan of a life, complete before the run, so that it can be replayed with parts left out.
 
 mod life;
 mod setup;
 
 pub use setup::{Mode, Setup};
 
-use crate::dice::Rng;
+use crate::random::Rng;
 use config_model::Span;
 use std::fmt;
 
 /// A node and its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where it comes from.
     pub seed: u64,
-    /// The node.
     pub setup: Setup,
-    /// What happens, in order of time.
+    /// In order of time.
     pub steps: Vec<Step>,
-    /// When nothing happens any more, and all must come right.
+    /// The time after which no incident occurs and every property must be reached.
     pub quiet_from: Span,
 }
 
-/// Something that happens.
+/// An incident at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When, counted from the node's first start.
+    /// Relative to the node's first start.
     pub at: Span,
-    /// What.
-    pub deed: Deed,
+    pub incident: Incident,
 }
 
-/// What the kubelet, EC2, other tenants, the operator and bad luck do.
+/// An incident caused by the kubelet, EC2, other tenants, the operator or a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
-    /// Pods are to run.
+pub enum Incident {
+    /// Pods start.
     Start {
-        /// The first one's number.
+        /// The number of the first pod.
         first: u16,
-        /// How many.
         count: u16,
-        /// How far from one to the next.
+        /// The interval between two pods.
         apart: Span,
-        /// Where their plugins die, if they do.
+        /// The point at which their plugins die, if they do.
         dies: Option<Death>,
     },
-    /// Pods are to end.
+    /// Pods end.
     Delete {
-        /// The first one's number.
+        /// The number of the first pod.
         first: u16,
-        /// How many.
         count: u16,
-        /// When the DELs come, counted from now.
+        /// The times of the DELs, from now.
         dels: Vec<Span>,
     },
-    /// A pod is replaced by one of the same name, as a StatefulSet does.
+    /// Pods are replaced by pods of the same name, as in a StatefulSet.
     Replace {
-        /// The first one's number.
+        /// The number of the first pod.
         first: u16,
-        /// How many.
         count: u16,
-        /// When the next one starts, counted from now.
+        /// The start of the next pod, from now.
         after: Span,
-        /// When the DELs of the one before come, counted from now.
+        /// The times of the DELs of the previous pod, from now.
         dels: Vec<Span>,
     },
-    /// EC2 or IMDS misbehaves for a while.
-    Weather {
-        /// How.
-        how: Weather,
-        /// How long.
-        lasts: Span,
-    },
-    /// The daemon dies: at once, or after so many more effects.
+    /// EC2 or IMDS has a fault for a while.
+    Weather { how: Weather, lasts: Span },
+    /// The daemon dies, at once or after a number of effects.
     Kill {
-        /// Effects carried out before.
+        /// The number of effects before that.
         after: u32,
-        /// How long until it is started again.
+        /// The time until the next start.
         down: Span,
     },
-    /// The daemon is stopped with SIGTERM.
+    /// The daemon stops on SIGTERM.
     Stop {
-        /// How long until it is started again.
+        /// The time until the next start.
         down: Span,
     },
-    /// The daemon is started anew with other settings.
+    /// The daemon restarts with other settings.
     Reconfigure {
-        /// Other warm targets.
         targets: setup::Targets,
-        /// Whether prefixes are asked for from now on.
+        /// Whether prefixes are requested from now on.
         prefixes: bool,
     },
     /// The node loses its power and boots again.
     Reboot {
-        /// How long until the daemon is started.
+        /// The time until the daemon starts.
         down: Span,
     },
-    /// Somebody detaches an ENI.
+    /// Another program detaches an ENI.
     PullEni {
-        /// Which of those that can be.
+        /// The index among the possible ones.
         nth: u16,
     },
-    /// Somebody unassigns an address or prefix.
+    /// Another program unassigns an address or a prefix.
     TakeAddress {
-        /// Which.
+        /// The index among the possible ones.
         nth: u16,
     },
-    /// Somebody attaches an ENI of his own.
+    /// Another program attaches an ENI of its own.
     ForeignEni {
-        /// With so many addresses.
+        /// The number of its addresses.
         addresses: u16,
     },
-    /// Other tenants take addresses of the subnet: so many, in pieces of so many.
+    /// Other tenants take addresses of the subnet.
     TenantsCome {
-        /// In hundredths of what is free.
+        /// Percentage of the free addresses.
         percent: u8,
-        /// How many addresses one of their ENIs takes.
+        /// The number of addresses per ENI of theirs.
         piece: u16,
     },
-    /// Other tenants free what they took.
+    /// Other tenants free their addresses.
     TenantsGo {
-        /// In hundredths.
+        /// Percentage of them.
         percent: u8,
     },
-    /// Other nodes call EC2 and empty the account's buckets.
-    OthersCall {
-        /// How often.
-        calls: u16,
-    },
-    /// The kernel refuses to change routes and rules of some pods.
-    KernelRefuses {
-        /// How long.
-        lasts: Span,
-    },
-    /// Somebody removes rules or routes of pods.
+    /// Other nodes call EC2 and exhaust the account's limits.
+    OthersCall { calls: u16 },
+    /// The kernel refuses changes of some pods' routes and rules.
+    KernelRefuses { lasts: Span },
+    /// Another program removes rules or routes of pods.
     KernelDrifts {
-        /// Which, by place.
+        /// The index among the possible ones.
         nth: u16,
     },
-    /// A write of the checkpoint takes long.
+    /// Writes of the checkpoint are slow.
     DiskIsSlow {
-        /// One write takes so long.
+        /// The time of one write.
         write: Span,
-        /// How long.
         lasts: Span,
     },
-    /// Kubernetes says whether the node takes pods.
+    /// The node becomes schedulable or unschedulable.
     Schedulable(bool),
-    /// The resource controller does nothing.
-    ControllerAway {
-        /// How long.
-        lasts: Span,
-    },
+    /// The resource controller stops for a while.
+    ControllerAway { lasts: Span },
 }
 
-/// Bad weather.
+/// A fault of EC2 or IMDS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// Every nth call is throttled.
+    /// EC2 throttles every nth call.
     Throttled {
-        /// 1: every one.
+        /// 1 means every call.
         nth: u32,
     },
-    /// Calls fail before they do anything.
+    /// Calls fail without effect.
     Failing {
         /// EC2's code.
         code: &'static str,
-        /// Only this action; all if `None`.
+        /// The only affected action; `None` means all.
         action: Option<lab_cloud::Action>,
     },
-    /// Calls are carried out and their replies lost.
+    /// Calls take effect, and their replies are lost.
     RepliesLost {
-        /// So many of them.
+        /// The number of lost replies.
         times: u32,
     },
     /// Calls never arrive.
     CallsLost {
-        /// In so many of a hundred cases.
+        /// The percentage of them.
         percent: u8,
     },
-    /// Calls take long.
-    Slow {
-        /// So long.
-        latency: Span,
-    },
+    /// Calls are slow.
+    Slow { latency: Span },
     /// Describe answers are old.
     ReadsLag {
-        /// So old.
+        /// Their age.
         lag: Span,
     },
     /// IMDS answers are old.
     ImdsLags {
-        /// So old.
+        /// Their age.
         lag: Span,
     },
     /// IMDS does not answer.
     ImdsSilent,
-    /// Attachments that begin now stay `attaching`.
+    /// New attachments stay `attaching`.
     AttachesHang,
 }
 
-/// Where a plugin is killed.
+/// The point at which a plugin is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
     /// While it waits for the daemon's answer.
     Waiting,
     /// After the reservation, before it built anything.
     Reserved,
-    /// Half-way through the building.
+    /// In the middle of the building.
     Building,
     /// Before it confirms.
     Built,
-    /// After it was confirmed, before it says so.
+    /// After the confirmation, before its output.
     Confirmed,
 }
 
 impl Plan {
-    /// The plan of a seed; in this mode, or in one that the seed picks.
+    /// The plan of a seed, in this mode or in one that the seed selects.
     pub fn of(seed: u64, mode: Option<Mode>) -> Self {
         let mut rng = Rng::new(seed, "setup");
         let drawn = rng.pick(Mode::DRAWN);
@@ -229,6 +203,6 @@ impl Plan {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9.3} s  {:?}", self.at.0 as f64 / 1000.0, self.deed)
+        write!(f, "{:>9.3} s  {:?}", self.at.0 as f64 / 1000.0, self.incident)
     }
 }

@@ -1,27 +1,24 @@
-//! Faults planted at the seams, to show that the simulation would find them. The product knows
-//! nothing of them.
+//! Planted faults at the seams, which the simulation must find. The production code does not know them.
 
 use std::{fmt, str::FromStr};
 
-/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// The core is told that addresses need no rest.
+    /// The core gets a cooldown of zero.
     CooldownNotCounted,
-    /// What IMDS shows passes for an answer of EC2.
+    /// IMDS observations are passed to the core as EC2's.
     ImdsTrustedAlone,
     /// Replies and calls leave before their records are on disk.
     CheckpointAfterReply,
-    /// The core is told that the kernel is clean, whatever it shows.
+    /// The core always gets observations of a clean kernel.
     ReleasedBeforeClean,
-    /// A DEL counts for whatever sandbox of that pod's name there is.
+    /// A DEL releases whatever sandbox has the pod's name.
     LateDelFreesNext,
-    /// The core is asked for the branch of whatever pod of that name it knows.
+    /// The core gets the branch of any pod of that name.
     BranchByName,
 }
 
 impl Planted {
-    /// All of them.
     pub const ALL: [Self; 6] = [
         Self::CooldownNotCounted,
         Self::ImdsTrustedAlone,
@@ -31,7 +28,7 @@ impl Planted {
         Self::BranchByName,
     ];
 
-    /// Its word on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::CooldownNotCounted => "cooldown-not-counted",

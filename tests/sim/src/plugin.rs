@@ -1,19 +1,19 @@
-//! The plugin, as the runtime runs it: ADD is reserve, build, confirm; DEL is release, then the
-//! kernel; without a daemon a tombstone.
+//! The plugin in the container runtime: ADD reserves, builds and confirms; DEL releases and cleans the kernel; without
+//! a daemon it writes a tombstone.
 
 use crate::{
-    daemon::{Asker, Question},
+    daemon::{Question, Sender},
     kubelet::{SandboxId, Stage},
     plan::Death,
     planted::Planted,
-    world::{AddStep, DelStep, Happening, World},
+    world::{AddStep, DelStep, DueEvent, World},
 };
 use config_model::{Span, registry};
 use ipamd_core::{Answer, PodAddress, ReleaseCause};
 use routing_plan::{PodDesired, pod::PodNet};
 
 impl World {
-    /// The kubelet wants the pod to run.
+    /// The kubelet starts the pod's sandbox.
     pub(crate) fn sync_pod(&mut self, pod: u16) {
         let Some(known) = self.kubelet.pods.get(&pod) else { return };
         let stage = |id| self.kubelet.sandboxes.get(&id).map(|sandbox| sandbox.stage);
@@ -61,7 +61,7 @@ impl World {
         if self.daemon.is_none() || self.now + HEARING > deadline {
             if self.now + REDIAL < deadline {
                 let takes = self.draw("dial", 50, 250);
-                self.after(Span(takes), Happening::Add(id, AddStep::Dial));
+                self.after(Span(takes), DueEvent::Add(id, AddStep::Dial));
             } else {
                 self.judge.gave_up(id);
                 self.add_failed(id);
@@ -70,17 +70,17 @@ impl World {
         }
         if self.tombstones.contains_key(&key) {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Asker::Grave(key.clone()));
+            self.ask(release, Sender::Grave(key.clone()));
         }
         let give_up = self.host.clock(deadline - HEARING);
         self.set_stage(id, Stage::Waiting);
-        let ticket = self.ask(Question::Reserve(key, pod, give_up), Asker::Add(id));
+        let ticket = self.ask(Question::Reserve(key, pod, give_up), Sender::Add(id));
         if let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) {
             sandbox.ticket = ticket;
         }
         if dies == Some(Death::Waiting) {
             let takes = self.draw("death", 1, 3000);
-            self.after(Span(takes), Happening::Add(id, AddStep::Dies));
+            self.after(Span(takes), DueEvent::Add(id, AddStep::Dies));
         }
     }
 
@@ -90,23 +90,23 @@ impl World {
         }
     }
 
-    /// An answer reaches who asked, if he is still there.
-    pub(crate) fn heard(&mut self, asker: Asker, answer: Answer) {
-        match asker {
-            Asker::Add(id) => self.add_heard(id, answer),
-            Asker::Confirm(id) => self.confirm_heard(id, &answer),
-            Asker::Del(del) => self.del_heard(del, answer),
-            Asker::Grave(key) => {
+    /// Delivers an answer to its sender, if that still waits.
+    pub(crate) fn answered(&mut self, sender: Sender, answer: Answer) {
+        match sender {
+            Sender::Add(id) => self.add_heard(id, answer),
+            Sender::Confirm(id) => self.confirm_heard(id, &answer),
+            Sender::Del(del) => self.del_heard(del, answer),
+            Sender::Grave(key) => {
                 if matches!(answer, Answer::Released { .. }) {
                     self.tombstones.remove(&key);
                 }
             }
-            Asker::TakeBack(id) => {
+            Sender::TakeBack(id) => {
                 if !matches!(answer, Answer::Released { .. }) {
                     self.leave_tombstone(id);
                 }
             }
-            Asker::Buried(_) => {}
+            Sender::Buried(_) => {}
         }
     }
 
@@ -122,7 +122,7 @@ impl World {
                 self.judge.waited(id, None, demand, self.now);
                 self.reserved(id, &addresses);
             }
-            // It has no address of the pool, and nothing of it is in the core's kernel.
+            // It has no address of the pool, and the core's view of the kernel does not contain it.
             Answer::ReservedBranch(_) => self.reserved(id, &[]),
             Answer::Refused(refusal) => {
                 let why = Some(refusal.message.as_str());
@@ -159,7 +159,7 @@ impl World {
             return;
         }
         let takes = self.draw("build", 1, 400);
-        self.after(Span(takes), Happening::Add(id, AddStep::Link));
+        self.after(Span(takes), DueEvent::Add(id, AddStep::Link));
     }
 
     fn link(&mut self, id: SandboxId) {
@@ -174,7 +174,7 @@ impl World {
             return;
         }
         let takes = self.draw("build", 0, 200);
-        self.after(Span(takes), Happening::Add(id, AddStep::Connect));
+        self.after(Span(takes), DueEvent::Add(id, AddStep::Connect));
     }
 
     fn connect(&mut self, id: SandboxId) {
@@ -198,12 +198,12 @@ impl World {
         let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
         let (key, veth, finish) = (sandbox.key.clone(), sandbox.veth.clone(), sandbox.finish);
         let question = Question::Confirm(key, veth.as_str().to_owned());
-        if now <= finish && self.ask(question, Asker::Confirm(id)).is_some() {
+        if now <= finish && self.ask(question, Sender::Confirm(id)).is_some() {
             self.set_stage(id, Stage::Confirming);
         } else if now + REDIAL < finish {
             self.set_stage(id, Stage::Redialing);
             let takes = self.draw("dial", 50, 250);
-            self.after(Span(takes), Happening::Add(id, AddStep::Dial));
+            self.after(Span(takes), DueEvent::Add(id, AddStep::Dial));
         } else {
             self.undo(id);
         }
@@ -233,30 +233,30 @@ impl World {
         }
     }
 
-    /// A connection breaks while somebody waits.
-    pub(crate) fn lost(&mut self, asker: Asker) {
-        match asker {
-            Asker::Add(id) => {
+    /// A connection breaks while a request waits.
+    pub(crate) fn lost(&mut self, sender: Sender) {
+        match sender {
+            Sender::Add(id) => {
                 let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
                 if sandbox.stage == Stage::Waiting {
                     sandbox.stage = Stage::Dialing;
-                    self.after(REDIAL, Happening::Add(id, AddStep::Dial));
+                    self.after(REDIAL, DueEvent::Add(id, AddStep::Dial));
                 }
             }
-            Asker::Confirm(id) => {
+            Sender::Confirm(id) => {
                 let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
                 if sandbox.stage == Stage::Confirming {
                     sandbox.stage = Stage::Redialing;
-                    self.after(REDIAL, Happening::Add(id, AddStep::Dial));
+                    self.after(REDIAL, DueEvent::Add(id, AddStep::Dial));
                 }
             }
-            Asker::TakeBack(id) => self.take_back(id),
-            Asker::Del(del) => self.del_on(del, DelStep::GivesUp),
-            Asker::Grave(_) | Asker::Buried(_) => {}
+            Sender::TakeBack(id) => self.take_back(id),
+            Sender::Del(del) => self.del_on(del, DelStep::GivesUp),
+            Sender::Grave(_) | Sender::Buried(_) => {}
         }
     }
 
-    /// Takes down what was built, and gives the reservation back.
+    /// Removes what was built and releases the reservation.
     fn undo(&mut self, id: SandboxId) {
         let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
         for net in sandbox.nets.clone() {
@@ -270,7 +270,7 @@ impl World {
     fn take_back(&mut self, id: SandboxId) {
         let Some(key) = self.kubelet.sandboxes.get(&id).map(|s| s.key.clone()) else { return };
         let release = Question::Release(key, ReleaseCause::SetupFailed);
-        if self.ask(release, Asker::TakeBack(id)).is_none() {
+        if self.ask(release, Sender::TakeBack(id)).is_none() {
             self.leave_tombstone(id);
         }
     }
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// Nobody undoes anything; the runtime finds that the plugin has gone.
+    /// Kills the plugin: it rolls nothing back, and the runtime notices the exit.
     fn plugin_dies(&mut self, id: SandboxId) {
         self.note(|| format!("plugin of sandbox {id} dies"));
         self.judge.gave_up(id);
@@ -295,19 +295,19 @@ impl World {
         let pod = sandbox.pod;
         self.note(|| format!("ADD of sandbox {id} fails"));
         let soon = self.draw("cleanup", 5, 3000);
-        self.after(Span(soon), Happening::Del(id));
+        self.after(Span(soon), DueEvent::Del(id));
         let failures = self.kubelet.pods.get_mut(&pod).map_or(0, |pod| {
             pod.failures += 1;
             pod.failures.min(5)
         });
         let back_off = self.draw("backoff", 1000, 3000) << failures;
-        self.after(Span(back_off), Happening::Sync(pod));
+        self.after(Span(back_off), DueEvent::Sync(pod));
     }
 
-    /// A DEL: its sandbox ends, whatever became of it.
+    /// A DEL ends its sandbox, whatever its state.
     pub(crate) fn del(&mut self, id: SandboxId) {
         let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
-        // The runtime kills an ADD that is still under way.
+        // The runtime kills an ADD that is under way.
         let waits = sandbox.ticket.take().filter(|_| sandbox.stage == Stage::Waiting);
         sandbox.stage = Stage::Ended;
         let key = sandbox.key.clone();
@@ -321,12 +321,12 @@ impl World {
             _ => None,
         };
         let release = Question::Release(named.unwrap_or(key), ReleaseCause::PodDeleted);
-        let ticket = self.ask(release, Asker::Del(del));
+        let ticket = self.ask(release, Sender::Del(del));
         let patience = if ticket.is_some() { DEL_DEADLINE } else { DEL_PATIENCE };
         if let Some(del) = self.kubelet.dels.get_mut(&del) {
             del.ticket = ticket;
         }
-        self.after(patience, Happening::DelOn(del, DelStep::GivesUp));
+        self.after(patience, DueEvent::DelOn(del, DelStep::GivesUp));
     }
 
     fn del_heard(&mut self, del: u32, answer: Answer) {
@@ -345,7 +345,7 @@ impl World {
         };
         known.asking = false;
         let takes = self.draw("unbuild", 0, 3000);
-        self.after(Span(takes), Happening::DelOn(del, DelStep::Kernel(told)));
+        self.after(Span(takes), DueEvent::DelOn(del, DelStep::Kernel(told)));
     }
 
     pub(crate) fn del_on(&mut self, del: u32, step: DelStep) {
@@ -388,7 +388,7 @@ impl World {
 
     fn del_succeeds(&mut self, id: SandboxId) {
         let takes = self.draw("namespace", 5, 500);
-        self.after(Span(takes), Happening::NamespaceGoes(id));
+        self.after(Span(takes), DueEvent::NamespaceGoes(id));
     }
 
     pub(crate) fn namespace_goes(&mut self, id: SandboxId) {
@@ -402,13 +402,13 @@ impl World {
     }
 }
 
-/// The daemon answers a reservation this long before the plugin's own deadline.
+/// The daemon's answer arrives this long before the plugin's own deadline.
 const HEARING: Span = Span::millis(500);
-/// A rest after a connection that was lost.
+/// The pause after a lost connection.
 const REDIAL: Span = Span::millis(100);
-/// An address that came at the last moment gets this long to be put to use.
+/// The time to use an address that arrived at the last moment.
 const FINISH: Span = Span::seconds(5);
-/// All the time that the daemon gets for a DEL.
+/// The plugin's time limit for the daemon at a DEL.
 const DEL_DEADLINE: Span = Span::seconds(5);
-/// How much of it a daemon gets that is not there.
+/// The part of it for which the plugin tries to connect.
 const DEL_PATIENCE: Span = Span::millis(500);

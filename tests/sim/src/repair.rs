@@ -1,13 +1,13 @@
-//! The repair pass: DELs that were missed, then the kernel, then the book, then what follows.
+//! The repair pass: missed DELs, then the kernel, then the book, then the plan.
 //!
-//! The order is the daemon's (`ipamd/daemon/src/repair.rs`); between any two steps plugins work on,
-//! and the process can die.
+//! The order is the daemon's (`ipamd/daemon/src/repair.rs`). Plugins run between any two steps, and the process can
+//! die there.
 
 use crate::{
-    daemon::{Asker, Question},
+    daemon::{Question, Sender},
     judge::Law,
     planted::Planted,
-    world::{Happening, World},
+    world::{DueEvent, World},
 };
 use config_model::{Span, Time};
 use ipamd_core::{Event, ReleaseCause, Snapshot};
@@ -15,41 +15,40 @@ use ipamd_node::{desired, readiness};
 use routing_plan::{NodeDesired, Observed, Plan};
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// How far the pass is, and when the next one comes.
+/// The state of the pass and the schedule of the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     /// A pass is under way.
     busy: bool,
-    /// Something changed since the pass began.
+    /// A change occurred since the pass started.
     pulled: bool,
-    /// The next pass begins no earlier.
+    /// The earliest start of the next pass.
     rests_until: Time,
-    /// Passes that are due carry this number; older ones are void.
+    /// The number of the current schedule; older ones are void.
     turn: u64,
     began: Time,
     observed: Option<Box<(Observed, BTreeSet<IpAddr>)>>,
     book: Option<Box<Snapshot>>,
-    /// What the last pass found, that it found nothing to do then, and whether it was so.
+    /// The input of the last pass and its plan, to skip a plan for equal input.
     settled: Option<Box<(Observed, NodeDesired, Plan)>>,
 }
 
 /// A step of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassStage {
-    /// It begins, if it is still the one that is due.
+    /// The start, if its number is current.
     Due(u64),
-    /// It begins.
     Begins,
-    /// The kernel is read.
+    /// Reads the kernel.
     Observes,
-    /// The book is read.
+    /// Reads the book.
     Reads,
-    /// The plan is carried out.
+    /// Applies the plan.
     Applies,
 }
 
 impl World {
-    /// Something in the kernel or in the book has changed: a pass comes soon.
+    /// Schedules a pass after a change in the kernel or in the book.
     pub(crate) fn kernel_changed(&mut self) {
         let now = self.now;
         let Some(daemon) = self.daemon.as_mut().filter(|daemon| daemon.core.is_some()) else {
@@ -68,7 +67,7 @@ impl World {
         let due = PassStage::Due(repair.turn);
         let wait = if repair.pulled { DEBOUNCE } else { PERIOD };
         let at = repair.rests_until.max(now) + wait;
-        self.at(at, Happening::Pass(life, due));
+        self.at(at, DueEvent::Pass(life, due));
     }
 
     pub(crate) fn pass(&mut self, stage: PassStage) {
@@ -103,7 +102,7 @@ impl World {
         }
         for key in graves {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Asker::Grave(key));
+            self.ask(release, Sender::Grave(key));
         }
         // All are answered by then, or the next pass asks again.
         self.next_stage(GRAVES_TAKE, PassStage::Observes);
@@ -111,7 +110,7 @@ impl World {
 
     fn next_stage(&mut self, takes: u64, stage: PassStage) {
         if let Some(life) = self.daemon.as_ref().map(|daemon| daemon.life) {
-            self.after(Span(takes), Happening::Pass(life, stage));
+            self.after(Span(takes), DueEvent::Pass(life, stage));
         }
     }
 
@@ -170,7 +169,7 @@ impl World {
         self.schedule_pass(now);
     }
 
-    /// The plan; worked out only if anything is other than at the last time.
+    /// Computes the plan, only if its input has changed.
     fn plan_once(&mut self, observed: Observed, desired: NodeDesired) -> Plan {
         let Some(daemon) = self.daemon.as_mut() else { return Plan::default() };
         if let Some(settled) = &daemon.repair.settled
@@ -184,7 +183,7 @@ impl World {
         plan
     }
 
-    /// No running pod may lose by it.
+    /// Law: no running pod loses its network.
     fn apply_watched(&mut self, plan: &Plan) -> routing_plan::Applied {
         if plan.ops.is_empty() {
             return routing_plan::Applied::default();
@@ -210,11 +209,11 @@ impl World {
     }
 }
 
-/// A pass comes at least this often.
+/// The longest interval between passes.
 const PERIOD: Span = Span::seconds(10);
-/// After the first word of a change, more words are waited for this long.
+/// The time for which further changes are gathered after the first.
 const DEBOUNCE: Span = Span::millis(10);
-/// Passes begin at least this far apart.
+/// The least interval between passes.
 const GAP: Span = Span::millis(40);
-/// Tombstones are answered within this many milliseconds, or asked for again.
+/// The milliseconds within which tombstones are answered or repeated.
 const GRAVES_TAKE: u64 = 20;

@@ -1,47 +1,47 @@
-//! A plan from beginning to end: the life, the quiet after it, the exam.
+//! A run of a plan: the life, the quiet phase, the final exam.
 
 use crate::{
-    iam::{Asked, Iam},
+    iam::{Iam, RecordedCalls},
     judge::{Law, Violation},
     kubelet::pod_name,
     plan::Plan,
     planted::Planted,
     trace::Trace,
-    world::{DAY_ONE, Happening, World},
+    world::{DAY_ONE, DueEvent, World},
 };
 use config_iam::Scope;
 use config_model::Span;
 
-/// How a run is watched.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Watching {
-    /// So many of the last lines are kept.
+pub struct RunOptions {
+    /// The number of trace lines to keep.
     pub keep: usize,
-    /// Every line is printed as it comes.
+    /// Prints every line immediately.
     pub live: bool,
     /// A fault at the seams.
     pub planted: Option<Planted>,
-    /// The node's role has the policy of this scope, and the node a cluster's name.
+    /// Checks the node's role with the policy of this scope, and gives the node a cluster name.
     pub iam: Option<Scope>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The law that was broken, if any.
+    /// `None` if no law was broken.
     pub violation: Option<Violation>,
-    /// The last that happened.
+    /// The last trace lines.
     pub trace: Vec<String>,
-    /// How much happened.
+    /// The number of simulated events.
     pub happenings: u64,
-    /// How long the node lived.
+    /// The simulated time.
     pub lived: Span,
-    /// What was asked of EC2, with [`Watching::iam`].
-    pub asked: Asked,
+    /// The calls to EC2, with [`RunOptions::iam`].
+    pub asked: RecordedCalls,
 }
 
 /// Runs a plan.
-pub fn run(plan: &Plan, watching: Watching) -> Outcome {
+pub fn run(plan: &Plan, watching: RunOptions) -> Outcome {
     let trace = Trace::new(watching.keep, watching.live, DAY_ONE);
     let mut world = match World::new(plan, watching.planted, trace) {
         Ok(world) => world,
@@ -52,16 +52,16 @@ pub fn run(plan: &Plan, watching: Watching) -> Outcome {
                 trace: Vec::new(),
                 happenings: 0,
                 lived: Span(0),
-                asked: Asked::default(),
+                asked: RecordedCalls::default(),
             };
         }
     };
     world.ec2.iam = watching.iam.map(|scope| Iam::new(plan.setup.mode, scope));
     world.run_until(DAY_ONE + plan.quiet_from);
     world.calm_down();
-    world.come_to_rest();
-    world.sit_exam();
-    world.come_to_rest();
+    world.wait_for_quiet();
+    world.run_exam();
+    world.wait_for_quiet();
     let lived = world.now.since(DAY_ONE);
     let asked = world.ec2.iam.take().map(Iam::into_asked).unwrap_or_default();
     let (violation, trace, happenings) = world.finish();
@@ -69,7 +69,7 @@ pub fn run(plan: &Plan, watching: Watching) -> Outcome {
 }
 
 impl World {
-    /// All weather ends, tenants go, the daemon is up.
+    /// Ends all faults, removes other tenants, starts the daemon.
     fn calm_down(&mut self) {
         self.note(|| "== it becomes quiet".to_owned());
         self.quiet = true;
@@ -80,9 +80,9 @@ impl World {
         self.host.refuses = false;
         self.disk_write = None;
         self.branches.away = 0;
-        self.after(GRACE, Happening::Start);
+        self.after(GRACE, DueEvent::Start);
         self.run_until(self.now + GRACE + GRACE);
-        // Pods that nobody could serve are not waited for.
+        // Pods that cannot be served are not waited for.
         let capacity = usize::try_from(self.capacity()).unwrap_or(usize::MAX);
         let wanted: Vec<u16> =
             self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted).map(|(pod, _)| *pod).collect();
@@ -94,33 +94,33 @@ impl World {
                 known.wanted = false;
                 if let Some(sandbox) = known.sandbox {
                     self.pod_object_ends(pod, pod_name(pod));
-                    self.after(Span(1), Happening::Del(sandbox));
+                    self.after(Span(1), DueEvent::Del(sandbox));
                 }
             }
         }
     }
 
-    /// In time everything comes right, and stays so.
-    fn come_to_rest(&mut self) {
+    /// Waits until every property holds and stays so.
+    fn wait_for_quiet(&mut self) {
         let end = self.now + PATIENCE;
         while self.judge.broken.is_none() {
             self.run_until(self.now + STEP);
-            let complaints = self.complaints();
-            let rests = complaints.is_empty();
+            let mismatches = self.mismatches();
+            let rests = mismatches.is_empty();
             if rests {
                 return;
             }
             if self.now >= end {
                 let now = self.now;
-                if let Some((law, what)) = complaints.into_iter().next() {
+                if let Some((law, what)) = mismatches.into_iter().next() {
                     self.judge.accuse(law, now, || what);
                 }
             }
         }
     }
 
-    /// New pods are served, since nothing stands in the way.
-    fn sit_exam(&mut self) {
+    /// Law: new pods are served, because nothing prevents it.
+    fn run_exam(&mut self) {
         if self.judge.broken.is_some() {
             return;
         }
@@ -143,12 +143,12 @@ impl World {
     }
 }
 
-/// Until everything that was under way has ended.
+/// The time for everything under way to end.
 const GRACE: Span = Span::seconds(60);
-/// So long everything has to come right. A pause after attaches that never came is half an hour.
+/// The time for every property to hold. The pause after failed attaches is half an hour.
 const PATIENCE: Span = Span::seconds(3 * 3600);
 const STEP: Span = Span::seconds(90);
 const CALM: Span = Span::seconds(400);
 const EXAM: u64 = 8;
-/// Numbers of pods that no plan has.
+/// Pod numbers that no plan uses.
 const EXAMINED: u16 = 500;

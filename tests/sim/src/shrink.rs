@@ -1,14 +1,14 @@
-//! A life that breaks a law, with all left out that the law is broken without.
+//! The reduction of a failing life to the incidents that break the same law.
 
 use crate::{
     judge::Law,
-    plan::{Deed, Plan, Step},
+    plan::{Incident, Plan, Step},
     planted::Planted,
-    run::{Watching, run},
+    run::{RunOptions, run},
 };
 use config_model::Span;
 
-/// The shortest plan found that breaks the same law, within so many runs.
+/// The shortest plan found that breaks the same law, within a number of runs.
 pub fn shrink(plan: &Plan, law: Law, planted: Option<Planted>, runs: u32) -> Plan {
     let mut search = Search { law, planted, left: runs };
     let mut best = plan.clone();
@@ -34,11 +34,11 @@ impl Search {
             return false;
         }
         self.left -= 1;
-        let watching = Watching { planted: self.planted, ..Watching::default() };
+        let watching = RunOptions { planted: self.planted, ..RunOptions::default() };
         run(plan, watching).violation.is_some_and(|violation| violation.law == self.law)
     }
 
-    /// Half of it, a quarter of it, down to single steps.
+    /// Leaves out half of the steps, a quarter, down to single ones.
     fn drop_chunks(&mut self, best: &mut Plan) {
         let mut size = best.steps.len().div_ceil(2);
         while size > 0 {
@@ -56,12 +56,12 @@ impl Search {
         }
     }
 
-    /// Fewer pods, fewer DELs, shorter spells.
+    /// Reduces pods, DELs and durations.
     fn weaken(&mut self, best: &mut Plan) {
         for at in 0..best.steps.len() {
-            while let Some(deed) = best.steps.get(at).and_then(|step| weaker(&step.deed)) {
+            while let Some(incident) = best.steps.get(at).and_then(|step| weaker(&step.incident)) {
                 let mut weakened = best.clone();
-                weakened.steps[at] = Step { deed, ..weakened.steps[at].clone() };
+                weakened.steps[at] = Step { incident, ..weakened.steps[at].clone() };
                 if !self.still_breaks(&weakened) {
                     break;
                 }
@@ -71,29 +71,29 @@ impl Search {
     }
 }
 
-/// The same with less of it; `None` if there is no less.
-fn weaker(deed: &Deed) -> Option<Deed> {
-    match deed.clone() {
-        Deed::Start { first, count, apart, dies } if count > 1 => {
-            Some(Deed::Start { first, count: count / 2, apart, dies })
+/// A weaker form of the incident; `None` if there is none.
+fn weaker(incident: &Incident) -> Option<Incident> {
+    match incident.clone() {
+        Incident::Start { first, count, apart, dies } if count > 1 => {
+            Some(Incident::Start { first, count: count / 2, apart, dies })
         }
-        Deed::Start { first, count, apart, dies: Some(_) } => {
-            Some(Deed::Start { first, count, apart, dies: None })
+        Incident::Start { first, count, apart, dies: Some(_) } => {
+            Some(Incident::Start { first, count, apart, dies: None })
         }
-        Deed::Delete { first, count, dels } if dels.len() > 1 => {
-            Some(Deed::Delete { first, count, dels: dels[..dels.len() - 1].to_vec() })
+        Incident::Delete { first, count, dels } if dels.len() > 1 => {
+            Some(Incident::Delete { first, count, dels: dels[..dels.len() - 1].to_vec() })
         }
-        Deed::Delete { first, count, dels } if count > 1 => {
-            Some(Deed::Delete { first, count: count / 2, dels })
+        Incident::Delete { first, count, dels } if count > 1 => {
+            Some(Incident::Delete { first, count: count / 2, dels })
         }
-        Deed::Replace { first, count, after, dels } if dels.len() > 1 => {
-            Some(Deed::Replace { first, count, after, dels: dels[..dels.len() - 1].to_vec() })
+        Incident::Replace { first, count, after, dels } if dels.len() > 1 => {
+            Some(Incident::Replace { first, count, after, dels: dels[..dels.len() - 1].to_vec() })
         }
-        Deed::Replace { first, count, after, dels } if count > 1 => {
-            Some(Deed::Replace { first, count: count / 2, after, dels })
+        Incident::Replace { first, count, after, dels } if count > 1 => {
+            Some(Incident::Replace { first, count: count / 2, after, dels })
         }
-        Deed::Weather { how, lasts } if lasts > Span::seconds(1) => {
-            Some(Deed::Weather { how, lasts: Span(lasts.0 / 2) })
+        Incident::Weather { how, lasts } if lasts > Span::seconds(1) => {
+            Some(Incident::Weather { how, lasts: Span(lasts.0 / 2) })
         }
         _ => None,
     }

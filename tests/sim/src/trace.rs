@@ -1,4 +1,4 @@
-//! The last things that happened, for people.
+//! The last lines of a life, for people.
 
 use config_model::Time;
 use std::collections::VecDeque;
@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 pub(crate) struct Trace {
     lines: VecDeque<String>,
     keep: usize,
-    /// Lines are told as they come.
+    /// Lines are printed immediately.
     live: bool,
     began: Time,
 }
 
 impl Trace {
-    /// Keeps so many lines; none costs nothing.
+    /// Keeps that many lines; 0 costs nothing.
     pub(crate) fn new(keep: usize, live: bool, began: Time) -> Self {
         Self { lines: VecDeque::new(), keep, live, began }
     }
 
-    /// Adds a line, if anybody reads it.
+    /// Adds a line, if it is kept or printed.
     pub(crate) fn line(&mut self, now: Time, text: impl FnOnce() -> String) {
         if self.keep == 0 {
             return;

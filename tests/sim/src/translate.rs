@@ -100,7 +100,7 @@ pub fn request(call: CloudCall) -> Request {
     }
 }
 
-/// The most that EC2 gives on one page; nobody here has more.
+/// The largest page of EC2; no list here is longer.
 fn whole() -> Page {
     Page { max_results: Some(1000), next_token: None }
 }
@@ -253,7 +253,7 @@ fn leftover(eni: &NetworkInterface, _now_unix_ms: u64) -> Leftover {
     }
 }
 
-/// The blocks that pods may have addresses of.
+/// The blocks for pods.
 pub fn blocks(eni: &NetworkInterface) -> Vec<IpNet> {
     let singles = eni.secondary_addresses().map(|ip| IpNet::from(std::net::IpAddr::V4(ip)));
     let prefixes = eni.ipv4_prefixes.iter().map(|net| IpNet::V4(*net));
@@ -269,7 +269,7 @@ fn state_of(status: AttachmentStatus) -> AttachmentState {
     }
 }
 
-/// As DescribeNetworkInterfaces shows it.
+/// The ENI as DescribeNetworkInterfaces shows it.
 pub fn seen_by_ec2(eni: &NetworkInterface) -> SeenEni {
     SeenEni {
         id: eni.id.clone(),
@@ -300,7 +300,7 @@ pub fn seen_by_ec2(eni: &NetworkInterface) -> SeenEni {
     }
 }
 
-/// As IMDS shows it to its instance.
+/// The ENI as IMDS shows it to its instance.
 pub fn seen_by_imds(
     eni: &NetworkInterface,
     instance: &InstanceId,

@@ -1,16 +1,16 @@
-//! One node and all that surrounds it: a clock, a queue, and what happens when.
+//! One node and its environment: a clock and a queue of events.
 
 use crate::{
     branches::Branches,
     checkpoint::Disk,
-    daemon::{Asker, Daemon},
-    dice::draw,
+    daemon::{Daemon, Sender},
     ec2::Ec2,
     host::Host,
     judge::{Judge, Law, Violation},
     kubelet::{Kubelet, SandboxId},
-    plan::{Deed, Mode, Plan, Setup},
+    plan::{Incident, Mode, Plan, Setup},
     planted::Planted,
+    random::draw,
     repair::PassStage,
     trace::Trace,
 };
@@ -20,59 +20,59 @@ use ipamd_core::{Answer, CloudCall, CloudFault, ClusterFact, Event, OpId, Ticket
 use lab_cloud::FaultId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When the node first starts; the cloud is older.
+/// The node's first start; the cloud is older.
 pub(crate) const DAY_ONE: Time = Time(3_600_000);
 
-/// Something that is due.
+/// A due event.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum DueEvent {
     /// A step of the plan.
     Step(usize),
-    /// A spell of weather is over.
+    /// The end of a fault.
     WeatherEnds(Option<FaultId>),
-    /// The kernel does as it is told again.
+    /// The kernel accepts changes again.
     KernelYields,
-    /// The disk is quick again.
+    /// The disk is fast again.
     DiskRecovers,
-    /// The daemon's process is started.
+    /// The daemon's process starts.
     Start,
-    /// The daemon with this number has all it needs to begin.
+    /// The daemon with this number knows the node and creates its core.
     Begin(u32),
     /// The daemon with this number reaches the API server.
     Cluster(u32),
     /// A write of the daemon with this number is done.
     Written(u32),
-    /// A request to EC2 arrives.
+    /// A request arrives at EC2.
     Arrives(Box<Request>),
-    /// A word reaches the daemon with this number.
+    /// An event reaches the daemon with this number.
     Told(u32, Box<Event>),
-    /// A look at IMDS or EC2 is made.
+    /// IMDS or EC2 is observed.
     Looks(u32, Witness, Time, Option<Span>),
     /// A step of a repair pass of the daemon with this number.
     Pass(u32, PassStage),
-    /// An answer reaches who asked.
-    Heard(Box<(Asker, Answer)>),
+    /// An answer reaches its receiver.
+    Heard(Box<(Sender, Answer)>),
     /// A connection breaks.
-    Lost(Asker),
-    /// A plugin's ADD goes on.
+    Lost(Sender),
+    /// A plugin's ADD continues.
     Add(SandboxId, AddStep),
-    /// A DEL begins.
+    /// A DEL starts.
     Del(SandboxId),
-    /// A plugin's DEL goes on.
+    /// A plugin's DEL continues.
     DelOn(u32, DelStep),
     /// The runtime removes a sandbox's namespace.
     NamespaceGoes(SandboxId),
     /// The kubelet starts a pod, or tries again.
     Sync(u16),
-    /// A request must have been answered by now.
+    /// The deadline of a request.
     Overdue(u32, Ticket),
-    /// The resource controller looks at the cluster.
+    /// The resource controller runs a pass.
     Controller,
-    /// The resource controller may work again.
+    /// The resource controller works again.
     ControllerBack,
-    /// The object of a pod that was asked to end goes.
+    /// The object of a terminating pod goes.
     PodGone(Box<PodName>),
-    /// The watch of the daemon with this number tells of a branch.
+    /// The watch of the daemon with this number announces a branch.
     Announced(u32, Box<ClusterFact>),
 }
 
@@ -86,25 +86,25 @@ pub(crate) struct Request {
     pub(crate) back: Span,
 }
 
-/// Where a plugin's ADD goes on.
+/// The next step of a plugin's ADD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddStep {
-    /// It looks for the daemon.
+    /// Connects to the daemon.
     Dial,
-    /// It makes the links.
+    /// Creates the links.
     Link,
-    /// It makes routes and rules.
+    /// Creates routes and rules.
     Connect,
-    /// It is killed.
+    /// The plugin is killed.
     Dies,
 }
 
-/// Where a plugin's DEL goes on.
+/// The next step of a plugin's DEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DelStep {
     /// The daemon did not answer in time.
     GivesUp,
-    /// The daemon has told; the kernel is next.
+    /// The daemon has answered; the kernel is next.
     Kernel(Option<Vec<std::net::IpAddr>>),
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct World {
     steps: Vec<crate::plan::Step>,
     pub(crate) planted: Option<Planted>,
     pub(crate) now: Time,
-    queue: BTreeMap<(Time, u64), Happening>,
+    queue: BTreeMap<(Time, u64), DueEvent>,
     sequence: u64,
     pub(crate) ec2: Ec2,
     pub(crate) host: Host,
@@ -125,22 +125,22 @@ pub(crate) struct World {
     pub(crate) lives: u32,
     pub(crate) kubelet: Kubelet,
     pub(crate) branches: Branches,
-    /// Words that DELs left without the daemon, and when.
+    /// Tombstones of DELs without a daemon, with their times.
     pub(crate) tombstones: BTreeMap<PodKey, Time>,
-    /// ENIs that strangers attached.
+    /// ENIs of other programs.
     pub(crate) foreign: BTreeSet<config_model::EniId>,
     pub(crate) settings: Settings,
     pub(crate) schedulable: bool,
-    /// Client tokens that EC2 was asked with.
+    /// Client tokens that EC2 has received.
     pub(crate) tokens_sent: BTreeSet<String>,
-    /// Since when the daemon could know.
+    /// The time since which the daemon could know the node's schedulability.
     pub(crate) told_schedulable: Time,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     draws: u64,
-    /// Nothing befalls the node any more.
+    /// No more incidents occur.
     pub(crate) quiet: bool,
-    /// Things that are out of order now.
+    /// The number of current faults.
     pub(crate) spells: u32,
     happened: u64,
 }
@@ -190,9 +190,9 @@ impl World {
             happened: 0,
         };
         for (number, step) in plan.steps.iter().enumerate() {
-            world.at(DAY_ONE + step.at, Happening::Step(number));
+            world.at(DAY_ONE + step.at, DueEvent::Step(number));
         }
-        world.at(DAY_ONE, Happening::Start);
+        world.at(DAY_ONE, DueEvent::Start);
         world.join();
         Ok(world)
     }
@@ -201,16 +201,16 @@ impl World {
     pub(crate) fn draw(&mut self, purpose: &'static str, low: u64, high: u64) -> u64 {
         self.draws += 1;
         let reach = draw(self.seed, purpose, self.draws) % (high.saturating_sub(low) + 1);
-        // Mostly small, now and then large.
+        // Usually small, sometimes large.
         low + draw(self.seed, "reach", self.draws) % (reach + 1)
     }
 
-    pub(crate) fn at(&mut self, at: Time, what: Happening) {
+    pub(crate) fn at(&mut self, at: Time, what: DueEvent) {
         self.sequence += 1;
         self.queue.insert((at.max(self.now), self.sequence), what);
     }
 
-    pub(crate) fn after(&mut self, span: Span, what: Happening) {
+    pub(crate) fn after(&mut self, span: Span, what: DueEvent) {
         self.at(self.now + span, what);
     }
 
@@ -218,7 +218,7 @@ impl World {
         self.trace.line(self.now, text);
     }
 
-    /// Lets time pass, until then or until a law is broken.
+    /// Advances to that time, or to a broken law.
     pub(crate) fn run_until(&mut self, end: Time) {
         let mut at_once = 0_u32;
         while self.judge.broken.is_none() {
@@ -242,7 +242,7 @@ impl World {
             } else if wake.is_some_and(|at| at <= next) {
                 self.tell(Event::Tick);
             }
-            self.look_at_the_cloud();
+            self.sync_links();
             self.judge_branches();
         }
         if self.judge.broken.is_none() {
@@ -250,67 +250,67 @@ impl World {
         }
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn happen(&mut self, what: DueEvent) {
         match what {
-            Happening::Step(number) => self.step(number),
-            Happening::WeatherEnds(fault) => self.weather_ends(fault),
-            Happening::KernelYields => {
+            DueEvent::Step(number) => self.step(number),
+            DueEvent::WeatherEnds(fault) => self.weather_ends(fault),
+            DueEvent::KernelYields => {
                 self.host.refuses = false;
                 self.spell_ends();
             }
-            Happening::DiskRecovers => {
+            DueEvent::DiskRecovers => {
                 self.disk_write = None;
                 self.spell_ends();
             }
-            Happening::Start => self.start_daemon(),
-            Happening::Begin(life) => self.begin(life),
-            Happening::Cluster(life) => {
+            DueEvent::Start => self.start_daemon(),
+            DueEvent::Begin(life) => self.begin(life),
+            DueEvent::Cluster(life) => {
                 if self.is_alive(life) {
                     self.tell_of_cluster();
                     self.list_branches(life);
                 }
             }
-            Happening::Written(life) => self.written(life),
-            Happening::Arrives(request) => self.request_arrives(*request),
-            Happening::Told(life, event) => {
+            DueEvent::Written(life) => self.written(life),
+            DueEvent::Arrives(request) => self.request_arrives(*request),
+            DueEvent::Told(life, event) => {
                 if self.is_alive(life) {
                     self.tell(*event);
                 }
             }
-            Happening::Looks(life, witness, started, back) => {
+            DueEvent::Looks(life, witness, started, back) => {
                 self.looks(life, witness, started, back);
             }
-            Happening::Pass(life, stage) => {
+            DueEvent::Pass(life, stage) => {
                 if self.is_alive(life) {
                     self.pass(stage);
                 }
             }
-            Happening::Heard(heard) => self.heard(heard.0, heard.1),
-            Happening::Lost(asker) => self.lost(asker),
-            Happening::Add(sandbox, step) => self.add(sandbox, step),
-            Happening::Del(sandbox) => self.del(sandbox),
-            Happening::DelOn(del, step) => self.del_on(del, step),
-            Happening::NamespaceGoes(sandbox) => self.namespace_goes(sandbox),
-            Happening::Sync(pod) => self.sync_pod(pod),
-            Happening::Overdue(life, ticket) => self.overdue(life, ticket),
-            Happening::Controller => self.controller_works(),
-            Happening::ControllerBack => {
+            DueEvent::Heard(answered) => self.answered(answered.0, answered.1),
+            DueEvent::Lost(sender) => self.lost(sender),
+            DueEvent::Add(sandbox, step) => self.add(sandbox, step),
+            DueEvent::Del(sandbox) => self.del(sandbox),
+            DueEvent::DelOn(del, step) => self.del_on(del, step),
+            DueEvent::NamespaceGoes(sandbox) => self.namespace_goes(sandbox),
+            DueEvent::Sync(pod) => self.sync_pod(pod),
+            DueEvent::Overdue(life, ticket) => self.overdue(life, ticket),
+            DueEvent::Controller => self.controller_works(),
+            DueEvent::ControllerBack => {
                 self.branches.away = self.branches.away.saturating_sub(1);
             }
-            Happening::PodGone(pod) => self.pod_object_goes(&pod),
-            Happening::Announced(life, fact) => self.announced(life, *fact),
+            DueEvent::PodGone(pod) => self.pod_object_goes(&pod),
+            DueEvent::Announced(life, fact) => self.announced(life, *fact),
         }
     }
 
     fn step(&mut self, number: usize) {
         let Some(step) = self.steps.get(number) else { return };
-        let deed: Deed = step.deed.clone();
-        self.note(|| format!("** {deed:?}"));
-        self.do_deed(&deed);
+        let incident: Incident = step.incident.clone();
+        self.note(|| format!("** {incident:?}"));
+        self.apply_incident(&incident);
     }
 
-    /// ENIs come and go, and with them links; nothing ever exceeds the limits.
-    fn look_at_the_cloud(&mut self) {
+    /// Synchronizes links with the attached ENIs, and checks the limits.
+    fn sync_links(&mut self) {
         let now = self.now;
         let enis = self.ec2.enis(now).to_vec();
         if self.host.plug(&enis) {
@@ -340,11 +340,11 @@ impl World {
         CloudFault { code: code.into(), message: "the weather".into(), remedy }
     }
 
-    /// How the run ended, and the last that happened.
+    /// Returns the result and the last trace lines.
     pub(crate) fn finish(self) -> (Option<Violation>, Vec<String>, u64) {
         (self.judge.broken, self.trace.into_lines(), self.happened)
     }
 }
 
-/// More than so many things do not happen in one millisecond.
+/// The most events in one millisecond.
 const AT_ONCE: u32 = 20_000;

@@ -1,18 +1,18 @@
-//! The policies that we hand out, against what simulated nodes ask of EC2.
+//! The published IAM policies against the calls of simulated nodes.
 
 use config_iam::{Mode as Needs, Seen, grants};
 use std::collections::{BTreeMap, BTreeSet};
-use tests_sim::{Asked, Law, Mode, Plan, Scope, Violation, Watching, run};
+use tests_sim::{Law, Mode, Plan, RecordedCalls, RunOptions, Scope, Violation, run};
 
-/// So many lives of each mode.
+/// The number of lives per mode.
 const EACH: u64 = 4;
 
-/// What lives with a policy asked, and the laws that they broke.
-fn lives(mode: Mode, scope: Scope) -> (Asked, Vec<Violation>) {
-    let mut asked = Asked::default();
+/// Runs lives with a policy, and returns their calls and broken laws.
+fn lives(mode: Mode, scope: Scope) -> (RecordedCalls, Vec<Violation>) {
+    let mut asked = RecordedCalls::default();
     let mut broken = Vec::new();
     for seed in 1..=EACH {
-        let watching = Watching { iam: Some(scope), ..Watching::default() };
+        let watching = RunOptions { iam: Some(scope), ..RunOptions::default() };
         let outcome = run(&Plan::of(seed, Some(mode)), watching);
         asked.actions.extend(outcome.asked.actions);
         asked.refused.extend(outcome.asked.refused);
@@ -39,9 +39,8 @@ fn the_policy_of_a_mode_allows_all_that_its_lives_ask_and_nothing_more() {
     }
 }
 
-/// What others made has no tag of the cluster until the daemon has given it one; until then it may
-/// not be changed, so some pods are served later. All other laws hold, and what is tagged is never
-/// refused.
+/// ENIs of other programs have no cluster tag until the daemon adds it. They may not be changed before that, so some
+/// pods are served later. All other laws hold, and no call on a tagged ENI is refused.
 #[test]
 fn within_a_cluster_only_what_is_not_tagged_yet_is_refused() {
     for mode in Mode::ALL {

@@ -1,13 +1,13 @@
-//! A fixed set of lives, and every one that ever broke a law.
+//! A fixed set of lives, and every one that once broke a law.
 
-use tests_sim::{CORPUS, Mode, Plan, Watching, read_corpus, run};
+use tests_sim::{CORPUS, Mode, Plan, RunOptions, read_corpus, run};
 
-/// So many lives of each mode. `cargo xtask sim` tries thousands.
+/// The number of lives per mode. `cargo xtask sim` runs thousands.
 const EACH: u64 = 12;
 
 fn lives(mode: Mode, seeds: impl IntoIterator<Item = u64>) -> Vec<String> {
     let judged = seeds.into_iter().filter_map(|seed| {
-        let violation = run(&Plan::of(seed, Some(mode)), Watching::default()).violation?;
+        let violation = run(&Plan::of(seed, Some(mode)), RunOptions::default()).violation?;
         Some(format!("{mode} {seed} # {violation}"))
     });
     judged.collect()
@@ -29,7 +29,7 @@ fn what_once_broke_a_law_does_so_no_more() {
 
 #[test]
 fn the_same_seed_is_the_same_life() {
-    let watching = Watching { keep: 100_000, ..Watching::default() };
+    let watching = RunOptions { keep: 100_000, ..RunOptions::default() };
     for mode in Mode::ALL {
         let plan = Plan::of(7, Some(*mode));
         let (one, two) = (run(&plan, watching), run(&plan, watching));

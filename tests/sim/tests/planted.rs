@@ -1,14 +1,14 @@
-//! Faults planted at the seams are found within a thousand lives.
+//! The simulation finds planted faults within a thousand lives.
 
-use tests_sim::{Law, Mode, Plan, Planted, Watching, run, shrink};
+use tests_sim::{Law, Mode, Plan, Planted, RunOptions, run, shrink};
 
-/// The first life that finds the fault, and what it finds.
+/// The first life that finds the fault, and the broken law.
 fn found(planted: Planted) -> (u64, Law) {
     found_in(Mode::Secondary, planted)
 }
 
 fn found_in(mode: Mode, planted: Planted) -> (u64, Law) {
-    let watching = Watching { planted: Some(planted), ..Watching::default() };
+    let watching = RunOptions { planted: Some(planted), ..RunOptions::default() };
     let broken = (1..=1000).find_map(|seed| {
         let plan = Plan::of(seed, Some(mode));
         Some((seed, run(&plan, watching).violation?.law))

@@ -1,5 +1,4 @@
-//! Every ADD that could be served is served. What could be is what somebody who knows everything
-//! and has much patience would grant.
+//! Law: every ADD that could be served is served. A patient observer with full knowledge decides what could be.
 
 use super::{Judge, Law};
 use config_model::{Span, Time};
@@ -8,26 +7,26 @@ use config_model::{Span, Time};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Add {
     asked: Time,
-    /// The most addresses that were wanted at once since.
+    /// The highest demand for addresses since its start.
     most_wanted: u64,
-    /// The fewest addresses that the subnet had free since.
+    /// The lowest number of free addresses in the subnet since its start.
     least_free: u32,
 }
 
-/// How many addresses are wanted, and how many there could be.
+/// The demand for addresses and the possible supply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    /// Held, cooling, and asked for.
+    /// Assigned, cooling and requested.
     pub(crate) wanted: u64,
-    /// What the type's limits and the settings allow.
+    /// By the type's limits and the settings.
     pub(crate) capacity: u64,
-    /// Addresses that the subnet has free.
+    /// Free addresses in the subnet.
     pub(crate) subnet_free: u32,
-    /// What the subnet must have free so that nothing is short of it.
+    /// Free addresses that the subnet needs for the demand.
     pub(crate) subnet_needs: u32,
 }
 
-/// So long after the last trouble every pause that it caused is over.
+/// The time after the last fault at which every pause is over.
 const CALM: Span = Span::seconds(330);
 
 impl Judge {
@@ -35,12 +34,12 @@ impl Judge {
         self.adds.insert(sandbox, Add { asked: now, most_wanted: 0, least_free: u32::MAX });
     }
 
-    /// Something is out of order, until now at least.
+    /// Extends the current fault to now.
     pub(crate) fn trouble(&mut self, now: Time) {
         self.calm_since = self.calm_since.max(now);
     }
 
-    /// Addresses that are held, that rest, and that are asked for.
+    /// The number of assigned, cooling and requested addresses.
     pub(crate) fn wanted(&self, now: Time) -> u64 {
         let used = |from: Time| now < from + self.cooldown + SLACK;
         let held = self.holds.values().filter(|hold| {
@@ -58,7 +57,7 @@ impl Judge {
         }
     }
 
-    /// The ADD's wait is over, well or badly.
+    /// The ADD has ended, with or without success.
     pub(crate) fn waited(
         &mut self,
         sandbox: u32,
@@ -84,11 +83,11 @@ impl Judge {
         }
     }
 
-    /// Nobody waits for the answer any more.
+    /// The sender no longer waits for the answer.
     pub(crate) fn gave_up(&mut self, sandbox: u32) {
         self.adds.remove(&sandbox);
     }
 }
 
-/// Until the kernel was seen without it and the answer was told.
+/// The time for the observation of the kernel and the reply.
 const SLACK: Span = Span::seconds(15);

@@ -1,4 +1,4 @@
-//! What must have come right once nothing happens any more.
+//! The state that must be reached once no more incidents occur.
 
 use super::{Demand, Judge, Law, has};
 use crate::{
@@ -14,8 +14,8 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
 
-/// Something that has not come right.
-pub(crate) type Complaint = (Law, String);
+/// A property that does not hold.
+pub(crate) type Mismatch = (Law, String);
 
 impl Judge {
     fn is_harmed_eni(&self, eni: &EniId) -> bool {
@@ -24,7 +24,7 @@ impl Judge {
 }
 
 impl World {
-    /// Never more than the type and the settings allow.
+    /// Law: no more ENIs or addresses than type and settings allow.
     pub(crate) fn judge_limits(&mut self, enis: &[Arc<NetworkInterface>]) {
         let (now, limits) = (self.now, self.limits());
         for card in &limits.cards {
@@ -39,7 +39,7 @@ impl World {
         if let Some(most) = self.setup.max_eni
             && self.foreign.is_empty()
         {
-            // It counts for each card.
+            // The limit counts for each card.
             let first = enis
                 .iter()
                 .filter(|eni| eni.attachment.as_ref().is_some_and(|a| a.network_card_index.0 == 0));
@@ -51,13 +51,13 @@ impl World {
         }
     }
 
-    /// ENIs that may be attached.
+    /// The most ENIs that may be attached.
     fn places(&self) -> u32 {
         let enis = self.limits().cards.first().map_or(0, |card| u32::from(card.enis));
         self.setup.max_eni.filter(|most| *most >= 1).map_or(enis, |most| most.min(enis))
     }
 
-    /// Addresses that our ENIs could hold for pods.
+    /// The addresses that the node's ENIs could have for pods.
     fn room(&self) -> u64 {
         let foreign = u32::try_from(self.foreign.len()).unwrap_or(u32::MAX);
         let unused = foreign + u32::from(!self.setup.mode.uses_primary());
@@ -75,7 +75,7 @@ impl World {
         let room = if self.setup.mode.provisions() {
             self.room()
         } else {
-            // Nobody adds to what there is.
+            // The daemon may not add any.
             self.ec2.enis(self.now).iter().map(|eni| blocks(eni).len() as u64).sum()
         };
         room.min(self.setup.max_pods.into())
@@ -94,89 +94,85 @@ impl World {
         }
     }
 
-    /// What is not right.
-    pub(crate) fn complaints(&mut self) -> Vec<Complaint> {
+    /// The properties that do not hold.
+    pub(crate) fn mismatches(&mut self) -> Vec<Mismatch> {
         let now = self.now;
         let enis = self.ec2.enis(now).to_vec();
-        let mut complaints = Vec::new();
-        self.complain_of_pods(&mut complaints);
-        self.complain_of_leaks(&enis, &mut complaints);
-        self.complain_of_the_book(&enis, &mut complaints);
-        self.complain_of_the_pool(&enis, &mut complaints);
-        complaints
+        let mut mismatches = Vec::new();
+        self.complain_of_pods(&mut mismatches);
+        self.complain_of_leaks(&enis, &mut mismatches);
+        self.check_book(&enis, &mut mismatches);
+        self.check_pool(&enis, &mut mismatches);
+        mismatches
     }
 
-    fn complain_of_pods(&mut self, complaints: &mut Vec<Complaint>) {
+    fn complain_of_pods(&mut self, mismatches: &mut Vec<Mismatch>) {
         for (number, pod) in self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted) {
             let sandbox = pod.sandbox.and_then(|id| self.kubelet.sandboxes.get(&id));
             match sandbox.filter(|sandbox| sandbox.stage == Stage::Running) {
-                None => complaints.push((Law::NotServed, format!("pod {number} does not run"))),
+                None => mismatches.push((Law::NotServed, format!("pod {number} does not run"))),
                 Some(sandbox) => {
                     let cut = sandbox.nets.iter().find(|net| !self.host.connected(net));
                     let tell = |net: &routing_plan::pod::PodNet| {
                         (Law::CutOff, format!("{} of {} is cut off", net.address, net.key))
                     };
-                    complaints.extend(cut.map(tell));
+                    mismatches.extend(cut.map(tell));
                 }
             }
         }
         let running: BTreeSet<IpAddr> =
             self.kubelet.running().flat_map(|sandbox| sandbox.result.iter().copied()).collect();
         let left = self.host.in_use().into_iter().find(|address| !running.contains(address));
-        complaints.extend(left.map(|address| {
+        mismatches.extend(left.map(|address| {
             (Law::KernelDirty, format!("the kernel keeps {address}, which no pod has"))
         }));
         if let Some(key) = self.tombstones.keys().next() {
-            complaints.push((Law::NotAnsweredOnce, format!("the tombstone of {key} stays")));
+            mismatches.push((Law::NotAnsweredOnce, format!("the tombstone of {key} stays")));
         }
     }
 
     fn complain_of_leaks(
         &mut self,
         enis: &[Arc<NetworkInterface>],
-        complaints: &mut Vec<Complaint>,
+        mismatches: &mut Vec<Mismatch>,
     ) {
         let attached: BTreeSet<&EniId> = enis.iter().map(|eni| &eni.id).collect();
         let instance = self.ec2.instance.to_string();
         let (foreign, primary) = (&self.foreign, &self.ec2.primary);
         let is_ours = |eni: &NetworkInterface| {
             let tagged = eni.tags.get(TAG_INSTANCE) == Some(&instance);
-            // A trunk is the controller's, though it bears the node's tag.
+            // A trunk belongs to the controller, though it has the node's tag.
             let tagged = tagged && eni.kind != InterfaceKind::Trunk;
             tagged && !foreign.contains(&eni.id) && eni.id != *primary
         };
         for eni in self.ec2.cloud.all_enis(self.now) {
             if is_ours(&eni) && !attached.contains(&eni.id) && !self.judge.is_harmed_eni(&eni.id) {
-                complaints.push((Law::Leaked, format!("{} is attached to nothing", eni.id)));
+                mismatches.push((Law::Leaked, format!("{} is attached to nothing", eni.id)));
             }
         }
         for eni in enis {
             let goes = eni.attachment.as_ref().is_some_and(|a| a.delete_on_termination);
             if is_ours(eni) && !goes {
                 let what = format!("{} would outlive the instance", eni.id);
-                complaints.push((Law::Leaked, what));
+                mismatches.push((Law::Leaked, what));
             }
         }
     }
 
-    /// The book agrees with EC2.
-    fn complain_of_the_book(
-        &mut self,
-        enis: &[Arc<NetworkInterface>],
-        complaints: &mut Vec<Complaint>,
-    ) {
+    /// The book must agree with EC2.
+    fn check_book(&mut self, enis: &[Arc<NetworkInterface>], mismatches: &mut Vec<Mismatch>) {
         let clock = self.host.clock(self.now);
         let Some(core) = self.daemon.as_ref().and_then(|daemon| daemon.core.as_ref()) else {
-            complaints.push((Law::World, "the daemon is not up".to_owned()));
+            mismatches.push((Law::World, "the daemon is not up".to_owned()));
             return;
         };
         let book = core.snapshot(clock);
         for eni in enis {
             let Some(known) = book.enis.iter().find(|known| known.id == eni.id) else {
-                complaints.push((Law::Leaked, format!("the book does not have {}", eni.id)));
+                mismatches.push((Law::Leaked, format!("the book does not have {}", eni.id)));
                 continue;
             };
-            // Of the other family the node takes no notice.
+            // The node ignores the other family.
             let v6 = self.setup.mode == Mode::Ipv6;
             let there = blocks(eni).into_iter().filter(|net| matches!(net, IpNet::V6(_)) == v6);
             let (known, there): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
@@ -185,31 +181,27 @@ impl World {
                 let mut running = self.kubelet.running().flat_map(|sandbox| &sandbox.result);
                 running.any(|address| block.contains(address))
             };
-            // What was taken from a pod stays with it.
+            // Addresses that EC2 removed stay with their pods.
             let taken = |block: &IpNet| self.judge.harmed.get(block) == Some(&eni.id);
             let harmed = |block: &&IpNet| taken(block) && held(block);
             if let Some(block) = there.difference(&known).next() {
                 let what = format!("the book does not have {block} of {}", eni.id);
-                complaints.push((Law::Leaked, what));
+                mismatches.push((Law::Leaked, what));
             }
             if let Some(block) = known.difference(&there).find(|block| !harmed(block)) {
                 let what = format!("the book has {block}, which {} has not", eni.id);
-                complaints.push((Law::NotOnEni, what));
+                mismatches.push((Law::NotOnEni, what));
             }
         }
         for pod in &book.pods {
             if !self.kubelet.running().any(|sandbox| sandbox.key == pod.key) {
-                complaints.push((Law::Leaked, format!("{} holds on", pod.key)));
+                mismatches.push((Law::Leaked, format!("{} holds on", pod.key)));
             }
         }
     }
 
-    /// The pool is as large as its targets, and not much larger.
-    fn complain_of_the_pool(
-        &mut self,
-        enis: &[Arc<NetworkInterface>],
-        complaints: &mut Vec<Complaint>,
-    ) {
+    /// The pool must match its targets, without a large surplus.
+    fn check_pool(&mut self, enis: &[Arc<NetworkInterface>], mismatches: &mut Vec<Mismatch>) {
         let needs = self.demand().subnet_needs;
         if self.ec2.free_addresses(self.now) < needs {
             return;
@@ -241,7 +233,7 @@ impl World {
         let prefixes = usable_prefixes(enis);
         let idle_prefixes = prefixes.filter(|net| !held.iter().any(|held| net.contains(held)));
         let idle_prefixes = idle_prefixes.count() as u64;
-        complaints.extend(match mode {
+        mismatches.extend(match mode {
             Mode::Secondary
             | Mode::Cards
             | Mode::Custom
@@ -251,7 +243,7 @@ impl World {
             Mode::Prefixes if self.setup.prefixes => {
                 judge_prefixes(&self.setup, pool, idle_prefixes)
             }
-            // What is left of a prefix cannot go before its last pod.
+            // The rest of a prefix stays until its last pod is gone.
             Mode::Prefixes => judge_singles(&self.setup, pool, &[])
                 .filter(|(law, _)| *law != Law::PoolOver || usable_prefixes(enis).count() == 0),
             Mode::Ipv6 => (pool.total == 0).then(|| (Law::PoolShort, "no /80".to_owned())),
@@ -260,12 +252,12 @@ impl World {
     }
 }
 
-/// The pool as it is.
+/// The actual pool.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     total: u64,
     held: u64,
-    /// What the ENIs that there may be could hold.
+    /// The capacity of all possible ENIs.
     room: u64,
     per_eni: u64,
 }
@@ -275,13 +267,13 @@ fn size(block: IpNet) -> u64 {
     1_u64.checked_shl(bits.into()).unwrap_or(u64::MAX)
 }
 
-/// The /28 of all ENIs.
+/// The /28 prefixes of all ENIs.
 fn usable_prefixes(enis: &[Arc<NetworkInterface>]) -> impl Iterator<Item = IpNet> {
     let v4 = |net: &IpNet| matches!(net, IpNet::V4(net) if net.prefix_len() == 28);
     enis.iter().flat_map(|eni| blocks(eni)).filter(v4).collect::<Vec<_>>().into_iter()
 }
 
-fn judge_prefixes(setup: &Setup, pool: Held, idle: u64) -> Option<Complaint> {
+fn judge_prefixes(setup: &Setup, pool: Held, idle: u64) -> Option<Mismatch> {
     let Held { total, held, room, .. } = pool;
     let (targets, free) = (setup.targets, total.saturating_sub(held));
     let (warm, least) = (u64::from(targets.warm_ips), u64::from(targets.minimum_ips));
@@ -302,7 +294,7 @@ fn judge_prefixes(setup: &Setup, pool: Held, idle: u64) -> Option<Complaint> {
     (idle > spare && free >= 32 && total - 16 >= wanted + 16).then(|| (Law::PoolOver, tell(wanted)))
 }
 
-fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Complaint> {
+fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Mismatch> {
     let Held { total, held, room, per_eni } = pool;
     let free = total.saturating_sub(held);
     let targets = setup.targets;
@@ -334,5 +326,5 @@ fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Complaint> {
     })
 }
 
-/// Less than this over the target is not gross.
+/// A surplus below this is not gross.
 const OVER_BY: u64 = 0;

@@ -1,4 +1,4 @@
-//! Nothing that is needed goes back to EC2.
+//! Law: nothing in use goes back to EC2.
 
 use super::{Judge, Law};
 use crate::{ec2::blocks, host::Host};
@@ -9,7 +9,7 @@ use lab_cloud::NetworkInterface;
 use std::{net::IpAddr, sync::Arc};
 
 impl Judge {
-    /// A call arrives at EC2. What it takes away must be free, rested, and unknown to the kernel.
+    /// A call arrives at EC2. The addresses that it removes must be free, cooled and unknown to the kernel.
     pub(crate) fn arrives(
         &mut self,
         call: &CloudCall,
@@ -19,7 +19,7 @@ impl Judge {
     ) {
         let of = |id: &EniId| enis.iter().find(|eni| eni.id == *id);
         let taken: Vec<IpNet> = match call {
-            // Only what is really there is taken.
+            // Only existing blocks are removed.
             CloudCall::Unassign { eni, blocks: wanted } => {
                 let there = of(eni).map(|eni| blocks(eni)).unwrap_or_default();
                 if !wanted.iter().all(|block| there.contains(block)) {
@@ -70,7 +70,7 @@ impl Judge {
         }
     }
 
-    /// EC2 has taken them: what was known of them counts no more.
+    /// EC2 has removed the addresses, so their history ends.
     pub(crate) fn gone(&mut self, taken: &[IpNet]) {
         let keeps = |address: &IpAddr| !taken.iter().any(|block| block.contains(address));
         self.holds.retain(|address, hold| keeps(address) || hold.running);

@@ -1,14 +1,14 @@
-//! What happens to the node, drawn from the seed.
+//! The incidents of a life, drawn from the seed.
 
-use super::{Death, Deed, Mode, Setup, Step, Weather, setup::Targets};
-use crate::dice::Rng;
+use super::{Death, Incident, Mode, Setup, Step, Weather, setup::Targets};
+use crate::random::Rng;
 use config_model::Span;
 
 /// The number of pod names.
 pub(crate) const NAMES: u16 = 40;
 
-/// How bad it gets: each kind of trouble is likely in some lives and absent in others.
-struct Climate {
+/// The frequency of faults. Each kind is frequent in some lives and absent in others.
+struct FaultRates {
     weather: u64,
     crashes: u64,
     reboots: u64,
@@ -20,7 +20,7 @@ struct Climate {
     settings: u64,
 }
 
-impl Climate {
+impl FaultRates {
     fn draw(rng: &mut Rng) -> Self {
         let mut often = |often: u64| if rng.percent(45) { 0 } else { 1 + rng.below(often) };
         Self {
@@ -49,24 +49,24 @@ enum Kind {
     Settings,
 }
 
-/// The steps, and when it is quiet after them.
+/// Draws the steps and the start of the quiet phase.
 pub(super) fn draw(setup: &Setup, seed: u64) -> (Vec<Step>, Span) {
     let mut rng = Rng::new(seed, "life");
-    let climate = Climate::draw(&mut rng);
+    let climate = FaultRates::draw(&mut rng);
     let count = rng.between(8, 70);
-    // Dense lives and lives with long pauses.
+    // Some lives are dense, others have long pauses.
     let pace = rng.pick(&[2_000, 8_000, 30_000]);
     let mut steps = Vec::new();
     let mut at = rng.below(8_000);
     for _ in 0..count {
         at += rng.skewed(1, pace * 3);
-        let deed = deed(setup, &climate, &mut rng);
-        steps.push(Step { at: Span(at), deed });
+        let incident = incident(setup, &climate, &mut rng);
+        steps.push(Step { at: Span(at), incident });
     }
     (steps, Span(at + 1000))
 }
 
-fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
+fn incident(setup: &Setup, climate: &FaultRates, rng: &mut Rng) -> Incident {
     let kinds = [
         (60, Kind::Pods),
         (climate.weather, Kind::Weather),
@@ -79,27 +79,30 @@ fn deed(setup: &Setup, climate: &Climate, rng: &mut Rng) -> Deed {
     ];
     match weighted(&kinds, rng) {
         Kind::Pods if setup.mode == Mode::Unschedulable && rng.percent(12) => {
-            Deed::Schedulable(rng.percent(50))
+            Incident::Schedulable(rng.percent(50))
         }
         Kind::Pods if setup.mode == Mode::Trunk && rng.percent(8) => {
-            Deed::ControllerAway { lasts: Span(rng.skewed(500, 120_000)) }
+            Incident::ControllerAway { lasts: Span(rng.skewed(500, 120_000)) }
         }
         Kind::Pods => pods(climate, rng),
         Kind::Weather => {
             let how = weather(rng);
-            // What IMDS shows may be old for as long as it likes: nobody believes it alone.
+            // IMDS answers may be arbitrarily old, because the core never trusts IMDS alone.
             let old = matches!(how, Weather::ImdsLags { .. });
             let longest = if old { 1_800_000 } else { 180_000 };
-            Deed::Weather { how, lasts: Span(rng.skewed(500, longest)) }
+            Incident::Weather { how, lasts: Span(rng.skewed(500, longest)) }
         }
         Kind::Crash => crash(rng),
-        Kind::Reboot => Deed::Reboot { down: Span(rng.between(1_000, 60_000)) },
+        Kind::Reboot => Incident::Reboot { down: Span(rng.between(1_000, 60_000)) },
         Kind::Outsider => outsider(rng),
         Kind::Tenant => tenant(rng),
         Kind::Kernel => kernel(rng),
         Kind::Settings => {
             let toggled = setup.mode == Mode::Prefixes && rng.percent(50);
-            Deed::Reconfigure { targets: Targets::draw(rng), prefixes: setup.prefixes ^ toggled }
+            Incident::Reconfigure {
+                targets: Targets::draw(rng),
+                prefixes: setup.prefixes ^ toggled,
+            }
         }
     }
 }
@@ -115,7 +118,7 @@ fn weighted<T: Copy>(kinds: &[(u64, T)], rng: &mut Rng) -> T {
     kinds[0].1
 }
 
-fn pods(climate: &Climate, rng: &mut Rng) -> Deed {
+fn pods(climate: &FaultRates, rng: &mut Rng) -> Incident {
     let first = number(rng, 0, NAMES - 1);
     let count = few(rng, 14);
     match rng.below(10) {
@@ -124,18 +127,18 @@ fn pods(climate: &Climate, rng: &mut Rng) -> Deed {
                 use Death::{Building, Built, Confirmed, Reserved, Waiting};
                 rng.pick(&[Waiting, Reserved, Building, Built, Confirmed])
             });
-            Deed::Start { first, count, apart: Span(rng.skewed(0, 800)), dies }
+            Incident::Start { first, count, apart: Span(rng.skewed(0, 800)), dies }
         }
-        5..=7 => Deed::Delete { first, count, dels: dels(climate, rng) },
+        5..=7 => Incident::Delete { first, count, dels: dels(climate, rng) },
         _ => {
             let after = Span(rng.skewed(20, 30_000));
-            Deed::Replace { first, count: count.min(6), after, dels: dels(climate, rng) }
+            Incident::Replace { first, count: count.min(6), after, dels: dels(climate, rng) }
         }
     }
 }
 
-/// The first DEL comes soon, usually; the kubelet repeats it.
-fn dels(climate: &Climate, rng: &mut Rng) -> Vec<Span> {
+/// The first DEL usually comes soon; the kubelet repeats it.
+fn dels(climate: &FaultRates, rng: &mut Rng) -> Vec<Span> {
     let latest = if rng.percent(climate.late_dels) { 90_000 } else { 300 };
     let mut at = rng.skewed(5, latest);
     let mut dels = vec![Span(at)];
@@ -177,39 +180,39 @@ fn failing(rng: &mut Rng) -> Weather {
     Weather::Failing { code, action: rng.percent(70).then_some(action) }
 }
 
-fn crash(rng: &mut Rng) -> Deed {
+fn crash(rng: &mut Rng) -> Incident {
     let down = Span(rng.skewed(50, 40_000));
     if rng.percent(20) {
-        Deed::Stop { down }
+        Incident::Stop { down }
     } else {
-        Deed::Kill { after: number(rng, 0, 12).into(), down }
+        Incident::Kill { after: number(rng, 0, 12).into(), down }
     }
 }
 
-fn outsider(rng: &mut Rng) -> Deed {
+fn outsider(rng: &mut Rng) -> Incident {
     let nth = number(rng, 0, 99);
     match rng.below(3) {
-        0 => Deed::PullEni { nth },
-        1 => Deed::TakeAddress { nth },
-        _ => Deed::ForeignEni { addresses: number(rng, 0, 2) },
+        0 => Incident::PullEni { nth },
+        1 => Incident::TakeAddress { nth },
+        _ => Incident::ForeignEni { addresses: number(rng, 0, 2) },
     }
 }
 
-fn tenant(rng: &mut Rng) -> Deed {
+fn tenant(rng: &mut Rng) -> Incident {
     match rng.below(4) {
         0 | 1 => {
-            Deed::TenantsCome { percent: percent(rng, 10), piece: rng.pick(&[1, 1, 3, 10, 25]) }
+            Incident::TenantsCome { percent: percent(rng, 10), piece: rng.pick(&[1, 1, 3, 10, 25]) }
         }
-        2 => Deed::TenantsGo { percent: percent(rng, 20) },
-        _ => Deed::OthersCall { calls: number(rng, 20, 150) },
+        2 => Incident::TenantsGo { percent: percent(rng, 20) },
+        _ => Incident::OthersCall { calls: number(rng, 20, 150) },
     }
 }
 
-fn kernel(rng: &mut Rng) -> Deed {
+fn kernel(rng: &mut Rng) -> Incident {
     match rng.below(3) {
-        0 => Deed::KernelRefuses { lasts: Span(rng.skewed(500, 100_000)) },
-        1 => Deed::KernelDrifts { nth: number(rng, 0, 60) },
-        _ => Deed::DiskIsSlow {
+        0 => Incident::KernelRefuses { lasts: Span(rng.skewed(500, 100_000)) },
+        1 => Incident::KernelDrifts { nth: number(rng, 0, 60) },
+        _ => Incident::DiskIsSlow {
             write: Span(rng.skewed(20, 3_000)),
             lasts: Span(rng.skewed(500, 30_000)),
         },
@@ -220,7 +223,7 @@ fn number(rng: &mut Rng, low: u16, high: u16) -> u16 {
     u16::try_from(rng.between(low.into(), high.into())).unwrap_or(high)
 }
 
-/// At least one, rather few.
+/// At least one, usually few.
 fn few(rng: &mut Rng, most: u16) -> u16 {
     u16::try_from(rng.skewed(1, most.into())).unwrap_or(most)
 }

@@ -1,36 +1,36 @@
-//! Which node it is, and how it is set up.
+//! The node of a life and its settings.
 
-use crate::dice::Rng;
+use crate::random::Rng;
 use config_model::Span;
 use std::{fmt, str::FromStr};
 
-/// How addresses come to pods.
+/// The source of the pods' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Secondary addresses.
     Secondary,
-    /// /28 prefixes, switched on and off, in subnets that tenants fragment.
+    /// /28 prefixes, switched on and off, in subnets that other tenants fragment.
     Prefixes,
-    /// IPv6: a /80 for each ENI.
+    /// IPv6: one /80 per ENI.
     Ipv6,
-    /// Several network cards, and pods on all of them.
+    /// Several network cards, with pods on all of them.
     Cards,
-    /// New ENIs as an ENIConfig says.
+    /// New ENIs by an ENIConfig.
     Custom,
-    /// New ENIs in whatever subnet the tags allow.
+    /// New ENIs in any subnet whose tags allow it.
     Discovery,
-    /// A node that takes pods, and then takes none.
+    /// A node that becomes unschedulable.
     Unschedulable,
-    /// EC2 is asked for no change.
+    /// The daemon may not change EC2.
     NotProvisioned,
-    /// EC2 is asked for nothing at all.
+    /// EC2 gets no calls at all.
     ImdsOnly,
-    /// Some pods have branch ENIs, of a trunk that the resource controller attaches.
+    /// Some pods have branch ENIs of a trunk that the resource controller attaches.
     Trunk,
 }
 
 impl Mode {
-    /// Those of which a seed without a mode has one. A mode more would make other lives of old seeds.
+    /// The modes from which a seed selects. Another one would change the lives of old seeds.
     pub const DRAWN: &[Self] = &[
         Self::Secondary,
         Self::Prefixes,
@@ -43,7 +43,7 @@ impl Mode {
         Self::ImdsOnly,
     ];
 
-    /// All of them.
+    /// All modes.
     pub const ALL: &[Self] = &[
         Self::Secondary,
         Self::Prefixes,
@@ -57,7 +57,7 @@ impl Mode {
         Self::Trunk,
     ];
 
-    /// Its word on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Secondary => "secondary",
@@ -73,17 +73,17 @@ impl Mode {
         }
     }
 
-    /// Whether EC2 is asked for changes.
+    /// Returns whether the daemon changes EC2.
     pub(crate) fn provisions(self) -> bool {
         !matches!(self, Self::NotProvisioned | Self::ImdsOnly)
     }
 
-    /// Whether the primary ENI's addresses are for pods.
+    /// Returns whether pods get addresses of the primary ENI.
     pub(crate) fn uses_primary(self) -> bool {
         self != Self::Custom
     }
 
-    /// The subnet in which new ENIs are made first.
+    /// The preferred subnet of new ENIs.
     pub(crate) fn subnet(self) -> &'static str {
         if self == Self::Custom { "more" } else { "pods" }
     }
@@ -121,25 +121,23 @@ pub struct Targets {
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How addresses come to pods.
     pub mode: Mode,
-    /// Its type.
+    /// The instance type.
     pub instance_type: &'static str,
     /// The length of its subnet's prefix.
     pub subnet_len: u8,
-    /// The warm targets.
     pub targets: Targets,
     /// `MAX_ENI`.
     pub max_eni: Option<u32>,
-    /// Whether prefixes are asked for.
+    /// Whether prefixes are requested.
     pub prefixes: bool,
     /// `IP_COOLDOWN_PERIOD`.
     pub cooldown: Span,
-    /// Pods that the kubelet runs at most.
+    /// The most pods that the kubelet runs.
     pub max_pods: u32,
-    /// How long an attach takes on a good day.
+    /// The usual time of an attach.
     pub attach: Span,
-    /// Whether EC2 throttles as it says it does.
+    /// Whether EC2 throttles by its documented limits.
     pub throttled: bool,
 }
 
@@ -156,7 +154,7 @@ impl Targets {
     }
 }
 
-/// A number up to `most`, rather a low one.
+/// A number up to `most`, usually a low one.
 fn small(rng: &mut Rng, most: u32) -> u32 {
     u32::try_from(rng.skewed(0, most.into())).unwrap_or(most)
 }
@@ -165,9 +163,9 @@ impl Setup {
     pub(super) fn draw(mode: Mode, rng: &mut Rng) -> Self {
         let instance_type = match mode {
             Mode::Cards => "p4d.24xlarge",
-            // Without its primary ENI a node needs another.
+            // A node that does not use its primary ENI needs another.
             Mode::Custom => rng.pick(&["t3.medium", "c5.large", "m5.xlarge"]),
-            // Of the smallest that can have a trunk.
+            // The smallest types that can have a trunk.
             Mode::Trunk => rng.pick(&["c5.large", "c5.large", "m5.xlarge"]),
             _ => {
                 let of = ["t3.medium", "t3.small", "c5.large", "c5.large", "m5.xlarge", "t3.micro"];
@@ -183,9 +181,9 @@ impl Setup {
             mode,
             instance_type,
             subnet_len: rng.pick(match mode {
-                // Four cards take four times as many.
+                // Four cards need four times as many addresses.
                 Mode::Cards => &[20, 20, 21, 21, 22, 22],
-                // Branches are of the subnet too.
+                // Branches also use addresses of the subnet.
                 Mode::Trunk => &[20, 22, 24, 25],
                 _ => &[20, 20, 22, 24, 25, 26],
             }),

@@ -1,11 +1,11 @@
-//! What befalls the node: each deed stands for itself, so that a plan without some of them runs.
+//! The incidents of a life. Each is independent, so that a plan without some of them still runs.
 
 use crate::{
-    dice::Rng,
     host::Host,
     kubelet::{Stage, pod_name},
-    plan::{Deed, Weather},
-    world::{AddStep, Happening, World},
+    plan::{Incident, Weather},
+    random::Rng,
+    world::{AddStep, DueEvent, World},
 };
 use config_model::{EniId, Span};
 use ipnet::IpNet;
@@ -16,9 +16,9 @@ use lab_cloud::{
 };
 
 impl World {
-    pub(crate) fn do_deed(&mut self, deed: &Deed) {
-        match deed.clone() {
-            Deed::Start { first, count, apart, dies } => {
+    pub(crate) fn apply_incident(&mut self, incident: &Incident) {
+        match incident.clone() {
+            Incident::Start { first, count, apart, dies } => {
                 for nth in 0..count {
                     let pod = first + nth;
                     let known = self.kubelet.pods.entry(pod).or_default();
@@ -27,12 +27,12 @@ impl World {
                     }
                 }
             }
-            Deed::Delete { first, count, dels } => {
+            Incident::Delete { first, count, dels } => {
                 for pod in first..first + count {
                     self.delete_pod(pod, &dels);
                 }
             }
-            Deed::Replace { first, count, after, dels } => {
+            Incident::Replace { first, count, after, dels } => {
                 for pod in first..first + count {
                     let wanted = self.kubelet.pods.get(&pod).is_some_and(|pod| pod.wanted);
                     if wanted {
@@ -44,45 +44,45 @@ impl World {
                     }
                 }
             }
-            Deed::Weather { how, lasts } => self.weather(&how, lasts),
-            Deed::Kill { after, down } => self.kill_daemon(after, down),
-            Deed::Stop { down } => self.stop_daemon(down),
-            Deed::Reconfigure { targets, prefixes } => {
+            Incident::Weather { how, lasts } => self.weather(&how, lasts),
+            Incident::Kill { after, down } => self.kill_daemon(after, down),
+            Incident::Stop { down } => self.stop_daemon(down),
+            Incident::Reconfigure { targets, prefixes } => {
                 self.setup.targets = targets;
                 self.setup.prefixes = prefixes;
                 self.stop_daemon(RESTART);
             }
-            Deed::Reboot { down } => self.reboot(down),
-            Deed::PullEni { nth } => self.pull_eni(nth.into()),
-            Deed::TakeAddress { nth } => self.take_address(nth.into()),
-            Deed::ForeignEni { addresses } => self.foreign_eni(addresses),
-            Deed::TenantsCome { percent, piece } => self.tenants_come(percent, piece),
-            Deed::TenantsGo { percent } => self.tenants_go(percent),
-            Deed::OthersCall { calls } => self.others_call(calls),
-            Deed::KernelRefuses { lasts } => {
+            Incident::Reboot { down } => self.reboot(down),
+            Incident::PullEni { nth } => self.pull_eni(nth.into()),
+            Incident::TakeAddress { nth } => self.take_address(nth.into()),
+            Incident::ForeignEni { addresses } => self.foreign_eni(addresses),
+            Incident::TenantsCome { percent, piece } => self.tenants_come(percent, piece),
+            Incident::TenantsGo { percent } => self.tenants_go(percent),
+            Incident::OthersCall { calls } => self.others_call(calls),
+            Incident::KernelRefuses { lasts } => {
                 self.host.refuses = true;
                 self.spell_begins();
-                self.after(lasts, Happening::KernelYields);
+                self.after(lasts, DueEvent::KernelYields);
             }
-            Deed::KernelDrifts { nth } => {
+            Incident::KernelDrifts { nth } => {
                 self.judge.trouble(self.now);
                 self.host.drift(nth.into());
                 self.kernel_changed();
             }
-            Deed::DiskIsSlow { write, lasts } => {
+            Incident::DiskIsSlow { write, lasts } => {
                 self.disk_write = Some(write);
                 self.spell_begins();
-                self.after(lasts, Happening::DiskRecovers);
+                self.after(lasts, DueEvent::DiskRecovers);
             }
-            Deed::Schedulable(schedulable) => self.set_schedulable(schedulable),
-            Deed::ControllerAway { lasts } => {
+            Incident::Schedulable(schedulable) => self.set_schedulable(schedulable),
+            Incident::ControllerAway { lasts } => {
                 self.branches.away += 1;
-                self.after(lasts, Happening::ControllerBack);
+                self.after(lasts, DueEvent::ControllerBack);
             }
         }
     }
 
-    /// A new sandbox after a while, whatever became of the one before.
+    /// Starts a new sandbox after a while, whatever the state of the previous one.
     fn start_pod(&mut self, pod: u16, after: Span, dies: Option<crate::plan::Death>) {
         let now = self.now;
         if after == Span(0) {
@@ -90,7 +90,7 @@ impl World {
         } else {
             let known = self.kubelet.pods.entry(pod).or_default();
             known.sandbox = None;
-            self.at(now + after, Happening::Sync(pod));
+            self.at(now + after, DueEvent::Sync(pod));
         }
     }
 
@@ -99,10 +99,10 @@ impl World {
         let Some(known) = self.kubelet.pods.get_mut(&pod) else { return };
         known.wanted = false;
         let Some(sandbox) = known.sandbox else { return };
-        // The kubelet cancels what it has asked for.
+        // The kubelet cancels its request.
         self.add(sandbox, AddStep::Dies);
         for del in dels {
-            self.after(*del, Happening::Del(sandbox));
+            self.after(*del, DueEvent::Del(sandbox));
         }
     }
 
@@ -111,14 +111,14 @@ impl World {
         self.spell_begins();
         let lasts = match how {
             Weather::CallsLost { .. } => lasts,
-            // An attachment that never comes is given up, and then nothing is tried for a while.
+            // After an attachment that hangs, the planner pauses.
             Weather::AttachesHang => {
                 self.judge.trouble(self.now + lasts + STUCK);
                 lasts
             }
             _ => lasts,
         };
-        self.after(lasts, Happening::WeatherEnds(fault));
+        self.after(lasts, DueEvent::WeatherEnds(fault));
     }
 
     pub(crate) fn weather_ends(&mut self, fault: Option<FaultId>) {
@@ -142,7 +142,7 @@ impl World {
         self.disk.power_lost(&mut rng);
         self.daemon = None;
         let instance = self.ec2.instance.clone();
-        // An instance that is not running yet has nothing to lose.
+        // An instance that does not run yet has no state to lose.
         let _ = self.ec2.cloud.reboot(now, &instance);
         let refuses = self.host.refuses;
         self.host =
@@ -155,19 +155,19 @@ impl World {
             let was = std::mem::replace(&mut sandbox.stage, Stage::Ended);
             sandbox.namespace = false;
             self.judge.gave_up(id);
-            // The kubelet clears up what it remembers, more or less soon.
+            // The kubelet deletes the sandboxes that it remembers, sooner or later.
             if was == Stage::Running {
                 let takes = self.draw("after boot", 100, 40_000);
-                self.at(now + down + Span(takes), Happening::Del(id));
+                self.at(now + down + Span(takes), DueEvent::Del(id));
             }
         }
         let wanted: Vec<u16> =
             self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted).map(|(pod, _)| *pod).collect();
         for pod in wanted {
             let takes = self.draw("resync", 10, 5_000);
-            self.at(now + down + Span(takes), Happening::Sync(pod));
+            self.at(now + down + Span(takes), DueEvent::Sync(pod));
         }
-        self.after(down, Happening::Start);
+        self.after(down, DueEvent::Start);
     }
 
     fn pull_eni(&mut self, nth: usize) {
@@ -185,7 +185,7 @@ impl World {
         self.replace_pods(&crate::ec2::blocks(eni));
     }
 
-    /// Pods without their address cannot work; in time somebody replaces them.
+    /// Replaces pods that lost their address, as an operator would.
     pub(crate) fn replace_pods(&mut self, lost: &[IpNet]) {
         let lost: Vec<(u32, u16)> = self
             .kubelet
@@ -198,8 +198,8 @@ impl World {
             .collect();
         for (sandbox, pod) in lost {
             let takes = self.draw("replace", 1_000, 60_000);
-            self.after(Span(takes), Happening::Del(sandbox));
-            self.after(Span(takes + 500), Happening::Sync(pod));
+            self.after(Span(takes), DueEvent::Del(sandbox));
+            self.after(Span(takes + 500), DueEvent::Sync(pod));
         }
     }
 
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Somebody else's call. A lost reply is his own affair.
+    /// Makes a call of another program. Its lost replies do not matter.
     fn others(&mut self, request: impl Into<Request>) -> Result<Option<Response>, Ec2Error> {
         match self.ec2.cloud.call(self.now, &Caller::Administrator, request) {
             Ok(response) => Ok(Some(response)),
@@ -309,20 +309,20 @@ impl World {
         }
     }
 
-    /// Who pulled ENIs out deletes them, where nobody has put them back.
+    /// Deletes detached ENIs that were not attached again.
     pub(crate) fn pulled_enis_go(&mut self) {
         let attached: Vec<EniId> =
             self.ec2.enis(self.now).iter().map(|eni| eni.id.clone()).collect();
         let pulled = self.judge.harmed_enis.iter().filter(|eni| !attached.contains(eni));
         for eni in pulled.cloned().collect::<Vec<_>>() {
-            // What is still on its way out stays; it takes no pod's address.
+            // A leaving ENI stays; it has no pod's address.
             let request =
                 DeleteNetworkInterface { network_interface_id: Some(eni), dry_run: false };
             let _ = self.others(request);
         }
     }
 
-    /// Calls that fail cost the account's buckets as much as others.
+    /// Failed calls also count against the account's limits.
     fn others_call(&mut self, calls: u16) {
         self.judge.trouble(self.now);
         for _ in 0..calls {
@@ -334,8 +334,8 @@ impl World {
     }
 }
 
-/// How long a daemon that gets new settings is away.
+/// The downtime of a daemon that gets new settings.
 const RESTART: Span = Span::millis(300);
-/// After attaches that never came, none is tried for as long.
+/// The pause after attaches that failed.
 const STUCK: Span = Span::seconds(2400);
 const TENANTS_AT_ONCE: u32 = 400;
