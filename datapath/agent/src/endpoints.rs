@@ -42,7 +42,7 @@ impl Watch {
     /// Watches forever. A failure is logged and reported, and the watch is repeated.
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::between(PAUSE_FIRST, PAUSE_LAST);
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
             let why = match self.slices().await {
                 Ok(slices) => match self.watch(slices, &mut backoff).await {
@@ -55,12 +55,12 @@ impl Watch {
             let why = format!(
                 "cannot watch the EndpointSlices of the controller's Service {namespace}/{name}: {why}"
             );
-            if why != told {
+            if why != logged {
                 tracing::warn!("{why}; trying again");
-                told.clone_from(&why);
+                logged.clone_from(&why);
             }
             // The known replicas stay: their addresses change rarely.
-            if self.ready.all().is_empty() && self.events.send(Event::Unlisted(why)).await.is_err()
+            if self.ready.all().is_empty() && self.events.send(Event::NotListed(why)).await.is_err()
             {
                 return;
             }

@@ -15,9 +15,9 @@ pub(crate) enum Event {
     /// A stream has started.
     Began { at: SocketAddr, epoch: Vec<u8>, behind: bool },
     /// The agent follows no replica; why.
-    Alone(String),
+    Disconnected(String),
     /// The replicas cannot be listed; why.
-    Unlisted(String),
+    NotListed(String),
     /// A part of a generation.
     Part(Part),
     /// A bookmark of the stream.

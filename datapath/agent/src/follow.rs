@@ -2,9 +2,9 @@
 
 use crate::{
     clock::{Clock, draw},
-    contact::Contact,
-    desks::Desks,
+    credentials::Credentials,
     event::Event,
+    replica_clients::ReplicaClients,
 };
 use control_rpc::{Follow, FollowError, StreamEvent};
 use control_wire::proto::Hello;
@@ -50,22 +50,22 @@ impl Ready {
 
 /// The state of the stream that the core requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct StreamState {
     /// The number of streams that have started. The other fields are about the last of them.
     pub(crate) streams: u64,
-    /// The generation that the last stream has brought to; 0 if none.
-    pub(crate) holds: u64,
+    /// The generation to acknowledge on the last stream; 0 if none.
+    pub(crate) acknowledge: u64,
     /// The stream is to end and the next one to compare everything.
-    pub(crate) anew: bool,
+    pub(crate) resync: bool,
 }
 
 /// The task that follows a replica.
 pub(crate) struct Follower {
     pub(crate) ready: Ready,
-    pub(crate) contact: Contact,
-    pub(crate) desks: Desks,
+    pub(crate) credentials: Credentials,
+    pub(crate) clients: ReplicaClients,
     pub(crate) events: mpsc::Sender<Event>,
-    pub(crate) told: watch::Receiver<Told>,
+    pub(crate) stream_state: watch::Receiver<StreamState>,
     /// The number of streams that have started.
     pub(crate) streams: u64,
     pub(crate) clock: Clock,
@@ -76,14 +76,15 @@ struct Ended;
 
 impl Follower {
     pub(crate) async fn run(mut self) {
-        while let Ok(()) = self.turn().await {}
+        while let Ok(()) = self.step().await {}
     }
 
-    async fn turn(&mut self) -> Result<(), Ended> {
+    async fn step(&mut self) -> Result<(), Ended> {
         let next = self.ready.lock().next(self.clock.now(), draw());
         match next {
-            Next::Nobody => {
-                self.alone("no replica of the controller is known to be ready".to_owned()).await?;
+            Next::NoReplica => {
+                self.disconnected("no replica of the controller is known to be ready".to_owned())
+                    .await?;
                 self.ready.changed.notified().await;
             }
             Next::Wait(until) => {
@@ -99,10 +100,11 @@ impl Follower {
     }
 
     async fn dial(&mut self, at: SocketAddr, take_behind: bool) -> Result<(), Ended> {
-        let files = self.contact.trust().and_then(|trust| Ok((trust, self.contact.token()?)));
+        let files =
+            self.credentials.trust().and_then(|trust| Ok((trust, self.credentials.token()?)));
         let (trust, token) = match files {
             Ok(files) => files,
-            Err(error) => return self.alone(error.to_string()).await,
+            Err(error) => return self.disconnected(error.to_string()).await,
         };
         let hello = self.hello(take_behind).await?;
         match Follow::begin(at, &trust, &token, hello).await {
@@ -112,38 +114,38 @@ impl Follower {
                     tracing::warn!(%at, "no replica has read as far as this node holds: the newest is taken");
                 }
                 self.ready.lock().began();
-                self.desks.adopt(at, follow.client());
+                self.clients.adopt(at, follow.client());
                 let epoch = follow.welcome().epoch.clone();
                 self.streams += 1;
-                self.tell(Event::Began { at, epoch, behind }).await?;
+                self.send(Event::Began { at, epoch, behind }).await?;
                 tracing::info!(%at, "following");
                 let why = self.listen(at, follow).await?;
                 tracing::warn!(%at, why, "the stream has ended");
                 self.ready.lock().ended(self.clock.now(), draw());
-                self.alone(why).await
+                self.disconnected(why).await
             }
             Err(FollowError::Behind { at, reached }) => {
                 let (reply, lag) = oneshot::channel();
-                self.tell(Event::Lag { reached, reply }).await?;
+                self.send(Event::Lag { reached, reply }).await?;
                 let lag = lag.await.map_err(|_| Ended)?;
                 self.ready.lock().is_behind(at, lag, self.clock.now());
                 let why = format!("the replica at {at} has read less than this node holds");
-                self.alone(why).await
+                self.disconnected(why).await
             }
-            Err(error) => self.alone(error.to_string()).await,
+            Err(error) => self.disconnected(error.to_string()).await,
         }
     }
 
     /// Passes on the messages of a stream until it ends; the cause.
     async fn listen(&mut self, at: SocketAddr, mut follow: Follow) -> Result<String, Ended> {
-        let mut said = 0;
+        let mut acknowledged = 0;
         // The replica may have lost the API server only; its streams continue.
         let mut leave_at = None;
         loop {
             tokio::select! {
                 heard = follow.heard() => match heard {
-                    Ok(StreamEvent::Part(part)) => self.tell(Event::Part(part)).await?,
-                    Ok(StreamEvent::Bookmark(bookmark)) => self.tell(Event::Bookmark(bookmark)).await?,
+                    Ok(StreamEvent::Part(part)) => self.send(Event::Part(part)).await?,
+                    Ok(StreamEvent::Bookmark(bookmark)) => self.send(Event::Bookmark(bookmark)).await?,
                     Err(error) => return Ok(error.to_string()),
                 },
                 () = self.ready.changed.notified() => {
@@ -153,23 +155,23 @@ impl Follower {
                 () = sleep_until(leave_at.unwrap_or_else(Instant::now)), if leave_at.is_some() => {
                     return Ok("it is no longer ready, and other replicas are".to_owned());
                 }
-                changed = self.told.changed() => {
+                changed = self.stream_state.changed() => {
                     changed.map_err(|_| Ended)?;
-                    let now = *self.told.borrow_and_update();
+                    let now = *self.stream_state.borrow_and_update();
                     if now.streams != self.streams {
                         // Messages of the earlier stream are still being processed.
                         continue;
                     }
-                    if now.anew {
+                    if now.resync {
                         return Ok("its update does not fit the snapshot of this node".to_owned());
                     }
                     // Also if the generation is the same as before: this stream has sent it again.
-                    if now.holds != said {
+                    if now.acknowledge != acknowledged {
                         self.ready.lock().worked();
-                        if let Err(error) = follow.holds(now.holds).await {
+                        if let Err(error) = follow.holds(now.acknowledge).await {
                             return Ok(error.to_string());
                         }
-                        said = now.holds;
+                        acknowledged = now.acknowledge;
                     }
                 }
             }
@@ -178,15 +180,15 @@ impl Follower {
 
     async fn hello(&self, take_behind: bool) -> Result<Hello, Ended> {
         let (reply, hello) = oneshot::channel();
-        self.tell(Event::Hello { take_behind, reply }).await?;
+        self.send(Event::Hello { take_behind, reply }).await?;
         hello.await.map_err(|_| Ended)
     }
 
-    async fn alone(&self, why: String) -> Result<(), Ended> {
-        self.tell(Event::Alone(why)).await
+    async fn disconnected(&self, why: String) -> Result<(), Ended> {
+        self.send(Event::Disconnected(why)).await
     }
 
-    async fn tell(&self, event: Event) -> Result<(), Ended> {
+    async fn send(&self, event: Event) -> Result<(), Ended> {
         self.events.send(event).await.map_err(|_| Ended)
     }
 }

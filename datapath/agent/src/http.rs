@@ -18,12 +18,12 @@ use tokio::{
 
 /// The source of the pages.
 #[derive(Clone)]
-pub(crate) struct Shown {
+pub(crate) struct Pages {
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-impl Shown {
+impl Pages {
     async fn now(&self) -> Option<(Overview, Option<String>)> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
@@ -35,30 +35,30 @@ impl Shown {
 }
 
 /// Serves forever.
-pub(crate) async fn serve(shown: Shown, at: Bind) {
+pub(crate) async fn serve(pages: Pages, at: Bind) {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(shown);
+        .with_state(pages);
     runtime_process::listen::serve(router, &at, "metrics").await;
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
+async fn metrics(State(pages): State<Pages>) -> Response {
     // Counters are exposed even if the loop does not answer.
-    let page = shown.metrics.page(shown.now().await.as_ref());
+    let page = pages.metrics.page(pages.now().await.as_ref());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
 }
 
-async fn live(State(shown): State<Shown>) -> Response {
-    match shown.now().await {
+async fn live(State(pages): State<Pages>) -> Response {
+    match pages.now().await {
         Some(_) => "ok\n".into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
     }
 }
 
-async fn ready(State(shown): State<Shown>) -> Response {
-    match shown.now().await {
+async fn ready(State(pages): State<Pages>) -> Response {
+    match pages.now().await {
         Some((overview, _)) => match unready(&overview) {
             None => "ok\n".into_response(),
             Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
@@ -69,10 +69,10 @@ async fn ready(State(shown): State<Shown>) -> Response {
 
 /// Why no pod could start now.
 pub(crate) fn unready(overview: &Overview) -> Option<String> {
-    if let Some(why) = &overview.trouble {
+    if let Some(why) = &overview.fault {
         return Some(format!("the backend: {why}"));
     }
-    match &overview.alone {
+    match &overview.disconnected {
         Some(why) if overview.epoch.is_empty() => {
             Some(format!("no replica has sent a snapshot yet: {why}"))
         }

@@ -5,14 +5,14 @@
 
 mod clock;
 pub mod command;
-mod contact;
-mod desks;
+mod credentials;
 mod endpoints;
 mod event;
 mod follow;
 mod http;
 mod links;
 mod metrics;
+mod replica_clients;
 mod run;
 mod socket;
 mod store;

@@ -3,14 +3,14 @@
 use crate::{
     Kubernetes,
     clock::Clock,
-    contact::Contact,
-    desks::Desks,
+    credentials::Credentials,
     endpoints::Watch,
     event::{EVENTS, Event},
-    follow::{Follower, Ready, Told},
-    http::{self, Shown, unready},
+    follow::{Follower, Ready, StreamState},
+    http::{self, Pages, unready},
     links,
     metrics::Metrics,
+    replica_clients::ReplicaClients,
     socket::Socket,
     store::{DiskFolder, Found, Ledger, OpenError, Store},
 };
@@ -59,7 +59,7 @@ pub async fn run(
     let Options { agent, node: name, replicas, kubernetes } = options;
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new().context("metrics")?);
-    let (events, heard) = mpsc::channel(EVENTS);
+    let (events, inbox) = mpsc::channel(EVENTS);
     // The first step: an agent that runs already keeps its socket.
     let incoming = listen(&agent.socket).await.context("the agent's socket")?;
     let links = observe_links().await.unwrap_or_else(|why| {
@@ -68,9 +68,9 @@ pub async fn run(
     });
     let (node, store, disk) = restore(&agent, &links, &events)?;
     let ready = Ready::new(&name);
-    let contact = Contact::of(&agent);
-    let desks = Desks::new(contact.clone(), ready.clone(), Arc::clone(&metrics));
-    let (told, telling) = watch::channel(Told::default());
+    let credentials = Credentials::of(&agent);
+    let clients = ReplicaClients::new(credentials.clone(), ready.clone(), Arc::clone(&metrics));
+    let (stream_state, stream_states) = watch::channel(StreamState::default());
     // One state and one observation at a time.
     let (work, todo) = mpsc::channel(2);
     let health = Health::starting().await;
@@ -86,10 +86,10 @@ pub async fn run(
     let driving = tokio::spawn(drive(backend, todo, events.clone()));
     let follower = Follower {
         ready: ready.clone(),
-        contact,
-        desks: desks.clone(),
+        credentials,
+        clients: clients.clone(),
         events: events.clone(),
-        told: telling,
+        stream_state: stream_states,
         streams: 0,
         clock,
     };
@@ -97,8 +97,8 @@ pub async fn run(
     let service = agent.service.clone();
     find(replicas, Watch { kubernetes, service, ready, events: events.clone() }, &mut tasks);
     if let Some(at) = agent.metrics.clone() {
-        let shown = Shown { events: events.clone(), metrics: Arc::clone(&metrics) };
-        tasks.spawn(http::serve(shown, at));
+        let pages = Pages { events: events.clone(), metrics: Arc::clone(&metrics) };
+        tasks.spawn(http::serve(pages, at));
     }
     let socket = Arc::new(Socket {
         events: events.clone(),
@@ -113,18 +113,18 @@ pub async fn run(
         disk,
         clock,
         metrics,
-        desks,
+        clients,
         events,
-        told,
+        stream_state,
         work,
         enforces,
         drift: Drift::default(),
         health,
         healthy: (false, false),
         replies: BTreeMap::new(),
-        alone: None,
+        disconnected: None,
     };
-    owner.run(heard, stop).await;
+    owner.run(inbox, stop).await;
     if timeout(RETIRE, driving).await.is_err() {
         tracing::warn!("the backend is still busy; the agent exits without waiting for it");
     }
@@ -241,9 +241,9 @@ struct Owner {
     disk: Option<String>,
     clock: Clock,
     metrics: Arc<Metrics>,
-    desks: Desks,
+    clients: ReplicaClients,
     events: mpsc::Sender<Event>,
-    told: watch::Sender<Told>,
+    stream_state: watch::Sender<StreamState>,
     work: mpsc::Sender<Work>,
     /// Whether the backend enforces anything.
     enforces: bool,
@@ -253,25 +253,25 @@ struct Owner {
     healthy: (bool, bool),
     replies: BTreeMap<Ticket, oneshot::Sender<Answer>>,
     /// The cause for following no replica that was logged last.
-    alone: Option<String>,
+    disconnected: Option<String>,
 }
 
 impl Owner {
-    async fn run(mut self, mut heard: mpsc::Receiver<Event>, stop: impl Future<Output = ()>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Event>, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
             self.carry_out();
-            self.tell_health().await;
+            self.report_health().await;
             let wake = self.node.wake_at().map_or(BEAT, |at| self.clock.until(at).min(BEAT));
             let lagging = self.store.as_ref().is_some_and(Store::is_lagging);
             let wake = if lagging { wake.min(CATCH_UP) } else { wake };
             tokio::select! {
                 () = &mut stop => break,
-                event = heard.recv() => {
+                event = inbox.recv() => {
                     let Some(event) = event else { break };
                     self.take(event);
                     for _ in 1..BATCH {
-                        let Ok(event) = heard.try_recv() else { break };
+                        let Ok(event) = inbox.try_recv() else { break };
                         self.take(event);
                     }
                 }
@@ -295,22 +295,22 @@ impl Owner {
                 let _ = reply.send(self.node.lag(&reached));
             }
             Event::Began { at, epoch, behind } => {
-                self.alone = None;
+                self.disconnected = None;
                 self.metrics.stream(behind);
-                self.told.send_modify(|told| {
-                    *told = Told { streams: told.streams + 1, ..Told::default() };
+                self.stream_state.send_modify(|state| {
+                    *state = StreamState { streams: state.streams + 1, ..StreamState::default() };
                 });
                 self.node.began(at, &epoch, behind);
             }
-            Event::Alone(why) => {
+            Event::Disconnected(why) => {
                 // Every attempt fails with the same cause as long as nothing changes.
-                if self.alone.as_ref() != Some(&why) {
+                if self.disconnected.as_ref() != Some(&why) {
                     tracing::warn!(why, "no replica of the controller is followed");
-                    self.alone = Some(why.clone());
+                    self.disconnected = Some(why.clone());
                 }
-                self.node.alone(why);
+                self.node.disconnected(why);
             }
-            Event::Unlisted(why) => self.node.unlisted(why),
+            Event::NotListed(why) => self.node.not_listed(why),
             Event::Part(part) => self.node.part(part, now),
             Event::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
             Event::Applied { revision, outcome } => self.node.applied(revision, outcome, now),
@@ -356,24 +356,24 @@ impl Owner {
                         let _ = reply.send(answer);
                     }
                 }
-                Effect::Announce(pod) => self.desks.announce(&pod),
-                Effect::Holds(generation) => {
+                Effect::Announce(pod) => self.clients.announce(&pod),
+                Effect::Acknowledge(generation) => {
                     self.metrics.generation("held");
-                    self.told.send_modify(|told| told.holds = generation);
+                    self.stream_state.send_modify(|state| state.acknowledge = generation);
                 }
-                Effect::FollowAnew(fault) => {
+                Effect::Resync(fault) => {
                     self.metrics.generation("refused");
                     tracing::error!(%fault, "inconsistent update from the replica; requesting a full comparison");
-                    self.told.send_modify(|told| told.anew = true);
+                    self.stream_state.send_modify(|state| state.resync = true);
                 }
-                Effect::Keep(records) => {
+                Effect::Persist(records) => {
                     if let Some(store) = &mut self.store {
                         store.keep(records);
                     }
                 }
                 Effect::Report(mut report) => {
                     report.message.unenforced = !self.enforces;
-                    self.desks.report(report, self.events.clone());
+                    self.clients.report(report, self.events.clone());
                 }
             }
         }
@@ -401,7 +401,7 @@ impl Owner {
         self.drift = Drift { logged: drift.map(str::to_owned), times };
     }
 
-    async fn tell_health(&mut self) {
+    async fn report_health(&mut self) {
         let now = (true, unready(&self.node.overview()).is_none());
         if now != self.healthy {
             self.healthy = now;

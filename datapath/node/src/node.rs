@@ -59,11 +59,11 @@ pub enum Effect {
     /// Announce the pod's addresses to every ready replica.
     Announce(LocalPod),
     /// Acknowledge this generation to the replica that is followed.
-    Holds(u64),
+    Acknowledge(u64),
     /// The replica's update does not fit the snapshot: start a new stream with a full comparison.
-    FollowAnew(Fault),
+    Resync(Fault),
     /// Persist these records.
-    Keep(Vec<Record>),
+    Persist(Vec<Record>),
     /// Send the report, and return whether it arrived ([`Node::reported`]).
     Report(Report),
 }
@@ -98,7 +98,7 @@ pub struct Node {
     endpoints: Arc<Endpoints>,
     services: Arc<Services>,
     /// A replica has sent a generation at some time, so that an empty snapshot means an empty cluster.
-    told: bool,
+    has_snapshot: bool,
     /// Counts the states of snapshot and endpoints.
     revision: u64,
     applied: u64,
@@ -120,7 +120,7 @@ pub struct Node {
     /// The time at which the same state is applied again.
     retry_at: Option<Time>,
     retries: u32,
-    trouble: Option<String>,
+    fault: Option<String>,
     /// Policies that are not in force, by UID, while the rest of the state is.
     failing: BTreeMap<String, String>,
     /// Endpoints that are not in force, by UID, while the rest of the state is.
@@ -132,9 +132,9 @@ pub struct Node {
     reports: Reports,
     contact: Contact,
     /// There is no stream, or a generation was refused: messages of the stream are ignored.
-    deaf: bool,
+    ignoring_stream: bool,
     /// A generation was refused: the next stream starts with a full comparison.
-    distrust: bool,
+    resync: bool,
     /// How far the cluster was read for states that are not in force yet, by revision.
     marks: VecDeque<(u64, BTreeMap<String, u64>)>,
     /// The parts of the next generation so far, for the disk.
@@ -146,7 +146,7 @@ impl Node {
     /// Starts with the snapshot and the pods from the disk, and with the links that were observed now. A snapshot that
     /// a replica had sent is applied immediately.
     pub fn new(held: NodeSnapshot, local: BTreeMap<String, LocalPod>, links: &Links) -> Self {
-        let told = held.objects().next().is_some() || held.generation > 0;
+        let has_snapshot = held.objects().next().is_some() || held.generation > 0;
         let endpoint = |(uid, pod): (&String, &LocalPod)| {
             let links = links.get(&pod.container).cloned().unwrap_or_default();
             (uid.clone(), Arc::new(Endpoint { pod: pod.clone(), links }))
@@ -156,8 +156,8 @@ impl Node {
             endpoints: Arc::new(local.iter().map(endpoint).collect()),
             services: Arc::default(),
             local: Arc::new(local),
-            told,
-            revision: u64::from(told),
+            has_snapshot,
+            revision: u64::from(has_snapshot),
             applied: 0,
             applying: None,
             changed: Changed::default(),
@@ -170,7 +170,7 @@ impl Node {
             drifts: 0,
             retry_at: None,
             retries: 0,
-            trouble: None,
+            fault: None,
             failing: BTreeMap::new(),
             failing_endpoints: BTreeMap::new(),
             in_force: BTreeSet::new(),
@@ -178,8 +178,8 @@ impl Node {
             tickets: 0,
             reports: Reports::default(),
             contact: Contact::None("none was reached since the start".to_owned()),
-            deaf: false,
-            distrust: false,
+            ignoring_stream: false,
+            resync: false,
             marks: VecDeque::new(),
             parts: Vec::new(),
             effects: Vec::new(),
@@ -208,7 +208,7 @@ impl Node {
     pub fn tick(&mut self, now: Time) {
         if self.retry_at.is_some_and(|at| now >= at) && self.applying.is_none() {
             self.retry_at = None;
-            self.apply_anyhow();
+            self.hand_over();
         }
         if self.observe_due().is_some_and(|at| now >= at) {
             (self.observing, self.observe_at) = (true, None);

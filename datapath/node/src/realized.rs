@@ -45,10 +45,10 @@ pub(crate) type State = BTreeMap<String, (i64, String)>;
 pub(crate) struct Reports {
     to: Option<ReportTo>,
     now: State,
-    told: State,
+    reported: State,
     /// How far the cluster was read for the state in force, and the part of that which was reported.
     reached: BTreeMap<String, u64>,
-    reached_told: BTreeMap<String, u64>,
+    reported_reached: BTreeMap<String, u64>,
     /// The next report is a full one: the recipient's state is not known.
     full: bool,
     under_way: Option<(State, BTreeMap<String, u64>)>,
@@ -60,7 +60,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     /// Sets the recipient.
-    pub(crate) fn to(&mut self, to: Option<ReportTo>, now: Time) {
+    pub(crate) fn set_recipient(&mut self, to: Option<ReportTo>, now: Time) {
         if self.to == to {
             return;
         }
@@ -72,7 +72,7 @@ impl Reports {
     }
 
     /// Sets the policies with their errors.
-    pub(crate) fn is(&mut self, state: State, now: Time) {
+    pub(crate) fn set(&mut self, state: State, now: Time) {
         let state =
             state.into_iter().map(|(uid, (generation, error))| (uid, (generation, cut(error))));
         self.now = state.collect();
@@ -110,8 +110,8 @@ impl Reports {
             return None;
         }
         self.due_at = None;
-        let realized = if self.full { all(&self.now) } else { changes(&self.told, &self.now) };
-        if realized.is_empty() && !self.full && self.reached == self.reached_told {
+        let realized = if self.full { all(&self.now) } else { changes(&self.reported, &self.now) };
+        if realized.is_empty() && !self.full && self.reached == self.reported_reached {
             return None;
         }
         self.under_way = Some((self.now.clone(), self.reached.clone()));
@@ -129,11 +129,11 @@ impl Reports {
         }
         let Some((state, reached)) = self.under_way.take() else { return };
         if arrived {
-            (self.told, self.reached_told) = (state, reached);
+            (self.reported, self.reported_reached) = (state, reached);
             (self.full, self.failures, self.full_at) = (false, 0, now);
-            if self.told != self.now {
+            if self.reported != self.now {
                 self.due_by(now + COALESCE);
-            } else if self.reached != self.reached_told {
+            } else if self.reached != self.reported_reached {
                 self.due_by(now + PROGRESS);
             }
             return;
@@ -175,9 +175,9 @@ fn all(state: &State) -> Vec<Realized> {
     state.iter().map(|(uid, is)| realized(uid, is, false)).collect()
 }
 
-fn changes(told: &State, now: &State) -> Vec<Realized> {
-    let uids: BTreeSet<&String> = told.keys().chain(now.keys()).collect();
-    let change = |uid: &String| match (told.get(uid), now.get(uid)) {
+fn changes(reported: &State, now: &State) -> Vec<Realized> {
+    let uids: BTreeSet<&String> = reported.keys().chain(now.keys()).collect();
+    let change = |uid: &String| match (reported.get(uid), now.get(uid)) {
         (was, Some(is)) if was != Some(is) => Some(realized(uid, is, false)),
         (Some((generation, _)), None) => Some(realized(uid, &(*generation, String::new()), true)),
         (_, Some(_)) | (None, None) => None,

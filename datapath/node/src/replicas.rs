@@ -26,7 +26,7 @@ pub enum Next {
     /// Do nothing before this time.
     Wait(Time),
     /// No replica is known: wait until one is.
-    Nobody,
+    NoReplica,
 }
 
 /// The ready replicas and the outcome of the last attempts.
@@ -88,7 +88,7 @@ impl Replicas {
     pub fn next(&mut self, now: Time, draw: u64) -> Next {
         if self.order.is_empty() {
             self.behind_since = None;
-            return Next::Nobody;
+            return Next::NoReplica;
         }
         if now < self.round_at {
             return Next::Wait(self.round_at);

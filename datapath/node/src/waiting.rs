@@ -52,7 +52,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// The answer at the end of the wait.
-    pub(crate) fn given_up(&self, why: String) -> Answer {
+    pub(crate) fn answer_at_end(&self, why: String) -> Answer {
         match self.mode {
             EnforcingMode::Standard => Answer::Open(why),
             EnforcingMode::Strict => Answer::Refused(why),

@@ -101,9 +101,9 @@ impl<B: Backend> Agent<B> {
                 }
             }
             Effect::Announce(_)
-            | Effect::Holds(_)
-            | Effect::FollowAnew(_)
-            | Effect::Keep(_)
+            | Effect::Acknowledge(_)
+            | Effect::Resync(_)
+            | Effect::Persist(_)
             | Effect::Report(_) => {}
         }
     }

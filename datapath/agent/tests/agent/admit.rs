@@ -9,7 +9,7 @@ use datapath_rpc::Admitted;
 use tests_eventually::eventually;
 
 #[test]
-fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() {
+fn a_pod_with_an_entry_starts_and_its_address_is_announced_to_every_replica() {
     let authority = Authority::new();
     let replicas = [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100)));
     for replica in &replicas {
@@ -35,7 +35,7 @@ fn a_pod_that_the_node_was_told_of_starts_and_every_replica_hears_its_address() 
 }
 
 #[test]
-fn a_pod_that_nobody_told_of_waits_and_then_starts_open_or_not_at_all() {
+fn a_pod_without_an_entry_waits_and_then_starts_open_or_fails() {
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
@@ -54,7 +54,7 @@ fn a_pod_that_nobody_told_of_waits_and_then_starts_open_or_not_at_all() {
 }
 
 #[test]
-fn pods_wait_for_what_comes_while_they_wait() {
+fn an_entry_that_arrives_during_the_wait_starts_the_pod() {
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
     replica.policy("p");
@@ -84,7 +84,7 @@ fn pods_wait_for_what_comes_while_they_wait() {
 }
 
 #[test]
-fn an_end_is_told_for_pods_that_are_known_and_for_others() {
+fn the_end_of_a_pod_is_accepted_whether_it_is_known_or_not() {
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");

@@ -125,8 +125,8 @@ fn knows(node: &Node, replica: &Replica) {
 }
 
 #[test]
-fn replicas_are_found_left_and_kept_by_what_the_slices_say() {
-    if runs_in_own_network("endpoints::replicas_are_found_left_and_kept_by_what_the_slices_say") {
+fn replicas_are_found_left_and_kept_by_the_endpoint_slices() {
+    if runs_in_own_network("endpoints::replicas_are_found_left_and_kept_by_the_endpoint_slices") {
         return;
     }
     let mut cluster = Cluster::start(&Wanted::default()).unwrap();
@@ -137,7 +137,9 @@ fn replicas_are_found_left_and_kept_by_what_the_slices_say() {
     let mut command = node.command(&[]);
     command.arg("--kubeconfig").arg(cluster.kubeconfig());
     let _agent = node.spawn(command);
-    node.until("it knows of none", |s| s.alone.contains("no replica of the controller is known"));
+    node.until("it knows of none", |s| {
+        s.disconnected.contains("no replica of the controller is known")
+    });
 
     slices.put("one", &[(&first, true)]);
     follows(&node, &first);

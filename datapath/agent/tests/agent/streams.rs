@@ -11,7 +11,7 @@ use std::fs;
 use tests_eventually::eventually;
 
 #[test]
-fn an_agent_goes_on_with_another_replica_and_loses_nothing() {
+fn an_agent_continues_with_another_replica_and_loses_nothing() {
     let authority = Authority::new();
     let mut replicas: Vec<Replica> =
         [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100))).into();
@@ -34,7 +34,7 @@ fn an_agent_goes_on_with_another_replica_and_loses_nothing() {
 
 /// A replica ends a stream whose node does not say that it holds what it was told, also if that is nothing new.
 #[test]
-fn what_is_held_is_said_on_each_stream_also_if_nothing_has_changed() {
+fn the_generation_is_acknowledged_on_each_stream_also_without_changes() {
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
@@ -65,7 +65,8 @@ fn a_replica_that_has_read_less_is_not_followed() {
     assert!(!node.path("agent.sock").exists(), "the socket stays behind");
     let lagging = Replica::start(&authority, hub(2, 99));
     let _agent = node.start(&[&lagging]);
-    let status = node.until("it says so", |s| s.alone.contains("has read less than this node"));
+    let status =
+        node.until("it says so", |s| s.disconnected.contains("has read less than this node"));
     assert_eq!((status.pods, status.replica.as_str()), (1, ""));
     lagging.office.with(|hub| hub.reach("Pod", 100));
     lagging.pod("n1", "web-0", "u-0");
@@ -73,7 +74,7 @@ fn a_replica_that_has_read_less_is_not_followed() {
 }
 
 #[test]
-fn where_all_have_read_less_the_newest_is_taken_in_the_end_and_that_is_said() {
+fn if_all_replicas_have_read_less_the_newest_is_followed_and_reported_as_behind() {
     let authority = Authority::new();
     let ahead = Replica::start(&authority, hub(1, 100));
     ahead.pod("n1", "web-0", "u-0");
@@ -87,7 +88,7 @@ fn where_all_have_read_less_the_newest_is_taken_in_the_end_and_that_is_said() {
     newer.pod("n1", "web-1", "u-1");
     newer.pod("n1", "web-2", "u-2");
     let _agent = node.start(&[&older, &newer]);
-    let status = node.until("both are refused", |s| s.alone.contains("has read less than"));
+    let status = node.until("both are refused", |s| s.disconnected.contains("has read less than"));
     assert_eq!((status.pods, status.behind), (1, false), "what is held stays");
     let status = node.until("one is taken all the same", |s| !s.replica.is_empty());
     assert_eq!((status.replica, status.behind), (newer.at.to_string(), true));
@@ -107,7 +108,7 @@ fn where_all_have_read_less_the_newest_is_taken_in_the_end_and_that_is_said() {
 }
 
 #[test]
-fn files_that_are_missing_or_wrong_are_named_and_read_again() {
+fn credentials_that_are_missing_or_wrong_are_named_and_read_again() {
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
@@ -115,11 +116,11 @@ fn files_that_are_missing_or_wrong_are_named_and_read_again() {
     fs::remove_file(node.path("ca.crt")).unwrap();
     fs::write(node.path("token"), "stranger").unwrap();
     let _agent = node.start(&[&replica]);
-    node.until("the authority is named", |s| s.alone.contains("FERRULE_CONTROLLER_CA"));
+    node.until("the authority is named", |s| s.disconnected.contains("FERRULE_CONTROLLER_CA"));
     fs::write(node.path("ca.crt"), Authority::new().pem).unwrap();
-    node.until("it is the wrong one", |s| s.alone.to_lowercase().contains("certificate"));
+    node.until("it is the wrong one", |s| s.disconnected.to_lowercase().contains("certificate"));
     fs::write(node.path("ca.crt"), &authority.pem).unwrap();
-    node.until("the token is refused", |s| s.alone.contains("no such token"));
+    node.until("the token is refused", |s| s.disconnected.contains("no such token"));
     fs::write(node.path("token"), "node:n1").unwrap();
     node.until("the node was told", |status| status.pods == 1);
 }
@@ -146,7 +147,7 @@ fn a_second_agent_leaves_the_first_alone() {
 }
 
 #[test]
-fn who_takes_reports_is_told_what_is_in_force_also_by_nodes_that_follow_another() {
+fn reports_go_to_the_recipient_also_from_nodes_that_follow_another_replica() {
     let authority = Authority::new();
     let [followed, other] = [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100)));
     followed.pod("n1", "web-0", "u-0");

@@ -12,7 +12,7 @@ impl Node {
         let Applied { in_force, endpoints: mut results, policies: errors, services: _ } = outcome;
         match &in_force {
             Ok(()) => {
-                (self.applied, self.trouble) = (revision, None);
+                (self.applied, self.fault) = (revision, None);
                 // The result of an endpoint that was removed in the meantime does not count.
                 let uids = applying.endpoints.keys().filter(|uid| self.local.contains_key(*uid));
                 let mut result =
@@ -27,13 +27,13 @@ impl Node {
                     errors.filter(|(uid, _)| applying.policies.contains_key(uid)).collect();
             }
             Err(why) => {
-                self.trouble = Some(why.clone());
+                self.fault = Some(why.clone());
                 // The revision may have been in force and was applied again because part of it was not.
                 self.applied = self.applied.min(revision.saturating_sub(1));
             }
         }
-        self.reports.is(self.realized(&applying.policies, in_force.err()), now);
-        self.marked(now);
+        self.reports.set(self.realized(&applying.policies, in_force.err()), now);
+        self.report_reached(now);
         if self.is_whole() {
             (self.retry_at, self.retries) = (None, 0);
         } else {
@@ -44,15 +44,15 @@ impl Node {
         }
         self.observe_at.get_or_insert(now + OBSERVE_EVERY);
         // While the backend fails, a newer state waits for the retry as well.
-        if self.trouble.is_none() && (self.revision > revision || self.again) {
-            self.apply_anyhow();
+        if self.fault.is_none() && (self.revision > revision || self.again) {
+            self.hand_over();
         }
         self.settle(now);
     }
 
     /// Whether the last state is in force without exception.
     fn is_whole(&self) -> bool {
-        self.trouble.is_none() && self.failing.is_empty() && self.failing_endpoints.is_empty()
+        self.fault.is_none() && self.failing.is_empty() && self.failing_endpoints.is_empty()
     }
 
     /// The policies of a state, each with its error: of the whole state, its own, or of a pod that it applies to.
@@ -116,20 +116,20 @@ impl Node {
 
     /// The state in force is not the one that was applied: a full pass repairs it.
     fn drifted(&mut self, why: String, now: Time) {
-        if !self.told || self.given == 0 {
+        if !self.has_snapshot || self.given == 0 {
             return;
         }
         self.drift = Some(why);
         self.drifts += 1;
         self.full = true;
-        if self.trouble.is_none() {
-            self.apply_anyhow();
+        if self.fault.is_none() {
+            self.hand_over();
         }
         self.settle(now);
     }
 
     /// Reports how far the cluster was read for the state that is in force.
-    pub(super) fn marked(&mut self, now: Time) {
+    pub(super) fn report_reached(&mut self, now: Time) {
         while let Some((_, reached)) = self.marks.pop_front_if(|mark| mark.0 <= self.applied) {
             self.reports.reached(reached, now);
         }
@@ -146,12 +146,12 @@ impl Node {
     pub(super) fn apply(&mut self) {
         let is_new = self.revision > self.applied;
         // Before a replica has sent a snapshot nothing is applied: the backend may hold a better state from before.
-        if is_new && self.told && self.trouble.is_none() {
-            self.apply_anyhow();
+        if is_new && self.has_snapshot && self.fault.is_none() {
+            self.hand_over();
         }
     }
 
-    pub(super) fn apply_anyhow(&mut self) {
+    pub(super) fn hand_over(&mut self) {
         if self.applying.is_some() {
             self.again = self.full;
             return;

@@ -16,13 +16,13 @@ pub struct Overview {
     /// The replica had read less than this node held when it was chosen, because none had read more, and has not caught up.
     pub behind: bool,
     /// Why the node follows no replica.
-    pub alone: Option<String>,
+    pub disconnected: Option<String>,
     /// This process's count of states.
     pub revision: u64,
     /// The last revision that the backend has put into force.
     pub applied: u64,
     /// Why the backend puts nothing into force.
-    pub trouble: Option<String>,
+    pub fault: Option<String>,
     /// The numbers of policies, address groups, applied-to groups and pods in the snapshot.
     pub counts: [usize; 4],
     /// Policies that are not in force, or not on every pod: UID, name, cause.
@@ -41,7 +41,7 @@ impl Node {
     /// The agent's state.
     pub fn overview(&self) -> Overview {
         let held = &self.held;
-        let (replica, behind, alone) = match &self.contact {
+        let (replica, behind, disconnected) = match &self.contact {
             Contact::None(why) => (None, false, Some(why.clone())),
             Contact::With { at, lacks } => (Some(*at), !lacks.is_empty(), None),
         };
@@ -56,10 +56,10 @@ impl Node {
             reached: held.reached.clone(),
             replica,
             behind,
-            alone,
+            disconnected,
             revision: self.revision,
             applied: self.applied,
-            trouble: self.trouble.clone(),
+            fault: self.fault.clone(),
             counts: [
                 held.policies.len(),
                 held.addresses.len(),

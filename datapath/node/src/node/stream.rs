@@ -6,7 +6,7 @@ impl Node {
     /// The first message to a replica.
     pub fn hello(&self, take_behind: bool) -> Hello {
         let hello = self.held.hello(take_behind);
-        if !self.distrust {
+        if !self.resync {
             return hello;
         }
         // A change that did not fit would not fit again: everything is compared.
@@ -25,21 +25,21 @@ impl Node {
     pub fn began(&mut self, at: SocketAddr, epoch: &[u8], behind: bool) {
         Arc::make_mut(&mut self.held).start_stream(epoch);
         self.parts.clear();
-        self.deaf = false;
+        self.ignoring_stream = false;
         let lacks = if behind { self.held.reached.clone() } else { BTreeMap::new() };
         self.contact = Contact::With { at, lacks };
-        self.effects.push(Effect::Keep(vec![Record::Begun { epoch: epoch.to_vec() }]));
+        self.effects.push(Effect::Persist(vec![Record::Begun { epoch: epoch.to_vec() }]));
     }
 
     /// The node follows no replica; why.
-    pub fn alone(&mut self, why: String) {
+    pub fn disconnected(&mut self, why: String) {
         self.contact = Contact::None(why);
-        self.deaf = true;
-        self.forget_parts();
+        self.ignoring_stream = true;
+        self.discard_parts();
     }
 
     /// The replicas cannot be listed; why. A stream that exists continues.
-    pub fn unlisted(&mut self, why: String) {
+    pub fn not_listed(&mut self, why: String) {
         if let Contact::None(known) = &mut self.contact {
             *known = why;
         }
@@ -47,7 +47,7 @@ impl Node {
 
     /// A part of a generation was received.
     pub fn part(&mut self, part: proto::Part, now: Time) {
-        if self.deaf {
+        if self.ignoring_stream {
             return;
         }
         let generation = part.generation;
@@ -57,11 +57,10 @@ impl Node {
             false => Arc::make_mut(&mut self.held).receive(part),
         };
         match taken {
-            Ok(Progress::Incomplete) => {}
-            Ok(Progress::Applied(changed)) => {
-                let touched: BTreeSet<_> = changed.iter().map(|(id, _)| id.clone()).collect();
-                self.distrust = false;
-                let was_told = mem::replace(&mut self.told, true);
+            Ok(Progress::Waits) => {}
+            Ok(Progress::Holds(touched)) => {
+                self.resync = false;
+                let had_snapshot = mem::replace(&mut self.has_snapshot, true);
                 let mut records = mem::take(&mut self.parts);
                 let gone: Vec<String> = pods_among(&touched)
                     .filter(|uid| !self.held.pods.contains_key(*uid))
@@ -73,56 +72,57 @@ impl Node {
                     self.remove_endpoint(&uid);
                     records.push(Record::Ended { uid });
                 }
-                self.effects.push(Effect::Keep(records));
-                self.effects.push(Effect::Holds(generation));
+                self.effects.push(Effect::Persist(records));
+                self.effects.push(Effect::Acknowledge(generation));
                 // A generation without changes is in force if the earlier one is.
-                if !touched.is_empty() || !was_told {
+                if !touched.is_empty() || !had_snapshot {
                     self.changed.objects.extend(touched);
                     self.changed(now);
                 }
             }
             Err(fault) => {
-                (self.deaf, self.distrust) = (true, true);
-                self.forget_parts();
-                self.effects.push(Effect::FollowAnew(fault));
+                (self.ignoring_stream, self.resync) = (true, true);
+                self.discard_parts();
+                self.effects.push(Effect::Resync(fault));
             }
         }
     }
 
     /// A bookmark was received: how far the cluster was read, and the recipient of reports.
     pub fn bookmark(&mut self, bookmark: &proto::Bookmark, now: Time) {
-        if self.deaf {
+        if self.ignoring_stream {
             return;
         }
-        let told = bookmark.reached.iter();
-        let told: BTreeMap<_, _> = told.map(|told| (told.kind.clone(), told.version)).collect();
-        self.caught_up(&told);
-        if told != self.held.reached {
-            Arc::make_mut(&mut self.held).apply_bookmark(bookmark);
+        let reached = bookmark.reached.iter();
+        let reached: BTreeMap<_, _> =
+            reached.map(|reached| (reached.kind.clone(), reached.version)).collect();
+        self.caught_up(&reached);
+        if reached != self.held.reached {
+            Arc::make_mut(&mut self.held).mark(bookmark);
             let record = Record::Bookmark(bookmark.encode_to_vec());
-            self.effects.push(Effect::Keep(vec![record]));
+            self.effects.push(Effect::Persist(vec![record]));
         }
         if bookmark.generation <= self.held.generation && self.marks.len() < MARKS_MAX {
             self.marks.push_back((self.revision, self.held.reached.clone()));
-            self.marked(now);
+            self.report_reached(now);
         }
         let epoch = self.held.epoch.clone();
         let to = bookmark.reports_to.parse().ok().map(|at| ReportTo { at, epoch });
-        self.reports.to(to, now);
+        self.reports.set_recipient(to, now);
         self.tick(now);
     }
 
     /// Ends the state `behind` once the replica has read as much as the snapshot. A kind that it does not know is ignored.
-    fn caught_up(&mut self, told: &BTreeMap<String, u64>) {
+    fn caught_up(&mut self, reached: &BTreeMap<String, u64>) {
         let Contact::With { lacks, .. } = &mut self.contact else { return };
-        let has = |(kind, was): (&String, &u64)| told.get(kind).is_none_or(|is| is >= was);
+        let has = |(kind, was): (&String, &u64)| reached.get(kind).is_none_or(|is| is >= was);
         if lacks.iter().all(has) {
             lacks.clear();
         }
     }
 
     /// Discards the parts of an incomplete generation, both for the disk and in the snapshot.
-    fn forget_parts(&mut self) {
+    fn discard_parts(&mut self) {
         self.parts.clear();
         let held = Arc::make_mut(&mut self.held);
         let epoch = held.epoch.clone();

@@ -20,7 +20,7 @@ impl Node {
         let one = Waiting { pod: local.pod.clone(), mode, until: now + WAIT, needs: None };
         if self.waiting.len() >= WAITING_MAX || !self.room_for(&local.pod.uid) {
             let why = "too many pods start on this node at once".to_owned();
-            self.effects.push(Effect::Answer { ticket, answer: one.given_up(why) });
+            self.effects.push(Effect::Answer { ticket, answer: one.answer_at_end(why) });
             return ticket;
         }
         self.effects.push(Effect::Announce(local.clone()));
@@ -37,7 +37,7 @@ impl Node {
             return ticket;
         }
         if !is_kept {
-            self.effects.push(Effect::Keep(vec![Record::Started(local.clone())]));
+            self.effects.push(Effect::Persist(vec![Record::Started(local.clone())]));
             Arc::make_mut(&mut self.local).insert(uid.clone(), local.clone());
         }
         // The result of an earlier sandbox or link does not count.
@@ -67,7 +67,7 @@ impl Node {
             self.remove_endpoint(uid);
         }
         let records = gone.into_iter().map(|uid| Record::Ended { uid });
-        self.effects.push(Effect::Keep(records.collect()));
+        self.effects.push(Effect::Persist(records.collect()));
         self.changed(now);
     }
 
@@ -84,7 +84,7 @@ impl Node {
         let Some(uid) = forgotten else { return false };
         Arc::make_mut(&mut self.local).remove(&uid);
         self.remove_endpoint(&uid);
-        self.effects.push(Effect::Keep(vec![Record::Ended { uid }]));
+        self.effects.push(Effect::Persist(vec![Record::Ended { uid }]));
         true
     }
 
@@ -109,7 +109,7 @@ impl Node {
             let in_force = one.needs.is_some_and(|needs| needs <= self.applied);
             let answer = match in_force && self.fails(&one.pod).is_none() {
                 true => Some(Answer::Enforced),
-                false if now >= one.until => Some(one.given_up(self.why(one))),
+                false if now >= one.until => Some(one.answer_at_end(self.why(one))),
                 false => None,
             };
             answers.extend(answer.map(|answer| (*ticket, answer)));
@@ -156,7 +156,7 @@ impl Node {
                 other.unwrap_or_default()
             );
         };
-        if let Some(why) = &self.trouble {
+        if let Some(why) = &self.fault {
             return format!("the policies of pod {pod} are not in force: {why}");
         }
         match self.fails(pod) {

@@ -14,7 +14,7 @@ use std::{
 };
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Step {
     /// A replica tells of a pod that is bound, of a policy about pods, or that one is gone.
     Bound(u8),
     Unbound(u8),
@@ -27,7 +27,7 @@ enum Deed {
     Wrong,
     /// The stream is another's.
     Moved(u8),
-    Alone,
+    Disconnected,
     /// Pods start and end here.
     Start(u8, bool, u8),
     End(u8, bool, u8),
@@ -43,27 +43,27 @@ enum Deed {
     Restart,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn step() -> impl Strategy<Value = Step> {
     let (pod, of) = (0_u8..4, 0_u8..3);
     prop_oneof![
-        4 => pod.clone().prop_map(Deed::Bound),
-        1 => pod.clone().prop_map(Deed::Unbound),
-        2 => (of.clone(), vec(pod.clone(), 0..3)).prop_map(|(of, pods)| Deed::Policy(of, pods)),
-        1 => of.clone().prop_map(Deed::PolicyGone),
-        1 => pod.clone().prop_map(Deed::Torn),
-        2 => (pod.clone(), pod.clone(), any::<bool>()).prop_map(|(a, b, over)| Deed::Halves(a, b, over)),
-        1 => Just(Deed::Wrong),
-        1 => (1_u8..4).prop_map(Deed::Moved),
-        1 => Just(Deed::Alone),
-        4 => (pod.clone(), any::<bool>(), 0_u8..2).prop_map(|(p, s, a)| Deed::Start(p, s, a)),
-        1 => (pod, any::<bool>(), 0_u8..3).prop_map(|(pod, named, c)| Deed::End(pod, named, c)),
-        4 => Just(Deed::InForce),
-        1 => of.prop_map(Deed::ButFor),
-        1 => (0_u8..4).prop_map(Deed::ButForPod),
-        1 => Just(Deed::NotAtAll),
-        1 => (0_u8..4, any::<bool>()).prop_map(|(pod, event)| Deed::Removed(pod, event)),
-        2 => (0_u16..2500).prop_map(Deed::Passes),
-        1 => Just(Deed::Restart),
+        4 => pod.clone().prop_map(Step::Bound),
+        1 => pod.clone().prop_map(Step::Unbound),
+        2 => (of.clone(), vec(pod.clone(), 0..3)).prop_map(|(of, pods)| Step::Policy(of, pods)),
+        1 => of.clone().prop_map(Step::PolicyGone),
+        1 => pod.clone().prop_map(Step::Torn),
+        2 => (pod.clone(), pod.clone(), any::<bool>()).prop_map(|(a, b, over)| Step::Halves(a, b, over)),
+        1 => Just(Step::Wrong),
+        1 => (1_u8..4).prop_map(Step::Moved),
+        1 => Just(Step::Disconnected),
+        4 => (pod.clone(), any::<bool>(), 0_u8..2).prop_map(|(p, s, a)| Step::Start(p, s, a)),
+        1 => (pod, any::<bool>(), 0_u8..3).prop_map(|(pod, named, c)| Step::End(pod, named, c)),
+        4 => Just(Step::InForce),
+        1 => of.prop_map(Step::ButFor),
+        1 => (0_u8..4).prop_map(Step::ButForPod),
+        1 => Just(Step::NotAtAll),
+        1 => (0_u8..4, any::<bool>()).prop_map(|(pod, event)| Step::Removed(pod, event)),
+        2 => (0_u16..2500).prop_map(Step::Passes),
+        1 => Just(Step::Restart),
     ]
 }
 
@@ -116,66 +116,66 @@ impl Life {
         self.node.part(part(self.generation, changes), self.now);
     }
 
-    fn does(&mut self, deed: Deed) {
-        match deed {
-            Deed::Bound(pod) => self.tell(vec![entry(pod)]),
-            Deed::Unbound(pod) => self.tell(vec![removed(&ObjectId::pod(&uid(pod)))]),
-            Deed::Policy(of, pods) => self.tell(policy(of, &pods)),
-            Deed::PolicyGone(of) => {
-                let policy = ObjectId::policy(&format!("policy-{of}"));
-                self.tell(vec![removed(&policy), removed(&ObjectId::applied(group(of)))]);
+    fn does(&mut self, step: Step) {
+        match step {
+            Step::Bound(pod) => self.tell(vec![entry(pod)]),
+            Step::Unbound(pod) => self.tell(vec![removed(&ObjectId::Pod(uid(pod)))]),
+            Step::Policy(of, pods) => self.tell(policy(of, &pods)),
+            Step::PolicyGone(of) => {
+                let policy = ObjectId::Policy(format!("policy-{of}"));
+                self.tell(vec![removed(&policy), removed(&ObjectId::Applied(group(of)))]);
             }
-            Deed::Torn(pod) => {
+            Step::Torn(pod) => {
                 self.generation += 1;
                 let torn = proto::Part { last: false, ..part(self.generation, vec![entry(pod)]) };
                 self.node.part(torn, self.now);
-                self.node.alone("it broke off".to_owned());
+                self.node.disconnected("it broke off".to_owned());
                 self.moved(1);
             }
-            Deed::Halves(one, other, over) => {
+            Step::Halves(one, other, over) => {
                 self.generation += 1;
                 let last = part(self.generation, vec![entry(other)]);
                 let first = proto::Part { last: false, ..part(self.generation, vec![entry(one)]) };
                 self.node.part(first, self.now);
                 match over {
-                    true => self.node.alone("it broke off".to_owned()),
-                    false => self.node.unlisted("no API server".to_owned()),
+                    true => self.node.disconnected("it broke off".to_owned()),
+                    false => self.node.not_listed("no API server".to_owned()),
                 }
                 self.node.part(last, self.now);
             }
-            Deed::Wrong => {
+            Step::Wrong => {
                 self.tell(vec![proto::Change { of: None }]);
                 self.tell(vec![entry(0)]);
                 self.carry_out();
                 self.moved(1);
             }
-            Deed::Moved(replica) => self.moved(replica),
-            Deed::Alone => self.node.alone("none answers".to_owned()),
-            Deed::Start(pod, strict, address) => self.start(pod, strict, address),
-            Deed::End(pod, named, container) => {
+            Step::Moved(replica) => self.moved(replica),
+            Step::Disconnected => self.node.disconnected("none answers".to_owned()),
+            Step::Start(pod, strict, address) => self.start(pod, strict, address),
+            Step::End(pod, named, container) => {
                 let id = if named { uid(pod) } else { String::new() };
                 let gone = PodId { uid: id, namespace: "shop".into(), name: name(pod) };
                 self.node.forget(&gone, &sandbox(container), self.now);
             }
-            Deed::InForce => self.came(Applied::complete),
-            Deed::ButFor(of) => self.came(|desired| {
+            Step::InForce => self.came(Applied::complete),
+            Step::ButFor(of) => self.came(|desired| {
                 let failing = (format!("policy-{of}"), "no room".to_owned());
                 Applied { policies: [failing].into(), ..Applied::complete(desired) }
             }),
-            Deed::ButForPod(pod) => self.came(|desired| {
+            Step::ButForPod(pod) => self.came(|desired| {
                 let mut outcome = Applied::complete(desired);
                 if let Some(result) = outcome.endpoints.get_mut(&uid(pod)) {
                     *result = Err("no such link".to_owned());
                 }
                 outcome
             }),
-            Deed::NotAtAll => self.came(|_| Applied::failed("no such kernel")),
-            Deed::Removed(pod, reported) => self.removed(pod, reported),
-            Deed::Passes(millis) => {
+            Step::NotAtAll => self.came(|_| Applied::failed("no such kernel")),
+            Step::Removed(pod, reported) => self.removed(pod, reported),
+            Step::Passes(millis) => {
                 self.now = self.now + Span(u64::from(millis));
                 self.node.tick(self.now);
             }
-            Deed::Restart => self.restart(),
+            Step::Restart => self.restart(),
         }
         self.carry_out();
     }
@@ -263,10 +263,10 @@ impl Life {
                     self.given = Some(desired);
                 }
                 Effect::Answer { ticket, answer } => self.answered(ticket, answer),
-                Effect::Keep(records) => self.disk.extend(records),
+                Effect::Persist(records) => self.disk.extend(records),
                 Effect::Announce(_)
-                | Effect::Holds(_)
-                | Effect::FollowAnew(_)
+                | Effect::Acknowledge(_)
+                | Effect::Resync(_)
                 | Effect::Report(_) => {}
             }
         }
@@ -307,11 +307,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_let_through_but_by_what_is_in_force_for_it(deeds in vec(deed(), 0..60)) {
+    fn a_pod_is_enforced_only_if_a_state_is_in_force_on_its_own_endpoint(steps in vec(step(), 0..60)) {
         let mut life = Life::begin();
-        deeds.into_iter().for_each(|deed| life.does(deed));
+        steps.into_iter().for_each(|step| life.does(step));
         // Everybody is answered.
-        life.does(Deed::Passes(2500));
+        life.does(Step::Passes(2500));
         prop_assert!(life.asked.is_empty());
     }
 }
@@ -319,45 +319,45 @@ proptest! {
 #[test]
 fn a_pod_waits_for_its_entry_and_for_the_backend() {
     let mut life = Life::begin();
-    life.does(Deed::Start(0, true, 1));
-    life.does(Deed::InForce);
+    life.does(Step::Start(0, true, 1));
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 0, "it has no entry");
     // The other of that name.
-    life.does(Deed::Bound(2));
-    life.does(Deed::InForce);
+    life.does(Step::Bound(2));
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 0, "it is another's entry");
-    life.does(Deed::Bound(0));
+    life.does(Step::Bound(0));
     assert_eq!(life.enforced, 0, "nothing of it is in force");
-    life.does(Deed::InForce);
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 1);
 }
 
 #[test]
 fn a_pod_whose_policy_is_not_in_force_waits_until_it_is() {
     let mut life = Life::begin();
-    life.does(Deed::Policy(1, vec![0]));
-    life.does(Deed::Bound(0));
-    life.does(Deed::Bound(1));
-    life.does(Deed::Start(0, true, 1));
-    life.does(Deed::Start(1, true, 2));
+    life.does(Step::Policy(1, vec![0]));
+    life.does(Step::Bound(0));
+    life.does(Step::Bound(1));
+    life.does(Step::Start(0, true, 1));
+    life.does(Step::Start(1, true, 2));
     for _ in 0..3 {
-        life.does(Deed::ButFor(1));
+        life.does(Step::ButFor(1));
     }
     assert_eq!(life.enforced, 1, "no policy is about the other");
     // It is tried again by itself.
-    life.does(Deed::Passes(1500));
-    life.does(Deed::InForce);
+    life.does(Step::Passes(1500));
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 2);
 }
 
 #[test]
-fn a_change_that_does_not_fit_is_compared_and_not_asked_for_again() {
+fn a_change_that_does_not_fit_leads_to_a_full_comparison() {
     let mut life = Life::begin();
-    life.does(Deed::Bound(0));
+    life.does(Step::Bound(0));
     let hello = life.node.hello(false);
     assert_eq!((hello.epoch.len(), hello.generation > 0, hello.holds.len()), (16, true, 1));
     life.tell(vec![proto::Change { of: None }]);
-    let anew = |effect: &Effect| matches!(effect, Effect::FollowAnew(_));
+    let anew = |effect: &Effect| matches!(effect, Effect::Resync(_));
     assert!(life.node.take_effects().iter().any(anew));
     let hello = life.node.hello(false);
     assert_eq!((hello.epoch.len(), hello.generation, hello.holds.len()), (0, 0, 1));
@@ -371,53 +371,53 @@ fn a_change_that_does_not_fit_is_compared_and_not_asked_for_again() {
 }
 
 #[test]
-fn the_end_of_an_earlier_sandbox_leaves_a_later_one_alone() {
+fn the_end_of_an_earlier_sandbox_does_not_end_a_later_one() {
     let mut life = Life::begin();
-    life.does(Deed::Bound(0));
-    life.does(Deed::Start(0, true, 0));
-    life.does(Deed::Start(0, true, 1));
+    life.does(Step::Bound(0));
+    life.does(Step::Start(0, true, 0));
+    life.does(Step::Start(0, true, 1));
     for named in [true, false] {
-        life.does(Deed::End(0, named, 0));
+        life.does(Step::End(0, named, 0));
         assert_eq!(life.node.overview().local, 1, "it runs in another sandbox");
     }
-    life.does(Deed::InForce);
-    life.does(Deed::InForce);
+    life.does(Step::InForce);
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 2);
-    life.does(Deed::End(0, true, 1));
+    life.does(Step::End(0, true, 1));
     assert_eq!(life.node.overview().local, 0);
-    life.does(Deed::Restart);
+    life.does(Step::Restart);
 }
 
 #[test]
-fn what_was_never_told_is_not_put_into_force() {
+fn no_state_is_applied_before_a_replica_has_sent_a_snapshot() {
     let mut life = Life::begin();
-    life.does(Deed::Start(0, true, 0));
+    life.does(Step::Start(0, true, 0));
     assert!(life.given.is_none(), "a backend may hold better from before");
-    life.does(Deed::Restart);
-    life.does(Deed::Start(1, true, 1));
+    life.does(Step::Restart);
+    life.does(Step::Start(1, true, 1));
     assert!(life.given.is_none(), "the disk has pods, and nothing that was told");
     // A cluster without anything is told as well.
     life.tell(Vec::new());
     life.carry_out();
     assert_eq!(life.given.as_ref().map(|given| given.endpoints.len()), Some(2));
-    life.does(Deed::Restart);
+    life.does(Step::Restart);
     assert!(life.given.is_some());
 }
 
 #[test]
-fn a_pod_that_starts_has_a_backend_tried_again_soon() {
+fn a_pod_that_starts_shortens_the_pause_before_a_retry() {
     let mut life = Life::begin();
-    life.does(Deed::Bound(0));
+    life.does(Step::Bound(0));
     for _ in 0..10 {
-        life.does(Deed::NotAtAll);
-        life.does(Deed::Passes(u16::MAX));
+        life.does(Step::NotAtAll);
+        life.does(Step::Passes(u16::MAX));
     }
-    life.does(Deed::NotAtAll);
-    life.does(Deed::Passes(1000));
+    life.does(Step::NotAtAll);
+    life.does(Step::Passes(1000));
     assert!(life.given.is_none(), "it has failed for long");
-    life.does(Deed::Start(0, true, 0));
-    life.does(Deed::Passes(250));
-    life.does(Deed::InForce);
+    life.does(Step::Start(0, true, 0));
+    life.does(Step::Passes(250));
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 1);
 }
 
@@ -425,15 +425,15 @@ fn a_pod_that_starts_has_a_backend_tried_again_soon() {
 fn a_pod_whose_own_endpoint_fails_waits_or_starts_by_its_mode_and_others_start() {
     let mut life = Life::begin();
     for pod in 0..3 {
-        life.does(Deed::Bound(pod));
+        life.does(Step::Bound(pod));
     }
-    life.does(Deed::Policy(1, vec![0, 1]));
-    life.does(Deed::InForce);
+    life.does(Step::Policy(1, vec![0, 1]));
+    life.does(Step::InForce);
     for (pod, strict) in [(0, true), (1, true)] {
-        life.does(Deed::Start(pod, strict, pod));
+        life.does(Step::Start(pod, strict, pod));
     }
     for _ in 0..3 {
-        life.does(Deed::ButForPod(0));
+        life.does(Step::ButForPod(0));
     }
     assert_eq!(life.enforced, 1, "only the other pod starts");
     let overview = life.node.overview();
@@ -443,9 +443,9 @@ fn a_pod_whose_own_endpoint_fails_waits_or_starts_by_its_mode_and_others_start()
     assert_eq!(policy, "policy-1");
     assert_eq!(why, "not in force on pod shop/web-0: no such link");
     // It is retried, and the retry is a full pass.
-    life.does(Deed::Passes(1500));
+    life.does(Step::Passes(1500));
     assert_eq!(life.given.as_ref().map(|given| given.changed.is_none()), Some(true));
-    life.does(Deed::InForce);
+    life.does(Step::InForce);
     assert_eq!(life.enforced, 2);
     assert!(life.node.overview().failing_endpoints.is_empty());
 }
@@ -453,22 +453,22 @@ fn a_pod_whose_own_endpoint_fails_waits_or_starts_by_its_mode_and_others_start()
 #[test]
 fn a_state_is_handed_over_with_its_changes_and_after_a_failure_whole() {
     let mut life = Life::begin();
-    life.does(Deed::Bound(0));
+    life.does(Step::Bound(0));
     let changed = |life: &Life| life.given.as_ref().unwrap().changed.clone();
     assert_eq!(changed(&life), None, "the first is a full pass");
-    life.does(Deed::InForce);
-    life.does(Deed::Bound(1));
+    life.does(Step::InForce);
+    life.does(Step::Bound(1));
     let given = changed(&life).unwrap();
     assert_eq!(given.objects, [ObjectId::pod(&uid(1))].into());
     assert!(given.endpoints.is_empty());
     // What changes in the meantime comes with the next state.
-    life.does(Deed::Start(1, true, 1));
-    life.does(Deed::Unbound(0));
-    life.does(Deed::InForce);
+    life.does(Step::Start(1, true, 1));
+    life.does(Step::Unbound(0));
+    life.does(Step::InForce);
     let given = changed(&life).unwrap();
     assert_eq!((given.objects.len(), given.endpoints), (1, [uid(1)].into()));
-    life.does(Deed::NotAtAll);
-    life.does(Deed::Passes(1500));
+    life.does(Step::NotAtAll);
+    life.does(Step::Passes(1500));
     assert_eq!(changed(&life), None, "what is in force is not known");
 }
 
@@ -476,18 +476,18 @@ fn a_state_is_handed_over_with_its_changes_and_after_a_failure_whole() {
 fn a_state_that_was_removed_externally_is_applied_again_whole() {
     for reported in [true, false] {
         let mut life = Life::begin();
-        life.does(Deed::Bound(0));
-        life.does(Deed::Start(0, true, 0));
-        life.does(Deed::InForce);
-        life.does(Deed::InForce);
+        life.does(Step::Bound(0));
+        life.does(Step::Start(0, true, 0));
+        life.does(Step::InForce);
+        life.does(Step::InForce);
         assert_eq!((life.enforced, life.given.is_none()), (1, true));
-        life.does(Deed::Removed(0, reported));
+        life.does(Step::Removed(0, reported));
         let given = life.given.as_ref().unwrap();
         assert_eq!(given.changed, None);
         assert!(life.node.overview().drift.is_some(), "reported: {reported}");
-        life.does(Deed::InForce);
+        life.does(Step::InForce);
         // Seen at the next interval.
-        life.does(Deed::Passes(10_000));
+        life.does(Step::Passes(10_000));
         assert_eq!(life.node.overview().drift, None);
         assert!(life.given.is_none());
     }

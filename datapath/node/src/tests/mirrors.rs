@@ -36,9 +36,9 @@ fn answer(node: &mut Node, pod: LocalPod, failing: &[&str]) -> Answer {
                 Effect::Answer { answer, .. } => return answer,
                 Effect::Announce(_)
                 | Effect::Observe
-                | Effect::Holds(_)
-                | Effect::FollowAnew(_)
-                | Effect::Keep(_)
+                | Effect::Acknowledge(_)
+                | Effect::Resync(_)
+                | Effect::Persist(_)
                 | Effect::Report(_) => {}
             }
         }
@@ -57,7 +57,7 @@ fn told(changes: Vec<Change>) -> Node {
 }
 
 #[test]
-fn a_static_pod_finds_the_entry_of_what_stands_for_it() {
+fn a_static_pod_has_the_entry_of_its_mirror_pod() {
     let all = [vec![mirror("of the kubelet"), entry(1)], policy(1, &[0])].concat();
     let mut node = told(all);
     let its = || local("of the kubelet", "kube-system", "dns-n1");
@@ -74,7 +74,7 @@ fn a_static_pod_finds_the_entry_of_what_stands_for_it() {
 }
 
 #[test]
-fn a_policy_about_it_that_is_not_in_force_is_known() {
+fn a_failing_policy_of_the_mirror_pod_holds_the_static_pod() {
     let mut node = told([vec![mirror("of the kubelet")], policy(1, &[0])].concat());
     let its = local("of the kubelet", "kube-system", "dns-n1");
     let Answer::Refused(why) = answer(&mut node, its, &["policy-1"]) else {
@@ -84,7 +84,7 @@ fn a_policy_about_it_that_is_not_in_force_is_known() {
 }
 
 #[test]
-fn who_deletes_what_stands_for_it_ends_no_static_pod() {
+fn the_deletion_of_the_mirror_pod_does_not_end_the_static_pod() {
     let mut node = told(vec![mirror("of the kubelet")]);
     let its = local("of the kubelet", "kube-system", "dns-n1");
     assert_eq!(answer(&mut node, its, &[]), Answer::Enforced);
@@ -93,7 +93,7 @@ fn who_deletes_what_stands_for_it_ends_no_static_pod() {
 }
 
 #[test]
-fn no_uid_is_that_of_no_pod() {
+fn an_empty_uid_has_no_entry() {
     let mut node = told(vec![mirror("")]);
     let nobody = local("", "kube-system", "dns-n1");
     let answered = answer(&mut node, nobody, &[]);

@@ -18,7 +18,7 @@ fn nodes_spread_and_each_keeps_its_order() {
     let mut first = BTreeSet::new();
     for node in 0..100 {
         let mut replicas = Replicas::new(format!("node-{node}"));
-        assert_eq!(replicas.next(Time(0), 0), Next::Nobody);
+        assert_eq!(replicas.next(Time(0), 0), Next::NoReplica);
         replicas.ready(&three());
         let order = replicas.all().to_vec();
         replicas.ready(&three());
@@ -29,7 +29,7 @@ fn nodes_spread_and_each_keeps_its_order() {
 }
 
 #[test]
-fn each_is_tried_once_in_a_round_and_rounds_have_pauses() {
+fn each_replica_is_tried_once_in_a_round_and_rounds_have_pauses() {
     let mut replicas = Replicas::new("n");
     replicas.ready(&three());
     let (mut now, mut last) = (Time(0), Span(0));
@@ -52,7 +52,7 @@ fn each_is_tried_once_in_a_round_and_rounds_have_pauses() {
 }
 
 #[test]
-fn the_newest_of_those_that_are_behind_is_taken_after_half_a_minute() {
+fn the_newest_replica_that_is_behind_is_followed_after_half_a_minute() {
     let mut replicas = Replicas::new("n");
     replicas.ready(&three());
     let mut now = Time(50_000);
@@ -69,7 +69,7 @@ fn the_newest_of_those_that_are_behind_is_taken_after_half_a_minute() {
                 break;
             }
             Next::Wait(until) => now = until,
-            Next::Nobody => panic!("there are three"),
+            Next::NoReplica => panic!("there are three"),
         }
         assert!(now.since(began) < Span::seconds(60), "none was taken");
     }
@@ -81,7 +81,7 @@ fn the_newest_of_those_that_are_behind_is_taken_after_half_a_minute() {
 }
 
 #[test]
-fn one_is_left_out_when_it_is_ready_no_more_and_others_are() {
+fn a_replica_is_left_when_it_is_no_longer_ready_and_others_are() {
     let mut replicas = Replicas::new("n");
     let at = *three().first().unwrap();
     assert!(!replicas.is_left_out(at), "no others are known");
@@ -94,7 +94,7 @@ fn one_is_left_out_when_it_is_ready_no_more_and_others_are() {
 }
 
 #[test]
-fn patience_with_those_behind_begins_anew_after_a_round_in_which_nobody_was() {
+fn the_wait_for_replicas_behind_restarts_after_a_round_without_one() {
     let mut replicas = Replicas::new("n");
     replicas.ready(&three());
     let mut now = Time(50_000);
@@ -113,11 +113,11 @@ fn patience_with_those_behind_begins_anew_after_a_round_in_which_nobody_was() {
                     panic!("round {round}: one was taken that had been behind for a moment")
                 }
                 Next::Wait(until) => now = until,
-                Next::Nobody => panic!("there are three"),
+                Next::NoReplica => panic!("there are three"),
             }
         }
     }
     // Nor is it remembered while there is nobody.
     replicas.ready(&[].into());
-    assert_eq!(replicas.next(now, 0), Next::Nobody);
+    assert_eq!(replicas.next(now, 0), Next::NoReplica);
 }

@@ -56,9 +56,9 @@ impl Told {
                     }
                     Effect::Answer { .. }
                     | Effect::Announce(_)
-                    | Effect::Holds(_)
-                    | Effect::FollowAnew(_)
-                    | Effect::Keep(_) => {}
+                    | Effect::Acknowledge(_)
+                    | Effect::Resync(_)
+                    | Effect::Persist(_) => {}
                 }
             }
             self.node.tick(self.now);
@@ -105,7 +105,7 @@ fn failing_policies(desired: &Desired, failing: &Failing) -> Applied {
 }
 
 #[test]
-fn all_is_told_first_then_what_changes_and_all_again_to_another() {
+fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
     let mut told = Told::new();
     told.tell([policy(1, &[0]), policy(2, &[]), vec![entry(0)]].concat());
     assert!(told.reports(&done()).is_empty(), "nobody takes reports");
@@ -127,7 +127,7 @@ fn all_is_told_first_then_what_changes_and_all_again_to_another() {
 }
 
 #[test]
-fn how_far_the_cluster_was_read_is_told_once_it_is_in_force() {
+fn how_far_the_cluster_was_read_is_reported_once_the_state_is_in_force() {
     let mut told = Told::new();
     told.bookmark(5, "10.9.9.2:1");
     told.tell(policy(1, &[0]));

@@ -1,6 +1,6 @@
 //! Calls to replicas beside the stream: announcements of pods' addresses to all, reports to one.
 
-use crate::{contact::Contact, event::Event, follow::Ready, metrics::Metrics};
+use crate::{credentials::Credentials, event::Event, follow::Ready, metrics::Metrics};
 use control_rpc::ReplicaClient;
 use control_wire::proto::AnnounceRequest;
 use datapath_node::{LocalPod, Report, store::announcement};
@@ -26,30 +26,30 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Connections to replicas beside the stream.
 #[derive(Clone)]
-pub(crate) struct Desks {
-    contact: Contact,
+pub(crate) struct ReplicaClients {
+    credentials: Credentials,
     ready: Ready,
     metrics: Arc<Metrics>,
-    open: Arc<Mutex<BTreeMap<SocketAddr, Kept>>>,
+    open: Arc<Mutex<BTreeMap<SocketAddr, OpenClient>>>,
     /// One task dials a replica; the others wait for it and use its connection.
     dialing: Arc<Mutex<BTreeMap<SocketAddr, Arc<tokio::sync::Mutex<()>>>>>,
     room: Arc<Semaphore>,
 }
 
-struct Kept {
-    desk: ReplicaClient,
+struct OpenClient {
+    client: ReplicaClient,
     used: Instant,
 }
 
-impl Desks {
-    pub(crate) fn new(contact: Contact, ready: Ready, metrics: Arc<Metrics>) -> Self {
+impl ReplicaClients {
+    pub(crate) fn new(credentials: Credentials, ready: Ready, metrics: Arc<Metrics>) -> Self {
         let room = Arc::new(Semaphore::new(UNDER_WAY));
-        Self { contact, ready, metrics, open: Arc::default(), dialing: Arc::default(), room }
+        Self { credentials, ready, metrics, open: Arc::default(), dialing: Arc::default(), room }
     }
 
     /// Uses the stream's own connection for calls as well.
-    pub(crate) fn adopt(&self, at: SocketAddr, desk: ReplicaClient) {
-        self.lock().insert(at, Kept { desk, used: Instant::now() });
+    pub(crate) fn adopt(&self, at: SocketAddr, client: ReplicaClient) {
+        self.lock().insert(at, OpenClient { client, used: Instant::now() });
     }
 
     /// Announces a pod to every ready replica, in the background.
@@ -60,14 +60,14 @@ impl Desks {
                 tracing::warn!(%at, pod = %pod.pod, "cannot announce the addresses of the pod: too many announcements are under way");
                 continue;
             };
-            let (desks, pod) = (self.clone(), pod.clone());
+            let (clients, pod) = (self.clone(), pod.clone());
             tokio::spawn(async move {
                 let _place = place;
                 let message = announcement(&pod);
-                match desks.announce_to(at, message).await {
-                    Ok(()) => desks.metrics.announced("accepted"),
+                match clients.announce_to(at, message).await {
+                    Ok(()) => clients.metrics.announced("accepted"),
                     Err(why) => {
-                        desks.metrics.announced("failed");
+                        clients.metrics.announced("failed");
                         tracing::warn!(%at, pod = %pod.pod, why, "cannot announce the addresses of the pod");
                     }
                 }
@@ -78,8 +78,8 @@ impl Desks {
     async fn announce_to(&self, at: SocketAddr, message: AnnounceRequest) -> Result<(), String> {
         let mut attempt = 1;
         loop {
-            let error = match self.desk(at).await {
-                Ok((desk, token)) => match desk.announce(&token, message.clone()).await {
+            let error = match self.client(at).await {
+                Ok((client, token)) => match client.announce(&token, message.clone()).await {
                     Ok(()) => return Ok(()),
                     Err(status) => self.failed(at, &status),
                 },
@@ -95,52 +95,52 @@ impl Desks {
 
     /// Sends a report and returns its outcome as an event.
     pub(crate) fn report(&self, report: Report, events: mpsc::Sender<Event>) {
-        let desks = self.clone();
+        let clients = self.clone();
         tokio::spawn(async move {
             let Report { to, message } = report;
-            let sent = match desks.desk(to).await {
-                Ok((desk, token)) => {
-                    let sent = desk.report(&token, message).await;
-                    sent.map_err(|status| desks.failed(to, &status))
+            let sent = match clients.client(to).await {
+                Ok((client, token)) => {
+                    let sent = client.report(&token, message).await;
+                    sent.map_err(|status| clients.failed(to, &status))
                 }
                 Err(error) => Err(error),
             };
             if let Err(why) = &sent {
                 tracing::warn!(at = %to, why, "cannot report the state of policies; trying again");
             }
-            desks.metrics.reported(sent.is_ok());
+            clients.metrics.reported(sent.is_ok());
             let _ = events.send(Event::Reported { to, arrived: sent.is_ok() }).await;
         });
     }
 
-    async fn desk(&self, at: SocketAddr) -> Result<(ReplicaClient, String), String> {
-        let token = self.contact.token().map_err(|error| error.to_string())?;
-        if let Some(desk) = self.kept(at) {
-            return Ok((desk, token));
+    async fn client(&self, at: SocketAddr) -> Result<(ReplicaClient, String), String> {
+        let token = self.credentials.token().map_err(|error| error.to_string())?;
+        if let Some(client) = self.open_client(at) {
+            return Ok((client, token));
         }
-        let turn = self.turn(at);
-        let _alone = turn.lock().await;
-        if let Some(desk) = self.kept(at) {
-            return Ok((desk, token));
+        let lock = self.dial_lock(at);
+        let _dialing = lock.lock().await;
+        if let Some(client) = self.open_client(at) {
+            return Ok((client, token));
         }
-        let trust = self.contact.trust().map_err(|error| error.to_string())?;
-        let desk = ReplicaClient::open(at, &trust).await.map_err(|error| error.to_string())?;
-        self.adopt(at, desk.clone());
-        Ok((desk, token))
+        let trust = self.credentials.trust().map_err(|error| error.to_string())?;
+        let client = ReplicaClient::open(at, &trust).await.map_err(|error| error.to_string())?;
+        self.adopt(at, client.clone());
+        Ok((client, token))
     }
 
-    fn kept(&self, at: SocketAddr) -> Option<ReplicaClient> {
+    fn open_client(&self, at: SocketAddr) -> Option<ReplicaClient> {
         let mut open = self.lock();
-        open.retain(|_, kept| kept.used.elapsed() < IDLE);
-        let kept = open.get_mut(&at)?;
-        kept.used = Instant::now();
-        Some(kept.desk.clone())
+        open.retain(|_, open| open.used.elapsed() < IDLE);
+        let open = open.get_mut(&at)?;
+        open.used = Instant::now();
+        Some(open.client.clone())
     }
 
-    fn turn(&self, at: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
+    fn dial_lock(&self, at: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
         let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
         // No task waits for the removed ones.
-        dialing.retain(|_, turn| Arc::strong_count(turn) > 1);
+        dialing.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(dialing.entry(at).or_default())
     }
 
@@ -155,7 +155,7 @@ impl Desks {
         format!("the replica at {at}: {} ({:?})", status.message(), status.code())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, OpenClient>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf};
 
 /// A file cannot be used. It is read again at the next attempt.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ContactError {
+pub(crate) enum CredentialsError {
     /// The CA file cannot be read.
     #[error("cannot read the controller's CA {}: {cause}; set FERRULE_CONTROLLER_CA", path.display())]
     NoAuthority { path: PathBuf, cause: std::io::Error },
@@ -20,13 +20,13 @@ pub(crate) enum ContactError {
 
 /// The paths of these files.
 #[derive(Clone, Debug)]
-pub(crate) struct Contact {
+pub(crate) struct Credentials {
     authority: PathBuf,
     token: PathBuf,
     name: String,
 }
 
-impl Contact {
+impl Credentials {
     pub(crate) fn of(agent: &Agent) -> Self {
         Self {
             authority: agent.authority.clone(),
@@ -35,18 +35,18 @@ impl Contact {
         }
     }
 
-    pub(crate) fn trust(&self) -> Result<Trust, ContactError> {
+    pub(crate) fn trust(&self) -> Result<Trust, CredentialsError> {
         let path = || self.authority.clone();
         let pem = fs::read(&self.authority);
-        let pem = pem.map_err(|cause| ContactError::NoAuthority { path: path(), cause })?;
+        let pem = pem.map_err(|cause| CredentialsError::NoAuthority { path: path(), cause })?;
         let trust = Trust::new(&pem, &self.name);
-        trust.map_err(|cause| ContactError::BadAuthority { path: path(), cause })
+        trust.map_err(|cause| CredentialsError::BadAuthority { path: path(), cause })
     }
 
-    pub(crate) fn token(&self) -> Result<String, ContactError> {
+    pub(crate) fn token(&self) -> Result<String, CredentialsError> {
         let token = fs::read_to_string(&self.token);
         let token =
-            token.map_err(|cause| ContactError::NoToken { path: self.token.clone(), cause })?;
+            token.map_err(|cause| CredentialsError::NoToken { path: self.token.clone(), cause })?;
         Ok(token.trim().to_owned())
     }
 }
