@@ -1,4 +1,4 @@
-//! Lives of a node in any order, and what each part promises.
+//! Tests of the core: events in any order, and the promises of each part.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 

@@ -62,7 +62,7 @@ fn an_entry_that_arrives_during_the_wait_starts_the_pod() {
     let _agent = node.start(&[&replica]);
     node.until("a replica is followed", |status| !status.replica.is_empty());
     let pods: Vec<_> = (0..50).map(|n| (format!("web-{n}"), format!("u-{n}"))).collect();
-    // Each is told of while it waits, or has been given up by then: never is one taken for a pod without policies.
+    // Each entry arrives during the wait or after it. No pod is taken for a pod without policies.
     let answers = std::thread::scope(|scope| {
         scope.spawn(|| {
             for (name, uid) in pods.iter().filter(|(_, uid)| !uid.ends_with('7')) {
@@ -76,7 +76,7 @@ fn an_entry_that_arrives_during_the_wait_starts_the_pod() {
             assert!(matches!(answer, Admitted::Refused(_)), "{name}: {answer:?}");
         }
     }
-    // Those that were told of meanwhile are let through at the next attempt at the latest.
+    // The pods with an entry by now start at the next attempt at the latest.
     node.until("all were told of", |status| status.pods == 45);
     for (name, uid) in pods.iter().filter(|(_, uid)| !uid.ends_with('7')) {
         assert_eq!(node.admit(name, uid, EnforcingMode::Strict).unwrap(), Admitted::Enforced);

@@ -1,4 +1,4 @@
-//! Replicas that are found by the EndpointSlices of a real API server.
+//! Replicas that are found through the EndpointSlices of a real API server.
 
 use crate::{
     node::{Node, PATIENCE},
@@ -145,7 +145,7 @@ fn replicas_are_found_left_and_kept_by_the_endpoint_slices() {
     follows(&node, &first);
     slices.put("one", &[(&first, true), (&second, true)]);
     knows(&node, &second);
-    // It lives and its stream lasts, but it may be out of reach of the API server.
+    // The replica may have lost the API server only; its stream continues.
     slices.put("one", &[(&first, false), (&second, true)]);
     follows(&node, &second);
     node.until_log("it is ready no more, and others are");

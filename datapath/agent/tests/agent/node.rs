@@ -125,7 +125,7 @@ impl Node {
         self.runtime.block_on(self.at(EnforcingMode::Strict).status(deadline))
     }
 
-    /// Waits until the agent says so of itself.
+    /// Waits for this state of the agent.
     pub(crate) fn until(
         &self,
         what: &str,
@@ -166,13 +166,13 @@ impl Agent {
         self.child.id()
     }
 
-    /// As by a power cut.
+    /// Ends the agent like a power cut.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// As kubelet ends it; tells whether it ended well.
+    /// Ends the agent as the kubelet does; whether it exited with 0.
     pub(crate) fn terminate(mut self) -> bool {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

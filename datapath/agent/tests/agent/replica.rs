@@ -46,16 +46,16 @@ impl Authority {
     }
 }
 
-/// What a replica was told beside the stream.
+/// The calls of a replica beside the stream.
 #[derive(Clone, Default)]
 pub(crate) struct Heard {
     pub(crate) announced: Arc<Mutex<Vec<AnnounceRequest>>>,
     pub(crate) reports: Arc<Mutex<Vec<ReportRequest>>>,
-    /// Generations that the node says it holds, on all its streams.
+    /// The generations that the node acknowledged, on all its streams.
     pub(crate) held: Arc<Mutex<Vec<u64>>>,
 }
 
-/// Lets in whoever has a token `node:NAME`.
+/// Admits any caller with a token `node:NAME`.
 struct ByName(Heard);
 
 #[tonic::async_trait]

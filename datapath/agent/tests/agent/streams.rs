@@ -1,4 +1,4 @@
-//! Replicas that come, die, and lag behind.
+//! Replicas that start, die, and lag behind.
 
 use crate::{
     node::{Node, PATIENCE},
@@ -32,7 +32,7 @@ fn an_agent_continues_with_another_replica_and_loses_nothing() {
     }
 }
 
-/// A replica ends a stream whose node does not say that it holds what it was told, also if that is nothing new.
+/// A replica ends a stream whose node does not acknowledge its generation, also without changes.
 #[test]
 fn the_generation_is_acknowledged_on_each_stream_also_without_changes() {
     let authority = Authority::new();
@@ -97,7 +97,7 @@ fn if_all_replicas_have_read_less_the_newest_is_followed_and_reported_as_behind(
     for line in ["ferrule_agent_behind 1", "ferrule_agent_streams_total{behind=\"true\"} 1"] {
         assert!(page.contains(line), "{line}: {page}");
     }
-    // It tells what there is by what it has read, and that is in force.
+    // Its snapshot counts as far as it has read, and is in force.
     node.until("its word counts", |s| s.pods == 2 && s.behind);
     assert_eq!(node.admit("web-1", "u-1", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     // It has read as much as the node held before.
@@ -169,7 +169,7 @@ fn reports_go_to_the_recipient_also_from_nodes_that_follow_another_replica() {
     let second = eventually("what changed was reported", PATIENCE, || told(&other, "uid-of-q"));
     assert!(!second.full && second.realized.len() == 1, "{second:?}");
     assert!(told(&followed, "uid-of-p").is_none(), "it takes no reports");
-    // After a change all is told anew.
+    // A new recipient receives a full report.
     followed.office.with(|hub| hub.set_reports_to(&followed.at.to_string()));
     let third = eventually("all was reported again", PATIENCE, || told(&followed, "uid-of-q"));
     assert!(third.full && third.realized.len() == 2, "{third:?}");

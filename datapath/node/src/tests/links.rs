@@ -19,7 +19,7 @@ fn link(ifindex: u32) -> HostLink {
     }
 }
 
-/// What observation finds of it.
+/// The link as it is observed.
 fn seen(ifindex: u32) -> HostLink {
     HostLink { table: None, eni: None, ..link(ifindex) }
 }

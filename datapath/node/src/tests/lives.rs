@@ -1,4 +1,4 @@
-//! Events in any order. Whatever happens, a pod is let through only by what is in force and has its own entry.
+//! Events in any order. A pod is enforced only by a state in force that has its own entry and endpoint.
 
 use super::{entry, group, name, part, policy, removed, uid};
 use crate::{
@@ -15,20 +15,20 @@ use std::{
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A replica tells of a pod that is bound, of a policy about pods, or that one is gone.
+    /// A replica sends a bound pod, a policy, or a removal.
     Bound(u8),
     Unbound(u8),
     Policy(u8, Vec<u8>),
     PolicyGone(u8),
-    /// A part that comes to nothing, since its generation breaks off or cannot be.
+    /// A part of a generation that stays incomplete or is invalid.
     Torn(u8),
-    /// A generation in two parts; in between nobody can say where replicas are, or the stream is over.
+    /// A generation in two parts; in between the replicas cannot be listed, or the stream ends.
     Halves(u8, u8, bool),
     Wrong,
-    /// The stream is another's.
+    /// The stream is from another replica.
     Moved(u8),
     Disconnected,
-    /// Pods start and end here.
+    /// Pods of this node start and end.
     Start(u8, bool, u8),
     End(u8, bool, u8),
     /// The backend has put the state into force: whole, without a policy, without a pod, or not at all.
@@ -39,7 +39,7 @@ enum Step {
     /// Another process removes what is in force on a pod; the backend reports it, or it is observed.
     Removed(u8, bool),
     Passes(u16),
-    /// The agent is killed and begins with its disk.
+    /// The agent is killed and starts from its disk.
     Restart,
 }
 
@@ -67,7 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A container ID; the third is not known.
+/// A container ID; the third is empty.
 fn sandbox(number: u8) -> String {
     if number < 2 { format!("c-{number}") } else { String::new() }
 }
@@ -76,10 +76,10 @@ struct Life {
     node: Node,
     now: Time,
     generation: u64,
-    /// What the backend has been given and not answered.
+    /// The state that the backend is applying.
     given: Option<Desired>,
     in_force: Option<(Desired, Applied)>,
-    /// Whoever asked and was not answered yet.
+    /// The admissions without an answer.
     asked: BTreeMap<Ticket, (PodId, EnforcingMode, Time)>,
     disk: Vec<store::Record>,
     enforced: usize,
@@ -111,19 +111,19 @@ impl Life {
         self.generation += 1;
     }
 
-    fn tell(&mut self, changes: Vec<proto::Change>) {
+    fn send(&mut self, changes: Vec<proto::Change>) {
         self.generation += 1;
         self.node.part(part(self.generation, changes), self.now);
     }
 
     fn does(&mut self, step: Step) {
         match step {
-            Step::Bound(pod) => self.tell(vec![entry(pod)]),
-            Step::Unbound(pod) => self.tell(vec![removed(&ObjectId::Pod(uid(pod)))]),
-            Step::Policy(of, pods) => self.tell(policy(of, &pods)),
+            Step::Bound(pod) => self.send(vec![entry(pod)]),
+            Step::Unbound(pod) => self.send(vec![removed(&ObjectId::pod(&uid(pod)))]),
+            Step::Policy(of, pods) => self.send(policy(of, &pods)),
             Step::PolicyGone(of) => {
-                let policy = ObjectId::Policy(format!("policy-{of}"));
-                self.tell(vec![removed(&policy), removed(&ObjectId::Applied(group(of)))]);
+                let policy = ObjectId::policy(&format!("policy-{of}"));
+                self.send(vec![removed(&policy), removed(&ObjectId::applied(group(of)))]);
             }
             Step::Torn(pod) => {
                 self.generation += 1;
@@ -144,8 +144,8 @@ impl Life {
                 self.node.part(last, self.now);
             }
             Step::Wrong => {
-                self.tell(vec![proto::Change { of: None }]);
-                self.tell(vec![entry(0)]);
+                self.send(vec![proto::Change { of: None }]);
+                self.send(vec![entry(0)]);
                 self.carry_out();
                 self.moved(1);
             }
@@ -157,19 +157,19 @@ impl Life {
                 let gone = PodId { uid: id, namespace: "shop".into(), name: name(pod) };
                 self.node.forget(&gone, &sandbox(container), self.now);
             }
-            Step::InForce => self.came(Applied::complete),
-            Step::ButFor(of) => self.came(|desired| {
+            Step::InForce => self.finish_apply(Applied::complete),
+            Step::ButFor(of) => self.finish_apply(|desired| {
                 let failing = (format!("policy-{of}"), "no room".to_owned());
                 Applied { policies: [failing].into(), ..Applied::complete(desired) }
             }),
-            Step::ButForPod(pod) => self.came(|desired| {
+            Step::ButForPod(pod) => self.finish_apply(|desired| {
                 let mut outcome = Applied::complete(desired);
                 if let Some(result) = outcome.endpoints.get_mut(&uid(pod)) {
                     *result = Err("no such link".to_owned());
                 }
                 outcome
             }),
-            Step::NotAtAll => self.came(|_| Applied::failed("no such kernel")),
+            Step::NotAtAll => self.finish_apply(|_| Applied::failed("no such kernel")),
             Step::Removed(pod, reported) => self.removed(pod, reported),
             Step::Passes(millis) => {
                 self.now = self.now + Span(u64::from(millis));
@@ -184,13 +184,13 @@ impl Life {
         let id = PodId { uid: uid(pod), namespace: "shop".into(), name: name(pod) };
         let mode = if strict { EnforcingMode::Strict } else { EnforcingMode::Standard };
         let addresses: BTreeSet<IpAddr> = [Ipv4Addr::new(10, 0, 0, address).into()].into();
-        // Of each pod there are two sandboxes, with an address each.
+        // Each pod has two sandboxes, with one address each.
         let local = LocalPod { pod: id.clone(), container: sandbox(address), addresses };
         let ticket = self.node.admit(local, Vec::new(), mode, self.now);
         self.asked.insert(ticket, (id, mode, self.now));
     }
 
-    fn came(&mut self, outcome: impl FnOnce(&Desired) -> Applied) {
+    fn finish_apply(&mut self, outcome: impl FnOnce(&Desired) -> Applied) {
         let Some(desired) = self.given.take() else { return };
         let (revision, outcome) = (desired.revision, outcome(&desired));
         if outcome.in_force.is_ok() {
@@ -218,7 +218,7 @@ impl Life {
         self.node.observed(Ok(observed), self.now);
     }
 
-    /// Nothing that is in force is touched by that; who asked is asked again by the runtime.
+    /// What is in force stays. The runtime repeats the admissions.
     fn restart(&mut self) {
         self.carry_out();
         let (held, local) = self.node.image();
@@ -294,7 +294,7 @@ impl Life {
         assert_eq!(endpoint, Some(&Ok(())), "its own endpoint is not in force");
         let entry = desired.state.pods.get(&pod.uid).unwrap();
         assert_eq!((&entry.namespace, &entry.name), (&pod.namespace, &pod.name));
-        // What fails of it is at most what is to go.
+        // A policy may fail only if it no longer applies to the pod.
         let (wanted, _) = self.node.image();
         for policy in policies_of(&desired.state, &pod.uid) {
             let still = policies_of(&wanted, &pod.uid).iter().any(|is| is.uid == policy.uid);
@@ -310,7 +310,7 @@ proptest! {
     fn a_pod_is_enforced_only_if_a_state_is_in_force_on_its_own_endpoint(steps in vec(step(), 0..60)) {
         let mut life = Life::begin();
         steps.into_iter().for_each(|step| life.does(step));
-        // Everybody is answered.
+        // Every pod has an answer at the end.
         life.does(Step::Passes(2500));
         prop_assert!(life.asked.is_empty());
     }
@@ -322,7 +322,7 @@ fn a_pod_waits_for_its_entry_and_for_the_backend() {
     life.does(Step::Start(0, true, 1));
     life.does(Step::InForce);
     assert_eq!(life.enforced, 0, "it has no entry");
-    // The other of that name.
+    // The other pod of that name.
     life.does(Step::Bound(2));
     life.does(Step::InForce);
     assert_eq!(life.enforced, 0, "it is another's entry");
@@ -344,7 +344,7 @@ fn a_pod_whose_policy_is_not_in_force_waits_until_it_is() {
         life.does(Step::ButFor(1));
     }
     assert_eq!(life.enforced, 1, "no policy is about the other");
-    // It is tried again by itself.
+    // The state is applied again without an event.
     life.does(Step::Passes(1500));
     life.does(Step::InForce);
     assert_eq!(life.enforced, 2);
@@ -356,16 +356,16 @@ fn a_change_that_does_not_fit_leads_to_a_full_comparison() {
     life.does(Step::Bound(0));
     let hello = life.node.hello(false);
     assert_eq!((hello.epoch.len(), hello.generation > 0, hello.holds.len()), (16, true, 1));
-    life.tell(vec![proto::Change { of: None }]);
+    life.send(vec![proto::Change { of: None }]);
     let anew = |effect: &Effect| matches!(effect, Effect::Resync(_));
     assert!(life.node.take_effects().iter().any(anew));
     let hello = life.node.hello(false);
     assert_eq!((hello.epoch.len(), hello.generation, hello.holds.len()), (0, 0, 1));
-    // What comes on that stream still is not heard.
-    life.tell(vec![entry(1)]);
+    // Further messages of that stream are ignored.
+    life.send(vec![entry(1)]);
     assert_eq!(life.node.overview().counts[3], 1);
     life.moved(2);
-    life.tell(vec![entry(1)]);
+    life.send(vec![entry(1)]);
     assert_eq!(life.node.overview().counts[3], 2);
     assert_eq!(life.node.hello(false).epoch, [2; 16]);
 }
@@ -396,8 +396,8 @@ fn no_state_is_applied_before_a_replica_has_sent_a_snapshot() {
     life.does(Step::Restart);
     life.does(Step::Start(1, true, 1));
     assert!(life.given.is_none(), "the disk has pods, and nothing that was told");
-    // A cluster without anything is told as well.
-    life.tell(Vec::new());
+    // A snapshot of an empty cluster is a snapshot.
+    life.send(Vec::new());
     life.carry_out();
     assert_eq!(life.given.as_ref().map(|given| given.endpoints.len()), Some(2));
     life.does(Step::Restart);

@@ -1,4 +1,4 @@
-//! Static pods, which their node knows by another UID than the API.
+//! Static pods, which their node knows by a UID that is not the one in the API.
 
 use super::{entry, part, policy, removed};
 use crate::{Answer, Applied, Effect, LocalPod, Node, PodId, WAIT};
@@ -6,7 +6,7 @@ use config_model::{EnforcingMode, Time};
 use control_wire::{ObjectId, model::Pod, proto::Change};
 use std::collections::BTreeMap;
 
-/// What stands in the API for a static pod. Its UID there is that of [`policy`]'s first pod.
+/// The mirror pod of a static pod. Its UID in the API is the one of [`policy`]'s first pod.
 fn mirror(runtime_uid: &str) -> Change {
     let (namespace, name) = ("kube-system".to_owned(), "dns-n1".to_owned());
     let (uid, runtime_uid) = ("u-0".to_owned(), runtime_uid.to_owned());
@@ -42,7 +42,7 @@ fn answer(node: &mut Node, pod: LocalPod, failing: &[&str]) -> Answer {
                 | Effect::Report(_) => {}
             }
         }
-        // Once more at the end of its time.
+        // Once more at the end of the wait.
         node.tick(if ticks == 0 { now } else { now + WAIT });
         ticks += 1;
         assert!(ticks < 10, "it is not answered");
@@ -62,7 +62,7 @@ fn a_static_pod_has_the_entry_of_its_mirror_pod() {
     let mut node = told(all);
     let its = || local("of the kubelet", "kube-system", "dns-n1");
     assert_eq!(answer(&mut node, its(), &[]), Answer::Enforced);
-    // Whoever made the object may have written any UID: it is that of no pod of another name.
+    // The author of the object may write any UID: it belongs to no pod of another name.
     for other in [
         local("of the kubelet", "shop", "dns-n1"),
         local("of the kubelet", "kube-system", "web-1"),

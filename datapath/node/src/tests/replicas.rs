@@ -1,4 +1,4 @@
-//! Which replica is next.
+//! The order of replicas.
 
 use crate::{Next, Replicas};
 use config_model::{Span, Time};
@@ -42,7 +42,7 @@ fn each_replica_is_tried_once_in_a_round_and_rounds_have_pauses() {
         assert_eq!(replicas.next(now, 0), Next::Wait(until));
         (now, last) = (until, Span(pause.0 / 2));
     }
-    // For one that is new no pause is waited for.
+    // A new replica ends the pause.
     let more = three().into_iter().chain(["10.0.0.4:1".parse().unwrap()]).collect();
     let pauses = |next: Next| matches!(next, Next::Wait(_));
     assert!((0..4).any(|_| pauses(replicas.next(now, 0))));
@@ -73,7 +73,7 @@ fn the_newest_replica_that_is_behind_is_followed_after_half_a_minute() {
         }
         assert!(now.since(began) < Span::seconds(60), "none was taken");
     }
-    // Once one is followed, patience begins anew.
+    // Once a replica is followed, the wait restarts.
     replicas.began();
     replicas.ended(now, 0);
     let Next::Wait(until) = replicas.next(now, 0) else { panic!("no pause") };
@@ -99,7 +99,7 @@ fn the_wait_for_replicas_behind_restarts_after_a_round_without_one() {
     replicas.ready(&three());
     let mut now = Time(50_000);
     for round in 0..2 {
-        // One is behind at first, then for minutes none answers.
+        // One replica is behind at first; then no replica answers for minutes.
         let (began, mut was_behind) = (now, false);
         while now.since(began) < Span::seconds(120) {
             match replicas.next(now, 0) {
@@ -117,7 +117,7 @@ fn the_wait_for_replicas_behind_restarts_after_a_round_without_one() {
             }
         }
     }
-    // Nor is it remembered while there is nobody.
+    // It is not kept while no replica is known either.
     replicas.ready(&[].into());
     assert_eq!(replicas.next(now, 0), Next::NoReplica);
 }

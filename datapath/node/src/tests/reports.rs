@@ -1,4 +1,4 @@
-//! Who is told what of policies.
+//! Reports to the controller.
 
 use super::{entry, part, policy, removed};
 use crate::{Applied, Desired, Effect, Node, Observed, Report};
@@ -9,20 +9,20 @@ use control_wire::{
 };
 use std::collections::BTreeMap;
 
-struct Told {
+struct Scenario {
     node: Node,
     now: Time,
     generation: u64,
 }
 
-impl Told {
+impl Scenario {
     fn new() -> Self {
         let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
         node.began("10.9.9.1:1".parse().unwrap(), &[1; 16], false);
         Self { node, now: Time(0), generation: 0 }
     }
 
-    fn tell(&mut self, changes: Vec<control_wire::proto::Change>) {
+    fn send(&mut self, changes: Vec<control_wire::proto::Change>) {
         self.generation += 1;
         self.node.part(part(self.generation, changes), self.now);
     }
@@ -106,20 +106,20 @@ fn failing_policies(desired: &Desired, failing: &Failing) -> Applied {
 
 #[test]
 fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
-    let mut told = Told::new();
-    told.tell([policy(1, &[0]), policy(2, &[]), vec![entry(0)]].concat());
-    assert!(told.reports(&done()).is_empty(), "nobody takes reports");
-    told.bookmark(10, "10.9.9.2:1");
-    let report = told.one(&done());
+    let mut scenario = Scenario::new();
+    scenario.send([policy(1, &[0]), policy(2, &[]), vec![entry(0)]].concat());
+    assert!(scenario.reports(&done()).is_empty(), "nobody takes reports");
+    scenario.bookmark(10, "10.9.9.2:1");
+    let report = scenario.one(&done());
     assert_eq!(says(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
-    told.tell([policy(3, &[0]), vec![removed(&ObjectId::policy("policy-1"))]].concat());
+    scenario.send([policy(3, &[0]), vec![removed(&ObjectId::Policy("policy-1".into()))]].concat());
     let failing = Failing::from([("policy-2".to_owned(), "no room".to_owned())]);
-    let report = told.one(&failing);
+    let report = scenario.one(&failing);
     let changes =
         vec![("policy-1", "", true), ("policy-2", "no room", false), ("policy-3", "", false)];
     assert_eq!(says(&report), (false, changes));
-    told.bookmark(10, "10.9.9.3:1");
-    let report = told.one(&failing);
+    scenario.bookmark(10, "10.9.9.3:1");
+    let report = scenario.one(&failing);
     assert_eq!(
         says(&report),
         (true, vec![("policy-2", "no room", false), ("policy-3", "", false)])
@@ -128,13 +128,13 @@ fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
 
 #[test]
 fn how_far_the_cluster_was_read_is_reported_once_the_state_is_in_force() {
-    let mut told = Told::new();
-    told.bookmark(5, "10.9.9.2:1");
-    told.tell(policy(1, &[0]));
-    told.bookmark(10, "10.9.9.2:1");
+    let mut scenario = Scenario::new();
+    scenario.bookmark(5, "10.9.9.2:1");
+    scenario.send(policy(1, &[0]));
+    scenario.bookmark(10, "10.9.9.2:1");
     // The backend has not answered yet.
     let reached = |report: &ReportRequest| report.reached.first().map(|reached| reached.version);
-    let effects = told.node.take_effects();
+    let effects = scenario.node.take_effects();
     let (mut first, mut given) = (None, None);
     for effect in effects {
         if let Effect::Report(report) = effect {
@@ -145,25 +145,25 @@ fn how_far_the_cluster_was_read_is_reported_once_the_state_is_in_force() {
     }
     let first = first.unwrap();
     assert_eq!(reached(&first.message), Some(5));
-    told.node.reported(first.to, true, told.now);
+    scenario.node.reported(first.to, true, scenario.now);
     let given = given.unwrap();
-    told.node.applied(given.revision, Applied::complete(&given), told.now);
-    assert_eq!(reached(&told.one(&done())), Some(10));
+    scenario.node.applied(given.revision, Applied::complete(&given), scenario.now);
+    assert_eq!(reached(&scenario.one(&done())), Some(10));
 }
 
 #[test]
 fn a_report_that_did_not_arrive_is_sent_again_with_pauses() {
-    let mut told = Told::new();
-    told.tell(policy(1, &[0]));
-    told.bookmark(10, "10.9.9.2:1");
+    let mut scenario = Scenario::new();
+    scenario.send(policy(1, &[0]));
+    scenario.bookmark(10, "10.9.9.2:1");
     let mut pauses = Vec::new();
-    let mut report = told.next(&done());
+    let mut report = scenario.next(&done());
     for _ in 0..10 {
         assert!(report.message.full);
-        let sent = told.now;
-        told.node.reported(report.to, false, sent);
-        report = told.next(&done());
-        pauses.push(told.now.since(sent));
+        let sent = scenario.now;
+        scenario.node.reported(report.to, false, sent);
+        report = scenario.next(&done());
+        pauses.push(scenario.now.since(sent));
     }
     assert!(pauses.is_sorted() && pauses[0] >= Span::seconds(1), "{pauses:?}");
     assert_eq!(pauses.last(), Some(&Span::seconds(60)));
@@ -171,31 +171,31 @@ fn a_report_that_did_not_arrive_is_sent_again_with_pauses() {
 
 #[test]
 fn a_replica_that_had_read_less_is_behind_until_it_has_caught_up() {
-    let mut told = Told::new();
-    told.tell(policy(1, &[0]));
-    told.bookmark(10, "");
-    let behind = |told: &Told| told.node.overview().behind;
-    assert!(!behind(&told));
-    let began = |told: &mut Told, behind: bool| {
-        told.node.began("10.9.9.3:1".parse().unwrap(), &[2; 16], behind);
-        told.generation = 0;
+    let mut scenario = Scenario::new();
+    scenario.send(policy(1, &[0]));
+    scenario.bookmark(10, "");
+    let behind = |scenario: &Scenario| scenario.node.overview().behind;
+    assert!(!behind(&scenario));
+    let began = |scenario: &mut Scenario, behind: bool| {
+        scenario.node.began("10.9.9.3:1".parse().unwrap(), &[2; 16], behind);
+        scenario.generation = 0;
     };
-    began(&mut told, true);
-    assert!(behind(&told));
-    told.tell(Vec::new());
-    told.bookmark(7, "");
-    assert!(behind(&told), "it has read less");
-    // What this node holds now says less than it did.
-    told.bookmark(9, "");
-    assert!(behind(&told));
-    told.bookmark(10, "");
-    assert!(!behind(&told), "it has read as much");
-    // One that has read as much by the time that its stream begins.
-    began(&mut told, true);
-    told.tell(Vec::new());
-    told.bookmark(12, "");
-    assert!(!behind(&told));
-    began(&mut told, true);
-    began(&mut told, false);
-    assert!(!behind(&told));
+    began(&mut scenario, true);
+    assert!(behind(&scenario));
+    scenario.send(Vec::new());
+    scenario.bookmark(7, "");
+    assert!(behind(&scenario), "it has read less");
+    // The snapshot has read less than the earlier one.
+    scenario.bookmark(9, "");
+    assert!(behind(&scenario));
+    scenario.bookmark(10, "");
+    assert!(!behind(&scenario), "it has read as much");
+    // A replica that has read as much when its stream starts.
+    began(&mut scenario, true);
+    scenario.send(Vec::new());
+    scenario.bookmark(12, "");
+    assert!(!behind(&scenario));
+    began(&mut scenario, true);
+    began(&mut scenario, false);
+    assert!(!behind(&scenario));
 }
