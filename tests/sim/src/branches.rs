@@ -14,8 +14,8 @@ use crate::{
 use config_model::{EniId, PodKey, PodName, Span, Time};
 use ipamd_core::{BranchEni, CloudCall, ClusterFact, Event};
 use lab_cloud::{
-    AttachmentStatus, ClusterSnapshot, ClusterWrite, InstanceType, InterfaceKind, ObservedNode, PodEni,
-    ObservedPod, ResourceController,
+    AttachmentStatus, ClusterSnapshot, ClusterWrite, InstanceType, InterfaceKind, ObservedNode,
+    ObservedPod, PodEni, ResourceController,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

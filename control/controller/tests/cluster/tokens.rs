@@ -63,9 +63,7 @@ async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
         let begun =
             Follow::begin(replica.at, &trust(&bundle), &token, hello(&NodeSnapshot::default()))
                 .await;
-        let Err(FollowError::Refused { status, .. }) = begun else {
-            panic!("{what}: {begun:?}")
-        };
+        let Err(FollowError::Refused { status, .. }) = begun else { panic!("{what}: {begun:?}") };
         assert_eq!(status.code(), code, "{what}: {status}");
         assert!(count().await > before, "{what}: not counted as {reason}");
     }

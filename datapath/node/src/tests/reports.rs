@@ -112,7 +112,7 @@ fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
     scenario.bookmark(10, "10.9.9.2:1");
     let report = scenario.one(&done());
     assert_eq!(says(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
-    scenario.send([policy(3, &[0]), vec![removed(&ObjectId::Policy("policy-1".into()))]].concat());
+    scenario.send([policy(3, &[0]), vec![removed(&ObjectId::policy("policy-1"))]].concat());
     let failing = Failing::from([("policy-2".to_owned(), "no room".to_owned())]);
     let report = scenario.one(&failing);
     let changes =
