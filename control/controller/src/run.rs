@@ -19,7 +19,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use control_hub::Hub;
-use control_rpc::{Certificates, Server, SharedHub, listen};
+use control_rpc::{Certificates, DistributionService, SharedHub, listen};
 use kube::Client;
 use policy_objects::Kind;
 use rustls::crypto::ring::default_provider;
@@ -248,7 +248,7 @@ impl Replica {
             agents,
             self.metrics.clone(),
         );
-        let service = Server::new(self.office.clone(), Arc::new(gate));
+        let service = DistributionService::new(self.office.clone(), Arc::new(gate));
         let inside = listen(listener, shown).context("--listen: make TLS")?;
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE))

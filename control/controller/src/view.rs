@@ -25,7 +25,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{sleep, timeout},
 };
-use tokio_rustls::{TlsAcceptor, server::SecuredStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use view_policy::{Answer, Asked, answer};
 
 /// How many connections of the API server there may be: it keeps a few.
@@ -141,12 +141,12 @@ async fn enter(
     tcp: TcpStream,
     acceptor: TlsAcceptor,
     room: Arc<Semaphore>,
-) -> Result<(SecuredStream<TcpStream>, OwnedSemaphorePermit)> {
+) -> Result<(TlsStream<TcpStream>, OwnedSemaphorePermit)> {
     let tls = acceptor.accept(tcp).await?;
     Ok((tls, room.acquire_owned().await?))
 }
 
-async fn converse(tls: SecuredStream<TcpStream>, view: View) -> Result<()> {
+async fn converse(tls: TlsStream<TcpStream>, view: View) -> Result<()> {
     let router = Router::new().fallback(ask).with_state(view);
     let service = TowerToHyperService::new(router);
     let talk =

@@ -170,7 +170,7 @@ impl Follow {
     }
 
     /// The same replica, for single questions over the same connection.
-    pub fn desk(&self) -> ReplicaClient {
+    pub fn client(&self) -> ReplicaClient {
         ReplicaClient::of(self.client.clone())
     }
 

@@ -38,7 +38,7 @@ pub use follow::{Follow, FollowError, StreamEvent};
 pub use preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
 pub use replica_client::ReplicaClient;
 #[cfg(feature = "server")]
-pub use server::{Caller, Gatekeeper, Server, SharedHub};
+pub use server::{Caller, DistributionService, Gatekeeper, SharedHub};
 pub use tls::{Trust, TrustError};
 #[cfg(feature = "server")]
 pub use tls_listener::{Certificates, SecuredStream, listen, listen_within};

@@ -100,7 +100,7 @@ pub(crate) struct StreamWaker {
 
 /// The service of one replica.
 #[derive(Clone)]
-pub struct Server {
+pub struct DistributionService {
     office: Arc<SharedHub>,
     admit: Arc<dyn Gatekeeper>,
     patience: Duration,
@@ -199,7 +199,7 @@ impl SharedHub {
     }
 }
 
-impl Server {
+impl DistributionService {
     /// The service, to be put into a server.
     pub fn new(office: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>) -> DistributionServer<Self> {
         Self::patient(office, admit, PATIENCE)
@@ -233,7 +233,7 @@ impl Server {
 }
 
 #[tonic::async_trait]
-impl Distribution for Server {
+impl Distribution for DistributionService {
     type FollowStream = mpsc::Receiver<Result<Reply, Status>>;
 
     async fn follow(

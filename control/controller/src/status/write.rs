@@ -81,15 +81,15 @@ impl Writer {
         };
         let outcome = written.unwrap_or_else(|fault| match fault.sort {
             Sort::NotFound => Outcome::Nowhere,
-            Sort::Conflict => Outcome::AnnounceError,
+            Sort::Conflict => Outcome::Refused,
             Sort::Unreachable | Sort::Forbidden | Sort::Expired | Sort::Other => {
                 self.say(&fault);
-                Outcome::AnnounceError
+                Outcome::Refused
             }
         });
         self.metrics.wrote(match outcome {
             Outcome::Stands => "written",
-            Outcome::AnnounceError => "refused",
+            Outcome::Refused => "refused",
             Outcome::Nowhere => "nowhere",
         });
         outcome

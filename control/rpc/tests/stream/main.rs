@@ -4,8 +4,8 @@ mod bounds;
 
 use control_hub::Hub;
 use control_rpc::{
-    Bounds, Caller, Certificates, Follow, FollowError, Gatekeeper, Server, SharedHub, StreamEvent,
-    Trust, listen_within,
+    Bounds, Caller, Certificates, DistributionService, Follow, FollowError, Gatekeeper, SharedHub,
+    StreamEvent, Trust, listen_within,
 };
 use control_wire::{
     NodeSnapshot, Progress,
@@ -138,7 +138,7 @@ async fn serve(
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
-    let service = Server::patient(office.clone(), admit.clone(), patience);
+    let service = DistributionService::patient(office.clone(), admit.clone(), patience);
     let inside = listen_within(listener, shown.clone(), bounds).expect("TLS");
     tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
     at

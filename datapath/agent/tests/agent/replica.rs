@@ -1,7 +1,7 @@
 //! Replicas of a controller: the real hub and the real service. Each has a runtime of its own, so that it can die.
 
 use control_hub::Hub;
-use control_rpc::{Caller, Certificates, Gatekeeper, Server, SharedHub, listen};
+use control_rpc::{Caller, Certificates, DistributionService, Gatekeeper, SharedHub, listen};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::index::Event;
 use policy_objects::{Kind, Object};
@@ -103,7 +103,7 @@ impl Replica {
         shown.show(authority.certified());
         let office = SharedHub::new(hub);
         let heard = Heard::default();
-        let service = Server::new(office.clone(), Arc::new(ByName(heard.clone())));
+        let service = DistributionService::new(office.clone(), Arc::new(ByName(heard.clone())));
         let at = runtime.block_on(async {
             let listener = TcpListener::bind(at).await.unwrap();
             let at = listener.local_addr().unwrap();

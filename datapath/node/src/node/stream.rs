@@ -57,8 +57,9 @@ impl Node {
             false => Arc::make_mut(&mut self.held).receive(part),
         };
         match taken {
-            Ok(Progress::Waits) => {}
-            Ok(Progress::Holds(touched)) => {
+            Ok(Progress::Incomplete) => {}
+            Ok(Progress::Applied(changed)) => {
+                let touched: BTreeSet<_> = changed.iter().map(|(id, _)| id.clone()).collect();
                 self.resync = false;
                 let had_snapshot = mem::replace(&mut self.has_snapshot, true);
                 let mut records = mem::take(&mut self.parts);
@@ -98,7 +99,7 @@ impl Node {
             reached.map(|reached| (reached.kind.clone(), reached.version)).collect();
         self.caught_up(&reached);
         if reached != self.held.reached {
-            Arc::make_mut(&mut self.held).mark(bookmark);
+            Arc::make_mut(&mut self.held).apply_bookmark(bookmark);
             let record = Record::Bookmark(bookmark.encode_to_vec());
             self.effects.push(Effect::Persist(vec![record]));
         }

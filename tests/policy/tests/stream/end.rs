@@ -73,7 +73,7 @@ impl End {
             generation: self.held.generation,
             reached: self.held.reached.clone(),
             holds: self.held.digests().into_iter().collect(),
-            take_behind: false,
+            ..ClientState::default()
         };
         let begun = hub.open_stream(node, &says);
         let (Handshake::Resumed(stream) | Handshake::Compared(stream)) = begun else {

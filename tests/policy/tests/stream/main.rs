@@ -59,7 +59,7 @@ enum Step {
     /// An object comes, changes or goes.
     Happens(Event),
     /// An agent tells all replicas the addresses of a pod.
-    Announces(announced::ClientState),
+    Announces(announced::Says),
     /// Time passes, in milliseconds.
     Passes(u64),
 }

@@ -30,7 +30,7 @@ const WARM: u64 = 112;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
-enum Bench {
+enum Cli {
     /// Beside the floor, within a node
     Floor(Args),
     /// Beside amazon-vpc-cni, outside of the nodes
@@ -56,10 +56,10 @@ struct Args {
 }
 
 fn main() -> Result<()> {
-    match Bench::parse() {
-        Bench::Floor(args) => floor(&args),
-        Bench::Beside(args) => beside::run(&args),
-        Bench::Worker(args) => worker::run(&args),
+    match Cli::parse() {
+        Cli::Floor(args) => floor(&args),
+        Cli::Beside(args) => beside::run(&args),
+        Cli::Worker(args) => worker::run(&args),
     }
 }
 

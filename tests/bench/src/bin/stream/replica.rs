@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control_hub::Hub;
-use control_rpc::{Caller, Certificates, Gatekeeper, Server, SharedHub, listen};
+use control_rpc::{Caller, Certificates, DistributionService, Gatekeeper, SharedHub, listen};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Object};
@@ -170,7 +170,7 @@ fn serve(
     let _inside = runtime.enter();
     listener.set_nonblocking(true).context("make it wait for nobody")?;
     let listener = TcpListener::from_std(listener).context("take the port")?;
-    let service = Server::new(office.clone(), Arc::new(ByName));
+    let service = DistributionService::new(office.clone(), Arc::new(ByName));
     let inside = listen(listener, shown.clone()).context("make TLS")?;
     tokio::spawn(async move {
         let _ = Server::builder().add_service(service).serve_with_incoming(inside).await;
