@@ -14,7 +14,7 @@ use crate::{
     replica::Replica,
     world::{PATIENCE, World},
 };
-use bounds::{Bounds, hub, model};
+use bounds::{Bounds, hub, told};
 use control_hub::Hub;
 use control_wire::{Digest, ObjectId};
 use follower::Follower;

@@ -98,7 +98,7 @@ impl View {
             (named(&key.namespace, &key.name), member.addresses.iter().copied().collect())
         };
         self.members.insert(id, group.members.iter().map(member).collect());
-        self.holds.insert(id, vec![group.holds.clone()]);
+        self.holds.insert(id, vec![(*group.holds).clone()]);
     }
 
     /// What is there and in none of these worlds.

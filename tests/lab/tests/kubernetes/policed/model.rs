@@ -42,8 +42,8 @@ impl Model {
         let Handshake::Compared(stream) = self.0.open_stream(node, &says) else {
             return usize::MAX;
         };
-        let lacks = self.0.tell(&stream).map_or(0, |telling| telling.changes.len());
-        self.0.end(&stream, 0);
+        let lacks = self.0.next_update(&stream).map_or(0, |update| update.changes.len());
+        self.0.close_stream(&stream, 0);
         lacks
     }
 }
