@@ -101,11 +101,6 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("cli", "ferrule"),
 ];
 
-/// The crates of these programs.
-pub(crate) fn crates() -> impl Iterator<Item = &'static str> {
-    PROGRAMS.into_iter().map(|(krate, _)| krate)
-}
-
 /// Development programs that this process has built already.
 static BUILT: OnceLock<PathBuf> = OnceLock::new();
 

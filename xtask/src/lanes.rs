@@ -497,15 +497,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Builds the test programs of all lanes in one go. With several lanes the programs of a node come out of it too.
 fn build(lanes: &[&Lane], is_named: bool, tally: &mut Tally) -> Result<Built> {
     let crates = lanes.iter().flat_map(|lane| lane.crates(lane.is_long() && !is_named));
-    let mut crates: BTreeSet<&str> = crates.collect();
+    let crates: BTreeSet<&str> = crates.collect();
     if crates.is_empty() {
         return Ok(Built::default());
     }
     deps::install(&[Need::Linker])?;
     let targets = if is_named { Targets::Tests } else { Targets::TestsAndPrograms };
-    if targets == Targets::TestsAndPrograms {
-        crates.extend(binaries::crates());
-    }
     let built = programs::build(&crates, targets)?;
     tally.count("every test compiles", built.is_complete());
     if targets == Targets::TestsAndPrograms && built.is_complete() {

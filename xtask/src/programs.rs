@@ -57,7 +57,7 @@ pub(crate) enum Targets {
     TestsAndPrograms,
 }
 
-/// Builds these crates' tests; what fails to compile is printed.
+/// Builds these crates' tests; errors of the compiler are printed. With the programs, it builds the whole workspace.
 ///
 /// # Errors
 /// When cargo cannot be started or its messages cannot be read.
@@ -70,7 +70,12 @@ pub(crate) fn build(crates: &BTreeSet<&str>, targets: Targets) -> Result<Built> 
         cargo.arg("--bins");
     }
     cargo.arg("--message-format=json-render-diagnostics");
-    cargo.args(crates.iter().flat_map(|krate| ["-p", krate])).stdout(Stdio::piped());
+    match targets {
+        Targets::Tests => cargo.args(crates.iter().flat_map(|krate| ["-p", krate])),
+        // Features are those of the whole workspace, so that clippy's and these builds agree.
+        Targets::TestsAndPrograms => cargo.arg("--workspace"),
+    };
+    cargo.stdout(Stdio::piped());
     let mut child = cargo.spawn().context("start cargo build")?;
     let stdout = child.stdout.take().context("cargo build has no output")?;
     let names = layers::names_of_packages()?;
