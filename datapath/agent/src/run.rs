@@ -12,7 +12,7 @@ use crate::{
     metrics::Metrics,
     replica_clients::ReplicaClients,
     socket::Socket,
-    store::{DiskFolder, Found, Ledger, OpenError, Store},
+    store::{self, DiskFolder, FileDamage, Found, OpenError, Store},
 };
 use anyhow::{Context as _, Result};
 use config_model::causes;
@@ -160,35 +160,37 @@ fn restore(
     links: &Links,
     events: &mpsc::Sender<Event>,
 ) -> Result<(Node, Option<Store>, Option<String>)> {
-    let opened = DiskFolder::open(&agent.state_dir).and_then(Ledger::open);
-    let (ledger, found) = match opened {
+    let opened = DiskFolder::open(&agent.state_dir).and_then(store::open);
+    let (journal, found) = match opened {
         Ok(opened) => opened,
         Err(error @ OpenError::InUse { .. }) => return Err(error).context("the agent's state"),
         Err(error) => {
             let why = error.to_string();
             tracing::error!(
                 error = why,
-                "what this node is told of policy is not kept: the agent goes on from memory; see to the \
-                 folder and restart it, or set FERRULE_AGENT_STATE_DIR"
+                "cannot open the policy journal: the agent continues from memory; repair the folder and restart \
+                 the agent, or set FERRULE_AGENT_STATE_DIR"
             );
             return Ok((Node::new(Default::default(), BTreeMap::new(), links), None, Some(why)));
         }
     };
     let Found { replayed, damage } = found;
     match damage {
-        Some((why, Some(aside))) => tracing::error!(
-            why,
-            aside = %aside.display(),
-            "the file of what this node was told is damaged: it is kept aside, and what stands before the damage counts"
+        Some(FileDamage { cause, is_torn_tail: false }) => tracing::error!(
+            cause,
+            "the policy journal is damaged: only the records before the damage count, and the file is kept aside"
         ),
-        Some((why, None)) => {
-            tracing::warn!(why, "the end of the file of what this node was told is missing")
+        Some(FileDamage { cause, is_torn_tail: true }) => {
+            tracing::warn!(
+                cause,
+                "the last write to the policy journal is incomplete and does not count"
+            );
         }
         None => {}
     }
     let (policies, pods) = (replayed.held.policies.len(), replayed.held.pods.len());
-    tracing::info!(policies, pods, started = replayed.local.len(), "what was on the disk is held");
-    let store = Store::start(ledger, events.clone()).context("begin to write")?;
+    tracing::info!(policies, pods, started = replayed.local.len(), "loaded the policy journal");
+    let store = Store::start(journal, events.clone()).context("start the store thread")?;
     Ok((Node::new(replayed.held, replayed.local, links), Some(store), None))
 }
 
@@ -339,7 +341,7 @@ impl Owner {
             }
             Event::WantImage => {
                 if let Some(store) = &mut self.store {
-                    store.wants_image();
+                    store.request_image();
                 }
             }
             Event::Disk(why) => self.disk = why,
@@ -368,7 +370,7 @@ impl Owner {
                 }
                 Effect::Persist(records) => {
                     if let Some(store) = &mut self.store {
-                        store.keep(records);
+                        store.append(records);
                     }
                 }
                 Effect::Report(mut report) => {

@@ -1,17 +1,16 @@
-//! What is held, on the disk: a file of records, written by a thread of its own. A disk that refuses costs the file's
-//! newest records and nothing else: the agent goes on from memory, and the file is written anew when that works again.
-
-mod ledger;
-#[cfg(test)]
-mod power;
-
-pub(crate) use ledger::{Found, Ledger};
-pub(crate) use runtime_journal::{DiskFolder, OpenError};
+//! The policy journal: snapshots, deltas and started pods on disk, written by a thread of its own.
+//!
+//! A disk that refuses costs only the newest records of the file. The agent continues from memory, and the file is
+//! rewritten when the disk works again.
 
 use crate::event::Event;
 use control_wire::NodeSnapshot;
-use datapath_node::{LocalPod, store::Record};
-use runtime_journal::Folder;
+use datapath_node::{
+    LocalPod,
+    store::{self, Record, Replayed},
+};
+use runtime_journal::{Backoff, Folder, Journal, Layout, Opened};
+pub(crate) use runtime_journal::{DiskFolder, OpenError};
 use std::{
     collections::BTreeMap,
     io,
@@ -24,59 +23,91 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Orders that wait for the disk; if there are more, all that is held is written instead.
+/// Orders that wait for the disk. If there are more, the whole state is written instead.
 const ORDERS: usize = 64;
-/// After a disk that refused; doubled up to [`PAUSE_LAST`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(60);
-/// A file of this size and several times that of all that is held is written anew.
-const LONG: usize = 4 << 20;
-const TIMES: usize = 4;
+const LAYOUT: Layout = Layout { name: "policy", short: 4 << 20 };
 
-/// All that is held.
+/// The whole state of the node.
 pub(crate) type Image = (Arc<NodeSnapshot>, Arc<BTreeMap<String, LocalPod>>);
+
+/// The contents of the file at the start.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The state before any damage.
+    pub(crate) replayed: Replayed,
+    /// The damage, if any.
+    pub(crate) damage: Option<FileDamage>,
+}
+
+/// A reason why the file is not whole.
+#[derive(Debug)]
+pub(crate) struct FileDamage {
+    pub(crate) cause: String,
+    /// A power cut alone explains it. Otherwise the next rewrite keeps the file aside.
+    pub(crate) is_torn_tail: bool,
+}
+
+/// Reads the journal. It accepts records after the first image.
+pub(crate) fn open<F: Folder>(folder: F) -> Result<(Journal<Record, F>, Found), OpenError> {
+    let Opened { mut journal, records, damage, .. } = Journal::open(folder, LAYOUT)?;
+    let replayed = store::replay(records);
+    let damage = match (&replayed.stopped, damage) {
+        (Some(cause), _) => {
+            journal.distrust();
+            Some(FileDamage { cause: cause.clone(), is_torn_tail: false })
+        }
+        (None, Some(damage)) => {
+            let is_torn_tail = damage.is_torn_tail();
+            Some(FileDamage { cause: damage.to_string(), is_torn_tail })
+        }
+        (None, None) => None,
+    };
+    Ok((journal, Found { replayed, damage }))
+}
 
 enum Order {
     Append(Vec<Record>),
     Write(Image),
 }
 
-/// Hands what is to be kept to the thread.
+/// Hands records to the writer's thread. It never waits for the disk.
 #[derive(Debug)]
 pub(crate) struct Store {
     orders: SyncSender<Order>,
     thread: JoinHandle<()>,
-    /// Records were left out: the file is to be written anew.
+    /// Records were left out: the writer needs an image.
     lagging: bool,
 }
 
 impl Store {
-    /// Begins to write.
+    /// Starts the thread.
     pub(crate) fn start<F: Folder>(
-        ledger: Ledger<F>,
+        journal: Journal<Record, F>,
         events: mpsc::Sender<Event>,
     ) -> io::Result<Self> {
         let (orders, taken) = sync_channel(ORDERS);
-        let writer = Writer { ledger, events, refused: None, asked: false, ill: false };
+        let writer =
+            Writer { journal, events, refused: None, image_requested: false, reported: false };
         let thread = std::thread::Builder::new().name("store".to_owned());
         let thread = thread.spawn(move || writer.run(&taken))?;
         Ok(Self { orders, thread, lagging: true })
     }
 
-    /// Keeps these. Never waits for the disk.
-    pub(crate) fn keep(&mut self, records: Vec<Record>) {
-        // What is to be written anew has them.
+    /// Appends the records, unless an image is due anyway.
+    pub(crate) fn append(&mut self, records: Vec<Record>) {
         if !self.lagging && self.orders.try_send(Order::Append(records)).is_err() {
             self.lagging = true;
         }
     }
 
-    /// All that is held is to be written.
-    pub(crate) fn wants_image(&mut self) {
+    /// The writer needs an image.
+    pub(crate) fn request_image(&mut self) {
         self.lagging = true;
     }
 
-    /// Hands over all that is held, if that is wanted and there is room.
+    /// Hands over an image if the writer needs one and the queue has room.
     pub(crate) fn catch_up(&mut self, image: impl FnOnce() -> Image) {
         if self.lagging
             && !matches!(self.orders.try_send(Order::Write(image())), Err(TrySendError::Full(_)))
@@ -85,12 +116,12 @@ impl Store {
         }
     }
 
-    /// Whether [`Self::catch_up`] is to be called again soon.
+    /// Whether [`Self::catch_up`] must be called again soon.
     pub(crate) fn is_lagging(&self) -> bool {
         self.lagging
     }
 
-    /// Waits until what was handed over is written, or the disk has refused it.
+    /// Waits until all orders are written or the disk has refused them.
     pub(crate) fn finish(self) {
         drop(self.orders);
         let _ = self.thread.join();
@@ -98,34 +129,43 @@ impl Store {
 }
 
 struct Writer<F: Folder> {
-    ledger: Ledger<F>,
+    journal: Journal<Record, F>,
     events: mpsc::Sender<Event>,
-    /// The disk has refused: the next attempt is then, after this pause.
-    refused: Option<(Instant, Duration)>,
-    /// All that is held was asked for and has not come yet.
-    asked: bool,
-    /// The agent was told that the disk refuses, and not yet that it does no more.
-    ill: bool,
+    refused: Option<Refused>,
+    /// The image has not arrived yet.
+    image_requested: bool,
+    /// The agent knows that the disk refuses, and not yet that it works again.
+    reported: bool,
+}
+
+/// The disk has refused.
+#[derive(Clone, Copy)]
+struct Refused {
+    next_attempt: Instant,
+    pause: Duration,
+    backoff: Backoff,
 }
 
 impl<F: Folder> Writer<F> {
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
             let order = match self.refused {
-                // Orders that come meanwhile must not put the attempt off.
-                Some((at, _)) => orders.recv_timeout(at.saturating_duration_since(Instant::now())),
+                // Orders that arrive meanwhile must not delay the attempt.
+                Some(Refused { next_attempt, .. }) => {
+                    orders.recv_timeout(next_attempt.saturating_duration_since(Instant::now()))
+                }
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
-                Ok(first) => self.carry_out(first, orders),
-                Err(RecvTimeoutError::Timeout) => self.ask_again(),
+                Ok(first) => self.execute(first, orders),
+                Err(RecvTimeoutError::Timeout) => self.retry(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Takes what waits behind it as well: one sync serves all.
-    fn carry_out(&mut self, first: Order, orders: &Receiver<Order>) {
+    /// Executes the order and all that wait behind it, with one sync.
+    fn execute(&mut self, first: Order, orders: &Receiver<Order>) {
         let (mut image, mut records) = (None, Vec::new());
         for order in std::iter::once(first).chain(orders.try_iter().take(ORDERS)) {
             match order {
@@ -138,58 +178,73 @@ impl<F: Folder> Writer<F> {
         }
         let written = match image {
             Some((held, local)) => {
-                self.asked = false;
-                let written = self.ledger.write(&held, &local);
-                written.and_then(|()| self.ledger.append(&records))
+                self.image_requested = false;
+                let rewritten = self.rewrite(&store::image(&held, &local));
+                rewritten.and_then(|()| self.journal.append(&records, true))
             }
-            // What a file that is damaged has behind the damage is nothing.
+            // The next image contains these records.
             None if self.refused.is_some() => return,
-            None => self.ledger.append(&records),
+            None => self.journal.append(&records, true),
         };
         match written {
             Ok(()) => {
                 if self.refused.take().is_some() {
-                    tracing::info!(file = %self.ledger.path().display(), "what is held is on the disk again");
+                    tracing::info!(
+                        file = %self.journal.path().display(),
+                        "the policy journal is written again"
+                    );
                 }
-                // Told until it is heard.
-                self.ill = self.ill && !self.tell(Event::Disk(None));
-                if self.ledger.size() > LONG.max(self.ledger.written() * TIMES) && !self.asked {
-                    self.ask();
+                // Sent again until the agent has received it.
+                self.reported = self.reported && !self.send(Event::Disk(None));
+                if self.journal.is_long() && !self.image_requested {
+                    self.request_image();
                 }
             }
             Err(error) => self.failed(&error),
         }
     }
 
+    fn rewrite(&mut self, records: &[Record]) -> io::Result<()> {
+        if let Some(aside) = self.journal.rewrite(records)? {
+            let file = aside.display();
+            tracing::warn!(%file, "kept the damaged policy journal aside; check the disk");
+        }
+        Ok(())
+    }
+
     fn failed(&mut self, error: &io::Error) {
-        let path = self.ledger.path();
+        let path = self.journal.path();
         let why = format!("cannot write {}: {error}", path.display());
         if self.refused.is_none() {
             tracing::error!(
                 error = why,
-                "what this node is told of policy is not on the disk: the agent goes on from memory, and \
-                 a restart without a controller would begin with what was written before. Make room in \
-                 the folder, or set FERRULE_AGENT_STATE_DIR"
+                "cannot write the policy journal: the agent continues from memory, and a restart without a \
+                 controller would start from an older state; free space in the folder, or set \
+                 FERRULE_AGENT_STATE_DIR"
             );
         }
-        let pause = self.refused.map_or(PAUSE_FIRST, |(_, pause)| (pause * 2).min(PAUSE_LAST));
-        self.refused = Some((Instant::now() + pause, pause));
-        self.ill = true;
-        self.tell(Event::Disk(Some(why)));
+        let backoff = self.refused.map(|refused| refused.backoff);
+        let mut backoff = backoff.unwrap_or_else(|| Backoff::new(PAUSE_FIRST, PAUSE_LAST));
+        let pause = backoff.pause();
+        self.refused = Some(Refused { next_attempt: Instant::now() + pause, pause, backoff });
+        self.reported = true;
+        self.send(Event::Disk(Some(why)));
     }
 
-    /// It is time for another attempt. One that is not heard is made after another pause.
-    fn ask_again(&mut self) {
-        self.refused = self.refused.map(|(_, pause)| (Instant::now() + pause, pause));
-        self.ask();
+    /// Requests an image for the next attempt, and schedules another request in case this one is lost.
+    fn retry(&mut self) {
+        if let Some(refused) = &mut self.refused {
+            refused.next_attempt = Instant::now() + refused.pause;
+        }
+        self.request_image();
     }
 
-    fn ask(&mut self) {
-        self.asked = self.tell(Event::WantImage);
+    fn request_image(&mut self) {
+        self.image_requested = self.send(Event::WantImage);
     }
 
-    /// Whether it was heard: the agent may be busy, or end.
-    fn tell(&self, event: Event) -> bool {
+    /// Whether the agent's queue had room.
+    fn send(&self, event: Event) -> bool {
         self.events.try_send(event).is_ok()
     }
 }

@@ -1,9 +1,10 @@
-//! What lies on the disk: records, one after the other, each with its length and checksum. A file begins with
-//! what was held when it was written anew, in the same records as what came afterwards.
+//! The records of the policy journal. A file starts with the node's state at the last rewrite, in the same
+//! records as later changes.
 
 mod frame;
 
-pub use frame::{Damage, HEADER, Recovered, decode, encode};
+pub use frame::HEADER;
+pub use runtime_frame::{Damage, Recovered, decode, encode};
 
 use crate::{LocalPod, PodId};
 use control_wire::{
@@ -13,39 +14,35 @@ use control_wire::{
 use prost::Message as _;
 use std::{collections::BTreeMap, net::IpAddr};
 
-/// Something that happened.
+/// A change of the node's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A stream began, of a replica's run.
+    /// A session of a replica started.
     Begun {
-        /// Which run.
+        /// The replica's epoch.
         epoch: Vec<u8>,
     },
-    /// A part of a generation, as it is sent.
+    /// A part of a generation, in its wire encoding.
     Part(Vec<u8>),
-    /// How far the cluster was read, as it is sent.
+    /// A bookmark, in its wire encoding.
     Bookmark(Vec<u8>),
-    /// A pod was started here.
+    /// A pod was started on this node.
     Started(LocalPod),
-    /// It has ended.
-    Ended {
-        /// Its UID.
-        uid: String,
-    },
+    /// A pod was deleted.
+    Ended { uid: String },
 }
 
-/// What a file came to.
+/// The sum of a file's records.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// What was held.
     pub held: NodeSnapshot,
-    /// The pods that were started here.
+    /// The pods that were started on this node, by UID.
     pub local: BTreeMap<String, LocalPod>,
-    /// Where the records made no sense any more, and why; all before counts.
+    /// The error of the first record that does not fit. Only the records before it count.
     pub stopped: Option<String>,
 }
 
-/// The records of all that is held: what a file is written anew with.
+/// The records of the whole state, for a rewrite.
 pub fn image(held: &NodeSnapshot, local: &BTreeMap<String, LocalPod>) -> Vec<Record> {
     let mut records = Vec::new();
     if !held.epoch.is_empty() {
@@ -66,7 +63,7 @@ pub fn image(held: &NodeSnapshot, local: &BTreeMap<String, LocalPod>) -> Vec<Rec
     records
 }
 
-/// Goes through records from the first.
+/// Adds up records, oldest first.
 pub fn replay(records: impl IntoIterator<Item = Record>) -> Replayed {
     let mut replayed = Replayed::default();
     for record in records {
@@ -75,7 +72,7 @@ pub fn replay(records: impl IntoIterator<Item = Record>) -> Replayed {
             break;
         }
     }
-    // Parts of a generation that is not whole are nothing.
+    // Parts of an incomplete generation do not count.
     let epoch = replayed.held.epoch.clone();
     replayed.held.start_stream(&epoch);
     replayed
@@ -98,7 +95,7 @@ fn take(replayed: &mut Replayed, record: Record) -> Result<(), String> {
     Ok(())
 }
 
-/// A pod that was started, as it lies on the disk.
+/// The encoding of a started pod.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Started {
     #[prost(message, optional, tag = "1")]
@@ -107,7 +104,7 @@ struct Started {
     container: String,
 }
 
-/// A pod of this node, as replicas are told of it.
+/// The announcement of a pod to the replicas.
 pub fn announcement(local: &LocalPod) -> AnnounceRequest {
     let bytes = |address: &IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,4 +1,4 @@
-//! The seam: what the daemon wants of a cloud.
+//! The seam between the daemon and a cloud.
 
 use async_trait::async_trait;
 use config_model::{CardIndex, EniId, InstanceId, Mac, SecurityGroupId, SubnetId, VpcId};
@@ -9,91 +9,80 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// A cloud that gives ENIs to this instance.
+/// A cloud that attaches ENIs to this instance.
 ///
-/// Every method may be called side by side with every other and repeats nothing by itself.
+/// All methods may run concurrently, and none retries by itself.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
-    /// Carries out one call of the core.
+    /// Executes one call of the core.
     ///
     /// # Errors
-    /// Sorted by what the core can do next.
+    /// By the core's next step.
     async fn execute(&self, call: CloudCall) -> Result<CloudAnswer, CloudFault>;
 
-    /// All ENIs attached to the instance, as the witness shows them now; all of them or a fault.
+    /// Returns all ENIs attached to the instance, as the witness lists them now.
     ///
     /// # Errors
-    /// When one of the questions was not answered.
+    /// If one of the requests failed. A partial list is never returned.
     async fn look(
         &self,
         witness: Witness,
         instance: &InstanceId,
     ) -> Result<Vec<SeenEni>, CloudFault>;
 
-    /// The node as the metadata service describes it.
+    /// Returns the node's data from the metadata service.
     ///
     /// # Errors
-    /// When something that each node has is not told.
+    /// If a value that each node has is missing.
     async fn node(&self) -> Result<Node, CloudFault>;
 
-    /// The VPC's IPv4 ranges as they are now.
+    /// Returns the present IPv4 CIDRs of the VPC.
     ///
     /// # Errors
-    /// When the metadata service does not tell.
+    /// If the metadata service does not answer.
     async fn vpc_v4_cidrs(&self) -> Result<Vec<Ipv4Net>, CloudFault> {
         Ok(self.node().await?.vpc_v4_cidrs)
     }
 
-    /// What an instance type allows.
+    /// Returns the limits of an instance type.
     ///
     /// # Errors
-    /// When there is no such type, or the question was not answered.
+    /// If the type does not exist, or the request failed.
     async fn type_limits(&self, instance_type: &str) -> Result<TypeLimits, CloudFault>;
 }
 
 /// The node, its primary ENI and its VPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The instance.
     pub instance: InstanceId,
-    /// Its type, such as `c5.xlarge`.
+    /// Such as `c5.xlarge`.
     pub instance_type: String,
-    /// The region.
     pub region: String,
-    /// The availability zone.
     pub availability_zone: String,
-    /// The node's address: the primary one of its primary ENI.
+    /// The primary address of the primary ENI.
     pub local_ipv4: Option<Ipv4Addr>,
-    /// Its IPv6 address.
     pub local_ipv6: Option<Ipv6Addr>,
-    /// The primary ENI.
     pub primary_eni: EniId,
-    /// Its MAC address.
     pub primary_mac: Mac,
-    /// Its subnet.
+    /// The subnet of the primary ENI.
     pub subnet: SubnetId,
-    /// The subnet's IPv4 addresses.
     pub subnet_cidr: Option<Ipv4Net>,
-    /// The subnet's IPv6 addresses.
     pub subnet_cidr_v6: Option<Ipv6Net>,
-    /// Its security groups.
+    /// The security groups of the primary ENI.
     pub security_groups: Vec<SecurityGroupId>,
-    /// The VPC.
     pub vpc: VpcId,
-    /// The VPC's IPv4 ranges.
     pub vpc_v4_cidrs: Vec<Ipv4Net>,
-    /// The VPC's IPv6 ranges.
     pub vpc_v6_cidrs: Vec<Ipv6Net>,
 }
 
-/// What an instance type allows.
+/// The limits of an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeLimits {
-    /// ENIs of each network card; card 0 is always among them.
+    /// ENIs per network card; card 0 is always present.
     pub enis: BTreeMap<CardIndex, u16>,
-    /// IPv4 addresses of one ENI, its primary address among them.
+    /// IPv4 addresses per ENI, including its primary address.
     pub ipv4_per_eni: u16,
-    /// IPv6 addresses of one ENI; 0 where the type has none.
+    /// IPv6 addresses per ENI; 0 if the type has none.
     pub ipv6_per_eni: u16,
     /// Whether ENIs can have prefixes: Nitro and bare metal.
     pub prefixes: bool,
@@ -102,8 +91,8 @@ pub struct TypeLimits {
 }
 
 impl TypeLimits {
-    /// The same in the core's words. EC2 does not tell how many branch ENIs a trunk carries; the
-    /// resource controller knows, and tells the scheduler.
+    /// The limits as the core uses them. EC2 does not report the number of branch ENIs per trunk; the VPC resource
+    /// controller knows it and informs the scheduler.
     pub fn limits(&self) -> Limits {
         let cards = self.enis.iter().map(|(card, enis)| CardLimits { card: *card, enis: *enis });
         Limits {

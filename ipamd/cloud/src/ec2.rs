@@ -1,4 +1,4 @@
-//! [`Cloud`] by aws-sdk-ec2 and the metadata service.
+//! [`Cloud`] implemented with aws-sdk-ec2 and the metadata service.
 
 mod blocks;
 mod calls;
@@ -8,8 +8,6 @@ mod failure;
 mod leftover;
 mod limits;
 mod pages;
-
-pub(crate) use failure::{find, told};
 
 use crate::{
     CallReport, Cloud, Node, Observer, Service, TypeLimits,
@@ -36,21 +34,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How EC2 sees who calls, beside the SDK's own name and version.
+/// Part of the user agent, besides the SDK's name and version.
 const APP_NAME: &str = "ferrule";
-/// A connection that takes longer than this never comes.
+/// A slower connection attempt never succeeds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How to reach the cloud. Region and credentials come by the SDK's default chain: environment,
-/// profile, web identity, pod identity, and last the metadata service.
+/// The connection to the cloud. Region and credentials come from the SDK's default chain: environment, profile,
+/// web identity, pod identity, and last the metadata service.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long one call may take from its beginning to the end of its answer (`HTTP_TIMEOUT`).
+    /// The deadline of one call, until the end of its answer (`HTTP_TIMEOUT`).
     pub call_timeout: Duration,
-    /// The EC2 endpoint; without it the SDK's own `AWS_ENDPOINT_URL_EC2` counts, then the region's.
+    /// The EC2 endpoint. The default is the SDK's `AWS_ENDPOINT_URL_EC2`, then the region's endpoint.
     pub ec2_endpoint: Option<String>,
-    /// The metadata service; without it the SDK's own `AWS_EC2_METADATA_SERVICE_ENDPOINT` counts,
-    /// then 169.254.169.254.
+    /// The metadata service. The default is the SDK's `AWS_EC2_METADATA_SERVICE_ENDPOINT`, then 169.254.169.254.
     pub imds_endpoint: Option<String>,
 }
 
@@ -60,25 +57,23 @@ impl Default for Options {
     }
 }
 
-/// The cloud cannot be set up.
+/// The reason why the clients cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Neither the environment nor a profile nor the metadata service names a region.
+    /// Neither the environment nor a profile nor the metadata service has a region.
     #[error("no AWS region: set AWS_REGION, or let the node reach the instance metadata service")]
     NoRegion,
     /// An endpoint is not a URL.
     #[error("metadata endpoint {endpoint:?} is not a URL")]
     Endpoint {
-        /// What was given.
         endpoint: String,
-        /// Why not.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// EC2 and the metadata service of this instance.
+/// The clients of EC2 and the metadata service.
 pub struct Ec2 {
     client: Client,
     imds: Imds,
@@ -87,10 +82,10 @@ pub struct Ec2 {
 }
 
 impl Ec2 {
-    /// Sets the clients up. Asks for the region, and for nothing else yet.
+    /// Creates the clients. Reads only the region.
     ///
     /// # Errors
-    /// When there is no region or an endpoint is no URL.
+    /// If there is no region, or an endpoint is not a URL.
     pub async fn connect(options: Options, observer: impl Observer) -> Result<Self, ConnectError> {
         let observer: Arc<dyn Observer> = Arc::new(observer);
         let http = http_client();
@@ -109,7 +104,7 @@ impl Ec2 {
         Ok(Self { client: Client::new(&config), imds, observer, asked: Asked::default() })
     }
 
-    /// Awaits one request, tells the observer, and sorts what failed.
+    /// Awaits one request, reports it to the observer, and classifies a failure.
     async fn ask<T, E: Ec2Error>(
         &self,
         action: &'static str,
@@ -159,13 +154,13 @@ impl Cloud for Ec2 {
 }
 
 impl fmt::Debug for Ec2 {
-    /// Says nothing of the clients: they hold credentials.
+    /// Omits the clients, because they hold credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ec2").finish_non_exhaustive()
     }
 }
 
-/// HTTP and HTTPS by rustls with ring: the SDK's own choice is a C library that takes a minute.
+/// HTTP and HTTPS with rustls and ring: the SDK's default is a C library that takes a minute to compile.
 fn http_client() -> SharedHttpClient {
     aws_smithy_http_client::Builder::new()
         .tls_provider(Provider::Rustls(CryptoMode::Ring))

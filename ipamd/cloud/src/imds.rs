@@ -1,12 +1,11 @@
-//! The instance metadata service.
+//! The client of the instance metadata service.
 //!
-//! A path that is not there is an answer: EC2 leaves out what an instance does not have. Everything
-//! else that is not a success fails the whole sweep, since half a sweep would look like ENIs that
-//! are gone.
+//! A missing path is a valid answer: EC2 omits properties that an instance does not have. Any other failure fails
+//! the whole read, because a partial read would look like deleted ENIs.
 
 use crate::{
     CallReport, Node, Observer, Service,
-    ec2::{find, told},
+    error_chain::{chain_text, find},
 };
 use aws_config::{
     imds::{
@@ -32,19 +31,19 @@ use std::{
 };
 
 const BASE: &str = "/latest/meta-data";
-/// The service is one hop away: one that takes longer is not there.
+/// The service is one hop away. A slower answer never comes.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// All attempts for one path together.
+/// The deadline of all attempts for one path.
 const PATH_TIME: Duration = Duration::from_secs(5);
-/// A token that has just expired takes a second attempt.
+/// An expired token needs a second attempt.
 const ATTEMPTS: u32 = 3;
 
-/// Where the service is.
+/// The address of the service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Endpoint<'a> {
-    /// Where the SDK's environment says, or at 169.254.169.254.
+    /// The SDK's environment variable, or 169.254.169.254.
     ByEnvironment,
-    /// At this URL.
+    /// A URL.
     At(&'a str),
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Imds {
     observer: Arc<dyn Observer>,
 }
 
-/// A path under [`BASE`], or under one ENI's folder, and its name in metrics.
+/// A path below [`BASE`] or below an ENI's folder, and its name in metrics.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     path: &'static str,
@@ -79,12 +78,11 @@ impl Imds {
         Ok(Self { client: builder.build(), observer })
     }
 
-    /// The client itself, for region and credentials.
+    /// The client for region and credentials.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The node.
     pub(crate) async fn node(&self) -> Result<Node, CloudFault> {
         let mac: Mac = self.required(&Place::Root, MAC).await?;
         let primary = Place::Interface(mac);
@@ -107,7 +105,7 @@ impl Imds {
         })
     }
 
-    /// The VPC's IPv4 ranges, which may have changed.
+    /// The present IPv4 CIDRs of the VPC.
     pub(crate) async fn vpc_v4_cidrs(&self) -> Result<Vec<Ipv4Net>, CloudFault> {
         let mac: Mac = self.required(&Place::Root, MAC).await?;
         Ok(self.list(&Place::Interface(mac), VPC_CIDRS).await?.unwrap_or_default())
@@ -121,13 +119,13 @@ impl Imds {
         Ok(ids.map(|ids| ids.into_iter().map(SecurityGroupId::new).collect()))
     }
 
-    /// A subnet has one IPv6 range, though the path speaks of several.
+    /// A subnet has at most one IPv6 CIDR, though the path has a list.
     async fn subnet_v6(&self, eni: &Place) -> Result<Option<Ipv6Net>, CloudFault> {
         let ranges: Option<Vec<Ipv6Net>> = self.list(eni, SUBNET_CIDRS_V6).await?;
         Ok(ranges.unwrap_or_default().into_iter().next())
     }
 
-    /// All ENIs that the service shows. One that comes or goes while it is read is left out.
+    /// All ENIs that the service lists. An ENI that changes during the read is omitted.
     pub(crate) async fn enis(&self, instance: &InstanceId) -> Result<Vec<SeenEni>, CloudFault> {
         let primary: Mac = self.required(&Place::Root, MAC).await?;
         let macs: Vec<Folder<Mac>> = self.list(&Place::Root, MACS).await?.unwrap_or_default();
@@ -161,7 +159,7 @@ impl Imds {
         let ipv6_addresses: Option<Vec<Ipv6Addr>> = self.list(&eni, IPV6S).await?;
         let (subnet_cidr_v6, groups) =
             (self.subnet_v6(&eni).await?, self.security_groups(&eni).await?);
-        // One that has gone meanwhile would look like one that has lost its addresses.
+        // A detached ENI would look like one that lost its addresses.
         if self.value::<String>(&eni, INTERFACE_ID).await?.as_ref() != Some(&id) {
             return Ok(None);
         }
@@ -178,7 +176,7 @@ impl Imds {
                 id: None,
                 instance: instance.clone(),
                 card: CardIndex(card),
-                // The service has been seen to give the primary ENI another number.
+                // The service has been observed to report another number for the primary ENI.
                 device: DeviceIndex(if is_primary { 0 } else { device }),
                 state: AttachmentState::Attached,
                 delete_on_termination: None,
@@ -189,7 +187,7 @@ impl Imds {
         }))
     }
 
-    /// What each node has.
+    /// A value that each node has.
     async fn required<T: FromStr>(&self, place: &Place, key: Key) -> Result<T, CloudFault> {
         let found = self.value(place, key).await?;
         found.ok_or_else(|| fault(key, 404, format!("{place}/{} is absent", key.path)))
@@ -212,7 +210,7 @@ impl Imds {
             .map(Some)
     }
 
-    /// The text at a path; `None` if there is no such path.
+    /// The text of a path; `None` if the path does not exist.
     async fn get(&self, place: &Place, key: Key) -> Result<Option<String>, CloudFault> {
         let started = Instant::now();
         let answer = self.client.get(format!("{place}/{}", key.path)).await;
@@ -226,7 +224,7 @@ impl Imds {
             }
             Err(error) => {
                 let status = token_status(&error);
-                let message = format!("{place}/{}: {}", key.path, told(&error));
+                let message = format!("{place}/{}: {}", key.path, chain_text(&error));
                 (status, Err(fault(key, status.unwrap_or(0), message)))
             }
         };
@@ -237,13 +235,13 @@ impl Imds {
     }
 }
 
-/// The status with which a session token was refused.
+/// The HTTP status of a refused session token.
 fn token_status(error: &ImdsError) -> Option<u16> {
     let refused: &SdkError<TokenError, HttpResponse> = find(error)?;
     refused.raw_response().map(|answer| answer.status().as_u16())
 }
 
-/// Where a path begins.
+/// The folder of a path.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Root,
@@ -259,7 +257,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A name that a listing shows with a slash behind it.
+/// A name with a trailing slash in a listing.
 struct Folder<T>(T);
 
 impl<T: FromStr> FromStr for Folder<T> {
@@ -272,12 +270,12 @@ impl<T: FromStr> FromStr for Folder<T> {
 
 fn parse<T: FromStr>(place: &Place, key: Key, text: &str) -> Result<T, CloudFault> {
     text.parse().map_err(|_| {
-        let message = format!("{place}/{} holds {text:?}, which cannot be read", key.path);
+        let message = format!("cannot parse {place}/{}: {text:?}", key.path);
         CloudFault { code: key.api.to_owned(), message, remedy: Remedy::RetryAfter { wait: None } }
     })
 }
 
-/// Questions change nothing, so they may always be asked again; unless the service is switched off.
+/// Reads change nothing, so a retry is safe, unless the service is disabled.
 fn fault(key: Key, status: u16, message: String) -> CloudFault {
     let remedy = match status {
         403 => Remedy::TellOperator,

@@ -1,15 +1,16 @@
-//! The cloud in our words, and EC2 behind it.
+//! The seam between the daemon and the cloud, and EC2 as its implementation.
 //!
-//! [`Cloud`] is what the daemon asks; [`Ec2`] answers it with aws-sdk-ec2 and the instance metadata
-//! service. The adapter decides nothing: it translates, carries out one call at a time as it is
-//! told, and sorts what failed by what the caller can do next. It repeats no EC2 call (the core
-//! has the budget), keeps no state of the cloud, and never logs a request, an answer or a credential.
+//! The daemon calls [`Cloud`]; [`Ec2`] implements it with aws-sdk-ec2 and the instance metadata service. The
+//! adapter makes no decision: it translates, executes each call once, and classifies failures by the caller's
+//! next step. It retries no EC2 call (the core has the budget), keeps no state of the cloud, and never logs a
+//! request, an answer or a credential.
 //!
-//! Start with [`Cloud`]; `ec2` has the calls, `imds` the metadata; the table of EC2's error codes is in
-//! `ipamd_core::Ec2ErrorResponse`. Tests drive [`Ec2`] against the lab's services over HTTP.
+//! Start with [`Cloud`]; `ec2` has the calls, `imds` the metadata. The table of EC2's error codes is in
+//! `ipamd_core::Ec2ErrorResponse`. Tests run [`Ec2`] against the lab's services over HTTP.
 
 mod cloud;
 mod ec2;
+mod error_chain;
 mod imds;
 mod observer;
 mod refusal;

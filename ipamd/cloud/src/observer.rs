@@ -1,34 +1,31 @@
-//! Who is told of each call: metrics.
+//! The receiver of a report about each call, for metrics.
 
 use std::time::Duration;
 
-/// Which service was asked.
+/// The service of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The EC2 API. Each report is one request.
     Ec2,
-    /// The instance metadata service. A path that is absent is no error.
+    /// The instance metadata service. A missing path is not an error.
     Imds,
 }
 
-/// One call that has ended.
+/// A completed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport<'a> {
-    /// Who was asked.
     pub service: Service,
-    /// EC2's name of the action; for IMDS, the name that amazon-vpc-cni uses in its metrics.
+    /// EC2's name of the action; for IMDS, the name in amazon-vpc-cni's metrics.
     pub action: &'static str,
-    /// How long it took.
     pub duration: Duration,
-    /// The HTTP status of the answer, if there was one.
+    /// The HTTP status of the answer; `None` without an answer.
     pub status: Option<u16>,
-    /// The error's code, if it failed.
+    /// The error code; `None` if the call succeeded.
     pub error: Option<&'a str>,
 }
 
-/// Told of each call when it has ended. Any closure that takes a report is one.
+/// Receives a report after each call. A closure that takes a report is an observer.
 pub trait Observer: Send + Sync + 'static {
-    /// A call has ended.
     fn called(&self, report: &CallReport<'_>);
 }
 

@@ -1,22 +1,22 @@
-//! Why EC2 refuses, in words for metrics.
+//! The classes of EC2's refusals, for metrics.
 
 use ipamd_core::THROTTLING_CODES;
 
-/// Why EC2 did not do what it was asked, in a word for metrics.
+/// A class of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// The role may not.
+    /// The role lacks a permission.
     Denied,
     /// Too many calls.
     Throttled,
     /// A limit of the instance or the account is reached.
     LimitReached,
-    /// The subnet has no address or no whole prefix left.
+    /// The subnet has no free address or no free whole prefix.
     NoRoom,
 }
 
 impl Refusal {
-    /// What an error's code says, if it is one of these.
+    /// The class of an error code, if it has one.
     pub fn of(code: &str) -> Option<Self> {
         match code {
             "UnauthorizedOperation" | "AccessDenied" | "AuthFailure" => Some(Self::Denied),
@@ -27,7 +27,7 @@ impl Refusal {
         }
     }
 
-    /// The word.
+    /// The value of the metric label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Denied => "denied",
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_from_other_failures() {
+    fn a_refusal_differs_from_other_failures() {
         for (code, wanted) in [
             ("UnauthorizedOperation", Some(Refusal::Denied)),
             ("RequestLimitExceeded", Some(Refusal::Throttled)),

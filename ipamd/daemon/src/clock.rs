@@ -1,10 +1,10 @@
-//! The node's clock and the name of its boot.
+//! The node's clock and its boot ID.
 
 use config_model::{Span, Time};
 use nix::time::{ClockId, clock_gettime};
 use std::{fs, io, path::Path, time::Duration};
 
-/// Milliseconds since the machine started, time asleep included.
+/// Milliseconds since boot, including suspended time.
 ///
 /// # Panics
 /// Never on Linux: `CLOCK_BOOTTIME` exists since 2.6.39 and does not fail.
@@ -15,20 +15,19 @@ pub fn now() -> Time {
     Time(seconds * 1000 + nanos / 1_000_000)
 }
 
-/// How long it is until `when`; nothing if it has passed.
+/// The time until `when`; zero if it has passed.
 pub(crate) fn until(when: Time) -> Duration {
     duration(when.since(now()))
 }
 
-/// A span as the runtime's timers want it.
 pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_millis(span.0)
 }
 
-/// The kernel's name for this boot.
+/// The kernel's ID of this boot.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn boot_id() -> io::Result<String> {
     read_boot_id(Path::new("/proc/sys/kernel/random/boot_id"))
 }

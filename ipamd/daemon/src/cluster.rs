@@ -1,17 +1,14 @@
-//! Kubernetes, where there is one: facts come in, and what it should know goes out.
+//! The connection to Kubernetes, if any: facts come in, and pod annotations, events and conditions go out.
 //!
-//! Nothing waits for the API server but an ADD of a pod that may have a branch ENI, since only the
-//! pod's object says so; and that within its own deadline. A mode that cannot work without the API
-//! server makes the daemon not ready until it is heard, and keeps it live.
+//! Only the ADD of a pod that may use a branch ENI waits for the API server, because only the pod object has that
+//! information. The wait ends at the ADD's deadline. If a mode needs the API server, the daemon is not ready
+//! until it is reachable, but stays live.
 
 mod options;
 
 pub use options::{Access, options};
 
-use crate::{
-    clock,
-    inbox::{Inbox, Input},
-};
+use crate::{clock, inbox::Inbox, messages::Input};
 use config_model::{PodName, Time};
 use config_settings::Settings;
 use ipamd_core::{CloudFault, ClusterFact, Notice, Severity, Topic};
@@ -22,20 +19,20 @@ use ipamd_kube::{
 use std::{net::IpAddr, sync::Arc};
 use tokio::{sync::mpsc, time::timeout};
 
-/// The way to Kubernetes, or none. Clones speak for the same daemon.
+/// `None` without Kubernetes. Clones share the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster(Option<Arc<Connected>>);
 
 #[derive(Debug)]
 struct Connected {
     handle: Handle,
-    /// What must work before the daemon is ready.
+    /// The daemon is ready only if these work.
     needed: Vec<Concern>,
     branches: bool,
     annotates: bool,
 }
 
-/// What Kubernetes tells, until somebody passes it on.
+/// The queues of facts and reports.
 pub(crate) struct Told {
     facts: mpsc::Receiver<ClusterFact>,
     reports: mpsc::Receiver<Report>,
@@ -43,7 +40,7 @@ pub(crate) struct Told {
 }
 
 impl Cluster {
-    /// Begins to speak to the API server, and returns at once.
+    /// Starts to connect to the API server and returns at once.
     pub(crate) fn start(options: Option<Options>, settings: &Settings) -> (Self, Option<Told>) {
         let Some(options) = options else { return (Self(None), None) };
         let needed = needed(settings);
@@ -59,12 +56,12 @@ impl Cluster {
         (Self(Some(Arc::new(connected))), Some(told))
     }
 
-    /// How everything stands.
+    /// The state of each concern.
     pub(crate) fn standings(&self) -> Standings {
         self.0.as_ref().map(|it| it.handle.standings().borrow().clone()).unwrap_or_default()
     }
 
-    /// What the daemon's modes still need of the API server.
+    /// A concern that the daemon's modes need and that does not work yet.
     pub(crate) fn lacks(&self) -> Option<String> {
         let it = self.0.as_ref()?;
         let standings = it.handle.standings();
@@ -73,12 +70,12 @@ impl Cluster {
             Some(Standing::Good) => None,
             Some(Standing::Waiting(what)) => Some(format!("{concern}: waiting for {what}")),
             Some(Standing::Failing(why)) => Some(format!("{concern}: {why}")),
-            None => Some(format!("{concern}: not begun")),
+            None => Some(format!("{concern}: not started")),
         })
     }
 
-    /// What the pod's object asks for. Only where pods may have branch ENIs is it worth waiting for,
-    /// until the caller gives up; the error says what could not be learned.
+    /// The requirements of the pod object. The wait until `give_up_at` happens only if pods may use branch ENIs. The
+    /// error names the missing information.
     pub(crate) async fn needs(&self, pod: &PodName, give_up_at: Time) -> Result<Needs, String> {
         let Some(it) = &self.0 else { return Ok(Needs::default()) };
         if !it.branches {
@@ -88,15 +85,14 @@ impl Cluster {
         }
         let needs = it.handle.needs(pod);
         timeout(clock::until(give_up_at), needs).await.map_err(|_| {
-            let cause = self.lacks().unwrap_or_else(|| "no such pod of this node".to_owned());
-            format!(
-                "ENABLE_POD_ENI: whether pod {pod} has security groups of its own is not known: \
-                 {cause}"
-            )
+            let cause = self
+                .lacks()
+                .unwrap_or_else(|| "the API server lists no such pod on this node".to_owned());
+            format!("ENABLE_POD_ENI: cannot learn whether pod {pod} uses a branch ENI: {cause}")
         })
     }
 
-    /// Whether anybody wants to know which addresses pods have.
+    /// Whether pods are annotated with their addresses.
     pub(crate) fn annotates(&self) -> bool {
         self.0.as_ref().is_some_and(|it| it.annotates)
     }
@@ -113,7 +109,7 @@ impl Cluster {
         }
     }
 
-    /// Attaches what concerns a pod to that pod.
+    /// Writes an event if the notice names a pod.
     pub(crate) fn noticed(&self, notice: &Notice) {
         let (Some(it), Some(pod)) = (&self.0, &notice.pod) else { return };
         let Notice { cause, next_step, .. } = notice;
@@ -133,7 +129,7 @@ impl Cluster {
         });
     }
 
-    /// A missing permission is told on the daemon's own pod.
+    /// Reports a missing permission as an event on the daemon's own pod.
     pub(crate) fn call_failed(&self, action: &str, fault: &CloudFault) {
         let missing = matches!(fault.code.as_str(), "UnauthorizedOperation" | "AccessDenied");
         if let Some(it) = self.0.as_ref().filter(|_| missing) {
@@ -144,11 +140,13 @@ impl Cluster {
     pub(crate) fn ask_for_trunk(&self) {
         match &self.0 {
             Some(it) => it.handle.ask_for_trunk(),
-            None => tracing::warn!("a trunk ENI is wanted, and there is nobody to ask for it"),
+            None => tracing::warn!(
+                "cannot request a trunk ENI: the daemon has no connection to the API server"
+            ),
         }
     }
 
-    /// The node's condition, and whether it may lose its startup taint.
+    /// Sets the node's condition. A healthy pool also allows removing the startup taint.
     pub(crate) fn pool(&self, healthy: bool, reason: &str, message: &str) {
         if let Some(it) = &self.0 {
             let (reason, message) = (camel_case(reason), message.to_owned());
@@ -156,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// Gives back what it holds of the cluster.
+    /// Releases the Lease.
     pub(crate) async fn stop(&self) {
         if let Some(it) = &self.0 {
             it.handle.stop().await;
@@ -165,7 +163,7 @@ impl Cluster {
 }
 
 impl Told {
-    /// Passes on what Kubernetes tells, for ever.
+    /// Forwards facts and logs reports, forever.
     pub(crate) async fn pass_on(mut self, inbox: Inbox) {
         loop {
             tokio::select! {
@@ -206,7 +204,7 @@ fn needed(settings: &Settings) -> Vec<Concern> {
     needed
 }
 
-/// The reason of an event, as `kubectl describe` lists it.
+/// The reason of an event, as `kubectl describe` shows it.
 fn reason(topic: Topic) -> String {
     if topic == Topic::ReserveRefused {
         return "FailedAddressAssignment".to_owned();
@@ -223,7 +221,7 @@ fn camel_case(words: &str) -> String {
     words.split('_').map(capitalized).collect()
 }
 
-/// As many reports wait to be written; the rest is left out.
+/// Reports that wait to be logged; more are dropped.
 const REPORTS: usize = 64;
 
 #[cfg(test)]

@@ -1,39 +1,36 @@
-//! What the binary is asked on its command line. Everything else is set by the environment.
+//! The command line of the binary. All other settings are environment variables.
 
 use crate::install::Order;
 use runtime_socket::server::HealthName;
 use std::time::Duration;
 
-/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Be the daemon.
+    /// Run the daemon.
     Run,
-    /// Say how to use it.
     Help,
-    /// Say which version it is.
     Version,
     /// Ask a running daemon for its health.
     Health(HealthName),
-    /// Put plugin and network configuration on the node.
+    /// Install the plugin and its network configuration.
     Install(Order),
-    /// Take them away again.
+    /// Remove them.
     Uninstall {
-        /// But the programs.
+        /// Except the programs.
         keep_programs: bool,
     },
 }
 
-/// A command line that makes no sense.
+/// A command line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not understood; see ferrule-ipamd --help")]
+#[error("cannot parse {0:?}; see ferrule-ipamd --help")]
 pub struct Unknown(String);
 
 impl Command {
-    /// Reads the words after the program's name.
+    /// Parses the words after the program's name.
     ///
     /// # Errors
-    /// When they are no command.
+    /// If they are not a command.
     pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, Unknown> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         match words.as_slice() {
@@ -73,7 +70,7 @@ fn install(options: &[&str]) -> Option<Order> {
 }
 
 fn seconds(text: &str) -> Option<Duration> {
-    // More than a year is a slip.
+    // More than a year is a mistake.
     text.parse().ok().filter(|seconds| *seconds <= 31_536_000).map(Duration::from_secs)
 }
 
@@ -81,27 +78,27 @@ fn seconds(text: &str) -> Option<Duration> {
 pub const HELP: &str = "\
 ferrule-ipamd manages the ENIs and addresses of this node, and its routing.
 
-Usage: ferrule-ipamd                    be the daemon
-       ferrule-ipamd health live|ready  exit 0 if the running daemon says so, 1 if not
-       ferrule-ipamd install            put the plugin and its network configuration on the node
-       ferrule-ipamd uninstall          take them away again; others get back what was theirs
+Usage: ferrule-ipamd                    run the daemon
+       ferrule-ipamd health live|ready  exit 0 if the running daemon is live or ready, 1 if not
+       ferrule-ipamd install            install the plugin and its network configuration
+       ferrule-ipamd uninstall          remove them and restore the configurations of others
        ferrule-ipamd --version
        ferrule-ipamd --help
 
-install copies ferrule-cni, and ferrule if it is there, from this program's own folder to
-HOST_CNI_BIN_PATH, and of /opt/cni/plugins those that are missing there; waits until the daemon can
-serve pods, writes 05-ferrule.conflist to HOST_CNI_CONFDIR_PATH, and puts aside configurations that
-would be used in its stead. Run again, it changes what differs and nothing else.
+install copies ferrule-cni, and ferrule if present, from the folder of this program to
+HOST_CNI_BIN_PATH, and adds the missing programs of /opt/cni/plugins. It waits until the daemon can
+serve pods, writes 05-ferrule.conflist to HOST_CNI_CONFDIR_PATH, and renames configurations that the
+runtime would use instead. A second run changes only what differs.
   --only-programs   only copy the programs: for an init container, before the daemon runs
-  --stay            go on looking until SIGTERM, and put right what is changed
+  --stay            keep checking until SIGTERM, and restore changed files
   --timeout SECONDS how long to wait for the daemon (300)
-uninstall gives configurations their names back, then removes its own, then the programs.
-  --keep-programs   leave the programs, for pods that are still to be deleted
-Exit code of both: 0 done, 1 not done (run it again), 2 not understood.
+uninstall restores the names of configurations, then removes its own, then the programs.
+  --keep-programs   keep the programs, for pods that are not deleted yet
+Exit code of both: 0 done, 1 not done (run it again), 2 invalid command line.
 
 Settings are environment variables; docs/settings.md lists them all.
-It listens at FERRULE_SOCKET, serves /metrics on port 61678 and introspection at
-INTROSPECTION_BIND_ADDRESS. SIGTERM ends it; pods keep their networking.
+The daemon listens at FERRULE_SOCKET, serves /metrics on port 61678 and introspection at
+INTROSPECTION_BIND_ADDRESS. It exits on SIGTERM; pods keep their networking.
 ";
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The translation of pods' addresses of the other family: kept in netfilter as the settings say, and
-//! put right when somebody changes it.
+//! The translation of pod addresses to the other family: netfilter tables that follow the settings. Changes by
+//! others are repaired.
 //!
-//! A loop of its own, off the way of ADDs, beside whatever backend SNAT has: it needs `nft`. What of
-//! it is left from other settings goes.
+//! The loop is independent of ADDs and of the backend of SNAT: it needs `nft`. It removes tables that remain from
+//! other settings.
 
-use crate::{metrics::Metrics, nat::ports, repair::PassReport};
+use crate::{metrics::Metrics, nat::ports, pass_report::PassReport};
 use config_settings::Settings;
 use ipamd_node::desired;
 use routing_netfilter::{Error, Tools};
@@ -20,9 +20,9 @@ pub(crate) struct Translation {
     pub(crate) tools: Tools,
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Passes of host networking, which say whether pods have such addresses.
+    /// The last repair pass, which shows whether pods have such addresses.
     pub(crate) passes: watch::Receiver<PassReport>,
-    /// What keeps pods from the other family.
+    /// The reason why pods cannot reach the other family.
     pub(crate) trouble: watch::Sender<Option<String>>,
 }
 
@@ -31,17 +31,17 @@ enum Fault {
     #[error(transparent)]
     Netfilter(#[from] Error),
     #[error(
-        "the node has no nft, so nothing translates pods' addresses of the other family; install \
-         nftables, or set {0}=false"
+        "cannot translate pod addresses to the other family: the node has no nft; install nftables, \
+         or set {0}=false"
     )]
     NoTool(&'static str),
 }
 
 impl Translation {
-    /// Runs for ever.
+    /// Never returns.
     pub(crate) async fn run(mut self) {
         let mut failures = 0_u32;
-        // What is wanted is not known before the first pass.
+        // The desired tables are unknown before the first pass.
         if self.passes.wait_for(|report| report.number > 0).await.is_err() {
             return std::future::pending().await;
         }
@@ -84,7 +84,7 @@ impl Translation {
         };
         let lines = script.lines().count();
         self.tools.apply(&Change { backend: Backend::Nftables, script }).await?;
-        tracing::info!(lines, "the translation to the other family is set");
+        tracing::info!(lines, "installed the translation to the other family");
         Ok(Settled::Changed)
     }
 
@@ -105,14 +105,14 @@ impl Translation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settled {
-    /// There is nothing of ours, and nothing is wanted.
+    /// No table exists, and none is desired.
     Absent,
-    /// It is as wanted, and somebody may change it.
+    /// The tables are as desired. Another program may change them.
     Watched,
-    /// It was changed, and is looked at again before it counts.
+    /// The tables were changed. The next observation decides.
     Changed,
 }
 
-/// Netfilter is looked at so often: nothing tells when somebody else changes it.
+/// The time between observations: the kernel sends no event if another program changes the tables.
 const PERIOD: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(100);

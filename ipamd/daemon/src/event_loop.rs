@@ -1,18 +1,19 @@
-//! The loop: one task owns the core. Everybody else sends it messages and waits.
+//! The event loop: one task owns the core, and all other tasks send it messages.
 //!
-//! The order of things is that of [`Outbox`]: a reply or a cloud call leaves only when the records
-//! that came before it are durable. Nothing here waits for a disk, a socket or the cloud; cloud
-//! calls run as tasks of their own and report back.
+//! [`Outbox`] keeps the order of effects: a reply or a cloud call leaves only after the records before it are
+//! durable. The loop never waits for a disk, a socket or the cloud. Cloud calls run as tasks of their own and
+//! send their results as messages.
 
 use crate::{
     checkpoint::{Progress, Writer},
     clock,
     cluster::Cluster,
-    inbox::{Inbox, Input, Question},
+    inbox::Inbox,
+    messages::{Input, Question, RepairOutcome, StartState},
     metrics::Metrics,
     policy,
-    repair::{Seen, Trigger},
-    start::{Beginning, terms::max_pods},
+    start::pool_config::max_pods,
+    trigger::Trigger,
     view::{Phase, View},
 };
 use config_model::{InstanceId, PodKey, PodName, Time};
@@ -34,7 +35,6 @@ use tokio::{
     time::sleep,
 };
 
-/// The task that owns the core.
 pub(crate) struct EventLoop {
     inputs: mpsc::Receiver<Input>,
     inbox: Inbox,
@@ -53,11 +53,11 @@ pub(crate) struct EventLoop {
 }
 
 enum State {
-    /// Requests that came before there was a core, in order.
+    /// Requests that arrived before the start completed, in order.
     Starting {
         queued: Vec<Queued>,
         inspected: Vec<Inspected>,
-        /// What Kubernetes has told so far; the last of each kind counts.
+        /// News from Kubernetes; the last of each kind counts.
         facts: Vec<ClusterFact>,
     },
     Running(Box<Running>),
@@ -69,7 +69,7 @@ struct Queued {
     reply: oneshot::Sender<Answer>,
 }
 
-/// Somebody who wants to know what a key holds.
+/// A question for the reservation of a key.
 type Inspected = (PodKey, oneshot::Sender<Option<PodView>>);
 
 struct Running {
@@ -87,21 +87,21 @@ struct Waiter {
     since: Instant,
 }
 
-/// What the loop shares with others.
-pub(crate) struct Surroundings {
+/// The event loop's connections to other tasks.
+pub(crate) struct Deps {
     pub(crate) inbox: Inbox,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) repair: Trigger,
     pub(crate) cluster: Cluster,
-    /// ferrule-agent, if it enforces policy here.
+    /// `None` if ferrule-agent does not enforce policy on this node.
     pub(crate) agent: Option<AgentAt>,
-    /// What the start waits for.
+    /// The step of the start that is not complete yet.
     pub(crate) starting: watch::Receiver<String>,
 }
 
 impl EventLoop {
-    pub(crate) fn new(inputs: mpsc::Receiver<Input>, around: Surroundings) -> Self {
-        let Surroundings { inbox, metrics, repair, cluster, agent, starting } = around;
+    pub(crate) fn new(inputs: mpsc::Receiver<Input>, deps: Deps) -> Self {
+        let Deps { inbox, metrics, repair, cluster, agent, starting } = deps;
         Self {
             inputs,
             inbox,
@@ -120,7 +120,7 @@ impl EventLoop {
         }
     }
 
-    /// Runs until it is told to finish and all is durable.
+    /// Runs until [`Input::Finish`] arrives and all records are durable.
     pub(crate) async fn run(mut self) {
         loop {
             let pause = self.pause();
@@ -143,7 +143,7 @@ impl EventLoop {
         }
     }
 
-    /// Takes this message and those behind it, so that their records share one write.
+    /// Processes this message and those behind it in the queue, so that their records share one write.
     fn take_in(&mut self, first: Input) {
         self.handle(first);
         for _ in 1..BATCH {
@@ -159,11 +159,11 @@ impl EventLoop {
             Input::Ask { ticket, question, reply } => self.ask(Queued { ticket, question, reply }),
             Input::Abandoned(ticket) => self.abandon(ticket),
             Input::Inspect { key, reply } => self.inspect(key, reply),
-            Input::Begin(beginning) => self.begin(*beginning),
+            Input::Start(start) => self.start(*start),
             Input::Cloud(event) => self.tell(event),
             Input::Limits(limits) => self.limits_told(limits),
             Input::Cluster(fact) => self.learn(fact),
-            Input::Seen(seen) => self.seen(seen),
+            Input::Repaired(outcome) => self.repaired(outcome),
             Input::View(reply) => {
                 let _ = reply.send(self.view());
             }
@@ -178,7 +178,7 @@ impl EventLoop {
                 let _ = queued.reply.send(refused(RefusalReason::Stopping, STOPPING));
             }
             State::Starting { queued: queue, .. } => {
-                // Whoever gave up comes again: a start that takes long does not gather them.
+                // A client that disconnected retries. A long start must not accumulate its requests.
                 queue.retain(|waiting| !waiting.reply.is_closed());
                 queue.push(queued);
             }
@@ -222,32 +222,32 @@ impl EventLoop {
         }
     }
 
-    /// From here on there is an address book. DELs that the daemon missed come first.
-    fn begin(&mut self, beginning: Beginning) {
+    /// Missed DELs come before all requests.
+    fn start(&mut self, start: StartState) {
         let State::Starting { queued, inspected, facts } = &mut self.state else { return };
         let (queued, inspected) = (std::mem::take(queued), std::mem::take(inspected));
         let facts = std::mem::take(facts);
-        let Beginning { core, cloud, instance, limits, targets, writer, notices, .. } = beginning;
-        let (untold, buried) = (beginning.untold, beginning.buried);
+        let StartState { core, cloud, instance, limits, targets, writer, notices, .. } = start;
+        let (unknown_limits, tombstoned) = (start.unknown_limits, start.tombstoned);
         let progress = writer.progress();
         let running = Running { core, cloud, instance, limits, targets, writer, progress };
         self.state = State::Running(Box::new(running));
         for notice in notices {
             self.report(notice);
         }
-        if let Some((instance_type, fault)) = untold {
-            self.limits_untold(instance_type, fault);
+        if let Some((instance_type, fault)) = unknown_limits {
+            self.limits_unknown(instance_type, fault);
         }
-        // Before anything is planned: how many pods there may be, and where ENIs are made.
+        // Facts come before planning: they set the node's pod limit and the subnets of new ENIs.
         for fact in facts {
             self.tell(Event::Cluster(fact));
         }
         self.tell(Event::Tick);
-        for key in buried {
+        for key in tombstoned {
             let ticket = self.inbox.next_ticket();
             self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted });
         }
-        // Whoever gave up meanwhile has closed its channel; a DEL that gave up left a tombstone.
+        // A client that disconnected has closed its channel. Its DEL left a tombstone.
         for queued in queued.into_iter().filter(|queued| !queued.reply.is_closed()) {
             self.ask(queued);
         }
@@ -259,8 +259,8 @@ impl EventLoop {
         }
     }
 
-    /// The core must do without the limits; EC2 is asked for them until it tells.
-    fn limits_untold(&mut self, instance_type: String, fault: CloudFault) {
+    /// The core works without the limits. A task asks EC2 for them until it answers.
+    fn limits_unknown(&mut self, instance_type: String, fault: CloudFault) {
         let State::Running(running) = &self.state else { return };
         let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
         let cluster = self.cluster.clone();
@@ -295,8 +295,8 @@ impl EventLoop {
         self.tell(Event::LimitsTold { limits, max_pods });
     }
 
-    fn seen(&mut self, seen: Seen) {
-        let Seen { started, in_use, ready, not_ready } = seen;
+    fn repaired(&mut self, outcome: RepairOutcome) {
+        let RepairOutcome { started, in_use, ready, not_ready } = outcome;
         for eni in ready {
             self.tell(Event::EniReady { eni });
         }
@@ -327,7 +327,7 @@ impl EventLoop {
         }
     }
 
-    /// After every turn: time that has passed, records to write, effects that may leave.
+    /// Runs after each batch of messages: timers, records to write, effects that may leave.
     fn settle(&mut self) {
         let due = |running: &Running| {
             running.core.wake_at().is_some_and(|wake_at| wake_at <= clock::now())
@@ -345,12 +345,12 @@ impl EventLoop {
             }
             let State::Running(running) = &self.state else { return };
             let Some(batch) = self.outbox.batch() else { return };
-            // What waits for no disk is durable on return, and its effects leave in the next round.
+            // A batch without a sync is durable on return, and its effects leave in the next round.
             running.writer.write(batch);
         }
     }
 
-    /// While there is no core yet, requests still have their deadlines.
+    /// Requests have deadlines before the start completes, too.
     fn refuse_overdue(&mut self) {
         let State::Starting { queued, .. } = &mut self.state else { return };
         let now = clock::now();
@@ -380,7 +380,7 @@ impl EventLoop {
     fn reply(&mut self, ticket: Ticket, answer: Answer) {
         let Some(Waiter { reply, since }) = self.waiting.remove(&ticket) else { return };
         self.metrics.answered(&answer, since.elapsed());
-        // Whoever asked may have gone: a reservation then lapses, the rest stands by itself.
+        // The client may have disconnected. A reservation then lapses; other answers need no reply.
         let _ = reply.send(answer);
     }
 
@@ -398,7 +398,7 @@ impl EventLoop {
             let result = cloud.execute(call).await;
             metrics.call_ends(kind);
             match &result {
-                Ok(_) => tracing::debug!(op = op.0, action, "cloud call done"),
+                Ok(_) => tracing::debug!(op = op.0, action, "cloud call succeeded"),
                 Err(fault) => {
                     tracing::warn!(op = op.0, action, %fault, "cloud call failed");
                     cluster.call_failed(action, fault);
@@ -484,8 +484,8 @@ impl EventLoop {
         matches!(self.state, State::Running(_))
     }
 
-    /// How long nothing is to be done. Never longer than the bound, since the timers' clock stands
-    /// still while the machine sleeps and the core's does not.
+    /// The time until the next timer. It is bounded, because tokio's clock stops while the machine is suspended and
+    /// the core's clock does not.
     fn pause(&self) -> Duration {
         let wake_at = match &self.state {
             State::Running(running) => running.core.wake_at(),
@@ -507,11 +507,11 @@ async fn progressed(state: &mut State) {
     {
         return;
     }
-    // No writer yet; or it is gone, and the loop with it.
+    // No writer yet, or the loop is about to end.
     std::future::pending().await
 }
 
-/// Whether the one fact says anew what the other said.
+/// Whether `fact` replaces `before`.
 fn replaces(fact: &ClusterFact, before: &ClusterFact) -> bool {
     match (fact, before) {
         (ClusterFact::Branch { pod, .. }, ClusterFact::Branch { pod: other, .. }) => pod == other,
@@ -528,13 +528,13 @@ fn refused(reason: RefusalReason, message: &str) -> Answer {
 }
 
 const STOPPING: &str = "the daemon is stopping";
-/// As many messages are taken before anything else is done.
+/// Messages that are processed before the loop does anything else.
 const BATCH: usize = 256;
-/// As many notices are kept for those who ask.
+/// Notices that introspection shows.
 const NOTICES: usize = 64;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const TYPE_LIMITS: &str = "DescribeInstanceTypes";
-/// The pause between two questions for the limits doubles from the one to the other.
+/// The pause between two calls for the limits doubles from the first to the last.
 const LIMITS_FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LIMITS_LAST_PAUSE: Duration = Duration::from_secs(60);
 

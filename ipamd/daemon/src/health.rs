@@ -1,11 +1,11 @@
-//! Health by two names, kept up to date.
+//! The gRPC health states `live` and `ready`, and the reports that follow from them.
 
 use crate::{
     cluster::Cluster,
     inbox::Inbox,
     install,
     nat::NatReport,
-    repair::PassReport,
+    pass_report::PassReport,
     troubles::{self, Ledger, Standing},
     view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
@@ -21,25 +21,25 @@ use tokio::{
     time::{interval, timeout},
 };
 
-/// What the loops that put the host right have seen.
+/// The results of the loops that repair the host.
 pub(crate) struct Seen {
     pub(crate) passes: watch::Receiver<PassReport>,
     pub(crate) nat: watch::Receiver<NatReport>,
     pub(crate) egress: watch::Receiver<Option<String>>,
-    /// Which name the file in which the installer says how the node's network stands.
+    /// The path of the installer's report follows from them.
     pub(crate) settings: Arc<Settings>,
 }
 
-/// Who is told.
+/// The receivers of reports.
 pub(crate) struct Told {
     pub(crate) statuses: watch::Sender<PoolStatus>,
     pub(crate) troubles: watch::Sender<Vec<Standing>>,
 }
 
-/// `live` says that the loop answers; `ready`, that the pool can serve. An empty pool does not make
-/// the daemon dead: a restart would not fill it.
+/// Updates health, the node's condition in Kubernetes and the answer to STATUS, which all agree.
 ///
-/// The node's condition in Kubernetes says the same as `ready`, and so does the answer to STATUS.
+/// `live` means that the event loop answers; `ready` means that the pool can serve. An empty pool does not change
+/// `live`, because a restart would not fill it.
 pub(crate) async fn report(health: Health, inbox: Inbox, cluster: Cluster, seen: Seen, told: Told) {
     let mut ticks = interval(EVERY);
     let mut readiness = Readiness::default();
@@ -64,7 +64,7 @@ pub(crate) async fn report(health: Health, inbox: Inbox, cluster: Cluster, seen:
         }
         match troubles.first().filter(|_| !ready) {
             Some(first) => cluster.pool(false, first.reason, &reasons),
-            None => cluster.pool(ready, "serves", "the pool serves"),
+            None => cluster.pool(ready, "serves", "the pool is ready"),
         }
         if said != Some((live, ready)) {
             if live && ready {
@@ -79,12 +79,12 @@ pub(crate) async fn report(health: Health, inbox: Inbox, cluster: Cluster, seen:
     }
 }
 
-/// What STATUS is told before anybody has looked.
+/// The answer to STATUS before the first check.
 pub(crate) fn starting() -> PoolStatus {
     PoolStatus { unavailable: vec!["starting: the first step".to_owned()], impaired: Vec::new() }
 }
 
-/// What STATUS is told. Trouble that may be over in a moment is not told, as with `ready`.
+/// The answer to STATUS. It omits a short problem, as `ready` does.
 fn status(view: Option<&View>, troubles: &[Trouble], ready: bool) -> PoolStatus {
     let told: &[Trouble] = if ready { &[] } else { troubles };
     let networking = told.iter().filter(|trouble| trouble.reason == HOST_NETWORKING);
@@ -96,7 +96,7 @@ fn status(view: Option<&View>, troubles: &[Trouble], ready: bool) -> PoolStatus 
 fn troubles(view: Option<&View>, cluster: &Cluster, seen: &Seen) -> Vec<Trouble> {
     let trouble = |reason, text| Trouble { reason, text };
     let Some(view) = view else {
-        return vec![trouble("silent", "the loop does not answer".to_owned())];
+        return vec![trouble("silent", "the event loop does not answer".to_owned())];
     };
     let mut troubles = view.troubles();
     troubles.extend(cluster.lacks().map(|lacks| trouble(KUBERNETES, lacks)));
@@ -105,14 +105,14 @@ fn troubles(view: Option<&View>, cluster: &Cluster, seen: &Seen) -> Vec<Trouble>
 }
 
 impl Seen {
-    /// What the host's networking lacks.
+    /// The problems of host networking.
     fn host(&self) -> Vec<String> {
         let (passes, nat, egress) = (self.passes.borrow(), self.nat.borrow(), self.egress.borrow());
         passes.trouble.iter().chain(&nat.trouble).chain(&*egress).cloned().collect()
     }
 }
 
-/// A pool that a burst has emptied for a moment is at work, not in trouble.
+/// Readiness with patience: a burst that empties the pool for a moment is not a problem.
 #[derive(Debug, Default)]
 struct Readiness {
     ready: bool,
@@ -132,7 +132,7 @@ impl Readiness {
 }
 
 const EVERY: Duration = Duration::from_millis(250);
-/// In ticks: the installer looks every ten seconds.
+/// In ticks. The installer writes its report every ten seconds.
 const NETWORK_EVERY: u64 = 20;
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -151,9 +151,9 @@ mod tests {
         let mut readiness = Readiness::default();
         assert!(!readiness.judge(true, start));
         assert!(readiness.judge(false, start));
-        assert!(readiness.judge(true, start), "trouble has just begun");
+        assert!(readiness.judge(true, start), "the problem is new");
         assert!(readiness.judge(false, start + PATIENCE * 2));
-        assert!(readiness.judge(true, start + PATIENCE * 2), "another trouble has just begun");
+        assert!(readiness.judge(true, start + PATIENCE * 2), "another problem is new");
         assert!(!readiness.judge(true, start + PATIENCE * 3));
         assert!(!readiness.judge(true, start + PATIENCE * 4));
         assert!(readiness.judge(false, start + PATIENCE * 5));

@@ -1,12 +1,17 @@
-//! `/metrics` and introspection over HTTP, for those who only look.
+//! `/metrics` and introspection over HTTP. Both are read-only.
 
 mod introspect;
 mod status;
 mod wall;
 
 use crate::{
-    cluster::Cluster, inbox::Inbox, install, metrics::Metrics, repair::PassReport,
-    troubles::Standing, view::View,
+    cluster::Cluster,
+    inbox::Inbox,
+    install,
+    metrics::{Kubernetes, Metrics},
+    pass_report::PassReport,
+    troubles::Standing,
+    view::View,
 };
 use axum::{
     Router,
@@ -24,7 +29,7 @@ use std::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// What is shown, and where it comes from.
+/// The sources of the pages.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) inbox: Inbox,
@@ -41,14 +46,14 @@ impl Shown {
     }
 }
 
-/// Serves `/metrics`, for ever.
+/// Serves `/metrics` and never returns.
 pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
     let router = Router::new().route("/metrics", get(metrics)).with_state(shown);
     let at = Bind::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
     runtime_process::listen::serve(router, &at, "metrics").await;
 }
 
-/// Serves introspection, for ever.
+/// Serves introspection and never returns.
 pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
     let router = Router::new()
         .route("/v1/enis", get(enis))
@@ -63,13 +68,18 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    // Counters are told even when the loop does not answer.
+    // Counters are served even if the event loop does not answer.
     if let Some(view) = shown.view().await {
-        shown.metrics.set_gauges(&view, &shown.cluster, &shown.reports.borrow());
+        let cluster = &shown.cluster;
+        let kubernetes =
+            Kubernetes { standings: cluster.standings(), lacks: cluster.lacks().is_some() };
+        shown.metrics.set_gauges(&view, &kubernetes, &shown.reports.borrow());
     }
-    shown.metrics.set_troubles(&shown.troubles.borrow());
+    let troubles = shown.troubles.borrow();
+    shown.metrics.set_troubles(troubles.iter().map(|it| (it.found.kind, it.found.severity)));
+    drop(troubles);
     if let Some(standing) = install::Standing::read(&shown.settings) {
-        shown.metrics.network(&standing);
+        shown.metrics.network(standing.restored, standing.failing.is_some());
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
 }
@@ -109,7 +119,9 @@ async fn commands() -> Json<Value> {
 fn answer(body: Option<Value>) -> Response {
     match body {
         Some(body) => Json(body).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
+        None => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the event loop does not answer\n").into_response()
+        }
     }
 }
 

@@ -1,80 +1,23 @@
-//! The one way to the event loop: messages into a bounded queue, answers by their own channel.
+//! The queue to the event loop. It is bounded, and each answer has its own channel.
 
-use crate::{repair::Seen, start::Beginning, view::View};
-use config_model::{PodKey, PodName, Time};
-use ipamd_core::{Answer, Cards, ClusterFact, Event, Limits, PodView, ReleaseCause, Ticket};
+use crate::{
+    messages::{Input, Question},
+    view::View,
+};
+use config_model::PodKey;
+use ipamd_core::{Answer, PodView, Ticket};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// What the loop is told.
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// A request that is answered under its ticket.
-    Ask { ticket: Ticket, question: Question, reply: oneshot::Sender<Answer> },
-    /// Whoever asked has gone.
-    Abandoned(Ticket),
-    /// What a key holds.
-    Inspect { key: PodKey, reply: oneshot::Sender<Option<PodView>> },
-    /// The core can be made now.
-    Begin(Box<Beginning>),
-    /// What a cloud call or a witness had to say.
-    Cloud(Event),
-    /// What the instance type allows; the loop began without.
-    Limits(Limits),
-    /// What Kubernetes tells.
-    Cluster(ClusterFact),
-    /// What a repair pass saw.
-    Seen(Seen),
-    /// The whole state.
-    View(oneshot::Sender<View>),
-    /// The process is about to end: who waits is answered now.
-    Stopping,
-    /// All requests have been answered: make the rest durable and end.
-    Finish,
-}
-
-/// A request.
-#[derive(Clone, Debug)]
-pub(crate) enum Question {
-    Reserve {
-        key: PodKey,
-        pod: PodName,
-        cards: Cards,
-        /// The uid of a pod that wants its branch ENI.
-        branch: Option<String>,
-        give_up_at: Time,
-    },
-    Confirm {
-        key: PodKey,
-        host_interface: String,
-    },
-    Release {
-        key: PodKey,
-        cause: ReleaseCause,
-    },
-}
-
-impl Question {
-    pub(crate) fn into_event(self, ticket: Ticket) -> Event {
-        match self {
-            Self::Reserve { key, pod, cards, branch, give_up_at } => {
-                Event::Reserve { ticket, key, pod, cards, branch, give_up_at }
-            }
-            Self::Confirm { key, host_interface } => Event::Confirm { ticket, key, host_interface },
-            Self::Release { key, cause } => Event::Release { ticket, key, cause },
-        }
-    }
-}
-
-/// The loop has ended.
+/// The event loop has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the daemon is stopping")]
 pub(crate) struct Ended;
 
-/// Sends to the loop. Clones send to the same one.
+/// Clones send to the same event loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     sender: mpsc::Sender<Input>,
@@ -82,7 +25,6 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// The two ends of the queue.
     pub(crate) fn open() -> (Self, mpsc::Receiver<Input>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self { sender, tickets: Arc::default() }, receiver)
@@ -92,7 +34,7 @@ impl Inbox {
         self.sender.send(input).await.map_err(|_| Ended)
     }
 
-    /// Asks and waits. Dropping the future tells the loop that nobody waits any more.
+    /// Sends a request and waits for the answer. A dropped future of a Reserve sends [`Input::Abandoned`].
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Ended> {
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
@@ -113,7 +55,7 @@ impl Inbox {
     /// The whole state at one moment.
     ///
     /// # Errors
-    /// When the loop has ended.
+    /// If the event loop has stopped.
     pub(crate) async fn view(&self) -> Result<View, Ended> {
         let (reply, answer) = oneshot::channel();
         self.send(Input::View(reply)).await?;
@@ -135,8 +77,7 @@ impl Drop for Abandon {
         let Some(sender) = self.sender.take() else { return };
         let gone = Input::Abandoned(self.ticket);
         if let Err(mpsc::error::TrySendError::Full(gone)) = sender.try_send(gone) {
-            // The queue is full, so this one waits its turn elsewhere. Outside a runtime there is
-            // no loop either.
+            // The queue is full: a task waits for room. Outside a runtime there is no event loop either.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move { sender.send(gone).await });
             }
@@ -144,5 +85,5 @@ impl Drop for Abandon {
     }
 }
 
-/// As many messages wait; more make their senders wait.
+/// Messages that wait in the queue. If it is full, senders wait.
 const QUEUE: usize = 1024;

@@ -1,7 +1,7 @@
 //! `ferrule-ipamd install` and `uninstall`: the plugin and its network configuration on the node.
 //!
-//! Programs come first, as they can be called by nobody yet; the conflist comes when an ADD would
-//! succeed. What is done stands in `install-plan`, how in `install-disk`; here is the waiting.
+//! Programs come first, because no runtime calls them yet. The conflist follows when an ADD would succeed.
+//! `install-plan` has the decisions and `install-disk` the operations; this module waits.
 
 mod pods;
 mod standing;
@@ -20,14 +20,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What `install` is asked for.
+/// The options of `install`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Bring the programs and end: what an init container does.
+    /// Installs the programs and returns, for an init container.
     pub only_programs: bool,
-    /// Go on looking, and put right what is not as it was.
+    /// Keeps checking, and restores changed files.
     pub stay: bool,
-    /// How long to wait for the daemon.
+    /// The longest wait for the daemon.
     pub timeout: Duration,
 }
 
@@ -37,12 +37,12 @@ impl Default for Order {
     }
 }
 
-/// Installs from the folder `brought` to those that the settings name, and tells each step. `ended`
-/// ends the waiting and the staying.
+/// Installs from the folder `brought` to the folders of the settings, and reports each step. `ended` interrupts
+/// the waits.
 ///
 /// # Errors
-/// When a folder or a program is not as it must be, the disk refuses, or the daemon is not ready in
-/// time. What was done by then stays, and the next run goes on from there.
+/// If a folder or a program is not valid, the disk refuses, or the daemon is not ready in time. Completed steps
+/// remain, and the next run continues from there.
 pub async fn install(
     settings: &Settings,
     brought: &Path,
@@ -55,7 +55,7 @@ pub async fn install(
     let mut ended = pin!(ended);
     let locked = tokio::select! {
         locked = lock(&folders) => locked?,
-        () = &mut ended => bail!("ended before the programs were brought; run it again"),
+        () = &mut ended => bail!("interrupted before the programs were installed; run this again"),
     };
     told(&mut say, |say| locked.bring_programs(say))?;
     drop(locked);
@@ -66,7 +66,7 @@ pub async fn install(
         notes = first_network(&folders, settings, &wanted, order, &mut say) => notes?,
         () = &mut ended => {
             Standing::forget(settings);
-            bail!("ended before the network was installed; run it again");
+            bail!("interrupted before the network was installed; run this again");
         }
     };
     say("installed");
@@ -106,17 +106,17 @@ pub async fn install(
                 new.for_each(|note| say(&note.to_string()));
                 known = notes;
             }
-            // It may be mended by the next time.
+            // The cause may be fixed before the next check.
             Err(error) => failed.say(format!("{error:#}"), &mut say),
         }
     }
 }
 
-/// Takes back what [`install`] did, but the programs if they are to stay.
+/// Reverts [`install`], except the programs if `keep_programs` is set.
 ///
 /// # Errors
-/// When pods are held on a node that was amazon-vpc-cni's, and nothing is done; or when the disk
-/// refuses, and the next run goes on from there.
+/// If a node that amazon-vpc-cni managed has pods; nothing is changed then. Or if the disk refuses; the next run
+/// then continues from there.
 pub fn uninstall(
     settings: &Settings,
     brought: &Path,
@@ -136,7 +136,7 @@ fn folders(settings: &Settings, brought: &Path) -> Folders {
     folders.lending(Path::new(PLUGINS))
 }
 
-/// Tells each step and, in the end, what people should know.
+/// Reports each step, and then the notes for people.
 fn told(
     say: &mut impl FnMut(&str),
     act: impl FnOnce(&mut dyn FnMut(&Op)) -> Result<Vec<Note>, InstallError>,
@@ -148,12 +148,12 @@ fn told(
 
 fn tell(standing: &Standing, settings: &Settings, failed: &mut Said, say: &mut impl FnMut(&str)) {
     if let Err(error) = standing.tell(settings) {
-        failed.say(format!("the daemon cannot be told how the network stands: {error}"), say);
+        failed.say(format!("cannot write the installer's report for the daemon: {error}"), say);
     }
 }
 
-/// The network, once an ADD would succeed and the node is nobody else's. One that stays waits for a
-/// takeover without end: people begin it when they like.
+/// Installs the network once an ADD would succeed and no other daemon manages the node. With `stay` it waits for
+/// a takeover forever, because a person starts it.
 async fn first_network(
     folders: &Folders,
     settings: &Settings,
@@ -184,7 +184,7 @@ async fn first_network(
     }
 }
 
-/// Waits for the folders, as [`Folders::lock`] does, and lets others go on meanwhile.
+/// Waits for the folders like [`Folders::lock`], without blocking the thread.
 async fn lock(folders: &Folders) -> Result<Locked<'_>, InstallError> {
     let give_up = Instant::now() + LOCKED_BY_OTHERS;
     loop {
@@ -218,7 +218,7 @@ async fn look_again(
     Ok(make_network(locked, settings, wanted, &mut each)?)
 }
 
-/// Waits until STATUS would be 0; tells what it waits for, whenever that changes.
+/// Waits until STATUS would succeed, and reports each new reason of the wait.
 async fn wait_until_ready(
     socket: &Path,
     give_up: Instant,
@@ -228,9 +228,9 @@ async fn wait_until_ready(
     while let Some(reason) = unready(socket).await {
         if Instant::now() >= give_up {
             bail!(
-                "the daemon is not ready: {reason}. The programs are installed, the network is not; \
-                 see to the daemon (its log, `ferrule doctor`) and run this again, or give it longer \
-                 by --timeout"
+                "the daemon is not ready: {reason}; the programs are installed, the network is not; \
+                 check the daemon (its log, `ferrule doctor`) and run this again, or set a longer \
+                 --timeout"
             );
         }
         waiting.say(format!("waiting for the daemon: {reason}"), say);
@@ -239,7 +239,7 @@ async fn wait_until_ready(
     Ok(())
 }
 
-/// What was said last, and when: told when it changes, and now and then.
+/// The last message and its time. A message is repeated if it changes or is old.
 #[derive(Default)]
 struct Said(Option<(String, Instant)>);
 
@@ -253,27 +253,27 @@ impl Said {
     }
 }
 
-/// Why STATUS would not be 0.
+/// The reason why STATUS would fail.
 async fn unready(socket: &Path) -> Option<String> {
     let now = Instant::now();
     let answer = async {
         let client = Client::connect(socket, now + CONNECTING).await?;
         client.status(now + ANSWERING).await
     };
-    match answer.await.context("ask it for its status") {
+    match answer.await.context("cannot get the status of the daemon") {
         Ok(status) if status.unavailable.is_empty() => None,
         Ok(status) => Some(status.unavailable.join("; ")),
         Err(error) => Some(format!("{error:#}")),
     }
 }
 
-/// Where the image has the CNI project's plugins.
+/// The CNI project's plugins in the image.
 const PLUGINS: &str = "/opt/cni/plugins";
-/// A node is up within minutes; a longer wait would only hide why.
+/// A node starts within minutes. A longer wait would hide the cause.
 const TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECTING: Duration = Duration::from_secs(1);
 const ANSWERING: Duration = Duration::from_secs(5);
-/// As long as whoever cannot be told to end waits.
+/// As long as the wait of a process that cannot be interrupted.
 const LOCKED_BY_OTHERS: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 const SAY_AGAIN: Duration = Duration::from_secs(30);
@@ -287,7 +287,7 @@ mod tests {
     use std::{fs, fs::File};
 
     #[tokio::test]
-    async fn who_waits_for_the_folders_hears_that_it_is_to_end() {
+    async fn an_installer_that_waits_for_the_folders_can_be_interrupted() {
         let node = tempfile::tempdir().unwrap();
         let [bin, conf] = ["bin", "net.d"].map(|name| node.path().join(name));
         for folder in [&bin, &conf] {
@@ -300,7 +300,7 @@ mod tests {
         let order = Order { only_programs: true, ..Order::default() };
         let ended = tokio::time::sleep(Duration::from_millis(50));
         let told = install(&settings, node.path(), order, |_| (), ended).await.unwrap_err();
-        assert!(told.to_string().contains("ended before the programs"), "{told:#}");
+        assert!(told.to_string().contains("interrupted before the programs"), "{told:#}");
         assert_eq!(fs::read_dir(bin).unwrap().count(), 0);
     }
 }

@@ -1,12 +1,14 @@
 //! ferrule-ipamd: the node's ENIs and addresses.
 //!
-//! One task owns the core (`event_loop.rs`); requests, cloud calls, repair passes and those who
-//! only look send it messages. What it decides is durable before it is told (`checkpoint.rs`), and
-//! what the kernel should look like is compared with what it does look like again and again
-//! (`repair.rs`). The daemon decides nothing about addresses itself, never detaches anything when
-//! it ends, and does not end because EC2, the metadata service or a port is out of reach.
+//! One task owns the core (`event_loop.rs`). Requests, cloud calls, repair passes and readers send it messages
+//! (`messages.rs`). Its decisions are durable before they leave the daemon (`checkpoint.rs`). The repair pass
+//! compares the kernel with the desired state again and again (`repair.rs`).
 //!
-//! Cloud and kernel are seams, so `tests/` drive the whole daemon over a real socket with neither. Start reading at [`run`].
+//! The daemon makes no decision about addresses, never detaches an ENI when it exits, and does not exit because
+//! EC2, the metadata service or a port is unreachable.
+//!
+//! Cloud and kernel are seams, so `tests/` run the whole daemon over a real socket without either. Start reading
+//! at [`run`].
 
 pub mod checkpoint;
 pub mod clock;
@@ -19,8 +21,10 @@ mod http;
 mod inbox;
 pub mod install;
 pub mod logging;
+mod messages;
 mod metrics;
 mod nat;
+mod pass_report;
 mod policy;
 mod repair;
 mod run;
@@ -28,11 +32,13 @@ mod service;
 mod sources;
 mod start;
 pub mod tombstones;
+mod trigger;
 mod troubles;
 mod view;
 
 pub use cluster::{Access, options as kubernetes};
 pub use metrics::Metrics;
-pub use repair::{ProcSys, Trigger, watch_kernel};
+pub use repair::{ProcSys, watch_kernel};
 pub use run::{Daemon, run};
 pub use start::{Connect, Connecting};
+pub use trigger::Trigger;

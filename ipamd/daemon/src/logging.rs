@@ -1,9 +1,9 @@
-//! Log lines: one JSON object each.
+//! The log: one JSON object per line.
 
 use config_settings::{LogLevel, LogTo};
 use runtime_process::log::{Form, Log};
 
-/// Our own crates: what they say counts from the level that is set.
+/// Our own crates, to which the level of the settings applies.
 const OURS: [&str; 7] = [
     "ferrule_ipamd",
     "ipamd_daemon",
@@ -14,7 +14,7 @@ const OURS: [&str; 7] = [
     "routing_plan",
 ];
 
-/// Starts to log. A file that cannot be had is told on standard error, which is then used.
+/// Starts the log. If the file cannot be opened, the log goes to stderr and says so.
 pub fn start(to: &LogTo, level: LogLevel) {
     log(level).start(to, "AWS_VPC_K8S_CNI_LOG_FILE");
 }

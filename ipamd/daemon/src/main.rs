@@ -50,7 +50,7 @@ fn finish(result: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// The environment, resolved. Names that are not text are nobody's.
+/// Resolves the environment. Variables that are not UTF-8 are ignored.
 fn settings() -> Result<(Settings, Vec<config_settings::Warning>)> {
     let pairs = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -94,7 +94,7 @@ fn uninstall(keep_programs: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the image, or a package, has put us and what we bring.
+/// The folder of this program and of the programs that `install` copies.
 fn own_folder() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find this program's folder")?;
     Ok(own.parent().context("find this program's folder")?.to_owned())
@@ -108,9 +108,9 @@ fn daemon() -> Result<ExitCode> {
     let (settings, warnings) = match settings() {
         Ok(resolved) => resolved,
         Err(error) => {
-            // The log's own settings are not known, so its default place would be a guess.
+            // The settings of the log are unknown, so it goes to stderr.
             logging::start(&config_settings::LogTo::Stderr, config_settings::LogLevel::Info);
-            tracing::error!(error = format!("{error:#}"), "these settings are refused");
+            tracing::error!(error = format!("{error:#}"), "cannot use these settings");
             return Ok(ExitCode::from(2));
         }
     };
@@ -119,11 +119,11 @@ fn daemon() -> Result<ExitCode> {
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }
-    // Two threads: reading a large node's rules and routes must not keep an ADD waiting.
+    // Two threads: the read of a large node's rules and routes must not delay an ADD.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(run(settings)).inspect_err(|error| {
-        tracing::error!(error = format!("{error:#}"), "the daemon ends");
+        tracing::error!(error = format!("{error:#}"), "the daemon exits");
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
@@ -133,7 +133,7 @@ async fn run(settings: Settings) -> Result<()> {
     let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let proc_sys = ProcSys::at(&settings.proc_sys_net);
-    // Without these no pod has a network; of the others those are watched that the kernel has.
+    // Pods need these sysctls. Of the others, those that the kernel has are watched.
     let demanded = desired::family(&settings).sysctls();
     let there = |name: &_| demanded.contains_key(name) || proc_sys.has(name);
     let watched = desired::sysctls(&settings).into_keys().filter(there).collect();
@@ -142,7 +142,7 @@ async fn run(settings: Settings) -> Result<()> {
     tokio::spawn(watch_kernel(changes.clone()));
     let metrics = Arc::new(Metrics::new());
     let boot_id = clock::boot_id().context("read the boot id")?;
-    // Two daemons of one node may overlap for a moment, and only one of them holds a Lease.
+    // Two daemons of one node may overlap for a moment, and only one of them holds the Lease.
     let process = format!("{boot_id}-{}", std::process::id());
     let daemon = Daemon {
         connect: connect(&settings, Arc::clone(&metrics)),
@@ -165,7 +165,7 @@ async fn run(settings: Settings) -> Result<()> {
     .await
 }
 
-/// The way to the cloud, tried again and again while the metadata service does not answer.
+/// Connects to the cloud; repeated while the metadata service does not answer.
 fn connect(settings: &Settings, metrics: Arc<Metrics>) -> Connect {
     let call_timeout = Duration::from_millis(settings.http_timeout.0);
     Box::new(move || {

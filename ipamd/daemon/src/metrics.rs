@@ -1,14 +1,15 @@
-//! What is counted and measured: amazon-vpc-cni's names where dashboards have them, ours beside.
+//! The daemon's metrics: the names of amazon-vpc-cni where dashboards use them, and Ferrule's own.
 
 mod gauges;
 mod latency;
 mod nat;
 
-use crate::{cluster::Cluster, install::Standing, repair::PassReport, troubles, view::View};
+use crate::{pass_report::PassReport, view::View};
 use config_metrics::Program;
 use gauges::Gauges;
 use ipamd_cloud::{CallReport, Refusal, Service};
 use ipamd_core::{Action, Answer, Notice, RefusalReason, ReleaseCause, Severity, Topic};
+use ipamd_kube::Standings;
 use latency::LatencySums;
 use nat::NatMetrics;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
@@ -16,7 +17,13 @@ use routing_plan::nat::Backend;
 use runtime_process::meter::Meter;
 use std::{fmt, time::Duration};
 
-/// Every metric of the daemon.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kubernetes {
+    pub(crate) standings: Standings,
+    /// A mode of the daemon waits for the API server.
+    pub(crate) lacks: bool,
+}
+
 pub struct Metrics {
     meter: Meter,
     /// `awscni_add_ip_req_count`
@@ -70,7 +77,7 @@ impl Metrics {
     /// All at zero.
     ///
     /// # Panics
-    /// Never: names are unique and valid, which a test holds by calling this.
+    /// Never: the catalog's names are unique and valid. A test calls this.
     pub fn new() -> Self {
         let meter = made(Meter::new(Program::Ipamd, env!("CARGO_PKG_VERSION")));
         register_constants(&meter);
@@ -118,7 +125,7 @@ impl Metrics {
         metrics
     }
 
-    /// Series that alerts look at, with 0: Prometheus sees no increase in one that begins at 1.
+    /// Creates the series that alerts use with value 0. Prometheus sees no increase in a series that starts at 1.
     fn begin_series(&self) {
         for grant in config_iam::grants() {
             self.ec2_requests.with_label_values(&[grant.action]);
@@ -183,7 +190,7 @@ impl Metrics {
         self.add_duration.with_label_values(&[result]).observe(seconds);
     }
 
-    /// A call to EC2 or to the metadata service has ended.
+    /// Counts a call to EC2 or to the metadata service.
     pub fn called(&self, report: &CallReport<'_>) {
         let CallReport { service, action, duration, status, error } = *report;
         self.calls.with_label_values(&[action, error.unwrap_or("ok")]).inc();
@@ -208,7 +215,7 @@ impl Metrics {
         }
     }
 
-    /// A call to EC2 begins, after it has waited so long for its budget.
+    /// Counts the start of a call to EC2, and its wait for the budget.
     pub(crate) fn call_begins(&self, action: Action, waited: Duration) {
         self.call_wait.with_label_values(&[action.name()]).observe(waited.as_secs_f64());
         if let Some(name) = in_progress(action) {
@@ -216,14 +223,14 @@ impl Metrics {
         }
     }
 
-    /// A call to EC2 has ended.
+    /// Counts the end of a call to EC2.
     pub(crate) fn call_ends(&self, action: Action) {
         if let Some(name) = in_progress(action) {
             self.in_progress.with_label_values(&[name]).dec();
         }
     }
 
-    /// A witness is asked, or has answered.
+    /// Counts the start or the end of a witness's observation.
     pub(crate) fn looks(&self, begins: bool) {
         let gauge = self.in_progress.with_label_values(&["nodeIPPoolReconcile"]);
         gauge.add(if begins { 1 } else { -1 });
@@ -273,44 +280,47 @@ impl Metrics {
         self.unsettled_passes.set(report.unsettled.into());
     }
 
-    /// Netfilter was looked at, and is as desired by that backend.
+    /// Counts an observation of netfilter that ended in the desired state.
     pub(crate) fn nat_passed(&self, backend: Backend, result: &str) {
         self.nat.passed(backend, result);
     }
 
-    /// Netfilter could not be looked at, or not be changed.
+    /// Counts an observation or a change of netfilter that failed.
     pub(crate) fn nat_failed(&self) {
         self.nat.failed();
     }
 
-    /// The installer tells how the node's network stands; what it counts begins anew with it.
-    pub(crate) fn network(&self, standing: &Standing) {
+    /// Takes over the installer's report. Its count restarts with the installer.
+    pub(crate) fn network(&self, restored: u64, is_failing: bool) {
         self.network_restored.reset();
-        self.network_restored.inc_by(standing.restored);
-        self.network_failing.set(standing.failing.is_some().into());
+        self.network_restored.inc_by(restored);
+        self.network_failing.set(is_failing.into());
     }
 
     pub(crate) fn pass_failed(&self) {
         self.pass_failures.inc();
     }
 
-    /// The page that Prometheus reads, its gauges as they were last set.
+    /// The page for Prometheus, with the gauges as last set.
     pub fn page(&self) -> String {
         self.meter.page()
     }
 
     /// Sets the gauges of the pool.
-    pub(crate) fn set_gauges(&self, view: &View, cluster: &Cluster, report: &PassReport) {
-        self.gauges.set(view, cluster, report);
+    pub(crate) fn set_gauges(&self, view: &View, kubernetes: &Kubernetes, report: &PassReport) {
+        self.gauges.set(view, kubernetes, report);
     }
 
-    /// Sets the gauge of what is wrong.
-    pub(crate) fn set_troubles(&self, standing: &[troubles::Standing]) {
-        self.gauges.set_troubles(standing);
+    /// Sets the gauge of problems, by kind and severity.
+    pub(crate) fn set_troubles(
+        &self,
+        troubles: impl IntoIterator<Item = (&'static str, view_node::Severity)>,
+    ) {
+        self.gauges.set_troubles(troubles);
     }
 }
 
-/// What amazon-vpc-cni calls it.
+/// amazon-vpc-cni's name of the action.
 fn in_progress(action: Action) -> Option<&'static str> {
     match action {
         Action::Create | Action::Attach | Action::Assign | Action::AssignIpv6 => {
@@ -323,7 +333,7 @@ fn in_progress(action: Action) -> Option<&'static str> {
     }
 }
 
-/// Names that dashboards have and that do not change here.
+/// Registers the metrics of dashboards that have a constant value here.
 fn register_constants(meter: &Meter) {
     let info = made(meter.gauges("awscni_build_info"));
     info.with_label_values(&[env!("CARGO_PKG_VERSION"), ""]).set(1);
@@ -332,9 +342,9 @@ fn register_constants(meter: &Meter) {
     }
 }
 
-/// A metric that the catalogue has.
+/// Unwraps a metric of the catalog.
 fn made<T>(metric: Result<T, runtime_process::meter::Error>) -> T {
-    metric.expect("the catalogue has the metric, and it is made once")
+    metric.expect("the catalog has the metric, and it is registered once")
 }
 
 fn severity_name(severity: Severity) -> &'static str {
@@ -345,14 +355,14 @@ fn severity_name(severity: Severity) -> &'static str {
     }
 }
 
-/// Actions that may find no room in a subnet or a limit reached.
+/// Actions that can fail because a subnet is full or a limit is reached.
 const TAKES_ROOM: [&str; 4] = [
     "CreateNetworkInterface",
     "AttachNetworkInterface",
     "AssignPrivateIpAddresses",
     "AssignIpv6Addresses",
 ];
-/// Notices that somebody is alerted of.
+/// Notices with an alert.
 const ALERTED: [(Topic, Severity); 7] = [
     (Topic::SubnetExhausted, Severity::Error),
     (Topic::SubnetFragmented, Severity::Warning),
@@ -362,7 +372,7 @@ const ALERTED: [(Topic, Severity); 7] = [
     (Topic::EniConfigInvalid, Severity::Error),
     (Topic::KernelDirty, Severity::Warning),
 ];
-/// amazon-vpc-cni's words.
+/// Label values of amazon-vpc-cni.
 const TRUNK: &str = "tryEnableSecurityGroupsForPods";
 const RECONCILED: [&str; 4] =
     ["eniReconcileAdd", "eniDataStorePoolReconcileAdd", "eniReconcileDel", "eniIPPoolReconcileDel"];

@@ -1,13 +1,13 @@
-//! SNAT and connection marks: what netfilter does follows the VPC's ranges and the settings, and is
-//! put right when somebody changes it.
+//! SNAT and connection marks: the netfilter rules follow the CIDRs of the VPC and the settings, and changes by
+//! others are repaired.
 //!
-//! One loop, off the way of ADDs: observe, plan, apply, observe. What has failed is tried again;
-//! until it succeeds the daemon says what pods cannot reach.
+//! The loop is independent of ADDs: observe, plan, apply, observe. A failed step is retried. Until it succeeds,
+//! the daemon reports the destinations that pods cannot reach.
 
 use crate::{
     inbox::{Ended, Inbox},
     metrics::Metrics,
-    repair::PassReport,
+    pass_report::PassReport,
 };
 use config_settings::{Family, NatBackend, RandomizeSnat, Settings};
 use ipamd_cloud::Cloud;
@@ -21,52 +21,52 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How netfilter stands.
+/// The state of the netfilter rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NatReport {
-    /// Who writes the rules, once something was written or found right.
+    /// The backend of the rules, after they were written or found complete.
     pub(crate) backend: Option<Backend>,
-    /// What keeps pods from leaving the VPC, or node ports from answering.
+    /// The destinations that pods cannot reach, or node ports that do not answer.
     pub(crate) trouble: Option<String>,
 }
 
-/// Owns what netfilter does for pods.
+/// Owns the netfilter rules for pods.
 pub(crate) struct Nat {
     pub(crate) tools: Tools,
     pub(crate) inbox: Inbox,
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Arc<Metrics>,
-    /// The VPC's ranges.
+    /// The IPv4 CIDRs of the VPC.
     pub(crate) ranges: watch::Receiver<Vec<Ipv4Net>>,
-    /// Passes of host networking, which know the primary ENI's link.
+    /// The last repair pass, which has the name of the primary ENI's link.
     pub(crate) passes: watch::Receiver<PassReport>,
     pub(crate) reports: watch::Sender<NatReport>,
 }
 
-/// How a pass ended.
+/// The result of a pass.
 enum Passed {
-    /// What is wanted is not known yet.
+    /// The desired rules are not known yet.
     TooSoon,
     Unchanged,
     Changed,
 }
 
-/// Why a pass did not come to its end.
+/// The reason why a pass failed.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error(transparent)]
     Netfilter(#[from] Error),
     #[error(
-        "the node has neither iptables nor nft, so nothing translates addresses; install nftables, \
-         or set AWS_VPC_K8S_CNI_EXTERNALSNAT=true and AWS_VPC_CNI_NODE_PORT_SUPPORT=false"
+        "cannot translate pod addresses: the node has neither iptables nor nft; install nftables, or \
+         set AWS_VPC_K8S_CNI_EXTERNALSNAT=true and AWS_VPC_CNI_NODE_PORT_SUPPORT=false"
     )]
     NoTools,
-    #[error("the daemon ends")]
+    #[error("the daemon exits")]
     Ended,
 }
 
 impl Nat {
-    /// Runs until the loop ends.
+    /// Runs until the event loop stops.
     pub(crate) async fn run(mut self) {
         if self.settings.family == Family::V6 {
             // IPv6 pods keep their addresses everywhere.
@@ -79,7 +79,7 @@ impl Nat {
                 Ok(Passed::TooSoon) => later(&mut tries),
                 Ok(passed) => {
                     tries = 0;
-                    // What was changed is looked at again before it counts.
+                    // A change counts only after the next observation.
                     if matches!(passed, Passed::Changed) { SOON } else { PERIOD }
                 }
                 Err(Fault::Ended) => return,
@@ -123,7 +123,7 @@ impl Nat {
         Ok(if changes.is_empty() { Passed::Unchanged } else { Passed::Changed })
     }
 
-    /// `None` until the VPC's ranges and the primary ENI are known.
+    /// `None` until the VPC's CIDRs and the primary ENI are known.
     async fn desired(&mut self) -> Result<Option<NatDesired>, Fault> {
         let vpc: Vec<Ipv4Net> = self.ranges.borrow_and_update().clone();
         let link = self.passes.borrow().primary_link.clone();
@@ -148,7 +148,7 @@ impl Nat {
 
     fn changed(&self, change: &Change) {
         let lines = change.script.lines().count();
-        tracing::info!(backend = change.backend.name(), lines, "netfilter's rules are set");
+        tracing::info!(backend = change.backend.name(), lines, "updated the netfilter rules");
     }
 
     fn failed(&self, fault: &Fault) {
@@ -159,7 +159,7 @@ impl Nat {
     }
 }
 
-/// How a translated connection gets its source port.
+/// The choice of source ports for translated connections.
 pub(crate) fn ports(settings: &Settings) -> Ports {
     match settings.randomize_snat {
         RandomizeSnat::None => Ports::Kept,
@@ -168,7 +168,7 @@ pub(crate) fn ports(settings: &Settings) -> Ports {
     }
 }
 
-/// Keeps the VPC's ranges as the metadata service tells them. One that is silent changes nothing.
+/// Follows the VPC's CIDRs in the metadata service. A failed read changes nothing.
 pub(crate) async fn follow_ranges(cloud: Arc<dyn Cloud>, ranges: watch::Sender<Vec<Ipv4Net>>) {
     loop {
         sleep(RANGES_EVERY).await;
@@ -183,24 +183,24 @@ pub(crate) async fn follow_ranges(cloud: Arc<dyn Cloud>, ranges: watch::Sender<V
                     }
                 });
                 if news {
-                    tracing::info!(?now, "the VPC's ranges have changed");
+                    tracing::info!(?now, "the CIDRs of the VPC changed");
                 }
             }
-            Ok(Ok(_)) => tracing::warn!("the metadata service tells no range of the VPC"),
-            Ok(Err(fault)) => tracing::warn!(%fault, "the VPC's ranges are not told"),
-            Err(_) => tracing::warn!("the VPC's ranges are not told in time"),
+            Ok(Ok(_)) => tracing::warn!("the metadata service lists no CIDR of the VPC"),
+            Ok(Err(fault)) => tracing::warn!(%fault, "cannot read the CIDRs of the VPC"),
+            Err(_) => tracing::warn!("cannot read the CIDRs of the VPC: timeout"),
         }
     }
 }
 
-/// A longer rest with each try, up to the period.
+/// A pause that grows with each attempt, up to the period.
 fn later(tries: &mut u32) -> Duration {
     *tries += 1;
     (SOON * 2_u32.pow((*tries).min(8))).min(PERIOD)
 }
 
-/// Netfilter is looked at so often.
+/// The time between observations of netfilter.
 const PERIOD: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(100);
-/// As amazon-vpc-cni does.
+/// As in amazon-vpc-cni.
 const RANGES_EVERY: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! Who enforces policy on the node: ferrule-agent; or aws-network-policy-agent, where it is kept, for which is done
-//! here what amazon-vpc-cni did for it.
+//! The policy agent of the node: ferrule-agent, or aws-network-policy-agent, to which the daemon then answers in
+//! place of amazon-vpc-cni.
 
 use crate::inbox::{Ended, Inbox};
 use config_model::{EnforcingMode, PodKey, PodName};
@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// Who enforces policy on pods, if anybody does.
+/// The policy agent of the node, if any.
 pub(crate) fn enforcer(settings: &Settings) -> Option<Enforcer> {
     // Settings in which an agent is used without a mode are refused.
     let mode = settings.policy_mode.unwrap_or(EnforcingMode::Strict);
@@ -27,7 +27,7 @@ pub(crate) fn enforcer(settings: &Settings) -> Option<Enforcer> {
     settings.policy_agent.then(|| Enforcer::NetworkPolicyAgent { socket: socket(), mode })
 }
 
-/// ferrule-agent, if it enforces policy here.
+/// `None` if ferrule-agent does not enforce policy on this node.
 pub(crate) fn agent(settings: &Settings) -> Option<AgentAt> {
     client(enforcer(settings).as_ref())
 }
@@ -42,8 +42,8 @@ pub(crate) fn client(enforcer: Option<&Enforcer>) -> Option<AgentAt> {
     }
 }
 
-/// Tells ferrule-agent of a pod that was released without a DEL, unless another of its name lives. Its entry's end
-/// tells the agent the same, so one that is not there misses little.
+/// Reports a pod to ferrule-agent that was released without a DEL, unless another sandbox of that pod exists. The
+/// agent also learns of the pod's end from the controller, so a lost report matters little.
 pub(crate) async fn forget(
     agent: Option<&AgentAt>,
     inbox: &Inbox,
@@ -61,40 +61,40 @@ pub(crate) async fn forget(
     let gone =
         AgentPod { uid: String::new(), name: pod.clone(), container: key.container_id.clone() };
     if let Err(error) = agent.forget(&gone, Instant::now() + FORGET).await {
-        tracing::warn!(%error, %pod, "ferrule-agent was not told that the pod is gone");
+        tracing::warn!(%error, %pod, "cannot report the deleted pod to ferrule-agent");
     }
 }
 
-/// Answers the agent, which asks when it starts. Comes back never: a daemon without it serves pods that
-/// an agent which runs already is told of.
+/// Answers aws-network-policy-agent, which asks when it starts. Never returns. Pods start without it as well,
+/// because a running agent learns of them from the API server.
 pub(crate) async fn serve(settings: &Settings, cloud: &dyn Cloud, health: Health) {
     if !settings.policy_agent {
         return pending().await;
     }
-    let terms = terms(settings, cloud).await;
+    let config = node_config(settings, cloud).await;
     let socket = beside_store(settings, OURS);
     loop {
         let served = match listen(&socket).await {
             Ok(incoming) => {
-                let mode = &terms.mode;
-                tracing::info!(socket = %socket.display(), mode, "the policy agent is served");
-                answer(incoming, terms.clone(), &health, pending()).await.map_err(Into::into)
+                let mode = &config.mode;
+                tracing::info!(socket = %socket.display(), mode, "serving aws-network-policy-agent");
+                answer(incoming, config.clone(), &health, pending()).await.map_err(Into::into)
             }
             Err(error) => Err(anyhow::Error::from(error)),
         };
         if let Err(error) = served {
             let error = format!("{error:#}");
-            tracing::warn!(error, "the policy agent is not served; trying again");
+            tracing::warn!(error, "cannot serve aws-network-policy-agent; retrying");
         }
         sleep(REST).await;
     }
 }
 
-async fn terms(settings: &Settings, cloud: &dyn Cloud) -> NodeConfig {
+async fn node_config(settings: &Settings, cloud: &dyn Cloud) -> NodeConfig {
     let node = loop {
         match cloud.node().await {
             Ok(node) => break node,
-            Err(error) => tracing::warn!(%error, "the instance's metadata cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the instance metadata"),
         }
         sleep(REST).await;
     };
@@ -113,10 +113,10 @@ fn beside_store(settings: &Settings, name: &str) -> PathBuf {
     settings.backing_store.parent().unwrap_or_else(|| Path::new("/")).join(name)
 }
 
-/// Where the agent takes calls.
+/// The socket of aws-network-policy-agent.
 const AGENTS: &str = "npa.sock";
-/// Where amazon-vpc-cni takes them.
+/// The socket of amazon-vpc-cni, which the daemon serves.
 const OURS: &str = "ipamd.sock";
-/// How long ferrule-agent gets to take note of a pod's end.
+/// The deadline of the report of a pod's end.
 const FORGET: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(1);

@@ -1,28 +1,24 @@
-//! The repair pass: observe the kernel, compare it with the address book, put it right.
+//! The repair pass: observe the kernel, compare it with the address book, apply the plan.
 //!
-//! The order is what keeps a pod that is being made or unmade safe: DELs that were missed come
-//! first, then the kernel is observed, and only then is the book read. Whatever the kernel showed
-//! was in the book before it was made, so the book knows it.
+//! The order protects pods during ADD and DEL: missed DELs come first, then the observation, and only then the
+//! read of the address book. An object in the kernel was in the book before its creation, so the book knows it.
 
-mod report;
-mod trigger;
 mod watch;
 
-pub(crate) use report::PassReport;
-pub use trigger::Trigger;
 pub(crate) use watch::watch_sysctls;
 pub use watch::{ProcSys, watch_kernel};
 
 use crate::{
     clock,
-    inbox::{Ended, Inbox, Input},
+    inbox::{Ended, Inbox},
+    messages::{Input, RepairOutcome},
     metrics::Metrics,
+    pass_report::{Marks, PassReport},
     policy,
-    service::bury,
-    sources::Marks,
     tombstones::Tombstones,
+    trigger::Trigger,
 };
-use config_model::{EniId, Mark, Time};
+use config_model::Mark;
 use config_settings::Settings;
 use ipamd_node::{desired, readiness};
 use routing_netlink::Kernel;
@@ -38,20 +34,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What a pass tells the address book.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    /// When the observation began.
-    pub(crate) started: Time,
-    /// Addresses that the kernel still names.
-    pub(crate) in_use: BTreeSet<IpAddr>,
-    /// ENIs that were seen as they should be, and were not before.
-    pub(crate) ready: Vec<EniId>,
-    /// ENIs that cannot be made right, and why.
-    pub(crate) not_ready: Vec<(EniId, String)>,
-}
-
-/// Owns the kernel and runs passes, one after the other.
+/// Owns the kernel adapter and runs one pass at a time.
 pub(crate) struct Repair<K> {
     kernel: K,
     inbox: Inbox,
@@ -63,7 +46,7 @@ pub(crate) struct Repair<K> {
     marks: channel::Receiver<Marks>,
 }
 
-/// What a repair needs beside the kernel.
+/// The connections of the repair loop besides the kernel.
 pub(crate) struct Tools {
     pub(crate) inbox: Inbox,
     pub(crate) tombstones: Tombstones,
@@ -71,7 +54,7 @@ pub(crate) struct Tools {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trigger: Trigger,
     pub(crate) reports: channel::Sender<PassReport>,
-    /// What is seen of the marks of single addresses.
+    /// The observed marks of single addresses.
     pub(crate) marks: channel::Receiver<Marks>,
 }
 
@@ -81,7 +64,7 @@ impl<K: Kernel> Repair<K> {
         Self { kernel, inbox, tombstones, settings, metrics, trigger, reports, marks }
     }
 
-    /// Runs until the loop ends: at a word of change, and now and then without one.
+    /// Runs a pass after each change, and periodically without one, until the event loop stops.
     pub(crate) async fn run(mut self) -> Ended {
         loop {
             let began = Instant::now();
@@ -90,16 +73,16 @@ impl<K: Kernel> Repair<K> {
                 Err(ended) => return ended,
             }
             if timeout(PERIOD, self.trigger.pulled()).await.is_ok() {
-                // One change seldom comes alone.
+                // Changes arrive in bursts.
                 sleep(DEBOUNCE).await;
             }
         }
     }
 
-    /// One pass. Tells how far from its beginning the next one may begin.
+    /// Runs one pass. Returns the shortest time from its start to the next pass.
     async fn pass(&mut self) -> Result<Duration, Ended> {
         let word = self.trigger.taken();
-        self.bury().await?;
+        self.drain_tombstones().await?;
         let (started, began) = (clock::now(), Instant::now());
         let marks = self.marks.borrow().clone();
         let observed = match self.kernel.observe().await {
@@ -117,7 +100,8 @@ impl<K: Kernel> Repair<K> {
         let in_use = addresses_in_use(&observed);
         let book = self.inbox.view().await?.snapshot;
         let Some(desired) = desired::node(&book, &self.settings) else {
-            self.tell(Seen { started, in_use, ready: Vec::new(), not_ready: Vec::new() }).await?;
+            self.tell(RepairOutcome { started, in_use, ready: Vec::new(), not_ready: Vec::new() })
+                .await?;
             return Ok(GAP);
         };
         let plan = routing_plan::plan(&desired, &observed);
@@ -130,11 +114,11 @@ impl<K: Kernel> Repair<K> {
         report.log(&plan, &previous);
         self.metrics.passed(&report);
         let unsettled = report.unsettled;
-        // Before an ADD that waits for what is ready now is answered with it.
+        // The report comes before the answer to an ADD that waits for this pass.
         self.reports.send_replace(report);
-        self.tell(Seen { started, in_use, ready, not_ready }).await?;
+        self.tell(RepairOutcome { started, in_use, ready, not_ready }).await?;
         if !plan.ops.is_empty() {
-            // What was changed is looked at again before it counts.
+            // A change counts only after the next observation.
             self.trigger.pull();
         }
         let patience = unsettled.saturating_sub(QUICK_PASSES).min(5);
@@ -142,20 +126,20 @@ impl<K: Kernel> Repair<K> {
         Ok(gap.max(began.elapsed() * REST_FACTOR).min(GAP_MAX))
     }
 
-    async fn bury(&mut self) -> Result<(), Ended> {
+    async fn drain_tombstones(&mut self) -> Result<(), Ended> {
         let (found, unusable) = self.tombstones.read();
         for error in unusable {
-            tracing::warn!(%error, "a tombstone is passed over");
+            tracing::warn!(%error, "skipped a tombstone");
         }
         let agent = policy::agent(&self.settings);
         for found in found {
-            bury(&self.inbox, &self.tombstones, &found.tombstone.key, agent.as_ref()).await?;
+            self.tombstones.drain(&self.inbox, &found.tombstone.key, agent.as_ref()).await?;
         }
         Ok(())
     }
 
-    async fn tell(&mut self, seen: Seen) -> Result<(), Ended> {
-        self.inbox.send(Input::Seen(seen)).await
+    async fn tell(&mut self, outcome: RepairOutcome) -> Result<(), Ended> {
+        self.inbox.send(Input::Repaired(outcome)).await
     }
 }
 
@@ -163,16 +147,16 @@ fn by_address(marks: Marks) -> BTreeMap<IpAddr, Mark> {
     marks.into_iter().map(|(address, mark)| (address.into(), mark)).collect()
 }
 
-/// A pass comes at least this often.
+/// The longest time between passes.
 const PERIOD: Duration = Duration::from_secs(10);
-/// After the first word of a change, more words are waited for this long.
+/// The wait for more changes after the first one.
 const DEBOUNCE: Duration = Duration::from_millis(10);
-/// Passes begin at least this far apart.
+/// The shortest time between the starts of two passes.
 const GAP: Duration = Duration::from_millis(40);
-/// A pass is followed by a rest of this many times its length less one, so that a burst of changes
-/// does not keep the node busy.
+/// The time between the starts of two passes is at least this many times the length of the first, so that a burst
+/// of changes does not keep the node busy.
 const REST_FACTOR: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(1);
-/// After as many passes in a row that repaired the same, they come less often.
+/// After this many passes that repaired the same subject, passes become less frequent.
 const QUICK_PASSES: u32 = 4;
 const AFTER_FAILURE: Duration = Duration::from_millis(500);

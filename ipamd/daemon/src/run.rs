@@ -1,20 +1,23 @@
-//! The daemon's tasks, from the socket to the end.
+//! The tasks of the daemon, from the start to the exit.
 
 use crate::{
     cluster::Cluster,
     egress::Translation,
-    event_loop::{EventLoop, Surroundings},
+    event_loop::{Deps, EventLoop},
     health::{self, Seen},
     http::{self, Shown},
-    inbox::{Inbox, Input},
+    inbox::Inbox,
+    messages::Input,
     metrics::Metrics,
     nat::{Nat, NatReport, follow_ranges},
+    pass_report::PassReport,
     policy,
-    repair::{PassReport, ProcSys, Repair, Tools, Trigger, watch_sysctls},
-    service::{Service, Terms},
+    repair::{ProcSys, Repair, Tools, watch_sysctls},
+    service::{PodSettings, Service},
     sources::Sources,
     start::{Connect, Starter},
     tombstones::Tombstones,
+    trigger::Trigger,
 };
 use anyhow::{Context as _, Result, bail};
 use config_settings::{PodEniMode, Settings};
@@ -34,36 +37,33 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What the daemon is made of.
+/// The parts of the daemon.
 pub struct Daemon<K> {
-    /// What it was told.
     pub settings: Settings,
-    /// The way to EC2 and to the instance's metadata.
+    /// Connects to EC2 and to the instance metadata service.
     pub connect: Connect,
-    /// The host's networking.
+    /// The adapter to host networking.
     pub kernel: K,
-    /// The host's netfilter.
+    /// The adapter to netfilter.
     pub netfilter: routing_netfilter::Tools,
-    /// Pulled when the host's networking changes.
+    /// Requests a repair pass when host networking changes.
     pub changes: Trigger,
-    /// Where settings of the host are.
+    /// The folder of the host's sysctls.
     pub proc_sys: ProcSys,
-    /// The kernel's name for this boot.
+    /// The kernel's ID of this boot.
     pub boot_id: String,
-    /// What is wanted of Kubernetes; `None` if it is not spoken to. See
-    /// [`kubernetes`](crate::kubernetes).
+    /// `None` if the daemon does not connect to the API server. See [`kubernetes`](crate::kubernetes).
     pub kubernetes: Option<ipamd_kube::Options>,
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Where `/metrics` is served, unless the settings say that it is not.
+    /// The port of `/metrics`, unless `DISABLE_METRICS` is set.
     pub metrics_port: u16,
 }
 
-/// Runs until `stop` completes: then those who wait are answered, everything is made durable, and
-/// nothing is detached.
+/// Runs until `stop` completes. Waiting requests are then answered and all records made durable; ENIs stay
+/// attached.
 ///
 /// # Errors
-/// When a task of the daemon has ended that should not have: only a restart helps.
+/// If a task of the daemon stopped unexpectedly. Only a restart helps.
 pub async fn run<K>(daemon: Daemon<K>, stop: impl Future<Output = ()>) -> Result<()>
 where
     K: Kernel + Send + 'static,
@@ -80,7 +80,7 @@ where
 
     let (cluster, told) = Cluster::start(kubernetes, &settings);
 
-    let around = Surroundings {
+    let deps = Deps {
         inbox: inbox.clone(),
         metrics: Arc::clone(&metrics),
         repair: changes.clone(),
@@ -88,7 +88,7 @@ where
         agent: policy::agent(&settings),
         starting,
     };
-    let event_loop = tokio::spawn(EventLoop::new(inputs, around).run());
+    let event_loop = tokio::spawn(EventLoop::new(inputs, deps).run());
 
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
@@ -142,7 +142,7 @@ where
     let wanted = ipamd_node::desired::sysctls(&settings);
     tasks.spawn(watch_sysctls(changes.clone(), proc_sys, wanted));
 
-    let terms = Terms {
+    let pod_settings = PodSettings {
         vpc_cidrs: known_cidrs.clone(),
         external_snat: settings.external_snat,
         enforcer: policy::enforcer(&settings),
@@ -159,7 +159,7 @@ where
     let service = Service::new(
         inbox.clone(),
         tombstones.clone(),
-        terms,
+        pod_settings,
         cluster.clone(),
         Arc::clone(&metrics),
         status,
@@ -199,7 +199,7 @@ where
     let to_loop = inbox.clone();
     tasks.spawn(async move {
         let (begin, cloud) = starter.start(&mut kernel).await;
-        // Only now: until here amazon-vpc-cni's agent might have had the socket.
+        // Not earlier: until here the amazon-vpc-cni agent could use the socket.
         let served = policy::serve(&starter.settings, &*cloud, agents_health);
         if to_loop.send(begin).await.is_ok() {
             tokio::select! {
@@ -228,35 +228,35 @@ async fn supervise(essential: Essential, stop: impl Future<Output = ()>) -> Resu
         () = stop => {}
         ended = &mut event_loop => {
             ended.context("the event loop")?;
-            bail!("the event loop has ended");
+            bail!("the event loop stopped");
         }
         ended = &mut server => {
             ended.context("the server")??;
-            bail!("the server has ended");
+            bail!("the server stopped");
         }
         Some(ended) = tasks.join_next() => {
             ended.context("a task of the daemon")?;
-            bail!("a task of the daemon has ended");
+            bail!("a task of the daemon stopped");
         }
     }
-    tracing::info!("stopping: nothing is detached");
+    tracing::info!("stopping; ENIs stay attached");
     let _ = inbox.send(Input::Stopping).await;
     let _ = stop_serving.send(());
-    // The loop still answers those whose requests are under way.
+    // The event loop still answers requests in progress.
     let (answered, ()) = tokio::join!(timeout(LAST_ANSWERS, &mut server), cluster.stop());
     if answered.is_err() {
         server.abort();
     }
     let _ = inbox.send(Input::Finish).await;
     if timeout(LAST_WRITES, event_loop).await.is_err() {
-        tracing::error!("the checkpoint could not be completed");
+        tracing::error!("cannot complete the checkpoint: timeout");
     }
     tasks.abort_all();
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Serves the plugin until told to stop.
+/// Serves the plugin until `stop` completes.
 async fn serve_plugin(
     socket: std::path::PathBuf,
     service: Service,
@@ -271,27 +271,30 @@ async fn serve_plugin(
     };
     tracing::info!(socket = %socket.display(), "listening");
     let stopped = async move {
-        // A sender that is gone stops the server as well.
+        // A dropped sender stops the server as well.
         let _ = stop.await;
     };
     serve(incoming, service, &health, stopped).await.context("serve the plugin")
 }
 
-/// The socket, whoever has it now: a daemon of before may still be ending.
+/// Listens on the socket. An earlier daemon may still exit, so this retries.
 async fn insist_on(socket: &Path) -> Incoming {
     loop {
         match listen(socket).await {
             Ok(incoming) => return incoming,
             Err(error) => {
                 let error = anyhow::Error::from(error);
-                tracing::warn!(error = format!("{error:#}"), "cannot listen; trying again");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "cannot listen on the socket; retrying"
+                );
             }
         }
         sleep(LISTEN_AGAIN).await;
     }
 }
 
-/// Measures how long it takes from start to the first address that a pod could have.
+/// Measures the time from the start to the first usable address.
 async fn first_address(inbox: Inbox, metrics: Arc<Metrics>) {
     let began = Instant::now();
     while let Ok(view) = inbox.view().await {
@@ -306,6 +309,6 @@ async fn first_address(inbox: Inbox, metrics: Arc<Metrics>) {
 
 const LISTEN_AGAIN: Duration = Duration::from_millis(250);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Together less than the ten seconds that Kubernetes gives.
+/// The two together stay below the ten seconds that Kubernetes grants.
 const LAST_ANSWERS: Duration = Duration::from_secs(3);
 const LAST_WRITES: Duration = Duration::from_secs(4);

@@ -1,13 +1,14 @@
-//! The plugin's requests, put to the loop.
+//! The plugin's requests, which become messages to the event loop.
 
 use crate::{
     clock,
     cluster::Cluster,
-    inbox::{Ended, Inbox, Question},
+    inbox::{Ended, Inbox},
+    messages::Question,
     metrics::Metrics,
+    pass_report::PassReport,
     policy,
-    repair::PassReport,
-    tombstones::{Found, Tombstones},
+    tombstones::Tombstones,
     view::Phase,
 };
 use config_model::{Mac, PodKey, PodName, RuleLayout, Span};
@@ -24,64 +25,61 @@ use routing_plan::Family;
 use std::{net::IpAddr, sync::Arc};
 use tokio::sync::watch;
 
-/// What a pod's plumbing needs beside its address.
+/// The settings of a pod's network besides its addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    /// The VPC's ranges, once known.
+pub(crate) struct PodSettings {
+    /// The IPv4 CIDRs of the VPC; empty until the start has read them.
     pub(crate) vpc_cidrs: watch::Receiver<Vec<Ipv4Net>>,
-    /// Somebody else translates source addresses.
+    /// Another device translates source addresses (`AWS_VPC_K8S_CNI_EXTERNALSNAT`).
     pub(crate) external_snat: bool,
-    /// Who enforces policy on pods.
+    /// The policy agent of the node, if any.
     pub(crate) enforcer: Option<Enforcer>,
-    /// The longest that an ADD waits.
+    /// The longest wait of an ADD for an address.
     pub(crate) add_wait: Span,
     /// Whether a pod may have an interface on each network card.
     pub(crate) multi_nic: bool,
     /// How branch ENIs are routed.
     pub(crate) enforcing: Enforcing,
-    /// The family of the pods' addresses.
     pub(crate) family: Family,
-    /// How the host's rules for pods are laid out.
     pub(crate) rules: RuleLayout,
-    /// Passes of host networking, which say whether pods reach the other family.
+    /// The last repair pass, which shows whether pods reach destinations of the other family.
     pub(crate) passes: watch::Receiver<PassReport>,
 }
 
-/// Answers the plugin.
+/// The server of the plugin's requests.
 #[derive(Debug)]
 pub(crate) struct Service {
     inbox: Inbox,
     tombstones: Tombstones,
-    terms: Terms,
+    pod_settings: PodSettings,
     cluster: Cluster,
     metrics: Arc<Metrics>,
     status: watch::Receiver<PoolStatus>,
 }
 
 impl Service {
-    /// Answers by asking the loop.
     pub(crate) fn new(
         inbox: Inbox,
         tombstones: Tombstones,
-        terms: Terms,
+        pod_settings: PodSettings,
         cluster: Cluster,
         metrics: Arc<Metrics>,
         status: watch::Receiver<PoolStatus>,
     ) -> Self {
-        Self { inbox, tombstones, terms, cluster, metrics, status }
+        Self { inbox, tombstones, pod_settings, cluster, metrics, status }
     }
 
     fn reservation(&self, addresses: Vec<PodAddress>) -> Reservation {
         Reservation {
             addresses: addresses.into_iter().map(address).collect(),
-            vpc_v4_cidrs: self.terms.vpc_cidrs.borrow().clone(),
-            use_external_snat: self.terms.external_snat,
-            rules: self.terms.rules,
-            egress: self.terms.passes.borrow().egress,
+            vpc_v4_cidrs: self.pod_settings.vpc_cidrs.borrow().clone(),
+            use_external_snat: self.pod_settings.external_snat,
+            rules: self.pod_settings.rules,
+            egress: self.pod_settings.passes.borrow().egress,
         }
     }
 
-    /// The pod of the key and its first address, if they are written anywhere.
+    /// The pod of the key and its first address, if pods are annotated with their addresses.
     async fn annotated(&self, key: &PodKey) -> Option<(PodName, IpAddr)> {
         if !self.cluster.annotates() {
             return None;
@@ -111,49 +109,29 @@ impl Service {
         }
     }
 
-    /// A DEL of this very key that could not reach us comes before its next ADD.
-    async fn bury(&self, key: &PodKey) -> Result<(), Unable> {
+    /// A DEL of this key that could not reach the daemon comes before its next ADD.
+    async fn drain_tombstone(&self, key: &PodKey) -> Result<(), Unable> {
         if self.tombstones.of(key).is_none() {
             return Ok(());
         }
-        bury(&self.inbox, &self.tombstones, key, self.agent().as_ref()).await.map_err(unable)
+        self.tombstones.drain(&self.inbox, key, self.agent().as_ref()).await.map_err(unable)
     }
 
     fn agent(&self) -> Option<AgentAt> {
-        policy::client(self.terms.enforcer.as_ref())
+        policy::client(self.pod_settings.enforcer.as_ref())
     }
-}
-
-/// Releases what the key's tombstone names and takes it away once that is durable; if there is none
-/// any more, another has done so.
-pub(crate) async fn bury(
-    inbox: &Inbox,
-    tombstones: &Tombstones,
-    key: &PodKey,
-    agent: Option<&AgentAt>,
-) -> Result<(), Ended> {
-    let _alone = tombstones.alone().await;
-    let Some(Found { path, tombstone }) = tombstones.of(key) else { return Ok(()) };
-    let cause = ReleaseCause::PodDeleted;
-    inbox.ask(Question::Release { key: tombstone.key.clone(), cause }).await?;
-    policy::forget(agent, inbox, key, tombstone.pod.as_ref()).await;
-    match tombstones.remove(&path) {
-        Ok(()) => tracing::info!(key = %tombstone.key, "a DEL of before is done"),
-        Err(error) => tracing::warn!(%error, "cannot remove tombstone {}", path.display()),
-    }
-    Ok(())
 }
 
 impl Ipam for Service {
     async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
         self.metrics.add_requests.inc();
-        self.bury(&request.key).await?;
-        let give_up_at = clock::now() + request.wait.min(self.terms.add_wait);
+        self.drain_tombstone(&request.key).await?;
+        let give_up_at = clock::now() + request.wait.min(self.pod_settings.add_wait);
         let needs = match self.cluster.needs(&request.pod.name, give_up_at).await {
             Ok(needs) => needs,
             Err(why) => return Ok(ReserveOutcome::Refused(unknown_needs(why))),
         };
-        let every_card = self.terms.multi_nic && (request.multi_nic || needs.every_card);
+        let every_card = self.pod_settings.multi_nic && (request.multi_nic || needs.every_card);
         let question = Question::Reserve {
             key: request.key.clone(),
             pod: request.pod.name.clone(),
@@ -168,7 +146,7 @@ impl Ipam for Service {
             Ok(Answer::ReservedBranch(branch)) => {
                 let view = self.inbox.view().await.map_err(unable)?;
                 let trunk = desired::trunk(&view.snapshot);
-                let Terms { enforcing, family, .. } = self.terms;
+                let PodSettings { enforcing, family, .. } = self.pod_settings;
                 branch_of(&request.pod.name, branch, enforcing, family, trunk)
                     .map_or_else(ReserveOutcome::Refused, ReserveOutcome::ReservedBranch)
             }
@@ -226,14 +204,14 @@ impl Ipam for Service {
             Some(branch) => {
                 let view = self.inbox.view().await.map_err(unable)?;
                 let trunk = desired::trunk(&view.snapshot);
-                let Terms { enforcing, family, .. } = self.terms;
+                let PodSettings { enforcing, family, .. } = self.pod_settings;
                 let told = branch_of(&pod.pod, branch, enforcing, family, trunk);
                 Some(told.map_err(|refusal| Unable { message: refusal.message })?)
             }
             None => None,
         };
         let addresses = pod.addresses.into_iter().map(address).collect();
-        let (confirmed, rules) = (pod.confirmed, self.terms.rules);
+        let (confirmed, rules) = (pod.confirmed, self.pod_settings.rules);
         Ok(Some(Held { addresses, branch, confirmed, rules }))
     }
 
@@ -243,14 +221,14 @@ impl Ipam for Service {
     }
 
     fn enforcer(&self) -> Option<Enforcer> {
-        self.terms.enforcer.clone()
+        self.pod_settings.enforcer.clone()
     }
 
     async fn status(&self) -> Result<PoolStatus, Unable> {
         Ok(self.status.borrow().clone())
     }
 
-    /// What is reserved after the look at the book is of an ADD that the runtime cannot know yet.
+    /// A reservation after the view of the book belongs to an ADD that the runtime cannot list yet, so it stays.
     async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
         let Collect { network, valid } = request;
         let view = self.inbox.view().await.map_err(unable)?;
@@ -272,7 +250,7 @@ impl Ipam for Service {
                         .await;
                     collected.released.insert(pod.key, addresses);
                 }
-                // Somebody was quicker.
+                // Another request released it first.
                 Ok(Released::Unknown) => {}
                 Err(Unable { message }) => {
                     collected.failed.insert(pod.key, message);
@@ -308,11 +286,11 @@ fn unknown_needs(message: String) -> rpc::Refusal {
     rpc::Refusal {
         reason: Reason::TryAgain,
         message,
-        next_step: "see that this node reaches the API server".to_owned(),
+        next_step: "check that this node reaches the API server".to_owned(),
     }
 }
 
-/// The branch by what the pods' family has of it, and the trunk that carries it.
+/// Returns the branch ENI's address of the pods' family, its gateway and its trunk.
 fn branch_of(
     pod: &PodName,
     branch: BranchEni,
@@ -323,7 +301,7 @@ fn branch_of(
     let lacks = |reason, message: String| rpc::Refusal {
         reason,
         message,
-        next_step: "see what the VPC resource controller logs of this pod".to_owned(),
+        next_step: "check the log of the VPC resource controller for this pod".to_owned(),
     };
     let eni = &branch.eni;
     let Some((address, gateway)) = desired::way_of(&branch, family) else {
@@ -335,7 +313,7 @@ fn branch_of(
         return Err(lacks(Reason::Invalid, message));
     };
     let Some(trunk) = trunk else {
-        let message = format!("no trunk ENI is known that would carry {eni} of pod {pod}");
+        let message = format!("no trunk ENI is known for branch ENI {eni} of pod {pod}");
         return Err(lacks(Reason::TryAgain, message));
     };
     let BranchEni { eni, mac, vlan, .. } = branch;
@@ -355,12 +333,11 @@ fn unable(ended: Ended) -> Unable {
 }
 
 fn misfit(attempt: &str, answer: &Answer) -> Unable {
-    tracing::error!(?answer, "the answer does not fit {attempt}");
-    Unable { message: format!("{attempt}: the daemon's answer does not fit the question") }
+    tracing::error!(?answer, "the event loop sent another kind of answer to {attempt}");
+    Unable { message: format!("cannot {attempt}: the event loop sent another kind of answer") }
 }
 
-/// An ADD that has not confirmed what it reserved is under way for as long at most: the longest wait
-/// for an address, and as much again.
+/// An unconfirmed reservation of this age belongs to no running ADD: twice the longest wait for an address.
 const UNDER_WAY: Span = Span::seconds(360);
 
 #[cfg(test)]
@@ -368,17 +345,11 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
-    use crate::inbox::Input;
-    use config_model::{Tombstone, registry};
+    use config_model::registry;
     use std::net::Ipv4Addr;
-    use tokio::sync::mpsc;
-
-    fn released() -> Answer {
-        Answer::Released { known: true, addresses: Vec::new() }
-    }
 
     #[test]
-    fn a_branch_is_told_with_the_router_of_its_subnet() {
+    fn a_branch_eni_comes_with_the_gateway_of_its_subnet() {
         let branch = BranchEni {
             eni: "eni-b".into(),
             mac: Mac([2, 0, 0, 0, 0, 7]),
@@ -403,44 +374,5 @@ mod tests {
         let lacking = BranchEni { subnet_cidr: None, ..branch };
         let refusal = tell(lacking, Family::V4, trunk).unwrap_err();
         assert!(refusal.message.contains("shop/web-0") && refusal.message.contains("subnetCidr"));
-    }
-
-    /// The request that comes next: what is asked, and where the answer goes.
-    async fn next(
-        inputs: &mut mpsc::Receiver<Input>,
-    ) -> (Question, tokio::sync::oneshot::Sender<Answer>) {
-        let Some(Input::Ask { question, reply, .. }) = inputs.recv().await else { panic!() };
-        (question, reply)
-    }
-
-    #[tokio::test]
-    async fn a_tombstone_is_carried_out_once_though_an_add_and_a_repair_pass_find_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let tombstones = Tombstones::within(folder.path());
-        tombstones.prepare().unwrap();
-        let key = PodKey::new("aws-cni", "a1", "eth0").unwrap();
-        let tombstone = Tombstone::new(key.clone(), None, Vec::new());
-        let file = folder.path().join("tombstones").join(Tombstone::file_name(&key));
-        std::fs::write(file, serde_json::to_vec(&tombstone).unwrap()).unwrap();
-
-        let (inbox, mut inputs) = Inbox::open();
-        let both = [(inbox.clone(), tombstones.clone()), (inbox.clone(), tombstones.clone())];
-        let both = both.map(|(inbox, tombstones)| {
-            let key = key.clone();
-            tokio::spawn(async move { bury(&inbox, &tombstones, &key, None).await })
-        });
-        let (question, reply) = next(&mut inputs).await;
-        assert!(matches!(question, Question::Release { key: of, .. } if of == key));
-        // The other has every chance to ask as well.
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        assert!(inputs.try_recv().is_err(), "the next ADD's reservation would be released");
-        reply.send(released()).unwrap();
-        for task in both {
-            task.await.unwrap().unwrap();
-        }
-        assert!(inputs.try_recv().is_err(), "the next ADD's reservation would be released");
-        assert!(tombstones.of(&key).is_none());
     }
 }

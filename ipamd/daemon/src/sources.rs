@@ -1,40 +1,38 @@
-//! The marks by which shared rules know an ENI's single addresses: kept in netfilter as the repair
-//! pass wants them, and told to it as they are seen.
+//! The netfilter marks on packets from single addresses of secondary ENIs, by which pods share rules.
 //!
-//! A loop of its own, off the way of ADDs. The repair pass takes a pod's own rule away only once the
-//! mark is seen here, and lets an address go from here only once the pod's own rule is seen there.
+//! This loop is independent of ADDs. The repair pass deletes a pod's own rule only after this loop observed the
+//! mark. This loop deletes a mark only after the repair pass observed the pod's own rule.
 
-use crate::repair::{PassReport, Trigger};
-use config_model::Mark;
+use crate::{
+    pass_report::{Marks, PassReport},
+    trigger::Trigger,
+};
 use routing_netfilter::{Error, Tools};
 use routing_plan::nat::{Backend, Change, sources};
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::time::Duration;
 use tokio::{sync::watch, time::timeout};
-
-/// How netfilter marks what comes from these addresses.
-pub(crate) type Marks = BTreeMap<Ipv4Addr, Mark>;
 
 /// Owns the table of marks.
 pub(crate) struct Sources {
     pub(crate) tools: Tools,
-    /// Passes of host networking, which say what is wanted.
+    /// The last repair pass, which has the desired marks.
     pub(crate) passes: watch::Receiver<PassReport>,
-    /// What is seen.
+    /// The observed marks.
     pub(crate) seen: watch::Sender<Marks>,
-    /// Pulled when that changes.
+    /// Requests a repair pass after the observed marks changed.
     pub(crate) repair: Trigger,
 }
 
 impl Sources {
-    /// Runs for ever.
+    /// Never returns.
     pub(crate) async fn run(mut self) {
         let tools = self.tools.clone();
         let (mut failures, mut changes, mut warned) = (0_u32, 0_u32, false);
-        // A daemon of before may have left marks, and then the first pass need not add rules.
+        // An earlier daemon may have left marks. The first pass then need not add rules.
         if let Ok(there) = tools.sources().await {
             self.tell(sources::seen(there.as_ref()));
         }
-        // What is wanted is not known before that pass.
+        // The desired marks are unknown before the first pass.
         while self.passes.borrow_and_update().number == 0 {
             if self.passes.changed().await.is_err() {
                 return std::future::pending().await;
@@ -44,8 +42,8 @@ impl Sources {
             let wanted = self.passes.borrow_and_update().marks.clone();
             if !wanted.is_empty() && !tools.has_nft() && !std::mem::replace(&mut warned, true) {
                 tracing::warn!(
-                    "FERRULE_RULES=compact: without nft the pods with single addresses on \
-                     secondary ENIs keep a rule each; install nftables"
+                    "FERRULE_RULES=compact: the node has no nft, so each pod with a single \
+                     address on a secondary ENI has its own rule; install nftables"
                 );
             }
             let settled = self.pass(&tools, &wanted).await;
@@ -56,12 +54,15 @@ impl Sources {
             let rest = match settled {
                 Ok(Settled::Absent) => None,
                 Ok(Settled::Watched) => Some(PERIOD),
-                // Who changes it back each time is not raced.
+                // If another program reverts each change, the loop does not compete with it.
                 Ok(Settled::Changed) => Some(if changes == 1 { Duration::ZERO } else { PERIOD }),
                 Err(error) => {
                     failures += 1;
                     let error = anyhow::Error::from(error);
-                    tracing::error!(error = format!("{error:#}"), "cannot mark pods' packets");
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "cannot set the marks of single addresses"
+                    );
                     Some((SOON * 2_u32.pow(failures.min(8))).min(LONGEST))
                 }
             };
@@ -71,7 +72,7 @@ impl Sources {
         }
     }
 
-    /// Waits until a pass wants something else, or for as long.
+    /// Waits until a pass desires other marks, or until `rest` is over.
     async fn next_wish(
         &mut self,
         wanted: &Marks,
@@ -95,7 +96,7 @@ impl Sources {
             return Ok(if there.is_some() { Settled::Watched } else { Settled::Absent });
         };
         tools.apply(&Change { backend: Backend::Nftables, script }).await?;
-        tracing::info!(addresses = wanted.len(), "the marks of single addresses are set");
+        tracing::info!(addresses = wanted.len(), "updated the marks of single addresses");
         Ok(Settled::Changed)
     }
 
@@ -112,15 +113,15 @@ impl Sources {
 }
 
 enum Settled {
-    /// There is nothing of ours, and nothing is wanted.
+    /// No table exists, and none is desired.
     Absent,
-    /// It is as wanted, and somebody may change it.
+    /// The table is as desired. Another program may change it.
     Watched,
-    /// It was changed, and is looked at again before it counts.
+    /// The table was changed. The next observation decides.
     Changed,
 }
 
-/// The table is looked at so often: nothing tells when somebody else changes it.
+/// The time between observations: the kernel sends no event if another program changes the table.
 const PERIOD: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(10);

@@ -1,29 +1,27 @@
-//! From nothing to an address book: checkpoint, instance, limits. Whatever fails is tried again;
-//! the daemon says what it waits for and does not end.
+//! The start: checkpoint, instance metadata, limits. Each step is retried until it works; the daemon reports the
+//! step and does not exit.
 
 mod adopt;
-mod amazon;
 mod owner;
-pub(crate) mod terms;
+pub(crate) mod pool_config;
+mod vpc_cni;
 
 use crate::{
     checkpoint::{Damage, Opened, Writer},
     clock,
-    inbox::Input,
+    messages::{Input, StartState},
     metrics::Metrics,
     tombstones::Tombstones,
 };
-use config_model::{CardIndex, InstanceId, PodKey};
+use config_model::{CardIndex, InstanceId};
 use config_settings::Settings;
 use ipamd_cloud::Cloud;
 use ipamd_core::{
-    Checkpoint, CloudFault, Core, Limits, Notice, PoolConfig, Remedy, Severity, Start, Topic,
-    Witness,
+    Checkpoint, CloudFault, Core, Limits, Notice, Remedy, Severity, Start, Topic, Witness,
 };
 use ipnet::Ipv4Net;
 use routing_netlink::Kernel;
 use std::{
-    fmt,
     future::Future,
     hash::{BuildHasher as _, RandomState},
     path::Path,
@@ -33,65 +31,43 @@ use std::{
 };
 use tokio::{sync::watch, time::sleep};
 
-/// All that the loop needs to begin.
-pub(crate) struct Beginning {
-    pub(crate) core: Core,
-    pub(crate) cloud: Arc<dyn Cloud>,
-    pub(crate) instance: InstanceId,
-    pub(crate) limits: Limits,
-    /// The instance type whose limits are not known, and why.
-    pub(crate) untold: Option<(String, CloudFault)>,
-    pub(crate) targets: PoolConfig,
-    pub(crate) writer: Writer,
-    /// What is to be told.
-    pub(crate) notices: Vec<Notice>,
-    /// Interfaces whose DEL was missed.
-    pub(crate) buried: Vec<PodKey>,
-}
-
-impl fmt::Debug for Beginning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Beginning").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-/// Makes the way to the cloud; tried again until it works.
+/// Connects to the cloud; called again until it works.
 pub type Connect = Box<dyn Fn() -> Connecting + Send + Sync>;
 
-/// A way to the cloud that is being made.
+/// A pending connection to the cloud.
 pub type Connecting = Pin<Box<dyn Future<Output = anyhow::Result<Arc<dyn Cloud>>> + Send>>;
 
-/// What starting needs.
+/// The inputs of the start.
 pub(crate) struct Starter {
     pub(crate) connect: Connect,
     pub(crate) settings: Arc<Settings>,
     pub(crate) tombstones: Tombstones,
     pub(crate) boot_id: String,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where the present obstacle is told.
+    /// Receives the step that is not complete yet.
     pub(crate) obstacle: watch::Sender<String>,
     pub(crate) vpc_cidrs: watch::Sender<Vec<Ipv4Net>>,
 }
 
 impl Starter {
-    /// Comes back when there is an address book to begin with.
+    /// Returns when the event loop can start to serve.
     pub(crate) async fn start<K: Kernel>(&self, kernel: &mut K) -> (Input, Arc<dyn Cloud>) {
         let began = Instant::now();
         let folder = self.settings.state_dir.join("ipam");
-        let opened = self
+        let mut opened = self
             .insist("open the checkpoint", || async {
                 owner::is_us(&self.settings)?;
                 self.tombstones.prepare().map_err(anyhow::Error::from)?;
                 let opened = Opened::at(&folder)?;
-                // Whoever gives the node back says so before he takes the folder.
+                // A migration back to amazon-vpc-cni writes its journal before it locks the folder.
                 owner::is_us(&self.settings)?;
                 Ok(opened)
             })
             .await;
         let cloud = self.insist("reach the cloud", || (self.connect)()).await;
         let node =
-            self.insist("read the instance's metadata", || async { Ok(cloud.node().await?) }).await;
-        let (limits, untold) = self.limits(&*cloud, &node.instance_type).await;
+            self.insist("read the instance metadata", || async { Ok(cloud.node().await?) }).await;
+        let (limits, unknown_limits) = self.limits(&*cloud, &node.instance_type).await;
         self.vpc_cidrs.send_replace(node.vpc_v4_cidrs.clone());
         let mut notices = Vec::new();
         let checkpoint = opened.checkpoint.clone();
@@ -103,55 +79,58 @@ impl Starter {
             notices.extend(adopted);
             checkpoint
         };
-        let (journal, aside) =
-            self.insist("write the checkpoint", || async { Ok(opened.begin(&checkpoint)?) }).await;
+        let aside = self
+            .insist("write the checkpoint", || {
+                std::future::ready(opened.rewrite(&checkpoint).map_err(anyhow::Error::from))
+            })
+            .await;
         notices.extend(opened.damage.map(|damage| damaged(damage, aside.as_deref())));
         let writer = self
             .insist_once(
-                "start the checkpoint's thread",
-                Writer::start(journal, checkpoint.clone()),
+                "start the checkpoint thread",
+                Writer::start(opened.journal, checkpoint.clone()),
             )
             .await;
-        if let Some(misfit) = terms::misfit(&self.settings, &node, &limits) {
+        if let Some(misfit) = pool_config::misfit(&self.settings, &node, &limits) {
             self.never("begin", &anyhow::anyhow!(misfit)).await;
         }
-        let targets = terms::targets(&self.settings, &limits);
+        let targets = pool_config::targets(&self.settings, &limits);
         let start = Start { boot_id: self.boot_id.clone(), seed: seed() };
-        let facts = terms::facts(&node, &self.settings);
+        let facts = pool_config::facts(&node, &self.settings);
         tracing::info!(
             instance = %facts.instance_id, r#type = node.instance_type,
             primary = %facts.primary_eni, subnet = %facts.subnet,
-            enis = untold.is_none().then(|| limits.enis_on(CardIndex(0))),
-            ipv4_per_eni = untold.is_none().then_some(limits.ipv4_per_eni),
-            "the instance is known"
+            enis = unknown_limits.is_none().then(|| limits.enis_on(CardIndex(0))),
+            ipv4_per_eni = unknown_limits.is_none().then_some(limits.ipv4_per_eni),
+            "read the instance metadata"
         );
         let core =
             Core::new(targets.clone(), facts, limits.clone(), checkpoint, start, clock::now());
-        let (buried, _) = self.tombstones.read();
-        let buried = buried.into_iter().map(|found| found.tombstone.key).collect();
+        let (tombstones, _) = self.tombstones.read();
+        let tombstoned = tombstones.into_iter().map(|found| found.tombstone.key).collect();
         self.metrics.initialized(began.elapsed());
         let instance = node.instance;
-        let begin = Input::Begin(Box::new(Beginning {
+        let begin = Input::Start(Box::new(StartState {
             core,
             cloud: Arc::clone(&cloud),
             instance,
             limits,
-            untold: untold.map(|fault| (node.instance_type, fault)),
+            unknown_limits: unknown_limits.map(|fault| (node.instance_type, fault)),
             targets,
             writer,
             notices,
-            buried,
+            tombstoned,
         }));
         (begin, cloud)
     }
 
-    /// What the instance type allows, or why that is not known. Pods that run are not to wait for
-    /// it, so it is asked a few times here, and later by the loop.
+    /// The limits of the instance type, or the error. Running pods must not wait for EC2, so this makes a few
+    /// attempts, and the event loop continues later.
     async fn limits(&self, cloud: &dyn Cloud, instance_type: &str) -> (Limits, Option<CloudFault>) {
         if self.settings.imds_only {
             return (Limits::boundless(), None);
         }
-        self.obstacle.send_replace("learn the limits of the instance type".to_owned());
+        self.obstacle.send_replace("read the limits of the instance type".to_owned());
         let mut tries = 1;
         loop {
             match cloud.type_limits(instance_type).await {
@@ -160,7 +139,7 @@ impl Starter {
                     return (Limits::boundless(), Some(fault));
                 }
                 Err(fault) => {
-                    let what = "learn the limits of the instance type";
+                    let what = "read the limits of the instance type";
                     self.wait(what, &fault.into(), PAUSE_FIRST * tries).await;
                 }
             }
@@ -168,9 +147,8 @@ impl Starter {
         }
     }
 
-    /// Without a trustworthy checkpoint, pods that run are found in the kernel: their host ends
-    /// carry their keys, or amazon-vpc-cni's checkpoint tells whose they are. That one counts only
-    /// where ours has never been.
+    /// Without a trusted checkpoint, this finds the running pods in the kernel. The alias of a host end has the pod
+    /// key; on a node that Ferrule never managed, the checkpoint of amazon-vpc-cni has it.
     async fn adopt<K: Kernel>(
         &self,
         checkpoint: Checkpoint,
@@ -190,7 +168,7 @@ impl Starter {
             let prefix = &self.settings.veth_prefix;
             let store = &self.settings.backing_store;
             let (allocations, mut notices) =
-                if is_ours { Default::default() } else { amazon::read(store) };
+                if is_ours { Default::default() } else { vpc_cni::read(store) };
             let (mut found, told) = adopt::borne_out(&allocations, &observed, prefix);
             found.extend(adopt::marked(&observed));
             let unclaimed = adopt::unclaimed(&found, &observed, prefix);
@@ -198,23 +176,23 @@ impl Starter {
                 notices.extend(told);
                 break (allocations, found, notices);
             };
-            // It would lose its networking, and its address would be given out again.
+            // The pod would lose its network, and another pod would get its address.
             let why = notices.iter().map(|notice| format!("; {}", notice.cause));
             let whose = anyhow::anyhow!(
-                "{link} leads to {address}, {} pods in all, and neither its alias nor \
-                 amazon-vpc-cni's checkpoint {} says whose it is{}; give the daemon the host's \
-                 folder of that file, start amazon-vpc-cni's agent once more, which writes it anew, \
-                 or delete those pods",
+                "{link} has the pod address {address} ({} such pods in all), and neither its alias \
+                 nor the amazon-vpc-cni checkpoint {} names the pod{}; mount the host's folder of \
+                 that file, start the amazon-vpc-cni agent again, which rewrites it, or delete \
+                 those pods",
                 unclaimed.len(),
                 store.display(),
                 why.collect::<String>()
             );
-            self.wait("tell whose the pods are that run here", &whose, LOOK_AGAIN).await;
+            self.wait("identify the running pods", &whose, LOOK_AGAIN).await;
         };
         let began = Instant::now();
         let enis = loop {
             let enis = self
-                .insist("see the node's ENIs", || async {
+                .insist("list the node's ENIs", || async {
                     let mut enis = cloud.look(Witness::Imds, instance).await?;
                     if !self.settings.imds_only {
                         enis.extend(cloud.look(Witness::Ec2, instance).await?);
@@ -222,13 +200,12 @@ impl Starter {
                     Ok(enis)
                 })
                 .await;
-            // Each may lag behind what was assigned a moment ago, and a pod that is not taken over
-            // loses its networking.
+            // IMDS and EC2 may lag behind a recent assignment, and a pod without an ENI loses its network.
             let unplaced = adopt::unplaced(&found, &enis);
             if unplaced.is_empty() || began.elapsed() >= LOOK_LONGEST {
                 break enis;
             }
-            let of_none = anyhow::anyhow!("{} is of none", unplaced.join(", "));
+            let of_none = anyhow::anyhow!("no ENI has {}", unplaced.join(", "));
             self.wait("find the ENI of each pod in the kernel", &of_none, LOOK_AGAIN).await;
         };
         let now = clock::now();
@@ -239,7 +216,7 @@ impl Starter {
         (checkpoint, notices)
     }
 
-    /// Tries until it works.
+    /// Retries until the attempt succeeds.
     async fn insist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> T
     where
         F: Future<Output = anyhow::Result<T>>,
@@ -255,8 +232,8 @@ impl Starter {
         }
     }
 
-    /// What cannot be tried again: without a thread there is no checkpoint, so this waits until a
-    /// person has looked, and says so.
+    /// Waits forever after an error that a retry cannot fix: there is no checkpoint without its thread. A person must
+    /// restart the daemon.
     async fn insist_once<T>(&self, what: &str, made: std::io::Result<T>) -> T {
         match made {
             Ok(made) => made,
@@ -264,7 +241,7 @@ impl Starter {
         }
     }
 
-    /// Only a person can help, and another start.
+    /// Reports the error forever. Only a person and a restart can help.
     async fn never(&self, what: &str, error: &anyhow::Error) -> ! {
         loop {
             self.wait(what, error, PAUSE_LAST).await;
@@ -272,7 +249,7 @@ impl Starter {
     }
 
     async fn wait(&self, what: &str, error: &anyhow::Error, pause: Duration) {
-        tracing::warn!(error = format!("{error:#}"), "cannot {what}; trying again");
+        tracing::warn!(error = format!("{error:#}"), "cannot {what}; retrying");
         self.obstacle.send_replace(format!("{what}: {error:#}"));
         sleep(pause).await;
     }
@@ -285,22 +262,22 @@ fn damaged(damage: Damage, aside: Option<&Path>) -> Notice {
         topic: Topic::Restored,
         object: "checkpoint".to_owned(),
         pod: None,
-        cause: format!("the checkpoint was damaged: {damage}"),
+        cause: format!("the checkpoint is damaged: {damage}"),
         next_step: kept
-            .map(|path| format!("check the disk; the damaged file is kept as {path}"))
+            .map(|path| format!("check the disk; the damaged file was kept as {path}"))
             .unwrap_or_default(),
     }
 }
 
-/// Drawn anew at each start, from the operating system's randomness.
+/// Differs at each start.
 fn seed() -> u64 {
     RandomState::new().hash_one(())
 }
 
-/// What no ENI is seen to have is looked for this long.
+/// The longest search for the ENI of an address that no ENI has.
 const LOOK_LONGEST: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// So often is EC2 asked what the instance type allows before it goes on without.
+/// Calls to EC2 for the limits before the start continues without them.
 const TRIES: u32 = 3;
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_LAST: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
-//! What is wrong with the node, in people's words: what it is, about which object, since when, and what to do.
+//! The problems of the node: kind, object, start time and next step.
 //!
-//! All of it follows from what the daemon holds anyway. That pods cannot be served is `view`'s to say; here
-//! stands also what they will suffer from later.
+//! All of them follow from state that the daemon has anyway. `view` lists the problems that stop the pool; this
+//! list also has problems that will affect pods later.
 
 mod ec2;
 
@@ -16,10 +16,10 @@ use ipamd_kube::Standing as How;
 use std::collections::BTreeMap;
 use view_node::Severity;
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// A stable word.
+    /// Stable: metrics and `ferrule status` use it.
     pub(crate) kind: &'static str,
     pub(crate) severity: Severity,
     pub(crate) object: String,
@@ -27,19 +27,19 @@ pub(crate) struct Found {
     pub(crate) next_step: String,
 }
 
-/// The same, and since when it has been seen.
+/// A problem and the time of its first observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) found: Found,
     pub(crate) since: Time,
 }
 
-/// Keeps since when each has been seen.
+/// The time of the first observation of each problem, by kind and object.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(BTreeMap<(&'static str, String), Time>);
 
 impl Ledger {
-    /// What is wrong now, worst and oldest first.
+    /// Returns the present problems, by severity, then by age.
     pub(crate) fn see(&mut self, found: Vec<Found>, now: Time) -> Vec<Standing> {
         let before = std::mem::take(&mut self.0);
         let mut standing = Vec::new();
@@ -54,7 +54,7 @@ impl Ledger {
     }
 }
 
-/// What the host's networking lacks, by whoever keeps it.
+/// The problems of host networking, as the repair loops report them.
 pub(crate) type HostTroubles<'a> = &'a [String];
 
 pub(crate) fn of(
@@ -94,7 +94,7 @@ fn of_the_daemon(view: &View) -> Vec<Found> {
     found
 }
 
-/// What the planner cannot help; what only takes time is no trouble.
+/// Obstacles that the planner cannot remove. An obstacle that only takes time is not a problem.
 fn planner(waiting: &Waiting, view: &View) -> Option<Found> {
     let somebody_waits = view.snapshot.counts.waiting > 0;
     let (kind, always) = match waiting.obstacle {
@@ -128,7 +128,10 @@ fn conflist(network: &install::Standing) -> Vec<Found> {
     let of = |why: &String| trouble("network", NETWORK, why, CONFLIST);
     let notes = network.notes.iter().map(|why| notice("network_note", why, why, ""));
     let last = network.last.iter().map(|last| {
-        let cause = format!("put back {} times since it began, last: {last}", network.restored);
+        let cause = format!(
+            "restored {} times since the installer started, last: {last}",
+            network.restored
+        );
         notice("repaired", NETWORK, &cause, REPAIRED)
     });
     let waits = network.not_taken_over.iter();
@@ -156,16 +159,14 @@ fn notice(kind: &'static str, object: &str, cause: &str, next_step: &str) -> Fou
 }
 
 const NETWORK: &str = "CNI configuration";
-const STARTING: &str = "mend what it waits for; it is tried again by itself";
-const CHECKPOINT: &str = "make room on the disk of /var/lib/ferrule, or mend it";
-const DELETE_PODS: &str = "delete those pods, so that they get other addresses";
-const HOST: &str = "run `ferrule doctor` on the node; it is tried again by itself";
-const KUBERNETES: &str =
-    "see that the API server answers the node and that the account has its rights (rbac.yaml)";
-const CONFLIST: &str = "mend what it says; the container `network` tries again by itself";
-const TAKE_OVER: &str = "run `ferrule migrate apply` on the node: without amazon-vpc-cni's daemon new pods wait until then";
-const REPAIRED: &str =
-    "find who writes there: two who keep the node's network undo each other's work";
+const STARTING: &str = "fix the cause; the daemon retries";
+const CHECKPOINT: &str = "free space on the disk of /var/lib/ferrule, or repair the disk";
+const DELETE_PODS: &str = "delete those pods: their replacements get other addresses";
+const HOST: &str = "run `ferrule doctor` on the node; the daemon retries";
+const KUBERNETES: &str = "check that the node reaches the API server and that the service account has its permissions (rbac.yaml)";
+const CONFLIST: &str = "fix the cause; the container `network` retries";
+const TAKE_OVER: &str = "run `ferrule migrate apply` on the node: new pods wait until then if the amazon-vpc-cni daemon does not run";
+const REPAIRED: &str = "find the other writer: two programs that manage the node's network revert each other's changes";
 
 #[cfg(test)]
 mod tests {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_stands_since_it_was_seen_first_and_begins_anew_after_it_was_gone() {
+    fn a_problem_keeps_its_start_time_until_it_is_over() {
         let mut ledger = Ledger::default();
         let of = |standing: &[Standing]| -> Vec<(&'static str, u64)> {
             standing.iter().map(|it| (it.found.kind, it.since.0)).collect()
@@ -191,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_installer_tells_is_told_on() {
+    fn the_installers_report_becomes_problems() {
         let standing = install::Standing {
             not_taken_over: Some("it has pods".to_owned()),
             restored: 2,
             failing: Some("the disk is full".to_owned()),
-            last: Some("write it anew".to_owned()),
+            last: Some("write it again".to_owned()),
             notes: vec!["note".to_owned()],
         };
         let told: Vec<_> = conflist(&standing).into_iter().map(|it| (it.kind, it.cause)).collect();
@@ -204,7 +205,7 @@ mod tests {
             ("not_taken_over", "it has pods"),
             ("network", "the disk is full"),
             ("network_note", "note"),
-            ("repaired", "put back 2 times since it began, last: write it anew"),
+            ("repaired", "restored 2 times since the installer started, last: write it again"),
         ];
         assert_eq!(told, wanted.map(|(kind, cause)| (kind, cause.to_owned())));
     }

@@ -1,17 +1,14 @@
-//! What the daemon shows of itself: to metrics, health and introspection.
+//! The daemon's state as metrics, health and introspection show it.
 
 use config_model::Time;
 use ipamd_core::{Limits, Notice, PoolConfig, Snapshot};
 use std::{collections::VecDeque, fmt, time::Duration};
 
-/// How far the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// There is no address book yet; the text says what is waited for.
+    /// There is no address book yet; the text names the step that is not complete.
     Starting(String),
-    /// It serves.
     Running,
-    /// It is about to end.
     Stopping,
 }
 
@@ -28,42 +25,39 @@ impl fmt::Display for Phase {
 /// The whole state at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// When.
     pub(crate) now: Time,
-    /// How far the daemon is.
     pub(crate) phase: Phase,
-    /// The address book; empty before there is one.
+    /// Empty before the start completes.
     pub(crate) snapshot: Snapshot,
-    /// What the instance type allows, once known.
+    /// `None` until EC2 has answered.
     pub(crate) limits: Option<Limits>,
-    /// The pool's targets, once there is a pool.
+    /// `None` before the start completes.
     pub(crate) targets: Option<PoolConfig>,
-    /// Why the checkpoint cannot be written, if so.
+    /// The error of the last write of the checkpoint, until a write succeeds.
     pub(crate) checkpoint_trouble: Option<String>,
-    /// Requests that wait for the address book to be there.
+    /// Requests that wait for the start to complete.
     pub(crate) queued: usize,
-    /// How long the Reserves of the snapshot have waited, in its order.
+    /// The waiting times of the snapshot's Reserves, in its order.
     pub(crate) waited: Vec<Duration>,
-    /// The last notices, oldest first.
+    /// Oldest first.
     pub(crate) notices: VecDeque<(Time, Notice)>,
 }
 
-/// Why pods cannot be served, or may soon not be.
+/// A problem that stops the pool now, or may stop it soon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
-    /// A stable word.
+    /// Stable: a metric label.
     pub(crate) reason: &'static str,
-    /// The details.
     pub(crate) text: String,
 }
 
-/// The kernel refuses what all pods need; told by the repair pass.
+/// The kernel refuses an operation that all pods need; the repair pass reports it.
 pub(crate) const HOST_NETWORKING: &str = "host_networking";
 
-/// A mode needs the API server, and it has not been heard yet.
+/// A mode needs the API server, and the daemon has not reached it yet.
 pub(crate) const KUBERNETES: &str = "kubernetes";
 
-/// The words of [`Trouble::reason`].
+/// The values of [`Trouble::reason`].
 pub(crate) const REASONS: [&str; 6] =
     ["starting", "stopping", "checkpoint", "no_usable_address", KUBERNETES, HOST_NETWORKING];
 
@@ -74,7 +68,7 @@ impl fmt::Display for Trouble {
 }
 
 impl View {
-    /// What keeps the pool from serving now, if anything.
+    /// The problems that stop the pool now.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let mut found = Vec::new();
         let mut tell = |reason, text: String| found.push(Trouble { reason, text });
@@ -95,7 +89,7 @@ impl View {
         found
     }
 
-    /// What pods that run suffer from: what they hold is not the node's any more.
+    /// Running pods whose addresses or ENIs no longer belong to the node.
     pub(crate) fn impairments(&self) -> Vec<String> {
         let gone = self.snapshot.enis.iter().filter(|eni| eni.missing).map(|eni| {
             format!("{} was detached while {} pods hold its addresses", eni.id, eni.counts.assigned)
@@ -108,12 +102,12 @@ impl View {
         gone.chain(lost).take(IMPAIRMENTS_TOLD).collect()
     }
 
-    /// A full node is no trouble as long as nobody waits.
+    /// A full node is not a problem as long as no ADD waits.
     fn lacks_address(&self) -> bool {
         let Snapshot { counts, full, .. } = &self.snapshot;
         counts.usable == 0 && (counts.waiting > 0 || !full)
     }
 }
 
-/// More say no more.
+/// A longer list does not help.
 const IMPAIRMENTS_TOLD: usize = 8;

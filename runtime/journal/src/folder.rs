@@ -11,90 +11,83 @@ use std::{
 };
 use thiserror::Error;
 
-/// What is done with the folder. Nothing is durable before it is synced: neither a
-/// file's bytes nor the folder's names.
+/// The operations on a folder. A file's bytes and the folder's names are durable only after their sync.
 pub trait Folder: Clone + Send + 'static {
-    /// A file that is written.
+    /// A file that is open for appending.
     type File: Written;
 
-    /// All of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// Also when there is none.
+    /// Also if the file does not exist.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// An empty file of that name, in place of one that has it.
+    /// Creates an empty file and replaces one of the same name.
     ///
     /// # Errors
-    /// When there can be none.
+    /// If the file cannot be created.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// An empty file of a name that nothing has yet.
+    /// Renames a file atomically and replaces one of the new name.
     ///
     /// # Errors
-    /// Also when something has it.
-    fn create_new(&self, name: &str) -> io::Result<Self::File>;
-
-    /// Gives the file another name, at once and in place of one that has it.
-    ///
-    /// # Errors
-    /// When it keeps its name.
+    /// If the file keeps its name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Takes a file away.
+    /// Gives the file a second name.
     ///
     /// # Errors
-    /// Also when there is none.
+    /// Also if the second name exists.
+    fn link(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// Also if the file does not exist.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Makes the names durable.
     ///
     /// # Errors
-    /// When they may not be.
+    /// If they may not be durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// How people find a file of it.
+    /// The path of a file, for messages.
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// A file that is written to its end.
+/// A file that is open for appending.
 pub trait Written: Send + 'static {
-    /// Appends.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// When some of the bytes may not be there.
+    /// If some of the bytes may be missing.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all that was appended durable.
+    /// Makes all appended bytes durable.
     ///
     /// # Errors
-    /// When it may not be.
+    /// If they may not be durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Why a program's folder cannot be used.
+/// The reason why a folder cannot be used.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process has locked it.
     #[error("{} is in use by another process", folder.display())]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The disk refuses.
+    InUse { folder: PathBuf },
     #[error("{attempt} {}", path.display())]
     Disk {
-        /// What was tried.
+        /// Verb and object, such as `create folder`.
         attempt: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why not.
         #[source]
         cause: io::Error,
     },
 }
 
-/// A folder on disk; holds a lock against a second process for as long as a clone of it lives.
+/// A locked folder on disk. The lock excludes other processes until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct DiskFolder {
     path: PathBuf,
@@ -102,10 +95,10 @@ pub struct DiskFolder {
 }
 
 impl DiskFolder {
-    /// Makes the folder if need be, durably, and locks it.
+    /// Creates the folder durably if it does not exist, and locks it.
     ///
     /// # Errors
-    /// When another process has it, or the disk refuses.
+    /// If another process has locked it, or the disk refuses.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let disk = |attempt, path: &Path| {
             let path = path.to_owned();
@@ -134,12 +127,12 @@ impl Folder for DiskFolder {
         private().create(true).truncate(true).open(self.path.join(name))
     }
 
-    fn create_new(&self, name: &str) -> io::Result<File> {
-        private().create_new(true).open(self.path.join(name))
-    }
-
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::hard_link(self.path.join(from), self.path.join(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -165,11 +158,11 @@ impl Written for File {
     }
 }
 
-/// Makes a folder and those above it where they are missing, such that they outlive a loss of
-/// power: a folder is durable when the one that names it has been synced.
+/// Creates a folder and its missing parents such that they outlive a power cut: a folder is durable after its
+/// parent has been synced.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If the disk refuses.
 pub fn create_durably(folder: &Path) -> io::Result<()> {
     let mut made = Vec::new();
     let mut level = Some(folder);

@@ -1,11 +1,18 @@
-//! The folder of a program's state: few enough verbs that a test can carry them out too, and cut the power between
-//! any two.
+//! A program's durable journal: framed records in a folder that one process owns.
 //!
-//! [`DiskFolder`] is the real one. With the feature `power`, `power::Disk` is one in memory that writes down what is
-//! done to it, and `power::left` is everything that a power cut may leave of that.
+//! Start reading at [`Journal`]. [`DiskFolder`] is the real folder. With the feature `power`, `power::Disk` is one in
+//! memory that records each operation, and `power::left` computes every state that a power cut may leave.
 
+mod backoff;
 mod folder;
-#[cfg(feature = "power")]
+mod journal;
+#[cfg(any(test, feature = "power"))]
 pub mod power;
 
+pub use backoff::Backoff;
 pub use folder::{DiskFolder, Folder, OpenError, Written, create_durably};
+pub use journal::{Journal, Layout, Opened};
+pub use runtime_frame::{Damage, Record};
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! A folder in memory that writes down what is done to it, and what a power cut may leave of that. For tests.
+//! A folder in memory that records each operation, and the states that a power cut may leave. For tests.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,63 +14,42 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-/// One thing that was done.
+/// An operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A file got a name. Files are known by number, since names change.
-    Create {
-        /// The name.
-        name: String,
-        /// The file.
-        file: usize,
-    },
-    /// Bytes were written.
-    Append {
-        /// To this file.
-        file: usize,
-        /// These.
-        bytes: Vec<u8>,
-    },
-    /// What was written to this file was made durable.
+    /// A file was created. Files have numbers, because names change.
+    Create { name: String, file: usize },
+    /// Bytes were appended.
+    Append { file: usize, bytes: Vec<u8> },
+    /// The bytes of this file were made durable.
     SyncFile(usize),
-    /// A file got another name.
-    Rename {
-        /// The old one.
-        from: String,
-        /// The new one.
-        to: String,
-        /// The file.
-        file: usize,
-    },
-    /// A name went.
-    Remove {
-        /// Which.
-        name: String,
-    },
+    /// A file was renamed.
+    Rename { from: String, to: String, file: usize },
+    /// A file got a second name.
+    Link { to: String, file: usize },
+    /// A name was removed.
+    Remove { name: String },
     /// The names were made durable.
     SyncNames,
-    /// So much was handed over, by the test's own count.
-    Handed(usize),
-    /// So much is told to be kept.
-    Told(usize),
+    /// The test handed over this many records.
+    HandedOver(usize),
+    /// This many records were reported as durable.
+    Durable(usize),
 }
 
-/// What the disk only pretends to do.
+/// The syncs that the disk only pretends to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// Nothing.
     None,
-    /// To make bytes durable.
     FilesNotSynced,
-    /// To make names durable.
     NamesNotSynced,
 }
 
-/// What is on the disk: names, and bytes behind them.
+/// The contents of a disk: names and their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct State(BTreeMap<String, Vec<u8>>);
+pub struct State(pub BTreeMap<String, Vec<u8>>);
 
-/// A folder in memory. Clones are the same one.
+/// A folder in memory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Disk {
     inner: Arc<Mutex<Inner>>,
@@ -87,7 +66,7 @@ struct Inner {
 }
 
 impl Disk {
-    /// An empty one.
+    /// An empty folder.
     pub fn new(lie: Lie) -> Self {
         let inner = Inner {
             lie,
@@ -100,7 +79,7 @@ impl Disk {
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// One that holds this, durably.
+    /// A folder with these files, all durable.
     pub fn holding(state: &State) -> Self {
         let disk = Self::new(Lie::None);
         let mut inner = disk.lock();
@@ -113,22 +92,22 @@ impl Disk {
         disk
     }
 
-    /// What was done to it.
+    /// The operations so far.
     pub fn steps(&self) -> Vec<Step> {
         self.lock().steps.clone()
     }
 
-    /// Writes down a step of the test's own.
+    /// Records a step of the test.
     pub fn mark(&self, step: Step) {
         self.lock().steps.push(step);
     }
 
-    /// From now on half of each write has no room; or all have again.
+    /// Whether the disk is full: half of each write then fails.
     pub fn refuse(&self, full: bool) {
         self.lock().full = full;
     }
 
-    /// How many bytes were ever written.
+    /// The number of bytes ever written.
     pub fn written(&self) -> usize {
         self.lock().written
     }
@@ -136,21 +115,9 @@ impl Disk {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
     }
-
-    fn make(&self, name: &str, anew: bool) -> io::Result<Open> {
-        let mut inner = self.lock();
-        if anew && inner.names.contains_key(name) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        let file = inner.files.len();
-        inner.files.push(Vec::new());
-        inner.names.insert(name.to_owned(), file);
-        inner.steps.push(Step::Create { name: name.to_owned(), file });
-        Ok(Open { disk: self.clone(), file })
-    }
 }
 
-/// A file of it.
+/// A file of the folder.
 #[derive(Debug)]
 pub struct Open {
     disk: Disk,
@@ -167,11 +134,12 @@ impl Folder for Disk {
     }
 
     fn create(&self, name: &str) -> io::Result<Open> {
-        self.make(name, false)
-    }
-
-    fn create_new(&self, name: &str) -> io::Result<Open> {
-        self.make(name, true)
+        let mut inner = self.lock();
+        let file = inner.files.len();
+        inner.files.push(Vec::new());
+        inner.names.insert(name.to_owned(), file);
+        inner.steps.push(Step::Create { name: name.to_owned(), file });
+        Ok(Open { disk: self.clone(), file })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -179,6 +147,17 @@ impl Folder for Disk {
         let file = inner.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         inner.names.insert(to.to_owned(), file);
         inner.steps.push(Step::Rename { from: from.to_owned(), to: to.to_owned(), file });
+        Ok(())
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut inner = self.lock();
+        let file = *inner.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        if inner.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        inner.names.insert(to.to_owned(), file);
+        inner.steps.push(Step::Link { to: to.to_owned(), file });
         Ok(())
     }
 
@@ -222,7 +201,7 @@ impl Written for Open {
     }
 }
 
-/// Everything that a power cut after these steps may leave of a disk that held `before`.
+/// All states that a power cut after these steps may leave of a disk that held `before`.
 pub fn left(before: &State, steps: &[Step]) -> BTreeSet<State> {
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     let mut files: BTreeMap<usize, (Vec<u8>, Vec<&[u8]>)> = BTreeMap::new();
@@ -237,7 +216,9 @@ pub fn left(before: &State, steps: &[Step]) -> BTreeSet<State> {
                 files.insert(*file, Default::default());
                 unsynced_names.push(step);
             }
-            Step::Rename { .. } | Step::Remove { .. } => unsynced_names.push(step),
+            Step::Rename { .. } | Step::Link { .. } | Step::Remove { .. } => {
+                unsynced_names.push(step);
+            }
             Step::Append { file, bytes } => files.get_mut(file).unwrap().1.push(bytes),
             Step::SyncFile(file) => {
                 let (durable, pending) = files.get_mut(file).unwrap();
@@ -246,7 +227,7 @@ pub fn left(before: &State, steps: &[Step]) -> BTreeSet<State> {
             Step::SyncNames => {
                 unsynced_names.drain(..).for_each(|step| rename(&mut names, step));
             }
-            Step::Handed(_) | Step::Told(_) => {}
+            Step::HandedOver(_) | Step::Durable(_) => {}
         }
     }
     let mut states = BTreeSet::new();
@@ -276,7 +257,7 @@ fn with(state: &State, name: &str, bytes: &[u8]) -> State {
 
 fn rename(names: &mut BTreeMap<String, usize>, step: &Step) {
     match step {
-        Step::Create { name, file } => {
+        Step::Create { name, file } | Step::Link { to: name, file } => {
             names.insert(name.clone(), *file);
         }
         Step::Rename { from, to, file } => {
@@ -289,13 +270,12 @@ fn rename(names: &mut BTreeMap<String, usize>, step: &Step) {
         Step::Append { .. }
         | Step::SyncFile(_)
         | Step::SyncNames
-        | Step::Handed(_)
-        | Step::Told(_) => unreachable!("it changes no name"),
+        | Step::HandedOver(_)
+        | Step::Durable(_) => unreachable!("it changes no name"),
     }
 }
 
-/// Each append that was not synced may be there, half there, blank or absent, whatever became of
-/// the others.
+/// Each append that was not synced may be there, half there, blank or absent, independently of the others.
 fn contents(durable: &[u8], pending: &[&[u8]]) -> BTreeSet<Vec<u8>> {
     let mut found = BTreeSet::new();
     for choice in 0..1_u32 << (2 * pending.len()) {

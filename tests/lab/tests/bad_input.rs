@@ -81,16 +81,16 @@ fn a_truncated_checkpoint_is_told_and_pods_keep_address_and_network() -> Result<
     lab.run(&["pod", "add", "node1", "--count", "4"])?;
     Dumps::of_whole(&lab, "node1")?;
     for (length, told) in [
-        ("0", "does not begin as a checkpoint does"),
-        ("9", "does not begin as a checkpoint does"),
-        ("90", "it was cut off"),
+        ("0", "does not start with the header"),
+        ("9", "does not start with the header"),
+        ("90", "are not a whole record"),
     ] {
         let (before, pods) = (Dumps::of(&lab, "node1")?, held(&lab)?);
         lab.run(&["daemon", "stop", "node1"])?;
         let file = "/var/lib/ferrule/ipam/checkpoint.log";
         lab.on_node("node1", &["truncate", "--size", length, file])?;
         lab.run(&["daemon", "start", "node1"])?;
-        lab.wait_for_line("node1", &["checkpoint was damaged", told])?;
+        lab.wait_for_line("node1", &["checkpoint is damaged", told])?;
         wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
         lab.run(&["pod", "check"])?;
         lab.run(&["check", "--tcp", "0"])?;

@@ -46,7 +46,7 @@ fn an_agent_that_was_killed_begins_with_what_it_held_though_no_controller_answer
 }
 
 #[test]
-fn a_damaged_file_is_kept_aside_and_the_controller_tells_what_is_missing() {
+fn a_damaged_file_is_kept_aside_and_the_controller_sends_the_missing_objects() {
     let authority = Authority::new();
     let (node, at) = left_alone(&authority);
     let file = node.path("state").join("policy.log");
@@ -54,8 +54,9 @@ fn a_damaged_file_is_kept_aside_and_the_controller_tells_what_is_missing() {
     bytes[20] ^= 0xff;
     fs::write(&file, bytes).unwrap();
     let agent = node.start_at(&at);
-    node.until_log("is damaged: it is kept aside");
-    assert!(holds(&node, "policy.damaged", "uid-of-p"));
+    node.until_log("the policy journal is damaged");
+    node.until_log("kept the damaged policy journal aside");
+    assert!(holds(&node, "policy.log.damaged-1", "uid-of-p"));
     let refused = node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     assert!(matches!(refused, Admitted::Refused(_)), "{refused:?}");
     drop(agent);

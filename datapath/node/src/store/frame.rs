@@ -1,133 +1,44 @@
-//! Records as bytes: length, checksum, kind, body. A file that was cut off anywhere still tells which of its records
-//! are whole.
+//! The payload of a record: one byte for its kind, then its body.
 
 use super::{Record, Started, announcement, started};
 use prost::Message as _;
-use std::fmt;
 
-/// What a file begins with.
-pub const HEADER: &[u8] = b"ferrule-policy 1\n";
-/// Length and checksum, four bytes each, before kind and body.
-const PREFIX: usize = 8;
-/// A longer record is damage: a part is a quarter of a megabyte, or one object.
-const RECORD_MAX: usize = 64 << 20;
+/// The first line of the file.
+pub const HEADER: &[u8] = b"ferrule-policy 2\n";
 
-/// What was wrong with a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// The last write did not come to its end.
-    TornTail {
-        /// Where it starts.
-        at: usize,
-        /// How many bytes it has.
-        bytes: usize,
-    },
-    /// Something cannot be read, and what stands after it was not written with it.
-    Corrupt {
-        /// Where it starts.
-        at: usize,
-    },
-    /// It does not begin as such a file of this version does.
-    Foreign,
-}
+impl runtime_frame::Record for Record {
+    const HEADER: &'static [u8] = HEADER;
+    /// A part is a quarter of a megabyte, or one object.
+    const LONGEST: usize = 64 << 20;
+    /// A part means something only after all parts before it.
+    const COUNTS_AFTER_DAMAGE: bool = false;
 
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TornTail { at, bytes } => {
-                write!(f, "it was cut off: {bytes} bytes at {at} are no whole record")
+    fn encode(&self, out: &mut Vec<u8>) {
+        let announced;
+        let (kind, body): (u8, &[u8]) = match self {
+            Self::Begun { epoch } => (1, epoch),
+            Self::Part(bytes) => (2, bytes),
+            Self::Bookmark(bytes) => (3, bytes),
+            Self::Started(pod) => {
+                let container = pod.container.clone();
+                announced = Started { pod: Some(announcement(pod)), container }.encode_to_vec();
+                (4, &announced)
             }
-            Self::Corrupt { at } => write!(f, "the record at {at} is not as it was written"),
-            Self::Foreign => f.write_str("it does not begin as such a file does"),
+            Self::Ended { uid } => (5, uid.as_bytes()),
+        };
+        out.push(kind);
+        out.extend_from_slice(body);
+    }
+
+    fn decode(payload: &[u8]) -> Option<Self> {
+        let (kind, body) = payload.split_first()?;
+        match kind {
+            1 => Some(Self::Begun { epoch: body.to_vec() }),
+            2 => Some(Self::Part(body.to_vec())),
+            3 => Some(Self::Bookmark(body.to_vec())),
+            4 => Started::decode(body).ok().and_then(started).map(Self::Started),
+            5 => String::from_utf8(body.to_vec()).ok().map(|uid| Self::Ended { uid }),
+            _ => None,
         }
     }
-}
-
-/// What a file told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
-    /// Its whole records up to the first that is not, oldest first.
-    pub records: Vec<Record>,
-    /// What was wrong with it.
-    pub damage: Option<Damage>,
-}
-
-/// Appends a record.
-pub fn encode(record: &Record, out: &mut Vec<u8>) {
-    let announced;
-    let (kind, body): (u8, &[u8]) = match record {
-        Record::Begun { epoch } => (1, epoch),
-        Record::Part(bytes) => (2, bytes),
-        Record::Bookmark(bytes) => (3, bytes),
-        Record::Started(pod) => {
-            let container = pod.container.clone();
-            announced = Started { pod: Some(announcement(pod)), container }.encode_to_vec();
-            (4, &announced)
-        }
-        Record::Ended { uid } => (5, uid.as_bytes()),
-    };
-    let length = u32::try_from(body.len() + 1).unwrap_or(u32::MAX);
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&crc32(kind, body).to_le_bytes());
-    out.push(kind);
-    out.extend_from_slice(body);
-}
-
-/// Reads the whole records.
-pub fn decode(file: &[u8]) -> Recovered {
-    let mut records = Vec::new();
-    if !file.starts_with(HEADER) {
-        return Recovered { records, damage: Some(Damage::Foreign) };
-    }
-    let mut at = HEADER.len();
-    while at < file.len() {
-        match record_at(&file[at..]) {
-            Ok((record, length)) => {
-                records.push(record);
-                at += length;
-            }
-            Err(is_last) => {
-                let bytes = file.len() - at;
-                let torn = Damage::TornTail { at, bytes };
-                let damage = if is_last { torn } else { Damage::Corrupt { at } };
-                return Recovered { records, damage: Some(damage) };
-            }
-        }
-    }
-    Recovered { records, damage: None }
-}
-
-/// The record that starts here, and its length. If there is none, whether the rest is what a write that did not
-/// come to its end leaves: cut short, or blank.
-fn record_at(rest: &[u8]) -> Result<(Record, usize), bool> {
-    let Some((prefix, after)) = rest.split_at_checked(PREFIX) else { return Err(true) };
-    let (length, crc) = prefix.split_at(4);
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u32, |n, b| (n << 8) | u32::from(*b));
-    let length = usize::try_from(number(length)).unwrap_or(usize::MAX);
-    let blank = rest.iter().all(|byte| *byte == 0);
-    let body = after.get(..length).and_then(|bytes| bytes.split_first());
-    let Some((kind, body)) = body.filter(|_| length <= RECORD_MAX) else {
-        return Err(blank || (1..=RECORD_MAX).contains(&length) && after.len() < length);
-    };
-    if crc32(*kind, body) != number(crc) {
-        // Its length came to the disk and not all of its bytes, though the file is long enough.
-        return Err(after.len() == length || after[length..].iter().all(|byte| *byte == 0));
-    }
-    let record = match kind {
-        1 => Some(Record::Begun { epoch: body.to_vec() }),
-        2 => Some(Record::Part(body.to_vec())),
-        3 => Some(Record::Bookmark(body.to_vec())),
-        4 => Started::decode(body).ok().and_then(started).map(Record::Started),
-        5 => String::from_utf8(body.to_vec()).ok().map(|uid| Record::Ended { uid }),
-        _ => None,
-    };
-    record.map(|record| (record, PREFIX + length)).ok_or(false)
-}
-
-/// CRC-32 as in IEEE 802.3, of both.
-fn crc32(kind: u8, body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&[kind]);
-    hasher.update(body);
-    hasher.finalize()
 }

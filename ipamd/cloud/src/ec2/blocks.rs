@@ -68,7 +68,7 @@ impl Ec2 {
         } else {
             return Err(CloudFault {
                 code: "MixedBlocks".to_owned(),
-                message: format!("one call gives back blocks of one kind, not all of {blocks:?}"),
+                message: format!("one call returns blocks of one kind, not all of {blocks:?}"),
                 remedy: Remedy::TellOperator,
             });
         }
@@ -76,14 +76,14 @@ impl Ec2 {
     }
 }
 
-/// Addresses by their texts, each as a block of its own; `None` if one is missing or is none.
+/// Parses addresses, each as a block; `None` if one is missing or invalid.
 pub(super) fn single_addresses<'a>(
     texts: impl Iterator<Item = Option<&'a str>>,
 ) -> Option<Vec<IpNet>> {
     texts.map(|text| Some(IpNet::from(text?.parse::<IpAddr>().ok()?))).collect()
 }
 
-/// Prefixes by their texts; `None` if one is missing or is none.
+/// Parses prefixes; `None` if one is missing or invalid.
 pub(super) fn prefixes<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> Option<Vec<IpNet>> {
     texts.map(|text| text?.parse().ok()).collect()
 }

@@ -77,7 +77,7 @@ impl Ec2 {
             [found] => Ok(CloudAnswer::Described(seen(action, found)?)),
             [] => Err(CloudFault {
                 code: "InvalidNetworkInterfaceID.NotFound".to_owned(),
-                message: format!("EC2 does not show {eni}"),
+                message: format!("EC2 does not list {eni}"),
                 remedy: Remedy::Gone,
             }),
             [..] => Err(incomplete(action, "networkInterfaceSet")),

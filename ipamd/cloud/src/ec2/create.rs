@@ -1,9 +1,8 @@
-//! New ENIs.
+//! The creation of ENIs.
 //!
-//! EC2 makes one ENI for one client token, as long as everything else that is asked for is the same.
-//! The time of creation is not, when it is asked for again by the next process; nor the subnet, if
-//! another has more room by then. So the token is a tag as well, and an ENI whose creation EC2 will
-//! not repeat is found by it.
+//! EC2 creates one ENI per client token, as long as all other parameters are the same. The time of creation
+//! differs if the next process repeats the call, and so does the subnet if another one has more room by then. So
+//! the token is a tag as well, and an ENI whose creation EC2 does not repeat is found by it.
 
 use super::{
     Ec2,
@@ -20,13 +19,13 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// When an ENI was made, in RFC 3339; amazon-vpc-cni's own name.
+/// The time of an ENI's creation in RFC 3339; the name is amazon-vpc-cni's.
 pub(super) const TAG_CREATED_AT: &str = "node.k8s.amazonaws.com/createdAt";
-/// The client token with which it was made.
+/// The client token of the creation.
 const TAG_TOKEN: &str = "ferrule.io/client-token";
-/// As many tokens are remembered; more ENIs are never under way at a time.
+/// The remembered tokens. Fewer ENIs are created at a time.
 const TOKENS: usize = 64;
-/// What EC2 does not show after this time is not there.
+/// An ENI that EC2 does not list after this time does not exist.
 const SHOWN_WITHIN: Duration = Duration::from_secs(60);
 
 pub(super) struct NewEni {
@@ -38,7 +37,7 @@ pub(super) struct NewEni {
     pub(super) description: String,
 }
 
-/// What went with each of the last tokens, so that asking again asks for the same.
+/// The parameters of the last tokens, so that a repeated call has the same ones.
 #[derive(Debug, Default)]
 pub(super) struct Asked(Mutex<VecDeque<Ask>>);
 
@@ -46,7 +45,7 @@ pub(super) struct Asked(Mutex<VecDeque<Ask>>);
 struct Ask {
     token: String,
     created_at: String,
-    /// When it was first looked for by its token.
+    /// The time of the first search by the token.
     missed: Option<Instant>,
 }
 
@@ -66,7 +65,7 @@ impl Asked {
         created_at
     }
 
-    /// Whether EC2 may still come to show what was made with this token.
+    /// Whether EC2 may still list an ENI with this token.
     fn may_come(&self, token: &str) -> bool {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ask) = asked.iter_mut().find(|ask| ask.token == token) else { return false };
@@ -115,7 +114,7 @@ impl Ec2 {
         }
     }
 
-    /// The ENI that was made with this token when something else was asked for.
+    /// The ENI that was created with this token and other parameters.
     async fn made_before(
         &self,
         token: &str,
@@ -129,10 +128,10 @@ impl Ec2 {
             [found] => seen(action, found).map(CloudAnswer::Created),
             _ if self.asked.may_come(token) => Err(CloudFault {
                 code: "NotShownYet".to_owned(),
-                message: format!("EC2 has made an ENI with token {token} and does not show it yet"),
+                message: format!("EC2 created an ENI for token {token} and does not list it yet"),
                 remedy: Remedy::RetryAfter { wait: None },
             }),
-            // It was made, and deleted since.
+            // It was created and has been deleted.
             _ => Err(mismatch),
         }
     }

@@ -1,4 +1,4 @@
-//! An ENI as EC2 shows it.
+//! An ENI in EC2's answers.
 
 use super::{
     blocks::{prefixes, single_addresses},
@@ -11,7 +11,7 @@ use config_model::{
 use ipamd_core::{AttachmentState, CloudFault, EniKind, SeenAttachment, SeenEni};
 use std::collections::BTreeMap;
 
-/// Reads an ENI. One of an IPv6-only subnet, or for EFA alone, has no primary address.
+/// Reads an ENI. An ENI of an IPv6-only subnet, or for EFA only, has no primary address.
 pub(super) fn seen(action: &'static str, eni: &NetworkInterface) -> Result<SeenEni, CloudFault> {
     let missing = |what| move || incomplete(action, what);
     let id = eni.network_interface_id().ok_or_else(missing("networkInterfaceId"))?;
@@ -53,7 +53,7 @@ pub(super) fn tags_of(tags: &[Tag]) -> BTreeMap<String, String> {
     tags.iter().map(|tag| (text(tag.key()), text(tag.value()))).collect()
 }
 
-/// EC2 leaves the type of an ordinary ENI out of some answers.
+/// Some answers omit the type of an ordinary ENI.
 fn kind(eni: &NetworkInterface) -> EniKind {
     match eni.interface_type().map_or("interface", |kind| kind.as_str()) {
         "interface" => EniKind::Standard,
@@ -65,7 +65,7 @@ fn kind(eni: &NetworkInterface) -> EniKind {
     }
 }
 
-/// The outer `None` is an attachment that lacks something, the inner one that is over.
+/// The outer `None` is an incomplete attachment, the inner one a detached attachment.
 fn attachment(found: &NetworkInterfaceAttachment) -> Option<Option<SeenAttachment>> {
     let state = match found.status()?.as_str() {
         "attaching" => AttachmentState::Attaching,

@@ -1,8 +1,9 @@
-//! What the SDK says of a call that failed, in our words.
+//! Failed SDK calls as faults of the core.
 //!
-//! The question that matters is whether EC2 may have acted: only what surely never left counts as
-//! not done.
+//! The decisive question is whether EC2 may have acted: only a request that certainly never left counts as not
+//! executed.
 
+use crate::error_chain::{chain_text, find};
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::DispatchFailure};
@@ -11,12 +12,12 @@ use hyper_util::client::legacy::Error as HttpError;
 use ipamd_core::{CloudFault, Ec2ErrorResponse, Remedy};
 use std::error::Error;
 
-/// An error type of one of EC2's actions.
+/// The error type of one of EC2's actions.
 pub(super) trait Ec2Error: ProvideErrorMetadata + Error + Send + Sync + 'static {}
 
 impl<E: ProvideErrorMetadata + Error + Send + Sync + 'static> Ec2Error for E {}
 
-/// A failed call: the fault, and the HTTP status if there was an answer.
+/// The fault, and the HTTP status if there was an answer.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) fault: CloudFault,
@@ -45,16 +46,16 @@ impl Failure {
     }
 }
 
-/// EC2 answered with success and left out what the answer is for: it may have acted.
+/// EC2 reported success without the result: it may have acted.
 pub(super) fn incomplete(action: &'static str, lacks: &str) -> CloudFault {
     CloudFault {
         code: "Incomplete".to_owned(),
-        message: format!("the answer to {action} lacks {lacks}, or holds something else there"),
+        message: format!("the answer to {action} lacks {lacks} or has an unexpected value"),
         remedy: Remedy::Unknown,
     }
 }
 
-/// The request found no way out, or its answer none back.
+/// The request was not sent, or its answer did not arrive.
 fn dispatch(cause: &DispatchFailure, error: &(dyn Error + 'static)) -> CloudFault {
     let again = Remedy::RetryAfter { wait: None };
     match find::<CredentialsError>(error) {
@@ -76,22 +77,7 @@ fn dispatch(cause: &DispatchFailure, error: &(dyn Error + 'static)) -> CloudFaul
 }
 
 fn fault(code: &str, error: &(dyn Error + 'static), remedy: Remedy) -> CloudFault {
-    CloudFault { code: code.to_owned(), message: told(error), remedy }
-}
-
-/// The chain of causes by their texts. Never by `Debug`, which shows whole requests.
-pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
-    let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
-    texts.join(": ")
-}
-
-/// The first cause of this type.
-pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
-    causes(error).find_map(|cause| cause.downcast_ref())
-}
-
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |cause| (*cause).source())
+    CloudFault { code: code.to_owned(), message: chain_text(error), remedy }
 }
 
 fn retry_after(answer: &HttpResponse) -> Option<Span> {

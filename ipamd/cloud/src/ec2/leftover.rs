@@ -1,4 +1,4 @@
-//! ENIs that nobody uses.
+//! Unattached ENIs.
 
 use super::{create::TAG_CREATED_AT, eni::tags_of, failure::incomplete};
 use aws_sdk_ec2::types::NetworkInterface;
@@ -7,7 +7,7 @@ use config_model::{EniId, Span, SubnetId};
 use ipamd_core::{CloudFault, Leftover};
 use std::time::SystemTime;
 
-/// Reads what decides whether somebody left it behind.
+/// Reads the properties that decide whether the ENI is leaked.
 pub(super) fn leftover(
     action: &'static str,
     eni: &NetworkInterface,
@@ -39,7 +39,7 @@ fn time(text: &str) -> Option<SystemTime> {
     SystemTime::try_from(read).ok()
 }
 
-/// What was made in the future by our clock has no age yet.
+/// A creation time in the future of our clock gives age zero.
 fn age(when: SystemTime, now: SystemTime) -> Span {
     let age = now.duration_since(when).unwrap_or_default().as_millis();
     Span(u64::try_from(age).unwrap_or(u64::MAX))

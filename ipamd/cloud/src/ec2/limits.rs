@@ -1,4 +1,4 @@
-//! What an instance type allows.
+//! The limits of an instance type.
 
 use super::{Ec2, failure::incomplete};
 use crate::TypeLimits;
@@ -15,8 +15,8 @@ impl Ec2 {
         let answer = self.ask(action, request.send()).await.map_err(|fault| {
             let message = match fault.code.as_str() {
                 "InvalidInstanceType" => format!(
-                    "EC2 knows no instance type {instance_type} in this region, so how many ENIs and \
-                     addresses the node may have is not known: {}",
+                    "EC2 knows no instance type {instance_type} in this region, so the node's limits of \
+                     ENIs and addresses are unknown: {}",
                     fault.message
                 ),
                 _ => fault.message.clone(),
@@ -42,15 +42,15 @@ impl Ec2 {
     }
 }
 
-/// EC2 does not tell which types can have a trunk. The resource controller's list says: those of
-/// Nitro, but not the burstable ones; a type that it does not know is taken to have one.
+/// EC2 does not report the types that can have a trunk ENI. By the resource controller's list they are the Nitro
+/// types except the burstable ones; an unknown type counts as one of them.
 fn has_no_trunk(instance_type: &str) -> bool {
     let family = instance_type.split('.').next().unwrap_or_default();
     ["t2", "t3", "t3a", "t4g"].contains(&family)
 }
 
-/// By card. The type's own maximum is the sum over all cards, so it stands for card 0 only where no
-/// cards are listed.
+/// By card. The type's own maximum is the sum over all cards, so it applies to card 0 only if no cards are
+/// listed.
 fn enis(network: &NetworkInfo) -> Option<BTreeMap<CardIndex, u16>> {
     if network.network_cards().is_empty() {
         let all = network.maximum_network_interfaces().and_then(natural)?;

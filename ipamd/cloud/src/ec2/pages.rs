@@ -1,4 +1,4 @@
-//! What EC2 tells page by page.
+//! Paginated answers of EC2.
 
 use super::{
     Ec2,
@@ -11,14 +11,12 @@ use config_model::{InstanceId, SubnetId, VpcId};
 use ipamd_core::{Action, CloudFault, Leftover, SeenEni, SeenSubnet};
 use std::{collections::BTreeMap, time::SystemTime};
 
-/// The most that EC2 gives on one page.
+/// EC2's maximum page size.
 const PAGE: i32 = 1000;
-/// An instance has at most some 60 ENIs, a VPC a few hundred subnets: more pages than this are an
-/// error of the far side.
+/// An instance has at most some 60 ENIs, and a VPC a few hundred subnets: more pages are an error of the server.
 const MAX_PAGES: u32 = 20;
 
 impl Ec2 {
-    /// All ENIs attached to the instance.
     pub(super) async fn attached_enis(
         &self,
         instance: &InstanceId,
@@ -29,7 +27,7 @@ impl Ec2 {
         found.iter().map(|eni| seen(action, eni)).collect()
     }
 
-    /// ENIs of the VPC that are attached to nothing and carry all of the tags.
+    /// Unattached ENIs of the VPC that have all of the tags.
     pub(super) async fn leftovers(
         &self,
         action: &'static str,
@@ -44,7 +42,7 @@ impl Ec2 {
         found
             .iter()
             .map(|eni| leftover(action, eni, now))
-            // What the filters let through is looked at again: much depends on it.
+            // The result of the filters is checked again, because ENIs are deleted by it.
             .filter(|found| {
                 found.as_ref().map_or(true, |found| {
                     found.description.starts_with(description_prefix)
@@ -54,7 +52,7 @@ impl Ec2 {
             .collect()
     }
 
-    /// The VPC's subnets of a zone.
+    /// The VPC's subnets in a zone.
     pub(super) async fn subnets(
         &self,
         action: &'static str,

@@ -54,7 +54,7 @@ async fn an_eni_lives_from_creation_to_deletion() {
 }
 
 #[tokio::test]
-async fn the_same_token_makes_one_eni() {
+async fn the_same_token_creates_one_eni() {
     let world = World::new().await;
     let first = world.create("token-1", 1).await;
     assert_eq!(world.create("token-1", 1).await.id, first.id);
@@ -84,7 +84,7 @@ async fn both_witnesses_show_the_same_enis() {
 }
 
 #[tokio::test]
-async fn limits_of_types_are_told_by_card() {
+async fn limits_of_types_are_reported_by_card() {
     let world = World::new().await;
     let one_card = world.ec2.type_limits("c5.xlarge").await.unwrap();
     assert_eq!(one_card.limits(), Limits { trunk: true, ..Limits::one_card(4, 15) });
@@ -103,7 +103,7 @@ async fn limits_of_types_are_told_by_card() {
 }
 
 #[tokio::test]
-async fn the_observer_is_told_of_each_request_once() {
+async fn the_observer_receives_each_request_once() {
     let world = World::new().await;
     let eni = world.create("token-1", 1).await;
     world.describe(&eni.id).await.unwrap();

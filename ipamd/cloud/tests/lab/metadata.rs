@@ -31,7 +31,7 @@ async fn the_node_is_described_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_card_is_told_where_there_are_several() {
+async fn the_card_is_shown_if_there_are_several() {
     let world = World::with("p4d.24xlarge", Options::default(), |_, _| {}).await;
     let eni = world.create("token", 0).await;
     let mut attach = world.attachment(&eni.id, 1);
@@ -47,7 +47,7 @@ async fn the_card_is_told_where_there_are_several() {
 }
 
 #[tokio::test]
-async fn what_the_service_does_not_show_yet_is_not_seen_there() {
+async fn an_eni_that_the_service_does_not_list_yet_is_not_reported() {
     let world = World::new().await;
     world.set_fault(Fault::ImdsLag { lag: Span::seconds(600) });
     let eni = world.attached("token", 2, 1).await;
@@ -61,7 +61,7 @@ async fn what_the_service_does_not_show_yet_is_not_seen_there() {
 }
 
 #[tokio::test]
-async fn a_service_that_fails_gives_a_fault_and_not_half_a_sweep() {
+async fn a_failing_service_yields_a_fault_and_no_partial_read() {
     let world = World::new().await;
     for (status, wanted) in [(500, Remedy::RetryAfter { wait: None }), (403, Remedy::TellOperator)]
     {
@@ -122,7 +122,7 @@ async fn the_primary_eni_is_device_0_whatever_the_service_says() {
 }
 
 #[tokio::test]
-async fn an_eni_that_goes_while_it_is_read_is_left_out() {
+async fn an_eni_detached_during_the_read_is_omitted() {
     for gone in ["interface-id", "device-number", "subnet-id"] {
         let stub = two_enis(move |key| (key == gone).then_some((404, ""))).await;
         let enis = looked(&stub).await.unwrap();
@@ -147,7 +147,7 @@ async fn an_eni_without_addresses_is_shown_as_that() {
 }
 
 #[tokio::test]
-async fn one_field_that_fails_or_cannot_be_read_fails_the_sweep() {
+async fn one_failed_or_invalid_field_fails_the_read() {
     let broken: [(&str, (u16, &str)); 4] = [
         ("local-ipv4s", (500, "")),
         ("network-card", (503, "")),

@@ -91,7 +91,7 @@ async fn blocks_of_several_kinds_are_given_back_by_several_calls() {
 }
 
 #[tokio::test]
-async fn subnets_of_the_zone_are_told_with_tags_and_room() {
+async fn subnets_of_the_zone_are_reported_with_tags_and_room() {
     let world = World::new().await;
     let node = world.ec2.node().await.unwrap();
     let zone = node.availability_zone.clone();
@@ -153,7 +153,7 @@ async fn leftovers(world: &World, tags: &[(&str, &str)], prefix: &str) -> Vec<Le
 }
 
 #[tokio::test]
-async fn what_nobody_uses_is_found_by_all_its_tags_with_its_age() {
+async fn unattached_enis_are_found_by_all_their_tags_with_their_age() {
     let world = World::new().await;
     let left = world.create("token-1", 0).await;
     let used = world.attached("token-2", 0, 1).await;

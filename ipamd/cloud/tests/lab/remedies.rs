@@ -55,7 +55,7 @@ async fn throttling_says_retry_and_the_next_call_succeeds() {
 }
 
 #[tokio::test]
-async fn limits_of_the_instance_are_told_from_a_taken_place() {
+async fn limits_of_the_instance_differ_from_a_device_index_in_use() {
     let world = World::new().await;
     let first = world.attached("token-1", 1, 1).await;
     let assign = CloudCall::Assign { eni: first.id.clone(), want: Want::Addresses(14) };
@@ -87,7 +87,7 @@ async fn a_full_subnet_says_try_elsewhere_to_create_and_to_assign() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_gone_and_what_is_in_use_is_asked_for_later() {
+async fn missing_objects_count_as_deleted_and_objects_in_use_are_retried() {
     let world = World::new().await;
     let nowhere = || "eni-00000000000000000".into();
     for call in [
@@ -106,7 +106,7 @@ async fn what_is_not_there_is_gone_and_what_is_in_use_is_asked_for_later() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_told_by_its_name() {
+async fn a_missing_permission_is_reported_by_name() {
     let world = World::new().await;
     let deny = BTreeSet::from(["CreateNetworkInterface".to_owned()]);
     world.cloud.with(|cloud, _| cloud.set_iam("lab-node", Iam { deny }));
@@ -163,7 +163,7 @@ async fn without_a_role_the_operator_is_told() {
 }
 
 #[tokio::test]
-async fn credentials_that_cannot_be_had_just_now_are_asked_for_later() {
+async fn unavailable_credentials_are_retried_later() {
     let world = World::new().await;
     world.set_fault(Fault::ImdsStatus { instance: None, status: 500 });
     let fault = world.ec2.execute(world.creation("token", 0)).await.unwrap_err();

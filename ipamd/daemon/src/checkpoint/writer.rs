@@ -1,12 +1,9 @@
-//! Who makes records durable: what waits for the disk does so on a thread of its own, the rest is
-//! written at once.
+//! The checkpoint's writer. A batch that waits for the disk is written by a thread; any other batch is written at once
+//! by the caller.
 
-use super::{
-    journal::Journal,
-    ledger::{Ledger, needs_sync},
-};
 use ipamd_core::{Checkpoint, Record};
 use ipamd_node::Durable;
+use runtime_journal::{Backoff, Folder, Journal};
 use std::{
     fmt, io,
     sync::{
@@ -18,18 +15,17 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How far the writer is.
+/// The progress of the writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What is durable.
     pub durable: Durable,
-    /// Why it does not get on; replies wait until it does.
+    /// The last error of the disk, until a write succeeds. Replies wait until then.
     pub trouble: Option<String>,
-    /// Writes so far, replacements not counted.
+    /// The number of appends.
     pub writes: u64,
 }
 
-/// A handle on the journal and its thread. One batch is under way at a time.
+/// The handle of the journal and its thread. One batch is written at a time.
 pub struct Writer {
     jobs: Option<SyncSender<Job>>,
     inline: Arc<dyn Inline>,
@@ -38,23 +34,23 @@ pub struct Writer {
 }
 
 enum Job {
-    /// Append these and make them durable.
+    /// Append these durably.
     Write(Vec<Record>),
-    /// So many records count in the sum, and appending them failed with this.
+    /// The append of this many records failed with this error. The sum includes them.
     Recover(u64, io::Error),
-    /// The journal has grown long.
+    /// The journal is due for a compaction.
     Compact,
 }
 
 impl Writer {
-    /// Starts the thread. `sum` is what the journal's records add up to.
+    /// Starts the thread. The journal was rewritten, and `sum` is the sum of its records.
     ///
     /// # Errors
-    /// When there can be no thread.
-    pub fn start(journal: impl Journal, sum: Checkpoint) -> io::Result<Self> {
+    /// If the thread cannot start.
+    pub fn start<F: Folder>(journal: Journal<Record, F>, sum: Checkpoint) -> io::Result<Self> {
         let (jobs, incoming) = sync_channel(JOBS);
         let (tell, progress) = watch::channel(Progress::default());
-        let shared = Shared { ledger: Mutex::new(Ledger::new(journal, sum)), tell };
+        let shared = Shared { ledger: Mutex::new(Ledger { journal, sum }), tell };
         let shared = Arc::new(shared);
         let worker = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -63,8 +59,8 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), inline: shared, progress, thread: Some(thread) })
     }
 
-    /// Takes a batch; to be called only when the batch before is durable. What need not wait for
-    /// the disk is durable on return, unless the disk is in trouble.
+    /// Writes a batch. The batch before must be durable. A batch that needs no sync is durable on return, unless the
+    /// disk refuses.
     pub fn write(&self, batch: Vec<Record>) {
         let job = if needs_sync(&batch) {
             Job::Write(batch)
@@ -80,12 +76,11 @@ impl Writer {
         }
     }
 
-    /// Where to watch how far it is.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
     }
 
-    /// Waits until all that was handed over is durable. Blocks.
+    /// Blocks until all batches are durable.
     pub fn finish(mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -100,30 +95,53 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// Writing without the thread, whatever the journal is.
+/// Writes without the thread; hides the type of the folder.
 trait Inline: Send + Sync {
-    /// Writes a batch that waits for no sync; gives back what is left to the thread.
+    /// Writes a batch that needs no sync. Returns the rest of the work for the thread.
     fn write(&self, batch: Vec<Record>) -> Option<Job>;
 }
 
-struct Shared<J> {
-    ledger: Mutex<Ledger<J>>,
+struct Shared<F: Folder> {
+    ledger: Mutex<Ledger<F>>,
     tell: watch::Sender<Progress>,
 }
 
-impl<J: Journal> Inline for Shared<J> {
+/// A journal and the sum of its records, from which it can be rewritten.
+pub(super) struct Ledger<F: Folder> {
+    pub(super) journal: Journal<Record, F>,
+    pub(super) sum: Checkpoint,
+}
+
+impl<F: Folder> Ledger<F> {
+    /// The sum includes the batch even if the write fails; [`Ledger::rewrite`] must come next then.
+    pub(super) fn append(&mut self, batch: &[Record]) -> io::Result<()> {
+        batch.iter().for_each(|record| self.sum.apply(record));
+        self.journal.append(batch, needs_sync(batch))
+    }
+
+    pub(super) fn rewrite(&mut self) -> io::Result<()> {
+        self.journal.rewrite(&self.sum.compact()).map(drop)
+    }
+}
+
+/// Whether the batch must be on disk before anything that depends on it leaves the daemon.
+fn needs_sync(batch: &[Record]) -> bool {
+    batch.iter().any(Record::outlives_the_boot)
+}
+
+impl<F: Folder> Inline for Shared<F> {
     fn write(&self, batch: Vec<Record>) -> Option<Job> {
-        // The thread is busy: it takes this batch next, and nobody waits here for the disk.
+        // The thread is busy and takes this batch next. The caller must not wait for the disk.
         let Ok(mut ledger) = self.ledger.try_lock() else { return Some(Job::Write(batch)) };
         if let Err(e) = ledger.append(&batch) {
             return Some(Job::Recover(number(&batch), e));
         }
         self.written(number(&batch));
-        ledger.is_long().then_some(Job::Compact)
+        ledger.journal.is_long().then_some(Job::Compact)
     }
 }
 
-impl<J: Journal> Shared<J> {
+impl<F: Folder> Shared<F> {
     fn work(&self, incoming: Receiver<Job>) {
         for job in incoming {
             let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +158,7 @@ impl<J: Journal> Shared<J> {
                 }
                 Job::Compact => {}
             }
-            if ledger.is_long()
+            if ledger.journal.is_long()
                 && let Err(e) = ledger.rewrite()
             {
                 self.rewrite_until_it_works(&mut ledger, &e);
@@ -157,24 +175,22 @@ impl<J: Journal> Shared<J> {
         });
     }
 
-    /// After a failed write or sync nothing is known of the end of the file, so all of it is
-    /// written anew, elsewhere, until that works.
-    fn rewrite_until_it_works(&self, ledger: &mut Ledger<J>, first: &io::Error) {
+    /// Rewrites the journal until that succeeds: the end of the file is unknown after a failed write or sync.
+    fn rewrite_until_it_works(&self, ledger: &mut Ledger<F>, first: &io::Error) {
         let mut trouble = first.to_string();
-        let mut pause = RETRY_FIRST;
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_LAST);
         loop {
-            let text = format!("the checkpoint cannot be written: {trouble}");
+            let text = format!("cannot write the checkpoint: {trouble}");
             self.tell.send_modify(|progress| progress.trouble = Some(text));
             match ledger.rewrite() {
                 Ok(()) => return,
                 Err(e) => trouble = e.to_string(),
             }
-            // Nobody waits for the answer any more: the daemon is gone.
+            // The daemon stopped, so no reply waits.
             if self.tell.is_closed() {
                 return;
             }
-            thread::sleep(pause);
-            pause = (pause * 2).min(RETRY_LAST);
+            thread::sleep(backoff.pause());
         }
     }
 }
@@ -183,7 +199,7 @@ fn number(batch: &[Record]) -> u64 {
     u64::try_from(batch.len()).unwrap_or(u64::MAX)
 }
 
-/// A batch, and a compaction that came before it.
+/// A batch, and a compaction before it.
 const JOBS: usize = 2;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(5);

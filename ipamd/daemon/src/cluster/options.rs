@@ -1,20 +1,20 @@
-//! What the settings want of Kubernetes.
+//! The options of the connection to Kubernetes, from the settings.
 
 use config_settings::{Kubernetes, Settings};
 use ipamd_kube::{Election, EniConfigKeys, LeasePace, Options};
 use std::{env, path::PathBuf};
 
-/// Where credentials for the API server are.
+/// The source of credentials for the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// A kubeconfig that is named.
+    /// The path in `KUBECONFIG`.
     pub kubeconfig: Option<PathBuf>,
     /// The process runs in a pod.
     pub in_pod: bool,
 }
 
 impl Access {
-    /// By client-go's rules: `KUBECONFIG`, or the environment that Kubernetes gives to each pod.
+    /// By client-go's rules: `KUBECONFIG`, or the environment that Kubernetes sets in each pod.
     pub fn of_environment() -> Self {
         let named = env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
         let first = named.and_then(|value| env::split_paths(&value).next());
@@ -22,13 +22,13 @@ impl Access {
     }
 }
 
-/// What is wanted; `None` if the API server is not to be spoken to.
+/// `None` if the daemon must not connect to the API server.
 pub fn options(settings: &Settings, access: Access, identity: &str) -> Option<Options> {
     if settings.kubernetes == Kubernetes::Off {
         return None;
     }
     let node = settings.node_name.as_ref()?;
-    // A mode that needs it says what it waits for, rather than not to work in silence.
+    // A mode that needs the API server reports that it waits, instead of doing nothing silently.
     let must = settings.needs_kubernetes() || settings.annotate_pod_ip;
     if !must && access.kubeconfig.is_none() && !access.in_pod {
         return None;
@@ -74,7 +74,7 @@ mod tests {
     const NODE: (&str, &str) = ("MY_NODE_NAME", "n1");
 
     #[test]
-    fn the_api_server_is_spoken_to_where_there_is_access_and_a_name() {
+    fn the_daemon_connects_to_the_api_server_with_access_and_a_node_name() {
         assert!(wanted(&[NODE], in_pod()).is_some());
         assert!(wanted(&[NODE], Access::default()).is_none());
         assert!(wanted(&[], in_pod()).is_none());

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::checkpoint::{HEADER, Journal, Writer};
+use crate::checkpoint::{Folder, HEADER, Opened, Writer, Written};
 use async_trait::async_trait;
 use config_model::{
     CardIndex, DeviceIndex, EnforcingMode, EniId, Mac, PodKey, PodName, Span, SubnetId, VpcId,
@@ -18,7 +18,8 @@ use runtime_socket::server::{Health, listen};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr},
-    sync::mpsc as blocking,
+    path::PathBuf,
+    sync::{Mutex, mpsc as blocking},
 };
 
 /// Nothing is ever asked of it: the pool is large enough.
@@ -43,25 +44,64 @@ impl Cloud for NoCloud {
     }
 }
 
-/// Each write waits for leave, and tells how many records it has.
+/// A disk whose appends wait for leave and report how many records they have. A rewrite does not wait.
+#[derive(Clone)]
 struct SlowDisk {
-    leave: blocking::Receiver<()>,
+    leave: Arc<Mutex<blocking::Receiver<()>>>,
     writes: mpsc::UnboundedSender<usize>,
 }
 
-impl Journal for SlowDisk {
-    fn append(&mut self, bytes: &[u8], _: bool) -> io::Result<()> {
-        self.leave.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+impl SlowDisk {
+    fn new(leave: blocking::Receiver<()>, writes: mpsc::UnboundedSender<usize>) -> Self {
+        Self { leave: Arc::new(Mutex::new(leave)), writes }
+    }
+}
+
+impl Folder for SlowDisk {
+    type File = Self;
+
+    fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&self, _: &str) -> io::Result<Self> {
+        Ok(self.clone())
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn link(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(name)
+    }
+}
+
+impl Written for SlowDisk {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.starts_with(HEADER) {
+            return Ok(());
+        }
+        let leave = self.leave.lock().unwrap().recv();
+        leave.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let _ = self.writes.send(bytes.iter().filter(|byte| **byte == b'\n').count());
         Ok(())
     }
 
-    fn replace(&mut self, _: &[u8]) -> io::Result<()> {
+    fn sync(&mut self) -> io::Result<()> {
         Ok(())
-    }
-
-    fn size(&self) -> usize {
-        HEADER.len()
     }
 }
 
@@ -91,7 +131,7 @@ fn primary() -> SeenEni {
     }
 }
 
-fn beginning(journal: SlowDisk, reservation_lifetime: Span) -> Beginning {
+fn beginning(disk: SlowDisk, reservation_lifetime: Span) -> StartState {
     let eni = primary();
     let node = NodeFacts {
         instance_id: InstanceId::new("i-1"),
@@ -109,17 +149,19 @@ fn beginning(journal: SlowDisk, reservation_lifetime: Span) -> Beginning {
     let targets = PoolConfig { cooldown: Span(0), reservation_lifetime, ..PoolConfig::default() };
     let start = Start { boot_id: "boot".to_owned(), seed: 7 };
     let restored = Checkpoint::default();
-    let writer = Writer::start(journal, restored.clone()).unwrap();
-    Beginning {
+    let mut opened = Opened::within(disk).unwrap();
+    opened.rewrite(&restored).unwrap();
+    let writer = Writer::start(opened.journal, restored.clone()).unwrap();
+    StartState {
         core: Core::new(targets.clone(), node, limits.clone(), restored, start, clock::now()),
         cloud: Arc::new(NoCloud),
         instance: InstanceId::new("i-1"),
         limits,
-        untold: None,
+        unknown_limits: None,
         targets,
         writer,
         notices: Vec::new(),
-        buried: Vec::new(),
+        tombstoned: Vec::new(),
     }
 }
 
@@ -141,7 +183,7 @@ fn starting() -> (Inbox, tokio::task::JoinHandle<()>) {
 fn starting_beside(agent: Option<AgentAt>) -> (Inbox, tokio::task::JoinHandle<()>) {
     let (inbox, inputs) = Inbox::open();
     let (_, starting) = watch::channel(String::new());
-    let around = Surroundings {
+    let around = Deps {
         inbox: inbox.clone(),
         metrics: Arc::new(Metrics::new()),
         repair: Trigger::default(),
@@ -153,8 +195,8 @@ fn starting_beside(agent: Option<AgentAt>) -> (Inbox, tokio::task::JoinHandle<()
 }
 
 /// From here on the loop has a book with all addresses.
-async fn begin_with(inbox: &Inbox, begin: Beginning) {
-    inbox.send(Input::Begin(Box::new(begin))).await.unwrap();
+async fn begin_with(inbox: &Inbox, begin: StartState) {
+    inbox.send(Input::Start(Box::new(begin))).await.unwrap();
     let now = clock::now();
     for event in [
         Event::Sighting { witness: Witness::Imds, started: now, enis: vec![primary()] },
@@ -163,20 +205,20 @@ async fn begin_with(inbox: &Inbox, begin: Beginning) {
     ] {
         inbox.send(Input::Cloud(event)).await.unwrap();
     }
-    let seen = Seen {
+    let seen = RepairOutcome {
         started: clock::now(),
         in_use: Default::default(),
         ready: Vec::new(),
         not_ready: Vec::new(),
     };
-    inbox.send(Input::Seen(seen)).await.unwrap();
+    inbox.send(Input::Repaired(seen)).await.unwrap();
     while inbox.view().await.unwrap().snapshot.counts.usable < u64::from(ADDRESSES) {
         sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn who_gave_up_while_the_daemon_starts_is_not_kept() {
+async fn requests_abandoned_during_the_start_are_dropped() {
     let (inbox, task) = starting();
     let key = PodKey::new("aws-cni", "c1", "eth0").unwrap();
     for _ in 0..50 {
@@ -194,7 +236,7 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
     let (leave, wait) = blocking::channel();
     let (told, mut writes) = mpsc::unbounded_channel();
     let (inbox, task) = starting();
-    let begin = beginning(SlowDisk { leave: wait, writes: told }, Span::seconds(60));
+    let begin = beginning(SlowDisk::new(wait, told), Span::seconds(60));
     begin_with(&inbox, begin).await;
 
     let mut burst = JoinSet::new();
@@ -245,7 +287,7 @@ impl Agent for Forgetful {
 }
 
 #[tokio::test]
-async fn the_agent_is_told_of_a_pod_that_never_came_unless_another_sandbox_of_it_lives() {
+async fn a_pod_that_never_started_is_reported_to_the_agent_unless_it_has_another_sandbox() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("agent.sock");
     let incoming = listen(&socket).await.unwrap();
@@ -263,7 +305,7 @@ async fn the_agent_is_told_of_a_pod_that_never_came_unless_another_sandbox_of_it
         leave.send(()).unwrap();
     }
     let (inbox, task) = starting_beside(Some(AgentAt { socket, mode: EnforcingMode::Strict }));
-    let disk = SlowDisk { leave: wait, writes: written };
+    let disk = SlowDisk::new(wait, written);
     begin_with(&inbox, beginning(disk, Span::seconds(5))).await;
     // Of pod 1 another sandbox comes to be; that of pod 3 does as well; that of pod 2 never does.
     let mut again = reserve(1);

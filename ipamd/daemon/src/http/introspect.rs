@@ -1,8 +1,7 @@
-//! The bodies of introspection: amazon-vpc-cni's shapes, so that support tools go on working, and
-//! what only Ferrule tells.
+//! The bodies of introspection: amazon-vpc-cni's formats, so that support tools keep working, and Ferrule's own.
 
 use super::wall::{NEVER, rfc3339};
-use crate::{cluster::Cluster, repair::PassReport, view::View};
+use crate::{cluster::Cluster, pass_report::PassReport, view::View};
 use config_model::Time;
 use config_settings::{RandomizeSnat, Settings};
 use ipamd_core::{BranchEni, EniKind, EniView, PodView, PoolConfig};
@@ -11,8 +10,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
-/// `/v1/enis`: by network card. Container ids and interface names are blank, since whoever knows
-/// them can ask for a DEL.
+/// `/v1/enis`: by network card. Container IDs and interface names are blank, because they suffice for a DEL.
 pub(super) fn enis(view: &View) -> Value {
     let mut cards: Map<String, Value> = Map::new();
     for eni in view.snapshot.enis.iter().filter(|eni| eni.managed) {
@@ -49,7 +47,7 @@ fn one_eni(eni: &EniView, view: &View) -> Value {
     })
 }
 
-/// As there, only addresses that were ever used are listed.
+/// As in amazon-vpc-cni, only addresses that were used at least once are listed.
 fn cidr(block: &IpNet, view: &View) -> Value {
     let mut used = Map::new();
     for pod in &view.snapshot.pods {
@@ -91,7 +89,7 @@ fn address(
     })
 }
 
-/// Go's `net.IPMask` as Go writes it to JSON, for the lengths that EC2 gives out.
+/// Go's `net.IPMask` in its JSON encoding, for the lengths that EC2 assigns.
 fn mask(block: &IpNet) -> &'static str {
     match (block, block.prefix_len()) {
         (IpNet::V4(_), 28) => "////8A==",
@@ -142,7 +140,7 @@ fn modes(targets: &PoolConfig) -> Value {
     })
 }
 
-/// How the work with the API server stands; `null` if there is none.
+/// The state of each concern; `null` without an API server.
 fn kubernetes(cluster: &Cluster) -> Value {
     let standings = cluster.standings().into_iter().map(|(concern, standing)| {
         let text = match standing {
@@ -175,7 +173,7 @@ pub(super) fn network_settings(settings: &Settings) -> Value {
     })
 }
 
-/// `/v1/ferrule/pods`: who holds what.
+/// `/v1/ferrule/pods`: reservations by pod.
 pub(super) fn pods(view: &View) -> Value {
     let each = view.snapshot.pods.iter();
     let branches = each.clone().filter_map(|pod| Some(branch(pod, pod.branch.as_ref()?, view)));
@@ -198,7 +196,7 @@ pub(super) fn pods(view: &View) -> Value {
     Value::Array(pods.chain(branches).collect())
 }
 
-/// A pod that holds a branch ENI, and no address of the pool.
+/// A pod with a branch ENI and without an address of the pool.
 fn branch(pod: &PodView, branch: &BranchEni, view: &View) -> Value {
     json!({
         "namespace": pod.pod.namespace,
@@ -220,7 +218,7 @@ fn branch(pod: &PodView, branch: &BranchEni, view: &View) -> Value {
     })
 }
 
-/// `/v1/ferrule/explain`: how the pool is, what the planner waits for, and why.
+/// `/v1/ferrule/explain`: the pool, the planner's obstacles, and their causes.
 pub(super) fn explain(view: &View, cluster: &Cluster, report: &PassReport) -> Value {
     let counts = &view.snapshot.counts;
     let waiting = view.snapshot.waiting.iter().map(|waiting| {

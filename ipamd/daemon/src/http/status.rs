@@ -1,4 +1,4 @@
-//! The document that `ferrule status` reads of each node.
+//! The document that `ferrule status` reads from each node.
 
 use super::wall::rfc3339;
 use crate::{troubles::Standing, view::View};
@@ -53,17 +53,17 @@ fn pool(view: &View) -> Pool {
 }
 
 fn waiting_adds(view: &View) -> Vec<WaitingAdd> {
-    // What nobody can help stands before what only takes time.
+    // Permanent obstacles come before obstacles that only take time.
     let waiting = &view.snapshot.waiting;
     let hard = |it: &&Waiting| it.obstacle != Obstacle::Time;
     let why = waiting.iter().find(hard).or(waiting.first());
     let of_pool = why.map_or_else(
-        || ("an address that comes free".to_owned(), "it is tried again by itself".to_owned()),
+        || ("a free address".to_owned(), "the daemon retries".to_owned()),
         |why| (why.why.clone(), why.next_step.clone()),
     );
     let of_branch = (
-        "its annotation vpc.amazonaws.com/pod-eni".to_owned(),
-        "see that the VPC resource controller runs and what it says of the pod".to_owned(),
+        "annotation vpc.amazonaws.com/pod-eni".to_owned(),
+        "check that the VPC resource controller runs, and its log for the pod".to_owned(),
     );
     let waiters = view.snapshot.waiters.iter().zip(&view.waited);
     let each = waiters.map(|(waiter, waited)| {

@@ -1,12 +1,12 @@
-//! Moments of the boot's clock as people write them.
+//! Times of the boot clock as calendar times.
 
 use config_model::{Time, utc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How Go writes a time that never was.
+/// Go's zero time.
 pub(super) const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// A moment of the boot's clock in RFC 3339, given what that clock shows now.
+/// A time of the boot clock in RFC 3339, given the clock's present value.
 pub(super) fn rfc3339(when: Time, now: Time) -> String {
     let ago = Duration::from_millis(now.since(when).0);
     let ahead = Duration::from_millis(when.since(now).0);

@@ -1,4 +1,5 @@
-//! Whose pods run on the node, as both sides' files tell. Decides nothing; what cannot be seen is an error.
+//! Reads from the files of both daemons whether pods run on the node. It decides nothing, and an unreadable file
+//! is an error.
 
 use config_model::Migration;
 use config_settings::Settings;
@@ -13,7 +14,7 @@ use std::{
 pub(super) fn look(settings: &Settings) -> Result<Pods, InstallError> {
     let state = &settings.state_dir;
     let conflist = settings.host_conf_dir.join(CONFLIST);
-    // Not to see a folder is no word of what is in it: without our network there may be none yet.
+    // An invisible folder proves nothing about its contents. Without our conflist there may be none yet.
     if conflist.exists() && !state.is_dir() {
         let (path, setting) = (state.clone(), "FERRULE_STATE_DIR");
         return Err(InstallError::NoState { path, conflist, setting });
@@ -34,7 +35,7 @@ pub(super) fn look(settings: &Settings) -> Result<Pods, InstallError> {
     Ok(Pods { ours: ours.is_some_and(|bytes| holds_pods(&bytes)), theirs, migration })
 }
 
-/// Also if it is damaged: a pod that is missing from it would be missed.
+/// A damaged checkpoint counts as one with pods, because a pod may be missing from it.
 fn holds_pods(checkpoint: &[u8]) -> bool {
     let told = frame::decode(checkpoint);
     let sum = Checkpoint::replay(told.records).compact();
@@ -47,13 +48,13 @@ fn holds_pods(checkpoint: &[u8]) -> bool {
     told.damage.is_some() || sum.iter().any(is_pod)
 }
 
-/// Also if it is cut off.
+/// A truncated checkpoint counts as one with pods.
 fn lists_pods(checkpoint: &[u8]) -> bool {
     let whole: Option<serde_json::Value> = serde_json::from_slice(checkpoint).ok();
     whole.is_none_or(|whole| whole["allocations"].as_array().is_some_and(|list| !list.is_empty()))
 }
 
-/// amazon-vpc-cni's: that of network card 0, and those of others beside it.
+/// The checkpoints of amazon-vpc-cni: one for network card 0, and one for each other card.
 fn checkpoints(store: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let folder = store.parent().unwrap_or_else(|| Path::new("/"));
     let unread = |cause| InstallError::Unread { path: folder.to_owned(), cause };

@@ -1,4 +1,5 @@
-//! How the network of a node stands, as the installer that stays tells the daemon: it serves no metrics itself.
+//! The installer's report about the node's network, in a file. The daemon reads it, because the installer serves
+//! no metrics.
 
 use config_settings::Settings;
 use serde::{Deserialize, Serialize};
@@ -7,29 +8,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the installer has seen since it began.
+/// The installer's observations since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Standing {
-    /// Why the node's network is still amazon-vpc-cni's.
+    /// The reason why amazon-vpc-cni still manages the node's network.
     pub(crate) not_taken_over: Option<String>,
-    /// How often programs or conflist were not as they were left, and were put back.
+    /// The number of times that changed programs or conflists were restored.
     pub(crate) restored: u64,
-    /// What it could not put right when it last looked.
+    /// The error of the last check.
     pub(crate) failing: Option<String>,
-    /// What was put back last.
+    /// The last restored object.
     pub(crate) last: Option<String>,
-    /// What people should know.
+    /// Notes for people.
     pub(crate) notes: Vec<String>,
 }
 
 impl Standing {
-    /// What was told last; `None` if no installer stays.
+    /// The last report; `None` if no installer stays.
     pub(crate) fn read(settings: &Settings) -> Option<Self> {
         serde_json::from_slice(&fs::read(file(settings)?).ok()?).ok()
     }
 
-    /// Tells it, whole or not at all.
+    /// Writes the report atomically.
     pub(super) fn tell(&self, settings: &Settings) -> io::Result<()> {
         let Some(file) = file(settings) else { return Ok(()) };
         let half = file.with_extension("json.new");
@@ -37,14 +38,14 @@ impl Standing {
         fs::rename(half, file)
     }
 
-    /// There is nobody any more who looks.
+    /// Removes the report when the installer exits.
     pub(super) fn forget(settings: &Settings) {
-        // What is left behind says no worse than what was so.
+        // A remaining report is outdated but was true.
         let _ = file(settings).map(fs::remove_file);
     }
 }
 
-/// Beside the socket: that folder both have, and it ends with the node's boot.
+/// The folder of the socket: both processes have it, and a reboot empties it.
 fn file(settings: &Settings) -> Option<PathBuf> {
     settings.socket.parent().map(|folder: &Path| folder.join("network.json"))
 }

@@ -1,10 +1,8 @@
-//! What is set anew whenever somebody looks.
+//! Gauges that are computed for each scrape.
 
-use super::made;
+use super::{Kubernetes, made};
 use crate::{
-    cluster::Cluster,
-    repair::PassReport,
-    troubles,
+    pass_report::PassReport,
     view::{HOST_NETWORKING, KUBERNETES, Phase, REASONS, View},
 };
 use ipamd_kube::Standing;
@@ -14,7 +12,7 @@ use runtime_process::meter::Meter;
 use std::{collections::BTreeMap, net::IpAddr};
 use view_node::Severity;
 
-/// The pool, the budgets and Kubernetes in numbers.
+/// The gauges of the pool, the budgets and the connection to Kubernetes.
 pub(super) struct Gauges {
     eni_allocated: IntGauge,
     eni_max: IntGauge,
@@ -73,7 +71,7 @@ impl Gauges {
         }
     }
 
-    pub(super) fn set(&self, view: &View, cluster: &Cluster, report: &PassReport) {
+    pub(super) fn set(&self, view: &View, kubernetes: &Kubernetes, report: &PassReport) {
         let counts = &view.snapshot.counts;
         let per_eni = view.limits.as_ref().map_or(0, ipamd_core::Limits::secondary_per_eni);
         self.eni_allocated.set(counts.enis.into());
@@ -98,7 +96,7 @@ impl Gauges {
         for reason in REASONS {
             let here = troubles.iter().any(|trouble| trouble.reason == reason)
                 || (reason == HOST_NETWORKING && !report.trouble.is_empty())
-                || (reason == KUBERNETES && cluster.lacks().is_some());
+                || (reason == KUBERNETES && kubernetes.lacks);
             self.trouble.with_label_values(&[reason]).set(here.into());
         }
         for budget in &view.snapshot.budgets {
@@ -108,7 +106,7 @@ impl Gauges {
             set_thousandths(&self.budget_rate.with_label_values(&action), rate);
             self.budget_burst.with_label_values(&action).set(budget.burst.into());
         }
-        for (concern, standing) in cluster.standings() {
+        for (concern, standing) in &kubernetes.standings {
             let works = match standing {
                 Standing::Good => true,
                 Standing::Waiting(_) => concern.waits_for_the_node(),
@@ -118,19 +116,22 @@ impl Gauges {
         }
     }
 
-    /// What is wrong now; what is over is shown no more.
-    pub(super) fn set_troubles(&self, standing: &[troubles::Standing]) {
+    /// Sets the present problems and removes the series of others.
+    pub(super) fn set_troubles(
+        &self,
+        troubles: impl IntoIterator<Item = (&'static str, Severity)>,
+    ) {
         self.troubles.reset();
-        for troubles::Standing { found, .. } in standing {
-            let severity = match found.severity {
+        for (kind, severity) in troubles {
+            let severity = match severity {
                 Severity::Trouble => "trouble",
                 Severity::Notice => "notice",
             };
-            self.troubles.with_label_values(&[found.kind, severity]).inc();
+            self.troubles.with_label_values(&[kind, severity]).inc();
         }
     }
 
-    /// A series of each that has none before it is set.
+    /// Creates one series of each vector.
     #[cfg(test)]
     pub(super) fn sample(&self) {
         for of in [&self.assigned_per_eni, &self.assigned_per_cidr, &self.trouble] {
@@ -144,7 +145,7 @@ impl Gauges {
         }
     }
 
-    /// By ENI and by block. What is gone is shown no more.
+    /// Sets the gauges per ENI and per block, and removes the series of others.
     fn set_blocks(&self, view: &View) {
         self.assigned_per_eni.reset();
         self.assigned_per_cidr.reset();
@@ -168,7 +169,7 @@ impl Gauges {
     }
 }
 
-/// The blocks that an address may be of.
+/// The blocks that an address may belong to.
 fn blocks_of(address: IpAddr) -> impl Iterator<Item = IpNet> {
     let lengths = match address {
         IpAddr::V4(_) => [32, PREFIX_V4],
@@ -186,7 +187,7 @@ fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// How EC2 gives out prefixes.
+/// The lengths of EC2's prefixes.
 const PREFIX_V4: u8 = 28;
 const PREFIX_V6: u8 = 80;
 

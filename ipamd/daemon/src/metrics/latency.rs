@@ -1,5 +1,4 @@
-//! `awscni_aws_api_latency_ms`: a summary without quantiles, which the prometheus crate does not
-//! make itself.
+//! `awscni_aws_api_latency_ms`: a summary without quantiles, a type that the prometheus crate lacks.
 
 use prometheus::{
     core::{Collector, Desc},
@@ -14,10 +13,9 @@ use std::{
 
 const NAME: &str = "awscni_aws_api_latency_ms";
 
-/// By call, whether it failed, and HTTP status.
+/// Count and sum of the latencies, by call, failure and HTTP status.
 type Sums = BTreeMap<(String, bool, Option<u16>), (u64, f64)>;
 
-/// Number and sum of the latencies.
 #[derive(Clone, Debug)]
 pub(super) struct LatencySums {
     desc: Desc,
@@ -50,7 +48,7 @@ impl Collector for LatencySums {
             summary.set_sample_count(*count);
             summary.set_sample_sum(*sum);
             let error = failed.to_string();
-            // As there: a call without an answer counts as 200.
+            // As in amazon-vpc-cni, a call without an answer counts as 200.
             let status = status.unwrap_or(200).to_string();
             let labels = self.desc.variable_labels.iter().zip([api, &error, &status]).map(
                 |(name, value)| {

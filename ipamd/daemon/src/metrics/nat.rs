@@ -1,11 +1,11 @@
-//! Netfilter, in amazon-vpc-cni's words and in ours.
+//! The metrics of netfilter, of amazon-vpc-cni and of Ferrule.
 
 use super::made;
 use prometheus::{IntCounterVec, IntGaugeVec};
 use routing_plan::nat::Backend;
 use runtime_process::meter::Meter;
 
-/// Who writes netfilter's rules, and how often that was looked at.
+/// The backend of the rules and the results of observations.
 pub(super) struct NatMetrics {
     amazons_backend: IntGaugeVec,
     amazons_passes: IntCounterVec,

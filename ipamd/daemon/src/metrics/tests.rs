@@ -1,10 +1,9 @@
 use super::*;
 use config_metrics::{Kind, Program};
-use config_model::Time;
 use ipamd_core::Notice;
 use std::collections::BTreeSet;
 
-/// A page on which something of each kind has happened.
+/// A page after one event of each kind.
 fn lived_page() -> String {
     let metrics = Metrics::new();
     for error in [None, Some("UnauthorizedOperation"), Some("RequestLimitExceeded")] {
@@ -41,7 +40,7 @@ fn lived_page() -> String {
     metrics.page()
 }
 
-/// The labels of a metric's first sample, but those of its type.
+/// The labels of a metric's first sample, except `le`.
 fn labels(page: &str, name: &str) -> BTreeSet<String> {
     let sample = |line: &&str| {
         ["", "_bucket", "_sum", "_count"].iter().any(|end| {
@@ -59,7 +58,7 @@ fn labels(page: &str, name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_of_the_catalogue_is_exposed_with_its_type_and_labels() {
+fn every_metric_of_the_catalog_is_exposed_with_its_type_and_labels() {
     let page = lived_page();
     for metric in Program::Ipamd.metrics() {
         let line = format!("# TYPE {} {}", metric.name, metric.kind.name());
@@ -71,9 +70,9 @@ fn every_metric_of_the_catalogue_is_exposed_with_its_type_and_labels() {
     assert_eq!(exposed, Program::Ipamd.metrics().len(), "{page}");
 }
 
-/// Names, types and labels that amazon-vpc-cni 1.23 documents, so that dashboards go on.
+/// Names, types and labels that amazon-vpc-cni 1.23 documents: its dashboards keep working.
 #[test]
-fn all_of_amazons_metrics_are_there() {
+fn all_metrics_of_amazon_vpc_cni_exist() {
     let (counter, gauge, histogram) = ("counter", "gauge", "histogram");
     for (name, kind, labels) in [
         ("awscni_build_info", gauge, "version goversion"),
@@ -115,9 +114,9 @@ fn all_of_amazons_metrics_are_there() {
     }
 }
 
-/// What an alert looks at begins with 0 and not with the first event.
+/// Alerts need a series that starts at 0.
 #[test]
-fn series_that_alerts_look_at_are_there_before_anything_happens() {
+fn series_of_alerts_exist_before_the_first_event() {
     let page = Metrics::new().page();
     for line in [
         "ferrule_ec2_refusals_total{action=\"AssignPrivateIpAddresses\",reason=\"denied\"} 0",
@@ -150,19 +149,11 @@ fn a_refusal_is_counted_by_its_reason_and_throttling_is_no_error_of_ours() {
 }
 
 #[test]
-fn what_is_wrong_is_counted_by_kind_and_gone_when_it_is_over() {
+fn problems_are_counted_by_kind_and_removed_when_they_are_over() {
     let metrics = Metrics::new();
-    let found = crate::troubles::Found {
-        kind: "no_place",
-        severity: view_node::Severity::Trouble,
-        object: "eni".to_owned(),
-        cause: "no ENIConfig".to_owned(),
-        next_step: "create it".to_owned(),
-    };
-    let standing = crate::troubles::Standing { found, since: Time::default() };
-    metrics.set_troubles(&[standing.clone(), standing]);
+    metrics.set_troubles([("no_place", view_node::Severity::Trouble); 2]);
     let line = "ferrule_troubles{kind=\"no_place\",severity=\"trouble\"} 2";
     assert!(metrics.page().lines().any(|found| found == line), "{}", metrics.page());
-    metrics.set_troubles(&[]);
+    metrics.set_troubles([]);
     assert!(!metrics.page().contains("no_place"), "{}", metrics.page());
 }

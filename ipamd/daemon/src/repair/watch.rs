@@ -1,6 +1,6 @@
-//! Who pulls the trigger: the kernel's own words, and settings that change without one.
+//! The sources of repair requests: kernel events, and sysctls, which change without an event.
 
-use super::Trigger;
+use crate::trigger::Trigger;
 use routing_netlink::Monitor;
 use routing_plan::SysctlName;
 use std::{
@@ -11,23 +11,23 @@ use std::{
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// Where `/proc/sys` can be written, or at least read.
+/// A readable and possibly writable `/proc/sys`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcSys {
     root: PathBuf,
 }
 
 impl ProcSys {
-    /// The parent of the host's `net` folder; if that is not mounted, our own `/proc/sys`, which
-    /// can be read at least.
+    /// The parent of the host's `net` folder. If that is not mounted, the container's own `/proc/sys`, which is at
+    /// least readable.
     pub fn at(net: &Path) -> Self {
         let usable = net.join("ipv4").is_dir();
         match net.parent().filter(|_| usable) {
             Some(root) => Self { root: root.to_owned() },
             None => {
                 tracing::warn!(
-                    "FERRULE_PROC_SYS_NET: {} is not there; settings of the host can be read but \
-                     perhaps not written",
+                    "FERRULE_PROC_SYS_NET: {} does not exist; host sysctls can be read but perhaps \
+                     not written",
                     net.display()
                 );
                 Self { root: PathBuf::from("/proc/sys") }
@@ -35,12 +35,11 @@ impl ProcSys {
         }
     }
 
-    /// The folder that holds `net`.
+    /// The folder that contains `net`.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether the kernel has the setting.
     pub fn has(&self, name: &SysctlName) -> bool {
         self.root.join(name.as_str()).exists()
     }
@@ -50,28 +49,28 @@ impl ProcSys {
     }
 }
 
-/// Pulls the trigger at every event of the kernel, for ever.
+/// Requests a pass after each kernel event. Never returns.
 pub async fn watch_kernel(trigger: Trigger) {
     loop {
         match Monitor::open() {
             Ok(mut monitor) => {
-                // Whatever happened while nobody listened.
+                // Events before the subscription are unknown.
                 trigger.pull();
                 while monitor.changed().await {
                     trigger.pull();
                 }
-                tracing::warn!("the kernel's events have ended; listening anew");
+                tracing::warn!("the stream of kernel events ended; reopening it");
             }
             Err(error) => {
                 let error = anyhow::Error::from(error);
-                tracing::error!(error = format!("{error:#}"), "cannot listen to the kernel");
+                tracing::error!(error = format!("{error:#}"), "cannot receive kernel events");
             }
         }
         sleep(LISTEN_ANEW).await;
     }
 }
 
-/// Pulls the trigger when one of the settings has another value than a second ago, for ever.
+/// Polls the sysctls every second and requests a pass if one has another value than desired. Never returns.
 pub(crate) async fn watch_sysctls(
     trigger: Trigger,
     proc_sys: ProcSys,

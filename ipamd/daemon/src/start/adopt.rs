@@ -1,6 +1,6 @@
-//! Pods that run although the checkpoint does not know them.
+//! Running pods that the checkpoint does not list.
 
-use super::amazon::Allocation;
+use super::vpc_cni::Allocation;
 use config_model::{PodKey, PodName, Span, Time, VethName, registry};
 use ipamd_core::{
     Checkpoint, HeldAddress, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic,
@@ -11,19 +11,19 @@ use std::{
     net::IpAddr,
 };
 
-/// A pod's interface as the kernel shows it.
+/// A pod interface that the kernel shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) key: PodKey,
     pub(super) pod: PodName,
     /// The first of its host ends.
     pub(super) link: String,
-    /// One for each of its host ends.
+    /// One per host end.
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Every pod interface whose host end carries its key and leads to an address. The addresses of a
-/// pod's further interfaces belong to the key of its first, as they were reserved.
+/// The pod interfaces whose host end has an alias with a key and a route to an address. The addresses of a pod's
+/// further interfaces belong to the key of its first, as they were reserved.
 pub(super) fn marked(observed: &Observed) -> Vec<Found> {
     let mut found: BTreeMap<PodKey, Found> = BTreeMap::new();
     let alive = observed.links.values().filter(|link| link.group != registry::GROUP_REAP);
@@ -47,8 +47,8 @@ pub(super) fn marked(observed: &Observed) -> Vec<Found> {
     found.into_values().collect()
 }
 
-/// What amazon-vpc-cni's checkpoint says, as far as the kernel bears it out: the host end of the
-/// pod's name is there, unmarked, and the address is reached by it. The rest are pods of before.
+/// The entries of the amazon-vpc-cni checkpoint that the kernel confirms: the host end with the pod's name exists
+/// without our alias and has a route to the address. Other entries belong to deleted pods.
 pub(super) fn borne_out(
     allocations: &[Allocation],
     observed: &Observed,
@@ -85,8 +85,8 @@ pub(super) fn borne_out(
         topic: Topic::Restored,
         object: first.key.to_string(),
         cause: format!(
-            "{} of {} entries of amazon-vpc-cni's checkpoint are of pods that are gone: {} leads \
-             nowhere, for one",
+            "{} of {} entries of the amazon-vpc-cni checkpoint belong to deleted pods: for example, \
+             the kernel has no route to {}",
             stale.len(),
             allocations.len(),
             first.address
@@ -97,8 +97,7 @@ pub(super) fn borne_out(
     (found.into_values().collect(), notices.into_iter().collect())
 }
 
-/// Host ends of pods that none of these is, with the address that they lead to: pods may run behind
-/// them.
+/// Host ends of pods outside `found`, with their addresses. Pods may run behind them.
 pub(super) fn unclaimed<'a>(
     found: &[Found],
     observed: &'a Observed,
@@ -115,8 +114,8 @@ pub(super) fn unclaimed<'a>(
         .collect()
 }
 
-/// What amazon-vpc-cni's checkpoint lists and the kernel does not bear out cools: a call of its
-/// plugin may have been given it a moment ago and be about to build.
+/// Puts unconfirmed addresses of the amazon-vpc-cni checkpoint into cooldown: an ADD of its plugin may still use
+/// one.
 pub(super) fn cool(
     mut checkpoint: Checkpoint,
     allocations: &[Allocation],
@@ -140,7 +139,7 @@ pub(super) fn cool(
     checkpoint
 }
 
-/// Adds to the checkpoint every interface whose addresses are of ENIs that were seen. Tells which.
+/// Adds the interfaces whose addresses belong to a known ENI to the checkpoint, with a notice for each.
 pub(super) fn take_over(
     mut checkpoint: Checkpoint,
     found: &[Found],
@@ -151,7 +150,7 @@ pub(super) fn take_over(
     let mut notices = Vec::new();
     let known = confirmed(&checkpoint);
     for Found { key, pod, link, addresses } in found {
-        // What is left of the checkpoint tells more of it than the kernel.
+        // The rest of a damaged checkpoint has more information than the kernel.
         if addresses.iter().all(|address| known.contains(&(key.clone(), *address))) {
             continue;
         }
@@ -164,7 +163,7 @@ pub(super) fn take_over(
             continue;
         };
         if notices.is_empty() {
-            // What the kernel shows is of this boot.
+            // The kernel's objects belong to this boot.
             checkpoint.apply(&Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });
         }
         checkpoint.apply(&reserved);
@@ -176,7 +175,7 @@ pub(super) fn take_over(
             object: key.to_string(),
             pod: None,
             cause: format!(
-                "it was found in the kernel and not in the checkpoint: {link} holds {}",
+                "recovered from the kernel, absent from the checkpoint: {link} holds {}",
                 on.join(", ")
             ),
             next_step: String::new(),
@@ -185,14 +184,14 @@ pub(super) fn take_over(
     (checkpoint, notices)
 }
 
-/// The addresses that none of the ENIs has, as far as they were seen.
+/// The addresses that no listed ENI has.
 pub(super) fn unplaced(found: &[Found], enis: &[SeenEni]) -> Vec<String> {
     let addresses = found.iter().flat_map(|found| &found.addresses);
     let nowhere = addresses.filter(|address| place(**address, enis).is_none());
     nowhere.map(ToString::to_string).collect()
 }
 
-/// The address that the host reaches by this link.
+/// The address to which the host has a route over this link.
 fn leads_to(link: &Link, observed: &Observed) -> Option<IpAddr> {
     let mut routes = observed.routes.iter().filter(|route| route.dev == Some(link.index));
     routes.find_map(routing_plan::Route::host_address)
@@ -224,8 +223,8 @@ fn place(address: IpAddr, enis: &[SeenEni]) -> Option<HeldAddress> {
     })
 }
 
-/// A host end's name is a digest of the pod's, which does not tell it. The repair pass finds the
-/// link by its key.
+/// The name of a host end is a digest of the pod's name and does not reveal it. The repair pass finds the link by
+/// its key.
 fn unnamed(link: &str) -> PodName {
     PodName { namespace: "(unknown)".to_owned(), name: format!("(pod behind {link})") }
 }

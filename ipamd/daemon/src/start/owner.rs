@@ -1,14 +1,14 @@
-//! Whose the node is: two daemons must never give out its addresses.
+//! The owner of the node: two daemons must never assign its addresses.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use config_model::{Migration, Owner};
 use config_settings::Settings;
 use std::{fs, io, os::unix::net::UnixStream, path::Path};
 
-/// Whether neither amazon-vpc-cni's agent serves here, nor the node was given back to it.
+/// Checks that the amazon-vpc-cni agent does not serve this node and that the node was not given back to it.
 ///
 /// # Errors
-/// When it is not ours, or that cannot be told.
+/// If the node is not ours, or the owner is unknown.
 pub(super) fn is_us(settings: &Settings) -> Result<()> {
     let journal = settings.state_dir.join(Migration::FILE);
     match fs::read(&journal) {
@@ -17,8 +17,8 @@ pub(super) fn is_us(settings: &Settings) -> Result<()> {
                 .with_context(|| format!("read {}", journal.display()))?;
             ensure!(
                 told.owner == Owner::Ferrule,
-                "the node was given back to amazon-vpc-cni; take it over again by `ferrule migrate \
-                 apply`, or take it out of Ferrule's DaemonSet"
+                "the node was given back to amazon-vpc-cni; take it over again with `ferrule migrate \
+                 apply`, or exclude it from the DaemonSet of Ferrule"
             );
         }
         Err(err) if err.kind() == io::ErrorKind::NotFound => {}
@@ -28,7 +28,7 @@ pub(super) fn is_us(settings: &Settings) -> Result<()> {
     let socket = folder.join(SOCKET);
     if UnixStream::connect(&socket).is_ok() {
         bail!(
-            "amazon-vpc-cni's agent serves on this node, at {}; take the node out of the DaemonSet \
+            "the amazon-vpc-cni agent serves this node at {}; exclude the node from the DaemonSet \
              aws-node",
             socket.display()
         );
@@ -36,7 +36,7 @@ pub(super) fn is_us(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Of its agent, beside its checkpoint.
+/// The amazon-vpc-cni agent's socket, beside its checkpoint.
 const SOCKET: &str = "ipamd.sock";
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(told(), Ok(()));
         let socket = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
         assert!(told().unwrap_err().contains("agent serves"));
-        // The file of one that has ended is nobody.
+        // The socket file of a stopped agent does not count.
         drop(socket);
         assert_eq!(told(), Ok(()));
         let journal = folder.path().join(Migration::FILE);

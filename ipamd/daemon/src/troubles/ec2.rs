@@ -1,9 +1,9 @@
-//! What EC2's last answers mean.
+//! The problems that EC2's last answers reveal.
 
 use super::{Found, notice, trouble};
 use ipamd_core::{BudgetView, Remedy, is_denial};
 
-/// What keeps an action from being called, if anything.
+/// The reason why an action is not called, if any.
 pub(super) fn of(budget: &BudgetView) -> Option<Found> {
     let action = budget.action;
     let object = format!("ec2:{action}");
@@ -11,20 +11,23 @@ pub(super) fn of(budget: &BudgetView) -> Option<Found> {
         Some((said, Remedy::TellOperator)) if is_denial(said) => {
             Some(trouble("denied", &object, &**said, format!("allow {object} to the node's role")))
         }
-        Some((said, Remedy::TellOperator)) => {
-            Some(trouble("refused", &object, &**said, "mend what EC2 names; it is tried again"))
-        }
+        Some((said, Remedy::TellOperator)) => Some(trouble(
+            "refused",
+            &object,
+            &**said,
+            "fix the cause that EC2 names; the daemon retries",
+        )),
         Some((said, Remedy::LimitReached)) => {
             Some(trouble("limit_reached", &object, &**said, QUOTA))
         }
         _ if budget.rate_milli_per_second < budget.ceiling_milli_per_second => {
             let [rate, of] =
                 [budget.rate_milli_per_second, budget.ceiling_milli_per_second].map(per_second);
-            let cause = format!("EC2 throttles it: {rate} calls a second are made, of {of}");
+            let cause = format!("EC2 throttles it: the budget is {rate} of {of} calls per second");
             Some(notice("throttled", &object, &cause, THROTTLED))
         }
         Some((said, Remedy::Unknown | Remedy::RetryAfter { .. })) => {
-            Some(notice("call_failed", &object, said, "it is tried again by itself"))
+            Some(notice("call_failed", &object, said, "the daemon retries"))
         }
         Some((_, Remedy::TryElsewhere | Remedy::Gone)) | None => None,
     }
@@ -37,7 +40,7 @@ fn per_second(milli: u64) -> String {
 
 const QUOTA: &str = "ask AWS for a higher quota, or lower the warm targets of the nodes";
 const THROTTLED: &str =
-    "find in CloudTrail who calls most of the account, or ask AWS for a higher rate";
+    "find the busiest caller of the account in CloudTrail, or ask AWS for a higher rate";
 
 #[cfg(test)]
 mod tests {
@@ -57,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_told_by_its_name() {
+    fn a_missing_rbac_permission_is_reported_by_name() {
         let said = "UnauthorizedOperation: You are not authorized";
         let found = of(&budget(2000, Some((said, Remedy::TellOperator)))).expect("a trouble");
         assert_eq!((found.kind, found.object.as_str()), ("denied", "ec2:AssignPrivateIpAddresses"));
@@ -68,10 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn throttling_says_what_is_left_of_the_rate() {
+    fn throttling_shows_the_rest_of_the_rate() {
         let throttled = Some(("RequestLimitExceeded: x", Remedy::RetryAfter { wait: None }));
         let found = of(&budget(250, throttled)).expect("a notice");
-        let wanted = "EC2 throttles it: 0.25 calls a second are made, of 2";
+        let wanted = "EC2 throttles it: the budget is 0.25 of 2 calls per second";
         assert_eq!((found.kind, found.cause.as_str()), ("throttled", wanted));
         assert_eq!(of(&budget(2000, None)), None);
     }

@@ -14,7 +14,7 @@ fn ipv4(held: &ipamd_rpc::PodAddress) -> Ipv4Addr {
 }
 
 #[test]
-fn what_was_answered_is_known_after_a_crash() {
+fn answered_requests_are_known_after_a_crash() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let pods: Vec<_> = (0..3).map(|n| key(&format!("p{n}"))).collect();
@@ -149,7 +149,7 @@ fn a_pod_in_the_kernel_is_taken_over_though_the_cloud_shows_its_address_late() {
 }
 
 #[test]
-fn what_is_left_of_a_damaged_checkpoint_still_tells_the_pods_name() {
+fn the_rest_of_a_damaged_checkpoint_still_has_the_pods_name() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let pod = key("a");

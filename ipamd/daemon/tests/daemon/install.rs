@@ -75,7 +75,7 @@ fn names(folder: &PathBuf) -> Vec<String> {
 }
 
 #[test]
-fn the_network_comes_when_an_add_would_succeed_and_goes_without_a_trace() {
+fn the_network_is_installed_when_an_add_would_succeed_and_removed_completely() {
     let node = TestNode::new(FakeCloud::new(50));
     let [_, bin, conf] = folders(&node);
     fs::write(conf.join("10-aws.conflist"), AWS).unwrap();
@@ -165,7 +165,7 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
 }
 
 #[test]
-fn without_a_daemon_in_time_no_network_comes_and_it_is_told_why() {
+fn without_a_ready_daemon_no_network_is_installed_and_the_cause_is_reported() {
     let node = TestNode::new(FakeCloud::new(50));
     let [_, bin, conf] = folders(&node);
     let (code, said) = run(&node, &["install", "--timeout", "1"]);
@@ -181,7 +181,7 @@ fn without_a_daemon_in_time_no_network_comes_and_it_is_told_why() {
 }
 
 #[test]
-fn one_that_stays_puts_right_what_is_changed_and_ends_by_sigterm() {
+fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
     let node = TestNode::new(FakeCloud::new(50));
     let [_, bin, conf] = folders(&node);
     let daemon = node.start();
@@ -215,7 +215,7 @@ fn one_that_stays_puts_right_what_is_changed_and_ends_by_sigterm() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_named_and_nothing_is_changed() {
+fn obstacles_are_named_and_nothing_is_changed() {
     let node = TestNode::new(FakeCloud::new(50));
     let [image, bin, conf] = folders(&node);
     fs::write(image.join("ferrule-cni"), "#!/bin/sh\n").unwrap();

@@ -72,7 +72,7 @@ fn requests_that_come_before_the_cloud_answers_are_served_when_it_does() {
 }
 
 #[test]
-fn an_instance_type_that_nobody_knows_is_told_until_somebody_does() {
+fn an_unknown_instance_type_is_reported_until_ec2_knows_it() {
     let node = TestNode::new(FakeCloud::new(50));
     node.cloud.state().enis[0].blocks =
         vec!["10.0.0.101/32".parse().unwrap(), "10.0.0.102/32".parse().unwrap()];
@@ -115,7 +115,7 @@ fn a_full_subnet_makes_the_pool_unready_and_leaves_the_daemon_alive() {
 }
 
 #[test]
-fn who_waits_when_the_daemon_stops_is_told_so_and_nothing_is_detached() {
+fn waiting_requests_are_answered_at_the_stop_and_enis_stay_attached() {
     let node = TestNode::new(FakeCloud::new(1));
     let daemon = node.start();
     let pod = key("a");
@@ -136,7 +136,7 @@ fn who_waits_when_the_daemon_stops_is_told_so_and_nothing_is_detached() {
 }
 
 #[test]
-fn a_caller_that_goes_away_does_not_keep_its_place() {
+fn a_client_that_disconnects_leaves_the_queue() {
     let node = TestNode::new(FakeCloud::new(1));
     let daemon = node.start();
     let first = key("a");

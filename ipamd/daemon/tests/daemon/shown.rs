@@ -32,7 +32,7 @@ pub(crate) fn explain(node: &TestNode) -> Value {
 }
 
 #[test]
-fn introspection_has_amazons_shapes_and_tells_no_container_id() {
+fn introspection_has_the_formats_of_amazon_vpc_cni_and_no_container_id() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let held = node.add(&key("5ecret1d")).ipv4.unwrap().to_string();
@@ -62,8 +62,8 @@ fn introspection_has_amazons_shapes_and_tells_no_container_id() {
 
 /// Its complaints are of names that amazon-vpc-cni has made.
 #[test]
-fn prometheus_has_nothing_to_say_of_our_metrics() {
-    if !promtool::is_there("prometheus_has_nothing_to_say_of_our_metrics") {
+fn promtool_finds_no_fault_with_the_metrics() {
+    if !promtool::is_there("promtool_finds_no_fault_with_the_metrics") {
         return;
     }
     let node = TestNode::new(FakeCloud::new(50));
@@ -89,7 +89,7 @@ fn trouble<'a>(status: &'a Status, kind: &str) -> Option<&'a Trouble> {
 }
 
 #[test]
-fn the_document_for_people_has_the_pool_in_numbers_and_who_holds_what() {
+fn the_status_document_has_the_counts_of_the_pool_and_the_reservations() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let held = node.add(&key("a")).ipv4.unwrap().to_string();
@@ -105,7 +105,7 @@ fn the_document_for_people_has_the_pool_in_numbers_and_who_holds_what() {
 }
 
 #[test]
-fn a_right_that_the_node_lacks_is_told_with_who_waits_for_it() {
+fn a_missing_permission_of_the_node_is_reported_with_the_waiting_pods() {
     let node = TestNode::new(FakeCloud::new(50));
     node.cloud.state().denied = Some(Action::Assign);
     let daemon = node.start();
@@ -129,7 +129,7 @@ fn a_right_that_the_node_lacks_is_told_with_who_waits_for_it() {
 }
 
 #[test]
-fn a_subnet_that_is_full_is_told_by_its_id_and_over_when_it_is_over() {
+fn a_full_subnet_is_reported_by_id_until_it_has_room() {
     let node = TestNode::new(FakeCloud::new(0));
     let daemon = node.start();
     let status = status_with(&node, "the full subnet", |it| trouble(it, "subnet_full").is_some());
@@ -140,7 +140,7 @@ fn a_subnet_that_is_full_is_told_by_its_id_and_over_when_it_is_over() {
 }
 
 #[test]
-fn what_the_installer_says_of_the_nodes_network_is_in_the_document() {
+fn the_status_document_has_the_installers_report() {
     let node = TestNode::new(FakeCloud::new(50));
     let standing = json!({ "restored": 1, "failing": "10-other.conflist cannot be put aside",
         "last": "write 05-ferrule.conflist" });
@@ -154,7 +154,7 @@ fn what_the_installer_says_of_the_nodes_network_is_in_the_document() {
 }
 
 #[test]
-fn what_happens_is_counted() {
+fn operations_are_counted() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     node.add(&key("a"));

@@ -33,7 +33,7 @@ fn node(addresses: &[Ipv4Addr], checkpoint: &str) -> TestNode {
 }
 
 #[test]
-fn running_pods_keep_their_addresses_and_those_that_are_gone_hold_none() {
+fn running_pods_keep_their_addresses_and_deleted_pods_have_none() {
     let [runs, gone] = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
     let checkpoint = format!(
         r#"{{"version":"vpc-cni-ipam/1","allocations":[{},{},{{"ifName":7}}]}}"#,
@@ -60,11 +60,11 @@ fn running_pods_keep_their_addresses_and_those_that_are_gone_hold_none() {
     assert_eq!(node.held(&key("runs")), None);
     daemon.terminate();
     let left = fs::read_to_string(node.folder.path().join("aws-node/ipam.json")).unwrap();
-    assert_eq!(left, checkpoint, "it is never written");
+    assert_eq!(left, checkpoint, "the file is never written");
 }
 
 #[test]
-fn nothing_begins_while_a_pod_runs_that_nobody_claims() {
+fn the_daemon_does_not_start_while_an_unknown_pod_runs() {
     let runs = Ipv4Addr::new(10, 0, 0, 5);
     for checkpoint in [r#"{"version":"vpc-cni"#, r#"{"version":"vpc-cni-ipam/1"}"#] {
         let node = node(&[runs], checkpoint);
@@ -72,7 +72,7 @@ fn nothing_begins_while_a_pod_runs_that_nobody_claims() {
         let daemon = node.start();
         eventually("the daemon to say whom it waits for", PATIENCE, || {
             let phase = explain(&node)["phase"].to_string();
-            phase.contains("whose the pods are") && phase.contains(&runs.to_string())
+            phase.contains("identify the running pods") && phase.contains(&runs.to_string())
         });
         assert!(node.is_routed(runs), "a running pod is cut off");
         // Once it is told, the pod is taken over.
@@ -86,7 +86,7 @@ fn nothing_begins_while_a_pod_runs_that_nobody_claims() {
 }
 
 #[test]
-fn an_address_that_the_kernel_does_not_bear_out_cools_first() {
+fn an_address_that_the_kernel_does_not_confirm_cools_first() {
     let [listed, free] = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
     let checkpoint =
         format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{}]}}"#, entry("builds", listed));
@@ -98,7 +98,7 @@ fn an_address_that_the_kernel_does_not_bear_out_cools_first() {
 }
 
 #[test]
-fn a_checkpoint_of_another_version_is_told_and_hinders_nothing() {
+fn a_checkpoint_of_another_version_is_reported_and_blocks_nothing() {
     let node = node(&[], r#"{"version":"vpc-cni-ipam/9","allocations":[]}"#);
     let daemon = node.start();
     node.add(&key("new"));

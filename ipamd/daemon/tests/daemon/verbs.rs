@@ -13,7 +13,7 @@ use std::{
 use tests_eventually::{PATIENCE, eventually};
 
 #[test]
-fn the_status_says_what_keeps_an_add_from_succeeding() {
+fn the_status_names_the_obstacle_of_an_add() {
     let node = TestNode::new(FakeCloud::new(2)).with("FERRULE_ADD_WAIT", "1");
     node.cloud.state().imds = false;
     let daemon = node.start();
@@ -39,7 +39,7 @@ fn the_status_says_what_keeps_an_add_from_succeeding() {
 }
 
 #[test]
-fn what_the_runtime_does_not_list_is_released_but_for_adds_under_way_and_other_networks() {
+fn gc_releases_unlisted_reservations_except_running_adds_and_other_networks() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let (kept, stale, adding) = (key("kept"), key("stale"), key("adding"));

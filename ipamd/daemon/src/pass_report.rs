@@ -1,41 +1,45 @@
-//! What a pass did, for people and metrics.
+//! The result of a repair pass, for people and metrics.
 
-use crate::sources::Marks;
+use config_model::Mark;
 use routing_plan::{Action, Applied, Op, Plan, Subject};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    time::Duration,
+};
 
-/// What became of the last pass.
+/// The marks that netfilter sets on packets from single addresses.
+pub(crate) type Marks = BTreeMap<Ipv4Addr, Mark>;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PassReport {
-    /// Passes so far.
+    /// Counts passes from 1; 0 before the first.
     pub(crate) number: u64,
-    /// How long it took.
     pub(crate) took: Duration,
-    /// How long ago the first word of a change came.
+    /// The time since the first unprocessed change.
     pub(crate) since_word: Duration,
-    /// The kinds of operations that were carried out.
+    /// The kinds of operations that succeeded.
     pub(crate) done: Vec<&'static str>,
     /// The kinds of operations that the kernel refused.
     pub(crate) refused: Vec<&'static str>,
-    /// Passes in a row that had to repair what the pass before had repaired already: somebody
-    /// undoes it. Other work does not count, however much of it there is.
+    /// Consecutive passes that repaired a subject that the pass before had repaired already: another program reverts
+    /// it. Other repairs do not count.
     pub(crate) unsettled: u32,
-    /// What this pass changed.
+    /// The subjects that this pass changed.
     pub(crate) touched: BTreeSet<Subject>,
-    /// The name of the primary ENI's link.
     pub(crate) primary_link: Option<String>,
-    /// How netfilter should mark what comes from single addresses.
+    /// The marks that netfilter should set on packets from single addresses.
     pub(crate) marks: Marks,
-    /// Whether pods reach the other family's destinations.
+    /// Whether pods reach destinations of the other family.
     pub(crate) egress: bool,
-    /// What keeps pods from being served.
+    /// Refused operations that all pods need.
     pub(crate) trouble: Vec<String>,
-    /// What was left alone or must wait, and why.
+    /// Objects that the plan left alone or postponed, and the reason.
     pub(crate) notes: Vec<String>,
 }
 
 impl PassReport {
-    pub(super) fn of(
+    pub(crate) fn of(
         plan: &Plan,
         applied: &Applied,
         previous: &Self,
@@ -63,36 +67,36 @@ impl PassReport {
         }
     }
 
-    /// Tells what is new.
-    pub(super) fn log(&self, plan: &Plan, previous: &Self) {
+    /// Logs the changes since the previous pass.
+    pub(crate) fn log(&self, plan: &Plan, previous: &Self) {
         for op in &plan.ops {
             tracing::debug!(subject = %op.subject, "{}", op.action);
         }
         if !self.done.is_empty() {
             let took_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(operations = self.done.len(), took_ms, "host networking repaired");
+            tracing::info!(operations = self.done.len(), took_ms, "repaired host networking");
         }
         if self.trouble != previous.trouble || self.refused != previous.refused {
             for trouble in &self.trouble {
-                tracing::error!("the kernel refused: {trouble}");
+                tracing::error!("the kernel refused an operation: {trouble}");
             }
         }
         for note in self.notes.iter().filter(|note| !previous.notes.contains(note)) {
             tracing::info!("{note}");
         }
         if self.unsettled == UNSETTLED_ALERT {
-            tracing::error!(passes = self.unsettled, "host networking does not come to rest");
+            tracing::error!(passes = self.unsettled, "host networking is not converging");
         }
     }
 }
 
-/// What a plan changes. Links that wait to be deleted are many pods' and come with every DEL.
+/// The subjects of a plan. The reap group is not one of them, because each DEL changes it.
 fn touched(plan: &Plan) -> BTreeSet<Subject> {
     let subjects = plan.ops.iter().map(Op::subject);
     subjects.filter(|subject| !matches!(subject, Subject::Reap)).cloned().collect()
 }
 
-/// Whether all pods suffer when this is refused.
+/// Whether all pods need the operation.
 fn concerns_all(op: &Op) -> bool {
     matches!(op.subject(), Subject::Node | Subject::Sysctl(_))
 }
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn repairing_the_same_again_and_again_is_a_fight() {
+    fn repeated_repairs_of_one_subject_are_counted_as_unsettled() {
         let first = pass(&PassReport::default(), &[1], false);
         let second = pass(&first, &[1, 2], false);
         let third = pass(&second, &[2], false);
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_other_pods_is_no_fight_nor_is_the_reaping_of_links() {
+    fn repairs_of_other_pods_and_of_the_reap_group_do_not_count_as_unsettled() {
         let first = pass(&PassReport::default(), &[1], true);
         let second = pass(&first, &[2], true);
         assert_eq!([first.unsettled, second.unsettled], [0, 0]);

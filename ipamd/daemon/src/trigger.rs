@@ -1,4 +1,4 @@
-//! The word that something changed.
+//! The request for a repair pass.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -6,7 +6,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Many pulls are one. Clones pull the same one.
+/// Several pulls before a pass count as one. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Trigger {
     notify: Arc<Notify>,
@@ -14,7 +14,7 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Asks for a pass.
+    /// Requests a pass.
     pub fn pull(&self) {
         self.first().get_or_insert_with(Instant::now);
         self.notify.notify_one();
@@ -25,7 +25,7 @@ impl Trigger {
         self.notify.notified().await;
     }
 
-    /// The time of the first pull since this was last asked; now, if there was none.
+    /// The time of the first pull since the last call, or now.
     pub(crate) fn taken(&self) -> Instant {
         self.first().take().unwrap_or_else(Instant::now)
     }

@@ -1,4 +1,4 @@
-//! Settings and instance in the core's words.
+//! The core's configuration, from the settings and the instance.
 
 use config_model::{CardIndex, InstanceId};
 use config_settings::{Family, Settings};
@@ -6,7 +6,6 @@ use ipamd_cloud::Node;
 use ipamd_core::{CallLimits, Family as CoreFamily, Limits, NodeFacts, PoolConfig};
 use std::collections::BTreeMap;
 
-/// The pool's targets and modes.
 pub(super) fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
     let defaults = PoolConfig::default();
     PoolConfig {
@@ -41,14 +40,14 @@ pub(super) fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
     }
 }
 
-/// Until the node itself says so: what amazon-vpc-cni's list of instance types gives, where two pods
-/// share the node's address; with prefixes at least what the kubelet's default is.
+/// The pod limit until the Node object has one. As in amazon-vpc-cni's list of instance types, two pods use the
+/// node's address. With prefixes it is at least the kubelet's default.
 pub(crate) fn max_pods(prefixes: bool, limits: &Limits) -> u32 {
     let by_type = u32::from(limits.enis_on(CardIndex(0))) * limits.secondary_per_eni() + 2;
     if prefixes { by_type.max(KUBELETS_DEFAULT) } else { by_type }
 }
 
-/// What cannot be with this node, in words.
+/// The reason why the settings do not fit this node, if any.
 pub(super) fn misfit(settings: &Settings, node: &Node, limits: &Limits) -> Option<String> {
     if settings.family == Family::V4 {
         return None;
@@ -67,7 +66,7 @@ pub(super) fn misfit(settings: &Settings, node: &Node, limits: &Limits) -> Optio
     })
 }
 
-/// The node, its ENIs' tags and description among it.
+/// The node's facts, with the tags and the description of new ENIs.
 pub(super) fn facts(node: &Node, settings: &Settings) -> NodeFacts {
     NodeFacts {
         instance_id: node.instance.clone(),
@@ -83,7 +82,7 @@ pub(super) fn facts(node: &Node, settings: &Settings) -> NodeFacts {
     }
 }
 
-/// The tags of new ENIs, by the names that amazon-vpc-cni and EKS's cleaners know, and ours.
+/// The tags of new ENIs: names that amazon-vpc-cni and the cleanup of EKS know, and ours.
 fn tags(instance: &InstanceId, settings: &Settings) -> BTreeMap<String, String> {
     let mut tags = settings.eni_tags.clone();
     tags.insert(TAG_INSTANCE.to_owned(), instance.to_string());
@@ -95,7 +94,7 @@ fn tags(instance: &InstanceId, settings: &Settings) -> BTreeMap<String, String> 
     tags
 }
 
-/// The kubelet's `maxPods` where nothing is set.
+/// The kubelet's `maxPods` without a setting.
 const KUBELETS_DEFAULT: u32 = 110;
 const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
 const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
@@ -138,7 +137,7 @@ mod tests {
         [("ENABLE_IPv4", "false"), ("ENABLE_IPv6", "true"), ("ENABLE_PREFIX_DELEGATION", "true")];
 
     #[test]
-    fn without_settings_nothing_but_single_addresses_is_asked_for() {
+    fn without_settings_only_single_addresses_are_requested() {
         let limits = Limits::one_card(4, 15);
         let targets = targets(&settings(&[]), &limits);
         let expected = PoolConfig {
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn new_enis_say_whose_they_are() {
+    fn new_enis_have_tags_of_their_owner() {
         let pairs = [
             ("CLUSTER_NAME", "blue"),
             ("FERRULE_NODE_GROUP", "gpu"),

@@ -1,5 +1,5 @@
-//! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`), for nodes that are taken over. It is read and
-//! never written, so that the way back stays open.
+//! The checkpoint of amazon-vpc-cni (`vpc-cni-ipam/1`), for nodes that are taken over. It is never written, so
+//! that a rollback stays possible.
 
 use config_model::{PodKey, PodName, registry};
 use ipamd_core::{Notice, Severity, Topic};
@@ -11,24 +11,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The version that is understood; there has been no other.
+/// The only version that ever existed.
 const VERSION: &str = "vpc-cni-ipam/1";
-/// The network of entries from before the file, which knew sandboxes alone. Their DELs name network
-/// and interface as all do.
+/// The network of entries that predate the file and had sandboxes only. Their DELs name network and interface
+/// like all others.
 const MIGRATED: &str = "_migrated-from-cri";
 const FIRST_INTERFACE: &str = "eth0";
 
-/// An address that a pod's interface was given.
+/// An address of a pod's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Allocation {
     pub(super) key: PodKey,
-    /// Its pod; entries from before the file have none.
+    /// `None` for an entry that predates the file.
     pub(super) pod: Option<PodName>,
     pub(super) address: IpAddr,
 }
 
-/// Reads the file of network card 0 and those of other cards beside it. A file that is not there is
-/// no news; all else that cannot be used is told.
+/// Reads the file of network card 0 and those of other cards. A missing file is normal; every other unusable file
+/// becomes a notice.
 pub(super) fn read(store: &Path) -> (Vec<Allocation>, Vec<Notice>) {
     let (mut allocations, mut notices) = (Vec::new(), Vec::new());
     for path in files(store) {
@@ -37,8 +37,8 @@ pub(super) fn read(store: &Path) -> (Vec<Allocation>, Vec<Notice>) {
             topic: Topic::Restored,
             object: path.display().to_string(),
             cause,
-            next_step: "none of the pods that it may list runs here; delete the file once \
-                        amazon-vpc-cni is gone for good"
+            next_step: "no pod that it may list runs on this node; delete the file after \
+                        amazon-vpc-cni is removed"
                 .to_owned(),
             pod: None,
         };
@@ -46,7 +46,7 @@ pub(super) fn read(store: &Path) -> (Vec<Allocation>, Vec<Notice>) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             Err(e) => {
-                notices.push(told(format!("amazon-vpc-cni's checkpoint cannot be read: {e}")));
+                notices.push(told(format!("cannot read the checkpoint of amazon-vpc-cni: {e}")));
                 continue;
             }
         };
@@ -55,14 +55,14 @@ pub(super) fn read(store: &Path) -> (Vec<Allocation>, Vec<Notice>) {
                 if let Some((entry, why)) = unusable.first() {
                     let (bad, all) = (unusable.len(), found.len() + unusable.len());
                     notices.push(told(format!(
-                        "{bad} of {all} entries of amazon-vpc-cni's checkpoint cannot be used; \
+                        "cannot use {bad} of {all} entries of the amazon-vpc-cni checkpoint; \
                          entry {entry}: {why}"
                     )));
                 }
                 allocations.extend(found);
             }
             Err(why) => {
-                notices.push(told(format!("amazon-vpc-cni's checkpoint cannot be used: {why}")));
+                notices.push(told(format!("cannot use the checkpoint of amazon-vpc-cni: {why}")));
             }
         }
     }
@@ -112,13 +112,13 @@ struct Metadata {
     name: String,
 }
 
-/// An entry's number, and what is wrong with it.
+/// The index of an entry and its error.
 type Unusable = (usize, String);
 
 fn parse(bytes: &[u8]) -> Result<(Vec<Allocation>, Vec<Unusable>), String> {
     let file: File = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if file.version != VERSION {
-        return Err(format!("its version is {:?} and not {VERSION:?}", file.version));
+        return Err(format!("its version is {:?} instead of {VERSION:?}", file.version));
     }
     let (mut found, mut unusable) = (Vec::new(), Vec::new());
     for (at, entry) in file.allocations.unwrap_or_default().into_iter().enumerate() {
@@ -135,8 +135,8 @@ fn allocation(entry: Value) -> Result<Allocation, String> {
     let address = match (entry.ipv4, entry.ipv6) {
         (Some(v4), None) => IpAddr::V4(v4),
         (None, Some(v6)) => IpAddr::V6(v6),
-        (None, None) => return Err("it holds no address".to_owned()),
-        (Some(_), Some(_)) => return Err("it holds two addresses".to_owned()),
+        (None, None) => return Err("it has no address".to_owned()),
+        (Some(_), Some(_)) => return Err("it has two addresses".to_owned()),
     };
     let key = match entry.network_name.as_str() {
         MIGRATED => PodKey::new(registry::CNI_NETWORK, entry.container_id, FIRST_INTERFACE),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_entry_is_told_and_the_rest_counts() {
+    fn a_bad_entry_is_reported_and_the_rest_counts() {
         for bad in [
             r#"{"networkName":"aws-cni","containerID":"../c","ifName":"eth0","ipv4":"10.0.0.1"}"#,
             r#"{"networkName":"aws-cni","containerID":"c9","ifName":"eth0"}"#,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_no_news_and_an_unknown_one_is_told() {
+    fn a_missing_file_is_normal_and_an_unknown_one_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("ipam.json");
         assert_eq!(read(&store), (Vec::new(), Vec::new()));
@@ -225,7 +225,7 @@ mod tests {
             assert_eq!(found, []);
             let [notice] = notices.as_slice() else { panic!("{notices:?}") };
             assert!(notice.cause.contains(why), "{notice:?}");
-            assert_eq!(fs::read_to_string(&store).unwrap(), content, "it is never written");
+            assert_eq!(fs::read_to_string(&store).unwrap(), content, "the file is never written");
         }
         fs::write(&store, r#"{"version":"vpc-cni-ipam/1","allocations":null}"#).unwrap();
         assert_eq!(read(&store), (Vec::new(), Vec::new()));
