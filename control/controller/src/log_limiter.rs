@@ -10,7 +10,7 @@ const AT_ONCE: u32 = 20;
 /// One more for each of these.
 const EACH: Duration = Duration::from_secs(3);
 
-/// ClientState when something is to be said.
+/// Limits log lines that unauthenticated clients can trigger.
 #[derive(Debug)]
 pub(crate) struct LogLimiter(Mutex<Left>);
 

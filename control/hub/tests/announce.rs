@@ -78,7 +78,7 @@ fn told(hub: &Hub, node: &str, name: &str) -> Vec<String> {
     found.addresses.iter().map(ToString::to_string).collect()
 }
 
-/// AnnounceError, and nobody is told anything.
+/// The announcement is refused for this reason, and no node receives anything.
 #[track_caller]
 fn refuses(mut hub: Hub, node: &str, said: &Announce, reason: &str) -> AnnounceError {
     let before = (hub.index().snapshot(), hub.measures());

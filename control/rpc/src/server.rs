@@ -50,7 +50,7 @@ pub struct Caller {
     pub until: Option<Instant>,
 }
 
-/// ClientState who a caller is.
+/// Identifies the caller of a request, and admits or refuses it.
 #[tonic::async_trait]
 pub trait Gatekeeper: Send + Sync + 'static {
     /// Who has this token, or why nobody is let in with it.
