@@ -26,8 +26,7 @@ use tests_cluster::{Cluster, Identity, Wanted};
 
 /// Nobody makes the accounts that pods have by default.
 const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
-const NOT_KNOWN: &str =
-    "\nin force: not known: no Ferrule controller is registered in the cluster\n";
+const NOT_KNOWN: &str = "\nin force: unknown: no Ferrule controller is registered in the cluster\n";
 /// More than a page of a list.
 const MANY: usize = 1_100;
 
@@ -110,9 +109,9 @@ fn who_may_not_list_is_told(cluster: &Cluster, question: &[&str]) {
 
 fn who_cannot_ask_is_told(folder: &Path, question: &[&str]) {
     for (file, wanted) in [
-        ("there-is-none", "no cluster is named: "),
+        ("there-is-none", "cannot find a cluster: "),
         ("closed-port", "cannot list the API server's kinds: "),
-        ("no-context", "no cluster is named: "),
+        ("no-context", "cannot find a cluster: "),
     ] {
         let path = folder.join(file);
         if file == "closed-port" {
@@ -134,7 +133,7 @@ fn who_cannot_ask_is_told(folder: &Path, question: &[&str]) {
     }
     let both = ["-f", ".", "--context", "c"];
     let said = ferrule(folder, &[question, &both[..]].concat());
-    assert!(text(&said.stderr).contains("name one of them"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("use one of them"), "{}", text(&said.stderr));
 }
 
 /// A shop of many pods that talks to an API, which lets in those that are of the front alone.

@@ -98,9 +98,9 @@ fn a_file_that_cannot_be_read_does_not_stop_the_others_and_the_exit_code_says_so
     assert!(said.starts_with("DENIED (dropped): TCP to port 80 from x/a (10.0.0.1)"), "{said}");
     let line = CLOSED.lines().count() + 2;
     for fault in [
-        &*format!("below/bad.yml, document 2, line {line}: this is not YAML: "),
+        &*format!("below/bad.yml, document 2, line {line}: cannot read YAML: "),
         "below/bad.yml, document 3: it lacks",
-        "worse.json, line 1: this is not JSON: EOF while parsing an object at column 1: mend that",
+        "worse.json, line 1: cannot read JSON: EOF while parsing an object at column 1; fix the syntax",
     ] {
         assert!(told.contains(&format!("NOT UNDERSTOOD: ./{fault}")), "{told}");
     }
@@ -373,7 +373,7 @@ fn versions_that_are_not_converted_are_told_with_what_to_write() {
 fn lint_says_that_there_is_nothing_and_what_is_there_twice() {
     let folder = tempfile::tempdir().unwrap();
     let output = ferrule(folder.path(), &["policy", "lint"]);
-    assert!(text(&output.stderr).contains("no object of policy's kinds"));
+    assert!(text(&output.stderr).contains("no objects of the kinds that policy uses"));
     let folder = with_file("1.yaml", &format!("{TWO_PODS}---\n{CLOSED}---\n{CLOSED}"));
     let output = ferrule(folder.path(), &["policy", "lint"]);
     let found = text(&output.stdout);

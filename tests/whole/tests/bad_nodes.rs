@@ -265,7 +265,7 @@ fn the_image_cannot_be_pulled(scene: &Scenario<'_>) {
     let told = ExpectedReport {
         kind: "image",
         cause: "registry.invalid/ferrule:9",
-        remedy: "that the image's name is right",
+        remedy: "that the image name is right",
     };
     scene.status_tells(&told);
     scene.event_of_ours("Failed", &["Failed to pull image", "registry.invalid/ferrule:9"]);

@@ -95,7 +95,7 @@ impl Takeover {
         // The metadata service lags: what it does not tell of yet is refused.
         wait_for(&format!("{node} to be understood"), PATIENCE, || {
             let (code, said) = self.migrate("plan", node)?.end()?;
-            ensure!(code == 0 && said.contains("nothing stands in the way"), "{code}: {said}");
+            ensure!(code == 0 && said.contains("no refusals"), "{code}: {said}");
             Ok(true)
         })?;
         let (code, said) = self.migrate("apply", node)?.end()?;

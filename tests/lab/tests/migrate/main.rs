@@ -375,7 +375,7 @@ fn whoever_is_killed_goes_on_and_the_other_daemon_never_starts() -> Result<()> {
     understood(&lab, &bin)?;
     // It waits for daemons, and gives up; nothing but its journal is there.
     let (code, said) = migrate(&lab, &bin, &["apply", "--wait", "0"])?;
-    ensure!(code == Some(2) && said.contains("not so within 0 s"), "{code:?}: {said}");
+    ensure!(code == Some(2) && said.contains("timeout after 0 s"), "{code:?}: {said}");
     apply(&lab, &bin)?;
     ensure_routed(&lab)?;
     // Their agent must not start before the pods are handed over; ours is told to keep away after.
