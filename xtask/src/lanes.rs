@@ -62,24 +62,6 @@ struct Part {
 
 const LANES: &[Lane] = &[
     Lane {
-        name: "lint",
-        about: "format, generated files, layers, prose; clippy of every crate; documentation; dependencies",
-        needs: &[Need::Linker],
-        root: false,
-        tests: Tests::Of(&[]),
-        side_by_side: 1,
-        run: |session| lint::run(session.tally),
-    },
-    Lane {
-        name: "alone",
-        about: "each crate compiles alone, without features that other crates ask for",
-        needs: &[Need::Linker],
-        root: false,
-        tests: Tests::ByNameOnly,
-        side_by_side: 1,
-        run: |session| lint::each_crate_alone(session.tally),
-    },
-    Lane {
         name: "pure",
         about: "cores and planners: tables, properties, laws; the policy model; schemas; fuzzers' corpus",
         needs: &[Need::Linker],
@@ -272,6 +254,25 @@ const LANES: &[Lane] = &[
             session.tally.count("demo", code == ExitCode::SUCCESS);
             Ok(())
         },
+    },
+    // Last: the other lanes need what is built already, and this one compiles everything once more.
+    Lane {
+        name: "lint",
+        about: "format, generated files, layers, prose; clippy of every crate; documentation; dependencies",
+        needs: &[Need::Linker],
+        root: false,
+        tests: Tests::Of(&[]),
+        side_by_side: 1,
+        run: |session| lint::run(session.tally),
+    },
+    Lane {
+        name: "alone",
+        about: "each crate compiles alone, without features that other crates ask for",
+        needs: &[Need::Linker],
+        root: false,
+        tests: Tests::ByNameOnly,
+        side_by_side: 1,
+        run: |session| lint::each_crate_alone(session.tally),
     },
 ];
 
