@@ -42,7 +42,6 @@ const NOT_YET: &[(&str, usize)] = &[
     ("datapath-agent", 2),
     ("install-plan", 2),
     ("ipamd-core", 31),
-    ("ipamd-daemon", 13),
     ("lab-cloud", 13),
     ("lab-fabric", 9),
     ("lab-programs", 2),

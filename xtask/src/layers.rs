@@ -95,6 +95,8 @@ const PURE_MAY_USE: &[&str] = &[
     "hashbrown",
     "ipnet",
     "prost",
+    // Maps that share their parts: a snapshot of a node costs what changed.
+    "rpds",
     "serde",
     "serde_json",
     "sha1",
