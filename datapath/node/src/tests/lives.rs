@@ -356,9 +356,14 @@ fn a_change_that_does_not_fit_leads_to_a_full_comparison() {
     life.does(Step::Bound(0));
     let hello = life.node.hello(false);
     assert_eq!((hello.epoch.len(), hello.generation > 0, hello.holds.len()), (16, true, 1));
+    let resync = |effect: &Effect| matches!(effect, Effect::Resync(_));
+    // A change of an unknown kind is skipped.
     life.send(vec![proto::Change { of: None }]);
-    let anew = |effect: &Effect| matches!(effect, Effect::Resync(_));
-    assert!(life.node.take_effects().iter().any(anew));
+    assert!(!life.node.take_effects().iter().any(resync));
+    let unknown = proto::AppliedChange { id: vec![7; 16], ..proto::AppliedChange::default() };
+    let of = Some(proto::change::Of::AppliedChange(unknown));
+    life.send(vec![proto::Change { of }]);
+    assert!(life.node.take_effects().iter().any(resync));
     let hello = life.node.hello(false);
     assert_eq!((hello.epoch.len(), hello.generation, hello.holds.len()), (0, 0, 1));
     // Further messages of that stream are ignored.
