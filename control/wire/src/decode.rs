@@ -130,9 +130,8 @@ fn rule(sent: &proto::Rule) -> Read<Rule> {
             return Ok(rule);
         }
     };
-    rule.action = action;
     if let Some(feature) = rule.lacks(&Features::supported()) {
-        return Ok(rule.failed_closed(feature));
+        return Ok(Rule { action, ..rule }.failed_closed(feature));
     }
     match (rest(sent), action) {
         (Ok((peers, traffic, standing)), _) => {

@@ -151,15 +151,15 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
         "wait: the kubelet retries; check the node's CPU if it lasts",
     ),
     us(
+        "cannot connect to ferrule-agent at",
+        "the mode is strict, and ferrule-agent does not run on the node",
+        "check the container agent of the node's ferrule pod",
+    ),
+    us(
         "ferrule-agent at",
         "the mode is strict, and the agent did not report the pod's policies in force",
         "read the log of the container agent on the node; `ferrule policy status` shows which nodes follow \
          the controller",
-    ),
-    us(
-        "cannot connect to ferrule-agent at",
-        "the mode is strict, and ferrule-agent does not run on the node",
-        "check the container agent of the node's ferrule pod",
     ),
     us(
         "CNI_ARGS lacks K8S_POD_UID",

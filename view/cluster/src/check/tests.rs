@@ -93,7 +93,7 @@ fn the_matrix_says_where_it_fails_and_where_to_look() {
         ]
     );
     assert!(text.contains("FAIL  n2: HTTP to 10.0.1.1:7777: no answer within 3 s\n"), "{text}");
-    assert!(text.contains("next: see that the nodes' security groups"), "{text}");
+    assert!(text.contains("next: check the nodes' security groups"), "{text}");
     assert!(text.contains("FAIL  n3: its probe: its pod waits: image"), "{text}");
 }
 
@@ -116,7 +116,7 @@ fn a_probe_that_does_not_answer_every_try_has_not_tried() {
     assert_eq!(answered(wanted.clone(), outcomes).unwrap(), good(wanted.clone()));
     let count = wanted.len();
     let why = answered(wanted, Vec::new()).unwrap_err();
-    assert!(why.starts_with(&format!("it answered 0 of {count} tries")), "{why}");
+    assert!(why.starts_with(&format!("the probe answered 0 of {count} tests")), "{why}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn a_pod_that_waits_is_told_why_by_the_daemon_and_by_kubelets_words() {
         },
     ];
     let told = PodReport::of(&about).to_string();
-    assert!(told.contains("WHY       ferrule-ipamd: its ADD has waited for 9 s: r"), "{told}");
+    assert!(told.contains("WHY       ferrule-ipamd: the ADD has waited for 9 s: r"), "{told}");
     assert!(told.contains("event FailedCreatePodSandBox, 4 times: plugin failed"), "{told}");
     assert!(told.contains("cause: the subnet of the node's ENIs is full"), "{told}");
     assert!(told.contains("WHY       node n1: ec2:A: no\n            next: allow ec2:A"), "{told}");
@@ -107,7 +107,7 @@ fn an_address_that_the_daemon_does_not_hold_is_told() {
     let told = PodReport::of(&about);
     assert!(told.findings[0].said.contains("the daemon has no address for it"), "{told}");
     about.held = vec![held(2)];
-    assert!(PodReport::of(&about).findings[0].said.contains("holds 10.0.0.7 for it"));
+    assert!(PodReport::of(&about).findings[0].said.contains("has 10.0.0.7 for it"));
     about.pod.spec.host_network = true;
     assert!(PodReport::of(&about).is_good());
 }
@@ -146,7 +146,7 @@ fn a_pod_that_waits_is_not_good_where_its_events_may_not_be_read() {
     about.events_unknown = Some("may not list events".to_owned());
     let told = PodReport::of(&about);
     assert!(!told.is_good());
-    assert!(told.to_string().contains("events    not known: may not list events"), "{told}");
+    assert!(told.to_string().contains("events    unknown: may not list events"), "{told}");
     about.pod.status.phase = "Running".to_owned();
     assert!(PodReport::of(&about).is_good());
 }

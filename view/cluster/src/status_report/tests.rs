@@ -111,7 +111,7 @@ fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
     let forbidden = "may not create pods/portforward".to_owned();
     cluster.heard.insert("ferrule-n1".to_owned(), DaemonAnswer::Failed(forbidden));
     let text = StatusReport::of(&cluster).text(Width::Narrow);
-    assert!(text.contains("next: ask for the role ferrule-viewer"), "{text}");
+    assert!(text.contains("next: request the role ferrule-viewer"), "{text}");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_lease_that_nobody_renews_is_trouble_of_the_cluster() {
     assert!(StatusReport::of(&cluster).is_good(), "there is no controller that should hold it");
     cluster.controllers.push(pod("n1"));
     let text = StatusReport::of(&cluster).text(Width::Narrow);
-    assert!(text.contains("TROUBLE  Lease ferrule-controller: c-1 has lost it"), "{text}");
+    assert!(text.contains("TROUBLE  Lease ferrule-controller: c-1 lost it"), "{text}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
     assert_eq!(of(&text, "n3"), "failing 2 0.1.0 policies_failing");
     assert_eq!(of(&text, "n4"), "new 0.1.0 good");
     assert_eq!(of(&text, "n5"), "silent 0.1.0 agent_silent");
-    assert!(text.contains("n2: ferrule-agent: the policy controller last heard of it 901 s ago"));
+    assert!(text.contains("n2: ferrule-agent: its last report is 901 s old"));
     assert!(text.contains("n5: ferrule-agent: the controller has no report of it"));
     assert!(text.contains("2 policies are not in force\n         next: `ferrule policy status`"));
 
