@@ -103,6 +103,13 @@ const PROGRAMS: [(&str, &str); 5] = [
 
 /// Development programs that this process has built already.
 static BUILT: OnceLock<PathBuf> = OnceLock::new();
+/// All programs that came out of the build for the lanes, by name.
+static BESIDE: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
+
+/// A program that was built along with the tests of all lanes.
+pub(crate) fn built_beside(name: &str) -> Option<&'static Path> {
+    BESIDE.get()?.get(name).map(PathBuf::as_path)
+}
 
 /// Gathers programs that were built along with the tests, and the plugin: [`build`] need not build them again.
 ///
@@ -117,6 +124,7 @@ pub(crate) fn take(programs: &BTreeMap<String, PathBuf>) -> Result<()> {
     }
     place(&plugin()?, &dir.join("ferrule-cni"))?;
     BUILT.get_or_init(|| dir);
+    BESIDE.get_or_init(|| programs.clone());
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context as _, Result, ensure};
 use std::{
     path::PathBuf,
-    process::{ExitCode, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 #[derive(clap::Args)]
@@ -44,11 +44,16 @@ pub(crate) fn plugins(architecture: Architecture) -> Result<PathBuf> {
 
 fn program_with(name: &str, args: &[&str]) -> Result<PathBuf> {
     deps::install(&[Need::Linker, Need::Go])?;
-    let mut cargo = binaries::cargo();
-    cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--", "program", name]);
-    cargo.args(args);
-    cargo.stderr(Stdio::inherit());
-    let output = cargo.output().context("run the program of tests/cluster")?;
+    let mut command = match binaries::built_beside("ferrule-cluster") {
+        Some(built) => Command::new(built),
+        None => {
+            let mut cargo = binaries::cargo();
+            cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--"]);
+            cargo
+        }
+    };
+    command.args(["program", name]).args(args).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().context("run the program of tests/cluster")?;
     ensure!(output.status.success(), "{name} could not be built: its words are above");
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
