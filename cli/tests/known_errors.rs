@@ -38,7 +38,14 @@ fn joined(source: &str) -> String {
 #[test]
 fn what_is_explained_is_what_the_programs_say() {
     let mut said = String::new();
-    for folder in ["cni/src", "ipamd/core/src", "ipamd/daemon/src", "ipamd/rpc/src"] {
+    for folder in [
+        "cni/src",
+        "ipamd/core/src",
+        "ipamd/daemon/src",
+        "ipamd/rpc/src",
+        "ipamd/npa/src",
+        "datapath/rpc/src",
+    ] {
         sources(&root().join(folder), &mut said);
     }
     let said = joined(&said);

@@ -268,7 +268,7 @@ metadata: {name: none, namespace: x}
     let output = ferrule(folder.path(), &words);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("NetworkPolicy x/closed: it is in ./1.yaml, document 3, too"), "{told}");
+    assert!(told.contains("NetworkPolicy x/closed: also in ./1.yaml, document 3"), "{told}");
     for kind in ["AdminNetworkPolicy old", "CiliumNetworkPolicy theirs"] {
         assert!(told.contains(kind), "{told}");
     }
@@ -378,7 +378,7 @@ fn lint_says_that_there_is_nothing_and_what_is_there_twice() {
     let output = ferrule(folder.path(), &["policy", "lint"]);
     let found = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{found}");
-    assert!(found.contains("warning: NetworkPolicy x/closed metadata.name: it is in"), "{found}");
+    assert!(found.contains("warning: NetworkPolicy x/closed metadata.name: also in"), "{found}");
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn what_closes_more_than_was_meant_is_told_of_a_pod() {
         "{said}"
     );
     let said = text(&ferrule(folder.path(), &["policy", "of", "x/b"]).stdout);
-    assert!(said.contains("maybe of more pods than were meant: "), "{said}");
+    assert!(said.contains("may apply to more pods than intended: "), "{said}");
     let json = ferrule(folder.path(), &[&ask[..], &["-o", "json"]].concat());
     let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(answer["verdict"]["ingress"]["wider"][0]["policy"]["name"], "closed");

@@ -73,8 +73,8 @@ mod tests {
         let first = Alone::take(&state, "apply").unwrap();
         for _ in 0..2 {
             let said = Alone::take(&state, "rollback").err().unwrap().to_string();
-            let who = format!("ferrule migrate apply, process {},", process::id());
-            assert!(said.starts_with(&who) && said.contains("migrate.lock"), "{said}");
+            let who = format!("migrate.lock: ferrule migrate apply, process {} ", process::id());
+            assert!(said.contains(&who), "{said}");
         }
         drop(first);
         let _second = Alone::take(&state, "rollback").unwrap();

@@ -98,7 +98,7 @@ mod tests {
         let deep = "[".repeat(3_000);
         for (document, line, words) in [
             ("kind: A\nkind: B\n", 2, "duplicate key `kind`; delete one"),
-            ("a: *b\n", 1, "no anchor"),
+            ("a: *b\n", 1, "without an earlier anchor"),
             ("a: &x [*x]\n", 1, "an alias contains itself"),
             ("a: 1\n...\nb: 2\n", 3, "put `---` between"),
             ("<<: 3\na: 1\n", 1, "`<<` needs a mapping"),

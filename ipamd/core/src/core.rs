@@ -91,7 +91,7 @@ impl Core {
             Event::CloudDone { op, result } => self.cloud_done(op, result),
             Event::Sighting { witness, started, enis } => {
                 let Self { ctx, growth, shrink, zone, .. } = self;
-                self.witnesses.sighted(ctx, growth, shrink, zone, witness, started, enis);
+                self.witnesses.sighted(ctx, growth, shrink, zone, (witness, started), enis);
             }
             Event::LookFailed { witness, fault } => self.ctx.look_failed(witness, &fault),
             Event::KernelSeen { started, in_use } => {

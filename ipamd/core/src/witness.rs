@@ -64,15 +64,14 @@ impl Witnesses {
         attachments.map(|at| OccupiedPlace { card: Some(at.card), device: Some(at.device) })
     }
 
-    /// Compares an observation with the book.
+    /// Compares an observation, by its witness and from its start, with the book.
     pub(crate) fn sighted(
         &mut self,
         ctx: &mut Ctx,
         growth: &mut Growth,
         shrink: &Shrink,
         zone: &ZoneState,
-        witness: Witness,
-        started: Time,
+        (witness, started): (Witness, Time),
         mut enis: Vec<SeenEni>,
     ) {
         for eni in &mut enis {
@@ -109,12 +108,12 @@ impl Witnesses {
         let waited = std::mem::take(&mut self.unplaced);
         if witness == Witness::Imds {
             for UnplacedEni { seen, started } in waited.into_values() {
-                self.seen(ctx, growth, shrink, zone, Witness::Ec2, started, &seen);
+                self.seen(ctx, growth, shrink, zone, (Witness::Ec2, started), &seen);
             }
         }
         let mut changed = self.compare_with_book(ctx, witness, started, &enis);
         for seen in &enis {
-            changed |= self.seen(ctx, growth, shrink, zone, witness, started, seen);
+            changed |= self.seen(ctx, growth, shrink, zone, (witness, started), seen);
         }
         Groups::compare(ctx);
         if witness == Witness::Ec2 {
@@ -132,8 +131,7 @@ impl Witnesses {
         growth: &mut Growth,
         shrink: &Shrink,
         zone: &ZoneState,
-        witness: Witness,
-        started: Time,
+        (witness, started): (Witness, Time),
         seen: &SeenEni,
     ) -> bool {
         let id = &seen.id;

@@ -45,7 +45,7 @@ pub struct Connection {
 /// The connection that no call uses.
 #[derive(Debug)]
 enum Free {
-    Open(Wire),
+    Open(Box<Wire>),
     /// A call uses it, or the server has ended it in order: the next call opens another.
     None,
     /// It broke: every later call fails, and the caller decides whether to dial again.
@@ -158,7 +158,7 @@ pub async fn dial(socket: &Path, deadline: Instant) -> Result<Connection, DialEr
 
 async fn attempt(socket: &Path) -> Result<Connection, DialError> {
     let wire = Wire::open(socket).await.map_err(|cause| judge(socket, cause))?;
-    Ok(Connection { socket: socket.into(), free: Arc::new(Mutex::new(Free::Open(wire))) })
+    Ok(Connection { socket: socket.into(), free: Arc::new(Mutex::new(Free::Open(Box::new(wire)))) })
 }
 
 fn judge(socket: &Path, cause: io::Error) -> DialError {
@@ -189,7 +189,7 @@ impl Connection {
         let free = std::mem::replace(&mut *self.free(), Free::None);
         let mut wire = match free {
             Free::Open(wire) => wire,
-            Free::None => Wire::open(&self.socket).await?,
+            Free::None => Box::new(Wire::open(&self.socket).await?),
             Free::Broken => {
                 *self.free() = Free::Broken;
                 return Err(Http2Error::Closed);
