@@ -110,7 +110,7 @@ mod tests {
             ("a: {b: c\nd: {}\n", 2, "is not closed"),
             ("a: [b\n", 1, "is not closed"),
             ("a: \"b\n", 2, "a quote is not closed"),
-            ("a:\n  - b\n c: d\n", 3, "indented otherwise"),
+            ("a:\n  - b\n c: d\n", 3, "the indentation differs"),
             (&*deep, 1, "nested too deeply"),
             ("a:\n  b: 1\n  c\n", 3, "write `key: value`"),
         ] {
