@@ -1,4 +1,4 @@
-//! What agents have said of their pods' addresses before the cluster did.
+//! Pod addresses that agents have announced and no pod status has confirmed yet.
 
 use policy_objects::Named;
 use std::{
@@ -6,38 +6,38 @@ use std::{
     net::IpAddr,
 };
 
-/// How long word of an agent stands that the cluster does not confirm, in milliseconds.
+/// Lifetime of an unconfirmed announcement, in milliseconds.
 pub(crate) const STANDS_MS: u64 = 60_000;
-/// How many addresses one pod may be announced with: two families on two interfaces.
+/// Maximum number of announced addresses of one pod: two families on two interfaces.
 pub(crate) const OF_A_POD: usize = 4;
-/// How many pods of one node may wait for their status at one time.
+/// Maximum number of unconfirmed pods of one node.
 pub(crate) const OF_A_NODE: usize = 1_024;
-/// How many pods of all nodes.
+/// Maximum number of unconfirmed pods of all nodes.
 pub(crate) const OF_ALL: usize = 65_536;
 
-/// What was said of one pod.
+/// Announcement of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) uid: String,
-    /// Whose agent said so.
+    /// Node of the agent that sent the announcement.
     pub(crate) node: String,
     /// The addresses that the pod's object did not have; never none.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Those that it had, sorted: others are news, and end this.
+    /// Addresses of the pod's status at that time, sorted. A status with other addresses ends the announcement.
     pub(crate) status: Vec<IpAddr>,
-    /// When.
+    /// Time of the announcement.
     pub(crate) at_ms: u64,
 }
 
 impl Word {
-    /// What the pod has for now.
+    /// Returns the pod's current addresses, announced ones included.
     pub(crate) fn all(&self) -> Vec<IpAddr> {
         let all = self.status.iter().chain(&self.addresses).copied();
         all.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
-/// Word of all agents that stands.
+/// Valid announcements of all agents.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
     pods: BTreeMap<Named, Word>,
@@ -55,17 +55,17 @@ impl Announced {
         self.pods.get(pod)
     }
 
-    /// Which pod was announced with an address.
+    /// Returns the pod that was announced with this address.
     pub(crate) fn of(&self, address: IpAddr) -> Option<&Named> {
         self.by_address.get(&address)
     }
 
-    /// How many pods of a node wait.
+    /// Returns the number of unconfirmed pods of a node.
     pub(crate) fn of_node(&self, node: &str) -> usize {
         self.nodes.get(node).copied().unwrap_or_default()
     }
 
-    /// In place of what was said of that pod before.
+    /// Replaces the pod's previous announcement.
     pub(crate) fn put(&mut self, pod: Named, word: Word) {
         self.remove(&pod);
         for address in &word.addresses {

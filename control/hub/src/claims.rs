@@ -6,7 +6,8 @@ use std::{
     net::IpAddr,
 };
 
-/// Who claims what. It is as large as what the objects say, and forgets an object with its end.
+/// Objects that claim each address. The size is bounded by the addresses in the objects. An object's removal
+/// removes its claims.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     /// The object's UID, and its addresses; never none.
@@ -44,7 +45,7 @@ impl Claims {
         }
     }
 
-    /// Whose an address is; of several the first by name.
+    /// Returns the object that holds an address; if several claim it, the first by name.
     pub(crate) fn holder(&self, address: IpAddr) -> Option<&Named> {
         self.by.get(&address)?.first()
     }
@@ -62,7 +63,7 @@ mod tests {
     fn an_address_is_claimed_as_long_as_one_object_has_it() {
         let (one, other): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let mut claims = Claims::default();
-        // An object may say the same twice, also in IPv6's way.
+        // An object may contain the same address twice, also as an IPv4-mapped IPv6 address.
         let mapped = IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, 1]);
         claims.put(named("a"), "1", &[one, mapped]);
         claims.put(named("b"), "2", &[one, other]);

@@ -1,10 +1,10 @@
-//! How an address group came to be what it is, as far back as a node may have to be told.
+//! Changes of each address group, as far back as a node may need them.
 
 use control_wire::Entry;
 use policy_core::index::GroupId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How much is kept of all groups together, in bytes. What is not kept is told whole.
+/// Bound on the history of all groups together, in bytes. A group whose history was dropped is sent whole.
 pub(crate) const KEPT_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl History {
         }
     }
 
-    /// A group is new: nobody had it before.
+    /// Starts the history of a new group, which no node has yet.
     pub(crate) fn begin(&mut self, group: GroupId, generation: u64) {
         self.end(group);
         self.groups.insert(group, Past { since: generation, changes: VecDeque::new() });
@@ -67,7 +67,7 @@ impl History {
     fn drop_oldest(&mut self) {
         let Some((generation, group)) = self.order.pop_front() else { return };
         let Some(past) = self.groups.get_mut(&group) else { return };
-        // Another group of the same id may have begun since.
+        // Another group of the same id may have started since.
         while past.changes.front().is_some_and(|(of, _)| *of <= generation) {
             if let Some((of, entry)) = past.changes.pop_front() {
                 self.bytes -= entry.len();

@@ -34,22 +34,21 @@ use std::{
     sync::Arc,
 };
 
-/// What the hub holds; for metrics.
+/// Sizes of the hub's content, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
     /// The newest generation.
     pub generation: u64,
-    /// Policies.
     pub policies: usize,
     /// Groups of both roles.
     pub groups: usize,
     /// Nodes with a stream.
     pub streams: usize,
-    /// Objects that nodes have yet to be told, all nodes together.
+    /// Objects that are pending for nodes, all nodes together.
     pub owed: usize,
     /// Bytes of what changed of groups, kept for nodes that are behind.
     pub history_bytes: usize,
-    /// Pods with addresses that their agents have told, and no status has confirmed.
+    /// Pods with addresses that their agents have announced and no status has confirmed.
     pub announced: usize,
 }
 
@@ -71,7 +70,7 @@ impl Default for Capabilities {
     }
 }
 
-/// Everything, and who has been told what of it.
+/// All objects, and the state of each node's stream.
 #[derive(Debug)]
 pub struct Hub {
     index: Index,
@@ -88,7 +87,7 @@ pub struct Hub {
     announced: Announced,
     outside: Outside,
     mirrors: Mirrors,
-    /// By namespace that is not read yet: nodes, and UIDs of their pods that they are not told of before.
+    /// By unread namespace: nodes, and UIDs of their pods that are withheld from them until it is read.
     unread: BTreeMap<String, BTreeSet<(String, String)>>,
     turns: PolicyChanges,
     capabilities: Capabilities,
@@ -132,12 +131,12 @@ impl Hub {
         self.epoch
     }
 
-    /// Who is in which group.
+    /// Returns the index of group membership.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// All first lists are read: from now on nodes are told.
+    /// Records that all first lists are read. Nodes receive updates from now on.
     pub fn loaded(&mut self) {
         self.index.loaded();
         self.loading = false;
@@ -149,28 +148,28 @@ impl Hub {
         }
     }
 
-    /// Whether the first lists are read.
+    /// True if the first lists are read.
     pub fn is_loaded(&self) -> bool {
         !self.loading
     }
 
-    /// How far a kind has been read: all of it up to this resource version has been applied.
+    /// Records that all events of a kind up to this resource version have been applied.
     pub fn reach(&mut self, kind: &str, version: u64) {
         self.reached.raise(kind, version);
     }
 
-    /// A kind has been listed anew, all of it as it was at this resource version. That is less than before if the
+    /// Records a relist of a kind with all of it as of this resource version. That is less than before if the
     /// cluster was set back to an earlier state.
     pub fn relisted(&mut self, kind: &str, version: u64) {
         self.reached.set(kind, version);
     }
 
-    /// The cluster does not have a kind any more: nothing is read of it.
+    /// Records that the cluster no longer has a kind and that the controller does not read it.
     pub fn unreach(&mut self, kind: &str) {
         self.reached.forget(kind);
     }
 
-    /// How far each kind has been read.
+    /// Returns the last applied resource version of each kind.
     pub fn reached(&self) -> &BTreeMap<String, u64> {
         self.reached.kinds()
     }
@@ -180,12 +179,12 @@ impl Hub {
         self.generation
     }
 
-    /// Where reports are to go, address and port; empty if nobody takes them now.
+    /// Returns the address and port for reports; empty if no replica takes them now.
     pub fn reports_to(&self) -> &str {
         self.reached.reports_to()
     }
 
-    /// Another takes the reports from now on: all nodes are told.
+    /// Sets the receiver of reports and sends it to all nodes.
     pub fn set_reports_to(&mut self, at: &str) {
         if self.reached.report_to(at) {
             self.touched.extend(self.nodes.keys().cloned());
@@ -212,14 +211,14 @@ impl Hub {
         }
     }
 
-    /// Takes in what happened to any object; of a policy better by [`policy`](Self::policy), as its form does
-    /// not say its generation.
+    /// Applies an event of any object. Policies use [`policy`](Self::policy) instead, as a policy's converted form
+    /// lacks its generation.
     pub fn apply(&mut self, event: Event<'_>) {
         if let Event::Policy(policy) = event {
             return self.policy(policy, 0);
         }
         if let Event::PolicyView(lent) = event {
-            // Nodes are told its form, not its groups alone.
+            // Nodes receive its form, not its groups alone.
             let object = Object::NetworkPolicy(lent.clone().into());
             let generation = object.meta().generation;
             if let Some(policy) = compile(&object) {
@@ -233,7 +232,7 @@ impl Hub {
         self.object(event);
     }
 
-    /// A policy that goes before all is read: the index tells no deltas then.
+    /// Removes a policy before all first lists are read, when the index returns no deltas.
     fn gone_early(&mut self, event: &Event<'_>) {
         let Event::Gone { kind, namespace, name, uid } = event else { return };
         let (namespace, name) = ((*namespace).to_owned(), (*name).to_owned());
@@ -249,7 +248,6 @@ impl Hub {
         self.move_object(id, &moves);
     }
 
-    /// Removes such an object.
     pub fn remove_object(&mut self, id: &ObjectId) {
         let moves = self.objects.remove(id);
         self.move_object(id, &moves);
@@ -265,25 +263,25 @@ impl Hub {
         self.turn_all(id, &moves.changed, Transition::Changed);
     }
 
-    /// The nodes that have something to be told since this was asked last.
+    /// Returns the nodes that got pending objects since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Somebody asks from now on what becomes of policies ([`take_policies`](Self::take_policies)); first of all
-    /// that there are.
+    /// Starts to collect changes of policies for [`take_policies`](Self::take_policies). The first changes are all
+    /// existing policies.
     pub fn follow_policies(&mut self) {
         let all = self.index.policy_names();
         self.turns.begin(all.into_iter().map(|(id, key)| (uid_text(&id), key)));
     }
 
-    /// Nobody asks any more.
+    /// Stops the collection of policy changes.
     pub fn leave_policies(&mut self) {
         self.turns.end();
     }
 
-    /// What has become of policies since this was asked last: as many of them as have so many nodes together, and
-    /// at least one. Empty when all are told, and before the first lists are read.
+    /// Returns policy changes since the last call: as many as have so many nodes together, and at least one.
+    /// Empty if all changes have been returned, and before the first lists are read.
     pub fn take_policies(&mut self, nodes: usize) -> Vec<PolicyChange> {
         let (mut turns, mut told) = (Vec::new(), 0);
         while !self.loading
@@ -305,7 +303,6 @@ impl Hub {
         turns
     }
 
-    /// What the hub holds.
     pub fn measures(&self) -> Measures {
         let streams = self.nodes.values().filter(|outbox| outbox.alone_since.is_none());
         Measures {

@@ -1,10 +1,10 @@
-//! What each node is to be told of policy, and when: the controller without its cluster and its network.
+//! Policy state for each node, and its updates: the controller without its cluster and its network.
 //!
-//! [`Hub::apply`] takes in what happened to an object and says which nodes have something to be told;
-//! [`Hub::tell`] gives one of them what it lacks. Everything that several nodes need is encoded once.
+//! [`Hub::apply`] applies an event of an object and marks the nodes that get pending objects from it.
+//! [`Hub::next_update`] returns the pending objects of one node. Content that several nodes need is encoded once.
 //!
-//! A generation is a change of the cluster. A node is told generations whole, and may skip some: what
-//! it is told then is the difference between the last that it was told and the newest.
+//! A generation is a change of the cluster. A node receives whole generations and may skip some. An update
+//! is the difference between the last generation that the node received and the newest one.
 
 mod announced;
 mod claims;

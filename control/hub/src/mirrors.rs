@@ -1,4 +1,4 @@
-//! Mirror pods: what stands in the API for static pods, which their nodes know by another UID.
+//! Mirror pods: the API's objects for static pods, which their nodes know by another UID.
 
 use std::collections::BTreeMap;
 

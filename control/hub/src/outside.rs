@@ -1,18 +1,18 @@
-//! What the index does not know, as no policy is about it: pods of which an agent that speaks of them is told why,
-//! and addresses that are in use all the same.
+//! Pods and addresses that the index does not contain, as no policy applies to them. An agent that announces such
+//! a pod receives the reason. The addresses are in use all the same.
 
 use crate::claims::Claims;
 use policy_objects::{Named, Phase};
 use std::{collections::BTreeMap, net::IpAddr};
 
-/// How many pods that have ended are remembered. Of the others it is not said why they are not known.
+/// Maximum number of remembered ended pods. An announcement of a forgotten one gets no reason.
 const ENDED: usize = 16_384;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It has its node's network.
+    /// The pod uses its node's network.
     HostNetwork,
-    /// It has succeeded or failed.
+    /// The pod has succeeded or failed.
     Ended,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Outside {
     services: Claims,
 }
 
-/// Who has an address that the index does not know.
+/// Holder of an address that the index does not contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A pod with its node's network.
@@ -34,7 +34,7 @@ pub(crate) enum Holder {
     Service,
 }
 
-/// Why policy does not know a pod.
+/// Returns the reason why the index does not contain a pod.
 pub(crate) fn why(host_network: bool, phase: Phase) -> Option<Why> {
     match phase {
         Phase::Ended => Some(Why::Ended),
@@ -43,7 +43,7 @@ pub(crate) fn why(host_network: bool, phase: Phase) -> Option<Why> {
 }
 
 impl Outside {
-    /// A pod is new or has changed. One that has ended has no address any more.
+    /// Records a new or changed pod. An ended pod no longer has an address.
     pub(crate) fn hear(
         &mut self,
         (namespace, name, uid): (&str, &str, &str),
@@ -76,7 +76,7 @@ impl Outside {
         }
     }
 
-    /// Why a pod is not known, if that is remembered.
+    /// Returns the reason why a pod is not in the index, if it is remembered.
     pub(crate) fn why(&self, namespace: &str, name: &str, uid: &str) -> Option<Why> {
         let (why, found) = self.pods.get(namespace)?.get(name)?;
         (found == uid).then_some(*why)
@@ -92,7 +92,7 @@ impl Outside {
         self.services.remove(&named(namespace, name), uid);
     }
 
-    /// Whose an address is, of those that the index does not know.
+    /// Returns the holder of an address that is not in the index.
     pub(crate) fn holder(&self, address: IpAddr) -> Option<Holder> {
         let of_pod = || self.hosts.holder(address).cloned().map(Holder::Pod);
         self.services.holder(address).map(|_| Holder::Service).or_else(of_pod)

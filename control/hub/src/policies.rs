@@ -1,4 +1,4 @@
-//! Policies as nodes are told of them.
+//! Policies in the form that nodes receive.
 
 use control_wire::model;
 use policy_core::{
@@ -57,7 +57,7 @@ pub(crate) fn model(
     }
 }
 
-/// What a policy is known by: one that no API server made has its name alone.
+/// Returns the identity of a policy. A policy that no API server created has its name alone.
 pub(crate) fn uid_of(policy: &Policy) -> String {
     if policy.uid.is_empty() { policy.key.to_string() } else { policy.uid.clone() }
 }
@@ -92,7 +92,7 @@ pub(crate) fn uid_text(id: &PolicyId) -> String {
     }
 }
 
-/// How far a rule is understood with the groups that there are: one that may be about more pods than were meant
+/// Returns how far a rule is understood with the existing groups. A rule that may select more pods than intended
 /// allows nothing, and its Pass denies all.
 fn standing(rule: &Rule, own: &str, doubted: &[(GroupId, String)]) -> Standing {
     let doubt = |pods: &Pods| {

@@ -1,19 +1,18 @@
-//! Which policies have changed, or which nodes need them: for who says how far they are enforced.
+//! Policies that changed, or whose set of nodes changed. The status component reads them for its report.
 
 use policy_core::PolicyKey;
 use std::collections::BTreeMap;
 
-/// How many nodes that came or went are remembered of one policy; beyond that all of its nodes are told.
+/// Maximum number of remembered node moves of one policy. Beyond it the change contains all of its nodes.
 const MOVES: usize = 32;
 
-/// What has become of a policy since this was asked last.
+/// Change of one policy since the last call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyChange {
-    /// Its UID, as nodes are told it.
+    /// UID, in the form that nodes receive.
     pub uid: String,
-    /// Its name.
     pub key: PolicyKey,
-    /// What it is now; `None`: it is gone.
+    /// Current state; `None` if the policy is gone.
     pub now: Option<Needed>,
 }
 
@@ -31,21 +30,21 @@ pub struct Needed {
 pub enum NeededBy {
     /// All of them.
     All(Vec<String>),
-    /// Those that need it now and did not, or did and do not.
+    /// Nodes that have started (true) or stopped (false) to need the policy.
     Moved(BTreeMap<String, bool>),
 }
 
 /// Policies of which there is something to be asked.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyChanges {
-    /// `None`: nobody asks.
+    /// `None` if changes are not collected.
     marks: Option<BTreeMap<String, Mark>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) key: PolicyKey,
-    /// `None`: all of its nodes are told.
+    /// `None` if the change contains all nodes of the policy.
     pub(crate) moves: Option<BTreeMap<String, bool>>,
 }
 
@@ -64,7 +63,7 @@ impl PolicyChanges {
         self.marks.is_some()
     }
 
-    /// A policy is new: all is to be told of it.
+    /// Marks a new policy, whose change contains everything.
     pub(crate) fn whole(&mut self, uid: &str, key: &PolicyKey) {
         if let Some(mark) = self.mark(uid, key) {
             mark.moves = None;

@@ -1,30 +1,30 @@
-//! What each node has yet to be told.
+//! Pending objects of each node.
 //!
-//! Nothing is queued: a node is owed *objects*, and what it is told of one is the difference between what it
-//! last was told and what there is when its turn comes. So a node that is slow is told less often, costs
-//! no more memory for it than objects that it needs, and misses nothing.
+//! The queue holds *objects*, not messages. An update of an object is the difference between the last version
+//! that the node received and the version at its turn. So a slow node receives fewer updates and misses nothing.
+//! Its memory is bounded by the number of objects that it needs.
 
 use control_wire::{Features, ObjectId, ObjectKind};
 use policy_core::index::GroupId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How many generations may be on their way to a node that has not said that it holds them.
+/// Maximum number of unacknowledged generations in flight to a node.
 const WINDOW: usize = 4;
 
 /// A node's, from its first stream until long after its last.
 #[derive(Debug, Default)]
 pub(crate) struct NodeQueue {
-    /// Which stream is the node's; those before it are over.
+    /// The node's current stream; earlier ones have ended.
     pub(crate) stream: u64,
     /// Since when it has none, in milliseconds.
     pub(crate) alone_since: Option<u64>,
-    /// The generation as of which the node has been told everything but what it is owed.
+    /// Last generation of which the node was sent everything except pending objects.
     told: u64,
     /// The generation by which the node knows what it holds.
     holds: u64,
     owed: BTreeMap<ObjectId, Pending>,
     under_way: VecDeque<InFlight>,
-    /// A new stream is told a generation even if there is nothing in it.
+    /// A new stream is sent a generation even if it contains no changes.
     greet: bool,
     /// The kinds of object that the agent knows and this replica sends: the node is owed no others.
     kinds: BTreeSet<ObjectKind>,
@@ -32,32 +32,32 @@ pub(crate) struct NodeQueue {
     features: Features,
 }
 
-/// What was told and may not have come.
+/// A sent update whose arrival is not acknowledged.
 #[derive(Debug)]
 struct InFlight {
     generation: u64,
-    /// As of which it had been told before.
+    /// Generation that was sent before this one.
     before: u64,
     owed: BTreeMap<ObjectId, Pending>,
 }
 
-/// What a node is owed of an object.
+/// Pending state of one object for one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
-    /// The node has one: it is told if it is to have none.
+    /// The node has the object, so it is sent a removal if it no longer needs the object.
     pub(crate) has: bool,
-    /// It is to have it.
+    /// The node needs the object.
     pub(crate) needs: bool,
-    /// What it has is not what changed since: it is told all of it.
+    /// The node's version is not the base of the recorded changes, so it is sent the whole object.
     pub(crate) whole: bool,
     /// Of an applied-to group: which pods of the node came and went.
     pub(crate) pods: BTreeMap<String, bool>,
 }
 
-/// What has happened to an object, seen from a node.
+/// Change of an object from the view of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
-    /// It is another.
+    /// The node has another version of it.
     Changed,
     /// The node needs it now.
     Entered,
@@ -105,27 +105,27 @@ impl NodeQueue {
         &self.features
     }
 
-    /// What a node is owed that said what it holds.
+    /// Sets the pending objects of a node that has reported its content.
     pub(crate) fn owe(&mut self, owed: BTreeMap<ObjectId, Pending>, generation: u64) {
         self.owed = owed;
         self.under_way.clear();
         (self.told, self.holds, self.greet) = (generation, generation, true);
     }
 
-    /// The node says that it holds a generation.
+    /// Records the node's ack of a generation.
     pub(crate) fn held(&mut self, generation: u64) {
         while self.under_way.front().is_some_and(|first| first.generation <= generation) {
             self.holds = self.under_way.pop_front().map_or(self.holds, |first| first.generation);
         }
     }
 
-    /// The first generation on its way of which the node has said nothing.
+    /// Returns the first unacknowledged generation in flight.
     pub(crate) fn awaited(&self) -> Option<u64> {
         self.under_way.front().map(|told| told.generation)
     }
 
-    /// A stream begins where the one before it broke off: what was under way may be lost. Returns whether the
-    /// node's generation is one from which that can be told.
+    /// Resumes at the point where the previous stream broke off; updates in flight may be lost. Returns true if
+    /// the node's generation is one from which the differences are known.
     pub(crate) fn resume(&mut self, generation: u64) -> bool {
         let was_told = self.under_way.iter().any(|told| told.generation == generation);
         if generation != self.holds && !was_told {
@@ -144,17 +144,17 @@ impl NodeQueue {
         true
     }
 
-    /// Whether there is something to tell, and the node keeps up.
+    /// True if objects are pending and the node keeps up.
     pub(crate) fn is_due(&self) -> bool {
         (self.greet || !self.owed.is_empty()) && self.under_way.len() < WINDOW
     }
 
-    /// Whether it has been told everything.
+    /// True if the node has been sent everything.
     pub(crate) fn is_even(&self) -> bool {
         !self.greet && self.owed.is_empty()
     }
 
-    /// Takes what is owed: it is told as of this generation. With it, as of which it was told before.
+    /// Takes the pending objects, to be sent as of this generation. Also returns the generation sent before.
     pub(crate) fn take(&mut self, generation: u64) -> (BTreeMap<ObjectId, Pending>, u64) {
         let (owed, before) = (std::mem::take(&mut self.owed), self.told);
         self.under_way.push_back(InFlight { generation, before, owed: owed.clone() });
@@ -162,29 +162,29 @@ impl NodeQueue {
         (owed, before)
     }
 
-    /// The generation that the node said last that it holds.
+    /// Returns the last generation that the node acknowledged.
     pub(crate) fn holds(&self) -> u64 {
         self.holds
     }
 
-    /// The generation that it knows what it was told by.
+    /// Returns the generation of the last update that was sent to the node.
     pub(crate) fn last(&self) -> u64 {
         self.under_way.back().map_or(self.holds, |told| told.generation)
     }
 
-    /// The generation after which changes may have to be told to this node.
+    /// Returns the generation after which this node may need changes.
     pub(crate) fn base(&self) -> u64 {
         self.under_way.front().map_or(self.told, |told| told.before)
     }
 
-    /// A node that lacks nothing has been told everything up to now, also what was none of its own.
+    /// Advances a node without pending objects to this generation; changes up to it did not concern the node.
     pub(crate) fn rest(&mut self, generation: u64) {
         if self.is_even() && self.under_way.is_empty() {
             self.told = generation;
         }
     }
 
-    /// How many objects are owed; a measure of its memory.
+    /// Returns the number of pending objects, a measure of the memory.
     pub(crate) fn len(&self) -> usize {
         self.owed.len() + self.under_way.iter().map(|told| told.owed.len()).sum::<usize>()
     }

@@ -1,9 +1,9 @@
-//! How far the cluster was read, and where reports go.
+//! Resource versions up to which the cluster was read, and the receiver of reports.
 
 use control_wire::Positions;
 use std::collections::BTreeMap;
 
-/// Both, and what every bookmark says of them.
+/// Read positions and receiver of reports, with the content of every bookmark about them.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     kinds: BTreeMap<String, u64>,
@@ -17,12 +17,12 @@ impl Reached {
         &self.kinds
     }
 
-    /// Address and port of who takes reports; empty if nobody does.
+    /// Address and port of the replica that takes reports; empty if there is none.
     pub(crate) fn reports_to(&self) -> &str {
         &self.reports_to
     }
 
-    /// What bookmarks say.
+    /// Returns the positions that bookmarks contain.
     pub(crate) fn said(&self) -> Positions {
         self.said.clone()
     }
@@ -40,7 +40,7 @@ impl Reached {
         self.say();
     }
 
-    /// Nothing is read of a kind any more.
+    /// Drops the position of a kind that is no longer read.
     pub(crate) fn forget(&mut self, kind: &str) {
         self.kinds.remove(kind);
         self.say();

@@ -1,10 +1,10 @@
-//! Why an agent's word is not taken.
+//! Reasons to refuse an agent's announcement.
 
 use policy_objects::Named;
 use std::net::IpAddr;
 use thiserror::Error;
 
-/// Why a pod's addresses are not taken from an agent. What nodes hold is as it was.
+/// Reason to refuse a pod's addresses from an agent. The content of nodes does not change.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AnnounceError {
     /// The first lists are not all read.
@@ -13,47 +13,40 @@ pub enum AnnounceError {
     /// There is none of this name; its creation may not have come here.
     #[error("no live pod {pod} is known here: ask again if it has just been made")]
     UnknownPod {
-        /// The name.
         pod: Named,
     },
     /// The pod of this name is another; the end of that one may not have come here.
     #[error("pod {pod} has another UID here than {uid}: ask again if it has just been made anew")]
     OtherUid {
-        /// The name.
         pod: Named,
-        /// What was said.
+        /// UID in the announcement.
         uid: String,
     },
-    /// The pod is not bound; word of that may not have come here.
+    /// The pod is not bound; this replica may not have received that event yet.
     #[error("pod {pod} is bound to no node here: ask again")]
     Unbound {
-        /// The name.
         pod: Named,
     },
-    /// The pod is of another node than who calls.
+    /// The pod is on another node than the caller.
     #[error("pod {pod} is not bound to {node}: a node speaks for its own pods alone")]
     OtherNode {
-        /// The name.
         pod: Named,
-        /// Who calls.
+        /// Node of the caller.
         node: String,
     },
     /// The pod has the network of its node.
     #[error("pod {pod} has its node's network: it has no address of its own")]
     HostNetwork {
-        /// The name.
         pod: Named,
     },
     /// The pod has succeeded or failed.
     #[error("pod {pod} has ended: its address may be another's")]
     Ended {
-        /// The name.
         pod: Named,
     },
     /// No pod can have such an address.
     #[error("{address} cannot be the address of pod {pod}")]
     Unusable {
-        /// The name.
         pod: Named,
         /// Unspecified, of a loopback, a link or a group, or broadcast.
         address: IpAddr,
@@ -61,17 +54,13 @@ pub enum AnnounceError {
     /// The address is a node's.
     #[error("{address} is a node's address: pod {pod} cannot have it")]
     OfNode {
-        /// The name.
         pod: Named,
-        /// The address.
         address: IpAddr,
     },
     /// The address is a Service's.
     #[error("{address} is a Service's address: pod {pod} cannot have it")]
     OfService {
-        /// The name.
         pod: Named,
-        /// The address.
         address: IpAddr,
     },
     /// The address is that of another pod that lives; its end may not have come here.
@@ -79,27 +68,24 @@ pub enum AnnounceError {
         "{address} is the address of pod {holder}, which lives: pod {pod} cannot have it before that ends"
     )]
     OfPod {
-        /// The name.
         pod: Named,
-        /// The address.
         address: IpAddr,
-        /// Whose it is.
+        /// Object that holds the address.
         holder: Named,
     },
     /// There is no address, or there are too many.
     #[error("pod {pod} is announced with {count} addresses: 1 to {most} are taken")]
     Addresses {
-        /// The name.
         pod: Named,
-        /// How many there are.
+        /// Number of announced addresses.
         count: usize,
-        /// How many there may be.
+        /// Maximum number of addresses.
         most: usize,
     },
     /// Too much waits for the cluster to confirm it.
     #[error("{count} pods {of} wait for their status, which is as many as may: ask again")]
     TooMany {
-        /// How many wait.
+        /// Number of unconfirmed pods.
         count: usize,
         /// Of one node, or of all.
         of: &'static str,
@@ -107,8 +93,8 @@ pub enum AnnounceError {
 }
 
 impl AnnounceError {
-    /// Whether the same may be taken later, without anything being another than the caller says: events that
-    /// this replica has not heard of, or room that it lacks.
+    /// True if the same announcement may be accepted later without a change by the caller. This replica lacks events
+    /// or room in these cases.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::NotYet

@@ -1,7 +1,7 @@
-//! Address groups as they are sent to who does not have them, and their digests, for who begins.
+//! Encoded whole address groups for nodes that lack them, and their digests for new streams.
 //!
-//! They are made when they are first asked for. Of a group of many members a change is put aside and costs one
-//! bucket when it is asked for again; one of few is made anew.
+//! A group is encoded on its first request. A change of a large group is put aside and costs one bucket at the next
+//! request; a small group is encoded again.
 
 use control_wire::{
     Digest, Entry, encode, entry,
@@ -12,9 +12,9 @@ use control_wire::{
 use policy_core::index::{GroupDelta, GroupId, GroupState, Holds, Member, MemberKey};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// How much is kept as it is sent, in bytes. Beyond that groups are made for each who asks.
+/// Bound on the cached encoded groups, in bytes. Beyond it a group is encoded for each request.
 const KEPT_BYTES: usize = 64 << 20;
-/// How many members may have changed since a group was last asked for: beyond that it is made anew.
+/// Maximum number of changed members since the last request of a group; beyond it the group is encoded again.
 const NEWS: usize = 4_096;
 
 /// A group as it is sent.
@@ -24,7 +24,7 @@ pub(crate) struct Whole {
     pub(crate) entries: Arc<[Entry]>,
 }
 
-/// Those that are kept.
+/// Cached groups.
 #[derive(Debug, Default)]
 pub(crate) struct Wholes {
     few: BTreeMap<GroupId, Whole>,
@@ -39,7 +39,7 @@ struct Many {
     head: Part,
     buckets: Vec<Option<Part>>,
     members: usize,
-    /// What changed since.
+    /// Members that changed since the last request.
     news: BTreeMap<MemberKey, Option<Arc<Member>>>,
     holds: Option<Holds>,
 }

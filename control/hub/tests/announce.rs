@@ -1,4 +1,4 @@
-//! What an agent says of its pods' addresses: when it is taken, when it ends, and why it is refused.
+//! Announcements of pod addresses by agents: acceptance, end and refusal.
 
 use control_hub::{Announce, AnnounceError, ClientState, Handshake, Hub};
 use control_wire::{NodeSnapshot, parts, proto::Part};
@@ -71,7 +71,7 @@ fn said(name: &str, addresses: &[&str]) -> Announce {
     Announce { pod: named(name), uid: format!("uid of {name}"), addresses }
 }
 
-/// The addresses that nodes are told of a pod.
+/// Returns the pod's addresses as nodes receive them.
 fn told(hub: &Hub, node: &str, name: &str) -> Vec<String> {
     let state = hub.index().node_state(node);
     let found = state.pods.values().find(|pod| pod.name == name).expect("a pod of the node");
@@ -112,7 +112,7 @@ fn a_pod_has_the_address_that_its_agent_says_and_keeps_it_when_its_status_does()
     assert_eq!(hub.measures().announced, 0);
     hub.tidy(120_000);
     assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
-    // Late word of what is known.
+    // A late announcement of known addresses.
     hub.announce("n1", &said("new", &["10.0.0.1"]), 120_000).expect("it is taken");
     assert_eq!(hub.measures().announced, 0);
     assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
@@ -124,7 +124,7 @@ fn a_status_that_says_something_else_is_right() {
     hub.announce("n1", &said("new", &["10.0.0.1"]), 0).expect("it is taken");
     hub.apply(Event::Pod(&pod("new", "n1", &["10.0.0.7"])));
     assert_eq!(told(&hub, "n1", "new"), ["10.0.0.7"]);
-    // It adds to what a status says: the pod has begun anew, and the status is of before.
+    // The announcement adds to the status: the pod has restarted, and the status is older.
     hub.announce("n1", &said("new", &["10.0.0.8"]), 0).expect("it is taken");
     assert_eq!(told(&hub, "n1", "new"), ["10.0.0.7", "10.0.0.8"]);
     hub.apply(Event::Pod(&pod("new", "n1", &["10.0.0.7"])));
@@ -183,7 +183,7 @@ fn an_object_that_says_that_the_address_is_its_own_is_right() {
         hub
     };
     let mut hub = announced();
-    // It was made before: of two that say so it would lose.
+    // This pod was created earlier, so it would win among two objects with the address.
     let mut earlier = pod("earlier", "n2", &["10.0.0.1"]);
     earlier.meta.created = "2025-01-31T10:00:00Z".to_owned();
     hub.apply(Event::Pod(&earlier));
@@ -375,7 +375,7 @@ fn a_node_has_so_many_at_most_that_wait() {
     announce(&mut hub, 1_024, 60_000).expect("there is room again");
 }
 
-/// What stands for a static pod of the first node.
+/// Mirror pod of a static pod of the first node.
 fn mirror(runtime: &str) -> Pod {
     let mut pod = pod("static", "n1", &[]);
     pod.meta.annotations.insert(MIRROR.to_owned(), runtime.to_owned());
@@ -402,7 +402,7 @@ fn a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it_to_its_name_alone()
         let entry = held.entry("of the kubelet", "shop", "static").expect("its entry");
         assert_eq!(entry.uid, "uid of static");
         assert!(held.entry("of the kubelet", "shop", "new").is_none());
-        // It is announced by that UID as well, and has the address until its object says something else.
+        // It is announced by that UID as well, and has the address until its object contains another.
         let by = |uid: &str| Announce { uid: uid.to_owned(), ..said("static", &["10.0.0.7"]) };
         hub.announce("n1", &by("of the kubelet"), 0).expect("it is taken");
         assert_eq!(told(&hub, "n1", "static"), ["10.0.0.7"]);
@@ -414,7 +414,7 @@ fn a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it_to_its_name_alone()
         hub.announce("n1", &by("uid of static"), 0).expect("by its own as ever");
     }
     let mut hub = hub();
-    // What somebody else writes in such a place is no other pod's UID.
+    // A value that a user writes in such a field is not another pod's UID.
     hub.apply(Event::Pod(&mirror("uid of new")));
     let stranger = Announce { uid: "of the kubelet".to_owned(), ..said("static", &["10.0.0.7"]) };
     refuses(hub, "n1", &stranger, "other_uid");

@@ -1,4 +1,4 @@
-//! How streams begin: what a node says that it holds, and what it is told then.
+//! Start of streams: the content that a node reports, and the updates that it receives.
 
 use control_hub::{ClientState, Handshake, Hub, Stream};
 use control_wire::{NodeSnapshot, parts, proto::Part};
@@ -63,7 +63,7 @@ fn who_has_not_read_a_kind_at_all_is_behind_a_node_that_holds_some_of_it() {
     compared(hub.open_stream("n1", &ClientState { take_behind: true, ..says.clone() }));
     hub.reach("Tier", 7);
     compared(hub.open_stream("n1", &says));
-    // What is not in the cluster any more is told to nobody.
+    // Objects that are no longer in the cluster are not sent.
     hub.unreach("Tier");
     assert_eq!(hub.reached(), &reached(&[("Pod", 9)]));
 }
@@ -174,7 +174,7 @@ fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
         let is_about = held.applied.values().any(|pods| pods.contains(uid));
         assert!(is_about && held.pods.contains_key(uid), "{name}: its policy comes with it");
     }
-    // One that no policy chooses is told as well.
+    // A pod that no policy selects is sent as well.
     hub.apply(Event::Gone {
         kind: Kind::ClusterNetworkPolicy,
         namespace: "",
@@ -185,7 +185,7 @@ fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
     namespace(&mut hub, "open");
     take(&mut held, &mut hub, &stream);
     assert!(held.pods.contains_key("of open"));
-    // All of it is what another replica tells that has read everything before.
+    // All content comes from another replica that has read everything before.
     let holds =
         ClientState { holds: held.digests().into_iter().collect(), ..ClientState::default() };
     let stream = compared(hub.open_stream("n1", &holds));

@@ -1,4 +1,4 @@
-//! What is told of policies to who says how far they are enforced.
+//! Policy changes for the report of enforcement.
 
 use control_hub::{Hub, Needed, NeededBy};
 use policy_core::{compile, index::Event};

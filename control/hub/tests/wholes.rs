@@ -1,5 +1,5 @@
-//! A large group and its digest are kept from change to change: they stay those of a replica that has read
-//! everything anew.
+//! A large group and its digest are cached from change to change: they equal those of a replica that has read
+//! everything again.
 
 use control_hub::{ClientState, Handshake, Hub, Update};
 use control_wire::{Entry, NodeSnapshot, parts, proto};
@@ -58,7 +58,7 @@ fn hub(epoch: u8, seed: u64, besides: u16, pods: &Pods) -> Hub {
     hub
 }
 
-/// What the node is told that says this. It holds that then.
+/// Applies the updates for a node that reports this content.
 fn follow(hub: &mut Hub, says: &ClientState, held: &mut NodeSnapshot) -> usize {
     let Handshake::Compared(stream) = hub.open_stream("n1", says) else { panic!("not compared") };
     let telling = hub.next_update(&stream).expect("a new stream is told a generation");
@@ -90,8 +90,8 @@ fn change(hub: &mut Hub, pods: &mut Pods, number: u8, last: Option<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Rounds of changes, after each of which a node begins. With 250 pods besides, the group is now
-    /// large, now small; with 1,000 always large.
+    /// Rounds of changes, each followed by a new stream. With 250 additional pods the group is sometimes large and
+    /// sometimes small; with 1,000 it is always large.
     #[test]
     fn what_is_kept_of_a_group_is_what_a_fresh_replica_makes(
         besides in prop::sample::select(vec![250_u16, 1_000]),
@@ -118,7 +118,7 @@ proptest! {
                 ..ClientState::default()
             };
             prop_assert_eq!(follow(&mut fresh, &says, &mut held), 0);
-            // And one who lacks a change is told.
+            // And a node that lacks a change receives it.
             change(&mut one, &mut pods, 30, Some(1));
             let says = ClientState { epoch: vec![9; 16], ..says };
             prop_assert!(follow(&mut one, &says, &mut held) > 0);
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// A Namespace that is relabelled brings and takes more members at once than one message may have.
+/// A relabeled Namespace adds and removes more members at once than one message may have.
 #[test]
 fn a_change_of_many_members_is_cut_and_told_whole() {
     const CROWD: u16 = 5_000;

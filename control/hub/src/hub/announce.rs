@@ -1,10 +1,10 @@
-//! Addresses that agents tell of their pods before the cluster does.
+//! Pod addresses that agents announce before the cluster has them.
 //!
-//! An agent knows a pod's address at its ADD, long before the pod's status has it. It tells every replica, so that
-//! peers of the pod's first packets know it. Word of an agent stands as long as it would be taken: it adds
-//! addresses to a pod of that agent's node, and yields to any object that says something else of the pod or
-//! says that such an address is another's. What it leaves when it ends is what the objects say, on
-//! every replica.
+//! An agent knows a pod's address at its ADD, long before the pod's status has it. The agent announces the address
+//! to every replica, so that peers of the pod's first packets know it. An announcement adds addresses to a pod of
+//! that agent's node, and is valid as long as it would be accepted. It ends if an object contains other addresses
+//! of the pod or claims such an address for another object. After its end every replica has the content of the
+//! objects again.
 
 use super::Hub;
 use crate::{
@@ -16,18 +16,15 @@ use policy_core::index::{Event, KnownPod};
 use policy_objects::{Kind, MIRROR, Meta, Named, Pod, page::PodView};
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// What an agent says of a pod of its node.
+/// Announcement of a pod by the agent of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
-    /// The pod.
     pub pod: Named,
-    /// Its UID.
     pub uid: String,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What a pod's object says, owned or lent.
+/// Content of a pod's object, owned or borrowed.
 struct Said<'a> {
     namespace: &'a str,
     name: &'a str,
@@ -39,13 +36,13 @@ struct Said<'a> {
 }
 
 impl Hub {
-    /// A node's agent says which addresses a pod of that node has: from now on it has them, until its status says
-    /// something else, another object says that they are its own, or [`tidy`](Self::tidy) finds that
-    /// the status has not come for a minute. The same again begins that minute anew.
+    /// Adds the addresses that a node's agent announces for a pod of that node. They end if the pod's status has
+    /// others or another object claims them. [`tidy`](Self::tidy) also ends them if the status has not
+    /// come for a minute. A repeated announcement restarts that minute.
     ///
     /// # Errors
-    /// If that cannot be or must not be, and nothing changes; among others if the pod or its node is not known
-    /// here yet, which is to be tried again ([`AnnounceError::is_retryable`]).
+    /// Returns the reason if the announcement is refused; nothing changes then. The caller retries if
+    /// [`AnnounceError::is_retryable`] is true, for example if the pod or its node is not known here yet.
     pub fn announce(
         &mut self,
         node: &str,
@@ -60,7 +57,7 @@ impl Hub {
         };
         let new = self.free(&said.pod, &said.addresses, &status)?;
         if new.is_empty() {
-            // The cluster says so itself.
+            // The pod's status already has these addresses.
             self.retract(&said.pod);
             return Ok(());
         }
@@ -108,7 +105,7 @@ impl Hub {
         }
     }
 
-    /// Which of these addresses the pod does not have yet, if they can all be its own.
+    /// Returns the addresses that the pod does not have yet, if it may have all of them.
     fn free(
         &self,
         pod: &Named,
@@ -158,14 +155,14 @@ impl Hub {
         }
     }
 
-    /// Ends what agents said that no status has confirmed in time.
+    /// Ends announcements that no status has confirmed in time.
     pub(super) fn lapse(&mut self, now_ms: u64) {
         while let Some(pod) = self.announced.lapsed(now_ms) {
             self.retract(&pod);
         }
     }
 
-    /// A pod has what its object says.
+    /// Gives a pod the addresses of its object again.
     fn retract(&mut self, pod: &Named) {
         if let Some(word) = self.announced.remove(pod) {
             self.readdress(pod, &word.uid, &word.status);
@@ -242,7 +239,8 @@ impl Hub {
         self.deltas(&deltas);
     }
 
-    /// A pod's object is new or has changed: the addresses that it has with what its agent said, if that stands.
+    /// Handles a new or changed pod object. Returns the pod's addresses with the announced ones if the announcement is
+    /// still valid.
     fn of_pod(&mut self, said: &Said<'_>) -> Option<Vec<IpAddr>> {
         let Said { namespace, name, uid, node, why, addresses, mirror } = *said;
         self.outside.hear((namespace, name, uid), why, addresses);
@@ -264,7 +262,7 @@ impl Hub {
         Some(word.all())
     }
 
-    /// An object says that these addresses are its own: no agent's word is against that.
+    /// Ends announcements of addresses that an object claims.
     fn yield_to(&mut self, addresses: &[IpAddr], own: Option<&Named>) {
         if self.announced.len() == 0 {
             return;
@@ -307,7 +305,7 @@ fn named(namespace: &str, name: &str) -> Named {
     Named { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-/// Whether a pod can be reached there by others.
+/// True if other pods can reach a pod at this address.
 fn is_usable(address: IpAddr) -> bool {
     let of_link = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),

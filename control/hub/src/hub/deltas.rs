@@ -52,7 +52,7 @@ impl Hub {
             Change::Changed => {}
             Change::Added | Change::Removed => self.wholes.forget(id),
         }
-        // Who has just begun to need it is told all of it, and no change.
+        // A node that has just started to need it is sent the whole object, without changes.
         self.turn_all(&object, &delta.left, Transition::Left);
         self.turn_all(&object, &delta.entered, Transition::Entered);
         match delta.change {
@@ -83,7 +83,7 @@ impl Hub {
             }
         }
         for member in &delta.added {
-            // One that is on another node now, or on none.
+            // The member is now on another node, or on none.
             if let Some(node) = left(nodes, &member.key()) {
                 self.pod_of_group(node, delta, &member.uid, false);
             }
@@ -94,7 +94,7 @@ impl Hub {
     }
 
     fn pod_of_group(&mut self, node: &str, delta: &GroupDelta, uid: &str, is_in: bool) {
-        // Who has just begun to need it is told all of it; who does not need it has none.
+        // A node that has just started to need it is sent the whole object; a node that does not need it has none.
         let is_new = delta.entered.iter().any(|name| name == node);
         if is_new || !self.index.is_needed(Role::Applied, delta.id, node) {
             return;
@@ -155,8 +155,8 @@ fn left<'a>(nodes: &'a [NodeDelta], pod: &MemberKey) -> Option<&'a str> {
     left.map(|node| node.node.as_str())
 }
 
-/// A change of a group, cut where many members come or go at once: a message has a bound. Those that go are told
-/// first, as one may come in place of another of its key. The node applies the whole generation or nothing of it.
+/// Splits a group's change if many members come or go at once, as messages are bounded. Removals are first, as a
+/// new member may have the key of a removed one. The node applies the whole generation or nothing of it.
 fn address_changes(delta: &GroupDelta) -> Vec<Entry> {
     let change = || proto::AddressChange { id: delta.id.0.to_vec(), ..Default::default() };
     let removed = delta.removed.chunks(CHANGE_MEMBERS).map(|keys| {

@@ -1,7 +1,8 @@
 //! Pods whose Namespace is not read yet.
 //!
-//! Kinds are read each by itself, so a pod may be known before its Namespace is, by whose labels policies choose it. Its
-//! node is not told of it before: an entry would say that no policy is about the pod, and let it start.
+//! Each kind is read separately, so a pod may be known before its Namespace, whose labels policies select.
+//! Its node does not receive the pod before that. Otherwise the entry would mean that no policy applies to the
+//! pod, and the pod could start.
 
 use super::Hub;
 use crate::queue::Transition;
@@ -10,8 +11,8 @@ use policy_core::index::Member;
 use policy_objects::Kind;
 
 impl Hub {
-    /// Whether a node may be told of a pod; if not, it is once the pod's Namespace is read. Who reads no Namespaces at
-    /// all does not wait for one.
+    /// True if a pod may be sent to its node. Otherwise it is sent once the pod's Namespace is read. A replica that
+    /// reads no Namespaces at all does not wait for one.
     pub(super) fn may_be_told(&mut self, pod: &Member) -> bool {
         let waits = self.reached.kinds().contains_key(Kind::Namespace.text());
         if !waits || self.index.knows_namespace(&pod.namespace) {

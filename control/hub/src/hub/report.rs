@@ -1,4 +1,4 @@
-//! What there is, for people who ask.
+//! State of nodes and policies, for people who ask.
 
 use super::Hub;
 use control_wire::model;
@@ -7,22 +7,21 @@ use policy_core::index::PolicyState;
 /// A node that has, or lately had, a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentReport {
-    /// The node.
     pub node: String,
-    /// It has a stream now.
+    /// The node has a stream now.
     pub follows: bool,
-    /// The generation as of which it was told everything but what it is owed.
+    /// Last generation of which the node was sent everything except pending objects.
     pub told: u64,
-    /// The same for what it says it holds.
+    /// Last generation that the node acknowledged.
     pub holds: u64,
-    /// How many objects it is owed, or was told and has not acknowledged.
+    /// Number of objects that are pending, or sent and not acknowledged.
     pub owed: usize,
 }
 
 /// A policy, and where it is needed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyReport {
-    /// As nodes are told of it.
+    /// The form that nodes receive.
     pub told: model::Policy,
     /// Its groups, and the nodes that need it.
     pub state: PolicyState,

@@ -1,4 +1,4 @@
-//! Streams: how they begin, and what each is told.
+//! Streams: their start, and the updates of each.
 
 use super::Hub;
 use crate::{
@@ -14,30 +14,30 @@ use control_wire::{
 use policy_core::index::{GroupId, Member, Needs, NodeState, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a node without a stream is remembered, in milliseconds: it goes on where it was.
+/// Time for which a node without a stream is remembered, in milliseconds. Within it the node resumes.
 const REMEMBERED_MS: u64 = 60_000;
 
 /// A node's stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
-    /// Whose.
+    /// Owner of the stream.
     pub node: String,
     /// A node has one: those with lower numbers are over.
     pub number: u64,
 }
 
-/// What a node says that it holds.
+/// Content that a node reports at the start of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientState {
-    /// The run of the replica that told it; empty if it holds nothing.
+    /// Run of the replica that sent the content; empty if the node has none.
     pub epoch: Vec<u8>,
-    /// Its generation.
+    /// Generation in that run.
     pub generation: u64,
-    /// How far each kind was read for that.
+    /// Resource version up to which each kind was read for that generation.
     pub reached: BTreeMap<String, u64>,
     /// The objects.
     pub holds: BTreeMap<ObjectId, Digest>,
-    /// It takes this replica even if that has read less.
+    /// The node accepts this replica even if the replica has read less.
     pub take_behind: bool,
     /// The kinds of object that its agent can hold. It may name kinds that this replica does not know.
     pub kinds: BTreeSet<ObjectKind>,
@@ -60,12 +60,12 @@ impl Default for ClientState {
     }
 }
 
-/// How a stream begins.
+/// Start of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Handshake {
     /// The node receives the changes since its generation.
     Resumed(Stream),
-    /// It is told what differs from what it holds.
+    /// The node receives the differences from its content.
     Compared(Stream),
     /// This replica has read less than the node holds: so far.
     Behind(BTreeMap<String, u64>),
@@ -73,17 +73,16 @@ pub enum Handshake {
     NotYet,
 }
 
-/// What a node lacks; it is applied whole.
+/// Pending changes of a node, which it applies whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// Which generation it holds then.
+    /// Generation of the node after it has applied the update.
     pub generation: u64,
-    /// What is to be told.
     pub changes: Vec<Entry>,
 }
 
 impl Hub {
-    /// A node begins a stream; one that it had is over.
+    /// Opens a stream for a node and ends its previous one.
     pub fn open_stream(&mut self, node: &str, holds: &ClientState) -> Handshake {
         if self.loading {
             return Handshake::NotYet;
@@ -104,7 +103,7 @@ impl Hub {
         let features = self.capabilities.features.shared_with(&holds.features);
         let is_same_agent = outbox.negotiate(kinds, features);
         let is_ours = holds.epoch == self.epoch;
-        // Who has begun and was told nothing yet holds no generation, whatever it holds.
+        // A node that has started and received nothing yet holds no generation, whatever its content.
         if is_ours && is_same_agent && holds.generation > 0 && outbox.resume(holds.generation) {
             return Handshake::Resumed(stream);
         }
@@ -114,7 +113,7 @@ impl Hub {
         Handshake::Compared(stream)
     }
 
-    /// What the node is to be told now; nothing if it has been told everything or does not keep up.
+    /// Returns the node's next update; `None` if it has been sent everything or does not keep up.
     pub fn next_update(&mut self, stream: &Stream) -> Option<Update> {
         let generation = self.generation;
         let outbox = self.mine(stream).filter(|outbox| outbox.is_due())?;
@@ -135,20 +134,20 @@ impl Hub {
         Some(Update { generation, changes })
     }
 
-    /// The node says that it holds a generation. Returns whether it is to be told more, now that it keeps up.
+    /// Records the node's ack of a generation. Returns true if more is to be sent, as the node keeps up again.
     pub fn acknowledge(&mut self, stream: &Stream, generation: u64) -> bool {
         let Some(outbox) = self.mine(stream) else { return false };
         outbox.held(generation);
         outbox.is_due()
     }
 
-    /// The first generation on its way to the node of which it has not said that it holds it.
+    /// Returns the first generation in flight that the node has not acknowledged.
     pub fn awaited(&self, stream: &Stream) -> Option<u64> {
         let outbox = self.nodes.get(&stream.node);
         outbox.filter(|outbox| outbox.stream == stream.number)?.awaited()
     }
 
-    /// How far the node is when it holds what it was told last; `None` while it is owed something.
+    /// Returns the node's position once it holds the last update; `None` while objects are pending.
     pub fn bookmark(&self, stream: &Stream) -> Option<EncodedBookmark> {
         let outbox = self.nodes.get(&stream.node)?;
         let is_even = outbox.stream == stream.number && outbox.is_even();
@@ -160,7 +159,7 @@ impl Hub {
         self.nodes.get(&stream.node).map(|queue| queue.kinds().clone()).unwrap_or_default()
     }
 
-    /// Whether the node's stream is still this one.
+    /// True if this is still the node's stream.
     pub fn is_current(&self, stream: &Stream) -> bool {
         self.nodes.get(&stream.node).is_some_and(|outbox| outbox.stream == stream.number)
     }
@@ -172,8 +171,8 @@ impl Hub {
         }
     }
 
-    /// Forgets nodes that did not come back, what no node needs any more, and what agents said of their pods'
-    /// addresses that no status has confirmed for a minute. Nodes may have something to be told then.
+    /// Forgets nodes that did not return, objects that no node needs, and announcements that no status has confirmed
+    /// for a minute. Nodes may have pending objects afterward.
     pub fn tidy(&mut self, now_ms: u64) {
         self.lapse(now_ms);
         self.nodes.retain(|_, outbox| {
@@ -189,7 +188,7 @@ impl Hub {
         self.nodes.get_mut(&stream.node).filter(|outbox| outbox.stream == stream.number)
     }
 
-    /// What a node is owed that holds these objects.
+    /// Computes the pending objects of a node with this content.
     fn compare(
         &mut self,
         node: &str,
@@ -253,7 +252,7 @@ impl Hub {
         members.map(|pod| pod.uid.clone()).collect()
     }
 
-    /// A group as it is sent to who does not have it.
+    /// Returns a group encoded for a node that does not have it.
     fn whole(&mut self, id: GroupId) -> Option<Whole> {
         let Self { wholes, index, .. } = self;
         wholes.get(id, || index.group_state(Role::Address, id))
